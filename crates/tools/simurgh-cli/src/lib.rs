@@ -64,8 +64,8 @@ pub fn run(application: impl FnOnce(Builder) -> Builder) -> ExitCode {
     run_with(&Program::unnamed(), Channels::InRust, |builder, _| application(builder))
 }
 
-/// As [`run`], for an application that says who it is: what `--version` prints, with the version
-/// and commit of Simurgh behind it, and what completions and man pages call it.
+/// As [`run`], for an application with a name and a version, which `--version` prints before those of
+/// Simurgh. Completions and man pages have the name.
 ///
 /// ```no_run
 /// fn main() -> std::process::ExitCode {
@@ -140,7 +140,7 @@ fn run_with(
     }
 }
 
-/// Prints what a command has to say, or why it failed.
+/// Prints the output of a command, or why it failed.
 fn finish(done: Result<String, String>) -> ExitCode {
     match done {
         Ok(text) => {

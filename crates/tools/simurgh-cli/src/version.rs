@@ -1,4 +1,4 @@
-//! Which program this is, and what it was built from.
+//! The name and version of the program, and what it was built from.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -37,7 +37,7 @@ impl Program {
         Self { name: name.to_owned(), version: version.to_owned(), is_simurgh: false }
     }
 
-    /// An application that does not, called as its file is.
+    /// An application without a name, called like its file.
     pub(crate) fn unnamed() -> Self {
         let path = std::env::args_os().next().unwrap_or_default();
         let name = Path::new(&path).file_name().and_then(OsStr::to_str);
@@ -73,7 +73,7 @@ fn built() -> String {
     };
     let (os, processor) = (std::env::consts::OS, std::env::consts::ARCH);
     let linked = if cfg!(target_feature = "crt-static") { "static" } else { "dynamic" };
-    // Ten times slower: a warning to those who would measure it.
+    // It is ten times slower, so measurements show it.
     let checked = if cfg!(debug_assertions) { ", unoptimised" } else { "" };
     let features = FEATURES.join(", ");
     format!("{VERSION} ({commit}) features: {features}; {os} {processor} {linked}{checked}")

@@ -35,11 +35,11 @@ pub(crate) struct File {
     /// Its table `[cluster]`, if there is one; nothing of it if some of it cannot be read.
     #[cfg(feature = "nats")]
     pub(crate) cluster: Option<Option<ClusterSpec>>,
-    /// Channels with keys that cannot be read; further checks of these would only confuse.
+    /// Channels with keys that cannot be read; their further mistakes are not reported.
     unreadable: BTreeSet<usize>,
     /// Where each key stands, by its path, such as `channel[0].event[1].reply`.
     spans: BTreeMap<String, Range<usize>>,
-    /// Where in the text, and what.
+    /// Places in the text, and mistakes.
     complaints: Vec<(usize, String)>,
 }
 

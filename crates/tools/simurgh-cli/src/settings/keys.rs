@@ -1,6 +1,5 @@
-//! Every key of `simurgh.toml` and every flag of `serve`, described once: how it is read, where it
-//! goes, what it takes, its default, what it is for, what it costs. Help, the file that `config`
-//! prints and all messages speak from this table.
+//! Every key of `simurgh.toml` and every flag of `serve`, described once: its reader, field, values,
+//! default, purpose and cost. Help, the file that `config` prints and all messages use this table.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

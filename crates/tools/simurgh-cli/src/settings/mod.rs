@@ -1,4 +1,4 @@
-//! From flags and `simurgh.toml` to what is run: merged, completed, checked as a whole.
+//! Merges flags and `simurgh.toml`, completes them with defaults, and checks the whole.
 //!
 //! `keys` is the table of all settings, which `table` makes into flags, keys of the file and fields
 //! of the configuration; `file` reads the file, with the tables of `token` and `cluster`.
@@ -42,7 +42,7 @@ pub(crate) struct Settings {
     pub(crate) log_format: LogFormat,
 }
 
-/// What is served without a line of Rust: declared channels and their page.
+/// The server of the binary: declared channels and their page.
 #[derive(Debug)]
 pub(crate) struct Declared {
     pub(crate) user_socket: UserSocket,
@@ -63,10 +63,10 @@ pub(crate) struct Serve {
 /// The chat that is served when no channel is declared, in the words of `simurgh.toml`.
 pub(crate) const CHAT: &str = include_str!("../chat.toml");
 
-/// The file that is read without being asked for.
+/// The file that is read if no other is named.
 const FILE: &str = "simurgh.toml";
 
-/// Where declared channels are served: `/socket/websocket`.
+/// The path of declared channels: `/socket/websocket`.
 const SOCKET_PATH: &str = "/socket";
 
 impl Settings {
@@ -74,7 +74,7 @@ impl Settings {
     pub(crate) fn load(serve: Serve, channels: Channels) -> Result<Self, Refusal> {
         let file = match &serve.config {
             Some(path) => File::read(path, channels)?,
-            // Anything but absence, such as missing rights, is an error: the file was meant.
+            // Only absence is fine: a file without the rights to read it is an error.
             None if matches!(Path::new(FILE).try_exists(), Ok(false)) => File::default(),
             None => File::read(Path::new(FILE), channels)?,
         };
@@ -153,7 +153,7 @@ fn has_cluster(_file: &File) -> bool {
     false
 }
 
-/// Mistakes of values that are right each by itself but not together: the key, and why.
+/// Mistakes of values that contradict each other: the key, and why.
 fn mistakes(
     flags: &PartialSettings,
     settings: &PartialSettings,
@@ -198,7 +198,7 @@ fn typed_as(key: &str) -> String {
     }
 }
 
-/// For pages whose content is not known here: they may do everything but be in a foreign frame.
+/// The policy for pages with unknown content: all is allowed but frames of other sites.
 const FILES_POLICY: HeaderValue =
     HeaderValue::from_static("base-uri 'self'; frame-ancestors 'none'");
 
@@ -272,7 +272,7 @@ fn longpoll(settings: &PartialSettings, is_chat: bool) -> Option<LongPoll> {
     }
 }
 
-/// The chat that is served where no channel is declared. A limit on messages is for it, too.
+/// The chat that is served if no channel is declared. A limit on messages applies to it, too.
 fn built_in_chat(settings: &PartialSettings) -> Vec<ChannelSpec> {
     let text = CHAT.to_owned();
     let file = File::parse("the built-in chat", text, Channels::Declared);
@@ -297,10 +297,10 @@ mod tests {
         Settings::merge(flags, file, Channels::Declared)
     }
 
-    /// What can be compared of settings.
+    /// The part of settings that can be compared.
     fn shown(settings: &Settings) -> String {
         let Settings { config, log, log_format, .. } = settings;
-        format!("{config:#?} {log} {log_format}")
+        format!("{config:#?} {log} {log_format:?}")
     }
 
     #[test]

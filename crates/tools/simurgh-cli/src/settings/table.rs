@@ -1,4 +1,4 @@
-//! What the table of settings is made into: values that may be missing, flags, and descriptions.
+//! Makes the table of settings into optional values, flags, and descriptions.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub(crate) enum Channels {
     Declared,
 }
 
-/// One setting, for people and for both of its sources.
+/// One setting: its description, and how flag and file are read.
 pub(crate) struct Key<Settings> {
     /// As in the file; the flag has dashes for underscores.
     pub(crate) name: &'static str,
@@ -57,7 +57,7 @@ const ABOUT_DECLARED: [&str; 6] = [
 ];
 
 impl<Settings> Key<Settings> {
-    /// Whether it means anything to such an application.
+    /// Whether it applies to such an application.
     pub(crate) fn is_for(&self, channels: Channels) -> bool {
         channels == Channels::Declared || !ABOUT_DECLARED.contains(&self.name)
     }
@@ -88,7 +88,7 @@ macro_rules! settings {
             #[cfg(test)]
             pub(crate) const FIELDS: &'static [&'static str] = &[$(stringify!($name)),*];
 
-            /// These, and those of `below` where these say nothing.
+            /// These settings, and those of `below` that are not given here.
             pub(crate) fn over(self, below: Self) -> Self {
                 Self { $($name: self.$name.or(below.$name),)* }
             }
@@ -149,7 +149,7 @@ macro_rules! settings {
 
 pub(super) use settings;
 
-/// How a setting goes into the field of the configuration that it is for.
+/// Puts a setting into its field of the configuration.
 pub(super) trait Fill<Field> {
     fn fill(self, field: &mut Field);
 }
@@ -187,7 +187,7 @@ impl Fill<u64> for usize {
     }
 }
 
-/// What clap asks of the values of flags.
+/// The bounds of clap for values of flags.
 pub(super) trait Plain: Clone + Send + Sync + 'static {}
 
 impl<T: Clone + Send + Sync + 'static> Plain for T {}

@@ -1,4 +1,4 @@
-//! `simurgh token inspect`: what a token says, and whether it is good.
+//! `simurgh token inspect`: shows a token, and verifies it with a key.
 
 use std::process::ExitCode;
 use std::time::Duration;

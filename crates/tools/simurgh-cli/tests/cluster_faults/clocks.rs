@@ -98,7 +98,7 @@ fn a_clock_of_the_day_that_steps_makes_nobody_leave() {
         (online_at - now - hour * 3600).abs() < 120
     };
     assert!(is_dated(1), "the node's clock is right: nothing was tested");
-    room.chatters(Duration::from_millis(100), 0);
+    room.pushes_every(Duration::from_millis(100), 0);
     for ahead in [-7200, 86_400, 0] {
         clock.is_ahead(ahead);
         std::thread::sleep(DOWN / 2);
@@ -113,8 +113,8 @@ fn a_clock_of_the_day_that_steps_makes_nobody_leave() {
 /// When the first of a node's members came, by the clock of its node, as another node knows it.
 fn online_at(node: &crate::node::Node, of: &str) -> i64 {
     let (_, body) = node.ask("GET /api/presence?topic=room:a", "");
-    let said: serde_json::Value = serde_json::from_str(&body).unwrap();
-    let meta = &said["presences"][format!("{of}-0")]["metas"][0]["online_at"];
+    let sent: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let meta = &sent["presences"][format!("{of}-0")]["metas"][0]["online_at"];
     meta.as_str().unwrap().parse().unwrap()
 }
 
@@ -139,7 +139,7 @@ fn a_machine_that_was_started_long_before_the_others_is_one_of_them() {
         [Plan::new("one", &address).start(), Plan::new("two", &address).start(), old.start()];
     know_each_other(&nodes);
     let room = Room::of(&nodes, 2);
-    room.chatters(Duration::from_millis(100), 0);
+    room.pushes_every(Duration::from_millis(100), 0);
     std::thread::sleep(DOWN * 2);
     room.has_healed(&nodes);
     room.nobody_left();

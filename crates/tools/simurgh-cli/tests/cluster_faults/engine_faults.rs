@@ -23,7 +23,7 @@ fn is_killed_and_comes_back(loses_its_store: bool) {
     let Some(mut engine) = Engine::start(STORE) else { return };
     let nodes = Node::three(&engine.address());
     let room = Room::of(&nodes, 2);
-    room.chatters(EVERY, 0);
+    room.pushes_every(EVERY, 0);
     sleep(Duration::from_secs(1));
     for times in 1..=2 {
         engine.kill();
@@ -46,10 +46,10 @@ fn is_killed_and_comes_back(loses_its_store: bool) {
         for node in &nodes {
             assert_eq!(node.metric("simurgh_cluster_reconnects_total"), times, "{}", node.log());
         }
-        room.chatters(EVERY, 0);
+        room.pushes_every(EVERY, 0);
     }
     // Nobody ages while a link is young, so an expiry would come only now.
-    room.is_quiet();
+    room.stops_pushing();
     sleep(SETTLES);
     room.nobody_left();
     let (confirmed, missing) = nodes[0].disconnect("user:1");
@@ -82,7 +82,7 @@ fn while_the_engine_is_frozen_members_of_a_node_hear_each_other_at_once() {
     let room = Room::of(&nodes, 2);
     // Over a young link nobody is missed in any case.
     sleep(SETTLES);
-    room.chatters(EVERY, PAD);
+    room.pushes_every(EVERY, PAD);
     sleep(Duration::from_secs(2));
     let memory: Vec<u64> = nodes.iter().map(Node::memory).collect();
     room.all().for_each(|it| it.of(ROOM, |topic| topic.longest_ms.clear()));
@@ -106,8 +106,8 @@ fn while_the_engine_is_frozen_members_of_a_node_hear_each_other_at_once() {
             assert!(longest < LOCAL_MS_MAX, "{longest} ms on one node");
         }
     }
-    let heard = of_own_node(&room).iter().zip(before).map(|(now, before)| now - before).min();
-    assert!(heard.unwrap() > 200, "{heard:?} in {:?}", frozen.elapsed());
+    let received = of_own_node(&room).iter().zip(before).map(|(now, before)| now - before).min();
+    assert!(received.unwrap() > 200, "{received:?} in {:?}", frozen.elapsed());
     assert!(outbox_max <= OUTBOX_MAX, "{outbox_max} bytes wait");
     assert!(grown_max < MEMORY_MORE, "{grown_max} bytes more");
     engine.thaw();

@@ -29,33 +29,33 @@ impl Stranger {
     /// Returns when the engine has all that was said, with what came meanwhile.
     fn settles(&mut self) -> Vec<(String, Vec<u8>)> {
         self.out.write_all(b"PING\r\n").unwrap();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         loop {
             let mut line = String::new();
             assert!(self.into.read_line(&mut line).unwrap() > 0, "the engine ended the link");
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
             match words[..] {
-                ["PONG"] => return heard,
+                ["PONG"] => return received,
                 ["PING"] => self.out.write_all(b"PONG\r\n").unwrap(),
                 ["MSG", subject, _, bytes] => {
                     let mut payload = vec![0; bytes.parse::<usize>().unwrap() + 2];
                     self.into.read_exact(&mut payload).unwrap();
                     payload.truncate(payload.len() - 2);
-                    heard.push((subject.to_owned(), payload));
+                    received.push((subject.to_owned(), payload));
                 }
                 _ => assert!(!line.starts_with("-ERR"), "{line}"),
             }
         }
     }
 
-    fn says(&mut self, subject: &str, payload: &[u8]) {
+    fn pushes(&mut self, subject: &str, payload: &[u8]) {
         write!(self.out, "PUB {subject} {}\r\n", payload.len()).unwrap();
         self.out.write_all(payload).unwrap();
         self.out.write_all(b"\r\n").unwrap();
     }
 
     /// The next envelope of a kind.
-    fn hears(&mut self, kind: u8) -> (String, Vec<u8>) {
+    fn receives(&mut self, kind: u8) -> (String, Vec<u8>) {
         until(&format!("an envelope of kind {kind}"), || {
             self.settles().into_iter().find(|(_, envelope)| envelope[1] == kind)
         })
@@ -79,11 +79,11 @@ fn broadcast(origin: u64, n: u64, event: &str, payload: &[u8]) -> Vec<u8> {
 
 /// Subjects of each kind that a node speaks on, with an envelope that a node said there.
 fn overheard(stranger: &mut Stranger, room: &Room, node: &Node) -> Vec<(String, Vec<u8>)> {
-    room.members[0][0].says(ROOM);
-    let broadcast = stranger.hears(1);
+    room.members[0][0].pushes(ROOM);
+    let broadcast = stranger.receives(1);
     drop(Client::joins("visitor", node, &[ROOM]));
-    let presence = stranger.hears(2);
-    let beat = stranger.hears(5);
+    let presence = stranger.receives(2);
+    let beat = stranger.receives(5);
     room.is_whole();
     // The visitor's leave, and no other, is as it should be.
     for member in room.all() {
@@ -136,15 +136,15 @@ fn envelopes_of_a_stranger_are_counted_and_nobody_notices() {
     let overheard = overheard(&mut stranger, &room, &nodes[0]);
     stranger.out.write_all(b"UNSUB 1\r\n").unwrap();
     stranger.settles();
-    let heard = |room: &Room| -> u64 {
-        room.all().map(|to| to.of(ROOM, |it| it.heard.values().sum::<u64>())).sum()
+    let received = |room: &Room| -> u64 {
+        room.all().map(|to| to.of(ROOM, |it| it.received.values().sum::<u64>())).sum()
     };
-    until("what was overheard is heard", || (heard(&room) % 6 == 0).then_some(()));
-    let before = heard(&room);
+    until("what was overheard is heard", || (received(&room) % 6 == 0).then_some(()));
+    let before = received(&room);
     assert!(before > 0);
     let strange = no_envelopes(&overheard);
     for (subject, envelope) in &strange {
-        stranger.says(subject, envelope);
+        stranger.pushes(subject, envelope);
     }
     stranger.settles();
     for node in &nodes {
@@ -156,11 +156,11 @@ fn envelopes_of_a_stranger_are_counted_and_nobody_notices() {
     }
     // An envelope in the node's own name is no envelope of another; others have had it already.
     let (subject, own) = &overheard[0];
-    stranger.says(subject, own);
+    stranger.pushes(subject, own);
     stranger.settles();
     let own_series = "simurgh_cluster_received_refused_total{reason=\"own\"}";
     until("the node knows its own", || (nodes[0].metric(own_series) == 1).then_some(()));
-    assert_eq!(heard(&room), before, "members heard a stranger");
+    assert_eq!(received(&room), before, "members heard a stranger");
     room.has_healed(&nodes);
     room.nobody_left();
     for node in &nodes {
@@ -168,6 +168,6 @@ fn envelopes_of_a_stranger_are_counted_and_nobody_notices() {
         assert_eq!(node.metric("simurgh_cluster_lost_total"), 0);
     }
     for client in room.all() {
-        assert_eq!(client.heard().connections, 1, "{} was cut off", client.name);
+        assert_eq!(client.received().connections, 1, "{} was cut off", client.name);
     }
 }

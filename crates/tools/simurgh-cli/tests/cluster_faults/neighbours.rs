@@ -39,16 +39,16 @@ fn clusters_with_prefixes_that_begin_alike_do_not_hear_each_other() {
     let (a, ab) = (cluster("a"), cluster("ab"));
     let (room_a, room_ab) = (Room::of(&a, 1), Room::of(&ab, 1));
     for from in room_a.all() {
-        from.says(ROOM);
+        from.pushes(ROOM);
     }
     // Said again, and heard: what was said before on the other side would have come by now.
     for (room, nodes) in [(&room_a, &a), (&room_ab, &ab)] {
-        room.all_hear_all();
+        room.all_receive_all();
         room.nobody_left();
         room.is_whole();
         for node in nodes {
-            let said: u64 = room.all().map(|it| it.count(ROOM, &it.name)).sum();
-            assert!(node.metric("simurgh_cluster_received_total{kind=\"broadcast\"}") <= said);
+            let sent: u64 = room.all().map(|it| it.count(ROOM, &it.name)).sum();
+            assert!(node.metric("simurgh_cluster_received_total{kind=\"broadcast\"}") <= sent);
             assert_eq!(node.metric("simurgh_cluster_received_refused_total"), 0);
             assert_eq!(node.metric("simurgh_cluster_received_unwanted_total"), 0);
         }
@@ -93,5 +93,5 @@ fn nodes_need_exactly_the_permissions_that_are_printed() {
         stranger.log().to_lowercase().contains("permissions violation").then_some(())
     });
     assert_eq!(stranger.health(), "away");
-    room.all_hear_all();
+    room.all_receive_all();
 }

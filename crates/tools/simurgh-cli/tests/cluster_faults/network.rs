@@ -44,7 +44,7 @@ impl World {
 
     /// Cut off for longer than nodes are waited for, then healed.
     fn is_cut_for_long(&self, ways: &[Way]) {
-        self.room.chatters(Duration::from_millis(50), 0);
+        self.room.pushes_every(Duration::from_millis(50), 0);
         let before = self.room.members[0][0].of(ROOM, |it| it.present.clone());
         self.cut(2, ways);
         // It notices, and serves its own members all the while.
@@ -54,9 +54,9 @@ impl World {
             (self.lists(0) == [4, 4] && self.lists(1) == [4, 4]).then_some(())
         });
         let own = &self.room.members[2];
-        let heard = own[0].count(ROOM, &own[1].name);
+        let received = own[0].count(ROOM, &own[1].name);
         until("its members hear each other", || {
-            (own[0].count(ROOM, &own[1].name) > heard + 10).then_some(())
+            (own[0].count(ROOM, &own[1].name) > received + 10).then_some(())
         });
         assert_eq!(self.lists(2), [6, 6], "who is cut off expires nobody");
         self.hosts[2].heals();
@@ -89,7 +89,7 @@ fn a_way_that_flaps_loses_nobody_and_nothing_comes_twice() {
         return;
     }
     let Some(world) = World::new() else { return };
-    world.room.chatters(Duration::from_millis(20), 0);
+    world.room.pushes_every(Duration::from_millis(20), 0);
     // Shorter than a link needs to be given up, and longer.
     for (times, cut, whole) in [(8, 300, 300), (2, 2500, 500)] {
         for n in 0..times {

@@ -54,7 +54,7 @@ fn the_presences_of_a_node_that_was_killed_leave_spread_and_once() {
         // The last beat may have been up to 2.4 s before.
         assert!(*first > DOWN - Duration::from_secs(3), "{first:?}");
         assert!(*last - *first < Duration::from_secs(1) + SLACK, "{first:?} to {last:?}");
-        assert!(watcher.heard().wrong.is_empty(), "{:?}", watcher.heard().wrong);
+        assert!(watcher.received().wrong.is_empty(), "{:?}", watcher.received().wrong);
     }
     // Whoever asks for a disconnect learns that one node has not confirmed it.
     let ((confirmed, missing), first) = asked.join().unwrap();
@@ -74,7 +74,7 @@ fn a_node_that_was_frozen_for_a_short_time_has_missed_nothing() {
     let room = Room::of(&nodes, 2);
     sleep(SETTLES);
     for member in room.members[..2].iter().flatten() {
-        member.chatters(ROOM, Duration::from_millis(50), 0);
+        member.pushes_every(ROOM, Duration::from_millis(50), 0);
     }
     nodes[2].signal("STOP");
     let asked = Instant::now();
@@ -139,7 +139,7 @@ fn three_nodes_are_started_anew_one_after_the_other_and_their_clients_go_elsewhe
     let (clients, ways): (Vec<Client>, Vec<Addresses>) = (0..CLIENTS).map(join).unzip();
     let room = Room { members: vec![clients] };
     room.is_whole();
-    room.chatters(Duration::from_millis(100), 0);
+    room.pushes_every(Duration::from_millis(100), 0);
     for n in 0..nodes.len() {
         let old = nodes[n].address.clone();
         let began = Instant::now();
@@ -154,8 +154,8 @@ fn three_nodes_are_started_anew_one_after_the_other_and_their_clients_go_elsewhe
         know_each_other(&nodes);
         room.is_whole();
     }
-    room.is_quiet();
-    room.all_hear_all();
+    room.stops_pushing();
+    room.all_receive_all();
     room.is_whole();
     room.nothing_is_wrong();
     let mut names: Vec<String> = room.all().map(|it| it.name.clone()).collect();
@@ -168,7 +168,7 @@ fn three_nodes_are_started_anew_one_after_the_other_and_their_clients_go_elsewhe
         assert_eq!(node.metric("simurgh_cluster_dropped_total"), 0, "{}", node.name);
     }
     for client in room.all() {
-        let connections = client.heard().connections;
+        let connections = client.received().connections;
         assert!((2..=6).contains(&connections), "{}: {connections}", client.name);
     }
     // Everybody was somewhere all the time.

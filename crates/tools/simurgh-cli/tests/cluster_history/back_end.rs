@@ -10,7 +10,7 @@ pub(crate) const TOPIC: &str = "kept:a";
 const MUCH: &str = "count = 20000, age = \"5m\", bytes = \"64MiB\"";
 
 /// Broadcasts in their order: position and text.
-pub(crate) type Said = Vec<(String, String)>;
+pub(crate) type Messages = Vec<(String, String)>;
 
 /// Epoch, number, and the place in it.
 #[track_caller]
@@ -69,18 +69,18 @@ pub(crate) fn publish_to(node: &Node, topic: &str, text: &str, id: Option<&str>)
 /// Publishes what is kept at once; where it is.
 #[track_caller]
 pub(crate) fn publish(node: &Node, text: &str) -> String {
-    let (status, said) = publish_to(node, TOPIC, text, None);
-    assert_eq!(status, 202, "{said}");
-    said["positions"][0].as_str().unwrap().to_owned()
+    let (status, body) = publish_to(node, TOPIC, text, None);
+    assert_eq!(status, 202, "{body}");
+    body["positions"][0].as_str().unwrap().to_owned()
 }
 
 /// Repeats it with an id until it is kept; where it is.
 #[track_caller]
 pub(crate) fn publish_surely(node: &Node, text: &str) -> String {
     until(&format!("{} has {text:?} kept", node.name), || {
-        let (status, said) = publish_to(node, TOPIC, text, Some(text));
-        assert!(matches!(status, 202 | 503 | 504), "{status} {said}");
-        (status == 202).then(|| said["positions"][0].as_str().unwrap().to_owned())
+        let (status, body) = publish_to(node, TOPIC, text, Some(text));
+        assert!(matches!(status, 202 | 503 | 504), "{status} {body}");
+        (status == 202).then(|| body["positions"][0].as_str().unwrap().to_owned())
     })
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn page(node: &Node, topic: &str, query: &str) -> Value {
 }
 
 /// Position and text of each message of a page.
-pub(crate) fn said(page: &Value) -> Said {
+pub(crate) fn messages_of(page: &Value) -> Messages {
     let messages = page["messages"].as_array().unwrap().iter();
     let text = |it: &Value| it.as_str().unwrap().to_owned();
     messages.map(|it| (text(&it["position"]), text(&it["payload"]["text"]))).collect()
@@ -102,13 +102,13 @@ pub(crate) fn said(page: &Value) -> Said {
 
 /// All that a node has of the topic.
 #[track_caller]
-pub(crate) fn history(node: &Node) -> Said {
-    let mut all = Said::new();
+pub(crate) fn history(node: &Node) -> Messages {
+    let mut all = Messages::new();
     loop {
         let since = all.last().map(|(at, _)| format!("&since={at}")).unwrap_or_default();
         let page = page(node, TOPIC, &format!("&limit=1000{since}"));
         assert_eq!(page["recovered"], true, "{}: {}", node.name, page["reason"]);
-        let some = said(&page);
+        let some = messages_of(&page);
         if some.is_empty() {
             return all;
         }
@@ -118,7 +118,7 @@ pub(crate) fn history(node: &Node) -> Said {
 
 /// What all of them have, once they have the same.
 #[track_caller]
-pub(crate) fn histories<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Said {
+pub(crate) fn histories<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Messages {
     let nodes: Vec<&Node> = nodes.into_iter().collect();
     until("all nodes have the same history", || {
         let mut found = nodes.iter().map(|node| history(node));
@@ -128,6 +128,6 @@ pub(crate) fn histories<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Said {
 }
 
 /// The texts, in their order.
-pub(crate) fn texts(said: &Said) -> Vec<&str> {
-    said.iter().map(|it| &*it.1).collect()
+pub(crate) fn texts(messages: &Messages) -> Vec<&str> {
+    messages.iter().map(|it| &*it.1).collect()
 }

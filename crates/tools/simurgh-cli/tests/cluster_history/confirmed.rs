@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::back_end::{Said, TOPIC, histories, keeps, nodes, plan};
+use crate::back_end::{Messages, TOPIC, histories, keeps, nodes, plan};
 use crate::engine::{Engine, STORE};
 use crate::hosts::{HUB, Host, Way, are_here, on_a_bridge};
 use crate::member::Member;
@@ -21,8 +21,8 @@ const EVERY: Duration = Duration::from_millis(40);
 /// How many of what members say is known to be kept.
 fn confirmed(members: &[Member]) -> usize {
     let count = |it: &Member| {
-        let heard = it.heard();
-        heard.pushed.values().filter(|it| it.as_deref() == Some("ok")).count()
+        let received = it.received();
+        received.pushed.values().filter(|it| it.as_deref() == Some("ok")).count()
     };
     members.iter().map(count).sum()
 }
@@ -41,7 +41,7 @@ fn publishes(nodes: &[Node], goes_on: &AtomicBool) -> usize {
                 Ok((202, ..)) => break,
                 // Nobody is there any more, or the answer has not come.
                 Ok((0 | 503 | 504, ..)) | Err(_) => sleep(EVERY),
-                Ok((status, _, said)) => panic!("{status} {said}"),
+                Ok((status, _, body)) => panic!("{status} {body}"),
             }
         }
         sent += 1;
@@ -60,15 +60,15 @@ fn nothing_confirmed_is_lost(nodes: &[Node], happens: impl FnOnce()) {
     let goes_on = AtomicBool::new(true);
     let sent = std::thread::scope(|scope| {
         let back_end = scope.spawn(|| publishes(nodes, &goes_on));
-        members.iter().for_each(|it| it.chatters(EVERY));
-        let goes = |more: usize| {
+        members.iter().for_each(|it| it.pushes_every(EVERY));
+        let disconnects = |more: usize| {
             let before = confirmed(&members);
             until("more is confirmed", || (confirmed(&members) > before + more).then_some(()));
         };
-        goes(100);
+        disconnects(100);
         happens();
-        goes(200);
-        members.iter().for_each(Member::is_quiet);
+        disconnects(200);
+        members.iter().for_each(Member::stops_pushing);
         goes_on.store(false, Ordering::Relaxed);
         back_end.join().unwrap()
     });
@@ -76,20 +76,20 @@ fn nothing_confirmed_is_lost(nodes: &[Node], happens: impl FnOnce()) {
     let history = histories(nodes);
     is_as_confirmed(&history, &members, sent);
     for member in &members {
-        member.has_heard_all_of(&history);
+        member.has_received_all_of(&history);
         member.has_no_gap();
     }
 }
 
 /// All that was confirmed is there, the rest at most once.
-fn is_as_confirmed(history: &Said, members: &[Member], sent: usize) {
+fn is_as_confirmed(history: &Messages, members: &[Member], sent: usize) {
     let mut times = BTreeMap::<&str, usize>::new();
     history.iter().for_each(|(_, text)| *times.entry(text).or_default() += 1);
     let twice: Vec<_> = times.iter().filter(|it| *it.1 > 1).collect();
     assert!(twice.is_empty(), "kept twice: {twice:?}");
     let mut of_outcomes = BTreeMap::<String, usize>::new();
     for member in members {
-        for (text, outcome) in &member.heard().pushed {
+        for (text, outcome) in &member.received().pushed {
             let outcome = outcome.clone().unwrap();
             let is_there = times.contains_key(&**text);
             match &*outcome {
@@ -204,7 +204,7 @@ fn who_moves_through_all_that_misses_nothing_in_silence() {
     let goes_on = AtomicBool::new(true);
     let sent = std::thread::scope(|scope| {
         let back_end = scope.spawn(|| publishes(&nodes, &goes_on));
-        movers.iter().for_each(|it| it.chatters(EVERY));
+        movers.iter().for_each(|it| it.pushes_every(EVERY));
         let mut turn = 0;
         let mut move_on = |alive: usize, time: Duration| {
             let began = Instant::now();
@@ -222,7 +222,7 @@ fn who_moves_through_all_that_misses_nothing_in_silence() {
         move_on(2, Duration::from_secs(3));
         engine.restart();
         move_on(2, Duration::from_secs(5));
-        movers.iter().for_each(Member::is_quiet);
+        movers.iter().for_each(Member::stops_pushing);
         goes_on.store(false, Ordering::Relaxed);
         back_end.join().unwrap()
     });

@@ -105,8 +105,8 @@ fn is_full(full: &Full<'_>) {
         assert_eq!(plain.is_answered("heard"), "ok");
         assert_eq!(pusher.is_answered(&long), full.answers.0);
         let (status, head, body) = posted.join().unwrap();
-        let said: Value = serde_json::from_str(&body).unwrap();
-        assert_eq!((status, said), (full.answers.1, json!({"error": full.words, "taken": 1})));
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((status, body), (full.answers.1, json!({"error": full.words, "taken": 1})));
         assert_eq!(head.contains("\r\nretry-after: "), status == 503, "{head}");
     });
     small.grows();
@@ -122,7 +122,7 @@ fn is_full(full: &Full<'_>) {
     let missing = confirmed.iter().filter(|text| !found.any(|it| it == **text)).count();
     assert_eq!(missing, 0, "of {} that were confirmed, in their order", confirmed.len());
     for member in [&pusher, &hearer] {
-        member.has_heard_all_of(&history);
+        member.has_received_all_of(&history);
         member.has_no_gap();
     }
 }

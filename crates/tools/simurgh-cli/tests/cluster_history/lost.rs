@@ -35,7 +35,7 @@ impl World {
             .map(|(name, node)| Member::joins(name, node, TOPIC));
         let world = Self { host, near, far, members };
         publish(&world.near, "first");
-        world.members.iter().for_each(|it| it.hears(0, &["first"]));
+        world.members.iter().for_each(|it| it.receives(0, &["first"]));
         world
     }
 
@@ -44,7 +44,7 @@ impl World {
     fn loses_the_last(&self, port: &str, has_ended: impl FnMut() -> Option<()>) {
         self.host.loses(port, &[Way::In]);
         publish(&self.near, "last");
-        self.members[0].hears(0, &["first", "last"]);
+        self.members[0].receives(0, &["first", "last"]);
         self.host.resets(port);
         until("the connection has ended", has_ended);
         assert_eq!(self.members[1].texts(), ["first"]);
@@ -55,9 +55,9 @@ impl World {
     fn is_whole(&self) {
         publish(&self.far, "next");
         for member in &self.members {
-            member.hears(0, &["first", "last", "next"]);
+            member.receives(0, &["first", "last", "next"]);
             member.has_no_gap();
-            member.has_heard_all_of(&histories([&self.near, &self.far]));
+            member.has_received_all_of(&histories([&self.near, &self.far]));
         }
         assert_eq!(texts(&histories([&self.far])), ["first", "last", "next"]);
     }
@@ -74,7 +74,7 @@ fn the_last_message_that_ended_with_the_link_is_found_with_the_next_link() {
     world.loses_the_last(&engine.port().to_string(), || {
         (world.far.health() == "away").then_some(())
     });
-    world.members[1].hears(0, &["first", "last"]);
+    world.members[1].receives(0, &["first", "last"]);
     world.is_whole();
 }
 

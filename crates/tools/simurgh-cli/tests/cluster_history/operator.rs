@@ -73,7 +73,7 @@ pub(crate) struct Spy(Arc<Mutex<Vec<Vec<u8>>>>);
 impl Spy {
     #[track_caller]
     pub(crate) fn on(port: u16, subject: &str) -> Self {
-        let heard = Arc::<Mutex<Vec<Vec<u8>>>>::default();
+        let received = Arc::<Mutex<Vec<Vec<u8>>>>::default();
         let mut reader = connect(port, subject).expect("an engine");
         // It hears from the answer to this on.
         reader.get_mut().write_all(b"PING\r\n").unwrap();
@@ -84,16 +84,16 @@ impl Spy {
                 break;
             }
         }
-        let into = Arc::clone(&heard);
+        let into = Arc::clone(&received);
         std::thread::spawn(move || {
             while let Some(message) = hear(&mut reader) {
                 into.lock().unwrap().push(message);
             }
         });
-        Self(heard)
+        Self(received)
     }
 
-    pub(crate) fn heard(&self) -> usize {
+    pub(crate) fn received(&self) -> usize {
         self.0.lock().unwrap().len()
     }
 }

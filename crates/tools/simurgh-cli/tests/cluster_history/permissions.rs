@@ -45,11 +45,11 @@ fn nodes_that_keep_need_exactly_the_permissions_that_are_printed() {
         nodes.iter().for_each(keeps);
         let member = Member::joins("member", &nodes[1], TOPIC);
         publish(&nodes[0], "first");
-        member.hears(0, &["first"]);
+        member.receives(0, &["first"]);
         let (status, body) = nodes[0].ask(&format!("DELETE /api/history?topic={TOPIC}"), "");
         assert_eq!(status, 200, "{body}");
         publish(&nodes[0], "second");
-        member.hears(0, &["first", "second"]);
+        member.receives(0, &["first", "second"]);
         assert_eq!(texts(&histories(&nodes)), ["second"]);
         for node in &nodes {
             assert!(!node.log().contains("ermission"), "{}", node.log());
@@ -70,17 +70,17 @@ fn is_named(missing: &str, permissions: &str) {
         lines.any(|it| it.contains("Permissions Violation") && it.contains(named)).then_some(())
     };
     let began = Instant::now();
-    let (status, said) = publish_to(&node, TOPIC, "said", None);
+    let (status, body) = publish_to(&node, TOPIC, "said", None);
     if missing.contains("PURGE") {
         // Nodes forget by themselves.
-        assert_eq!(status, 202, "{said}");
+        assert_eq!(status, 202, "{body}");
         let (status, body) = node.ask(&format!("DELETE /api/history?topic={TOPIC}"), "");
         assert_eq!(status, 200, "{body}");
         assert_eq!(texts(&histories([&node])), [""; 0]);
     } else {
-        assert_eq!(status, 503, "{missing}: {said}");
+        assert_eq!(status, 503, "{missing}: {body}");
         let member = Member::joins("member", &node, TOPIC);
-        assert_eq!(member.is_told(1).payload["reason"], "unavailable", "{missing}");
+        assert_eq!(member.is_notified(1).payload["reason"], "unavailable", "{missing}");
         assert_eq!(member.is_answered("not kept"), "not stored", "{missing}");
     }
     until(&format!("{missing} is named"), has_named);

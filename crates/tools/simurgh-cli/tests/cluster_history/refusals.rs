@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::back_end::{TOPIC, keeps, nodes, page, plan, publish, publish_to, said, texts};
+use crate::back_end::{TOPIC, keeps, messages_of, nodes, page, plan, publish, publish_to, texts};
 use crate::engine::{Engine, STORE};
 use crate::member::Member;
 use crate::node::{Node, Plan, know_each_other};
@@ -23,11 +23,11 @@ fn is_refused(node: &Node, words: &[&str]) {
         words.iter().all(|it| log.contains(it)).then_some(())
     });
     let began = Instant::now();
-    let (status, said) = publish_to(node, TOPIC, "not kept", None);
-    assert_eq!(status, 503, "{said}");
+    let (status, body) = publish_to(node, TOPIC, "not kept", None);
+    assert_eq!(status, 503, "{body}");
     let member = Member::joins("member", node, TOPIC);
-    let told = member.is_told(1);
-    assert_eq!(told.payload["reason"], "unavailable", "{told:?}");
+    let notice = member.is_notified(1);
+    assert_eq!(notice.payload["reason"], "unavailable", "{notice:?}");
     assert_eq!(member.is_answered("not kept"), "not stored");
     let page = page(node, TOPIC, "");
     assert_eq!((&page["recovered"], &page["reason"]), (&json!(false), &json!("unavailable")));
@@ -64,10 +64,10 @@ fn older(engine: &Engine, version: &'static str) -> String {
                 let _ = to_server.shutdown(Shutdown::Both);
             });
             std::thread::spawn(move || {
-                let mut said = String::new();
+                let mut body = String::new();
                 let mut reader = BufReader::with_capacity(1, &mut server);
-                let _ = reader.read_line(&mut said);
-                let info: Value = serde_json::from_str(&said["INFO ".len()..]).unwrap();
+                let _ = reader.read_line(&mut body);
+                let info: Value = serde_json::from_str(&body["INFO ".len()..]).unwrap();
                 let info = json!({"version": version, "proto": 1, "headers": true,
                     "server_id": info["server_id"], "max_payload": info["max_payload"]});
                 let _ = client.write_all(format!("INFO {info}\r\n").as_bytes());
@@ -142,7 +142,7 @@ fn a_stream_of_another_cluster_is_named_and_left_as_it_is() {
     assert_eq!(left["config"]["subjects"], json!(["theirs.h.>"]));
     // And one on the same engine is not touched by the other.
     publish(&theirs, "still theirs");
-    assert_eq!(texts(&said(&page(&theirs, TOPIC, ""))), ["theirs", "still theirs"]);
+    assert_eq!(texts(&messages_of(&page(&theirs, TOPIC, ""))), ["theirs", "still theirs"]);
 }
 
 #[test]
@@ -159,13 +159,13 @@ fn positions_of_another_cluster_or_epoch_are_a_gap_and_no_error() {
     for since in [&*other, "zzzzzz.1", &later, "a00000.0"] {
         let found = page(&ours, TOPIC, &format!("&since={since}"));
         assert_eq!((&found["recovered"], &found["reason"]), (&json!(false), &json!("epoch")));
-        let member = Member::comes_back("comes-back", &ours, TOPIC, Some(since));
-        let told = member.is_told(1);
-        assert_eq!(told.payload["reason"], "epoch", "{since}: {told:?}");
-        member.hears(0, &["first", "second"]);
+        let member = Member::resumes("comes-back", &ours, TOPIC, Some(since));
+        let notice = member.is_notified(1);
+        assert_eq!(notice.payload["reason"], "epoch", "{since}: {notice:?}");
+        member.receives(0, &["first", "second"]);
     }
     let found = page(&ours, TOPIC, &format!("&since={own}"));
-    assert_eq!((&found["recovered"], texts(&said(&found))), (&json!(true), vec!["second"]));
+    assert_eq!((&found["recovered"], texts(&messages_of(&found))), (&json!(true), vec!["second"]));
     for wrong in ["x", "k3f9a0", "k3f9a0.x", "K3F9A0.1", ""] {
         let (status, body) = ours.ask(&format!("GET /api/history?topic={TOPIC}&since={wrong}"), "");
         assert_eq!(status, 400, "{wrong}: {body}");

@@ -17,7 +17,7 @@ use tungstenite::{Message, WebSocket};
 /// Longest wait for anything that should happen.
 pub(crate) const WAIT: Duration = Duration::from_secs(20);
 
-/// What a run of the binary left behind.
+/// The outcome of a run of the binary.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) status: ExitStatus,
@@ -67,13 +67,13 @@ pub(crate) fn run(dir: &Path, args: &[&str]) -> Ran {
     run_with(command(&simurgh(), dir, args))
 }
 
-/// The same of something that takes longer than [`WAIT`].
+/// As [`run`], with a longer limit than [`WAIT`].
 #[track_caller]
 pub(crate) fn run_long(dir: &Path, args: &[&str], within: Duration) -> Ran {
     run_within(command(&simurgh(), dir, args), within)
 }
 
-/// The same of the example `own`.
+/// As [`run`], with the example `own`.
 #[track_caller]
 pub(crate) fn run_own(dir: &Path, args: &[&str]) -> Ran {
     run_with(command(&own(), dir, args))
@@ -95,7 +95,7 @@ fn run_with(command: Command) -> Ran {
 fn run_within(mut command: Command, within: Duration) -> Ran {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    // Nothing that ends by itself fills a pipe's 64 KiB on both ends.
+    // No command that ends by itself writes more than the 64 KiB of a pipe.
     let status = wait(&mut child, within);
     let (mut out, mut err) = (String::new(), String::new());
     stdout.read_to_string(&mut out).unwrap();
@@ -124,7 +124,7 @@ pub(crate) struct Server {
     child: Child,
     /// Its directory; goes with it.
     _dir: TempDir,
-    /// Where it said it listens.
+    /// The addresses it has printed.
     pub(crate) addresses: Vec<String>,
 }
 
@@ -136,7 +136,7 @@ impl Server {
         Self::start_in(directory(files), args, 1)
     }
 
-    /// The same in a directory, with as many addresses.
+    /// The same in a directory, with this many addresses.
     #[track_caller]
     pub(crate) fn start_in(dir: TempDir, args: &[&str], addresses: usize) -> Self {
         Self::start_program(&simurgh(), dir, args, addresses)
@@ -170,7 +170,7 @@ impl Server {
         }
     }
 
-    /// One that may have to give up, with no settings but these.
+    /// Starts one that may fail, with these flags only.
     #[track_caller]
     pub(crate) fn try_start(args: &[&str]) -> Result<Self, Ran> {
         let dir = directory(&[]);
@@ -296,7 +296,7 @@ impl Drop for Server {
     }
 }
 
-/// A client that knows V2's five fields and nothing more.
+/// A client that knows the five fields of V2 only.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: WebSocket<MaybeTlsStream<TcpStream>>,
@@ -337,7 +337,7 @@ impl Client {
         self.expect_reply(msg_ref, topic, status, answer);
     }
 
-    /// Sends, and expects to be told that it is more than this limit, and when to try again.
+    /// Sends, and expects a refusal by this limit, with the time to retry.
     #[track_caller]
     #[allow(dead_code, reason = "not every test has limits")]
     pub(crate) fn ask_too_much(&mut self, topic: &str, event: &str, payload: Value, limit: &str) {

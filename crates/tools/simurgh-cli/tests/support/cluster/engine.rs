@@ -16,20 +16,20 @@ use tempfile::TempDir;
 /// Longest wait for anything that should happen at once, on a machine that has other work.
 pub(crate) const WAIT: Duration = Duration::from_secs(30);
 
-/// What has an engine keep things, in files of its own directory.
+/// The setting with which an engine stores streams, in its own directory.
 pub(crate) const STORE: &str = "jetstream { store_dir: \"store\" }\n";
 
-/// With a directory of its own, on a free port; killed at the end, whatever happens.
+/// A nats-server with a directory of its own, on a free port; killed when dropped.
 pub(crate) struct Engine {
     directory: TempDir,
-    /// nats-server, and before it what runs that.
+    /// The command: nats-server, possibly run by another program.
     program: Vec<PathBuf>,
     child: Option<Child>,
     host: String,
     port: u16,
 }
 
-/// Where nats-server is; none, with a word about it, if that is not said.
+/// The path of nats-server; prints why if there is none.
 pub(crate) fn program() -> Option<PathBuf> {
     let program = std::env::var_os("SIMURGH_NATS_SERVER").map(PathBuf::from);
     if program.is_none() {
