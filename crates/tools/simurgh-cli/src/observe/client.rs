@@ -6,7 +6,7 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use simurgh::observe::view::{ClusterOverview, ConnectionRow, List, Members, Overview, TopicRow};
+use simurgh::observe::view::Overview;
 use ureq::http::{StatusCode, Uri};
 
 /// How long a server may take to answer; a list of a busy server takes some seconds.
@@ -92,26 +92,6 @@ impl Client {
         if overview.server == "simurgh" { Ok(overview) } else { Err(self.not_simurgh("another")) }
     }
 
-    pub(super) fn topics(&self, query: &str) -> Result<List<TopicRow>, Problem> {
-        self.get(&format!("topics?{query}"))
-    }
-
-    pub(super) fn connections(&self, query: &str) -> Result<List<ConnectionRow>, Problem> {
-        self.get(&format!("connections?{query}"))
-    }
-
-    pub(super) fn cluster(&self) -> Result<ClusterOverview, Problem> {
-        self.get("cluster")
-    }
-
-    pub(super) fn members(&self, topic: &str) -> Result<Members, Problem> {
-        self.get(&format!("members?topic={}", encoded(topic)))
-    }
-
-    pub(super) fn connection(&self, id: &str) -> Result<ConnectionRow, Problem> {
-        self.get(&format!("connection?id={}", encoded(id)))
-    }
-
     pub(super) fn disconnect(&self, id: &str) -> Result<(), Problem> {
         let request = self.authorized(self.agent.post(self.path("disconnect")));
         let body = serde_json::json!({ "id": id }).to_string();
@@ -130,7 +110,8 @@ impl Client {
         }
     }
 
-    fn get<T: DeserializeOwned>(&self, rest: &str) -> Result<T, Problem> {
+    /// A path below `/observer/api/`.
+    pub(super) fn get<T: DeserializeOwned>(&self, rest: &str) -> Result<T, Problem> {
         self.read(self.authorized(self.agent.get(self.path(rest))).call())
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use simurgh::observe::view::{ClusterOverview, ConnectionRow, List, Members, Overview, TopicRow};
 
-use super::client::{Client, Problem};
+use super::client::{Client, Problem, encoded};
 
 /// How often figures are requested.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -119,9 +119,11 @@ fn fetch(
 fn list(client: &Client, wanted: &Wanted) -> Option<Update> {
     let list = match wanted {
         Wanted::Nothing => return None,
-        Wanted::Topics(query) => client.topics(query).map(Update::Topics),
-        Wanted::Connections(query) => client.connections(query).map(Update::Connections),
-        Wanted::Cluster => client.cluster().map(|it| Update::Cluster(Box::new(it))),
+        Wanted::Topics(query) => client.get(&format!("topics?{query}")).map(Update::Topics),
+        Wanted::Connections(query) => {
+            client.get(&format!("connections?{query}")).map(Update::Connections)
+        }
+        Wanted::Cluster => client.get("cluster").map(Update::Cluster),
     };
     Some(list.unwrap_or_else(|problem| match problem {
         Problem::Unreachable(_) => Update::Unreachable(problem.to_string()),
@@ -131,9 +133,11 @@ fn list(client: &Client, wanted: &Wanted) -> Option<Update> {
 
 fn act(client: &Client, action: Action) -> Option<Update> {
     let done = match action {
-        Action::Members(topic) => client.members(&topic).map(Update::Members),
+        Action::Members(topic) => {
+            client.get(&format!("members?topic={}", encoded(&topic))).map(Update::Members)
+        }
         Action::Connection(id) => {
-            client.connection(&id).map(|row| Update::Connection(Box::new(row)))
+            client.get(&format!("connection?id={}", encoded(&id))).map(Update::Connection)
         }
         Action::Disconnect(id) => {
             client.disconnect(&id).map(|()| Update::Done(format!("{id} is disconnected")))

@@ -89,11 +89,12 @@ impl Settings {
     fn merge(flags: PartialSettings, mut file: File, channels: Channels) -> Result<Self, Refusal> {
         let settings = flags.clone().over(std::mem::take(&mut file.settings));
         let mut found = mistakes(&flags, &settings, channels);
-        if settings.history_save.is_some() && has_cluster(&file) {
+        let cluster = cluster(&mut file);
+        if settings.history_save.is_some() && cluster.is_some() {
             let text = "the engine of the cluster keeps histories: leave it out".to_owned();
             found.push(("history_save", text));
         }
-        let (cluster, secret) = cluster(&mut file).unzip();
+        let (cluster, secret) = cluster.flatten().unzip();
         let declared = match channels {
             Channels::Declared => {
                 let page = page(&settings).map_err(|text| found.push(("static_files", text)));
@@ -124,33 +125,22 @@ impl Settings {
     }
 }
 
+/// If the file has the table `[cluster]`: the cluster, and the secret that all nodes share; nothing of
+/// it if there are mistakes.
 #[cfg(feature = "nats")]
-fn has_cluster(file: &File) -> bool {
-    file.cluster.is_some()
-}
-
-/// The other nodes, as the file has them, and the secret that all share.
-#[cfg(feature = "nats")]
-fn cluster(file: &mut File) -> Option<(Cluster, Option<String>)> {
-    match file.cluster.take()??.cluster() {
-        Ok(cluster) => Some(cluster),
-        Err(mistakes) => {
-            for (key, text) in mistakes {
-                file.complain(&format!("cluster.{key}"), format!("[cluster] {key}: {text}"));
-            }
-            None
+fn cluster(file: &mut File) -> Option<Option<(Cluster, Option<String>)>> {
+    let Some(spec) = file.cluster.take()? else { return Some(None) };
+    let cluster = spec.cluster().map_err(|mistakes| {
+        for (key, text) in mistakes {
+            file.complain(&format!("cluster.{key}"), format!("[cluster] {key}: {text}"));
         }
-    }
+    });
+    Some(cluster.ok())
 }
 
 #[cfg(not(feature = "nats"))]
-fn cluster(_file: &mut File) -> Option<(Cluster, Option<String>)> {
+fn cluster(_: &mut File) -> Option<Option<(Cluster, Option<String>)>> {
     None
-}
-
-#[cfg(not(feature = "nats"))]
-fn has_cluster(_file: &File) -> bool {
-    false
 }
 
 /// Mistakes of values that contradict each other: the key, and why.

@@ -258,5 +258,10 @@ pub(crate) fn about(number: u64) -> u64 {
 }
 
 pub(super) fn bytes(bytes: u64) -> String {
-    simurgh_text::format::bytes(bytes as f64)
+    let bytes = bytes as f64;
+    match bytes {
+        bytes if bytes >= 1e9 => format!("{:.1} GB", bytes / 1e9),
+        bytes if bytes >= 1e6 => format!("{:.0} MB", bytes / 1e6),
+        bytes => format!("{:.0} kB", bytes / 1e3),
+    }
 }

@@ -71,7 +71,7 @@ fn with_clients_elsewhere_half_of_it_is_enough() {
     assert_eq!(row(&report, "fs.file-max").state, State::Enough);
     assert_eq!(row(&report, "net.core.netdev_max_backlog").state, State::Enough);
     assert_eq!(row(&report, "net.ipv4.ip_local_port_range").need, "-");
-    assert!(row(&report, "memory").need.starts_with("8.9"));
+    assert!(row(&report, "memory").need.starts_with("8.9 GB"));
 }
 
 #[test]
