@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_is_said_in_words() {
+    fn sufficient_settings_are_described() {
         let said = |storage, replicas| {
             StreamsConfig { storage, replicas, ..StreamsConfig::default() }.durability()
         };

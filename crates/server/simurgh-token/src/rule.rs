@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_told() {
+    fn malformed_rules_are_named() {
         for (text, why) in [
             ("", "empty"),
             ("room:*:x", "at the end"),

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_application_has_its_own_version_and_says_what_it_stands_on() {
+    fn an_application_prints_its_own_version_and_that_of_simurgh() {
         let own = Program::named("shop", "3.1.4");
         assert_eq!(own.short(), "3.1.4");
         assert!(own.long().starts_with(&format!("3.1.4, on simurgh {VERSION} (")));

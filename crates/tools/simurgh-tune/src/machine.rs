@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_machine_is_read_whole() {
+    fn all_values_of_a_usual_machine_are_read() {
         let machine = read(&FakeMachine::usual());
         assert_eq!(machine.sysctl("net.ipv4.tcp_mem"), Ok([287_901, 383_868, 575_802].as_slice()));
         assert_eq!(machine.number("fs.file-nr"), Ok(544));

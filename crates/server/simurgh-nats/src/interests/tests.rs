@@ -253,7 +253,7 @@ proptest! {
 }
 
 #[test]
-fn a_message_that_is_half_delivered_when_the_old_one_ends_is_heard_once() {
+fn a_message_that_is_half_delivered_when_the_old_link_ends_is_delivered_once() {
     let mut sim = Simulation::new();
     sim.want(false, false);
     sim.settle();
@@ -391,7 +391,7 @@ fn a_flood_of_publishers_while_interests_change_is_bounded() {
 }
 
 #[test]
-fn what_a_stream_republished_is_told_apart_by_its_number() {
+fn republished_messages_are_recognised_by_their_number() {
     let (mut interests, [topic, _]) = (linked(), topics());
     let subject = overlap(&mut interests, &topic);
     let mut takes =
@@ -401,7 +401,7 @@ fn what_a_stream_republished_is_told_apart_by_its_number() {
 }
 
 #[test]
-fn numbers_of_one_bucket_say_nothing_of_another_whose_stream_may_be_another() {
+fn numbers_of_one_bucket_do_not_apply_to_another_with_another_stream() {
     let mut interests = linked();
     let topics = ["room:0", "room:1"].map(Box::<str>::from);
     assert_ne!(Bucket::of(&topics[0]), Bucket::of(&topics[1]));

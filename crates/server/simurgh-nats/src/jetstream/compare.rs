@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_change_it_takes_what_is_large_enough() {
+    fn without_permission_to_change_it_a_large_enough_stream_is_used() {
         let mut stream = found();
         stream["num_replicas"] = 3.into();
         stream["max_bytes"] = 1_000_000.into();

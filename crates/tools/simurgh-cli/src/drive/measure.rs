@@ -108,12 +108,15 @@ enum Wire {
     V2,
 }
 
+/// The row of the report that counts no messages.
+const IDLE: &str = "after idling";
+
 /// A row of the report.
 struct Row {
     what: String,
     /// How many of it.
-    of: Option<usize>,
-    spent: Option<Spent>,
+    of: usize,
+    spent: Spent,
     /// Resident at its end, bytes.
     memory: Option<u64>,
 }
@@ -227,7 +230,7 @@ impl Run<'_> {
         if refused > 0 {
             self.notes.push(format!("{} joins were refused", grouped(refused)));
         }
-        self.row("created and joined", Some(all), Some(spent));
+        self.row("created and joined", all, spent);
         Ok(())
     }
 
@@ -245,7 +248,7 @@ impl Run<'_> {
         let asked = before + self.sockets.len() as u64;
         self.await_answers(asked, answers)?;
         let what = format!("pushed {:?} and answered", self.plan.event);
-        self.row(&what, Some(self.sockets.len()), Some(clocks.spent()));
+        self.row(&what, self.sockets.len(), clocks.spent());
         Ok(())
     }
 
@@ -264,7 +267,7 @@ impl Run<'_> {
         times.sort();
         let median = times.get(times.len() / 2).copied().unwrap_or_default();
         let what = format!("a broadcast to all, median of {}", self.plan.broadcasts);
-        self.row(&what, Some(self.sockets.len()), Some(median));
+        self.row(&what, self.sockets.len(), median);
         Ok(())
     }
 
@@ -286,11 +289,11 @@ impl Run<'_> {
             }
             _ => {}
         }
-        self.row("after idling", Some(self.sockets.len()), Some(clocks.spent()));
+        self.row(IDLE, self.sockets.len(), clocks.spent());
         Ok(())
     }
 
-    fn row(&mut self, what: &str, of: Option<usize>, spent: Option<Spent>) {
+    fn row(&mut self, what: &str, of: usize, spent: Spent) {
         self.rows.push(Row { what: what.to_owned(), of, spent, memory: resident_bytes() });
     }
 
@@ -334,20 +337,14 @@ impl Run<'_> {
     }
 
     fn cells(&self, row: &Row, before: u64) -> [String; 7] {
-        let count = row.of.unwrap_or(0).max(1) as f64;
-        let is_idle = row.what == "after idling";
-        let [time, cpu, each, rate] = match row.spent {
-            Some(spent) if is_idle => {
-                let cpu = millis(spent.cpu);
-                [format!("{:.2} s", spent.wall.as_secs_f64()), cpu, String::new(), String::new()]
-            }
-            Some(Spent { wall, cpu }) => [
+        let (count, Spent { wall, cpu }) = (row.of.max(1) as f64, row.spent);
+        let (time, each, rate) = match row.what == IDLE {
+            true => (format!("{:.2} s", wall.as_secs_f64()), String::new(), String::new()),
+            false => (
                 millis(wall),
-                millis(cpu),
                 format!("{:.2} µs", cpu.as_secs_f64() * 1e6 / count),
                 grouped((count / wall.as_secs_f64().max(1e-9)) as u64),
-            ],
-            None => [const { String::new() }; 4],
+            ),
         };
         let (memory, per_socket) = match row.memory {
             Some(bytes) => {
@@ -356,7 +353,7 @@ impl Run<'_> {
             }
             None => (String::new(), String::new()),
         };
-        [row.what.clone(), time, cpu, each, rate, memory, per_socket]
+        [row.what.clone(), time, millis(cpu), each, rate, memory, per_socket]
     }
 }
 

@@ -149,18 +149,18 @@ impl Sockets {
         let (sockets, before, clocks) = (self.named(ids)?, self.driver.counts(), Clocks::now());
         self.ask(&sockets, |driver, some| driver.push_many(some, topic, event, payload.clone()))?;
         let now = self.driver.counts();
-        let heard = [
+        let received = [
             ("replies", now.ok - before.ok),
             ("error replies", now.not_ok - before.not_ok),
             ("messages", now.messages - before.messages),
             ("channels crashed", now.channels_crashed - before.channels_crashed),
         ];
-        let heard = heard.into_iter().filter(|(_, n)| *n > 0);
-        let heard: Vec<_> = heard.map(|(what, n)| format!("{} {what}", grouped(n))).collect();
-        let heard =
-            if heard.is_empty() { "nothing heard yet".to_owned() } else { heard.join(", ") };
+        let received = received.into_iter().filter(|(_, n)| *n > 0);
+        let received: Vec<_> = received.map(|(what, n)| format!("{} {what}", grouped(n))).collect();
+        let received =
+            if received.is_empty() { "nothing heard yet".to_owned() } else { received.join(", ") };
         let (pushed, time) = (grouped(sockets.len() as u64), millis(clocks.spent().wall));
-        Ok(format!("{pushed} pushed {event}, in {time}; {heard}"))
+        Ok(format!("{pushed} pushed {event}, in {time}; {received}"))
     }
 
     fn leave(&mut self, ids: &Ids, topic: &str) -> Result<String, Failure> {
@@ -191,19 +191,19 @@ impl Sockets {
             sent.map_err(|_| Error::Congested)
         })?;
         // Only the server knows the members of the topic, so this waits until no more messages come.
-        let (mut heard, mut spent) = (0, clocks.spent());
+        let (mut received, mut spent) = (0, clocks.spent());
         let until = Instant::now() + WAIT_MAX;
         let mut quiet = 0;
         while quiet < 20 && Instant::now() < until {
             self.stop.check()?;
             std::thread::sleep(Duration::from_millis(1));
             let now = self.driver.counts().messages - before;
-            quiet = if now == heard { quiet + 1 } else { 0 };
-            if now != heard {
-                (heard, spent) = (now, clocks.spent());
+            quiet = if now == received { quiet + 1 } else { 0 };
+            if now != received {
+                (received, spent) = (now, clocks.spent());
             }
         }
-        Ok(format!("{} heard {event}, in {}", grouped(heard), millis(spent.wall)))
+        Ok(format!("{} heard {event}, in {}", grouped(received), millis(spent.wall)))
     }
 
     fn flush(&mut self, ids: &Ids) -> Result<String, Failure> {

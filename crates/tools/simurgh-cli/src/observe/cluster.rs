@@ -66,7 +66,7 @@ pub(super) fn facts(cluster: &ClusterOverview) -> Vec<(&'static str, String)> {
 /// The figures of all nodes together.
 fn sums(cluster: &ClusterOverview) -> String {
     let figures = || cluster.nodes.iter().filter_map(|it| it.figures.as_ref());
-    let whole = |read: fn(&NodeFigures) -> u64| figures().map(read).fold(0, u64::saturating_add);
+    let sum = |read: fn(&NodeFigures) -> u64| figures().map(read).fold(0, u64::saturating_add);
     let rate = |read: fn(&NodeFigures) -> f64| figures().map(read).sum::<f64>();
     let nodes = cluster.nodes.len() as u64 + cluster.more_nodes;
     let answered = figures().count() as u64;
@@ -78,11 +78,11 @@ fn sums(cluster: &ClusterOverview) -> String {
         "{}{silent}, {} sockets, {} channels, {}/s in, {}/s out, {:.1} % of a core, {}",
         grouped(nodes),
         grouped(cluster.nodes.iter().map(sockets).fold(0, u64::saturating_add)),
-        grouped(whole(|it| it.channels)),
+        grouped(sum(|it| it.channels)),
         number(rate(|it| it.messages_in_per_s)),
         number(rate(|it| it.messages_out_per_s)),
         rate(|it| it.cpu_cores) * 100.0,
-        bytes(whole(|it| it.resident_bytes) as f64),
+        bytes(sum(|it| it.resident_bytes) as f64),
     )
 }
 

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused_where_it_was_said() {
+    fn contradictions_are_refused_with_their_place() {
         let flags = PartialSettings { proxy_protocol: Some(true), ..PartialSettings::default() };
         let text = "listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]\nadmin_listen = \"127.0.0.1:1\"\n\
                     api_token = \"\"\n";

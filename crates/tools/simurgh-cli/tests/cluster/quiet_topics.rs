@@ -1,5 +1,5 @@
-//! Topics with histories: a client that goes to another node is sent what it has missed, and told of
-//! no gap if it has missed nothing.
+//! Topics with histories: a client that moves to another node receives what it has missed, and no
+//! notice of a gap if it has missed nothing.
 
 use std::process::Command;
 
@@ -24,7 +24,7 @@ fn broadcast(server: &Server, topic: &str, n: u64) {
     assert!(answer["positions"][0].is_string(), "{answer}");
 }
 
-/// A client that joins from a position; the event about that, and its new position.
+/// A client that joins from a position; the notice, and its new position.
 fn join(server: &Server, topic: &str, since: Option<&str>) -> (Client, Value, String) {
     let mut client = server.client();
     let sent = client.send(topic, "phx_join", json!({"simurgh": {"since": since}}));
@@ -37,7 +37,7 @@ fn join(server: &Server, topic: &str, since: Option<&str>) -> (Client, Value, St
 
 /// On a node that did not follow the topic, and on a new one; other topics have messages meanwhile.
 #[test]
-fn who_goes_to_a_node_that_did_not_follow_its_quiet_topic_is_told_of_no_gap() {
+fn a_move_to_a_node_that_did_not_follow_the_quiet_topic_is_no_gap() {
     let Some(engine) = Engine::start("jetstream { store_dir: \"store\" }") else { return };
     let (one, two) = (node("one", &engine), node("two", &engine));
     for n in 0..3 {

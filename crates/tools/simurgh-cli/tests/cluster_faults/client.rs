@@ -26,7 +26,7 @@ pub(crate) struct Topic {
     pub(crate) longest_ms: BTreeMap<String, u64>,
     /// Keys by phx_ref.
     pub(crate) present: BTreeMap<String, String>,
-    /// Diffs that came before the presence state.
+    /// Diffs received before the presence state.
     early: Option<Vec<Value>>,
     /// Who left, and when.
     pub(crate) left: Vec<(String, Instant)>,
@@ -61,7 +61,7 @@ pub(crate) struct Client {
     worker: Worker<Command>,
 }
 
-/// The addresses that clients try in turn. Tests change them as nodes come and go.
+/// The addresses that clients try in turn. Tests change them when nodes start and end.
 pub(crate) type Addresses = Arc<Mutex<Vec<String>>>;
 
 impl Client {
@@ -119,7 +119,7 @@ impl Client {
         self.worker.send(Command::PushEvery(None));
     }
 
-    /// Checks that no diff has said that somebody left.
+    /// Checks that no diff has reported a leave.
     #[track_caller]
     pub(crate) fn has_seen_nobody_leave(&self, topic: &str) {
         let left: Vec<String> =

@@ -4,8 +4,8 @@
 //!
 //! They need a nats-server (`SIMURGH_NATS_SERVER`, see `cargo xtask engine`), and some of them
 //! root; without that they print so and test nothing. After each fault the same must hold: messages
-//! of a publisher come in order and none twice, missing ones are counted as lost, and all members
-//! have the same presences.
+//! of a publisher are received in order and none twice, missing ones are counted as lost, and all
+//! members have the same presences.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "clients outside of all descriptor tables")]
 

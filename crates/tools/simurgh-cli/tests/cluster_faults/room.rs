@@ -76,7 +76,7 @@ impl Room {
         self.all().for_each(|it| it.has_seen_nobody_leave(ROOM));
     }
 
-    /// Checks that no message came out of order or twice, and no other events came.
+    /// Checks that all messages were received in order and once, and no other events.
     #[track_caller]
     pub(crate) fn nothing_is_wrong(&self) {
         for member in self.all() {

@@ -1,5 +1,5 @@
-//! What back ends ask of any node: to publish once, to read, to forget; and what they are told
-//! where that cannot be.
+//! The HTTP API of back ends on any node: publish once, read a history, purge it; and its errors
+//! where that is impossible.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::operator::{STREAM, Spy};
 use crate::{until, within};
 
 #[test]
-fn the_same_id_on_two_nodes_at_once_is_kept_and_heard_once() {
+fn the_same_id_on_two_nodes_at_once_is_stored_and_delivered_once() {
     const TIMES: usize = 30;
     let Some(engine) = Engine::start(STORE) else { return };
     let nodes = nodes(&engine.address(), ["one", "two"]);
@@ -44,7 +44,7 @@ fn the_same_id_on_two_nodes_at_once_is_kept_and_heard_once() {
     let history = histories(&nodes);
     let positions: Vec<&String> = history.iter().map(|it| &it.0).collect();
     assert_eq!(positions, one.iter().map(|it| &it.0).collect::<Vec<_>>());
-    // The same id of another topic is another.
+    // Ids are per topic.
     let (_, other) = publish_to(&nodes[0], "kept:b", "other", Some("order 0"));
     assert_eq!(other["duplicates"], 0);
     for member in &members {
@@ -53,7 +53,7 @@ fn the_same_id_on_two_nodes_at_once_is_kept_and_heard_once() {
     }
 }
 
-/// Nodes that keep so much, and what `gone` had heard before five more were said.
+/// Nodes that keep this much, and a member that has left before the last five of six broadcasts.
 fn what_is_left(history: &str) -> Option<(Engine, [Node; 2], Member)> {
     let engine = Engine::start(STORE)?;
     let start = |name| {
@@ -81,7 +81,7 @@ fn of_too_many_the_oldest_are_overwritten_on_every_node() {
     let expected = json!({"recovered": false, "reason": "overwritten", "count": 3});
     assert_eq!(notice.payload, expected);
     gone.receives(1, &["2", "3", "4"]);
-    // The engine has no more either.
+    // Neither has the engine.
     let late = plan("late", &engine.address());
     let late = Plan { channels: channels(few), ..late }.start();
     keeps(&late);
@@ -98,7 +98,7 @@ fn what_is_too_old_is_expired_on_every_node() {
     }
     let notice = gone.resumes_at(&nodes[1]);
     assert_eq!(notice.payload, json!({"recovered": false, "reason": "expired", "count": 0}));
-    // For one that has seen nothing of it the engine has forgotten it, too.
+    // A node without a copy of the history finds the same in the engine.
     let late = plan("late", &engine.address());
     let late = Plan { channels: channels(short), ..late }.start();
     keeps(&late);
@@ -108,7 +108,7 @@ fn what_is_too_old_is_expired_on_every_node() {
 }
 
 #[test]
-fn what_one_node_is_told_to_forget_is_purged_on_all() {
+fn a_purge_on_one_node_applies_to_all() {
     let Some(engine) = Engine::start(STORE) else { return };
     let nodes = nodes(&engine.address(), ["one", "two"]);
     let stays = Member::joins("stays", &nodes[1], TOPIC);
@@ -131,7 +131,7 @@ fn what_one_node_is_told_to_forget_is_purged_on_all() {
     let notice = gone.resumes_at(&nodes[1]);
     assert_eq!(notice.payload, json!({"recovered": false, "reason": "purged", "count": 1}));
     gone.receives(1, &["new"]);
-    // Members notice nothing, and one that begins now finds no more at the engine.
+    // Members receive nothing of it, and a node that starts now finds the same in the engine.
     stays.receives(0, &["first", "forgotten", "new"]);
     stays.has_no_gap();
     let late = plan("late", &engine.address()).start();
@@ -142,7 +142,7 @@ fn what_one_node_is_told_to_forget_is_purged_on_all() {
 }
 
 #[test]
-fn many_who_ask_a_node_without_members_cost_the_engine_one_question() {
+fn many_requests_to_a_node_without_members_cost_the_engine_one_request() {
     const MANY: usize = 40;
     let Some(engine) = Engine::start(STORE) else { return };
     let [one, two] = nodes(&engine.address(), ["one", "two"]);
@@ -160,23 +160,23 @@ fn many_who_ask_a_node_without_members_cost_the_engine_one_question() {
         assert_eq!(messages_of(page), messages_of(&pages[0]));
     }
     assert_eq!(messages_of(&pages[0]).len(), 10);
-    // Later all is there.
+    // Later both pages are complete.
     assert_eq!(histories([&one, &two]), messages_of(&pages[0]));
     let count = asked.received();
     assert!((1..=4).contains(&count), "{count} questions for {MANY} answers");
 }
 
 #[test]
-fn a_back_end_is_told_what_is_not_confirmed_and_what_is_not_stored() {
+fn a_back_end_learns_which_broadcasts_are_unconfirmed_or_not_stored() {
     let Some(engine) = Engine::start(STORE) else { return };
     let [node] = nodes(&engine.address(), ["one"]);
     let member = Member::joins("pushes", &node, TOPIC);
     engine.freeze();
-    // The engine may have these two, or not.
+    // The engine may have stored these two, or not.
     member.pushes("unconfirmed push");
     std::thread::scope(|scope| {
         let unconfirmed = scope.spawn(|| publish_to(&node, "kept:b", "posted", Some("id 1")));
-        // What is never sent is certainly not kept.
+        // Messages that are never sent are certainly not stored.
         until("the link is away", || (node.health() == "away").then_some(()));
         let message = json!({"topic": "kept:c", "event": "say", "payload": {"text": "refused"}});
         let line = "POST /api/broadcast";
@@ -201,7 +201,7 @@ fn a_back_end_is_told_what_is_not_confirmed_and_what_is_not_stored() {
         assert!(found["messages"].as_array().unwrap().len() <= most, "{topic}: {found}");
     }
     assert_eq!(page(&node, "kept:b", "")["messages"].as_array().unwrap().len(), 1);
-    // Whoever is a member heard what was kept after all.
+    // Members have received the messages that were stored after all.
     assert_eq!(member.is_answered("after"), "ok");
     member.has_received_all_of(&histories([&node]));
 }

@@ -1,4 +1,4 @@
-//! What the engine keeps is lost, or is that of another day: whoever was there is told so.
+//! The engine's streams are lost, or restored from an old copy: all members are notified.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::node::Node;
 use crate::operator::{self, STREAM};
 use crate::{until, within};
 
-/// Two nodes, a member of each, and one who has gone and missed something.
-struct World {
+/// Two nodes with a member each, and a disconnected client that has missed something.
+struct Fixture {
     engine: Engine,
     nodes: [Node; 2],
     stay: [Member; 2],
     gone: Member,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Option<Self> {
         let engine = Engine::start(STORE)?;
         let nodes = nodes(&engine.address(), ["one", "two"]);
@@ -31,7 +31,7 @@ impl World {
         Some(Self { engine, nodes, stay, gone })
     }
 
-    /// The history has begun anew, and all that is left are these: that is what everybody is told.
+    /// Checks that the history has begun anew with only these texts, and that all were notified.
     #[track_caller]
     fn is_another(&self, before: &str, left: &[&str]) {
         let Self { nodes, stay, gone, .. } = self;
@@ -53,7 +53,7 @@ impl World {
             assert_eq!((&page["recovered"], &page["reason"]), (&json!(false), &json!("epoch")));
             assert_eq!(texts(&messages_of(&page)), left, "{}", node.name);
         }
-        // It goes on as if nothing had been.
+        // Later messages are delivered as usual.
         let new = ["after 0", "after 1", "after 2", "after 3"];
         for (n, text) in new.into_iter().enumerate() {
             let (node, member) = (&nodes[n / 2], &stay[n / 2]);
@@ -77,12 +77,12 @@ impl World {
             let since = &all.messages[received..];
             assert!(since.len() >= new.len() && history.ends_with(since), "{since:?}");
             assert_eq!(all.wrong, [""; 0], "{}", member.name);
-            // Nothing new was heard as if it followed what was old.
+            // No new message was delivered as a successor of old ones.
             let epoch = |at: &str| position(at).0;
             let is_new = |(at, _): &(String, String)| epoch(at) != epoch(before);
             assert_eq!(all.messages.iter().position(is_new), Some(received), "{}", member.name);
         }
-        // And for whoever comes and goes now there is no gap.
+        // A client that reconnects now has no gap.
         stay[0].disconnects();
         publish(&nodes[0], "missed");
         let notice = stay[0].resumes_at(&nodes[1]);
@@ -91,70 +91,70 @@ impl World {
 }
 
 #[test]
-fn a_store_of_yesterday_is_another_history_and_everybody_is_told() {
-    let Some(mut world) = World::new() else { return };
+fn an_old_copy_of_the_store_is_another_history_and_all_are_notified() {
+    let Some(mut fixture) = Fixture::new() else { return };
     for n in 0..4 {
-        publish(&world.nodes[n % 2], &format!("old {n}"));
+        publish(&fixture.nodes[n % 2], &format!("old {n}"));
     }
     let directory = tempfile::tempdir().unwrap();
     let yesterday = directory.path().join("yesterday");
-    world.engine.kill();
-    world.engine.copies_store(&yesterday);
-    world.engine.restart();
-    publish_surely(&world.nodes[0], "lost 0");
-    let before = publish_surely(&world.nodes[1], "lost 1");
+    fixture.engine.kill();
+    fixture.engine.copies_store(&yesterday);
+    fixture.engine.restart();
+    publish_surely(&fixture.nodes[0], "lost 0");
+    let before = publish_surely(&fixture.nodes[1], "lost 1");
     let all = ["old 0", "old 1", "old 2", "old 3", "lost 0", "lost 1"];
-    world.gone.receives(0, &all);
-    world.gone.disconnects();
-    publish_surely(&world.nodes[1], "lost 2");
+    fixture.gone.receives(0, &all);
+    fixture.gone.disconnects();
+    publish_surely(&fixture.nodes[1], "lost 2");
     let all = [&all[..], &["lost 2"]].concat();
-    for member in &world.stay {
+    for member in &fixture.stay {
         member.receives(0, &all);
-        // That the engine was away was no gap.
+        // The absence of the engine was no gap.
         member.has_no_gap();
     }
-    world.engine.kill();
-    world.engine.sets_store_back(&yesterday);
-    world.engine.restart();
-    world.is_another(&before, &all[..4]);
+    fixture.engine.kill();
+    fixture.engine.sets_store_back(&yesterday);
+    fixture.engine.restart();
+    fixture.is_another(&before, &all[..4]);
 }
 
 #[test]
-fn a_store_that_is_lost_is_another_history_and_everybody_is_told() {
-    let Some(mut world) = World::new() else { return };
-    publish(&world.nodes[0], "lost 0");
-    let before = publish(&world.nodes[1], "lost 1");
-    world.gone.receives(0, &["lost 0", "lost 1"]);
-    world.gone.disconnects();
-    publish(&world.nodes[1], "lost 2");
-    for member in &world.stay {
+fn a_lost_store_is_another_history_and_all_are_notified() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    publish(&fixture.nodes[0], "lost 0");
+    let before = publish(&fixture.nodes[1], "lost 1");
+    fixture.gone.receives(0, &["lost 0", "lost 1"]);
+    fixture.gone.disconnects();
+    publish(&fixture.nodes[1], "lost 2");
+    for member in &fixture.stay {
         member.receives(0, &["lost 0", "lost 1", "lost 2"]);
     }
-    world.engine.kill();
-    world.engine.lose_store();
-    world.engine.restart();
-    world.is_another(&before, &[]);
+    fixture.engine.kill();
+    fixture.engine.lose_store();
+    fixture.engine.restart();
+    fixture.is_another(&before, &[]);
 }
 
 #[test]
-fn a_stream_that_is_made_anew_is_another_history_and_everybody_is_told() {
-    let Some(world) = World::new() else { return };
-    publish(&world.nodes[0], "lost 0");
-    let before = publish(&world.nodes[1], "lost 1");
-    world.gone.receives(0, &["lost 0", "lost 1"]);
-    world.gone.disconnects();
-    publish(&world.nodes[1], "lost 2");
-    for member in &world.stay {
+fn a_new_stream_is_another_history_and_all_are_notified() {
+    let Some(fixture) = Fixture::new() else { return };
+    publish(&fixture.nodes[0], "lost 0");
+    let before = publish(&fixture.nodes[1], "lost 1");
+    fixture.gone.receives(0, &["lost 0", "lost 1"]);
+    fixture.gone.disconnects();
+    publish(&fixture.nodes[1], "lost 2");
+    for member in &fixture.stay {
         member.receives(0, &["lost 0", "lost 1", "lost 2"]);
     }
-    operator::must(world.engine.port(), &format!("STREAM.DELETE.{STREAM}"), &Value::Null);
-    // Whoever stores next finds nobody. The other node hears a number that it has heard before, and
-    // its members are told before they hear what comes behind that.
-    publish_surely(&world.nodes[0], "finds nobody");
+    operator::must(fixture.engine.port(), &format!("STREAM.DELETE.{STREAM}"), &Value::Null);
+    // The next message has no local members. The other node receives a sequence number that it has
+    // seen before, and notifies its members before it delivers later messages.
+    publish_surely(&fixture.nodes[0], "finds nobody");
     let noticed = || {
-        let received = world.stay[1].received();
+        let received = fixture.stay[1].received();
         received.notices.iter().any(|it| it.payload["reason"] == "epoch").then_some(())
     };
     within(Duration::from_secs(10), "both nodes know", noticed);
-    world.is_another(&before, &["finds nobody"]);
+    fixture.is_another(&before, &["finds nobody"]);
 }

@@ -1,5 +1,5 @@
-//! Nodes die with what they have not told anybody yet, and clients come back to nodes that cannot
-//! know what they have missed.
+//! Nodes die with messages that no other node has, and clients come back to nodes that cannot know
+//! what they have missed.
 
 use std::fs;
 
@@ -14,13 +14,13 @@ use crate::node::{Node, Plan};
 use crate::until;
 
 #[test]
-fn what_a_killed_node_has_not_delivered_is_heard_on_another() {
+fn what_a_killed_node_has_not_delivered_is_delivered_on_another() {
     let Some(engine) = Engine::start(STORE) else { return };
     let [mut one, two, three] = nodes(&engine.address(), ["one", "two", "three"]);
     let members = ["to-two", "to-three"].map(|name| Member::joins(name, &one, TOPIC));
     assert_eq!(members[0].is_answered("first"), "ok");
     members[1].receives(0, &["first"]);
-    // Neither of the others has a member, so nothing of it is there.
+    // Neither of the other nodes has a member, so they have no copy.
     one.signal("STOP");
     for (n, node) in [&two, &three, &two].into_iter().enumerate() {
         publish(node, &format!("missed {n}"));
@@ -36,7 +36,7 @@ fn what_a_killed_node_has_not_delivered_is_heard_on_another() {
     members.iter().for_each(|it| it.has_received_all_of(&history));
 }
 
-/// Bytes that the engine at this port has not read, of the connection that has most.
+/// Unread bytes of the engine at this port, on the connection with the most.
 fn unread(port: u16) -> usize {
     let connections = fs::read_to_string("/proc/net/tcp").unwrap();
     let local = format!(":{port:04X}");
@@ -50,7 +50,7 @@ fn unread(port: u16) -> usize {
 }
 
 #[test]
-fn what_a_node_had_stored_and_could_not_confirm_is_heard_once() {
+fn what_a_node_had_stored_and_could_not_confirm_is_delivered_once() {
     let Some(engine) = Engine::start(STORE) else { return };
     let [mut one, two] = nodes(&engine.address(), ["one", "two"]);
     let [speaks, receiver] =
@@ -72,11 +72,11 @@ fn what_a_node_had_stored_and_could_not_confirm_is_heard_once() {
 }
 
 #[test]
-fn who_comes_back_while_the_engine_is_away_is_told_so_and_it_heals() {
+fn clients_that_return_while_the_engine_is_away_are_notified_and_it_heals() {
     let Some(mut engine) = Engine::start(STORE) else { return };
     let [one, two] = nodes(&engine.address(), ["one", "two"]);
     let stays = Member::joins("stays", &one, TOPIC);
-    // Both were at the node that knows the topic; one comes back there, one to the other.
+    // Both were on the node that knows the topic; one comes back there, one to the other node.
     let come_back = ["to-one", "to-two"].map(|name| Member::joins(name, &one, TOPIC));
     publish(&two, "first");
     for member in &come_back {
@@ -95,7 +95,7 @@ fn who_comes_back_while_the_engine_is_away_is_told_so_and_it_heals() {
         assert_eq!((recovered, reason), (&json!(false), &json!("unavailable")), "{}", node.name);
     }
     engine.restart();
-    // The node that knew nothing of the topic says where it stands, as soon as it knows that.
+    // The node without a copy sends the position once it has learnt it.
     assert_eq!(come_back[1].is_notified(3).event, "simurgh:gap");
     publish_surely(&one, "after");
     for member in [&stays, &come_back[0], &come_back[1]] {
@@ -106,10 +106,10 @@ fn who_comes_back_while_the_engine_is_away_is_told_so_and_it_heals() {
         let all = ["first", "missed", "after"];
         assert!(texts == all || texts == ["first", "after"], "{}: {texts:?}", member.name);
     }
-    // The one who stayed has missed nothing, and is told nothing.
+    // The member that stayed has missed nothing, and gets no notice.
     stays.has_no_gap();
     stays.has_received_all_of(&histories([&one, &two]));
-    // It has healed: who comes back now misses nothing either.
+    // It has healed: clients that come back now have no gap either.
     for (member, node) in come_back.iter().zip([&two, &one]) {
         let received = member.texts().len();
         member.disconnects();
@@ -122,7 +122,7 @@ fn who_comes_back_while_the_engine_is_away_is_told_so_and_it_heals() {
 }
 
 #[test]
-fn a_node_that_is_started_again_knows_what_it_has_never_heard() {
+fn a_restarted_node_knows_messages_that_it_never_received() {
     let Some(engine) = Engine::start(STORE) else { return };
     let [mut one, two] = nodes(&engine.address(), ["one", "two"]);
     let member = Member::joins("member", &one, TOPIC);
@@ -134,7 +134,7 @@ fn a_node_that_is_started_again_knows_what_it_has_never_heard() {
     let notice = member.resumes_at(&one);
     assert_eq!(notice.payload, json!({"recovered": true, "count": 1}));
     member.receives(0, &["first", "missed"]);
-    // Also when there is nobody else any more.
+    // Also when no other client is left.
     member.disconnects();
     publish(&one, "missed again");
     drop((one, two));
@@ -144,7 +144,7 @@ fn a_node_that_is_started_again_knows_what_it_has_never_heard() {
 }
 
 #[test]
-fn a_node_that_begins_without_its_engine_says_so_and_heals() {
+fn a_node_that_starts_without_its_engine_reports_it_and_heals() {
     let Some(mut engine) = Engine::start(STORE) else { return };
     let [one] = nodes(&engine.address(), ["one"]);
     let resumes = Member::joins("comes-back", &one, TOPIC);
@@ -195,7 +195,7 @@ fn who_is_left_out_of_a_broadcast_is_left_out_on_every_node() {
     let notice = sender.resumes_at(&two);
     assert_eq!(notice.payload, json!({"recovered": true, "count": 1}));
     sender.receives(0, &["told 2", "said"]);
-    // Even if it says that it has heard less; another client is told all of that.
+    // Even if it claims an older position; another client is sent all of that.
     let again = Member::resumes("tells", &two, TOPIC, Some(&since));
     again.receives(0, &["told 2", "said"]);
     let other = Member::resumes("other", &one, TOPIC, Some(&since));
@@ -204,7 +204,7 @@ fn who_is_left_out_of_a_broadcast_is_left_out_on_every_node() {
     assert_eq!(texts(&histories([&one, &two])), ["told 0", "told 1", "told 2", "said"]);
 }
 
-/// What a client is told that came before its first join, on nodes that share a secret or not.
+/// What a client receives that came before its first join, on nodes that share a secret or not.
 fn own(shares: bool) -> Option<(Engine, [Node; 2], Member)> {
     const OWN: &str = "own:a";
     let engine = Engine::start(STORE)?;
@@ -225,7 +225,7 @@ fn own(shares: bool) -> Option<(Engine, [Node; 2], Member)> {
     member.receives(0, &["heard"]);
     member.disconnects();
     publish(&nodes[0], "missed");
-    // It says that it has been there before it was.
+    // It claims a position from before its first join.
     member.received().since = Some(before.split_once('.')?.0.to_owned() + ".1");
     Some((engine, nodes, member))
 }
@@ -240,7 +240,7 @@ fn a_first_join_is_known_on_every_node_that_shares_the_secret() {
 }
 
 #[test]
-fn a_first_join_that_another_node_cannot_know_is_a_gap_and_nothing_older_is_told() {
+fn a_first_join_unknown_to_another_node_is_a_gap_without_older_messages() {
     let Some((_engine, nodes, member)) = own(false) else { return };
     let notice = member.resumes_at(&nodes[1]);
     assert_eq!(notice.payload["recovered"], false, "{notice:?}");

@@ -1,5 +1,5 @@
-//! Engines that do not do, and positions that mean nothing: it is said what is wrong, what is not
-//! kept goes on, and nothing hangs.
+//! Engines that are unsuitable, and invalid positions: the problem is named, plain topics work, and
+//! nothing hangs.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use crate::node::{Node, Plan, know_each_other};
 use crate::operator::{self, STREAM};
 use crate::until;
 
-/// A node whose engine keeps nothing says so with these words, and does what it can without.
+/// Checks that a node without histories reports it in these words, and that plain topics work.
 #[track_caller]
 fn is_refused(node: &Node, words: &[&str]) {
     until(&format!("{words:?} are in the log"), || {
@@ -31,7 +31,7 @@ fn is_refused(node: &Node, words: &[&str]) {
     assert_eq!(member.is_answered("not kept"), "not stored");
     let page = page(node, TOPIC, "");
     assert_eq!((&page["recovered"], &page["reason"]), (&json!(false), &json!("unavailable")));
-    // Nobody has waited for what is not to be had any longer than to know that.
+    // Requests to histories fail at once.
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     assert_eq!(member.texts(), [""; 0]);
     let plain = Member::joins_plain("plain", node, "plain:a");
@@ -39,7 +39,7 @@ fn is_refused(node: &Node, words: &[&str]) {
 }
 
 #[test]
-fn an_engine_without_jetstream_is_named_and_plain_topics_go_on() {
+fn an_engine_without_jetstream_is_named_and_plain_topics_work() {
     let Some(engine) = Engine::start("") else { return };
     let nodes = ["one", "two"].map(|name| plan(name, &engine.address()).start());
     know_each_other(&nodes);
@@ -48,7 +48,7 @@ fn an_engine_without_jetstream_is_named_and_plain_topics_go_on() {
     nodes.iter().for_each(|node| is_refused(node, &words));
 }
 
-/// Lets everything through, and an engine say that it is an older one.
+/// A proxy that passes everything on, and reports an older version of the engine.
 fn older(engine: &Engine, version: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (own, address) = (listener.local_addr().unwrap().to_string(), engine.address());
@@ -122,7 +122,7 @@ fn a_stream_of_another_shape_is_named_with_what_differs_until_it_is_gone() {
     publish(&node, "kept");
 }
 
-/// What one cluster has made in the place of another's is left alone.
+/// A stream that another cluster has created under our name is not changed.
 #[test]
 fn a_stream_of_another_cluster_is_named_and_left_as_it_is() {
     let Some(engine) = Engine::start(STORE) else { return };
@@ -131,7 +131,7 @@ fn a_stream_of_another_cluster_is_named_and_left_as_it_is() {
     let verb = |it: &str, stream: &str| format!("STREAM.{it}.{stream}");
     let mut config =
         operator::must(engine.port(), &verb("INFO", STREAM), &Value::Null)["config"].clone();
-    // As if their prefix were ours.
+    // As if it had our prefix.
     config["name"] = "OURS_H0".into();
     config["subjects"] = json!(["theirs.h.>"]);
     config["republish"] = json!({"src": "theirs.h.>", "dest": "theirs.b.>"});
@@ -140,7 +140,7 @@ fn a_stream_of_another_cluster_is_named_and_left_as_it_is() {
     is_refused(&node, &["the stream OURS_H0 cannot be used: ", "theirs.h.>", "ours.h.>"]);
     let left = operator::must(engine.port(), &verb("INFO", "OURS_H0"), &Value::Null);
     assert_eq!(left["config"]["subjects"], json!(["theirs.h.>"]));
-    // And one on the same engine is not touched by the other.
+    // Clusters on the same engine do not affect each other.
     publish(&theirs, "still theirs");
     assert_eq!(texts(&messages_of(&page(&theirs, TOPIC, ""))), ["theirs", "still theirs"]);
 }

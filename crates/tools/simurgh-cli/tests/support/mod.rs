@@ -61,7 +61,7 @@ pub(crate) fn directory(files: &[(&str, &str)]) -> TempDir {
     dir
 }
 
-/// Runs the binary to its end; one that goes on is killed and fails the test.
+/// Runs the binary to its end; after a timeout it is killed, and the test fails.
 #[track_caller]
 pub(crate) fn run(dir: &Path, args: &[&str]) -> Ran {
     run_with(command(&simurgh(), dir, args))
@@ -104,7 +104,7 @@ fn run_within(mut command: Command, within: Duration) -> Ran {
     Ran { status, stdout: out, stderr: err }
 }
 
-/// Waits for the end of a process; kills it if it goes on for longer.
+/// Waits for the end of a process; kills it after a timeout.
 fn wait(child: &mut Child, within: Duration) -> Option<ExitStatus> {
     let start = Instant::now();
     while start.elapsed() < within {
@@ -122,7 +122,7 @@ fn wait(child: &mut Child, within: Duration) -> Option<ExitStatus> {
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
-    /// Its directory; goes with it.
+    /// Its directory, removed with it.
     _dir: TempDir,
     /// The addresses it has printed.
     pub(crate) addresses: Vec<String>,
@@ -371,7 +371,7 @@ impl Client {
         assert_eq!(self.receive(), (Value::Null, topic.to_owned(), event.to_owned(), payload));
     }
 
-    /// Expects that nothing is under way: an answer to a heartbeat comes next.
+    /// Expects that nothing is under way: the next message is the answer to a heartbeat.
     #[track_caller]
     pub(crate) fn expect_quiet(&mut self) {
         self.ask("phoenix", "heartbeat", json!({}), "ok", json!({}));
@@ -383,7 +383,7 @@ impl Client {
         self.ask(topic, "phx_join", payload, "ok", json!({}));
     }
 
-    /// The code of the close frame that comes, whatever else comes before.
+    /// The code of the next close frame, whatever is received before it.
     #[track_caller]
     pub(crate) fn close_code(&mut self) -> u16 {
         for _ in 0..1000 {

@@ -64,7 +64,7 @@ fn the_file_is_there_before_anything_is_changed() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_told_and_the_rest_goes_on() {
+fn what_the_kernel_refuses_is_reported_and_the_rest_is_done() {
     let fake = FakeMachine::usual();
     fake.refuse("proc/sys/fs/file-max");
     let file = fake.path("undo.json");

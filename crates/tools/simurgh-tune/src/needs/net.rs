@@ -35,7 +35,7 @@ fn memory_under_way(machine: &Machine, plan: &Plan) -> Row {
     let need = [pages / 2, pages - pages / 3, pages];
     let row = match &half {
         Ok(_) => Row::setting(machine, name, &need),
-        Err(why) => Row::setting(machine, name, &need).cannot_tell(why),
+        Err(why) => Row::setting(machine, name, &need).unknown(why),
     };
     let mut why =
         "pages of data under way in all sockets together: an idle socket takes none, one \
@@ -140,7 +140,7 @@ fn established(machine: &Machine, plan: &Plan) -> Row {
     let row = |have: &str| Row::of("TCP hash table", have, grouped(need));
     let entries = match &machine.established_entries {
         Ok(entries) => *entries,
-        Err(why) => return row("?").cannot_tell(why),
+        Err(why) => return row("?").unknown(why),
     };
     let chain = plan.sockets() as f64 / entries as f64;
     row(&grouped(entries))
@@ -181,7 +181,7 @@ fn tracked(machine: &Machine, plan: &Plan) -> Option<Row> {
     }
     if row.is_changeable() {
         let how = format!("nothing is followed now; should a rule do so: {}", row.how);
-        row = row.cannot_tell(&how);
+        row = row.unknown(&how);
     }
     Some(row)
 }

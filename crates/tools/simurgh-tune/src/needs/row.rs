@@ -83,7 +83,7 @@ impl Row {
     ) -> Self {
         match have {
             Ok(have) => Self::of(name, show(*have), show(need)).unless(*have >= need, how),
-            Err(why) => Self::of(name, "?", show(need)).cannot_tell(why),
+            Err(why) => Self::of(name, "?", show(need)).unknown(why),
         }
     }
 
@@ -122,13 +122,13 @@ impl Row {
                 row.state = State::TooSmall;
                 row.how = command(name, &target);
             }
-            Err(why) => row = row.cannot_tell(why),
+            Err(why) => row = row.unknown(why),
         }
         row.setting = Some(Setting { name, now: now.ok().map(<[u64]>::to_vec), target });
         row
     }
 
-    pub(super) fn cannot_tell(self, why: &str) -> Self {
+    pub(super) fn unknown(self, why: &str) -> Self {
         Self { state: State::CannotTell, how: why.to_owned(), ..self }
     }
 

@@ -1,5 +1,5 @@
-//! Nodes of a cluster as processes, their engine, clients of them, and the networks between: what
-//! the suites of faults have in common.
+//! Nodes of a cluster as processes, their engine, clients of them, and the networks between them,
+//! for both suites of faults.
 
 pub(crate) mod engine;
 pub(crate) mod hosts;
