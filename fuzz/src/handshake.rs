@@ -1,7 +1,7 @@
 //! Any bytes as the head of a request and of a response.
 //!
-//! The first byte chooses the limits. A verdict must not change when more bytes follow, and the answer
-//! to an accepted request must open the connection at the client.
+//! The first byte chooses the limits. A verdict must not change when more bytes follow, and the
+//! answer to an accepted request must open the connection at the client.
 use simurgh_proto::ws::handshake::{
     HeadLimits, Request, check_response, check_upgrade, negotiate, write_accept, write_refusal,
 };

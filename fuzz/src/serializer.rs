@@ -1,8 +1,8 @@
 //! Any frame as a Channels message: what the targets of both serializers share.
 //!
-//! The first byte chooses text or binary. A message must be the same when it is written and read again,
-//! by either side; texts must be compact, and JSON to serde_json too; and the scanner must accept what
-//! serde_json accepts.
+//! The first byte chooses text or binary. A message must be the same when it is written and read
+//! again, by either side; texts must be compact, and JSON to serde_json too; and the scanner must
+//! accept what serde_json accepts.
 use simurgh_proto::message::{Message, OwnedRef, Payload, UserBroadcast};
 use simurgh_proto::serializer::{
     DecodeError, EncodeError, Frame, Kind, Serializer, ServerMessage, json,

@@ -1,8 +1,9 @@
 //! Any sequence of operations on a client and a server with a wire in both directions.
 //!
-//! The first byte chooses the serializer; each further one is an operation: the client sends a message,
-//! the server ends a channel, or one of them reads the next message. Whatever crosses on the wire, each
-//! push must have at most one reply, and when all is read both must agree on each topic.
+//! The first byte chooses the serializer; each further one is an operation: the client sends a
+//! message, the server ends a channel, or one of them reads the next message. Whatever crosses on
+//! the wire, each push must have at most one reply, and when all is read both must agree on each
+//! topic.
 use std::collections::{HashMap, VecDeque};
 
 use simurgh_proto::message::{OwnedRef, Payload, Ref};

@@ -1,7 +1,7 @@
 //! Any bytes as a stream of WebSocket frames.
 //!
-//! The first byte chooses role and limits, the second how the rest is cut. The events must be the same
-//! however it is cut, and memory must be bounded by the bytes that came.
+//! The first byte chooses role and limits, the second how the rest is cut. The events must be the
+//! same however it is cut, and memory must be bounded by the bytes that came.
 use simurgh_proto::ws::{
     CloseFrame, Decoder, Event, FrameError, Limits, OpCode, Role, encode, encode_close,
 };

@@ -61,7 +61,8 @@ fn from_package(manifest: &Path) -> Option<(String, String)> {
     Some((commit, String::new()))
 }
 
-/// Names the files that can change the answer, but no missing ones: cargo would always run this then.
+/// Names the files that can change the answer, but no missing ones: cargo would always run this
+/// then.
 fn watch(root: &Path) {
     let branch = git(root, &["symbolic-ref", "--quiet", "HEAD"]).unwrap_or_default();
     for name in ["HEAD", "logs/HEAD", "packed-refs", branch.as_str()] {

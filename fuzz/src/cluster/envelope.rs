@@ -1,8 +1,8 @@
 //! Any bytes as an envelope, or as the payload of one.
 //!
-//! The first byte chooses: with 1 to 9 the rest is the payload of that kind (with a right checksum, if
-//! the kind has one), otherwise it is an envelope. What was read must be written as the same bytes,
-//! and its broadcasts must fit into frames.
+//! The first byte chooses: with 1 to 9 the rest is the payload of that kind (with a right checksum,
+//! if the kind has one), otherwise it is an envelope. What was read must be written as the same
+//! bytes, and its broadcasts must fit into frames.
 use simurgh_cluster::{
     Draft, Envelope, EnvelopeError, Header, Item, ItemPayload, Kind, Message, NodeId,
     PresenceParts, PresenceUpdate, ask_drafts, delta_drafts, is_reserved, resent, stamped,

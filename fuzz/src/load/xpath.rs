@@ -1,7 +1,7 @@
 //! Any expression of XPath on any page; a NUL ends the expression.
 //!
-//! What is found must obey the rules of the language: its count, its union with itself, and a second
-//! search agree with the first.
+//! What is found must obey the rules of the language: its count, its union with itself, and a
+//! second search agree with the first.
 use simurgh_load::answer::{AnswerText, CompiledFind};
 use simurgh_load::scenario::Find;
 

@@ -1,4 +1,4 @@
-//! Tokens that plug_crypto made (`vectors/phoenix.exs` says how), read, and made again.
+//! Tokens of plug_crypto (made by `vectors/phoenix.exs`), read, and made again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;

@@ -64,8 +64,8 @@ pub fn run(application: impl FnOnce(Builder) -> Builder) -> ExitCode {
     run_with(&Program::unnamed(), Channels::InRust, |builder, _| application(builder))
 }
 
-/// As [`run`], for an application with a name and a version, which `--version` prints before those of
-/// Simurgh. Completions and man pages have the name.
+/// As [`run`], for an application with a name and a version, which `--version` prints before those
+/// of Simurgh. Completions and man pages have the name.
 ///
 /// ```no_run
 /// fn main() -> std::process::ExitCode {
@@ -104,7 +104,7 @@ fn run_with(
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come this way too, with status 0. A closed pipe is no reason to
+            // Help and version end here too, with status 0. A closed pipe is no reason to
             // panic.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG_SETTINGS));

@@ -1,6 +1,6 @@
-//! Logs: lines go through a bounded queue to one thread, which writes them to standard error. A shard
-//! cannot write them itself, since descriptor 2 of its own table may be something else, and a full
-//! pipe would block it. If the queue is full, lines are dropped.
+//! Logs: lines go through a bounded queue to one thread, which writes them to standard error. A
+//! shard cannot write them itself, since descriptor 2 of its own table may be something else, and a
+//! full pipe would block it. If the queue is full, lines are dropped.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;

@@ -2,8 +2,8 @@
 //! `NOTIFY_SOCKET` there is none, and nothing is sent.
 //!
 //! Each message opens a socket, writes to it and closes it, always on a thread with the process's
-//! own descriptor table, never a shard's. Writing has a time limit, unlike in the crate `sd-notify`, so
-//! that a manager that does not read cannot stop a drain.
+//! own descriptor table, never a shard's. Writing has a time limit, unlike in the crate
+//! `sd-notify`, so that a manager that does not read cannot stop a drain.
 
 use std::io;
 use std::net::SocketAddr;

@@ -44,7 +44,7 @@ impl Program {
         Self::named(name.unwrap_or("server"), "")
     }
 
-    /// What follows the name for `-V`.
+    /// The output of `-V` after the name.
     pub(crate) fn short(&self) -> String {
         match (self.is_simurgh, self.version.as_str()) {
             (true, _) => VERSION.to_owned(),
@@ -53,7 +53,7 @@ impl Program {
         }
     }
 
-    /// What follows the name for `--version`: one line for scripts and reports of bugs.
+    /// The output of `--version` after the name: one line for scripts and reports of bugs.
     pub(crate) fn long(&self) -> String {
         let built = built();
         match (self.is_simurgh, self.version.as_str()) {

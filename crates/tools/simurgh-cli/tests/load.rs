@@ -372,8 +372,8 @@ fn drops(server: &Server, missing: &str) {
     let report = shortened_at(server, "drops.toml", &times, "1000", pass);
     let counts = &report["counts"];
     let count = |name: &str| counts[name].as_u64().unwrap_or(0);
-    // 50 messages to each of ten clients in each of ten topics, most of which are disconnected once,
-    // for 2 to 3 s of 5.
+    // 50 messages to each of ten clients in each of ten topics, most of which are disconnected
+    // once, for 2 to 3 s of 5.
     assert_eq!(count("deliveries_expected"), 100 * 50, "{counts}");
     let (once, missing) = (count("deliveries_once"), count("deliveries_missing"));
     assert_eq!(once + missing, 100 * 50, "{counts}");

@@ -33,7 +33,7 @@ use machine::Machine;
 /// connections.
 pub const SHARDS_MAX: u32 = 4_096;
 
-/// What [`SHARDS_MAX`] shards can hold where each has 20,000 descriptors.
+/// The most connections of [`SHARDS_MAX`] shards with 20,000 descriptors each.
 pub const CONNECTIONS_MAX: u32 = 80_000_000;
 
 /// The flags of `simurgh tune`.

@@ -195,7 +195,8 @@ impl Simulation {
         }
     }
 
-    /// Everything written is read and answered, and the answers are read. Deliveries do not proceed.
+    /// Everything written is read and answered, and the answers are read. Deliveries do not
+    /// proceed.
     fn round_trip(&mut self) {
         self.ping();
         while !self.out.is_empty() {
@@ -218,7 +219,8 @@ impl Simulation {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// A topic that is wanted before and after each change is received without a gap, once, in order.
+    /// A topic that is wanted before and after each change is received without a gap, once, in
+    /// order.
     #[test]
     fn a_topic_is_heard_once_however_its_interest_changes(
         steps in prop::collection::vec((0..10_u8, any::<bool>(), any::<bool>()), 1..150),

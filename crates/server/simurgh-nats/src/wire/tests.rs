@@ -189,7 +189,8 @@ proptest! {
     ) {
         let mut input = Vec::new();
         for (subject, sid, payload) in &sent {
-            input.extend_from_slice(format!("MSG {subject} {sid} {}\r\n", payload.len()).as_bytes());
+            let head = format!("MSG {subject} {sid} {}\r\n", payload.len());
+            input.extend_from_slice(head.as_bytes());
             input.extend_from_slice(payload);
             input.extend_from_slice(b"\r\n");
         }

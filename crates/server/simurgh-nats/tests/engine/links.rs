@@ -26,7 +26,7 @@ fn what_one_node_publishes_the_other_receives_in_order() {
     let measured = one.adapter.measures();
     assert_eq!(measured.engine, Some(format!("{server}, NATS {version}")));
     let (count, sum_ns) = (measured.round_trips.buckets.iter().sum(), measured.round_trips.sum_ns);
-    // As many envelopes are under way at most before a PING is answered.
+    // The most envelopes under way before a PING is answered.
     assert!((20_000 / 1_024..1_000).contains::<u64>(&count), "{count}");
     assert!(u128::from(sum_ns) >= measured.round_trip.unwrap().as_nanos(), "{sum_ns}");
 }

@@ -213,7 +213,7 @@ impl<'l> Words<'l> {
         let start = self.at;
         self.at = self.line.len();
         serde_json::from_str(text).map(Some).map_err(|error| {
-            // Of one line the column is all there is to say; it counts bytes from 1.
+            // In a single line only the column matters; it counts bytes from 1.
             let at = start + error.column().saturating_sub(1).min(text.len());
             let why = error.to_string();
             let why = why.split(" at line ").next().unwrap_or_default();

@@ -188,7 +188,7 @@ impl Completions {
         }
     }
 
-    /// What the word that ends here may be, and where it starts.
+    /// The possible endings of the last word, and where it starts.
     fn candidates(&self, line: &str) -> (usize, Vec<String>) {
         let start = line.rfind(' ').map_or(0, |blank| blank + 1);
         let word = line.get(start..).unwrap_or_default();

@@ -33,7 +33,7 @@ impl Clocks {
     }
 }
 
-/// Bytes of memory that the process has resident; `None` where /proc does not say.
+/// Resident bytes of the process; `None` without /proc.
 pub(super) fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     simurgh_tune::kilobytes(&status, "VmRSS:")

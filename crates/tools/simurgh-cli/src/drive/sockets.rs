@@ -190,7 +190,8 @@ impl Sockets {
             let sent = self.server.pubsub().broadcast(topic, event, payload.clone());
             sent.map_err(|_| Error::Congested)
         })?;
-        // Only the server knows the members of the topic, so this waits until no more messages come.
+        // Only the server knows the members of the topic, so this waits until no more messages
+        // come.
         let (mut received, mut spent) = (0, clocks.spent());
         let until = Instant::now() + WAIT_MAX;
         let mut quiet = 0;

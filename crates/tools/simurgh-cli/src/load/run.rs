@@ -67,7 +67,7 @@ fn directory(name: &str, now: SystemTime) -> PathBuf {
     Path::new(".").join(format!("simurgh-load-{name}-{time}"))
 }
 
-/// Runs the scenario; results are written as it goes, the summary comes at the end.
+/// Runs the scenario; results are written meanwhile, the summary at the end.
 pub(super) fn start(flags: RunFlags, scenario: Scenario) -> Result<ExitCode, String> {
     let out = flags.out.unwrap_or_else(|| directory(&scenario.name, SystemTime::now()));
     let signals = signals::block()?;
@@ -109,7 +109,7 @@ pub(super) fn start(flags: RunFlags, scenario: Scenario) -> Result<ExitCode, Str
             dashboard: address,
         })
     });
-    // The run goes on without the view.
+    // A failed view does not end the run.
     let view = view.and_then(|view| view.ok());
     let meter = metered.map(|scenario| Meter::start(&scenario, Arc::clone(&record)));
     if let Some(Err(error)) = &meter {
@@ -141,7 +141,7 @@ fn cannot_write(out: &Path, record: &Record) -> String {
     format!("cannot write {}: {why}; nothing was started, name another --out", file.display())
 }
 
-/// Starts the live page and prints its address. The run goes on without it.
+/// Starts the live page and prints its address. A failure does not end the run.
 fn open_page(options: dashboard::Options) -> Option<Dashboard> {
     match dashboard::start(options) {
         Ok(page) => {

@@ -166,7 +166,7 @@ fn base(url: &str) -> Result<String, String> {
     }
 }
 
-/// What RFC 3986 leaves as it is.
+/// Characters that RFC 3986 leaves as they are.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A value in a query.

@@ -115,7 +115,7 @@ fn unwanted(cluster: &ClusterOverview) -> String {
     }
 }
 
-/// Open sockets: of now, or as the last beat said.
+/// Open sockets, of now or of the last beat.
 pub(super) fn sockets(row: &NodeRow) -> u64 {
     row.figures.as_ref().map_or(row.sockets, |it| it.sockets)
 }

@@ -132,7 +132,7 @@ pub(super) const NODES: &[Column<NodeRow>] = &[
     number("CPU %", |row| figure(row, |it| Value::decimal(it.cpu_cores * 100.0))),
 ];
 
-/// What a node knows of the others by their beats.
+/// A node's knowledge of the others by their beats.
 pub(super) const BEATS: &[Column<NodeRow>] = &[
     words("node", node),
     words("id", |row| Value::text(&row.id)),

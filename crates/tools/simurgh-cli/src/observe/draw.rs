@@ -134,7 +134,7 @@ fn cluster(app: &App, frame: &mut Frame<'_>, area: Rect) {
     let facts = super::cluster::facts(cluster);
     let lines: Vec<Line<'static>> =
         facts.into_iter().map(|(name, value)| fact(name, value)).collect();
-    // Warnings are many, and nodes come first.
+    // There may be many warnings, so nodes are first.
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height / 2);
     let parts = [
         Constraint::Length(height),

@@ -27,7 +27,7 @@ const DOWN_LEAST: Duration = Duration::from_secs(6);
 /// A shorter secret can be guessed.
 const SECRET_LEAST: usize = 32;
 
-/// The table as it stands in the file.
+/// The table of the file.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ClusterSpec {

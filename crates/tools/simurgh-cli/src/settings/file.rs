@@ -37,7 +37,7 @@ pub(crate) struct File {
     pub(crate) cluster: Option<Option<ClusterSpec>>,
     /// Channels with keys that cannot be read; their further mistakes are not reported.
     unreadable: BTreeSet<usize>,
-    /// Where each key stands, by its path, such as `channel[0].event[1].reply`.
+    /// The position of each key, by its path, such as `channel[0].event[1].reply`.
     spans: BTreeMap<String, Range<usize>>,
     /// Places in the text, and mistakes.
     complaints: Vec<(usize, String)>,
@@ -60,7 +60,7 @@ impl File {
         let mut last = 0;
         for error in &errors {
             let at = error.span().map_or(0, |span| span.start);
-            // What follows on the same line is most often the same mistake met again.
+            // The next error on the same line is mostly the same mistake.
             if file.line(at) != last {
                 last = file.line(at);
                 file.complaints.push((at, format!("not TOML: {}", one_line(error.message()))));
@@ -102,7 +102,7 @@ impl File {
         1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count()
     }
 
-    /// Where a key stands, or the table it should stand in.
+    /// The position of a key, or of the table that lacks it.
     fn place(&self, path: &str) -> usize {
         let mut path = path;
         loop {

@@ -1,5 +1,6 @@
-//! Every key of `simurgh.toml` and every flag of `serve`, described once: its reader, field, values,
-//! default, purpose and cost. Help, the file that `config` prints and all messages use this table.
+//! Every key of `simurgh.toml` and every flag of `serve`, described once: its reader, field,
+//! values, default, purpose and cost. Help, the file that `config` prints and all messages use this
+//! table.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -125,8 +125,8 @@ impl Settings {
     }
 }
 
-/// If the file has the table `[cluster]`: the cluster, and the secret that all nodes share; nothing of
-/// it if there are mistakes.
+/// If the file has the table `[cluster]`: the cluster, and the secret that all nodes share; nothing
+/// of it if there are mistakes.
 #[cfg(feature = "nats")]
 fn cluster(file: &mut File) -> Option<Option<(Cluster, Option<String>)>> {
     let Some(spec) = file.cluster.take()? else { return Some(None) };

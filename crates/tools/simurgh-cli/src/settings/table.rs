@@ -8,7 +8,7 @@ use simurgh_text::Choice;
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// Where the channels come from.
+/// The origin of the channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channels {
     /// The application has its own; nothing about declared ones makes sense.
@@ -21,9 +21,9 @@ pub(crate) enum Channels {
 pub(crate) struct Key<Settings> {
     /// As in the file; the flag has dashes for underscores.
     pub(crate) name: &'static str,
-    /// What is allowed, with its unit.
+    /// The values that are allowed, with their unit.
     pub(crate) takes: &'static str,
-    /// The default as it stands in the file, or in words where it cannot stand there.
+    /// The default as written in the file, or in words where the file cannot have it.
     pub(crate) default: &'static str,
     /// A value to show where there is no default; it is printed as a comment.
     pub(crate) example: Option<&'static str>,
@@ -40,7 +40,7 @@ pub(crate) struct Key<Settings> {
 /// A value of the file, with its place.
 pub(crate) type Value<'i> = Spanned<DeValue<'i>>;
 
-/// What is wrong with a value, or with one entry of a list.
+/// The mistake in a value, or in one entry of a list.
 pub(crate) struct Wrong {
     pub(crate) span: Range<usize>,
     pub(crate) why: String,

@@ -19,7 +19,7 @@ use super::mistakes::{Mistake, Mistakes};
 /// The table with its comments, for `simurgh config`.
 pub(crate) const TEXT: &str = include_str!("../token.toml");
 
-/// The table as it stands in the file.
+/// The table of the file.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TokenSpec {

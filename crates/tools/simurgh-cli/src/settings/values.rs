@@ -31,7 +31,7 @@ pub(crate) fn size_from(least: usize) -> impl Fn(&str) -> Result<usize, String> 
     }
 }
 
-/// The size of a head; the most that goes in one piece from a shard to the HTTP side.
+/// The size of a head; the largest piece from a shard to the HTTP side.
 pub(crate) fn head_bytes(text: &str) -> Result<usize, String> {
     match bytes_at_least_one(text)? {
         bytes @ 1_024..=65_536 => Ok(bytes),
@@ -86,7 +86,7 @@ pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     network.map_err(|_| format!("{text:?} is no network"))
 }
 
-/// A name as it stands in `Host`, without a port; an address of version 6 without brackets.
+/// A name as in `Host`, without a port; an address of version 6 without brackets.
 pub(crate) fn host(text: &str) -> Result<String, String> {
     let is_name = |text: &str| {
         text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))

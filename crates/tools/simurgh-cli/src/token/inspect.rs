@@ -46,7 +46,7 @@ Exit status: 0 it was shown (and is good, if there is a key), 1 it is no token o
 /// The result of the verification; none without a key.
 type Verdict = Option<Result<Claims, TokenError>>;
 
-/// Prints what the token says; wrong flags or keys are an error.
+/// Prints the contents of the token; wrong flags or keys are an error.
 pub(super) fn inspect(flags: &Inspect, now: Duration) -> Result<ExitCode, String> {
     let token = match flags.token.as_str() {
         "-" if flags.key.reads_standard_input() => {

@@ -28,7 +28,8 @@ const SECRET: (&str, &str) =
 fn node_with(name: &str, engine: &Engine, keys: &str, channels: &str) -> Server {
     let text = format!(
         "listen = [\"127.0.0.1:0\"]\n{keys}[cluster]\nengine = \"nats\"\nname = \"{name}\"\n\
-         servers = [\"nats://{}\"]\nrequired = \"20s\"\nsecret_env = \"SIMURGH_SECRET\"\n{channels}",
+         servers = [\"nats://{}\"]\nrequired = \"20s\"\n\
+         secret_env = \"SIMURGH_SECRET\"\n{channels}",
         engine.address()
     );
     let dir = directory(&[("simurgh.toml", &text)]);
@@ -37,7 +38,8 @@ fn node_with(name: &str, engine: &Engine, keys: &str, channels: &str) -> Server 
 
 fn node(name: &str, engine: &Engine) -> Server {
     let channels = "[[channel]]\ntopic = \"room:*\"\n[[channel.event]]\nname = \"say\"\n\
-                    broadcast = \"all\"\n[[channel]]\ntopic = \"sure:*\"\nwait_for_interest = true\n";
+                    broadcast = \"all\"\n[[channel]]\ntopic = \"sure:*\"\n\
+                    wait_for_interest = true\n";
     node_with(name, engine, "longpoll = \"2s\"\n", channels)
 }
 

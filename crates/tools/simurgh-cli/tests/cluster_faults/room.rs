@@ -38,8 +38,8 @@ impl Room {
         self.all().for_each(Client::stops_pushing);
     }
 
-    /// Waits until each member has received a new message of each other. Interests may still be under
-    /// way, so messages are repeated.
+    /// Waits until each member has received a new message of each other. Interests may still be
+    /// under way, so messages are repeated.
     #[track_caller]
     pub(crate) fn all_receive_all(&self) {
         for from in self.all() {

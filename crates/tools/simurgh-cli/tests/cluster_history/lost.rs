@@ -1,6 +1,6 @@
 //! The last message of a topic is lost on its way to one node, with no later message that would
-//! reveal that. TCP repeats lost packets, so the connection has to end with it: that of the node, or
-//! one between two servers of the engine, which the node does not see.
+//! reveal that. TCP repeats lost packets, so the connection has to end with it: that of the node,
+//! or one between two servers of the engine, which the node does not see.
 
 use std::net::TcpListener;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Faults of several `simurgh serve` whose topics have histories, on a real engine: engines that are
-//! killed, restored from a copy, emptied, full or unsuitable, nodes that die, and messages that are
-//! lost on the way.
+//! Faults of several `simurgh serve` whose topics have histories, on a real engine: engines that
+//! are killed, restored from a copy, emptied, full or unsuitable, nodes that die, and messages that
+//! are lost on the way.
 //!
 //! They need a nats-server (`SIMURGH_NATS_SERVER`, see `cargo xtask engine`), and some of them
 //! root; without that they print so and test nothing. After each fault the same must hold: messages

@@ -1,5 +1,5 @@
-//! A member of a topic with a history: it records messages with their positions, and resumes from the
-//! last of them.
+//! A member of a topic with a history: it records messages with their positions, and resumes from
+//! the last of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};

@@ -58,7 +58,7 @@ fn the_file_is_there_before_anything_is_changed() {
     assert!(why.contains("there already") && why.contains("--overwrite"), "{why}");
     assert_eq!(fake.text("undo.json"), "precious");
     assert_eq!(fake.snapshot(), before);
-    // Told so, it does.
+    // With the flag it does.
     assert!(apply(fake.root(), &changes, &file, true).unwrap().undo_file_is_there);
     assert!(load(&file).is_ok());
 }

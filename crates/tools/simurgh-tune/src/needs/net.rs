@@ -22,7 +22,7 @@ pub(super) fn rows(machine: &Machine, plan: &Plan) -> Vec<Row> {
 
 /// `tcp_mem`: one page of data for each end that is here. Below the first number nothing is
 /// regulated, above the second buffers stop growing, above the third nothing is given out; they
-/// stand to each other as the kernel's own do.
+/// have the ratios of the kernel's own.
 fn memory_under_way(machine: &Machine, plan: &Plan) -> Row {
     let name = "net.ipv4.tcp_mem";
     let wanted = plan.sockets();
@@ -68,7 +68,7 @@ fn buffers(machine: &Machine, name: &'static str, why: &str) -> Row {
     Row::setting(machine, name, &BUFFERS).why(why)
 }
 
-/// What each shard asks for when it listens.
+/// The backlog that each shard requests when it listens.
 fn backlog_wanted() -> u64 {
     u64::try_from(simurgh_reactor::Config::default().backlog).unwrap_or(0)
 }
@@ -155,7 +155,7 @@ fn established(machine: &Machine, plan: &Plan) -> Row {
         ))
 }
 
-/// What a tracked connection costs.
+/// Memory of a tracked connection.
 const TRACKED_BYTES: u64 = 320;
 /// Room for connections of other programs.
 const TRACKED_SPARE: u64 = 10_000;

@@ -53,7 +53,7 @@ fn an_answer_with_a_hole_is_asked_for_again() {
     assert_eq!(fixture.events(), []);
     fixture.pass(1_000);
     let second = fixture.requests().remove(0);
-    // What comes late of the first changes nothing.
+    // Late answers to the first change nothing.
     fixture.message(&first, 4, 0, "a");
     fixture.ends(&first, 4, 0);
     for (seq, prev) in [(4, 0), (7, 4), (9, 7)] {

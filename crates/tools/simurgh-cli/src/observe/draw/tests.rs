@@ -1,4 +1,4 @@
-//! What keys do, and what is drawn then.
+//! Keys, and the screen after them.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
