@@ -1,9 +1,9 @@
-//! Runs a target's body over its committed corpus, for the tests of the crates.
+//! Runs the body of a target over its committed corpus, for the tests of the crates.
 
 use std::fs;
 use std::path::Path;
 
-/// Runs `body` over every file of one corpus; a corpus that went missing is a failure.
+/// Runs `body` over every file of one corpus. A missing corpus is a failure.
 pub(super) fn run(target: &str, body: fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus").join(target);
     let mut files: Vec<_> =

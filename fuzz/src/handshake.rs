@@ -1,12 +1,12 @@
 //! Any bytes as the head of a request and of a response.
 //!
-//! The first byte chooses the limits. A verdict over some bytes must be the same when more follow,
-//! and what a server accepts, its answer must open for the client.
+//! The first byte chooses the limits. A verdict must not change when more bytes follow, and the
+//! answer to an accepted request must open the connection at the client.
 use simurgh_proto::ws::handshake::{
     HeadLimits, Request, check_response, check_upgrade, negotiate, write_accept, write_refusal,
 };
 
-/// At most so many cuts of one input are tried.
+/// The most cuts of one input that are tried.
 const CUTS_MAX: usize = 64;
 
 /// Runs the target over one input.

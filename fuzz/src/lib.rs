@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their bytes, apart from libFuzzer.
+//! The bodies of the fuzz targets, apart from libFuzzer.
 //!
 //! `crates/ground/simurgh-proto/tests/fuzz_corpus.rs` includes this file too and runs every body
 //! over the committed corpus, so a finding that was added to it stays found without a nightly

@@ -25,7 +25,7 @@ pub fn run(data: &[u8]) {
             assert!(origin.contains("//"), "{origin} has a host");
         }
     }
-    // A page that the very same authority serves may open a socket there.
+    // A page of the same authority may open a socket there.
     if let Some(own) = OwnOrigin::from_host_header("http", origin)
         && !origin.contains(['/', '?', '#', '@'])
     {

@@ -1,4 +1,5 @@
-//! Any text as a query: what is read is bounded, and the quick look at `vsn` agrees with the whole.
+//! Any text as a query: the result is bounded, and the fast reader of `vsn` agrees with the full
+//! one.
 use serde_json::Value;
 use simurgh_proto::params::{DEPTH_MAX, NotAString, decode, vsn};
 

@@ -1,8 +1,8 @@
 //! Any frame as a Channels message: what the targets of both serializers share.
 //!
-//! The first byte chooses text or binary. What is read must come back the same when it is written
-//! and read again, from either side; what is written must be compact and JSON to serde_json too;
-//! and the scanner must accept what serde_json accepts.
+//! The first byte chooses text or binary. A message must be the same when it is written and read
+//! again, by either side; texts must be compact, and JSON to serde_json too; and the scanner must
+//! accept what serde_json accepts.
 use simurgh_proto::message::{Message, OwnedRef, Payload, UserBroadcast};
 use simurgh_proto::serializer::{
     DecodeError, EncodeError, Frame, Kind, Serializer, ServerMessage, json,
@@ -137,7 +137,7 @@ fn server_message_comes_back(serializer: Serializer, message: &ServerMessage<'_>
 fn scan(text: &str) {
     let valid = json::validate(text);
     serde_agrees(text, valid.is_ok());
-    // Total on any text, whatever they make of it.
+    // They must not panic on any text.
     let _ = (json::compact(text), json::unescape(text));
     let mut escaped = Vec::new();
     json::escape_into(&mut escaped, text);
@@ -151,7 +151,7 @@ fn scan(text: &str) {
     }
 }
 
-/// serde_json must be of the same mind, but for numbers out of its range and its own depth.
+/// serde_json must agree, except about numbers out of its range and its own depth.
 fn serde_agrees(text: &str, accepted: bool) {
     if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
         let error = error.to_string();

@@ -1,9 +1,9 @@
-//! Any row of operations on a client and a server that speak over a wire in both directions.
+//! Any sequence of operations on a client and a server with a wire in both directions.
 //!
-//! The first byte chooses the serializer; each further one is an operation: the client says
-//! something, the server ends something, or one of them reads the next message. Whatever crosses on
-//! the way, each question has at most one answer, and when all has been read both say the same of
-//! each topic.
+//! The first byte chooses the serializer; each further one is an operation: the client sends a
+//! message, the server ends a channel, or one of them reads the next message. Whatever crosses on
+//! the wire, each push must have at most one reply, and when all is read both must agree on each
+//! topic.
 use std::collections::{HashMap, VecDeque};
 
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
@@ -11,7 +11,7 @@ use simurgh_proto::serializer::{Frame, Kind, Serializer, ServerMessage};
 use simurgh_proto::session::client::{Client, Incoming, Topic};
 use simurgh_proto::session::server::{self, MessageKind};
 
-/// Further operations of one input are not carried out.
+/// The most operations of one input that are carried out.
 const OPERATIONS_MAX: usize = 2000;
 const TOPICS: [&str; 3] = ["a", "room:1", "r\u{e4}um"];
 

@@ -1,7 +1,7 @@
 //! Any bytes as a stream of WebSocket frames.
 //!
-//! The first byte chooses role and limits, the second how the rest is cut. However the stream is
-//! cut, the same events must come out, and memory must follow what came.
+//! The first byte chooses role and limits, the second how the rest is cut. The events must be the
+//! same however it is cut, and memory must be bounded by the bytes that came.
 use simurgh_proto::ws::{
     CloseFrame, Decoder, Event, FrameError, Limits, OpCode, Role, encode, encode_close,
 };
@@ -63,7 +63,7 @@ fn decode(
     (events, None)
 }
 
-/// What was decoded once must be the same after it was encoded, unmasked and decoded again.
+/// A decoded frame must be the same when it is encoded, unmasked and decoded again.
 fn come_back(role: Role, event: Event<'static>) {
     let mask = (role == Role::Server).then_some([1, 2, 3, 250]);
     let mut bytes = Vec::new();

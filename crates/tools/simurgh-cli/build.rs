@@ -1,4 +1,4 @@
-//! Says which commit the commands are built from, by asking git; without any dependency.
+//! Finds the commit that the commands are built from, by asking git; without any dependency.
 //!
 //! `SIMURGH_COMMIT` in the environment wins, for builds of a source tree that has no history. In a
 //! published crate `cargo package` has noted the commit. What is looked at again is what can change
@@ -30,8 +30,8 @@ fn main() {
     println!("cargo:rustc-env=SIMURGH_BUILD_DATE={date}");
 }
 
-/// The commit and its date; none where these sources are no checkout of their own. A copy inside
-/// of another repository would otherwise bear that one's commit.
+/// The commit and its date; none unless these sources are a checkout of their own. A copy inside of
+/// another repository would otherwise get the commit of that one.
 fn from_git(root: &Path) -> Option<(String, String)> {
     let top = PathBuf::from(git(root, &["rev-parse", "--show-toplevel"])?);
     if top.canonicalize().ok()? != root.canonicalize().ok()? {
@@ -61,7 +61,8 @@ fn from_package(manifest: &Path) -> Option<(String, String)> {
     Some((commit, String::new()))
 }
 
-/// Names what can change the answer. What does not exist is left out: cargo would run this always.
+/// Names the files that can change the answer, but no missing ones: cargo would always run this
+/// then.
 fn watch(root: &Path) {
     let branch = git(root, &["symbolic-ref", "--quiet", "HEAD"]).unwrap_or_default();
     for name in ["HEAD", "logs/HEAD", "packed-refs", branch.as_str()] {
@@ -84,7 +85,7 @@ fn watch(root: &Path) {
     }
 }
 
-/// What a folder holds; nothing where there is none.
+/// The entries of a folder; none if it does not exist.
 fn folders(of: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(of).into_iter().flatten();
     entries.filter_map(Result::ok).map(|entry| entry.path()).collect()
@@ -96,7 +97,7 @@ fn changed(path: &Path) {
     }
 }
 
-/// What git says, without the end of its line; none if it fails or is not there.
+/// The output of git, without the end of the line; none if it fails or is missing.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -1,8 +1,8 @@
-//! Any bytes as an envelope, or as what an envelope of some kind carries.
+//! Any bytes as an envelope, or as the payload of one.
 //!
-//! The first byte chooses: 1 to 9 are kinds whose payload the rest is (with a right checksum where
-//! there is one), all else takes the rest as an envelope. What is read was the only way to write
-//! it, what it says can be said again, and its broadcasts may stand in frames.
+//! The first byte chooses: with 1 to 9 the rest is the payload of that kind (with a right checksum,
+//! if the kind has one), otherwise it is an envelope. What was read must be written as the same
+//! bytes, and its broadcasts must fit into frames.
 use simurgh_cluster::{
     Draft, Envelope, EnvelopeError, Header, Item, ItemPayload, Kind, Message, NodeId,
     PresenceParts, PresenceUpdate, ask_drafts, delta_drafts, is_reserved, resent, stamped,
@@ -29,7 +29,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// An envelope of one item, as the table in envelope.rs has it.
+/// An envelope of one item, by the table in envelope.rs.
 fn by_hand(kind: u8, topic: &[u8], item: &[u8]) -> Vec<u8> {
     let mut bytes = vec![1, kind, 0, 0];
     bytes.extend_from_slice(&ORIGIN.0.to_le_bytes());
@@ -102,7 +102,7 @@ fn said(envelope: &Envelope<'_>, bytes: &[u8], message: Message<'_>) {
     };
     assert!(!matches!(kind, Kind::Presence | Kind::State));
     let again = stamped(drafted.unnumbered(), envelope.header.n);
-    // Flags that nobody knows are not written.
+    // Unknown flags are not written.
     assert_eq!((&again[..2], &again[4..]), (&bytes[..2], &bytes[4..]));
     let marked = resent(again);
     assert_eq!((&marked[2..4], &marked[4..]), (&[1, 0][..], &bytes[4..]));
@@ -112,7 +112,7 @@ fn wrong(error: EnvelopeError) {
     assert!(!error.is_of_another_version());
 }
 
-/// What was put together can be told again, and is the same.
+/// A call that was put together must be the same when it is written and read again.
 fn told_again(envelope: &Envelope<'_>, told: Option<PresenceUpdate>) {
     let Some(told) = told else { return };
     let drafts = match &told {
@@ -131,7 +131,7 @@ fn told_again(envelope: &Envelope<'_>, told: Option<PresenceUpdate>) {
     assert_eq!(again, Some(told));
 }
 
-/// What members of V2 get is a frame, and says what the item says.
+/// Members of V2 must get a frame with the content of the item.
 fn in_a_frame(topic: &str, item: &Item<'_>) {
     assert!(!is_reserved(item.event));
     let payload = item.payload.to_payload();

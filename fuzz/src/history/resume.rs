@@ -1,4 +1,4 @@
-//! Any bytes as what a client says when it joins a kept topic.
+//! Any bytes as the join of a client to a topic with a history.
 use serde_json::{Map, Value};
 use simurgh_history::{Position, Resume, Since};
 
@@ -12,7 +12,7 @@ pub fn run(data: &[u8]) {
     if let Ok(Some(resume)) = &parsed {
         assert_eq!(resume.id_hash(1).is_some(), resume.id.is_some());
     }
-    // What is not within serde_json's depth and numbers says nothing of ours.
+    // Beyond the depth and numbers of serde_json nothing is compared.
     let Ok(payload) = serde_json::from_str::<Map<String, Value>>(text) else { return };
     let said = payload.get("simurgh");
     match (said.map(expected), parsed) {

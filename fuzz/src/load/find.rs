@@ -37,10 +37,10 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// What is found by short paths is what `serde_json` has there.
+/// Short paths must find what `serde_json` finds.
 fn json(path: &str, body: &[u8], found: &[String]) {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else {
-        // It has limits that the other way through JSON has not: numbers, depth.
+        // It has limits of numbers and depth that ours has not.
         return;
     };
     let is_name = |name: &str| {
@@ -60,7 +60,7 @@ fn json(path: &str, body: &[u8], found: &[String]) {
     }
 }
 
-/// What was escaped is undone.
+/// Undoes escapes.
 fn html(text: &str) {
     let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&#34;");
     assert_eq!(decode_html(&escaped), text);

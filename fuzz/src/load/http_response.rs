@@ -42,7 +42,7 @@ fn read_all(wire: &[u8], size: usize, to_head: bool) -> (Vec<Answer>, Option<Res
                 Err(error) => return (answers, Some(error)),
             }
         }
-        // One that is over with the last byte says so only now.
+        // The last answer may end with the connection.
         if response.has_begun()
             && let Ok(Event::Done(done)) = response.next(&mut bytes)
         {

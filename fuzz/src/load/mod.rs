@@ -1,4 +1,4 @@
-//! Bodies of the targets that try the load generator.
+//! Bodies of the targets for the load generator.
 //!
 //! Apart from the others, because `simurgh-proto`'s tests include those and know no load generator;
 //! `crates/load/simurgh-load/tests/fuzz_corpus.rs` includes these.

@@ -1,4 +1,4 @@
-//! Texts of scenarios: read or refused with a line, never a panic; what is read can be checked and
+//! Any text as a scenario: it is read, or refused with a line. What was read can be checked and
 //! explained, and is the same when it is written and read again.
 use std::path::Path;
 
@@ -11,7 +11,7 @@ const HOSTS: [&str; 2] = ["127.0.0.1", "::1"];
 /// Tries one input.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    // What names a host or a file would make the outcome the machine's.
+    // Names of hosts and files would make the outcome depend on the machine.
     let urls = text.matches("://").count();
     let known: usize = HOSTS.iter().map(|host| text.matches(&format!("//{host}")).count()).sum();
     let known = known + text.matches("//[::1]").count();

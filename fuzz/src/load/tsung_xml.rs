@@ -1,4 +1,4 @@
-//! Any text as a scenario of Tsung: it is read or refused, alike each time, in a world without
+//! Any text as a scenario of Tsung: it is read or refused, with the same outcome each time, without
 //! networks and files. The first byte chooses the flags.
 use std::io;
 use std::net::IpAddr;
@@ -42,7 +42,7 @@ pub fn run(data: &[u8]) {
         map: vec![("server_ip_address".to_owned(), "127.0.0.1".to_owned())],
         ..Overrides::default()
     };
-    // A lone CR is a line end for XML, and is none for `lines`.
+    // A lone CR ends a line in XML, but not for `lines`.
     let lines = text.split(['\n', '\r']).count();
     let in_text = |fault: &Diagnostic| {
         assert!(usize::try_from(fault.line).is_ok_and(|line| line <= lines), "{fault}");

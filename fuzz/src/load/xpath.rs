@@ -1,7 +1,7 @@
 //! Any expression of XPath on any page; a NUL ends the expression.
 //!
-//! What is found obeys the laws of the language: it is counted, united with itself, and asked for
-//! twice in one breath with the same outcome.
+//! What is found must obey the rules of the language: its count, its union with itself, and a
+//! second search agree with the first.
 use simurgh_load::answer::{AnswerText, CompiledFind};
 use simurgh_load::scenario::Find;
 
@@ -21,7 +21,7 @@ pub fn run(data: &[u8]) {
     if text.len() > LENGTH_MAX {
         return;
     }
-    // In brackets it may nest too deep for what is made of it.
+    // In brackets it may be nested too deep.
     let Ok(bracketed) = compiled(format!("({text})")) else { return };
     assert_eq!(found, bracketed.find(&page), "brackets change nothing");
     let Ok(counted) = compiled(format!("count({text})")) else {

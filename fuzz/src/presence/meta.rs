@@ -1,4 +1,4 @@
-//! Any bytes as a presence's meta, and as what an application adds to its key.
+//! Any bytes as a presence's meta, and as the members that an application adds to its key.
 use serde_json::{Map, Value};
 use simurgh_presence::{Extra, Meta, Owner, PhxRefs, Table};
 
@@ -17,7 +17,7 @@ pub fn run(data: &[u8]) {
     }
     assert_eq!(Meta::parse(meta.as_str()), Ok(meta.clone()), "read again it is the same");
     assert_eq!(Extra::parse(extra.as_str()), Ok(extra.clone()), "read again it is the same");
-    // serde_json has numbers that are too large for it, and less depth.
+    // serde_json refuses larger numbers and deeper nesting.
     let Ok(read) = read else { return };
     let but = |names: &[&str]| {
         let kept = read.iter().filter(|(name, _)| !names.contains(&name.as_str()));
@@ -31,7 +31,7 @@ pub fn run(data: &[u8]) {
     in_a_table(meta, extra, but(&["phx_ref", "phx_ref_prev"]), but(&["metas"]));
 }
 
-/// Beside its refs and its metas each stands as it was.
+/// All members but refs and metas must be unchanged.
 fn in_a_table(
     meta: Meta,
     extra: Extra,

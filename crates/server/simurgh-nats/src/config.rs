@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_told_server_is_as_safe_as_the_one_that_told() {
+    fn an_announced_server_is_as_safe_as_the_one_that_announced_it() {
         let listed = |by: &str, text: &str| by.parse::<Server>().unwrap().listed(text).unwrap();
         let by_name = listed("tls://nats.example", "other.example:4223");
         assert!(by_name.is_tls);

@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_the_server_are_told_apart() {
+    fn errors_of_the_server_are_distinguished() {
         let is_refused = |text: &str| matches!(of_error(text), Down::Refused(it) if *it == *text);
         assert!(is_refused("Authorization Violation"));
         assert!(is_refused("User Authentication Expired"));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_are_told_are_bounded_and_nonsense_is_none() {
+    fn announced_servers_are_bounded_and_malformed_ones_ignored() {
         let by: Server = "tls://nats.example".parse().unwrap();
         let urls: Vec<String> = (0..100).map(|it| format!("10.0.0.{it}:4222")).collect();
         let json = serde_json::json!({ "connect_urls": urls }).to_string();

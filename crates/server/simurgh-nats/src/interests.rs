@@ -26,8 +26,8 @@ use crate::wire::{self, Message};
 /// How long old and new subscriptions overlap once the new ones are in force, and how long numbers
 /// are remembered after that: longer than a server is busy with one message.
 pub(crate) const OVERLAP_MS: u64 = 250;
-/// The most publishers and subjects whose numbers one overlap remembers; messages of others are taken
-/// from the old subscriptions only.
+/// The most publishers and subjects whose numbers one overlap remembers; messages of others are
+/// taken from the old subscriptions only.
 const NUMBERS_MAX: usize = 4_096;
 
 /// The first byte of an envelope.

@@ -8,7 +8,7 @@
 //! came before it; each subscription has a queue of its own, so the order of messages across two of
 //! them is lost. A request that nobody answers could replace the PING, but gets no reply as soon as
 //! anybody subscribes to `>`. Here one stream of operations is read in the order in which the
-//! server wrote it, and a message costs a fraction (see `examples/ratio.rs`).
+//! server wrote it, and a message costs a fraction (`simurgh-bench cluster`).
 //!
 //! ```text
 //! owner ─► publish, interest ─► Outbox, Interests ─► bytes to write ─┐
@@ -20,8 +20,8 @@
 //! inbox for their answers. The streams are checked over each link, made or changed where that is
 //! allowed, and not used if they are not as they should be.
 //!
-//! Nothing is read from the engine before the owner polls it: it waits in the sockets, and the engine
-//! ends a link that does not keep up. So nothing is lost unless a link breaks.
+//! Nothing is read from the engine before the owner polls it: it waits in the sockets, and the
+//! engine ends a link that does not keep up. So nothing is lost unless a link breaks.
 //!
 //! The feature `fuzz`, which is off by default, opens the decoder to this project's fuzz targets.
 #![forbid(unsafe_code)]

@@ -29,7 +29,7 @@ const PINGS_MAX: usize = 64;
 const OUT_BYTES_MAX: usize = 32 << 20;
 const READ_BYTES: usize = 64 << 10;
 
-/// What came from the server for the adapter.
+/// An event from the server for the adapter.
 pub(crate) enum Incoming {
     Message(Message),
     TooLarge(u64),
@@ -47,7 +47,7 @@ pub(crate) struct Link {
     decoder: Decoder,
     pub(crate) server: Server,
     pub(crate) version: String,
-    /// What is to be written.
+    /// Bytes to write.
     pub(crate) out: BytesMut,
     pub(crate) since_ms: u64,
     received_ms: u64,

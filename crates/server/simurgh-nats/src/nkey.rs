@@ -106,7 +106,7 @@ mod tests {
     const PUBLIC: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
 
     #[test]
-    fn a_seed_of_the_documentation_has_the_key_that_stands_there() {
+    fn a_seed_of_the_documentation_has_the_key_that_is_printed_there() {
         assert_eq!(Nkey::of_seed(SEED_TEXT).map(|it| it.public()).unwrap(), PUBLIC);
         assert_eq!(Nkey::of_seed(&format!(" {SEED_TEXT}\n")).unwrap().public(), PUBLIC);
     }

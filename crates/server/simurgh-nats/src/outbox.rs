@@ -34,7 +34,7 @@ impl Outbox {
     /// PING, and the output.
     ///
     /// # Errors
-    /// As much is in flight as may be.
+    /// No more may be in flight.
     pub(crate) fn publish(
         &mut self,
         subject: &Subject,

@@ -17,7 +17,7 @@ pub struct StreamsConfig {
     pub streams: StreamCount,
     /// How many servers each stream is on.
     pub replicas: Replicas,
-    /// What each server stores it in.
+    /// The storage on each server.
     pub storage: Storage,
     /// Whether this node makes and changes streams. Otherwise they must exist as they should be.
     pub create_streams: bool,
@@ -88,7 +88,7 @@ impl Replicas {
     }
 }
 
-/// What a server stores a stream in.
+/// The storage of a stream on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
     /// In files.
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_is_said_in_words() {
+    fn sufficient_settings_are_described() {
         let said = |storage, replicas| {
             StreamsConfig { storage, replicas, ..StreamsConfig::default() }.durability()
         };

@@ -127,7 +127,7 @@ pub(crate) enum Malformed {
 /// Decodes operations from bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    /// What was read and not decoded yet.
+    /// Bytes that were read and not decoded yet.
     pub(crate) buffer: BytesMut,
     /// How many bytes of a message that is too large are still to come.
     left_to_skip: usize,

@@ -60,7 +60,7 @@ impl Claims {
         self.subject.as_deref()
     }
 
-    /// When it was signed, in seconds since the Unix epoch; none if the token does not say.
+    /// When it was signed, in seconds since the Unix epoch; none if the token has no such time.
     #[must_use]
     pub fn issued_at(&self) -> Option<u64> {
         self.issued_at

@@ -8,16 +8,16 @@ use crate::algorithm::Algorithm;
 
 /// Why a token was refused.
 ///
-/// `Display` says whose fault it is and what to do, for logs and for people; it repeats names that
-/// stand in the token (`kid`, `alg`, `iss`), shortened, and never a claim beyond those, a signature
+/// `Display` names who has to do what, for logs and for people; it repeats names in the token
+/// (`kid`, `alg`, `iss`), shortened, and never a claim beyond those, a signature
 /// or a key. [`reason`](Self::reason) is for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
     /// The token asks for an algorithm that is not allowed here.
     #[error(
-        "the token's alg is {}, and the keys held here are for {}: its issuer has to sign with one of \
-         these",
+        "the token's alg is {}, and the keys held here are for {}: its issuer has to sign with one \
+         of these",
         short(found),
         names(allowed)
     )]
@@ -72,20 +72,20 @@ pub enum TokenError {
     },
     /// The token is not valid yet.
     #[error(
-        "the token is good in {} only ({claim}): it was used too early, or the clocks of its issuer and of \
-         this server differ",
+        "the token is good in {} only ({claim}): it was used too early, or the clocks of its \
+         issuer and of this server differ",
         words(*after)
     )]
     NotYetValid {
-        /// The claim that says so: `nbf`, `iat`, or `signed` of a `Phoenix.Token`.
+        /// The claim with that time: `nbf`, `iat`, or `signed` of a `Phoenix.Token`.
         claim: &'static str,
         /// How long that is from now.
         after: Duration,
     },
     /// No key held here has made the signature.
     #[error(
-        "the token's signature is of no key held here: it was signed with another key, secret or salt, \
-         or changed since"
+        "the token's signature is of no key held here: it was signed with another key, secret or \
+         salt, or changed since"
     )]
     Signature,
     /// The token is longer than [`TOKEN_BYTES_MAX`](crate::TOKEN_BYTES_MAX).
@@ -99,15 +99,15 @@ pub enum TokenError {
     },
     /// `kid` names a key that is not held here.
     #[error(
-        "the token's kid is {}, and no key of that name is held here: it is foreign, or its issuer has new \
-         keys",
+        "the token's kid is {}, and no key of that name is held here: it is foreign, or its \
+         issuer has new keys",
         short(kid)
     )]
     UnknownKey {
         /// The name.
         kid: String,
     },
-    /// The token says that it is not signed (`alg` is `none`).
+    /// The token is not signed (`alg` is `none`).
     #[error("the token is not signed (alg none): anybody can write it")]
     Unsigned,
 }
@@ -134,8 +134,8 @@ impl TokenError {
     /// A stable word for clients: `missing`, `expired`, `not_yet_valid`, `unknown_key`,
     /// `wrong_issuer`, `wrong_audience`, or `invalid` for all else.
     ///
-    /// `missing`, `expired` and `invalid` are those of `Phoenix.Token.verify/4`, which says
-    /// `invalid` where this says `not_yet_valid`.
+    /// `missing`, `expired` and `invalid` are those of `Phoenix.Token.verify/4`, which has
+    /// `invalid` in place of `not_yet_valid`.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {

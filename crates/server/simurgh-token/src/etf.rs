@@ -23,12 +23,12 @@ pub const DEPTH_MAX: usize = 32;
 
 /// Reads a whole term, the byte 131 in front of it included.
 ///
-/// What it makes is bounded by what it is given: some 70 bytes of memory for each byte of a list of
+/// Memory is bounded by the input: some 70 bytes of memory for each byte of a list of
 /// small integers, less for all else.
 ///
 /// # Errors
-/// It is cut off, has bytes after its end, is nested deeper than [`DEPTH_MAX`], or has no equivalent
-/// in JSON.
+/// It is cut off, has bytes after its end, is nested deeper than [`DEPTH_MAX`], or has no
+/// equivalent in JSON.
 pub fn decode(bytes: &[u8]) -> Result<Value, EtfError> {
     let mut reader = Reader { bytes, at: 0 };
     if reader.byte()? != VERSION {
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
         Ok(byte)
     }
 
-    /// How many bytes, digits or elements a term of this tag has: one, two or four bytes say it.
+    /// The number of bytes, digits or elements of a term with this tag: one, two or four bytes.
     fn count(&mut self, tag: u8) -> Result<usize, EtfError> {
         let at = self.at;
         match tag {

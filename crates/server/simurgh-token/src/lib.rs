@@ -1,4 +1,5 @@
-//! Tokens that identify the user who connects: `Phoenix.Token` and JSON Web Tokens, signed and verified.
+//! Tokens that identify the user who connects: `Phoenix.Token` and JSON Web Tokens, signed and
+//! verified.
 //!
 //! ```text
 //!   settings ─► Verifier ── verify(token, now) ─► Claims        who, until when
@@ -12,9 +13,9 @@
 //! - [`jwt`]: HS256, RS256, ES256 and EdDSA, keys as secret, PEM or JWKS.
 //! - [`etf`]: the terms inside a `Phoenix.Token`, as JSON.
 //!
-//! Without a clock and without I/O: times are arguments, as a [`Duration`] since the Unix epoch, and
-//! keys are texts. Only signing by ES256 and RS256 asks the system for random numbers. Cryptography is
-//! `ring`'s, and MACs are compared in constant time.
+//! Without a clock and without I/O: times are arguments, as a [`Duration`] since the Unix epoch,
+//! and keys are texts. Only signing by ES256 and RS256 asks the system for random numbers.
+//! Cryptography is `ring`'s, and MACs are compared in constant time.
 
 #![forbid(unsafe_code)]
 

@@ -83,7 +83,7 @@ impl Digest {
     }
 }
 
-/// What a [`Digest`] stands for.
+/// The parts of a [`Digest`].
 struct Functions {
     /// The name in base64url.
     protected: &'static str,
@@ -126,7 +126,7 @@ pub struct Signed {
     pub data: Value,
     /// When, in milliseconds since the Unix epoch.
     pub signed_at_ms: i64,
-    /// How long it is valid: as requested, otherwise as the token says.
+    /// How long it is valid: as requested, otherwise as in the token.
     pub max_age: MaxAge,
 }
 
@@ -204,7 +204,7 @@ impl Key {
         Ok(self.sign_payload(&term))
     }
 
-    /// What `Plug.Crypto.MessageVerifier.sign/2` makes of these bytes.
+    /// The same as `Plug.Crypto.MessageVerifier.sign/2` of these bytes.
     fn sign_payload(&self, payload: &[u8]) -> String {
         let [key, ..] = &*self.keys;
         let mut token = format!("{}.{}", Digest::Sha256.protected(), base64url::encode(payload));
@@ -217,12 +217,12 @@ impl Key {
     /// Verifies a token and reads it.
     ///
     /// `max_age` overrides that of the token; `now` is since the Unix epoch. The clocks of the two
-    /// machines may differ by `leeway`: a token may be that much older, or come from that far in the
-    /// future. Without leeway the result is that of `Phoenix.Token.verify/4`.
+    /// machines may differ by `leeway`: a token may be that much older, or come from that far in
+    /// the future. Without leeway the result is that of `Phoenix.Token.verify/4`.
     ///
     /// # Errors
-    /// The first that applies: missing, too long, malformed, forged, a payload that is not that of a
-    /// `Phoenix.Token` or has no equivalent in JSON, expired or not yet valid.
+    /// The first that applies: missing, too long, malformed, forged, a payload that is not that of
+    /// a `Phoenix.Token` or has no equivalent in JSON, expired or not yet valid.
     pub fn verify(
         &self,
         token: &str,
@@ -361,7 +361,7 @@ fn check_age(signed: &Signed, leeway_ms: i64, now_ms: i64) -> Result<(), TokenEr
 /// The atom for a token that never expires.
 const INFINITY: &str = "infinity";
 
-/// What `Phoenix.Token` requires of a `secret_key_base`.
+/// The minimum of `Phoenix.Token` for a `secret_key_base`.
 const SECRET_KEY_BASE_BYTES_MIN: usize = 20;
 
 /// Far more than an HMAC uses.

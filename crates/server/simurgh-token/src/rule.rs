@@ -10,16 +10,16 @@ use crate::claims::{self, Claims};
 ///
 /// | text | allows |
 /// |---|---|
-/// | `room:{sub}` | those whose claim stands in the topic in place of `{sub}` |
+/// | `room:{sub}` | those whose claim is in the topic in place of `{sub}` |
 /// | `org:{claims.org.id}:*` | the same by a nested claim, and any topic with this prefix |
 /// | `claims.admin` | those who have the claim, unless it is `false`, `null`, or empty |
-/// | `claims.role = editor` | those who have it with this value, or with a list that has the value |
+/// | `claims.role = editor` | those who have it with this value, or with a list that has it |
 /// | `nobody` | nobody |
 ///
-/// `{sub}` is [`Claims::subject`]; any other name is a claim, with dots between nested names. A list
-/// allows by each of its entries. Strings, numbers and booleans are compared as text. An empty value
-/// never matches, and a value with a colon matches only at the end of a pattern: `org:{claims.org}:*`
-/// must not allow `org:a:b:*` to somebody who chose the name `a:b`.
+/// `{sub}` is [`Claims::subject`]; any other name is a claim, with dots between nested names. A
+/// list allows by each of its entries. Strings, numbers and booleans are compared as text. An empty
+/// value never matches, and a value with a colon matches only at the end of a pattern:
+/// `org:{claims.org}:*` must not allow `org:a:b:*` to somebody who chose the name `a:b`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -222,7 +222,7 @@ fn at<'c>(claims: &'c Map<String, Value>, path: &str) -> Option<&'c Value> {
     names.try_fold(first, |value, name| value.as_object()?.get(name))
 }
 
-/// The texts that may stand in place of a claim: its own, or those of its entries.
+/// The texts that may replace a claim: its own, or those of its entries.
 fn values(path: &str, claims: &Claims) -> Vec<String> {
     match path {
         "sub" => {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_told() {
+    fn malformed_rules_are_named() {
         for (text, why) in [
             ("", "empty"),
             ("room:*:x", "at the end"),

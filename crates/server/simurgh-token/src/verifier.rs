@@ -26,7 +26,7 @@ pub struct PhoenixSettings {
     pub secret_key_base: String,
     /// The salt of `Phoenix.Token.sign(_, salt, _)`.
     pub salt: String,
-    /// How old a token may be; none: as the token says, which is a day by default.
+    /// How old a token may be; none: as in the token, which is a day by default.
     pub max_age: Option<MaxAge>,
     /// The options of these names, if the application has any.
     pub key: KeyOptions,

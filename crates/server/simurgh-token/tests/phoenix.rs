@@ -1,4 +1,4 @@
-//! Tokens that plug_crypto made (`vectors/phoenix.exs` says how), read, and made again.
+//! Tokens of plug_crypto (made by `vectors/phoenix.exs`), read, and made again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -95,7 +95,7 @@ fn what_is_signed_here_has_the_same_bytes() {
 }
 
 #[test]
-fn what_is_refused_says_what_it_is() {
+fn refusals_name_their_reason() {
     let why = |name| key().verify(vector(name).token, None, Duration::ZERO, SIGNED_AT).unwrap_err();
     assert_eq!(why("encrypted"), TokenError::Encrypted);
     for (name, words) in [
@@ -174,7 +174,7 @@ fn another_secret_or_salt_is_another_key() {
 }
 
 #[test]
-fn a_verifier_says_who_and_until_when() {
+fn a_verifier_returns_subject_and_expiry() {
     let verifier = |settings| Verifier::new(Settings::Phoenix(settings)).unwrap();
     let usual = verifier(PhoenixSettings::new(SECRET, SALT));
     let map = usual.verify(vector("map").token, SIGNED_AT).unwrap();

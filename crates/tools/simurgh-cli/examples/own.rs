@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use simurgh::{Channel, Context, Join, Outcome, Payload, UserSocket};
 
-/// As the binary has it: what a crowd leaves, or channels release, goes back to the system.
+/// As in the binary: memory that clients or channels release goes back to the system.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Bytes of what a member has said last that its channel remembers.
+/// Bytes of the last payload that the channel remembers.
 const REMEMBERED: usize = 1024;
 
 #[derive(Default)]
@@ -21,8 +21,8 @@ struct Echo {
 }
 
 impl Echo {
-    fn remember(&mut self, said: &Payload<'_>) {
-        let text = said.json().unwrap_or_default().as_bytes();
+    fn remember(&mut self, payload: &Payload<'_>) {
+        let text = payload.json().unwrap_or_default().as_bytes();
         if text.len() > REMEMBERED - self.remembered.len() {
             self.remembered.clear();
         }
@@ -39,9 +39,9 @@ impl Channel for Echo {
                 Outcome::ok(payload.into_owned())
             }
             "remembered" => Outcome::ok(simurgh::json!(self.remembered.len())),
-            // To see that a mistake ends one channel, is logged, and harms nobody else.
+            // Shows that a panic ends one channel, is logged, and does not affect others.
             "divide" => divide(&payload),
-            // To see who misses a shard that is not given back.
+            // Shows the effects of a callback that blocks its shard.
             "hold" => {
                 std::thread::sleep(Duration::from_millis(payload.parse().unwrap_or(0)));
                 Outcome::NoReply
@@ -50,7 +50,7 @@ impl Channel for Echo {
         }
     }
 
-    /// Nothing was said for a while: what is remembered may be forgotten.
+    /// After a time without messages the memory is released.
     fn hibernate(&mut self) {
         self.remembered = Vec::new();
     }

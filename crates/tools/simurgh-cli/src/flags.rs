@@ -44,7 +44,7 @@ Exit status: 0 after a drain, 1 when the server cannot start, 2 when flags or fi
 The first SIGTERM or SIGINT drains: nothing new is accepted, every client is closed with 1012\n\
 within the drain time and comes back elsewhere. A second one exits at once, with 143 or 130.";
 
-/// The command line; flags that mean nothing to such a program are hidden.
+/// The command line; flags that do not apply to such a program are hidden.
 pub(crate) fn command(channels: Channels, program: &Program) -> clap::Command {
     let named = Cli::command()
         .name(program.name.clone())

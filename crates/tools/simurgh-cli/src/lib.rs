@@ -64,8 +64,8 @@ pub fn run(application: impl FnOnce(Builder) -> Builder) -> ExitCode {
     run_with(&Program::unnamed(), Channels::InRust, |builder, _| application(builder))
 }
 
-/// As [`run`], for an application that says who it is: what `--version` prints, with the version
-/// and commit of Simurgh behind it, and what completions and man pages call it.
+/// As [`run`], for an application with a name and a version, which `--version` prints before those
+/// of Simurgh. Completions and man pages have the name.
 ///
 /// ```no_run
 /// fn main() -> std::process::ExitCode {
@@ -104,7 +104,7 @@ fn run_with(
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come this way too, with status 0. A closed pipe is no reason to
+            // Help and version end here too, with status 0. A closed pipe is no reason to
             // panic.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG_SETTINGS));
@@ -140,7 +140,7 @@ fn run_with(
     }
 }
 
-/// Prints what a command has to say, or why it failed.
+/// Prints the output of a command, or why it failed.
 fn finish(done: Result<String, String>) -> ExitCode {
     match done {
         Ok(text) => {

@@ -1,6 +1,6 @@
 //! Logs: lines go through a bounded queue to one thread, which writes them to standard error. A
-//! shard cannot write them itself: in its own descriptor table number 2 may be something else, and
-//! a pipe that is not read would stop it. When the queue is full, lines are dropped.
+//! shard cannot write them itself, since descriptor 2 of its own table may be something else, and a
+//! full pipe would block it. If the queue is full, lines are dropped.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
@@ -28,7 +28,7 @@ pub(crate) fn start(level: LevelFilter, format: LogFormat) -> WorkerGuard {
         .with_max_level(level)
         .with_target(false)
         .with_ansi(!is_plain && std::io::stderr().is_terminal())
-        // Such an error would be written by the thread it happens on.
+        // Such errors would be written by the shard's thread.
         .log_internal_errors(false)
         .with_writer(writer);
     let is_first = match format {

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// Many threads that allocate and free small blocks, and pages that go back to the system when a
-/// million clients have left: what the C library's allocator is worst at.
+/// Many threads allocate and free small blocks, and pages should go back to the system when a
+/// million clients have left; the allocator of the C library is bad at both.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -2,8 +2,8 @@
 //! `NOTIFY_SOCKET` there is none, and nothing is sent.
 //!
 //! Each message opens a socket, writes to it and closes it, always on a thread with the process's
-//! own descriptor table, never a shard's. Writing has a time limit, which the crate `sd-notify` has
-//! not, so that a manager that does not read cannot stop a drain.
+//! own descriptor table, never a shard's. Writing has a time limit, unlike in the crate
+//! `sd-notify`, so that a manager that does not read cannot stop a drain.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,15 +17,15 @@ const MARGIN: Duration = Duration::from_secs(10);
 /// How long sending a message may take.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// All addresses are listened on.
+/// Reports that all addresses are listened on.
 pub(crate) fn ready(addresses: &[SocketAddr], shards: usize) {
     let addresses: Vec<String> = addresses.iter().map(|it| format!("http://{it}")).collect();
     let addresses = addresses.join(", ");
     notify(&format!("READY=1\nSTATUS=listening on {addresses}, {shards} shards\n"));
 }
 
-/// A drain begins that ends `within` this time. The manager is asked to wait for so long, and a
-/// little more, whatever its own limit (`TimeoutStopSec`) is.
+/// Reports a drain that ends `within` this time, and asks the manager to wait a little longer than
+/// that, whatever its own limit (`TimeoutStopSec`) is.
 pub(crate) fn stopping(within: Duration) {
     let timeout_us = (within + MARGIN).as_micros();
     let within = humantime::format_duration(within);
@@ -66,8 +66,7 @@ pub(crate) fn keep_alive(server: Handle) -> io::Result<()> {
         .map(drop)
 }
 
-/// How long the manager waits for a sign of life, if it is this process's that it waits for:
-/// sd_watchdog_enabled(3).
+/// How long the manager waits for a sign of life of this process: sd_watchdog_enabled(3).
 fn watchdog(timeout_us: Option<String>, pid: Option<String>) -> Option<Duration> {
     let timeout_us: u64 = timeout_us?.parse().ok()?;
     let is_meant = pid.is_none_or(|pid| pid == std::process::id().to_string());

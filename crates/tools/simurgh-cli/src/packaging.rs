@@ -1,4 +1,4 @@
-//! What packages need besides the binary, made from the flags: completions and man pages.
+//! Completions and man pages for packages, made from the flags.
 
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,7 @@ pub(crate) fn man_pages(flags: &ManPages, command: clap::Command) -> Result<(), 
 
 fn write_pages(dir: &Path, mut command: clap::Command) -> std::io::Result<()> {
     std::fs::create_dir_all(dir)?;
-    // Its pages would be those of --help.
+    // Its pages would repeat those of the commands.
     command = command.disable_help_subcommand(true);
     command.build();
     write_page(dir, &command)

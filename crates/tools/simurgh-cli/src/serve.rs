@@ -21,8 +21,8 @@ pub(crate) fn serve(
     }
     let endpoint = application(builder, declared).start().map_err(|error| error.to_string())?;
     let shards = endpoint.handle().metrics().len();
-    let tell = move || notify::stopping(drained_within);
-    signals.drain_telling(endpoint.handle(), tell).map_err(signals::no_thread)?;
+    let stopping = move || notify::stopping(drained_within);
+    signals.drain_telling(endpoint.handle(), stopping).map_err(signals::no_thread)?;
     for address in endpoint.addresses() {
         print(&format!("listening on http://{address}\n"));
     }

@@ -1,4 +1,4 @@
-//! Which program this is, and what it was built from.
+//! The name and version of the program, and what it was built from.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -37,14 +37,14 @@ impl Program {
         Self { name: name.to_owned(), version: version.to_owned(), is_simurgh: false }
     }
 
-    /// An application that does not, called as its file is.
+    /// An application without a name, called like its file.
     pub(crate) fn unnamed() -> Self {
         let path = std::env::args_os().next().unwrap_or_default();
         let name = Path::new(&path).file_name().and_then(OsStr::to_str);
         Self::named(name.unwrap_or("server"), "")
     }
 
-    /// What follows the name for `-V`.
+    /// The output of `-V` after the name.
     pub(crate) fn short(&self) -> String {
         match (self.is_simurgh, self.version.as_str()) {
             (true, _) => VERSION.to_owned(),
@@ -53,7 +53,7 @@ impl Program {
         }
     }
 
-    /// What follows the name for `--version`: one line for scripts and reports of bugs.
+    /// The output of `--version` after the name: one line for scripts and reports of bugs.
     pub(crate) fn long(&self) -> String {
         let built = built();
         match (self.is_simurgh, self.version.as_str()) {
@@ -73,7 +73,7 @@ fn built() -> String {
     };
     let (os, processor) = (std::env::consts::OS, std::env::consts::ARCH);
     let linked = if cfg!(target_feature = "crt-static") { "static" } else { "dynamic" };
-    // Ten times slower: a warning to those who would measure it.
+    // It is ten times slower, so measurements show it.
     let checked = if cfg!(debug_assertions) { ", unoptimised" } else { "" };
     let features = FEATURES.join(", ");
     format!("{VERSION} ({commit}) features: {features}; {os} {processor} {linked}{checked}")
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_application_has_its_own_version_and_says_what_it_stands_on() {
+    fn an_application_prints_its_own_version_and_that_of_simurgh() {
         let own = Program::named("shop", "3.1.4");
         assert_eq!(own.short(), "3.1.4");
         assert!(own.long().starts_with(&format!("3.1.4, on simurgh {VERSION} (")));

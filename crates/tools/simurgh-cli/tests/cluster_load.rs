@@ -1,9 +1,9 @@
-//! `simurgh load` and `simurgh road` against several nodes with a real engine between them: what is
-//! said on one node is counted on all, exactly, also while one of them is killed; and where rooms
-//! keep their history nothing is missing then.
+//! `simurgh load` and `simurgh road` against several nodes with a real engine between them:
+//! messages are counted exactly on all nodes, also while one of them is killed; and in rooms with
+//! histories none is missing then.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "support/engine.rs"]
+#[path = "support/cluster/engine.rs"]
 mod engine;
 mod support;
 
@@ -16,11 +16,11 @@ use engine::{Engine, until};
 use serde_json::Value;
 use support::{Ran, Server, directory, run_long, simurgh};
 
-/// Longer than any of these takes on a machine that has others to serve.
+/// Longer than any of these takes on a busy machine.
 const WITHIN: Duration = Duration::from_secs(240);
 const TOKEN: (&str, &str) = ("SIMURGH_API_TOKEN", "a-token-of-no-importance");
 
-/// Runs a shipped scenario with other times and numbers, all of which it has, against these nodes.
+/// Runs a shipped scenario with other values for keys that it has, against these nodes.
 fn run_shipped(name: &str, changes: &[(&str, &str)], urls: &[String]) -> (Ran, Value) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../bench/scenarios").join(name);
     let mut text = std::fs::read_to_string(path).unwrap();
@@ -40,7 +40,7 @@ fn urls(nodes: &[Server]) -> Vec<String> {
     nodes.iter().map(|node| format!("ws://{}", node.addresses[0])).collect()
 }
 
-/// Those of a run with these flags at three servers that know nothing of each other.
+/// The figures of a run with these flags at three servers without a cluster.
 fn polled(session: &str, kills: bool) -> (Ran, Value) {
     let chat = include_str!("../../../../bench/chat.toml");
     let servers =
@@ -69,7 +69,7 @@ fn polled(session: &str, kills: bool) -> (Ran, Value) {
     (ran, serde_json::from_slice(&report).unwrap())
 }
 
-/// So many nodes of the built-in chat without the history of its rooms, who know each other.
+/// Nodes of the built-in chat without the history of its rooms, which know each other.
 fn nodes<const N: usize>(engine: &Engine) -> [Server; N] {
     nodes_of(engine, include_str!("../../../../bench/chat.toml"))
 }
@@ -96,7 +96,7 @@ fn nodes_of<const N: usize>(engine: &Engine, channels: &str) -> [Server; N] {
 
 #[test]
 fn requests_of_a_session_of_long_polling_go_to_one_server() {
-    // Another one would not know the session.
+    // Another server would not know the session.
     let (ran, report) = polled("[[session]]", false);
     assert_eq!(report["errors_total"], 0, "{}", ran.stdout);
     assert_eq!(of_servers(&report, "users"), [10; 3]);
@@ -105,7 +105,7 @@ fn requests_of_a_session_of_long_polling_go_to_one_server() {
 }
 
 #[test]
-fn users_of_long_polling_go_elsewhere_as_well() {
+fn users_of_long_polling_move_as_well() {
     let session = "spread = \"elsewhere\"\n[[session]]\n\
         reconnect = { min = \"50ms\", max = \"200ms\" }";
     let (ran, report) = polled(session, true);
@@ -128,10 +128,10 @@ fn count(report: &Value, name: &str) -> u64 {
 }
 
 #[test]
-fn what_is_said_in_rooms_over_three_nodes_comes_once_to_everybody() {
+fn messages_in_rooms_over_three_nodes_are_delivered_once_to_each() {
     let Some(engine) = Engine::start("") else { return };
     let nodes: [Server; 3] = nodes(&engine);
-    // Ten rooms of thirty, in each of which ten messages are said.
+    // Ten rooms of thirty, in each of which ten messages are sent.
     let changes = [
         ("duration = \"115s\"", "duration = \"9s\""),
         ("to = 600", "to = 10"),
@@ -153,7 +153,7 @@ fn what_is_said_in_rooms_over_three_nodes_comes_once_to_everybody() {
     assert_eq!(of_servers(&report, "errors"), [0; 3]);
     assert!(of_servers(&report, "cpu_us").iter().all(|us| *us > 0), "{}", ran.stdout);
     assert!(ran.stdout.contains("CPU of all servers: "), "{}", ran.stdout);
-    // By the nodes' own count, each delivered to its own: to the speaker as well.
+    // By the nodes' own count of deliveries, which includes the sender.
     let delivered = nodes.each_ref().map(|node| node.metric("simurgh_deliveries_total"));
     assert!(delivered.iter().sum::<u64>() >= 10 * 10 * 30, "{delivered:?}");
     let received = nodes
@@ -163,12 +163,12 @@ fn what_is_said_in_rooms_over_three_nodes_comes_once_to_everybody() {
 }
 
 #[test]
-fn users_of_a_node_that_is_killed_go_elsewhere_and_the_report_says_so() {
+fn users_of_a_killed_node_move_and_the_report_shows_it() {
     let Some(engine) = Engine::start("") else { return };
     let nodes: [Server; 3] = nodes(&engine);
     let urls = urls(&nodes);
     let [first, second, third] = nodes;
-    // Three rooms of thirty, in each of which ten messages a second are said for six seconds.
+    // Three rooms of thirty, in each of which ten messages a second are sent for six seconds.
     let changes = [
         ("duration = \"75s\"", "duration = \"14s\""),
         ("to = 30", "to = 3"),
@@ -191,27 +191,27 @@ fn users_of_a_node_that_is_killed_go_elsewhere_and_the_report_says_so() {
     assert_eq!(servers("left"), [0, 30, 0], "{}", ran.stdout);
     assert_eq!(servers("reconnects"), [0, 0, 30], "{}", ran.stdout);
     assert_eq!(servers("errors"), [0, 30, 0], "{}", ran.stdout);
-    // As they are at the end of a second; the second node may not have come to one with all.
+    // At the end of a second; the second node may not have had all of them yet.
     let most = servers("connected_peak");
     assert_eq!((most[0], most[2]), (30, 60), "{}", ran.stdout);
-    // All that was said before and after is accounted for; what was said meanwhile is missing.
+    // All messages before and after are accounted for; those meanwhile are missing.
     let expected = count(&report, "deliveries_expected");
     let once = count(&report, "deliveries_once");
     let missing = count(&report, "deliveries_missing");
     assert_eq!(once + missing, expected, "{}", ran.stdout);
-    // Nobody was away for more than two of the six seconds, and two thirds not at all.
+    // No client was disconnected for more than two of the six seconds, and two thirds not at all.
     assert!(once > expected * 2 / 3, "{}", ran.stdout);
     for wrong in ["duplicate", "out_of_order", "unexpected"] {
         assert_eq!(count(&report, &format!("deliveries_{wrong}")), 0, "{wrong}: {}", ran.stdout);
     }
     let is_it = |line: &&str| line.trim_start().starts_with(&*second.addresses[0]);
     let row = ran.stdout.lines().find(is_it).unwrap();
-    // Users, lost, left and errors at least.
+    // At least users, lost, left and errors.
     assert!(row.split_whitespace().filter(|cell| *cell == "30").count() >= 4, "{row}");
     drop((first, third));
 }
 
-/// The texts that a node gives as the history of a topic, all of it.
+/// The texts of the whole history of a topic on a node.
 fn history(node: &Server, topic: &str) -> Vec<String> {
     let url = format!("http://{}/api/history?topic={topic}&limit=1000", node.addresses[0]);
     let token = format!("authorization: Bearer {}", TOKEN.1);
@@ -222,7 +222,7 @@ fn history(node: &Server, topic: &str) -> Vec<String> {
 }
 
 #[test]
-fn clients_who_are_cut_off_miss_nothing_though_a_node_and_the_engine_are_killed() {
+fn disconnected_clients_miss_nothing_though_a_node_and_the_engine_are_killed() {
     let Some(mut engine) = Engine::start("jetstream { store_dir: \"store\" }\n") else { return };
     let channels = "[[channel]]\ntopic = \"rooms:*\"\njoin_reply = {}\n\
         history = { count = 1000, age = \"10m\", bytes = \"4MiB\" }\n\
@@ -230,7 +230,7 @@ fn clients_who_are_cut_off_miss_nothing_though_a_node_and_the_engine_are_killed(
     let nodes: [Server; 3] = nodes_of(&engine, channels);
     let urls = urls(&nodes);
     let [first, second, third] = nodes;
-    // Three rooms of twenty, in each of which ten messages a second are said for eight seconds.
+    // Three rooms of twenty, in each of which ten messages a second are sent for eight seconds.
     let changes = [
         ("duration = \"110s\"", "duration = \"22s\""),
         ("to = 10", "to = 3"),
@@ -256,13 +256,13 @@ fn clients_who_are_cut_off_miss_nothing_though_a_node_and_the_engine_are_killed(
     for wrong in ["missing", "duplicate", "out_of_order", "unexpected"] {
         assert_eq!(count(&report, &format!("deliveries_{wrong}")), 0, "{wrong}: {}", ran.stdout);
     }
-    // What was confirmed, and what was not though it is kept, to each of the twenty others.
+    // Confirmed messages, and those stored without a confirmation, to each of the twenty others.
     let doubtful = ["broadcasts_unconfirmed", "broadcasts_unconfirmed_heard"];
     let [unconfirmed, of_these_heard] = doubtful.map(|it| count(&report, it));
     assert_eq!(count(&report, "broadcasts"), 3 * 80, "{}", ran.stdout);
     let kept = 3 * 80 - unconfirmed + of_these_heard;
     assert_eq!(count(&report, "deliveries_once"), kept * 20, "{}", ran.stdout);
-    // All of that, and nothing else, is in the history that any node has.
+    // The history on each node has exactly those.
     for node in [&first, &third] {
         let all: Vec<String> =
             (1..=3).flat_map(|room| history(node, &format!("rooms:{room}"))).collect();
@@ -276,7 +276,7 @@ fn clients_who_are_cut_off_miss_nothing_though_a_node_and_the_engine_are_killed(
 }
 
 #[test]
-fn a_road_over_three_nodes_is_walked_and_compared_with_one() {
+fn a_test_of_three_nodes_is_compared_with_one_node() {
     let Some(program) = engine::program() else { return };
     let dir = directory(&[]);
     let flags = ["--nodes", "3", "--connections", "600", "--rate", "600", "--broadcasts", "2"];
@@ -292,15 +292,19 @@ fn a_road_over_three_nodes_is_walked_and_compared_with_one() {
     let sum = |list: &Value, key: &str| -> u64 {
         list.as_array().unwrap().iter().map(|it| it[key].as_u64().unwrap()).sum()
     };
-    // Two hundred more stand by.
+    // Two hundred more join and stay silent.
     assert_eq!(sum(&road["milestones"][0]["nodes"], "sockets"), 800, "{road}");
-    for told in road["told"].as_array().unwrap() {
-        assert_eq!((&told["receivers"], &told["delivered"]), (&600.into(), &600.into()), "{told}");
-        // Who speaks is told to.
-        assert_eq!(sum(&told["nodes"], "delivered"), 601, "{told}");
-        let nodes = told["nodes"].as_array().unwrap();
-        assert!(nodes.iter().all(|it| it["delivered"].as_u64() > Some(150)), "{told}");
-        assert!(told["engine_us"].as_f64() > Some(0.0), "{told}");
+    for broadcast in road["told"].as_array().unwrap() {
+        assert_eq!(
+            (&broadcast["receivers"], &broadcast["delivered"]),
+            (&600.into(), &600.into()),
+            "{broadcast}"
+        );
+        // The sender receives one more: the command to send.
+        assert_eq!(sum(&broadcast["nodes"], "delivered"), 601, "{broadcast}");
+        let nodes = broadcast["nodes"].as_array().unwrap();
+        assert!(nodes.iter().all(|it| it["delivered"].as_u64() > Some(150)), "{broadcast}");
+        assert!(broadcast["engine_us"].as_f64() > Some(0.0), "{broadcast}");
     }
     let compared = &road["compared"];
     for road in ["nodes", "one"] {

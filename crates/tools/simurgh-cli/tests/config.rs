@@ -32,7 +32,7 @@ fn refused(toml: &str, lines: &[&str]) {
     }
 }
 
-/// These flags are refused, by words that the error has.
+/// These flags are refused with errors that have these words.
 #[track_caller]
 fn flags_refused(dir: &Path, flags: &[&str], words: &[&str]) -> Ran {
     let ran = run(dir, &[&SAFE, flags].concat());
@@ -43,7 +43,7 @@ fn flags_refused(dir: &Path, flags: &[&str], words: &[&str]) -> Ran {
     ran
 }
 
-/// What docs/CONFIGURATION.md shows is taken as it stands.
+/// The examples in docs/CONFIGURATION.md are accepted.
 #[test]
 fn the_page_on_channels_shows_files_that_are_right() {
     let page = include_str!("../../../../docs/CONFIGURATION.md");
@@ -331,7 +331,7 @@ fn the_printed_file_is_served_as_it_is() {
     std::fs::write(dir.path().join("simurgh.toml"), &printed.stdout).unwrap();
     let checked = run(dir.path(), &["config", "--check", "simurgh.toml"]);
     assert_eq!((checked.status.code(), &*checked.stdout), (Some(0), "simurgh.toml: ok\n"));
-    // The address is the one thing a test must not take as it is; the flag wins over the file.
+    // The address is the only setting that a test has to change; the flag overrides the file.
     let server = Server::start_in(dir, &["--listen", "127.0.0.1:0"], 1);
     assert!(!server.addresses[0].ends_with(":4000"));
     assert_eq!(server.get("/"), 200);
@@ -347,7 +347,7 @@ fn help_names_every_flag_with_its_default() {
     let keys = config.lines().take_while(|line| *line != "[[channel]]");
     let keys = keys.filter_map(|line| line.trim_start_matches('#').split_once(" = "));
     let keys: Vec<_> = keys.filter(|(key, _)| !key.contains(' ')).collect();
-    // Else this test would not know the file any more.
+    // Otherwise this test does not fit the file any more.
     assert!(keys.len() > 20, "{keys:?}");
     for (key, _) in keys {
         let flag = format!("--{}", key.replace('_', "-"));

@@ -1,5 +1,5 @@
-//! The admin address took every connection there was a descriptor for. When none was left the main
-//! port lost its HTTP connections, too, and the log said so ten times a second.
+//! The admin address took every connection while there were descriptors. When none was left the
+//! main port lost its HTTP connections, too, and the log had a line about that ten times a second.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_types)]
 

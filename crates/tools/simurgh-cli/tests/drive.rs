@@ -1,4 +1,4 @@
-//! `simurgh drive` as it is typed: measured, from a script, from standard input, at a prompt.
+//! `simurgh drive` from a command line: measured, from a script, from standard input, at a prompt.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -52,7 +52,7 @@ fn idle_channels_of_an_application_give_their_memory_back() {
 }
 
 #[test]
-fn help_and_man_page_name_what_stands_for_the_number_of_a_channel() {
+fn help_and_man_page_name_the_placeholder_of_the_channel_number() {
     let dir = directory(&[]);
     for flag in ["-h", "--help"] {
         let ran = run(dir.path(), &["drive", flag]);
@@ -134,7 +134,7 @@ fn a_script_is_done_line_by_line() {
             "2: closed with 1000",
         ];
         let (first, stats) = lines.split_at(expected.len());
-        // Which of two sockets is heard first is not said, but for each in its order.
+        // The order of events of two sockets is undefined; those of one socket are in order.
         let sorted = |lines: &[&str]| {
             let mut lines: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
             lines[4..8].sort();

@@ -1,5 +1,5 @@
-//! docs/HISTORY-API.md: its requests, sent as they stand there to the real server, are answered as
-//! it says.
+//! The requests in docs/HISTORY-API.md, sent to a real server, have the answers that are printed
+//! there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use support::{Server, directory, simurgh};
 
 const PAGE: &str = include_str!("../../../../docs/HISTORY-API.md");
-/// What the page has for what each server makes up.
+/// The placeholders of the page for values that servers generate.
 const EPOCH: &str = "k7ku80";
 const ADDRESS: &str = "127.0.0.1:4000";
 
@@ -26,7 +26,7 @@ fn blocks() -> impl Iterator<Item = (&'static str, &'static str)> {
     })
 }
 
-/// The same with other times by the order in which they come.
+/// Takes the times out, and collects them in order.
 fn without_times(value: &mut Value, times: &mut Vec<u64>) {
     match value {
         Value::Object(fields) => {
@@ -46,7 +46,7 @@ fn without_times(value: &mut Value, times: &mut Vec<u64>) {
 }
 
 #[test]
-fn the_pages_requests_are_answered_as_it_says() {
+fn the_pages_requests_have_the_answers_of_the_page() {
     if Command::new("curl").arg("--version").output().is_err() {
         eprintln!("no curl: nothing tested");
         return;

@@ -1,4 +1,4 @@
-//! `simurgh load` as the binary does it: flags, explanations, conversions, runs and exit statuses.
+//! `simurgh load` as a binary: flags, explanations, conversions, runs and exit statuses.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -40,7 +40,7 @@ fn the_example_is_right_and_explained() {
     for expected in ["10 arrive a second", "session talker", "joins rooms:{{random_number 1 3}}"] {
         assert!(ran.stdout.contains(expected), "{expected:?} is not in\n{}", ran.stdout);
     }
-    // What it shows as a comment is right as well.
+    // The examples in its comments are right as well.
     std::fs::write(dir.path().join("all.toml"), uncomment(&text)).unwrap();
     std::fs::write(dir.path().join("accounts.csv"), "ann;secret\n").unwrap();
     let ran = run(dir.path(), &["load", "check", "all.toml"]);
@@ -227,13 +227,13 @@ fn the_shipped_scenarios_run() {
 /// The built-in chat without the history of its rooms.
 const WITHOUT_HISTORY: &str = include_str!("../../../../bench/chat.toml");
 
-/// Runs a shipped scenario with other times, all of which it has, and of fewer users.
+/// Runs a shipped scenario with other values for keys that it has, and fewer users.
 #[track_caller]
 fn shortened(name: &str, times: &[(&str, &str)], users: &str, pass: &str) -> serde_json::Value {
     shortened_at(&chat(""), name, times, users, pass)
 }
 
-/// The built-in chat, or what else its settings say.
+/// The built-in chat, or with other settings.
 fn chat(toml: &str) -> Server {
     Server::start(toml, &["--listen", "127.0.0.1:0", "--log", "warn"])
 }
@@ -269,7 +269,7 @@ fn presence_is_measured_where_users_come_and_go() {
         ("receive = \"15s\"", "receive = \"500ms\""),
         ("< 500ms", "< 5s"),
     ];
-    // Each is told of itself and of most others, a third of which come and go twice.
+    // Each receives its own join and most others, a third of which leave and return twice.
     let pass = "presence_state_count = \">= 20\"\npresence_diff_count = \">= 200\"\n";
     let report = shortened("presence.toml", &times, "20", pass);
     assert!(report["counts"]["presence_states"].as_u64() >= Some(20), "{report}");
@@ -277,7 +277,7 @@ fn presence_is_measured_where_users_come_and_go() {
 }
 
 #[test]
-fn pollers_hear_what_is_said() {
+fn pollers_receive_broadcasts() {
     let times = [
         ("duration = \"25s\"", "duration = \"200ms\""),
         ("receive = \"60s\"", "receive = \"4s\""),
@@ -286,7 +286,7 @@ fn pollers_hear_what_is_said() {
         ("< 2s", "< 5s"),
     ];
     let report = shortened("longpoll.toml", &times, "45", "broadcasts = \"== 50\"\n");
-    // All 50 to each of the 40 who are silent, and to those who speak as far as they are there.
+    // All 50 to each of the 40 silent users, and to the others while they are there.
     let counts = &report["counts"];
     assert!(counts["deliveries"].as_u64() >= Some(40 * 50), "{report}");
     assert!(counts["polls"].as_u64() >= Some(45 * 20), "{report}");
@@ -296,7 +296,7 @@ fn pollers_hear_what_is_said() {
 #[test]
 fn what_a_client_misses_while_it_is_cut_off_is_counted_exactly() {
     let server = chat(WITHOUT_HISTORY);
-    // By its presence the speaker knows when the guest is away, and when it is back.
+    // The speaker learns from presence when the guest is away, and when it is back.
     let say = |times: u32| {
         format!(
             "{{ loop = {times}, steps = [{{ push = \"new:msg\", \
@@ -351,7 +351,7 @@ fn what_a_client_misses_while_it_is_cut_off_is_counted_exactly() {
 }
 
 #[test]
-fn dropped_connections_lose_what_is_said_meanwhile_unless_it_is_kept() {
+fn dropped_connections_lose_messages_unless_there_is_a_history() {
     for (toml, missing) in [(WITHOUT_HISTORY, ">= 1500"), ("", "== 0")] {
         drops(&chat(toml), missing);
     }
@@ -372,8 +372,8 @@ fn drops(server: &Server, missing: &str) {
     let report = shortened_at(server, "drops.toml", &times, "1000", pass);
     let counts = &report["counts"];
     let count = |name: &str| counts[name].as_u64().unwrap_or(0);
-    // 50 messages to each of ten clients in each of ten topics, most of whom are cut off once, for
-    // 2 to 3 s of 5.
+    // 50 messages to each of ten clients in each of ten topics, most of which are disconnected
+    // once, for 2 to 3 s of 5.
     assert_eq!(count("deliveries_expected"), 100 * 50, "{counts}");
     let (once, missing) = (count("deliveries_once"), count("deliveries_missing"));
     assert_eq!(once + missing, 100 * 50, "{counts}");

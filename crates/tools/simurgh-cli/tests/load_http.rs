@@ -1,5 +1,5 @@
-//! `simurgh load http` as the binary does it: flags, what it prints and writes, exit statuses; and
-//! against a real nginx, whose own log has to agree.
+//! `simurgh load http` as a binary: flags, output, files, exit statuses; and against a real nginx,
+//! whose own log has to agree.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
@@ -78,7 +78,7 @@ fn a_sweep_ends_with_table_chart_page_and_json() {
         rows.iter().map(|row| row["connections"].as_u64().unwrap()).collect();
     assert_eq!(connections, [1, 2, 4, 8]);
     for row in rows {
-        // Little's law: the generator lets connections wait hardly ever, on a machine of its own.
+        // Little's law: connections hardly ever wait for the generator, on an idle machine.
         let deviation = row["little_deviation"].as_f64().unwrap();
         assert!((-0.5..0.05).contains(&deviation), "{row}");
     }
@@ -120,7 +120,7 @@ fn mistakes_are_named_and_nothing_is_sent() {
 }
 
 #[test]
-fn an_answer_that_is_none_is_a_failure_and_says_so() {
+fn a_malformed_answer_is_a_named_failure() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -162,7 +162,7 @@ fn the_first_signal_ends_it_with_what_was_measured() {
 }
 
 #[test]
-fn connections_beyond_the_descriptor_limit_take_threads_or_say_so() {
+fn connections_beyond_the_descriptor_limit_take_threads_or_are_an_error() {
     let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
     let url = format!("http://{}/healthz", server.addresses[0]);
     let limited = |flags: &str| {
@@ -197,7 +197,7 @@ impl Nginx {
             return None;
         }
         let page = "x".repeat(2404);
-        // nginx takes no port 0, so the port may be somebody else's by now.
+        // nginx cannot choose a free port, so the port may be in use by now.
         for _ in 0..5 {
             let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let dir = directory(&[("page.html", &page)]);
@@ -234,7 +234,7 @@ impl Nginx {
     /// Ends it and reads its log: the connection, status and bytes of each answer.
     fn log(mut self) -> Vec<(u64, u16, u64)> {
         let pid = self.child.id().to_string();
-        // In good order: what was served is in the log.
+        // With SIGQUIT: all that was served is in the log.
         assert!(Command::new("kill").args(["-s", "QUIT", &pid]).status().unwrap().success());
         self.child.wait().unwrap();
         let text = std::fs::read_to_string(self.dir.path().join("access.log")).unwrap();
@@ -268,7 +268,7 @@ fn the_log_of_nginx_agrees_with_what_was_counted() {
     let log = nginx.log();
     let served = log.iter().filter(|(_, status, _)| *status == 200).count() as u64;
     let requests = report["requests"].as_u64().unwrap();
-    // Those under way at the end.
+    // The requests that were under way at the end.
     assert!(served >= requests && served - requests <= 8, "{served}: {report}");
     assert_eq!(report["errors"], serde_json::json!({}), "{report}");
     let bytes: u64 = log.iter().map(|(_, _, bytes)| bytes).sum();

@@ -1,5 +1,4 @@
-//! `simurgh observe` against a real server: in a terminal (tmux), once, as JSON, and where it
-//! cannot.
+//! `simurgh observe` against a real server: in a terminal (tmux), once, as JSON, and its errors.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -13,10 +12,10 @@ use support::{Server, WAIT, directory, run, run_with_env};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_simurgh");
 
-/// On any port, with rooms in which nobody is announced.
+/// On any port, with rooms without announcements.
 const ROOMS: &str = "listen = [\"127.0.0.1:0\"]\n[[channel]]\ntopic = \"rooms:*\"\n";
 
-/// A session of tmux with one command, 140 columns wide; ends with this.
+/// A session of tmux with one command, 140 columns wide; killed when dropped.
 struct Screen {
     socket: String,
 }
@@ -46,7 +45,7 @@ impl Screen {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
-    /// What is shown, once all of this is in it.
+    /// The screen, once it has all of these texts.
     #[track_caller]
     fn shows(&self, parts: &[&str]) -> String {
         let start = Instant::now();
@@ -111,7 +110,7 @@ fn a_terminal_shows_sorts_searches_disconnects_and_finds_the_server_again() {
 
 #[test]
 fn a_terminal_begins_with_the_cluster_if_that_is_asked_for() {
-    // Where nobody listens: the server goes on alone, and says so.
+    // Without an engine: the server serves its own clients, and reports that.
     let cluster = "servers = [\"nats://127.0.0.1:1\"]\nname = \"amber\"\n";
     let alone = format!("{ROOMS}[cluster]\nengine = \"nats\"\n{cluster}");
     let server = Server::start(&alone, &[]);
@@ -194,7 +193,7 @@ fn what_is_kept_is_printed_once_there_is_something() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_said_with_a_status() {
+fn errors_of_observing_have_a_status() {
     let dir = directory(&[]);
     let server = Server::start(ROOMS, &["--api-token", "right"]);
     let address = server.addresses[0].as_str();
@@ -226,9 +225,9 @@ fn what_cannot_be_shown_is_said_with_a_status() {
     }
 }
 
-/// Another server's page is no observer.
+/// The page of another server is not that of an observer.
 #[test]
-fn another_server_is_told_apart() {
+fn another_kind_of_server_is_recognised() {
     use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Presence without Rust: what declared channels track, and what of the configuration holds.
+//! Presence by configuration only: what declared channels track, and which settings take effect.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
@@ -37,7 +37,7 @@ fn next(client: &mut Client, topic: &str, event: &str) -> Map<String, Value> {
     message.3.as_object().unwrap().clone()
 }
 
-/// The own entry that a newcomer is told: its key and meta.
+/// The own entry that a newcomer receives: its key and meta.
 #[track_caller]
 fn own(client: &mut Client, topic: &str) -> (String, Map<String, Value>) {
     let diff = next(client, topic, "presence_diff");
@@ -58,7 +58,7 @@ fn is_now(online_at: &Value) {
 }
 
 #[test]
-fn a_declared_channel_tracks_its_members_and_tells_them() {
+fn a_declared_channel_tracks_its_members_and_announces_them() {
     let server = Server::start(ROOMS, &ANYWHERE);
     let topic = "by-default:a";
     let (mut ann, mut bob) = (server.client(), server.client());
@@ -73,7 +73,7 @@ fn a_declared_channel_tracks_its_members_and_tells_them() {
     assert_ne!(ann_key, bob_key);
     assert_eq!(next(&mut bob, topic, "presence_state").len(), 2);
     assert_eq!(own(&mut ann, topic).0, bob_key);
-    // Nobody but the server says who is here, even where members may say everything.
+    // Presence events come from the server only, even where members may push any event.
     for event in ["presence_diff", "presence_state", "presence_summary"] {
         let unknown = json!({"reason": "unknown event"});
         bob.ask(topic, event, json!({"joins": {}, "leaves": {}}), "error", unknown);
@@ -86,7 +86,7 @@ fn a_declared_channel_tracks_its_members_and_tells_them() {
 }
 
 #[test]
-fn templates_say_key_and_meta_and_who_has_no_key_is_not_listed() {
+fn templates_make_key_and_meta_and_members_without_a_key_are_not_listed() {
     let server = Server::start(ROOMS, &ANYWHERE);
     let topic = "by-template:x";
     let (mut ann, mut bob, mut eve) = (server.client(), server.client(), server.client());
@@ -112,7 +112,7 @@ fn templates_say_key_and_meta_and_who_has_no_key_is_not_listed() {
     assert_eq!(server.metric("simurgh_presences"), 1);
 }
 
-/// The page joins with its user's name; load generators do not, and pay nothing.
+/// The page joins with its user's name; load generators do not, and have no presence.
 #[test]
 fn the_chat_lists_who_joins_with_a_name_for_it() {
     let flags = ["--presence-interval", "20ms", "--announce-joins-up-to", "0"];

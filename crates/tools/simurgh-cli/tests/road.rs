@@ -1,5 +1,5 @@
-//! A short road as the binary walks it: everybody is counted, on both sides, at each milestone and
-//! after the storm.
+//! A short test of `simurgh road` as a binary: all clients are counted, on both sides, at each
+//! milestone and after the storm.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -10,12 +10,12 @@ use std::time::Duration;
 use serde_json::Value;
 use support::{directory, run, run_long};
 
-/// Some forty seconds where nothing else wants the cores.
+/// About forty seconds on an idle machine.
 const WITHIN: Duration = Duration::from_secs(600);
 
 /// Sixty thousand clients of one server, which need four tables of 20,000 descriptors on each side.
 #[test]
-fn a_road_of_sixty_thousand_is_walked_and_everybody_counted() {
+fn a_test_with_sixty_thousand_clients_counts_them_all() {
     const TO: u64 = 60_000;
     let dir = directory(&[]);
     let words = ["road", "--connections", "60000", "--rate", "6000", "--out", "out"];
@@ -28,16 +28,16 @@ fn a_road_of_sixty_thousand_is_walked_and_everybody_counted() {
     let members: Vec<u64> = milestones.iter().map(|it| it["members"].as_u64().unwrap()).collect();
     assert_eq!(members, [10_000, TO]);
     for milestone in milestones {
-        let told = &milestone["broadcast"];
-        // By the clients' count, each that heard it twice left out, and by the server's.
-        assert_eq!(told["receivers"], milestone["members"], "{told}");
-        assert_eq!(told["delivered"], milestone["members"], "{told}");
-        assert_eq!(told["delivery"]["count"], milestone["members"], "{told}");
-        assert!(told["heartbeats"]["count"].as_u64().unwrap() > 0, "{told}");
+        let broadcast = &milestone["broadcast"];
+        // By the count of the clients, less duplicates, and by that of the server.
+        assert_eq!(broadcast["receivers"], milestone["members"], "{broadcast}");
+        assert_eq!(broadcast["delivered"], milestone["members"], "{broadcast}");
+        assert_eq!(broadcast["delivery"]["count"], milestone["members"], "{broadcast}");
+        assert!(broadcast["heartbeats"]["count"].as_u64().unwrap() > 0, "{broadcast}");
         assert_eq!(
             milestone["join"]["count"].as_u64(),
             milestone["came"].as_u64().map(|came| {
-                // The one who speaks joins two channels, with the first milestone.
+                // The sender joins two channels, with the first milestone.
                 came + u64::from(milestone["members"] == 10_000)
             })
         );
@@ -45,7 +45,7 @@ fn a_road_of_sixty_thousand_is_walked_and_everybody_counted() {
             assert!(milestone[bytes].as_f64().unwrap() > 0.0, "{bytes}: {milestone}");
         }
     }
-    // Measured before anything was said to all; it was 600 and more, a record of each one's join.
+    // Measured before the broadcast; it was 600 and more, a record of each join.
     let client_bytes = milestones[1]["client_bytes"].as_f64().unwrap();
     assert!(client_bytes < 450.0, "{client_bytes} bytes for a client");
     let storm = &road["storm"];
@@ -55,23 +55,23 @@ fn a_road_of_sixty_thousand_is_walked_and_everybody_counted() {
         let [all, own] = ["max_us", "lag_max_us"].map(|it| storm[format!("{when}_{it}")].as_u64());
         assert!(own.is_some() && all > Some(0), "{when}: {storm}");
     }
-    // Counted on the whole machine, where others open and close sockets, too; the server itself has
-    // none left, or the road would not have gone on.
+    // Counted on the whole machine, where other programs open and close sockets, too; the server
+    // has none left, or the test would have failed.
     let left = storm["sockets_left"].as_i64();
     assert!(left.is_some_and(|left| left < TO.cast_signed() / 100), "{storm}");
-    let (then, heard) = (storm["members_then"].as_u64(), storm["receivers"].as_u64());
-    assert!(then > Some(0) && heard >= then && heard <= Some(TO), "{storm}");
+    let (then, received) = (storm["members_then"].as_u64(), storm["receivers"].as_u64());
+    assert!(then > Some(0) && received >= then && received <= Some(TO), "{storm}");
     let (table, page) = (read("road.md"), read("road.html"));
     assert!(table.contains("| 60,000 |") && ran.stdout.contains(&table), "{table}");
     assert!(page.contains("<polyline") && !page.contains("http://"));
-    // Nothing is written over.
+    // Nothing is overwritten.
     let again = run(dir.path(), &["road", "--connections", "100", "--out", "out"]);
     assert_eq!(again.status.code(), Some(1));
     assert!(again.stderr.contains("is not empty"), "{again:?}");
 }
 
 #[test]
-fn roads_that_lead_nowhere_are_refused() {
+fn impossible_settings_are_refused() {
     let dir = directory(&[]);
     for words in [
         ["--connections", "1"],

@@ -1,4 +1,4 @@
-//! What a service manager hears of `serve`: a socket in the place of systemd's.
+//! What a service manager receives of `serve`: a socket in place of systemd's.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "a test's sockets never meet a shard's table")]
@@ -15,7 +15,7 @@ use support::{Server, directory, own, simurgh};
 
 const WAIT: Duration = Duration::from_secs(20);
 
-/// A manager's socket: messages in the order they came.
+/// A manager's socket: messages in the order of their arrival.
 struct Manager(UnixDatagram);
 
 impl Manager {
@@ -32,9 +32,9 @@ impl Manager {
         String::from_utf8_lossy(&buffer[..count]).lines().map(str::to_owned).collect()
     }
 
-    /// The next message that has this line; those before it are passed over.
+    /// The next message that has this line; skips those before it.
     #[track_caller]
-    fn hears(&self, line: &str) -> Vec<String> {
+    fn receives(&self, line: &str) -> Vec<String> {
         let start = Instant::now();
         while start.elapsed() < WAIT {
             let message = self.next();
@@ -73,12 +73,12 @@ fn ready_comes_when_it_listens_and_stopping_with_the_time_that_a_drain_takes() {
 }
 
 #[test]
-fn at_ready_everybody_is_let_in() {
+fn when_it_is_ready_all_are_let_in() {
     let name = format!("simurgh-test-{}", std::process::id());
     let manager = Manager::at(&SocketAddr::from_abstract_name(&name).unwrap());
     let env = [("NOTIFY_SOCKET", format!("@{name}"))];
     let env = env.each_ref().map(|(name, value)| (*name, value.as_str()));
-    // Nothing is read of its standard output before: what is said to the manager has to do.
+    // Its standard output is not read before: the messages to the manager must be enough.
     let child = std::process::Command::new(simurgh())
         .args(["serve", "--listen", "127.0.0.1:0"])
         .current_dir(std::env::temp_dir())
@@ -98,14 +98,14 @@ fn at_ready_everybody_is_let_in() {
 }
 
 #[test]
-fn a_watchdog_hears_nothing_while_a_shard_is_held() {
+fn a_watchdog_gets_no_message_while_a_shard_is_blocked() {
     let name = format!("simurgh-watchdog-{}", std::process::id());
     let manager = Manager::at(&SocketAddr::from_abstract_name(&name).unwrap());
     let socket = format!("@{name}");
     let env = [("NOTIFY_SOCKET", socket.as_str()), ("WATCHDOG_USEC", "400000")];
     let args = [&QUICK[..], &["--shards", "2"]].concat();
     let server = Server::start_with_env(&own(), directory(&[]), &args, 1, &env);
-    manager.hears("READY=1");
+    manager.receives("READY=1");
     for _ in 0..3 {
         assert_eq!(manager.next(), ["WATCHDOG=1"]);
     }
@@ -120,17 +120,17 @@ fn a_watchdog_hears_nothing_while_a_shard_is_held() {
         longest = longest.max(last.elapsed());
         last = Instant::now();
     }
-    // Asked every 200 ms: at least a second of the two passes without a word.
+    // Polled every 200 ms: in two seconds at least one passes without a message.
     assert!(longest > Duration::from_secs(1), "the longest silence was {longest:?}");
     server.signal("TERM");
-    manager.hears("STOPPING=1");
+    manager.receives("STOPPING=1");
     let (status, log) = server.ended();
     assert_eq!(status.code(), Some(0), "{log}");
     assert!(log.contains("gives no sign of life"), "{log}");
 }
 
 #[test]
-fn a_manager_that_is_not_there_is_named_and_missed_by_nobody() {
+fn a_missing_manager_is_named_and_serving_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("nobody");
     let env = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "soon")];

@@ -1,4 +1,4 @@
-//! What is served: declared channels, flags over file, logs, and how it ends.
+//! Serving: declared channels, flags over file, logs, and shutdown.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
@@ -69,7 +69,7 @@ const GAMES: &str = r#"
 "#;
 
 #[test]
-fn declared_channels_do_what_they_say() {
+fn declared_channels_do_what_is_declared() {
     let server = Server::start(GAMES, &ANYWHERE);
     let room = "games:1";
     let welcome = |name: &str| json!({"room": "1", "you": name});
@@ -79,7 +79,7 @@ fn declared_channels_do_what_they_say() {
     for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
         let payload = json!({"name": name});
         players[n].ask(room, "phx_join", payload.clone(), "ok", welcome(name));
-        // Two are announced, to all who are there by then.
+        // Two are announced, to all members at that time.
         for player in players.iter_mut().take(if n < 2 { n + 1 } else { 0 }) {
             player.expect(room, "joined", payload.clone());
         }
@@ -95,12 +95,12 @@ fn declared_channels_do_what_they_say() {
     players[1].ask(room, "check", long, "error", json!({"reason": "payload_too_large"}));
     players[1].send(room, "dance", json!({}));
     assert_eq!(players[1].receive().2, "phx_error");
-    // Its place is free again.
+    // Its slot is free again.
     players[3].ask(room, "phx_join", json!({"name": "d"}), "ok", welcome("d"));
 }
 
 #[test]
-fn members_who_send_too_much_are_told() {
+fn members_who_send_too_much_get_an_error() {
     let server = Server::start(GAMES, &ANYWHERE);
     let mut busy = server.client();
     busy.join("log", json!({}));
@@ -112,11 +112,11 @@ fn members_who_send_too_much_are_told() {
     std::thread::sleep(Duration::from_secs(2));
     busy.send("log", "other", json!(5));
     busy.expect("log", "other", json!(5));
-    // Everybody's channels would end, were this broadcast.
+    // If this were broadcast, it would end the channels of all members.
     busy.ask("log", "phx_close", json!({}), "error", json!({"reason": "unknown event"}));
 }
 
-/// The chat passed on what is no object, at which its page threw, as others' pages may.
+/// The chat once passed on payloads that are no objects, which broke its page.
 #[test]
 fn payloads_of_another_shape_are_refused_counted_and_not_passed_on() {
     let server = Server::start("shards = 1\n", &ANYWHERE);
@@ -136,9 +136,9 @@ fn payloads_of_another_shape_are_refused_counted_and_not_passed_on() {
 }
 
 #[test]
-fn the_largest_message_is_one_for_a_chat_unless_somebody_says_otherwise() {
+fn the_largest_message_is_that_of_a_chat_unless_configured() {
     let body = |bytes: usize| json!({"body": "x".repeat(bytes)});
-    let told = |file: &str, flags: &[&str], bytes: usize| {
+    let pushed = |file: &str, flags: &[&str], bytes: usize| {
         let server = Server::start(file, &[&ANYWHERE[..], flags].concat());
         let mut ann = server.client();
         ann.join("rooms:a", json!({}));
@@ -150,19 +150,19 @@ fn the_largest_message_is_one_for_a_chat_unless_somebody_says_otherwise() {
     const SMALL: &str = "[[channel]]\ntopic = \"rooms:*\"\nmessage_bytes_max = \"1KiB\"\n\
                          [[channel.event]]\nname = \"new:msg\"\nreply = {}\n";
     for (file, flags, bytes) in [("", &[][..], 66_000), (SMALL, &[], 1_024)] {
-        let (_server, mut ann, _) = told(file, flags, bytes);
+        let (_server, mut ann, _) = pushed(file, flags, bytes);
         assert_eq!(ann.close_code(), 1009, "{file}");
     }
     let key = "message_bytes_max = \"1MB\"\n";
     let flag = ["--message-bytes-max", "1MB"];
     for (file, flags, bytes) in [("", &[][..], 60_000), (key, &[], 66_000), ("", &flag, 66_000)] {
-        let (_server, mut ann, msg_ref) = told(file, flags, bytes);
+        let (_server, mut ann, msg_ref) = pushed(file, flags, bytes);
         ann.expect("rooms:a", "user:entered", json!({"user": null}));
         ann.expect("rooms:a", "new:msg", body(bytes));
         ann.expect_reply(msg_ref, "rooms:a", "ok", json!({"msg": "x".repeat(bytes)}));
     }
     for (file, bytes) in [(DECLARED, 9_000_000), (SMALL, 900)] {
-        let (_server, mut ann, msg_ref) = told(file, &[], bytes);
+        let (_server, mut ann, msg_ref) = pushed(file, &[], bytes);
         ann.expect_reply(msg_ref, "rooms:a", "ok", json!({}));
     }
 }
@@ -171,7 +171,7 @@ fn the_largest_message_is_one_for_a_chat_unless_somebody_says_otherwise() {
 fn flags_win_over_the_file() {
     let file = "listen = [\"256.0.0.1:1\"]\nmax_channels = 1\nidle_timeout = \"300ms\"\n";
     let dir = directory(&[("simurgh.toml", file)]);
-    // What is wrong in the file is wrong, even where a flag wins.
+    // Mistakes in the file are errors, even where a flag overrides it.
     assert_eq!(run(dir.path(), &["serve", "--listen", "127.0.0.1:0"]).status.code(), Some(2));
 
     let file = "listen = [\"127.0.0.1:0\"]\nmax_channels = 1\nidle_timeout = \"300ms\"\n";
@@ -208,7 +208,7 @@ fn an_address_in_use_is_an_error_of_status_1() {
 #[test]
 fn of_two_that_are_started_at_once_on_one_port_one_serves() {
     for _ in 0..10 {
-        // An address from which nobody else on this machine connects: its ports stay free.
+        // An address that no other program on this machine connects from: its ports stay free.
         let probe = std::net::TcpListener::bind("127.41.59.26:0").unwrap();
         let address = probe.local_addr().unwrap().to_string();
         drop(probe);
@@ -257,7 +257,7 @@ fn a_second_signal_ends_at_once_with_its_number() {
         let mut clients: Vec<_> = (0..8).map(|_| server.client()).collect();
         clients.iter_mut().for_each(|client| client.expect_quiet());
         server.signal(signal);
-        // Not before the first was taken: two of a kind that wait are one.
+        // Not before the first was handled: two pending signals of a kind are one.
         std::thread::sleep(Duration::from_millis(500));
         server.signal(signal);
         let (status, log) = server.ended();

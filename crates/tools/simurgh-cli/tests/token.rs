@@ -1,5 +1,5 @@
-//! `simurgh token`, as it is typed. What a token is worth is tested in `simurgh-token`; here, that
-//! the commands read keys, say what they should, and end as they should.
+//! `simurgh token` from a command line. The tokens themselves are tested in `simurgh-token`; here
+//! the commands: how they read keys, what they print, and their exit statuses.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -39,7 +39,7 @@ fn wrong(ran: &Ran, words: &str) {
     assert!(!ran.stderr.contains(SECRET), "{}", ran.stderr);
 }
 
-/// As JSON, with the status it came with.
+/// As JSON, with the exit status.
 #[track_caller]
 fn inspected(dir: &Path, args: &[&str]) -> (i32, Value) {
     let ran = run(dir, &[&["token", "inspect", "--json"], args].concat());
@@ -53,7 +53,7 @@ fn a_jwt_by_a_secret_of_the_environment() {
     let flags = ["token", "sign", "--sub", "alice", "--claims", r#"{"role":"admin"}"#];
     let ran = run_with_env(dir.path(), &flags, key);
     let token = printed(&ran);
-    // The same key of a file, whose last line ends.
+    // The same key from a file, whose last line has an end.
     let (status, said) = inspected(dir.path(), &[token, "--key-file", "secret"]);
     assert_eq!((status, &said["verified"]), (0, &json!(true)));
     assert_eq!((&said["subject"], &said["algorithm"]), (&json!("alice"), &json!("HS256")));
@@ -87,7 +87,7 @@ fn lines_for_people() {
     let old = run(dir.path(), &[&["token", "inspect", token_of_phoenix()], &flags[..]].concat());
     assert_eq!(old.status.code(), Some(1));
     assert!(old.stdout.contains("verdict    expired: the token expired "), "{}", old.stdout);
-    // Escape sequences of whoever wrote the token do not reach the terminal.
+    // Escape sequences in a token do not reach the terminal.
     let claims = "{\"sub\":\"a\u{9b}31m\u{202e}\"}";
     let ran = run_with_env(
         dir.path(),
@@ -143,7 +143,7 @@ fn private_keys_sign_and_public_ones_verify() {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_is_signed() {
+fn mistakes_are_reported_before_anything_is_signed() {
     let dir = directory(&[("secret", SECRET), ("short", "hunter2"), ("empty", "\n")]);
     let sign = |flags: &[&str]| run(dir.path(), &[&["token", "sign"], flags].concat());
     wrong(&sign(&["--sub", "a"]), "put it into the variable SIMURGH_TOKEN_KEY");

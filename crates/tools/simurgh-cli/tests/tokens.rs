@@ -1,4 +1,4 @@
-//! The table `[token]`: who is let in, who may join and publish, and what is wrong with settings.
+//! The table `[token]`: who may connect, join and publish, and mistakes in settings.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
@@ -50,7 +50,7 @@ fn sign(claims: &str) -> String {
 }
 
 #[test]
-fn claims_say_who_joins_and_who_publishes() {
+fn claims_decide_who_joins_and_who_publishes() {
     let dir = directory(&[("simurgh.toml", ROOMS), ("secret", &format!("{SECRET}\n"))]);
     let server = Server::start_in(dir, &ANYWHERE, 1);
     let token = |claims: &str| format!("/socket/websocket?vsn=2.0.0&token={}", sign(claims));
@@ -75,7 +75,7 @@ fn claims_say_who_joins_and_who_publishes() {
     editor.expect_reply(msg_ref, "news", "ok", json!({}));
     reader.expect("news", "say", json!({"body": "hi"}));
     assert_eq!(server.metric("simurgh_errors_unauthorized_total"), 2);
-    // A renewal that says more gives more.
+    // A renewed token with more claims permits more.
     let fresh = json!({"access_token": sign(r#"{"sub": "8", "aud": "chat", "admin": true}"#)});
     reader.ask("own:8", "access_token", fresh, "ok", json!({}));
     std::thread::sleep(std::time::Duration::from_millis(1100));
@@ -139,7 +139,7 @@ fn a_join_may_bring_a_token_for_its_topic_alone() {
     ann.join("room:a", ticket(r#"{"room": "a"}"#));
     ann.expect("room:a", "entered", json!({"name": "ann"}));
     ann.ask("room:a", "say", json!({}), "error", refused("unauthorized"));
-    // With a socket that has a token of its own, the one of the join counts all the same.
+    // Where the socket has a token of its own, that of the join counts nevertheless.
     let socket = sign(r#"{"room": "a"}"#);
     let mut bob = server.try_client(&format!("{path}&token={socket}")).unwrap();
     bob.join("room:b", ticket(r#"{"room": "b", "speaks": true}"#));
@@ -153,7 +153,7 @@ fn a_join_may_bring_a_token_for_its_topic_alone() {
     assert_eq!(server.metric("simurgh_errors_unauthorized_total"), 8);
 }
 
-/// What `config --check` says of a file, whole.
+/// The whole output of `config --check` about a file.
 #[track_caller]
 fn complaints(toml: &str, files: &[(&str, &str)]) -> String {
     let dir = directory(&[&[("f.toml", toml)], files].concat());
@@ -163,7 +163,7 @@ fn complaints(toml: &str, files: &[(&str, &str)]) -> String {
     ran.stderr
 }
 
-/// Settings, and what is said of them.
+/// Settings, and the error about them.
 const WRONG: &[(&str, &str)] = &[
     ("[token]\n", "f.toml:1: [token] kind: is missing: \"phoenix\""),
     ("[token]\nkind = \"saml\"\n", "f.toml:2: [token] kind: unknown variant `saml`"),
@@ -255,7 +255,7 @@ fn printed_settings() -> Vec<String> {
     let setting = |line: &str| {
         let line = line.strip_prefix("#   ")?;
         let is_key = line.split_once(" = ")?.0.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-        // What stands behind a value is told apart by two blanks.
+        // Two blanks separate a value from its comment.
         is_key.then(|| line.split("  ").next().unwrap_or(line).trim_end().to_owned())
     };
     let lines = printed.split("Keys of the table:").nth(1).unwrap();
@@ -263,9 +263,9 @@ fn printed_settings() -> Vec<String> {
     lines.into_iter().filter_map(setting).collect()
 }
 
-/// What docs/TOKENS.md shows is taken, and it names every key of the table.
+/// The examples in docs/TOKENS.md are accepted, and it names every key of the table.
 #[test]
-fn the_page_speaks_of_the_settings_that_there_are() {
+fn the_page_names_the_settings_that_exist() {
     let page = include_str!("../../../../docs/TOKENS.md");
     let dir = directory(&[("secret_key_base", SECRET), ("secret", SECRET)]);
     let blocks: Vec<_> = page.split("```toml\n").skip(1).collect();
@@ -290,7 +290,7 @@ fn the_page_speaks_of_the_settings_that_there_are() {
     }
 }
 
-/// Its lines are comments, so that nobody has to delete what names files of others.
+/// Its lines are comments, so nobody has to delete names of files that others have.
 #[test]
 fn what_config_prints_of_the_table_can_be_taken_over() {
     let dir = directory(&[("secret_key_base", SECRET), ("secret", SECRET)]);

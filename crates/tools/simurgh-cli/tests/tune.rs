@@ -1,5 +1,5 @@
-//! `simurgh tune`, as it is typed. What changes anything is given a made-up machine; on this one
-//! it only reads.
+//! `simurgh tune` from a command line. Commands that change anything use a fake machine; on the
+//! real one it only reads.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -11,14 +11,14 @@ use fake_machine::FakeMachine;
 use serde_json::Value;
 use support::{Ran, run};
 
-/// On a made-up machine; undo files are written there.
+/// On a fake machine; undo files are written there.
 #[track_caller]
 fn tune(fake: &FakeMachine, flags: &[&str]) -> Ran {
     let root = fake.root().to_str().unwrap();
     run(fake.root(), &[&["tune", "--root", root], flags].concat())
 }
 
-/// On the machine that runs the test, which a thousand connections are no matter for.
+/// On the machine that runs the test, which is large enough for a thousand connections.
 #[test]
 fn this_machine_is_read_and_not_changed() {
     let dir = tempfile::tempdir().unwrap();
@@ -35,7 +35,7 @@ fn this_machine_is_read_and_not_changed() {
 }
 
 #[test]
-fn the_table_names_what_is_too_small_and_the_status_says_so() {
+fn the_table_and_the_status_show_what_is_too_small() {
     let fake = FakeMachine::usual();
     let before = fake.snapshot();
     let ran = tune(&fake, &["--connections", "2_000_000", "--local-clients"]);
@@ -58,7 +58,7 @@ fn the_table_names_what_is_too_small_and_the_status_says_so() {
 }
 
 #[test]
-fn json_says_the_same() {
+fn json_has_the_same_content() {
     let ran =
         tune(&FakeMachine::usual(), &["--connections", "2000000", "--local-clients", "--json"]);
     assert_eq!(ran.status.code(), Some(3));
@@ -121,7 +121,7 @@ fn what_was_applied_is_undone() {
 }
 
 #[test]
-fn what_could_not_be_done_is_told_and_counts() {
+fn failed_changes_are_reported_and_counted() {
     let fake = FakeMachine::usual();
     fake.refuse("proc/sys/fs/file-max");
     let ran = tune(&fake, &["--apply", "--undo-file", "u.json"]);

@@ -1,4 +1,4 @@
-//! What the binary says it is, and how it gets to know.
+//! The version that the binary prints, and how the build script finds it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -36,7 +36,7 @@ fn commit_and_date(text: &str) -> bool {
 }
 
 #[test]
-fn an_application_says_its_own_version_and_what_it_stands_on() {
+fn an_application_reports_its_own_version_and_that_of_simurgh() {
     let dir = directory(&[]);
     let long = run_own(dir.path(), &["--version"]).stdout;
     let version = env!("CARGO_PKG_VERSION");
@@ -47,7 +47,7 @@ fn an_application_says_its_own_version_and_what_it_stands_on() {
 }
 
 #[test]
-fn a_running_server_says_it_too() {
+fn a_running_server_reports_it_too() {
     let long = run(directory(&[]).path(), &["--version"]).stdout;
     let commit = long.split(['(', ',', ')']).nth(1).unwrap().to_owned();
     let commit = if commit == "commit not known" { String::new() } else { commit };
@@ -99,11 +99,11 @@ impl Script {
         self.tree().join("crates/tools/simurgh-cli/src/lib.rs")
     }
 
-    /// Commit, day, and the files that it wants to be run again for.
+    /// Commit, day, and the files whose changes cause it to run again.
     fn run(&self, env: Option<&str>) -> (String, String, Vec<String>) {
         let mut command = Command::new(&self.binary);
         command.env_remove("SIMURGH_COMMIT").envs(env.map(|commit| ("SIMURGH_COMMIT", commit)));
-        // Settings of whoever runs this test have no part in it.
+        // Independent of the git settings of whoever runs this test.
         command.env("GIT_CONFIG_GLOBAL", "/dev/null");
         let output = command
             .env("CARGO_MANIFEST_DIR", self.tree().join("crates/tools/simurgh-cli"))
@@ -146,13 +146,13 @@ fn sources_without_a_history_of_their_own_have_no_commit() {
     let (commit, date, watched) = script.run(None);
     assert_eq!((commit, date), none);
     assert_eq!(watched, ["build.rs"]);
-    // A copy in somebody else's repository is not that commit.
+    // A copy in another repository is not that commit.
     let outer = script.root.path().join("outer");
     script.git(&outer, &["init", "--quiet"]);
     script.commit(&outer);
     let (commit, date, _) = script.run(None);
     assert_eq!((commit, date), none);
-    // Whoever packages it knows.
+    // A packager sets the commit.
     let (commit, date, _) = script.run(Some("v1.2.3-4\"} 1\n"));
     assert_eq!((commit.as_str(), date.as_str()), ("v1.2.3-41", ""));
 }
@@ -181,7 +181,7 @@ fn the_commit_is_head_and_dirty_once_a_source_is_changed() {
     let first = script.commit(&tree);
     let (commit, date, watched) = script.run(None);
     assert_eq!((commit.as_str(), date.as_str()), (&first[..10], "2026-03-04"));
-    // What it is run again for: a commit, a checkout, an edit.
+    // It runs again after a commit, a checkout, an edit.
     for part in
         [".git/HEAD", ".git/logs/HEAD", ".git/refs/heads/main", "crates/tools/simurgh-cli/src"]
     {
@@ -198,7 +198,7 @@ fn the_commit_is_head_and_dirty_once_a_source_is_changed() {
     let second = script.commit(&tree);
     assert_ne!(first, second);
     assert_eq!(script.run(None).0, second[..10]);
-    // A second checkout has its history elsewhere.
+    // A second worktree has its history elsewhere.
     let beside = script.root.path().join("beside");
     script.git(&tree, &["worktree", "add", "--quiet", beside.to_str().unwrap(), "HEAD~1"]);
     let other = Script { binary: script.binary.clone(), root: tempfile::tempdir().unwrap() };

@@ -18,7 +18,8 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 const REST: Duration = Duration::from_secs(3);
 
 impl CapacityTest {
-    /// Lets members come until there are `to`, and measures; `progress` gets the number that joined.
+    /// Lets members come until there are `to`, and measures; `progress` gets the number that
+    /// joined.
     pub(super) fn climb(
         &mut self,
         to: u64,

@@ -1,9 +1,9 @@
-//! What several nodes cost beside one server with the same lobby.
+//! The costs of several nodes in comparison with one server with the same lobby.
 
 use super::results::{BroadcastResult, Comparison, Medians, Milestone, Results};
 
 impl Comparison {
-    /// Nothing where either did not come to a milestone.
+    /// None unless both have reached a milestone.
     pub(super) fn of(several: &Results, one: Results) -> Option<Self> {
         let nodes = Medians::of(&several.broadcasts, several.milestones.last()?);
         let alone = Medians::of(&one.broadcasts, one.milestones.last()?);

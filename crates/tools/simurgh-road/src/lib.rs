@@ -169,7 +169,7 @@ fn run(flags: &Flags) -> Result<Results, String> {
     Ok(results)
 }
 
-/// The same test, as far as it came, with one server without a cluster.
+/// The same test, up to the last milestone, with one server without a cluster.
 fn compare(flags: &Flags, before: &Usage, dir: &Path, results: &mut Results) -> Result<(), String> {
     let Some(to) = results.milestones.last().map(|it| it.members) else { return Ok(()) };
     complain("the same with one server");
@@ -193,8 +193,8 @@ fn compare(flags: &Flags, before: &Usage, dir: &Path, results: &mut Results) -> 
     write(dir, results)
 }
 
-/// The test up to `to` members with servers that run, and what is measured at its end; written to
-/// `dir` as it goes.
+/// Runs the test up to `to` members with running servers, and measures at its end; results are
+/// written to `dir` meanwhile.
 fn run_with(
     flags: &Flags,
     servers: Servers,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 pub(super) struct Metrics {
     /// By name.
     sums: HashMap<String, (f64, u64)>,
-    /// By name and labels as they stand there.
+    /// By name and labels as in the text.
     lines: HashMap<String, f64>,
 }
 

@@ -36,7 +36,8 @@ impl CapacityTest {
         self.probes_journal.read()?;
         let begun = Instant::now();
         self.clients.kill();
-        // An answer may fail while the kernel keeps all cores busy with closing millions of sockets.
+        // An answer may fail while the kernel keeps all cores busy with closing millions of
+        // sockets.
         let left = || self.servers.metrics().map_or(u64::MAX, |it| it.count("simurgh_sockets"));
         let late = "the server has not noticed that its clients are gone";
         wait_until(|| Ok(left() <= PROBES), VANISH_TIMEOUT, POLL_INTERVAL, late)?;

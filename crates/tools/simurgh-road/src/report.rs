@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use simurgh_page::svg::{Chart, escaped};
-use simurgh_text::format::{grouped, micros};
+use simurgh_text::format::grouped;
 
 use super::results::{
     Comparison, HeartbeatResult, Host, InFlight, Medians, Milestone, ReconnectResult, Results,
@@ -224,7 +224,11 @@ fn round_step(least: f64) -> f64 {
 
 /// A time in microseconds.
 pub(super) fn time(us: u64) -> String {
-    micros(us as f64)
+    match us {
+        0..10_000 => format!("{:.2} ms", us as f64 / 1e3),
+        10_000..1_000_000 => format!("{:.0} ms", us as f64 / 1e3),
+        _ => format!("{:.2} s", us as f64 / 1e6),
+    }
 }
 
 #[cfg(test)]
@@ -266,7 +270,7 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        assert_eq!([900, 25_000, 2_500_000].map(time), ["900 µs", "25 ms", "2.5 s"]);
+        assert_eq!([900, 25_000, 2_500_000].map(time), ["0.90 ms", "25 ms", "2.50 s"]);
         assert_eq!([0.5, 1.5, 30.0, 400_000.0].map(round_step), [1.0, 2.0, 50.0, 500_000.0]);
     }
 }

@@ -1,5 +1,5 @@
-//! What a capacity test has found, as `road.json` has it. Bytes are per connection and of one end,
-//! and times are microseconds, unless a field says otherwise.
+//! The results of a capacity test, as `road.json` has them. Bytes are per connection and of one
+//! end, and times are microseconds, unless a field says otherwise.
 
 use serde::Serialize;
 use simurgh_load::record::Stats;
@@ -56,12 +56,12 @@ pub(super) struct Host {
     pub(super) kernel: String,
 }
 
-/// What was measured when a number of members was reached.
+/// The measurements when a number of members was reached.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Milestone {
     /// Members of the one channel, each on a connection of its own.
     pub(super) members: u64,
-    /// How many of them came since the milestone before.
+    /// How many of them joined since the milestone before.
     pub(super) came: u64,
     /// Seconds from the first of these to the last, as seen each 0.1 s.
     pub(super) climb_s: f64,
@@ -76,7 +76,7 @@ pub(super) struct Milestone {
     pub(super) client_bytes: f64,
     /// The kernel's records (slab) for each socket; there are two to a connection.
     pub(super) kernel_bytes: f64,
-    /// What is left of the machine's memory.
+    /// The rest of the machine's memory.
     pub(super) memory_available: u64,
     /// One broadcast to all.
     pub(super) broadcast: BroadcastResult,
@@ -156,7 +156,7 @@ pub(super) struct HeartbeatResult {
     pub(super) times: Stats,
 }
 
-/// All clients vanish at once, then all come back at once.
+/// All clients vanish at once, then all return at once.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct ReconnectResult {
     pub(super) vanished: u64,
@@ -179,13 +179,13 @@ pub(super) struct ReconnectResult {
     pub(super) back_s: f64,
     /// Connections that were tried in vain meanwhile, each tried again.
     pub(super) tries_in_vain: u64,
-    /// The slowest heartbeat of the probes while members came back.
+    /// The slowest heartbeat of the probes while members returned.
     pub(super) back_heartbeat_max_us: u64,
     /// How late one began at most.
     pub(super) back_heartbeat_lag_max_us: u64,
     /// Members that had joined when a broadcast was sent in the middle of it.
     pub(super) members_then: u64,
-    /// How many received it: all of those, and some who came meanwhile.
+    /// How many received it: all of those, and some that joined meanwhile.
     pub(super) receivers: u64,
 }
 

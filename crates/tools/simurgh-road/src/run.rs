@@ -13,10 +13,10 @@ use super::usage::{self, Usage};
 
 /// How often the journals are read.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// What a broadcast may take for each member, beside a minute.
+/// The longest time of a broadcast for each member, beside a minute.
 const PER_MEMBER: Duration = Duration::from_micros(50);
 
-/// A test under way.
+/// A running test.
 pub(super) struct CapacityTest {
     pub(super) servers: Servers,
     /// The scenario of the clients, to start them again.
@@ -36,7 +36,7 @@ pub(super) struct CapacityTest {
     pub(super) users: Vec<(f64, u64)>,
 }
 
-/// Memory before the first client came, bytes.
+/// Memory before the first client joined, bytes.
 pub(super) struct Baseline {
     /// Of each server.
     pub(super) servers: Vec<u64>,
@@ -46,7 +46,7 @@ pub(super) struct Baseline {
 }
 
 impl CapacityTest {
-    /// With processes that run, before the first client has come.
+    /// With running processes, before the first client has joined.
     pub(super) fn new(
         workload: Workload,
         servers: Servers,

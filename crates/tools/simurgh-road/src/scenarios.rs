@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The milestones of the seeds on the way to two million.
 const MILESTONES: [u64; 7] = [10_000, 100_000, 333_000, 450_000, 1_000_000, 1_300_000, 2_000_000];
-/// Beyond those it goes on in steps of this.
+/// The distance of later ones.
 const STEP: u64 = 250_000;
 /// Probes: clients whose heartbeats are timed during broadcasts to the others. One that is answered
 /// late delays the next of the same probe, so there are many with long pauses: the server is timed,
@@ -46,7 +46,7 @@ pub(super) fn milestones(to: u64) -> Vec<u64> {
 }
 
 impl Workload {
-    /// Members come up to each milestone in turn, each time the run is resumed, and stay. The first
+    /// Members join up to each milestone in turn, each time the run is resumed, and stay. The first
     /// of them is the speaker, which broadcasts once each time it is asked to.
     pub(super) fn by_milestones(&self, milestones: &[u64]) -> String {
         let mut text = self.head();
@@ -62,12 +62,12 @@ impl Workload {
                 self.rate
             );
         }
-        // All who have come stay, and the run goes on.
+        // All members stay, and the run continues.
         text += "[[phase]]\nname = \"end\"\nduration = \"24h\"\nrate = 0\nhold = true\n";
         text + &self.sessions()
     }
 
-    /// Members come back all at once, as they do when the server has lost them.
+    /// Members return all at once, as they do when the server has lost them.
     pub(super) fn at_once(&self, members: u64) -> String {
         let come = members.saturating_sub(1).max(1);
         let text = format!(
@@ -90,7 +90,7 @@ impl Workload {
         )
     }
 
-    /// What members and the speaker do. A member whose connection is refused or lost tries
+    /// The sessions of members and the speaker. A member whose connection is refused or lost tries
     /// again as phoenix.js does, from 10 ms to 5 s apart, as often as it takes.
     fn sessions(&self) -> String {
         let stay = match self.heartbeats {
@@ -141,7 +141,7 @@ pub(super) fn probes(servers: &[SocketAddr]) -> String {
     )
 }
 
-/// The servers as a scenario names them; a member that comes back connects to its own again.
+/// The servers as a scenario names them; a member that returns connects to its own again.
 fn targets(servers: &[SocketAddr]) -> String {
     let mut text = String::from("spread = \"sticky\"\n");
     for server in servers {

@@ -9,8 +9,8 @@ use super::metrics::Metrics;
 use super::processes::{Server, wait_until};
 use super::usage;
 
-/// The channels of all servers that are compared: the built-in chat without histories, which clusters
-/// cannot have without JetStream.
+/// The channels of all servers that are compared: the built-in chat without histories, which
+/// clusters cannot have without JetStream.
 const LOBBY: &str = include_str!("lobby.toml");
 /// How long nodes may take to find each other.
 const KNOW_TIMEOUT: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ impl Servers {
         Ok(Self { servers: vec![server], engine: None })
     }
 
-    /// So many nodes with room for so many sockets each, once they know each other.
+    /// Nodes with room for this many sockets each, once they know each other.
     pub(super) fn several(
         count: u32,
         sockets: u64,

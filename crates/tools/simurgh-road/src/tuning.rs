@@ -20,7 +20,7 @@ impl TemporaryTuning {
     }
 
     /// Raises what is too small for so many connections with both ends here. What may not be
-    /// changed is reported, and the test goes on all the same.
+    /// changed is reported, and the test continues.
     ///
     /// # Errors
     /// The machine cannot be read, or how it was cannot be written down.

@@ -1,5 +1,5 @@
-//! What processes and the kernel use: memory, CPU time, sockets. Nothing here lists /proc/PID/fd,
-//! which would cost 0.9 kB of kernel memory for each descriptor.
+//! Resources of processes and the kernel: memory, CPU time, sockets. Nothing here lists
+//! /proc/PID/fd, which would cost 0.9 kB of kernel memory for each descriptor.
 
 use std::fs;
 use std::io;

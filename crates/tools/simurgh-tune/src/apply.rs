@@ -1,8 +1,8 @@
 //! Writes settings of the system, and puts them back.
 //!
 //! The old values are on disk before anything is changed. A value that the kernel refuses or rounds
-//! is reported, and the rest goes on. In the end the undo file has what was really changed, so that
-//! later changes by others are recognised.
+//! is reported, and the others are written. In the end the undo file has the actual changes, so
+//! that later changes by others are recognised.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -41,7 +41,7 @@ pub struct Done {
     pub steps: Vec<Step>,
     /// Whether there is an undo file now.
     pub undo_file_is_there: bool,
-    /// The settings are as `steps` say, but the undo file is not as it should be.
+    /// The settings are as in `steps`, but the undo file is not as it should be.
     pub(crate) warning: Option<String>,
 }
 
@@ -149,8 +149,8 @@ pub fn apply(
     Ok(Done::settle(steps, undo_file, &done))
 }
 
-/// Puts back what `undo_file` says, where it still is what was set; the last change first. The file
-/// goes when all is as it was before, else it keeps what is left.
+/// Restores the values of `undo_file` where nobody has changed them since; the last change first.
+/// The file is removed when all are restored, else it keeps the rest.
 ///
 /// # Errors
 /// The file cannot be read, or is not an undo file.

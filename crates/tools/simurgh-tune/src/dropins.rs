@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use super::needs::{Report, Row, State, plain};
 
-/// `/etc/sysctl.d/90-simurgh.conf`: all settings, also those that are enough now, since the values of
-/// `--apply` are gone with the next boot.
+/// `/etc/sysctl.d/90-simurgh.conf`: all settings, also those that are enough now, since the values
+/// of `--apply` are gone with the next boot.
 pub(crate) fn sysctl(report: &Report) -> String {
     let mut out = head(report, "/etc/sysctl.d/90-simurgh.conf", "`sysctl --system` reads it");
     for row in &report.rows {

@@ -1,11 +1,11 @@
-//! A made-up machine: a directory with the files of `/proc` and `/sys` that are read. Unit tests and
-//! those of the binary use it.
+//! A made-up machine: a directory with the files of `/proc` and `/sys` that are read. Unit tests
+//! and those of the binary use it.
 
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// What the usual machine has: 24 GiB, the kernel's defaults, 20,000 descriptors, no control
+/// The usual machine: 24 GiB, the kernel's defaults, 20,000 descriptors, no control
 /// groups.
 const FILES: &[(&str, &str)] = &[
     ("proc/sys/fs/epoll/max_user_watches", "5491511\n"),
@@ -41,7 +41,7 @@ const FILES: &[(&str, &str)] = &[
     ("proc/self/status", "Name:\tsimurgh\nUid:\t0\t0\t0\t0\n"),
 ];
 
-/// The directory; goes with this.
+/// The directory, removed with this.
 pub(crate) struct FakeMachine(TempDir);
 
 impl FakeMachine {

@@ -33,7 +33,7 @@ use machine::Machine;
 /// connections.
 pub const SHARDS_MAX: u32 = 4_096;
 
-/// What [`SHARDS_MAX`] shards can hold where each has 20,000 descriptors.
+/// The most connections of [`SHARDS_MAX`] shards with 20,000 descriptors each.
 pub const CONNECTIONS_MAX: u32 = 80_000_000;
 
 /// The flags of `simurgh tune`.
@@ -145,7 +145,7 @@ fn raise(root: &Path, report: &Report, flags: &Tune) -> Result<(), String> {
         ));
     }
     let done = apply(root, &changes, &flags.undo_file, flags.overwrite)?;
-    say(&done);
+    print_steps(&done);
     if done.undo_file_is_there {
         let file = flags.undo_file.display();
         complain(&format!("`simurgh tune --undo {file}` puts that back\n"));
@@ -155,7 +155,7 @@ fn raise(root: &Path, report: &Report, flags: &Tune) -> Result<(), String> {
 
 fn put_back(root: &Path, file: &Path) -> Result<ExitCode, String> {
     let done = undo(root, file).map_err(|why| format!("{why}; nothing was changed"))?;
-    say(&done);
+    print_steps(&done);
     if done.undo_file_is_there {
         let file = file.display();
         complain(&format!("{file} keeps what was not put back; remove it when it may stay so"));
@@ -163,7 +163,7 @@ fn put_back(root: &Path, file: &Path) -> Result<ExitCode, String> {
     Ok(status(done.steps.iter().all(Step::is_done)))
 }
 
-fn say(done: &Done) {
+fn print_steps(done: &Done) {
     for step in &done.steps {
         complain(&step.to_string());
     }

@@ -1,5 +1,5 @@
-//! Reads what this machine allows from `/proc` and `/sys` below a root directory, which tests make up.
-//! Decides nothing.
+//! Reads what this machine allows from `/proc` and `/sys` below a root directory, which tests make
+//! up. Decides nothing.
 //!
 //! Each value is a [`Reading`] of its own, so that the others remain if one cannot be read.
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// A value, or why there is none, for people.
 pub(crate) type Reading<T> = Result<T, String>;
 
-/// Everything that [`super::needs`] looks at.
+/// Everything that [`super::needs`] depends on.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     /// Cores this process may use.
@@ -36,7 +36,7 @@ pub(crate) struct Machine {
     pub(crate) memory_groups: Vec<Reading<Group>>,
     /// Their limits on threads.
     pub(crate) thread_groups: Vec<Reading<Group>>,
-    /// Whether this process may change settings of the system; `None` if that cannot be told.
+    /// Whether this process may change settings of the system; `None` if that is unknown.
     pub(crate) is_root: Option<bool>,
 }
 
@@ -51,14 +51,14 @@ pub(crate) struct Limit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) total: u64,
-    /// What the kernel estimates to be available without swapping.
+    /// The kernel's estimate of available memory without swapping.
     pub(crate) available: u64,
 }
 
 /// One limit of one control group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
-    /// Where the limit stands.
+    /// The path of the limit.
     pub(crate) file: String,
     pub(crate) limit: u64,
     /// Without what the kernel can reclaim.
@@ -66,7 +66,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// What the limit leaves.
+    /// The rest below the limit.
     pub(crate) fn room(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
@@ -283,7 +283,7 @@ const THREADS: Kind = Kind {
 const UNLIMITED: u64 = 1 << 60;
 
 impl Files {
-    /// The limit that stands in `directory`, if any does.
+    /// The limit in `directory`, if there is any.
     fn limit(&self, directory: &Path) -> Option<Reading<Group>> {
         let file = directory.join(self.limit);
         // The root group has no limit, and neither have groups whose controller is off.
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_machine_is_read_whole() {
+    fn all_values_of_a_usual_machine_are_read() {
         let machine = read(&FakeMachine::usual());
         assert_eq!(machine.sysctl("net.ipv4.tcp_mem"), Ok([287_901, 383_868, 575_802].as_slice()));
         assert_eq!(machine.number("fs.file-nr"), Ok(544));

@@ -195,7 +195,8 @@ impl Simulation {
         }
     }
 
-    /// Everything written is read and answered, and the answers are read. Deliveries do not proceed.
+    /// Everything written is read and answered, and the answers are read. Deliveries do not
+    /// proceed.
     fn round_trip(&mut self) {
         self.ping();
         while !self.out.is_empty() {
@@ -218,7 +219,8 @@ impl Simulation {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// A topic that is wanted before and after each change is received without a gap, once, in order.
+    /// A topic that is wanted before and after each change is received without a gap, once, in
+    /// order.
     #[test]
     fn a_topic_is_heard_once_however_its_interest_changes(
         steps in prop::collection::vec((0..10_u8, any::<bool>(), any::<bool>()), 1..150),
@@ -253,7 +255,7 @@ proptest! {
 }
 
 #[test]
-fn a_message_that_is_half_delivered_when_the_old_one_ends_is_heard_once() {
+fn a_message_that_is_half_delivered_when_the_old_link_ends_is_delivered_once() {
     let mut sim = Simulation::new();
     sim.want(false, false);
     sim.settle();
@@ -391,7 +393,7 @@ fn a_flood_of_publishers_while_interests_change_is_bounded() {
 }
 
 #[test]
-fn what_a_stream_republished_is_told_apart_by_its_number() {
+fn republished_messages_are_recognised_by_their_number() {
     let (mut interests, [topic, _]) = (linked(), topics());
     let subject = overlap(&mut interests, &topic);
     let mut takes =
@@ -401,7 +403,7 @@ fn what_a_stream_republished_is_told_apart_by_its_number() {
 }
 
 #[test]
-fn numbers_of_one_bucket_say_nothing_of_another_whose_stream_may_be_another() {
+fn numbers_of_one_bucket_do_not_apply_to_another_with_another_stream() {
     let mut interests = linked();
     let topics = ["room:0", "room:1"].map(Box::<str>::from);
     assert_ne!(Bucket::of(&topics[0]), Bucket::of(&topics[1]));

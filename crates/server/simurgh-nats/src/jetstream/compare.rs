@@ -101,7 +101,7 @@ fn number(value: &Value) -> i64 {
     value.as_i64().unwrap_or(0)
 }
 
-/// What to do with a stream.
+/// The verdict on a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It can be used.
@@ -112,7 +112,7 @@ pub(super) enum Verdict {
     Refused(String),
 }
 
-/// What to do with a stream of this configuration. `may_change`: this node makes changes where it
+/// Judges a stream of this configuration. `may_change`: this node makes changes where it
 /// can.
 pub(super) fn judge(expected: &Value, found: &Value, may_change: bool) -> Verdict {
     let mut differences = compare(expected, found);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_change_it_takes_what_is_large_enough() {
+    fn without_permission_to_change_it_a_large_enough_stream_is_used() {
         let mut stream = found();
         stream["num_replicas"] = 3.into();
         stream["max_bytes"] = 1_000_000.into();

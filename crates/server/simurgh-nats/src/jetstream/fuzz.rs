@@ -1,7 +1,7 @@
 //! Any messages as answers of JetStream: part of the fuzz target `nats_wire`.
 //!
-//! Each ticket must be answered once, in time; the messages of a fetch must be in order, and no more
-//! than requested.
+//! Each ticket must be answered once, in time; the messages of a fetch must be in order, and no
+//! more than requested.
 
 use std::time::Duration;
 

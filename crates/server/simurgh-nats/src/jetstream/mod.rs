@@ -63,7 +63,7 @@ const OUT_BYTES_MAX: usize = 256 << 10;
 /// The most requests about streams that are remembered.
 const STREAM_REQUESTS_MAX: usize = 1_024;
 
-/// What the adapter is to do.
+/// A task of the adapter.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Continue,

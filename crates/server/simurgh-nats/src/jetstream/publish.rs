@@ -53,7 +53,7 @@ pub(super) struct Purge {
     pub(super) before: u64,
 }
 
-/// What follows for a ticket from an answer.
+/// The consequence of an answer for a ticket.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// Nothing yet.

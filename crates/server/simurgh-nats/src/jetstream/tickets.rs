@@ -262,8 +262,8 @@ impl Tickets {
         self.next_ms = Some(self.next_ms.map_or(at_ms, |it| it.min(at_ms)));
     }
 
-    /// Gives up tickets whose time is over. Returns those to request again, in the order of the calls:
-    /// none without a link, and later while the output is full.
+    /// Gives up tickets whose time is over. Returns those to request again, in the order of the
+    /// calls: none without a link, and later while the output is full.
     pub(super) fn tick(
         &mut self,
         now_ms: u64,

@@ -33,7 +33,7 @@ fn messages(bytes: &[u8], step: usize) -> Vec<(u64, Vec<u8>, Vec<u8>)> {
 }
 
 #[test]
-fn what_a_server_says_is_understood_however_it_is_cut() {
+fn messages_of_a_server_are_decoded_however_they_are_cut() {
     let input = b"INFO {\"a\":1} \r\nPING\r\n+OK\r\nMSG p.b.0.1c.a 7 3\r\nx\r\n\r\nPONG\r\n\
         HMSG p.b 8 r.e 12 14\r\nNATS/1.0\r\n\r\nhi\r\n\
         -ERR 'Stale Connection'\r\nMSG a 9 b 0\r\n\r\n";
@@ -117,7 +117,7 @@ fn questions_and_headers_read_as_the_protocol_has_them() {
 }
 
 #[test]
-fn a_message_that_is_too_large_is_passed_over_and_not_held() {
+fn a_message_that_is_too_large_is_skipped_without_a_buffer() {
     let bytes = MESSAGE_BYTES_MAX + 1;
     let mut decoder = Decoder::default();
     decoder.buffer.extend_from_slice(format!("MSG a 5 {bytes}\r\n").as_bytes());
@@ -145,7 +145,7 @@ fn a_line_without_an_end_is_not_waited_for() {
 }
 
 #[test]
-fn a_line_that_says_nonsense_is_named() {
+fn a_malformed_line_is_named() {
     for line in [
         "MSG\r\n",
         "MSG \r\n",
@@ -167,7 +167,7 @@ fn a_line_that_says_nonsense_is_named() {
 }
 
 #[test]
-fn what_is_said_to_a_server_reads_as_the_protocol_has_it() {
+fn commands_to_a_server_are_those_of_the_protocol() {
     let mut out = BytesMut::new();
     put_subscribe(&mut out, "p.b.0.1c.*", 17);
     put_unsubscribe(&mut out, u64::MAX);
@@ -189,7 +189,8 @@ proptest! {
     ) {
         let mut input = Vec::new();
         for (subject, sid, payload) in &sent {
-            input.extend_from_slice(format!("MSG {subject} {sid} {}\r\n", payload.len()).as_bytes());
+            let head = format!("MSG {subject} {sid} {}\r\n", payload.len());
+            input.extend_from_slice(head.as_bytes());
             input.extend_from_slice(payload);
             input.extend_from_slice(b"\r\n");
         }

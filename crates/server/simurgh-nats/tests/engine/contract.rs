@@ -1,4 +1,4 @@
-//! What every adapter must do, with a nats-server and a proxy before each node.
+//! The requirements of every adapter, with a nats-server and a proxy before each node.
 
 use std::thread;
 use std::time::Duration;

@@ -32,7 +32,7 @@ fn with_ca(path: &Path) -> Tls {
 }
 
 #[test]
-fn a_link_is_encrypted_with_an_authority_of_ones_own() {
+fn a_link_is_encrypted_with_a_private_authority() {
     let Some((engine, authority, _directory)) = engine("") else { return };
     for address in [engine.address(), format!("tls://localhost:{}", engine.port)] {
         let mut one = Node::start(1, config(&address, with_ca(&authority.file)));
@@ -81,7 +81,7 @@ fn tls_may_come_before_the_servers_first_word() {
 }
 
 #[test]
-fn who_requires_tls_does_not_go_without() {
+fn a_node_that_requires_tls_never_connects_without() {
     let Some(engine) = Engine::start("") else { return };
     let required = Tls { is_required: true, ..Tls::default() };
     let address = format!("tls://127.0.0.1:{}", engine.port);

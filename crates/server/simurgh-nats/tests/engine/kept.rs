@@ -111,7 +111,7 @@ fn a_stream_that_is_made_anew_while_the_link_stands_has_another_epoch() {
 }
 
 #[test]
-fn what_a_full_disk_does_not_take_is_not_said_to_be_stored() {
+fn what_a_full_disk_does_not_take_is_not_confirmed() {
     let directory = tempfile::tempdir().unwrap();
     let Some(mounted) = Mounted::new(directory.path()) else { return };
     let configuration = format!("jetstream {{ store_dir: {:?} }}", mounted.0);
@@ -211,7 +211,7 @@ fn what_is_kept_needs_exactly_the_permissions_that_are_named() {
 }
 
 #[test]
-fn a_permission_that_what_is_kept_lacks_is_named_and_plain_topics_go_on() {
+fn a_missing_permission_of_histories_is_named_and_plain_topics_work() {
     for missing in [
         "$JS.API.STREAM.INFO.P_H0",
         "$JS.API.STREAM.CREATE.P_H0",
@@ -246,7 +246,7 @@ fn a_change_that_is_not_allowed_is_named() {
 }
 
 #[test]
-fn a_purge_that_is_not_allowed_is_refused_and_the_rest_goes_on() {
+fn a_purge_without_permission_is_refused_and_all_else_works() {
     let mut permissions = permissions();
     permissions.publish.retain(|it| !it.contains("PURGE"));
     let Some(engine) = with_permissions(&permissions) else { return };
@@ -289,7 +289,7 @@ fn an_answer_of_many_pages_is_one() {
 
 /// By the clock of the engine, at the time of the request.
 #[test]
-fn a_stream_says_what_is_young_until_its_size_is_bounded() {
+fn a_stream_gives_a_bound_of_age_unless_its_size_is_limited() {
     let Some(engine) = engine() else { return };
     let young = |node: &mut Node, seconds| {
         let subject = prefix().topic(simurgh_cluster::Space::Store, "any");

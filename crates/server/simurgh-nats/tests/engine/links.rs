@@ -8,7 +8,7 @@ use simurgh_cluster::{Interest, Space};
 use crate::support::{Engine, Node, prefix, runtime};
 
 #[test]
-fn what_one_node_publishes_the_other_hears_in_order() {
+fn what_one_node_publishes_the_other_receives_in_order() {
     let Some(engine) = Engine::start("") else { return };
     let (mut one, mut other) =
         (Node::plain(1, &engine.address()), Node::plain(2, &engine.address()));
@@ -26,7 +26,7 @@ fn what_one_node_publishes_the_other_hears_in_order() {
     let measured = one.adapter.measures();
     assert_eq!(measured.engine, Some(format!("{server}, NATS {version}")));
     let (count, sum_ns) = (measured.round_trips.buckets.iter().sum(), measured.round_trips.sum_ns);
-    // As many envelopes are under way at most before a PING is answered.
+    // The most envelopes under way before a PING is answered.
     assert!((20_000 / 1_024..1_000).contains::<u64>(&count), "{count}");
     assert!(u128::from(sum_ns) >= measured.round_trip.unwrap().as_nanos(), "{sum_ns}");
 }
@@ -74,7 +74,7 @@ fn a_killed_engine_that_comes_back_gets_what_was_published_meanwhile() {
 }
 
 #[test]
-fn what_was_on_its_way_into_an_engine_that_stood_still_is_sent_again_and_marked() {
+fn messages_under_way_to_a_frozen_engine_are_sent_again_and_marked() {
     let Some(engine) = Engine::start("") else { return };
     let (mut one, mut other) =
         (Node::plain(1, &engine.address()), Node::plain(2, &engine.address()));
@@ -128,7 +128,7 @@ fn a_node_that_does_not_come_for_long_keeps_its_link() {
 }
 
 #[test]
-fn servers_that_one_tells_of_are_tried_when_it_ends() {
+fn servers_that_one_announces_are_tried_when_it_ends() {
     let cluster = |routes: &str| {
         format!("cluster {{ name: c, listen: \"127.0.0.1:-1\", routes = [{routes}] }}")
     };
@@ -154,7 +154,7 @@ fn a_server_that_takes_too_little_is_named() {
 }
 
 #[test]
-fn where_nobody_listens_it_is_down_for_that_reason_once() {
+fn without_a_listener_it_is_down_for_that_reason_once() {
     let mut node = Node::plain(1, "nats://127.0.0.1:1");
     node.pass(Duration::from_secs(2));
     let [Down::Broken(why)] = &node.downs[..] else { panic!("{:?}", node.downs) };
@@ -162,7 +162,7 @@ fn where_nobody_listens_it_is_down_for_that_reason_once() {
 }
 
 #[test]
-fn a_message_larger_than_any_envelope_is_lost_by_name_and_the_link_stands() {
+fn a_message_larger_than_any_envelope_is_lost_by_name_and_the_link_stays_up() {
     let Some(engine) = Engine::start("max_payload: 4194304") else { return };
     let (mut one, mut other) =
         (Node::plain(1, &engine.address()), Node::plain(2, &engine.address()));

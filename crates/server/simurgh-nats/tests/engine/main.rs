@@ -1,5 +1,5 @@
-//! The adapter against a real nats-server: `cargo xtask engine` brings it. Where there is none the
-//! tests say so and do nothing; in CI they fail.
+//! The adapter against a real nats-server from `cargo xtask engine`. Without one the tests print so
+//! and test nothing; in CI they fail.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod contract;

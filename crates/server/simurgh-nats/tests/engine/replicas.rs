@@ -103,6 +103,6 @@ fn a_stream_on_three_servers_keeps_what_it_confirmed_when_its_leader_is_killed()
         assert_eq!(texts.len(), kept.len(), "none is there twice");
         assert!(refused.iter().all(|it| !texts.contains(&it)), "one was refused, and is there");
     }
-    // With two of three it goes on.
+    // Two of three are enough.
     one.stored("t", "after");
 }

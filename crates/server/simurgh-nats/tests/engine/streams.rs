@@ -70,7 +70,7 @@ fn a_stream_that_keeps_less_is_changed_and_what_it_has_stays() {
 }
 
 #[test]
-fn a_stream_of_another_shape_is_named_and_plain_topics_go_on() {
+fn a_stream_of_another_shape_is_named_and_plain_topics_work() {
     let Some(engine) = engine(JETSTREAM) else { return };
     let other = json!({ "name": "P_H0", "subjects": ["somebody.>"], "storage": "memory" });
     operator::must(engine.port, "STREAM.CREATE.P_H0", &other);
@@ -105,7 +105,7 @@ fn subjects_that_another_stream_has_are_named() {
 }
 
 #[test]
-fn who_makes_no_streams_says_which_is_missing_and_takes_it_when_it_is_there() {
+fn a_node_that_creates_no_streams_names_the_missing_one_and_uses_it_later() {
     let Some(engine) = engine(JETSTREAM) else { return };
     let keeping = StreamsConfig { create_streams: false, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);
@@ -127,7 +127,7 @@ fn who_makes_no_streams_says_which_is_missing_and_takes_it_when_it_is_there() {
 }
 
 #[test]
-fn an_engine_that_keeps_nothing_is_named_and_plain_topics_go_on() {
+fn an_engine_without_histories_is_named_and_plain_topics_work() {
     let Some(engine) = engine("") else { return };
     let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     let why = node.why_nothing_is_kept();
@@ -199,7 +199,7 @@ fn sixteen_streams_share_the_topics() {
 }
 
 #[test]
-fn memory_is_said_to_be_lost_and_is() {
+fn memory_is_announced_as_lost_and_is() {
     let Some(mut engine) = engine(JETSTREAM) else { return };
     let keeping = StreamsConfig { storage: Storage::Memory, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);

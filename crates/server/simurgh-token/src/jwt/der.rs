@@ -1,4 +1,4 @@
-//! As much of DER (X.690) as it takes to tell what kind of key a PEM file holds.
+//! The part of DER (X.690) that shows what kind of key a PEM file holds.
 
 /// Kinds of keys, by the object identifiers of RFC 8017, RFC 5480 and RFC 8410.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) fn public_key(spki: &[u8]) -> Option<(Kind, &[u8])> {
     let (content, []) = element(spki, SEQUENCE)? else { return None };
     let (algorithm, rest) = element(content, SEQUENCE)?;
     let (bits, []) = element(rest, BIT_STRING)? else { return None };
-    // The first byte says how many bits of the last are unused.
+    // The first byte is the number of unused bits of the last.
     let key = bits.strip_prefix(&[0])?;
     Some((kind(algorithm)?, key))
 }

@@ -264,7 +264,8 @@ impl Key {
         self.id.as_deref()
     }
 
-    /// Whether this key has made a signature over these bytes. Secrets are compared in constant time.
+    /// Whether this key has made a signature over these bytes. Secrets are compared in constant
+    /// time.
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let by = |algorithm: &'static dyn signature::VerificationAlgorithm, key: &Vec<u8>| {

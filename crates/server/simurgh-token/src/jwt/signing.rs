@@ -65,7 +65,7 @@ impl SigningKey {
         Ok(Self { id: None, material: Box::new(material.map_err(KeyError::new)?) })
     }
 
-    /// A private JWK (RFC 7517). Its `kid` goes into the header of what it signs.
+    /// A private JWK (RFC 7517). Tokens have its `kid` in their header.
     ///
     /// # Errors
     /// The text is not a JWK, or is of another kind or without private members.

@@ -1,10 +1,10 @@
 //! The commands of a prompt or a script: read and checked.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::Value;
+use simurgh_text::toml::did_you_mean;
 
 use crate::settings::values;
 
@@ -35,7 +35,7 @@ pub(super) enum Ids {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) name: &'static str,
-    /// What stands behind it.
+    /// Its arguments.
     pub(super) takes: &'static str,
     pub(super) about: &'static str,
 }
@@ -62,15 +62,9 @@ pub(super) const ALL: &[Usage] = &[
 /// Why a line is not a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mistake {
-    /// Where in the line, bytes; to be pointed at.
+    /// The byte of the line to point at.
     pub(super) at: usize,
     pub(super) why: String,
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
 }
 
 /// Reads a line; `None` if there is nothing on it but a comment.
@@ -83,7 +77,9 @@ pub(super) fn parse(line: &str) -> Result<Option<Command>, Mistake> {
     let usage = find(name).ok_or_else(|| unknown(at, name))?;
     words.usage = Some(usage);
     let command = match usage.name {
-        "start" => Command::Start { count: words.count()?, params: words.json()? },
+        "start" => {
+            Command::Start { count: words.value("a number", values::count)?, params: words.json()? }
+        }
         "join" => Command::Join {
             ids: words.ids()?,
             topic: words.word("a topic")?,
@@ -102,8 +98,10 @@ pub(super) fn parse(line: &str) -> Result<Option<Command>, Mistake> {
         },
         "leave" => Command::Leave { ids: words.ids()?, topic: words.word("a topic")? },
         "close" => Command::Close { ids: words.ids()? },
-        "flush" => Command::Flush { ids: if words.is_at_end() { Ids::All } else { words.ids()? } },
-        "wait" => Command::Wait(words.time()?),
+        "flush" => {
+            Command::Flush { ids: if words.rest().is_empty() { Ids::All } else { words.ids()? } }
+        }
+        "wait" => Command::Wait(words.value("a time", simurgh_text::duration)?),
         "stats" => Command::Stats,
         "help" => Command::Help(words.command()?),
         _ => Command::Quit,
@@ -123,12 +121,8 @@ pub(super) fn find(name: &str) -> Option<&'static Usage> {
 }
 
 fn unknown(at: usize, name: &str) -> Mistake {
-    let near = ALL.iter().map(|usage| (strsim::damerau_levenshtein(usage.name, name), usage.name));
-    let near = near.min().filter(|(distance, _)| *distance <= 2);
-    let hint = match near {
-        Some((_, near)) => format!("did you mean {near}?"),
-        None => "help names all commands".to_owned(),
-    };
+    let known: Vec<&str> = ALL.iter().map(|usage| usage.name).collect();
+    let hint = did_you_mean(name, &known).unwrap_or_else(|| "help names all commands".to_owned());
     Mistake { at, why: format!("there is no command {name:?}; {hint}") }
 }
 
@@ -149,10 +143,6 @@ impl<'l> Words<'l> {
         let trimmed = rest.trim_start();
         self.at += rest.len() - trimmed.len();
         trimmed
-    }
-
-    fn is_at_end(&mut self) -> bool {
-        self.rest().is_empty()
     }
 
     /// The next word, and where it is.
@@ -181,14 +171,9 @@ impl<'l> Words<'l> {
         self.needed(what).map(|(_, word)| word.to_owned())
     }
 
-    fn count(&mut self) -> Result<usize, Mistake> {
-        let (at, word) = self.needed("a number")?;
-        values::count(word).map_err(|why| Mistake { at, why })
-    }
-
-    fn time(&mut self) -> Result<Duration, Mistake> {
-        let (at, word) = self.needed("a time")?;
-        simurgh_text::duration(word).map_err(|why| Mistake { at, why })
+    fn value<T>(&mut self, what: &str, read: fn(&str) -> Result<T, String>) -> Result<T, Mistake> {
+        let (at, word) = self.needed(what)?;
+        read(word).map_err(|why| Mistake { at, why })
     }
 
     fn command(&mut self) -> Result<Option<&'static Usage>, Mistake> {
@@ -228,7 +213,7 @@ impl<'l> Words<'l> {
         let start = self.at;
         self.at = self.line.len();
         serde_json::from_str(text).map(Some).map_err(|error| {
-            // Of one line the column is all there is to say; it counts bytes from 1.
+            // In a single line only the column matters; it counts bytes from 1.
             let at = start + error.column().saturating_sub(1).min(text.len());
             let why = error.to_string();
             let why = why.split(" at line ").next().unwrap_or_default();

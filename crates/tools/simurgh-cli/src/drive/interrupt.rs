@@ -29,11 +29,11 @@ impl Interrupt {
     pub(super) fn on_signals() -> std::io::Result<Self> {
         let signals = Signals::block()?;
         let stop = Self(Arc::new(AtomicBool::new(false)));
-        let asked = Arc::clone(&stop.0);
+        let stopped = Arc::clone(&stop.0);
         let terminal = rustix::termios::tcgetattr(std::io::stdin()).ok();
         signals.each(move |signal, status| {
-            if signal != "SIGINT" || asked.swap(true, Relaxed) {
-                // At a prompt the terminal is not as it was.
+            if signal != "SIGINT" || stopped.swap(true, Relaxed) {
+                // A prompt has changed the mode of the terminal.
                 if let Some(terminal) = &terminal {
                     let now = rustix::termios::OptionalActions::Now;
                     let _ = rustix::termios::tcsetattr(std::io::stdin(), now, terminal);
@@ -44,20 +44,20 @@ impl Interrupt {
         Ok(stop)
     }
 
-    /// For whatever waits or repeats: an error once Ctrl-C was pressed.
+    /// An error once Ctrl-C was pressed; loops call it.
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.0.load(Relaxed) { Err(Failure::Stopped) } else { Ok(()) }
     }
 
-    /// The command that was to stop has stopped; the next signal is for the next one.
+    /// Called when the command has stopped; the next signal is for the next one.
     pub(super) fn reset(&self) {
         self.0.store(false, Relaxed);
     }
 
-    /// Waits until something is so, at most this long.
-    pub(super) fn wait(&self, most: Duration, is_so: impl Fn() -> bool) -> Result<(), Failure> {
+    /// Waits until a condition is met, at most this long.
+    pub(super) fn wait(&self, most: Duration, is_met: impl Fn() -> bool) -> Result<(), Failure> {
         let until = Instant::now() + most;
-        while !is_so() && Instant::now() < until {
+        while !is_met() && Instant::now() < until {
             self.check()?;
             std::thread::sleep(Duration::from_millis(1).min(most));
         }

@@ -1,4 +1,4 @@
-//! What sockets and channels cost: to create, to push, to broadcast to, and after they idle.
+//! Measures what sockets and channels cost: to create, to push, to broadcast to, and after idling.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::interrupt::{Failure, Interrupt};
 use super::resources::{Clocks, Spent, megabytes, resident_bytes};
 use super::sockets::{millis, retry_congested};
 
-/// Sockets that are created between two looks at the progress bar.
+/// Sockets that are created between two updates of the progress bar.
 const AT_ONCE: usize = 10_000;
 /// How long all answers may take.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ const TRY_MAX: Duration = Duration::from_secs(1);
 /// How long the allocator has to give memory back once all hibernate.
 const RELEASE_MAX: Duration = Duration::from_millis(300);
 
-/// What is measured; path, params and serializer are for a prompt, too.
+/// What is measured. Path, params and serializer are for a prompt, too.
 #[derive(Debug, clap::Args)]
 pub(super) struct Plan {
     /// Channels that each of them joins
@@ -97,7 +97,7 @@ const TOPIC_LONG_HELP: &str = concat!(
     ", `:2`, `:3` and so on are appended for all channels but the first."
 );
 
-/// What messages pass on their way.
+/// The path of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Wire {
     /// Values, as they are
@@ -108,12 +108,15 @@ enum Wire {
     V2,
 }
 
+/// The row of the report that counts no messages.
+const IDLE: &str = "after idling";
+
 /// A row of the report.
 struct Row {
     what: String,
     /// How many of it.
-    of: Option<usize>,
-    spent: Option<Spent>,
+    of: usize,
+    spent: Spent,
     /// Resident at its end, bytes.
     memory: Option<u64>,
 }
@@ -131,7 +134,7 @@ struct Run<'p> {
     notes: Vec<String>,
 }
 
-/// Creates sockets and measures, and prints what came of it.
+/// Creates sockets, measures, and prints a report.
 pub(super) fn measure(
     endpoint: &Endpoint,
     plan: &Plan,
@@ -158,7 +161,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Tries with one socket what half a million would do; whether the event is answered.
+/// Tries everything with one socket first. Returns whether the event is answered.
 fn try_one(
     endpoint: &Endpoint,
     plan: &Plan,
@@ -182,9 +185,7 @@ fn try_one(
     driver.settle()?;
     while driver.try_recv().is_some() {}
     driver.push(socket, topic, &plan.event, Payload::EMPTY_OBJECT)?;
-    stop.wait(TRY_MAX, || {
-        driver.counts() != Counts::default() && heard(&driver) > topics.len() as u64
-    })?;
+    stop.wait(TRY_MAX, || answers(driver.counts()) > topics.len() as u64)?;
     let is_answered = match driver.recv_timeout(Duration::ZERO).map(|event| event.what) {
         Some(What::Reply(reply)) => &*reply.status == "ok",
         Some(What::Message(_)) => true,
@@ -196,10 +197,9 @@ fn try_one(
     Ok(is_answered)
 }
 
-/// How many answers of any sort have come.
-fn heard(driver: &Driver) -> u64 {
-    let Counts { ok, not_ok, messages, channels_crashed, .. } = driver.counts();
-    ok + not_ok + messages + channels_crashed
+/// The number of answers of any kind.
+fn answers(counts: Counts) -> u64 {
+    counts.ok + counts.not_ok + counts.messages + counts.channels_crashed
 }
 
 impl Run<'_> {
@@ -223,21 +223,21 @@ impl Run<'_> {
             bar.set_position(self.sockets.len() as u64);
         }
         let asked = (all * self.topics.len()) as u64;
-        self.await_heard(asked, |counts| counts.ok + counts.not_ok)?;
+        self.await_answers(asked, |counts| counts.ok + counts.not_ok)?;
         let spent = clocks.spent();
         bar.finish_and_clear();
         let refused = self.driver.counts().not_ok;
         if refused > 0 {
             self.notes.push(format!("{} joins were refused", grouped(refused)));
         }
-        self.row("created and joined", Some(all), Some(spent));
+        self.row("created and joined", all, spent);
         Ok(())
     }
 
     /// Every socket pushes once.
     fn push(&mut self) -> Result<(), Failure> {
         let Some(topic) = self.topics.first() else { return Ok(()) };
-        let before = heard(&self.driver);
+        let before = answers(self.driver.counts());
         let clocks = Clocks::now();
         for some in self.sockets.chunks(AT_ONCE) {
             let (driver, event) = (&mut self.driver, &self.plan.event);
@@ -246,9 +246,9 @@ impl Run<'_> {
             })?;
         }
         let asked = before + self.sockets.len() as u64;
-        self.await_heard(asked, |it| it.ok + it.not_ok + it.messages + it.channels_crashed)?;
+        self.await_answers(asked, answers)?;
         let what = format!("pushed {:?} and answered", self.plan.event);
-        self.row(&what, Some(self.sockets.len()), Some(clocks.spent()));
+        self.row(&what, self.sockets.len(), clocks.spent());
         Ok(())
     }
 
@@ -258,16 +258,16 @@ impl Run<'_> {
         for _ in 0..self.plan.broadcasts {
             let asked = self.driver.counts().messages + self.sockets.len() as u64;
             let clocks = Clocks::now();
-            let said =
-                self.server.pubsub().broadcast(topic, "news", Payload::from_json(r#"{"n":1}"#));
-            said.map_err(|error| Failure::Because(error.to_string()))?;
-            self.await_heard(asked, |counts| counts.messages)?;
+            let payload = Payload::from_json(r#"{"n":1}"#);
+            let sent = self.server.pubsub().broadcast(topic, "news", payload);
+            sent.map_err(|error| Failure::Because(error.to_string()))?;
+            self.await_answers(asked, |counts| counts.messages)?;
             times.push(clocks.spent());
         }
         times.sort();
         let median = times.get(times.len() / 2).copied().unwrap_or_default();
         let what = format!("a broadcast to all, median of {}", self.plan.broadcasts);
-        self.row(&what, Some(self.sockets.len()), Some(median));
+        self.row(&what, self.sockets.len(), median);
         Ok(())
     }
 
@@ -289,22 +289,22 @@ impl Run<'_> {
             }
             _ => {}
         }
-        self.row("after idling", Some(self.sockets.len()), Some(clocks.spent()));
+        self.row(IDLE, self.sockets.len(), clocks.spent());
         Ok(())
     }
 
-    fn row(&mut self, what: &str, of: Option<usize>, spent: Option<Spent>) {
+    fn row(&mut self, what: &str, of: usize, spent: Spent) {
         self.rows.push(Row { what: what.to_owned(), of, spent, memory: resident_bytes() });
     }
 
     /// Waits until so many answers have come.
-    fn await_heard(&self, asked: u64, read: impl Fn(Counts) -> u64) -> Result<(), Failure> {
+    fn await_answers(&self, asked: u64, read: impl Fn(Counts) -> u64) -> Result<(), Failure> {
         self.stop.wait(WAIT_MAX, || read(self.driver.counts()) >= asked)?;
         match read(self.driver.counts()) {
-            heard if heard >= asked => Ok(()),
-            heard => Err(Failure::Because(format!(
+            answered if answered >= asked => Ok(()),
+            answered => Err(Failure::Because(format!(
                 "only {} of {} answers came within {} s",
-                grouped(heard),
+                grouped(answered),
                 grouped(asked),
                 WAIT_MAX.as_secs()
             ))),
@@ -337,20 +337,14 @@ impl Run<'_> {
     }
 
     fn cells(&self, row: &Row, before: u64) -> [String; 7] {
-        let count = row.of.unwrap_or(0).max(1) as f64;
-        let is_idle = row.what == "after idling";
-        let [time, cpu, each, rate] = match row.spent {
-            Some(spent) if is_idle => {
-                let cpu = millis(spent.cpu);
-                [format!("{:.2} s", spent.wall.as_secs_f64()), cpu, String::new(), String::new()]
-            }
-            Some(Spent { wall, cpu }) => [
+        let (count, Spent { wall, cpu }) = (row.of.max(1) as f64, row.spent);
+        let (time, each, rate) = match row.what == IDLE {
+            true => (format!("{:.2} s", wall.as_secs_f64()), String::new(), String::new()),
+            false => (
                 millis(wall),
-                millis(cpu),
                 format!("{:.2} µs", cpu.as_secs_f64() * 1e6 / count),
                 grouped((count / wall.as_secs_f64().max(1e-9)) as u64),
-            ],
-            None => [const { String::new() }; 4],
+            ),
         };
         let (memory, per_socket) = match row.memory {
             Some(bytes) => {
@@ -359,7 +353,7 @@ impl Run<'_> {
             }
             None => (String::new(), String::new()),
         };
-        [row.what.clone(), time, cpu, each, rate, memory, per_socket]
+        [row.what.clone(), time, millis(cpu), each, rate, memory, per_socket]
     }
 }
 
@@ -370,7 +364,7 @@ fn line(out: &mut String, cells: &[String; 7]) {
     let _ = writeln!(out, "{}", text.trim_end());
 }
 
-/// Drawn on a terminal only.
+/// It is drawn on a terminal only.
 fn bar(all: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{wide_bar} {human_pos} of {human_len} sockets");
     let bar = ProgressBar::new(all);

@@ -1,8 +1,8 @@
 //! `simurgh drive`: sockets without a network, by the hundred thousand, on the channels that
 //! `serve` would serve.
 //!
-//! With `--sockets` it measures: what a socket and its channels cost in time and memory, before and
-//! after they idle, messages, and broadcasts to all (`measure`). With `--script` or at a prompt it
+//! With `--sockets` it measures (`measure`) what sockets, channels, messages and broadcasts cost in
+//! time and memory, before and after idling. With `--script` or at a prompt it
 //! executes commands (`command`, `sockets`, `prompt`). All of it goes through `simurgh::driver`, so
 //! the application itself is driven.
 
@@ -89,10 +89,10 @@ fn run(
     settings: Settings,
     application: impl FnOnce(Builder, Option<Declared>) -> Builder,
 ) -> Result<(), Failure> {
-    // First of all: threads inherit what is blocked.
+    // Before any thread is started, since threads inherit the blocked signals.
     let stop = Interrupt::on_signals()
         .map_err(|error| Failure::Because(format!("cannot wait for signals: {error}")))?;
-    // Without the other nodes of a cluster.
+    // It never joins a cluster.
     let Settings { mut config, declared, cluster: _, log, log_format } = settings;
     let _log = logging::start(log, log_format);
     config.listen = flags.listen;

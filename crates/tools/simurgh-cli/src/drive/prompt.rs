@@ -14,7 +14,7 @@ use simurgh_text::output::{complain, print};
 
 use super::command::{self, ALL, Command, Mistake};
 use super::interrupt::{Failure, Interrupt};
-use super::sockets::{Done, Sockets};
+use super::sockets::Sockets;
 use crate::settings::Refusal;
 
 const PROMPT: &str = "drive> ";
@@ -41,7 +41,8 @@ impl Script {
                 Ok(None) => {}
                 Err(mistake) => {
                     let column = line.get(..mistake.at).map_or(0, |it| it.chars().count()) + 1;
-                    mistakes.push(format!("{}:{number}:{column}: {mistake}", path.display()));
+                    let why = mistake.why;
+                    mistakes.push(format!("{}:{number}:{column}: {why}", path.display()));
                 }
             }
         }
@@ -77,7 +78,7 @@ fn run_script(sockets: &mut Sockets, script: &Script) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The same with commands of another program.
+/// The same with commands from standard input.
 fn run_lines(sockets: &mut Sockets) -> Result<(), Failure> {
     for (number, line) in (1..).zip(std::io::stdin().lock().lines()) {
         let place = format!("standard input:{number}");
@@ -94,8 +95,8 @@ fn run_lines(sockets: &mut Sockets) -> Result<(), Failure> {
 /// Whether it was the last command.
 fn execute_at(sockets: &mut Sockets, place: &str, command: &Command) -> Result<bool, Failure> {
     match sockets.execute(command) {
-        Ok(Done::Say(text)) => say(&text),
-        Ok(Done::Quit) => return Ok(true),
+        Ok(Some(text)) => show(&text),
+        Ok(None) => return Ok(true),
         Err(Failure::Because(why)) => return Err(Failure::Because(format!("{place}: {why}"))),
         Err(stopped) => return Err(stopped),
     }
@@ -115,10 +116,10 @@ fn run_prompt(sockets: &mut Sockets, stop: &Interrupt) -> Result<(), Failure> {
     editor.set_helper(Some(Completions { topics: Vec::new() }));
     let history = history_file();
     if let Some(history) = &history {
-        // The first time there is none.
+        // There is none at first.
         let _ = editor.load_history(history);
     }
-    say("help names all commands, Ctrl-D leaves");
+    show("help names all commands, Ctrl-D leaves");
     let outcome = loop {
         let line = match editor.readline(PROMPT) {
             Ok(line) => line,
@@ -134,8 +135,8 @@ fn run_prompt(sockets: &mut Sockets, stop: &Interrupt) -> Result<(), Failure> {
                     words.learn(&command);
                 }
                 match sockets.execute(&command) {
-                    Ok(Done::Say(text)) => say(&text),
-                    Ok(Done::Quit) => break Ok(()),
+                    Ok(Some(text)) => show(&text),
+                    Ok(None) => break Ok(()),
                     Err(Failure::Because(why)) => complain(&why),
                     Err(Failure::Stopped) => complain("stopped"),
                 }
@@ -150,7 +151,7 @@ fn run_prompt(sockets: &mut Sockets, stop: &Interrupt) -> Result<(), Failure> {
     outcome
 }
 
-fn say(text: &str) {
+fn show(text: &str) {
     if !text.is_empty() {
         print(&format!("{text}\n"));
     }
@@ -187,7 +188,7 @@ impl Completions {
         }
     }
 
-    /// What the word that ends here may be, and where it starts.
+    /// The possible endings of the last word, and where it starts.
     fn candidates(&self, line: &str) -> (usize, Vec<String>) {
         let start = line.rfind(' ').map_or(0, |blank| blank + 1);
         let word = line.get(start..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the process has used: time of its CPUs, memory.
+//! CPU time and memory of the process.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ pub(super) struct Clocks {
     cpu: Duration,
 }
 
-/// Time that has passed, on the clock and of the CPUs.
+/// Wall time and CPU time that have passed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Spent {
     pub(super) wall: Duration,
@@ -33,7 +33,7 @@ impl Clocks {
     }
 }
 
-/// Bytes of memory that the process has resident; `None` where /proc does not say.
+/// Resident bytes of the process; `None` without /proc.
 pub(super) fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     simurgh_tune::kilobytes(&status, "VmRSS:")

@@ -13,11 +13,11 @@ use super::command::{ALL, Command, Ids, Usage};
 use super::interrupt::{Failure, Interrupt};
 use super::resources::{Clocks, megabytes, resident_bytes};
 
-/// Sockets that are asked at once, between two looks at Ctrl-C.
+/// Sockets of one request, between two checks of Ctrl-C.
 const AT_ONCE: usize = 20_000;
 /// How long a command waits for answers; those that come later are counted all the same.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long a congested server is asked again.
+/// How long a request is repeated while the server is congested.
 const CONGESTED_MAX: Duration = Duration::from_secs(60);
 /// Events that are shown at once.
 const SHOWN_MAX: usize = 50;
@@ -36,12 +36,6 @@ pub(super) struct Sockets {
     numbers: HashMap<SocketId, u32>,
     unread: VecDeque<(u32, What)>,
     began: Clocks,
-}
-
-/// The outcome of a command: a text to show, or the end.
-pub(super) enum Done {
-    Say(String),
-    Quit,
 }
 
 impl Sockets {
@@ -65,9 +59,9 @@ impl Sockets {
         }
     }
 
-    /// Executes a command.
-    pub(super) fn execute(&mut self, command: &Command) -> Result<Done, Failure> {
-        let text = match command {
+    /// Executes a command. Returns a text to show; none to quit.
+    pub(super) fn execute(&mut self, command: &Command) -> Result<Option<String>, Failure> {
+        Ok(Some(match command {
             Command::Start { count, params } => self.start(*count, params.as_ref())?,
             Command::Join { ids, topic, payload } => self.join(ids, topic, payload)?,
             Command::Push { ids, topic, event, payload } => {
@@ -85,9 +79,8 @@ impl Sockets {
             }
             Command::Stats => self.stats(),
             Command::Help(usage) => help(*usage),
-            Command::Quit => return Ok(Done::Quit),
-        };
-        Ok(Done::Say(text))
+            Command::Quit => return Ok(None),
+        }))
     }
 
     fn start(&mut self, count: usize, params: Option<&Value>) -> Result<String, Failure> {
@@ -156,18 +149,18 @@ impl Sockets {
         let (sockets, before, clocks) = (self.named(ids)?, self.driver.counts(), Clocks::now());
         self.ask(&sockets, |driver, some| driver.push_many(some, topic, event, payload.clone()))?;
         let now = self.driver.counts();
-        let heard = [
+        let received = [
             ("replies", now.ok - before.ok),
             ("error replies", now.not_ok - before.not_ok),
             ("messages", now.messages - before.messages),
             ("channels crashed", now.channels_crashed - before.channels_crashed),
         ];
-        let heard = heard.into_iter().filter(|(_, n)| *n > 0);
-        let heard: Vec<_> = heard.map(|(what, n)| format!("{} {what}", grouped(n))).collect();
-        let heard =
-            if heard.is_empty() { "nothing heard yet".to_owned() } else { heard.join(", ") };
+        let received = received.into_iter().filter(|(_, n)| *n > 0);
+        let received: Vec<_> = received.map(|(what, n)| format!("{} {what}", grouped(n))).collect();
+        let received =
+            if received.is_empty() { "nothing heard yet".to_owned() } else { received.join(", ") };
         let (pushed, time) = (grouped(sockets.len() as u64), millis(clocks.spent().wall));
-        Ok(format!("{pushed} pushed {event}, in {time}; {heard}"))
+        Ok(format!("{pushed} pushed {event}, in {time}; {received}"))
     }
 
     fn leave(&mut self, ids: &Ids, topic: &str) -> Result<String, Failure> {
@@ -182,10 +175,8 @@ impl Sockets {
         self.ask(&sockets, |driver, some| driver.close_many(some))?;
         let asked = sockets.len() as u64;
         self.await_counts(|now| now.closed >= before.closed + asked)?;
-        for socket in sockets {
-            if let Some(number) = self.numbers.get(&socket)
-                && let Some(place) = self.sockets.get_mut(*number as usize - 1)
-            {
+        for number in sockets.iter().filter_map(|socket| self.numbers.get(socket)) {
+            if let Some(place) = self.sockets.get_mut(*number as usize - 1) {
                 *place = None;
             }
         }
@@ -199,25 +190,26 @@ impl Sockets {
             let sent = self.server.pubsub().broadcast(topic, event, payload.clone());
             sent.map_err(|_| Error::Congested)
         })?;
-        // Only the server knows who is in the topic: it is over when no more comes.
-        let (mut heard, mut spent) = (0, clocks.spent());
+        // Only the server knows the members of the topic, so this waits until no more messages
+        // come.
+        let (mut received, mut spent) = (0, clocks.spent());
         let until = Instant::now() + WAIT_MAX;
         let mut quiet = 0;
         while quiet < 20 && Instant::now() < until {
             self.stop.check()?;
             std::thread::sleep(Duration::from_millis(1));
             let now = self.driver.counts().messages - before;
-            quiet = if now == heard { quiet + 1 } else { 0 };
-            if now != heard {
-                (heard, spent) = (now, clocks.spent());
+            quiet = if now == received { quiet + 1 } else { 0 };
+            if now != received {
+                (received, spent) = (now, clocks.spent());
             }
         }
-        Ok(format!("{} heard {event}, in {}", grouped(heard), millis(spent.wall)))
+        Ok(format!("{} heard {event}, in {}", grouped(received), millis(spent.wall)))
     }
 
     fn flush(&mut self, ids: &Ids) -> Result<String, Failure> {
         let is_meant = self.is_meant(ids)?;
-        // What others have just said may still be on its way between shards.
+        // Messages of others may still be on their way between shards.
         for _ in 0..2 {
             retry_congested(&self.stop, || self.driver.settle())?;
         }
@@ -320,7 +312,7 @@ impl Sockets {
         Ok(move |n| ranges.as_ref().is_none_or(|some| some.iter().any(|range| range.contains(&n))))
     }
 
-    /// Asks something of many sockets, and waits until the server has done it.
+    /// Sends requests of many sockets, and waits until the server has processed them.
     fn ask<R>(
         &mut self,
         sockets: &[SocketId],
@@ -332,13 +324,13 @@ impl Sockets {
         retry_congested(&self.stop, || self.driver.settle())
     }
 
-    /// Waits until the counts are so, or it takes too long.
+    /// Waits until a condition on the counts is met, or it takes too long.
     fn await_counts(&self, are: impl Fn(Counts) -> bool) -> Result<(), Failure> {
         self.stop.wait(WAIT_MAX, || are(self.driver.counts()))
     }
 }
 
-/// Asks again while the server is congested.
+/// Repeats a request while the server is congested.
 pub(super) fn retry_congested<T>(
     stop: &Interrupt,
     mut ask: impl FnMut() -> Result<T, Error>,
@@ -385,7 +377,7 @@ pub(super) fn millis(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
-/// What holds for all commands.
+/// Notes on all commands.
 const NOTES: &str =
     "IDS are 7, 1-1000, 1,5,9-12 or all; PARAMS and PAYLOAD are JSON, {} if left out.";
 

@@ -1,4 +1,4 @@
-//! Commands to a run from another program: on standard input, one a line.
+//! Commands of another program to a run, on standard input, one a line.
 
 use std::io::{self, BufRead};
 

@@ -1,4 +1,4 @@
-//! What can be typed after `simurgh load`.
+//! The flags of `simurgh load`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

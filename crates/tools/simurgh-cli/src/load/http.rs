@@ -172,7 +172,7 @@ fn sweep(runner: &mut Runner, job: &Job, rows: &[usize], flags: &HttpFlags) -> M
                 print(&benchmark::text(&outcome));
                 sweep.add(outcome, expected);
             }
-            // Between two rows: those before it are the result.
+            // Stopped between two rows: those before are the result.
             Err(BenchmarkError::Stopped) if !sweep.rows().is_empty() => break,
             Err(error) => failed = Some(error),
         }

@@ -63,7 +63,7 @@ const EXAMPLE: &str = include_str!("example.toml");
 fn init(file: Option<PathBuf>) -> Result<ExitCode, String> {
     let Some(path) = file else { return printed(EXAMPLE) };
     let shown = path.display();
-    // Never over something that somebody wrote.
+    // It never overwrites a file.
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
     file.and_then(|mut file| std::io::Write::write_all(&mut file, EXAMPLE.as_bytes()))
         .map_err(|error| format!("cannot write {shown}: {error}"))?;
@@ -73,7 +73,7 @@ fn init(file: Option<PathBuf>) -> Result<ExitCode, String> {
 
 /// Reads the scenario, with the flags put into effect; warnings are printed.
 fn read(flags: &ScenarioFlags) -> Result<Loaded, Refusal> {
-    // Clap has seen to it that there is one.
+    // Clap requires it.
     let path = flags.file.as_deref().unwrap_or(Path::new(""));
     let overrides: Overrides = flags.overrides();
     match simurgh_load::load(path, &overrides) {

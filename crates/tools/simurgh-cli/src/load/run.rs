@@ -1,4 +1,4 @@
-//! One run: where it writes, who may control it, and the exit status of its end.
+//! One run: its directory, its controls, and its exit status.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,14 +32,14 @@ fn make_directory(out: &Path, overwrite: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Puts a copy of the scenario to the results, for their reader.
+/// Copies the scenario into the directory of the results.
 fn keep_scenario(source: Option<&Path>, out: &Path) {
     let Some(source) = source else { return };
     let is_toml = source.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("toml"));
     let copy = out.join(if is_toml { "scenario.toml" } else { "scenario.xml" });
     let is_copy =
         source.canonicalize().is_ok_and(|from| copy.canonicalize().is_ok_and(|to| from == to));
-    // What came through a pipe is gone, and to open it again may take forever.
+    // A pipe cannot be read twice, and opening it again may block for ever.
     if is_copy || !source.is_file() {
         return;
     }
@@ -67,7 +67,7 @@ fn directory(name: &str, now: SystemTime) -> PathBuf {
     Path::new(".").join(format!("simurgh-load-{name}-{time}"))
 }
 
-/// Runs the scenario; results are written as it goes, the summary comes at the end.
+/// Runs the scenario; results are written meanwhile, the summary at the end.
 pub(super) fn start(flags: RunFlags, scenario: Scenario) -> Result<ExitCode, String> {
     let out = flags.out.unwrap_or_else(|| directory(&scenario.name, SystemTime::now()));
     let signals = signals::block()?;
@@ -89,7 +89,7 @@ pub(super) fn start(flags: RunFlags, scenario: Scenario) -> Result<ExitCode, Str
     let target = Target::default();
     let mut outputs = Outputs::in_dir(&out, &mut lock(&record));
     if outputs.failed() {
-        // Now, rather than after hours of load.
+        // Better now than after hours of load.
         return Err(cannot_write(&out, &lock(&record)));
     }
     keep_scenario(flags.scenario.file.as_deref(), &out);
@@ -109,7 +109,7 @@ pub(super) fn start(flags: RunFlags, scenario: Scenario) -> Result<ExitCode, Str
             dashboard: address,
         })
     });
-    // Without the view it is still a run.
+    // A failed view does not end the run.
     let view = view.and_then(|view| view.ok());
     let meter = metered.map(|scenario| Meter::start(&scenario, Arc::clone(&record)));
     if let Some(Err(error)) = &meter {
@@ -128,7 +128,7 @@ pub(super) fn start(flags: RunFlags, scenario: Scenario) -> Result<ExitCode, Str
     Ok(ExitCode::from(status(&outcome, &record)))
 }
 
-/// Why a directory will not do, by its first file that cannot be written.
+/// Why a directory cannot be used: its first file that cannot be written.
 fn cannot_write(out: &Path, record: &Record) -> String {
     let first = record.warnings().iter().find_map(|warning| match warning {
         Warning::OutputFailed { output, error } => Some((output, error)),
@@ -141,7 +141,7 @@ fn cannot_write(out: &Path, record: &Record) -> String {
     format!("cannot write {}: {why}; nothing was started, name another --out", file.display())
 }
 
-/// Starts the live page and says where it is. A run without it is still a run.
+/// Starts the live page and prints its address. A failure does not end the run.
 fn open_page(options: dashboard::Options) -> Option<Dashboard> {
     match dashboard::start(options) {
         Ok(page) => {

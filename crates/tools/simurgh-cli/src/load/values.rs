@@ -1,5 +1,7 @@
 //! Values of flags that are for the load generator alone.
 
+use simurgh_text::whole;
+
 /// Numbers of cores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cores(pub(super) Vec<usize>);
@@ -21,13 +23,10 @@ pub(super) fn users(text: &str) -> Result<u64, String> {
 }
 
 /// More threads than this are a slip of the keyboard.
-const WORKERS_MAX: usize = 2_000;
+const WORKERS_MAX: u32 = 2_000;
 
 pub(super) fn workers(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(workers) if (1..=WORKERS_MAX).contains(&workers) => Ok(workers),
-        _ => Err(format!("{text:?} is no whole number from 1 to {WORKERS_MAX}")),
-    }
+    whole(1, WORKERS_MAX)(text)
 }
 
 /// More cores than any host has.

@@ -11,7 +11,7 @@ use super::fetch::{Action, Update, Wanted};
 
 /// Points of the history: five minutes.
 const POINTS_MAX: usize = 300;
-/// Rows that are asked for.
+/// Rows to request.
 const ROWS: usize = 100;
 
 /// The page below the tabs.
@@ -123,7 +123,7 @@ impl App {
         }
     }
 
-    /// Takes up an answer of the server.
+    /// Shows an answer of the server.
     pub(super) fn update(&mut self, update: Update) {
         match update {
             Update::Overview(overview) => self.figures(*overview),
@@ -155,7 +155,7 @@ impl App {
         }
     }
 
-    /// The views there are: a server without a cluster has none of it.
+    /// The views: that of a cluster is for nodes only.
     pub(super) fn views(&self) -> &'static [(View, &'static str)] {
         let is_alone = self.overview.as_ref().is_none_or(|it| it.cluster.is_none());
         View::ALL.split_at(View::ALL.len() - usize::from(is_alone)).0
@@ -194,11 +194,9 @@ impl App {
             (Some(Detail::Connection(_)), _) | (None, View::Overview) => 0,
             (None, View::Shards) => self.overview.as_ref().map_or(0, |it| it.shards.len()),
             (None, View::Errors) => self.overview.as_ref().map_or(0, |it| it.errors.len()),
-            (None, View::Topics) => self.topics.as_ref().map_or(0, |list| list.rows.len()),
+            (None, View::Topics) => self.topics.as_ref().map_or(0, |it| it.rows.len()),
             (None, View::Cluster) => self.cluster.as_ref().map_or(0, |it| it.nodes.len()),
-            (None, View::Connections) => {
-                self.connections.as_ref().map_or(0, |list| list.rows.len())
-            }
+            (None, View::Connections) => self.connections.as_ref().map_or(0, |it| it.rows.len()),
         }
     }
 
@@ -314,12 +312,13 @@ impl App {
     }
 
     fn reverse(&mut self) {
-        match self.view {
-            View::Shards => self.shards_sort.is_falling ^= true,
-            View::Errors => self.errors_sort.is_falling ^= true,
-            View::Cluster => self.nodes_sort.is_falling ^= true,
-            View::Overview | View::Topics | View::Connections => {}
-        }
+        let sort = match self.view {
+            View::Shards => &mut self.shards_sort,
+            View::Errors => &mut self.errors_sort,
+            View::Cluster => &mut self.nodes_sort,
+            View::Overview | View::Topics | View::Connections => return,
+        };
+        sort.is_falling ^= true;
     }
 
     fn ask_to_disconnect(&mut self) {
@@ -336,13 +335,9 @@ impl App {
         if let Some(row) = self.connection() {
             return Action::Connection(row.id.clone());
         }
-        let topic = match (&self.detail, self.view) {
-            (None, View::Topics) => {
-                self.topics.as_ref().and_then(|list| list.rows.get(self.selected))
-            }
-            _ => None,
-        };
-        match topic {
+        let is_topic = self.detail.is_none() && self.view == View::Topics;
+        let topics = self.topics.as_ref().filter(|_| is_topic);
+        match topics.and_then(|list| list.rows.get(self.selected)) {
             Some(row) if row.cut => {
                 self.note = Some("the name is too long to be looked up".to_owned());
                 Action::None

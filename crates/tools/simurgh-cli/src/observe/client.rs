@@ -1,4 +1,4 @@
-//! Asks a server's observer, over HTTP.
+//! Requests to a server's observer, over HTTP.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use simurgh::observe::view::{ClusterOverview, ConnectionRow, List, Members, Overview, TopicRow};
+use simurgh::observe::view::Overview;
 use ureq::http::{StatusCode, Uri};
 
 /// How long a server may take to answer; a list of a busy server takes some seconds.
@@ -24,25 +24,18 @@ pub(super) struct Client {
     token: Option<String>,
 }
 
-/// Why there is no answer to show.
+/// Why a request has failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Problem {
     /// Nothing answers there.
     Unreachable(String),
-    /// Something else than Simurgh answers.
-    NotSimurgh(String),
-    /// It asks for another token.
-    Refused(String),
-    /// It could not do what was asked.
+    /// Something else answers, or it refuses.
     Failed(String),
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Unreachable(text)
-        | Self::NotSimurgh(text)
-        | Self::Refused(text)
-        | Self::Failed(text)) = self;
+        let (Self::Unreachable(text) | Self::Failed(text)) = self;
         f.write_str(&simurgh_text::visible(text))
     }
 }
@@ -72,7 +65,7 @@ impl Client {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            // Most servers are on this machine, where no proxy leads.
+            // Most servers are on this machine, which a proxy does not reach.
             .proxy(None)
             .user_agent(concat!("simurgh-observe/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -85,12 +78,10 @@ impl Client {
         &self.base
     }
 
-    /// Whether it answers at all.
+    /// Fails unless it answers.
     pub(super) fn health(&self) -> Result<(), Problem> {
-        let answer = self.agent.get(format!("{}/healthz", self.base)).call().map_err(|error| {
-            Problem::Unreachable(format!("{} does not answer: {error}", self.base))
-        })?;
-        match answer.status() {
+        let answer = self.agent.get(format!("{}/healthz", self.base)).call();
+        match answer.map_err(|error| self.unreachable(&error))?.status() {
             StatusCode::OK => Ok(()),
             status => Err(Problem::Failed(format!("{} answers with {status}", self.base))),
         }
@@ -99,26 +90,6 @@ impl Client {
     pub(super) fn overview(&self, history: bool) -> Result<Overview, Problem> {
         let overview: Overview = self.get(&format!("overview?history={history}"))?;
         if overview.server == "simurgh" { Ok(overview) } else { Err(self.not_simurgh("another")) }
-    }
-
-    pub(super) fn topics(&self, query: &str) -> Result<List<TopicRow>, Problem> {
-        self.get(&format!("topics?{query}"))
-    }
-
-    pub(super) fn connections(&self, query: &str) -> Result<List<ConnectionRow>, Problem> {
-        self.get(&format!("connections?{query}"))
-    }
-
-    pub(super) fn cluster(&self) -> Result<ClusterOverview, Problem> {
-        self.get("cluster")
-    }
-
-    pub(super) fn members(&self, topic: &str) -> Result<Members, Problem> {
-        self.get(&format!("members?topic={}", encoded(topic)))
-    }
-
-    pub(super) fn connection(&self, id: &str) -> Result<ConnectionRow, Problem> {
-        self.get(&format!("connection?id={}", encoded(id)))
     }
 
     pub(super) fn disconnect(&self, id: &str) -> Result<(), Problem> {
@@ -139,7 +110,8 @@ impl Client {
         }
     }
 
-    fn get<T: DeserializeOwned>(&self, rest: &str) -> Result<T, Problem> {
+    /// A path below `/observer/api/`.
+    pub(super) fn get<T: DeserializeOwned>(&self, rest: &str) -> Result<T, Problem> {
         self.read(self.authorized(self.agent.get(self.path(rest))).call())
     }
 
@@ -147,34 +119,33 @@ impl Client {
         &self,
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<T, Problem> {
-        let unreachable = |error: ureq::Error| {
-            Problem::Unreachable(format!("{} does not answer: {error}", self.base))
-        };
-        let mut answer = answer.map_err(unreachable)?;
+        let mut answer = answer.map_err(|error| self.unreachable(&error))?;
         let status = answer.status();
         let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
-        let body = body.map_err(unreachable)?;
+        let body = body.map_err(|error| self.unreachable(&error))?;
         if status == StatusCode::OK {
             return serde_json::from_str(&body).map_err(|_| self.not_simurgh("something else"));
         }
         let Ok(Complaint { error }) = serde_json::from_str(&body) else {
             return Err(self.not_simurgh(status.as_str()));
         };
-        Err(match status {
-            StatusCode::UNAUTHORIZED if self.token.is_none() => Problem::Refused(format!(
-                "{} wants its API token: give it as SIMURGH_API_TOKEN or --token",
-                self.base
-            )),
-            StatusCode::UNAUTHORIZED => {
-                Problem::Refused(format!("{} has another API token than this one", self.base))
+        let base = &self.base;
+        Err(Problem::Failed(match status {
+            StatusCode::UNAUTHORIZED if self.token.is_none() => {
+                format!("{base} wants its API token: give it as SIMURGH_API_TOKEN or --token")
             }
-            StatusCode::FORBIDDEN => Problem::Refused(format!("{}: {error}", self.base)),
-            _ => Problem::Failed(error),
-        })
+            StatusCode::UNAUTHORIZED => format!("{base} has another API token than this one"),
+            StatusCode::FORBIDDEN => format!("{base}: {error}"),
+            _ => error,
+        }))
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> Problem {
+        Problem::Unreachable(format!("{} does not answer: {error}", self.base))
     }
 
     fn not_simurgh(&self, what: &str) -> Problem {
-        Problem::NotSimurgh(format!(
+        Problem::Failed(format!(
             "{} answers with {what} at /observer/: it is no Simurgh, or one without an observer",
             self.base
         ))
@@ -195,7 +166,7 @@ fn base(url: &str) -> Result<String, String> {
     }
 }
 
-/// What RFC 3986 leaves as it is.
+/// Characters that RFC 3986 leaves as they are.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A value in a query.

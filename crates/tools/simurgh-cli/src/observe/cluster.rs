@@ -1,5 +1,5 @@
-//! A cluster in words, for the screen and for `--once`. All texts come from other machines, so none
-//! may reach the terminal as it is.
+//! Facts about a cluster, for the screen and for `--once`. All texts come from other machines, so
+//! control characters are made visible.
 
 use simurgh::observe::view::{ClusterOverview, HistoriesRow, NamedCount, NodeFigures, NodeRow};
 use simurgh_text::format::{bytes, grouped, number, time};
@@ -66,7 +66,7 @@ pub(super) fn facts(cluster: &ClusterOverview) -> Vec<(&'static str, String)> {
 /// The figures of all nodes together.
 fn sums(cluster: &ClusterOverview) -> String {
     let figures = || cluster.nodes.iter().filter_map(|it| it.figures.as_ref());
-    let whole = |read: fn(&NodeFigures) -> u64| figures().map(read).fold(0, u64::saturating_add);
+    let sum = |read: fn(&NodeFigures) -> u64| figures().map(read).fold(0, u64::saturating_add);
     let rate = |read: fn(&NodeFigures) -> f64| figures().map(read).sum::<f64>();
     let nodes = cluster.nodes.len() as u64 + cluster.more_nodes;
     let answered = figures().count() as u64;
@@ -78,15 +78,15 @@ fn sums(cluster: &ClusterOverview) -> String {
         "{}{silent}, {} sockets, {} channels, {}/s in, {}/s out, {:.1} % of a core, {}",
         grouped(nodes),
         grouped(cluster.nodes.iter().map(sockets).fold(0, u64::saturating_add)),
-        grouped(whole(|it| it.channels)),
+        grouped(sum(|it| it.channels)),
         number(rate(|it| it.messages_in_per_s)),
         number(rate(|it| it.messages_out_per_s)),
         rate(|it| it.cpu_cores) * 100.0,
-        bytes(whole(|it| it.resident_bytes) as f64),
+        bytes(sum(|it| it.resident_bytes) as f64),
     )
 }
 
-/// Settings that somebody has to correct.
+/// Settings that the operator has to correct.
 fn warnings(cluster: &ClusterOverview) -> Vec<String> {
     let named = |row: &NodeRow| format!("{} ({})", visible(&row.name), visible(&row.id));
     let namesakes = cluster.nodes.iter().filter(|row| row.has_namesake);
@@ -115,7 +115,7 @@ fn unwanted(cluster: &ClusterOverview) -> String {
     }
 }
 
-/// Open sockets: of now, or as the last beat said.
+/// Open sockets, of now or of the last beat.
 pub(super) fn sockets(row: &NodeRow) -> u64 {
     row.figures.as_ref().map_or(row.sockets, |it| it.sockets)
 }

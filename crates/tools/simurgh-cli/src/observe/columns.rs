@@ -10,7 +10,7 @@ use simurgh_text::{cut, visible};
 
 use super::cluster::{milliseconds, sockets};
 
-/// What stands in a cell, and what rows are sorted by.
+/// The text of a cell, and the value that rows are sorted by.
 pub(super) struct Value {
     text: String,
     order: Order,
@@ -47,7 +47,7 @@ impl Value {
         Self::number(ms, milliseconds(ms))
     }
 
-    /// A name that somebody else may have chosen.
+    /// A text from elsewhere.
     fn text(text: &str) -> Self {
         Self { text: visible(text), order: Order::Text(text.to_owned()) }
     }
@@ -132,7 +132,7 @@ pub(super) const NODES: &[Column<NodeRow>] = &[
     number("CPU %", |row| figure(row, |it| Value::decimal(it.cpu_cores * 100.0))),
 ];
 
-/// What the node that is asked knows of the others by their beats.
+/// A node's knowledge of the others by their beats.
 pub(super) const BEATS: &[Column<NodeRow>] = &[
     words("node", node),
     words("id", |row| Value::text(&row.id)),
@@ -165,7 +165,7 @@ fn clock(ms: i64) -> Value {
     Value::number(ms as f64, text)
 }
 
-/// On which nodes a topic has members; empty of a server that is alone.
+/// The nodes on which a topic has members; empty without a cluster.
 pub(super) fn places(nodes: &[NodeMembers]) -> String {
     let place = |it: &NodeMembers| match it.members {
         Some(0) => None,
@@ -181,7 +181,7 @@ pub(super) fn age(row: &ConnectionRow) -> String {
     format!("{more}{}", format::time(row.age_s as f64))
 }
 
-/// The limit that it has met last, and how often it has lately.
+/// The limit that it has reached last, and how often lately.
 pub(super) fn limit_met(row: &ConnectionRow) -> String {
     let text = |limit: &str| format!("{} x{}", visible(limit), grouped(row.limited));
     row.limit.as_deref().map_or_else(|| "-".to_owned(), text)

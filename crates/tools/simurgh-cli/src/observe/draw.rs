@@ -83,8 +83,9 @@ fn view(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
         View::Overview => figures(app, overview, frame, area),
         View::Shards => {
             let title = "turns: of the last second; longest: since the start";
-            let rows = sorted(&overview.shards, columns::SHARDS, app.shards_sort);
-            table(frame, area, title, columns::SHARDS, &rows, app.selected, Some(app.shards_sort));
+            let sort = app.shards_sort;
+            let rows = sorted(&overview.shards, columns::SHARDS, sort);
+            table(frame, area, title, columns::SHARDS, &rows, app.selected, Some(sort));
         }
         View::Errors => {
             let (title, sort) = ("as under /metrics", app.errors_sort);
@@ -133,7 +134,7 @@ fn cluster(app: &App, frame: &mut Frame<'_>, area: Rect) {
     let facts = super::cluster::facts(cluster);
     let lines: Vec<Line<'static>> =
         facts.into_iter().map(|(name, value)| fact(name, value)).collect();
-    // Warnings are many, and nodes come first.
+    // There may be many warnings, so nodes are first.
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height / 2);
     let parts = [
         Constraint::Length(height),
@@ -159,7 +160,7 @@ fn falling(column: usize) -> Option<Sort> {
     Some(Sort { column, is_falling: true })
 }
 
-/// How often a list is made anew, if that is dear.
+/// How often a list is made, if that is seldom.
 fn pace(next_in_s: f64) -> String {
     if next_in_s > 1.5 { format!(", anew every {}", time(next_in_s)) } else { String::new() }
 }
@@ -287,7 +288,7 @@ fn memory(memory: &Memory) -> Vec<Line<'static>> {
     parts.into_iter().map(line).collect()
 }
 
-/// The minutes before, as rows of bars.
+/// The last minutes, as rows of bars.
 fn history(points: &[Point], frame: &mut Frame<'_>, area: Rect) {
     type Read = fn(&Point) -> f64;
     let charts: [(&str, Read); 4] = [

@@ -1,4 +1,4 @@
-//! Asks the server in a thread of its own, so that keys never wait for an answer.
+//! Requests to the server from a thread of its own, so that keys never wait for an answer.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -6,25 +6,25 @@ use std::time::{Duration, Instant};
 
 use simurgh::observe::view::{ClusterOverview, ConnectionRow, List, Members, Overview, TopicRow};
 
-use super::client::{Client, Problem};
+use super::client::{Client, Problem, encoded};
 
-/// How often figures are asked for.
+/// How often figures are requested.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a key asks for.
+/// The action of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     None,
     Quit,
-    /// Who is in a topic.
+    /// Shows the members of a topic.
     Members(String),
-    /// One connection.
+    /// Shows a connection.
     Connection(String),
-    /// To close a connection.
+    /// Closes a connection.
     Disconnect(String),
 }
 
-/// The list that is to be asked for, by its query.
+/// The list to request, with its query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wanted {
     Nothing,
@@ -33,7 +33,7 @@ pub(super) enum Wanted {
     Cluster,
 }
 
-/// What the server has answered.
+/// An answer of the server.
 #[derive(Debug)]
 pub(super) enum Update {
     Overview(Box<Overview>),
@@ -50,7 +50,7 @@ pub(super) enum Update {
     Unreachable(String),
 }
 
-/// The thread that asks. It ends when this is dropped and its last answer has come.
+/// The thread with the requests. It ends when this is dropped and its last request is answered.
 pub(super) struct Fetcher {
     requests: Sender<(Action, Wanted)>,
     updates: Receiver<Update>,
@@ -69,12 +69,12 @@ impl Fetcher {
         Ok(Self { requests, updates })
     }
 
-    /// What has been answered since the last time.
+    /// The answers since the last call.
     pub(super) fn updates(&self) -> impl Iterator<Item = Update> {
         self.updates.try_iter()
     }
 
-    /// Does what a key says, and asks for what is shown from now on.
+    /// Does the action of a key, and requests this list from now on.
     pub(super) fn act(&self, action: Action, wanted: Wanted) {
         // The thread lives as long as this.
         let _ = self.requests.send((action, wanted));
@@ -88,7 +88,7 @@ fn fetch(
 ) -> Result<(), ()> {
     let mut wanted = Wanted::Nothing;
     let mut due = Instant::now();
-    // After a time without the server, the minutes before are asked for again.
+    // When the server is back, the history is requested again.
     let mut was_unreachable = false;
     loop {
         match requests.recv_timeout(due.saturating_duration_since(Instant::now())) {
@@ -119,21 +119,25 @@ fn fetch(
 fn list(client: &Client, wanted: &Wanted) -> Option<Update> {
     let list = match wanted {
         Wanted::Nothing => return None,
-        Wanted::Topics(query) => client.topics(query).map(Update::Topics),
-        Wanted::Connections(query) => client.connections(query).map(Update::Connections),
-        Wanted::Cluster => client.cluster().map(|it| Update::Cluster(Box::new(it))),
+        Wanted::Topics(query) => client.get(&format!("topics?{query}")).map(Update::Topics),
+        Wanted::Connections(query) => {
+            client.get(&format!("connections?{query}")).map(Update::Connections)
+        }
+        Wanted::Cluster => client.get("cluster").map(Update::Cluster),
     };
     Some(list.unwrap_or_else(|problem| match problem {
         Problem::Unreachable(_) => Update::Unreachable(problem.to_string()),
-        _ => Update::Failed(problem.to_string()),
+        Problem::Failed(_) => Update::Failed(problem.to_string()),
     }))
 }
 
 fn act(client: &Client, action: Action) -> Option<Update> {
     let done = match action {
-        Action::Members(topic) => client.members(&topic).map(Update::Members),
+        Action::Members(topic) => {
+            client.get(&format!("members?topic={}", encoded(&topic))).map(Update::Members)
+        }
         Action::Connection(id) => {
-            client.connection(&id).map(|row| Update::Connection(Box::new(row)))
+            client.get(&format!("connection?id={}", encoded(&id))).map(Update::Connection)
         }
         Action::Disconnect(id) => {
             client.disconnect(&id).map(|()| Update::Done(format!("{id} is disconnected")))

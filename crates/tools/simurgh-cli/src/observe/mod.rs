@@ -1,7 +1,7 @@
-//! `simurgh observe URL`: what is inside a running server, in a terminal or for a script.
+//! `simurgh observe URL`: shows the inside of a running server, in a terminal or for a script.
 //!
 //! ```text
-//! Client (HTTP) <-- Fetcher, a thread: once a second, and what keys ask for --> Update
+//! Client (HTTP) <-- Fetcher, a thread: once a second, and on keys --> Update
 //! keys, Update --> App (state, no terminal) --> draw (ratatui, crossterm) --> the terminal
 //! ```
 //!
@@ -28,7 +28,7 @@ use client::Client;
 use fetch::Fetcher;
 use simurgh_text::output::{WRONG_SETTINGS, complain, fail, print};
 
-/// How long a key is waited for before updates are looked at.
+/// The longest wait for a key before updates are shown.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Args)]
@@ -98,7 +98,7 @@ fn show(flags: &Observe, client: Client) -> Result<(), String> {
                     --json for scripts"
             .to_owned());
     }
-    // An error from the start is shown without a screen around it.
+    // An error at the start is shown without the screen.
     let overview = client.overview(true)?;
     if flags.cluster && overview.cluster.is_none() {
         return Err(format!("{} is no part of a cluster", client.base()));

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use serde_json::json;
-use simurgh::observe::view::{List, Overview};
+use simurgh::observe::view::{ClusterOverview, ConnectionRow, List, Overview, TopicRow};
 use simurgh_text::format::{aligned, bytes, grouped, micros, number, time};
 
 use super::client::{Client, Problem};
@@ -12,13 +12,14 @@ use super::columns::{self, Column, cells};
 /// Everything about the server.
 pub(super) fn server(client: &Client, is_json: bool, most: u16) -> Result<String, Problem> {
     let overview = client.overview(false)?;
-    let topics = client.topics(&format!("by=members&most={most}"))?;
-    // A server that is older has no such order.
-    let kept = match overview.memory.kept {
+    let topics: List<TopicRow> = client.get(&format!("topics?by=members&most={most}"))?;
+    // Older servers do not have this order.
+    let kept: List<TopicRow> = match overview.memory.kept {
         0 => List::default(),
-        _ => client.topics(&format!("by=kept&most={most}"))?,
+        _ => client.get(&format!("topics?by=kept&most={most}"))?,
     };
-    let connections = client.connections(&format!("by=queue&most={most}"))?;
+    let connections: List<ConnectionRow> =
+        client.get(&format!("connections?by=queue&most={most}"))?;
     if is_json {
         let all = json!({
             "overview": overview,
@@ -51,9 +52,9 @@ pub(super) fn server(client: &Client, is_json: bool, most: u16) -> Result<String
 
 /// The cluster that the server is a node of.
 pub(super) fn cluster(client: &Client, is_json: bool) -> Result<String, Problem> {
-    // Whether it is Simurgh that answers.
+    // Fails unless it is Simurgh.
     client.overview(false)?;
-    let cluster = client.cluster()?;
+    let cluster: ClusterOverview = client.get("cluster")?;
     if is_json {
         return Ok(format!("{:#}\n", json!({ "cluster": cluster })));
     }

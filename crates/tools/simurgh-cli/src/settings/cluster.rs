@@ -1,7 +1,7 @@
 //! The table `[cluster]` of `simurgh.toml`: the other nodes, and the engine between them.
 //!
-//! Secrets come from files or the environment, and stand neither in `simurgh.toml` nor among the
-//! arguments; so nothing that is printed has to be masked.
+//! Secrets come from files or the environment, never from `simurgh.toml` or arguments, so nothing
+//! printed has to be masked.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use super::mistakes::{Mistake, Mistakes};
 pub(crate) const TEXT: &str = include_str!("../cluster.toml");
 
 pub(crate) const PREFIX: &str = "simurgh";
-/// With less, presences of a node that has only missed some beats would leave.
+/// With less, a node that has only missed some beats would count as gone.
 const DOWN_LEAST: Duration = Duration::from_secs(6);
 
 /// A shorter secret can be guessed.
 const SECRET_LEAST: usize = 32;
 
-/// The table as it stands in the file.
+/// The table of the file.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ClusterSpec {

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 use simurgh::declared::{ChannelSpec, Mistake, SocketLimitsSpec};
+use simurgh_text::toml::did_you_mean;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
@@ -34,11 +35,11 @@ pub(crate) struct File {
     /// Its table `[cluster]`, if there is one; nothing of it if some of it cannot be read.
     #[cfg(feature = "nats")]
     pub(crate) cluster: Option<Option<ClusterSpec>>,
-    /// Channels with keys that cannot be read; further checks of these would only confuse.
+    /// Channels with keys that cannot be read; their further mistakes are not reported.
     unreadable: BTreeSet<usize>,
-    /// Where each key stands, by its path, such as `channel[0].event[1].reply`.
+    /// The position of each key, by its path, such as `channel[0].event[1].reply`.
     spans: BTreeMap<String, Range<usize>>,
-    /// Where in the text, and what.
+    /// Places in the text, and mistakes.
     complaints: Vec<(usize, String)>,
 }
 
@@ -59,7 +60,7 @@ impl File {
         let mut last = 0;
         for error in &errors {
             let at = error.span().map_or(0, |span| span.start);
-            // What follows on the same line is most often the same mistake met again.
+            // The next error on the same line is mostly the same mistake.
             if file.line(at) != last {
                 last = file.line(at);
                 file.complaints.push((at, format!("not TOML: {}", one_line(error.message()))));
@@ -101,7 +102,7 @@ impl File {
         1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count()
     }
 
-    /// Where a key stands, or the table it should stand in.
+    /// The position of a key, or of the table that lacks it.
     fn place(&self, path: &str) -> usize {
         let mut path = path;
         loop {
@@ -289,12 +290,7 @@ fn names(channels: Channels) -> Vec<&'static str> {
 
 /// The known key that an unknown one may have been meant to be.
 fn hint(name: &str, known: &[&str]) -> String {
-    let name = name.replace('-', "_").to_ascii_lowercase();
-    let distance = |key: &&&str| strsim::damerau_levenshtein(key, &name);
-    match known.iter().min_by_key(distance) {
-        Some(key) if distance(&key) <= 1 + name.len() / 4 => format!("did you mean {key}?"),
-        _ => "`simurgh config` prints every key".to_owned(),
-    }
+    did_you_mean(name, known).unwrap_or_else(|| "`simurgh config` prints every key".to_owned())
 }
 
 /// The same in a table, to which TOML gives also keys of the file itself that are written below it.

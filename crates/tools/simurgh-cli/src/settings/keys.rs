@@ -1,6 +1,6 @@
-//! Every key of `simurgh.toml` and every flag of `serve`, described once: how it is read, where it
-//! goes, what it takes, its default, what it is for, what it costs. Help, the file that `config`
-//! prints and all messages speak from this table.
+//! Every key of `simurgh.toml` and every flag of `serve`, described once: its reader, field,
+//! values, default, purpose and cost. Help, the file that `config` prints and all messages use this
+//! table.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -67,7 +67,6 @@ settings! {
         cost: "as max_connections_per_address",
     }
     pin_shards: bool = switch("BOOL", ()) => pin_shards {
-        takes: "true or false",
         default: "false",
         about: "Pins shard n to core n modulo cores. Useful to measure, rarely to serve",
         cost: "the system can no longer move a shard away from a busy core",
@@ -89,7 +88,6 @@ settings! {
         cost: "a look at each channel in that time, while not all of them hibernate",
     }
     handshake_timeout: Duration = one("TIME", duration) => handshake_timeout {
-        takes: "a time such as \"10s\" or \"500ms\"",
         default: "\"10s\"",
         about: "From accept to the end of the upgrade request",
         cost: "a silent connection is held for so long",
@@ -122,14 +120,12 @@ settings! {
         cost: "as frame_bytes_max; inbound_budget bounds all of them together",
     }
     inbound_budget: usize = one("SIZE", bytes_at_least_one) => inbound_budget_bytes {
-        takes: "a size such as \"256MiB\" or a number of bytes",
         default: "\"256MiB\"",
         about: "What all half-received messages and requests of a shard may hold together; above, \
                 those who hold most for longest are closed with 1013",
         cost: "up to so much memory per shard, while messages are incomplete",
     }
     outbound_bytes_max: usize = one("SIZE", bytes_at_least_one) => outbound_bytes_max {
-        takes: "a size such as \"24MiB\" or a number of bytes",
         default: "\"24MiB\"",
         about: "What may wait for one slow reader; above, it is cut with 1013. Half of it is the \
                 largest message and broadcast. Once a quarter waits for a reader, publishers on \
@@ -138,35 +134,30 @@ settings! {
                them, replies and pushes for each; outbound_budget bounds it",
     }
     outbound_budget: usize = one("SIZE", bytes_at_least_one) => outbound_budget_bytes {
-        takes: "a size such as \"128MiB\" or a number of bytes",
         default: "\"128MiB\"",
         about: "What may wait for all readers of a shard together; above, those who have kept \
                 most waiting for longest are cut with 1013",
         cost: "up to so much memory per shard, while readers are slow",
     }
     slow_after: Duration = one("TIME", duration) => slow_after {
-        takes: "a time such as \"10s\" or \"500ms\"",
         default: "\"10s\"",
         about: "A reader that has taken less than 16 kB of what waits for it in this time is cut \
                 with 1013",
         cost: "nothing while readers keep up: only who has something waiting is looked at",
     }
     message_timeout: Duration = one("TIME", duration) => message_timeout {
-        takes: "a time such as \"30s\" or \"500ms\"",
         default: "\"30s\"",
         about: "From the first byte of a message to its last; one that takes longer is waited for \
                 while it brings 8 kB a second, else it ends with 1013",
         cost: "nothing but for messages that are not whole",
     }
     decision_timeout: Duration = one("TIME", duration) => decision_timeout {
-        takes: "a time such as \"30s\" or \"500ms\"",
         default: "\"30s\"",
         about: "How long an application may take to decide about a connect (then 503) or a join \
                 (then the error join timed out)",
         cost: "nothing: the sweep over time stamps that finds idle clients finds these",
     }
     mailbox_bytes_max: usize = one("SIZE", bytes_at_least_one) => mailbox_bytes_max {
-        takes: "a size such as \"16MiB\" or a number of bytes",
         default: "\"16MiB\"",
         about: "Broadcasts under way in a shard; above, publishers are not read until it is half, \
                 and the publish API answers 503",
@@ -247,44 +238,37 @@ settings! {
         about: "Most headers of a request, of an upgrade as well; above, 431",
     }
     http_target_bytes_max: usize = one("SIZE", bytes_at_least_one) => http.target_bytes_max {
-        takes: "a size such as \"8KiB\" or a number of bytes",
         default: "\"8KiB\"",
         about: "Longest target of a request (path and query), of an upgrade as well; above, 414",
         cost: "as http_head_bytes_max, of which it is a part",
     }
     http_body_bytes_max: usize = one("SIZE", bytes_at_least_one) => http.body_bytes_max {
-        takes: "a size such as \"8MB\" or a number of bytes",
         default: "\"8MB\"",
         about: "Longest body of a request; above, 413",
         cost: "up to so much memory for each body under way, where the application keeps it whole",
     }
     http_head_timeout: Duration = one("TIME", duration) => http.head_timeout {
-        takes: "a time such as \"10s\" or \"500ms\"",
         default: "\"10s\"",
         about: "From the first byte of a request's head to its end; above, 408. The first head of \
                 a connection has handshake_timeout",
         cost: "a connection that sends slowly is held for so long",
     }
     http_body_timeout: Duration = one("TIME", duration) => http.body_timeout {
-        takes: "a time such as \"10s\" or \"500ms\"",
         default: "\"10s\"",
         about: "How long a body may be waited for in all, and a second more for each \
                 http_body_rate_min that came; above, 408",
         cost: "a connection that sends slowly is held for so long",
     }
     http_body_rate_min: usize = one("SIZE", bytes_at_least_one) => http.body_rate_min {
-        takes: "a size such as \"1kB\" or a number of bytes",
         default: "\"1kB\"",
         about: "What of a body has to come in a second, in the long run",
     }
     http_write_timeout: Duration = one("TIME", duration) => http.write_timeout {
-        takes: "a time such as \"30s\" or \"500ms\"",
         default: "\"30s\"",
         about: "How long a client may take nothing of its answer; above, it is cut",
         cost: "an answer that is not read is held for so long",
     }
     http_idle_timeout: Duration = one("TIME", duration) => http.idle_timeout {
-        takes: "a time such as \"75s\" or \"500ms\"",
         default: "\"75s\"",
         about: "How long a connection may wait for its next request. Longer than a proxy's own \
                 time, so that the proxy closes first (nginx: keepalive_timeout, 60 s)",
@@ -333,7 +317,6 @@ settings! {
         cost: "memory for each channel that is joined",
     }
     auth_token: bool = switch("BOOL", ()) {
-        takes: "true or false",
         default: "false",
         about: "Takes the auth token that clients send as a subprotocol off the list and answers \
                 phoenix. With the table [token] it is on unless this says false; without that \
@@ -396,7 +379,6 @@ settings! {
         cost: "so much memory a presence",
     }
     presence_meta_bytes_max: usize = one("SIZE", bytes_at_least_one) => presence.meta_bytes_max {
-        takes: "a size such as \"4KiB\" or a number of bytes",
         default: "\"4KiB\"",
         about: "The longest meta of a presence, as JSON text",
         cost: "so much memory a presence, and in each list and diff with it",
@@ -409,7 +391,6 @@ settings! {
         cost: "so many times the above, for each channel",
     }
     history_bytes_max: usize = one("SIZE", bytes_at_least_one) => history.bytes_max {
-        takes: "a size such as \"256MiB\" or a number of bytes",
         default: "\"256MiB\"",
         about: "Broadcasts that are kept of all topics together, where channels declare a history; \
                 above, topics that nobody has used for long forget their older half",
@@ -423,7 +404,6 @@ settings! {
         cost: "as many messages at once to each",
     }
     history_replay_bytes: usize = one("SIZE", bytes_at_least_one) => history.replay_bytes {
-        takes: "a size such as \"1MiB\" or a number of bytes",
         default: "\"1MiB\"",
         about: "Bytes of broadcasts that a client is given which comes back",
         cost: "as many bytes at once to each; once for all who have missed the same",

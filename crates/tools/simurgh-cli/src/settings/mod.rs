@@ -1,4 +1,4 @@
-//! From flags and `simurgh.toml` to what is run: merged, completed, checked as a whole.
+//! Merges flags and `simurgh.toml`, completes them with defaults, and checks the whole.
 //!
 //! `keys` is the table of all settings, which `table` makes into flags, keys of the file and fields
 //! of the configuration; `file` reads the file, with the tables of `token` and `cluster`.
@@ -42,7 +42,7 @@ pub(crate) struct Settings {
     pub(crate) log_format: LogFormat,
 }
 
-/// What is served without a line of Rust: declared channels and their page.
+/// The server of the binary: declared channels and their page.
 #[derive(Debug)]
 pub(crate) struct Declared {
     pub(crate) user_socket: UserSocket,
@@ -63,10 +63,10 @@ pub(crate) struct Serve {
 /// The chat that is served when no channel is declared, in the words of `simurgh.toml`.
 pub(crate) const CHAT: &str = include_str!("../chat.toml");
 
-/// The file that is read without being asked for.
+/// The file that is read if no other is named.
 const FILE: &str = "simurgh.toml";
 
-/// Where declared channels are served: `/socket/websocket`.
+/// The path of declared channels: `/socket/websocket`.
 const SOCKET_PATH: &str = "/socket";
 
 impl Settings {
@@ -74,7 +74,7 @@ impl Settings {
     pub(crate) fn load(serve: Serve, channels: Channels) -> Result<Self, Refusal> {
         let file = match &serve.config {
             Some(path) => File::read(path, channels)?,
-            // Anything but absence, such as missing rights, is an error: the file was meant.
+            // Only absence is fine: a file without the rights to read it is an error.
             None if matches!(Path::new(FILE).try_exists(), Ok(false)) => File::default(),
             None => File::read(Path::new(FILE), channels)?,
         };
@@ -89,11 +89,12 @@ impl Settings {
     fn merge(flags: PartialSettings, mut file: File, channels: Channels) -> Result<Self, Refusal> {
         let settings = flags.clone().over(std::mem::take(&mut file.settings));
         let mut found = mistakes(&flags, &settings, channels);
-        if settings.history_save.is_some() && has_cluster(&file) {
+        let cluster = cluster(&mut file);
+        if settings.history_save.is_some() && cluster.is_some() {
             let text = "the engine of the cluster keeps histories: leave it out".to_owned();
             found.push(("history_save", text));
         }
-        let (cluster, secret) = cluster(&mut file).unzip();
+        let (cluster, secret) = cluster.flatten().unzip();
         let declared = match channels {
             Channels::Declared => {
                 let page = page(&settings).map_err(|text| found.push(("static_files", text)));
@@ -124,36 +125,25 @@ impl Settings {
     }
 }
 
+/// If the file has the table `[cluster]`: the cluster, and the secret that all nodes share; nothing
+/// of it if there are mistakes.
 #[cfg(feature = "nats")]
-fn has_cluster(file: &File) -> bool {
-    file.cluster.is_some()
-}
-
-/// The other nodes, as the file has them, and the secret that all share.
-#[cfg(feature = "nats")]
-fn cluster(file: &mut File) -> Option<(Cluster, Option<String>)> {
-    match file.cluster.take()??.cluster() {
-        Ok(cluster) => Some(cluster),
-        Err(mistakes) => {
-            for (key, text) in mistakes {
-                file.complain(&format!("cluster.{key}"), format!("[cluster] {key}: {text}"));
-            }
-            None
+fn cluster(file: &mut File) -> Option<Option<(Cluster, Option<String>)>> {
+    let Some(spec) = file.cluster.take()? else { return Some(None) };
+    let cluster = spec.cluster().map_err(|mistakes| {
+        for (key, text) in mistakes {
+            file.complain(&format!("cluster.{key}"), format!("[cluster] {key}: {text}"));
         }
-    }
+    });
+    Some(cluster.ok())
 }
 
 #[cfg(not(feature = "nats"))]
-fn cluster(_file: &mut File) -> Option<(Cluster, Option<String>)> {
+fn cluster(_: &mut File) -> Option<Option<(Cluster, Option<String>)>> {
     None
 }
 
-#[cfg(not(feature = "nats"))]
-fn has_cluster(_file: &File) -> bool {
-    false
-}
-
-/// Mistakes of values that are right each by itself but not together: the key, and why.
+/// Mistakes of values that contradict each other: the key, and why.
 fn mistakes(
     flags: &PartialSettings,
     settings: &PartialSettings,
@@ -198,7 +188,7 @@ fn typed_as(key: &str) -> String {
     }
 }
 
-/// For pages whose content is not known here: they may do everything but be in a foreign frame.
+/// The policy for pages with unknown content: all is allowed but frames of other sites.
 const FILES_POLICY: HeaderValue =
     HeaderValue::from_static("base-uri 'self'; frame-ancestors 'none'");
 
@@ -272,7 +262,7 @@ fn longpoll(settings: &PartialSettings, is_chat: bool) -> Option<LongPoll> {
     }
 }
 
-/// The chat that is served where no channel is declared. A limit on messages is for it, too.
+/// The chat that is served if no channel is declared. A limit on messages applies to it, too.
 fn built_in_chat(settings: &PartialSettings) -> Vec<ChannelSpec> {
     let text = CHAT.to_owned();
     let file = File::parse("the built-in chat", text, Channels::Declared);
@@ -297,10 +287,10 @@ mod tests {
         Settings::merge(flags, file, Channels::Declared)
     }
 
-    /// What can be compared of settings.
+    /// The part of settings that can be compared.
     fn shown(settings: &Settings) -> String {
         let Settings { config, log, log_format, .. } = settings;
-        format!("{config:#?} {log} {log_format}")
+        format!("{config:#?} {log} {log_format:?}")
     }
 
     #[test]
@@ -373,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused_where_it_was_said() {
+    fn contradictions_are_refused_with_their_place() {
         let flags = PartialSettings { proxy_protocol: Some(true), ..PartialSettings::default() };
         let text = "listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]\nadmin_listen = \"127.0.0.1:1\"\n\
                     api_token = \"\"\n";

@@ -1,4 +1,4 @@
-//! What the table of settings is made into: values that may be missing, flags, and descriptions.
+//! Makes the table of settings into optional values, flags, and descriptions.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use simurgh_text::Choice;
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// Where the channels come from.
+/// The origin of the channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channels {
     /// The application has its own; nothing about declared ones makes sense.
@@ -17,13 +17,13 @@ pub(crate) enum Channels {
     Declared,
 }
 
-/// One setting, for people and for both of its sources.
+/// One setting: its description, and how flag and file are read.
 pub(crate) struct Key<Settings> {
     /// As in the file; the flag has dashes for underscores.
     pub(crate) name: &'static str,
-    /// What is allowed, with its unit.
+    /// The values that are allowed, with their unit.
     pub(crate) takes: &'static str,
-    /// The default as it stands in the file, or in words where it cannot stand there.
+    /// The default as written in the file, or in words where the file cannot have it.
     pub(crate) default: &'static str,
     /// A value to show where there is no default; it is printed as a comment.
     pub(crate) example: Option<&'static str>,
@@ -40,7 +40,7 @@ pub(crate) struct Key<Settings> {
 /// A value of the file, with its place.
 pub(crate) type Value<'i> = Spanned<DeValue<'i>>;
 
-/// What is wrong with a value, or with one entry of a list.
+/// The mistake in a value, or in one entry of a list.
 pub(crate) struct Wrong {
     pub(crate) span: Range<usize>,
     pub(crate) why: String,
@@ -57,7 +57,7 @@ const ABOUT_DECLARED: [&str; 6] = [
 ];
 
 impl<Settings> Key<Settings> {
-    /// Whether it means anything to such an application.
+    /// Whether it applies to such an application.
     pub(crate) fn is_for(&self, channels: Channels) -> bool {
         channels == Channels::Declared || !ABOUT_DECLARED.contains(&self.name)
     }
@@ -65,11 +65,12 @@ impl<Settings> Key<Settings> {
 
 /// Makes the table of settings into `PartialSettings` and `ALL`. An entry is
 /// `name: type = form("VALUE NAME", reader) => field of simurgh::Config { texts }`; the form is one
-/// of the modules below. Without `cost` it costs nothing.
+/// of the modules below. Without `takes` the text follows from the value's name and the default;
+/// without `cost` it costs nothing.
 macro_rules! settings {
-    ($($name:ident: $type:ty = $form:ident($value_name:literal, $read:expr)
+    ($($name:ident: $type:ty = $form:ident($value_name:tt, $read:expr)
         $(=> $($field:ident).+)? {
-            takes: $takes:literal,
+            $(takes: $takes:literal,)?
             default: $default:literal,
             $(example: $example:literal,)?
             about: $about:literal,
@@ -87,7 +88,7 @@ macro_rules! settings {
             #[cfg(test)]
             pub(crate) const FIELDS: &'static [&'static str] = &[$(stringify!($name)),*];
 
-            /// These, and those of `below` where these say nothing.
+            /// These settings, and those of `below` that are not given here.
             pub(crate) fn over(self, below: Self) -> Self {
                 Self { $($name: self.$name.or(below.$name),)* }
             }
@@ -114,7 +115,7 @@ macro_rules! settings {
         pub(crate) const ALL: &[Key] = &[
             $(table::Key {
                 name: stringify!($name),
-                takes: $takes,
+                takes: settings!(@takes $value_name, $default $(, $takes)?),
                 default: $default,
                 example: settings!(@example $($example)?),
                 about: $about,
@@ -134,6 +135,12 @@ macro_rules! settings {
             },)*
         ];
     };
+    (@takes $value_name:tt, $default:literal, $takes:literal) => { $takes };
+    (@takes "TIME", $default:literal) => { concat!("a time such as ", $default, " or \"500ms\"") };
+    (@takes "SIZE", $default:literal) => {
+        concat!("a size such as ", $default, " or a number of bytes")
+    };
+    (@takes "BOOL", $default:literal) => { "true or false" };
     (@example $example:literal) => { Some($example) };
     (@example) => { None };
     (@cost $cost:literal) => { $cost };
@@ -142,7 +149,7 @@ macro_rules! settings {
 
 pub(super) use settings;
 
-/// How a setting goes into the field of the configuration that it is for.
+/// Puts a setting into its field of the configuration.
 pub(super) trait Fill<Field> {
     fn fill(self, field: &mut Field);
 }
@@ -180,7 +187,7 @@ impl Fill<u64> for usize {
     }
 }
 
-/// What clap asks of the values of flags.
+/// The bounds of clap for values of flags.
 pub(super) trait Plain: Clone + Send + Sync + 'static {}
 
 impl<T: Clone + Send + Sync + 'static> Plain for T {}

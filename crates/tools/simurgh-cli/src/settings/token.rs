@@ -1,7 +1,7 @@
-//! The table `[token]` of `simurgh.toml`: which tokens let sockets in.
+//! The table `[token]` of `simurgh.toml`: which tokens are accepted.
 //!
-//! Keys come from a file or the environment, and stand neither in `simurgh.toml` nor among the
-//! arguments; so nothing that is printed has to be masked.
+//! Keys come from a file or the environment, never from `simurgh.toml` or arguments, so nothing
+//! printed has to be masked.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::mistakes::{Mistake, Mistakes};
 /// The table with its comments, for `simurgh config`.
 pub(crate) const TEXT: &str = include_str!("../token.toml");
 
-/// The table as it stands in the file.
+/// The table of the file.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TokenSpec {
@@ -149,7 +149,7 @@ impl TokenSpec {
         wrong.note(at, TokenPolicy::new(Settings::Phoenix(settings)))
     }
 
-    /// Refuses keys that are only for tokens of the other kind.
+    /// Refuses keys for the other kind of tokens.
     fn are_for(&self, kind: Kind, keys: &[(&'static str, &Option<String>)], wrong: &mut Mistakes) {
         for (key, _) in keys.iter().filter(|(_, value)| value.is_some()) {
             let kind = if kind == Kind::Jwt { "jwt" } else { "phoenix" };

@@ -1,7 +1,6 @@
-//! Values of settings that are neither numbers nor times, the same in flags and in the file: a text
-//! in, the checked value or what is wrong with it out.
+//! Readers of settings that are neither numbers nor times, for flags and file alike: from a text to
+//! the checked value, or what is wrong with it.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -32,7 +31,7 @@ pub(crate) fn size_from(least: usize) -> impl Fn(&str) -> Result<usize, String> 
     }
 }
 
-/// The size of a head; the most is what goes in one piece from a shard to the HTTP side.
+/// The size of a head; the largest piece from a shard to the HTTP side.
 pub(crate) fn head_bytes(text: &str) -> Result<usize, String> {
     match bytes_at_least_one(text)? {
         bytes @ 1_024..=65_536 => Ok(bytes),
@@ -59,7 +58,7 @@ pub(crate) fn file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// How many of something; never none.
+/// A number of things, at least one.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     whole(1, CONNECTIONS_MAX)(text)
 }
@@ -87,7 +86,7 @@ pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     network.map_err(|_| format!("{text:?} is no network"))
 }
 
-/// A name as it stands in `Host`, without a port; an address of version 6 without brackets.
+/// A name as in `Host`, without a port; an address of version 6 without brackets.
 pub(crate) fn host(text: &str) -> Result<String, String> {
     let is_name = |text: &str| {
         text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
@@ -126,15 +125,6 @@ pub(crate) fn log_format(text: &str) -> Result<LogFormat, String> {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
         _ => Err(format!("{text:?} is no format")),
-    }
-}
-
-impl fmt::Display for LogFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Text => "text",
-            Self::Json => "json",
-        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! `simurgh token inspect`: what a token says, and whether it is good.
+//! `simurgh token inspect`: shows a token, and verifies it with a key.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use simurgh_text::output::print;
 use simurgh_text::{duration, duration_or_zero, visible};
 use simurgh_token::jwt::Checks;
 use simurgh_token::phoenix::MaxAge;
-use simurgh_token::{Format, Inspection, PhoenixSettings, Settings, TokenError, Verifier};
+use simurgh_token::{Claims, Format, Inspection, PhoenixSettings, Settings, TokenError, Verifier};
 
 use super::{key, standard_input};
 
@@ -43,14 +43,10 @@ Without a key it is shown and not verified. With one it is verified as a server 
 Exit status: 0 it was shown (and is good, if there is a key), 1 it is no token or not good,\n\
 2 flags or key are wrong.";
 
-/// Whether a token is good.
-enum Verdict {
-    Good,
-    NotVerified,
-    Refused(TokenError),
-}
+/// The result of the verification; none without a key.
+type Verdict = Option<Result<Claims, TokenError>>;
 
-/// Prints what the token says; wrong flags or keys are an error.
+/// Prints the contents of the token; wrong flags or keys are an error.
 pub(super) fn inspect(flags: &Inspect, now: Duration) -> Result<ExitCode, String> {
     let token = match flags.token.as_str() {
         "-" if flags.key.reads_standard_input() => {
@@ -67,18 +63,14 @@ pub(super) fn inspect(flags: &Inspect, now: Duration) -> Result<ExitCode, String
     if inspection.format == Format::Phoenix && verifier.is_some() && !is_for_phoenix(flags) {
         return Err("it is a Phoenix.Token: its key needs --phoenix-salt".to_owned());
     }
-    let verdict = match verifier.map(|verifier| verifier.verify(&token, now)) {
-        None => Verdict::NotVerified,
-        Some(Ok(_)) => Verdict::Good,
-        Some(Err(error)) => Verdict::Refused(error),
-    };
+    let verdict = verifier.map(|verifier| verifier.verify(&token, now));
     match flags.json {
         true => print(&format!("{:#}\n", as_json(&inspection, &verdict))),
         false => print(&as_text(&inspection, &verdict, now)),
     }
     Ok(match verdict {
-        Verdict::Good | Verdict::NotVerified => ExitCode::SUCCESS,
-        Verdict::Refused(_) => ExitCode::FAILURE,
+        None | Some(Ok(_)) => ExitCode::SUCCESS,
+        Some(Err(_)) => ExitCode::FAILURE,
     })
 }
 
@@ -127,9 +119,9 @@ fn refused(flags: &Inspect, error: &TokenError) -> ExitCode {
 
 fn as_text(inspection: &Inspection, verdict: &Verdict, now: Duration) -> String {
     let verdict = match verdict {
-        Verdict::Good => "good: signed by this key, and in time".to_owned(),
-        Verdict::NotVerified => "not verified, for want of a key".to_owned(),
-        Verdict::Refused(error) => format!("{}: {error}", error.reason()),
+        Some(Ok(_)) => "good: signed by this key, and in time".to_owned(),
+        None => "not verified, for want of a key".to_owned(),
+        Some(Err(error)) => format!("{}: {error}", error.reason()),
     };
     // These texts are chosen by whoever made the token.
     let text = inspection.text(now);
@@ -139,12 +131,8 @@ fn as_text(inspection: &Inspection, verdict: &Verdict, now: Duration) -> String 
 
 fn as_json(inspection: &Inspection, verdict: &Verdict) -> Value {
     let mut json = inspection.json();
-    json["verified"] = match verdict {
-        Verdict::Good => true.into(),
-        Verdict::NotVerified => Value::Null,
-        Verdict::Refused(_) => false.into(),
-    };
-    if let Verdict::Refused(error) = verdict {
+    json["verified"] = verdict.as_ref().map(Result::is_ok).into();
+    if let Some(Err(error)) = verdict {
         json["reason"] = error.reason().into();
         json["error"] = error.to_string().into();
     }

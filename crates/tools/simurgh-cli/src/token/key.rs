@@ -1,5 +1,5 @@
-//! Keys from a file, standard input or the environment, and never from an argument, which everybody
-//! on the machine can see.
+//! Keys from a file, standard input or the environment, never from an argument, which everybody on
+//! the machine can see.
 
 use std::fs::File;
 use std::io::Read;
@@ -78,7 +78,7 @@ impl Text {
         std::str::from_utf8(self.secret()).map_err(|_| "secret_key_base is not UTF-8".to_owned())
     }
 
-    /// A key that signs, by what it looks like.
+    /// A key that signs; its format is recognised.
     pub(super) fn signing(&self) -> Result<SigningKey, String> {
         match self.text() {
             Some(pem) if pem.starts_with("-----BEGIN") => SigningKey::from_pem(pem),

@@ -1,4 +1,4 @@
-//! `simurgh token`: makes tokens as a back end would, and shows what is in one.
+//! `simurgh token`: makes tokens as a back end would, and inspects them.
 //!
 //! `key` reads keys, `sign` and `inspect` are the commands. Tokens are made and verified by
 //! `simurgh-token`, which is given the time.
@@ -40,12 +40,12 @@ pub(crate) fn token(token: &Token) -> ExitCode {
     })
 }
 
-/// Since the Unix epoch; a clock that stands before it shows nothing.
+/// The time since the Unix epoch; zero before it.
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// All of standard input, as far as a key or a token may go.
+/// All of standard input, up to the size of a key or a token.
 fn standard_input() -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let read = std::io::stdin().lock().take(INPUT_BYTES_MAX).read_to_end(&mut bytes);
@@ -53,5 +53,5 @@ fn standard_input() -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Of a key or a token: beyond what any has.
+/// The most bytes of a key or a token.
 const INPUT_BYTES_MAX: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! A client with a thread of its own, which keeps what it hears and holds it against what must be.
+//! A client with a thread of its own, which records messages and checks their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
@@ -10,23 +10,23 @@ use crate::listener::{Listener, Worker};
 use crate::node::Node;
 use crate::until;
 
-/// Between the end of a connection and the next.
+/// The pause between two connections.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What was heard of one topic, on connections of one client one after the other.
+/// Everything received of one topic, on one connection after the other.
 #[derive(Default)]
 pub(crate) struct Topic {
-    /// The last number of each publisher, by its connection; of this connection of ours.
+    /// The last number of each publisher and its connection, on our current connection.
     last: BTreeMap<(String, u64), u64>,
-    /// How many of each publisher.
-    pub(crate) heard: BTreeMap<String, u64>,
-    /// Numbers that were left out, by publisher, while both connections stood.
+    /// How many messages came of each publisher.
+    pub(crate) received: BTreeMap<String, u64>,
+    /// Numbers that were left out, by publisher, while both connections lasted.
     pub(crate) missing: BTreeMap<String, u64>,
-    /// The longest that a broadcast was under way, by publisher, in milliseconds.
+    /// The longest delay of a broadcast, by publisher, in milliseconds.
     pub(crate) longest_ms: BTreeMap<String, u64>,
     /// Keys by phx_ref.
     pub(crate) present: BTreeMap<String, String>,
-    /// Diffs that came before the list.
+    /// Diffs received before the presence state.
     early: Option<Vec<Value>>,
     /// Who left, and when.
     pub(crate) left: Vec<(String, Instant)>,
@@ -34,11 +34,11 @@ pub(crate) struct Topic {
     pub(crate) diffs_of_leaves: usize,
 }
 
-/// What was heard.
+/// Everything received.
 #[derive(Default)]
-pub(crate) struct Heard {
+pub(crate) struct Received {
     pub(crate) topics: BTreeMap<String, Topic>,
-    /// What must not be.
+    /// Violations.
     pub(crate) wrong: Vec<String>,
     /// Connections made.
     pub(crate) connections: u64,
@@ -49,19 +49,19 @@ pub(crate) struct Heard {
 }
 
 enum Command {
-    /// An event for all of a topic, numbered.
-    Say { topic: String, pad: usize },
-    /// The same again and again; none for no more.
-    Chatter(Option<(String, Duration, usize)>),
+    /// Pushes a numbered event that is broadcast to the topic.
+    Push { topic: String, pad: usize },
+    /// Pushes repeatedly; none stops that.
+    PushEvery(Option<(String, Duration, usize)>),
 }
 
 pub(crate) struct Client {
     pub(crate) name: String,
-    heard: Arc<Mutex<Heard>>,
+    received: Arc<Mutex<Received>>,
     worker: Worker<Command>,
 }
 
-/// Where clients find nodes: in turn, from the first on. Nodes that come and go change it.
+/// The addresses that clients try in turn. Tests change them when nodes start and end.
 pub(crate) type Addresses = Arc<Mutex<Vec<String>>>;
 
 impl Client {
@@ -71,55 +71,55 @@ impl Client {
         Self::joins_at(name, Arc::new(Mutex::new(vec![node.address.clone()])), topics)
     }
 
-    /// The same, who goes to the next node when a connection ends.
+    /// The same with several addresses: it tries the next one when a connection ends.
     #[track_caller]
     pub(crate) fn joins_at(name: &str, addresses: Addresses, topics: &[&str]) -> Self {
-        let heard = Arc::<Mutex<Heard>>::default();
+        let received = Arc::<Mutex<Received>>::default();
         let topics: Vec<String> = topics.iter().map(|&it| it.to_owned()).collect();
         let runner = Runner {
             name: name.to_owned(),
             topics: topics.clone(),
             addresses,
-            heard: Arc::clone(&heard),
-            chatter: None,
-            said: 0,
+            received: Arc::clone(&received),
+            repeated: None,
+            pushed: 0,
         };
         let worker = Worker::start(move |commands| runner.run(&commands));
-        let client = Self { name: name.to_owned(), heard, worker };
+        let client = Self { name: name.to_owned(), received, worker };
         until(&format!("{name} has joined"), || {
-            (client.heard().joined.len() == topics.len()).then_some(())
+            (client.received().joined.len() == topics.len()).then_some(())
         });
         client
     }
 
-    pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap()
+    pub(crate) fn received(&self) -> MutexGuard<'_, Received> {
+        self.received.lock().unwrap()
     }
 
-    /// One topic of what was heard.
+    /// The record of one topic.
     pub(crate) fn of<T>(&self, topic: &str, look: impl FnOnce(&mut Topic) -> T) -> T {
-        look(self.heard().topics.entry(topic.to_owned()).or_default())
+        look(self.received().topics.entry(topic.to_owned()).or_default())
     }
 
-    /// How many broadcasts of somebody were heard.
+    /// How many broadcasts of a publisher were received.
     pub(crate) fn count(&self, topic: &str, from: &str) -> u64 {
-        self.of(topic, |it| it.heard.get(from).copied().unwrap_or(0))
+        self.of(topic, |it| it.received.get(from).copied().unwrap_or(0))
     }
 
-    pub(crate) fn says(&self, topic: &str) {
-        self.worker.send(Command::Say { topic: topic.to_owned(), pad: 0 });
+    pub(crate) fn pushes(&self, topic: &str) {
+        self.worker.send(Command::Push { topic: topic.to_owned(), pad: 0 });
     }
 
-    /// Says something so often, with so many bytes beside it.
-    pub(crate) fn chatters(&self, topic: &str, every: Duration, pad: usize) {
-        self.worker.send(Command::Chatter(Some((topic.to_owned(), every, pad))));
+    /// Pushes repeatedly, with this padding.
+    pub(crate) fn pushes_every(&self, topic: &str, every: Duration, pad: usize) {
+        self.worker.send(Command::PushEvery(Some((topic.to_owned(), every, pad))));
     }
 
-    pub(crate) fn is_quiet(&self) {
-        self.worker.send(Command::Chatter(None));
+    pub(crate) fn stops_pushing(&self) {
+        self.worker.send(Command::PushEvery(None));
     }
 
-    /// Nobody has left, as far as it has heard.
+    /// Checks that no diff has reported a leave.
     #[track_caller]
     pub(crate) fn has_seen_nobody_leave(&self, topic: &str) {
         let left: Vec<String> =
@@ -132,13 +132,13 @@ struct Runner {
     name: String,
     topics: Vec<String>,
     addresses: Addresses,
-    heard: Arc<Mutex<Heard>>,
-    /// What is said again and again, and when next.
-    chatter: Option<(String, Duration, usize, Instant)>,
-    said: u64,
+    received: Arc<Mutex<Received>>,
+    /// What is pushed repeatedly, and when next.
+    repeated: Option<(String, Duration, usize, Instant)>,
+    pushed: u64,
 }
 
-/// Milliseconds since some moment that is the same for all of the process.
+/// Milliseconds on a clock of the process.
 fn now_ms() -> u64 {
     static BEGAN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     BEGAN.get_or_init(Instant::now).elapsed().as_millis() as u64
@@ -160,7 +160,7 @@ impl Runner {
                 return;
             }
             std::thread::sleep(AGAIN);
-            // Whoever drops a client that finds no node does not wait for it for ever.
+            // A client without a node must end too when it is dropped.
             if matches!(commands.try_recv(), Err(mpsc::TryRecvError::Disconnected)) {
                 return;
             }
@@ -170,16 +170,16 @@ impl Runner {
     fn connect(&mut self, address: &str) -> Option<Listener> {
         let mut socket = Listener::connect(address)?;
         {
-            let mut heard = self.heard.lock().unwrap();
-            heard.connections += 1;
-            heard.joined.clear();
-            for topic in heard.topics.values_mut() {
+            let mut received = self.received.lock().unwrap();
+            received.connections += 1;
+            received.joined.clear();
+            for topic in received.topics.values_mut() {
                 topic.last.clear();
                 topic.present.clear();
                 topic.early = None;
             }
             for topic in &self.topics {
-                heard.topics.entry(topic.clone()).or_default().early = Some(vec![]);
+                received.topics.entry(topic.clone()).or_default().early = Some(vec![]);
             }
         }
         for (n, topic) in self.topics.iter().enumerate() {
@@ -190,19 +190,19 @@ impl Runner {
         Some(socket)
     }
 
-    /// Until the connection ends, or all; whether it was all.
+    /// Runs until the connection ends, or the client is dropped; returns true for the latter.
     fn stays(&mut self, socket: &mut Listener, commands: &mpsc::Receiver<Command>) -> bool {
         loop {
             match commands.try_recv() {
-                Ok(Command::Say { topic, pad }) => self.say(socket, &topic, pad),
-                Ok(Command::Chatter(chatter)) => {
-                    self.chatter =
-                        chatter.map(|(topic, every, pad)| (topic, every, pad, Instant::now()));
+                Ok(Command::Push { topic, pad }) => self.push(socket, &topic, pad),
+                Ok(Command::PushEvery(repeated)) => {
+                    self.repeated =
+                        repeated.map(|(topic, every, pad)| (topic, every, pad, Instant::now()));
                 }
                 Err(mpsc::TryRecvError::Disconnected) => return true,
                 Err(mpsc::TryRecvError::Empty) => {}
             }
-            let due = self.chatter.as_mut().and_then(|(topic, every, pad, next)| {
+            let due = self.repeated.as_mut().and_then(|(topic, every, pad, next)| {
                 let is_due = *next <= Instant::now();
                 is_due.then(|| {
                     *next += *every;
@@ -210,56 +210,56 @@ impl Runner {
                 })
             });
             if let Some((topic, pad)) = due {
-                self.say(socket, &topic, pad);
+                self.push(socket, &topic, pad);
             }
             match socket.read() {
-                Ok(text) => text.into_iter().for_each(|text| self.hears(&text)),
+                Ok(text) => text.into_iter().for_each(|text| self.receives(&text)),
                 Err(()) => return false,
             }
         }
     }
 
-    fn say(&mut self, socket: &mut Listener, topic: &str, pad: usize) {
+    fn push(&mut self, socket: &mut Listener, topic: &str, pad: usize) {
         let at = self.topics.iter().position(|it| it == topic).unwrap();
-        self.said += 1;
-        let connection = self.heard.lock().unwrap().connections;
+        self.pushed += 1;
+        let connection = self.received.lock().unwrap().connections;
         let payload = json!({
-            "from": self.name, "connection": connection, "n": self.said, "at": now_ms(),
+            "from": self.name, "connection": connection, "n": self.pushed, "at": now_ms(),
             "pad": "x".repeat(pad),
         });
         let message = json!([at.to_string(), null, topic, "say", payload]);
         socket.send(&message);
     }
 
-    fn hears(&mut self, text: &str) {
+    fn receives(&mut self, text: &str) {
         let Ok(Value::Array(mut message)) = serde_json::from_str(text) else {
-            return self.heard.lock().unwrap().wrong.push(format!("no message: {text}"));
+            return self.received.lock().unwrap().wrong.push(format!("no message: {text}"));
         };
         let payload = message.pop().unwrap_or_default();
         let event = message.pop().and_then(|it| Some(it.as_str()?.to_owned())).unwrap_or_default();
         let topic = message.pop().and_then(|it| Some(it.as_str()?.to_owned())).unwrap_or_default();
-        let mut heard = self.heard.lock().unwrap();
+        let mut received = self.received.lock().unwrap();
         if event == "phx_reply" && payload["status"] == "ok" {
-            heard.joined.insert(topic);
+            received.joined.insert(topic);
             return;
         }
         let mut wrong = Vec::new();
-        let it = heard.topics.entry(topic).or_default();
+        let it = received.topics.entry(topic).or_default();
         match &*event {
-            "say" => it.is_said(&payload, &mut wrong),
-            "presence_state" => it.is_listed(&payload, &mut wrong),
+            "say" => it.on_broadcast(&payload, &mut wrong),
+            "presence_state" => it.on_presence_state(&payload, &mut wrong),
             "presence_diff" => match &mut it.early {
                 Some(early) => early.push(payload),
-                None => it.changes(&payload, &mut wrong),
+                None => it.on_presence_diff(&payload, &mut wrong),
             },
-            _ => heard.other.push(json!([event, payload])),
+            _ => received.other.push(json!([event, payload])),
         }
-        heard.wrong.append(&mut wrong);
+        received.wrong.append(&mut wrong);
     }
 }
 
 impl Topic {
-    fn is_said(&mut self, payload: &Value, wrong: &mut Vec<String>) {
+    fn on_broadcast(&mut self, payload: &Value, wrong: &mut Vec<String>) {
         let from = payload["from"].as_str().unwrap_or_default().to_owned();
         let number = |field: &str| payload[field].as_u64().unwrap_or_default();
         let (n, key) = (number("n"), (from.clone(), number("connection")));
@@ -272,17 +272,17 @@ impl Topic {
         }
         let longest = self.longest_ms.entry(from.clone()).or_default();
         *longest = (*longest).max(now_ms().saturating_sub(number("at")));
-        *self.heard.entry(from).or_default() += 1;
+        *self.received.entry(from).or_default() += 1;
     }
 
-    fn is_listed(&mut self, list: &Value, wrong: &mut Vec<String>) {
+    fn on_presence_state(&mut self, list: &Value, wrong: &mut Vec<String>) {
         self.present = refs(list);
         for diff in self.early.take().unwrap_or_default() {
-            self.changes(&diff, wrong);
+            self.on_presence_diff(&diff, wrong);
         }
     }
 
-    fn changes(&mut self, diff: &Value, wrong: &mut Vec<String>) {
+    fn on_presence_diff(&mut self, diff: &Value, wrong: &mut Vec<String>) {
         let (joins, leaves) = (refs(&diff["joins"]), refs(&diff["leaves"]));
         let mut gone = Vec::new();
         for (phx_ref, key) in &leaves {
@@ -294,7 +294,7 @@ impl Topic {
             }
         }
         self.present.extend(joins);
-        // Who is there under another ref has not left.
+        // A key with another ref has not left.
         gone.retain(|key| !self.present.values().any(|it| it == key));
         self.diffs_of_leaves += usize::from(!gone.is_empty());
         self.left.extend(gone.into_iter().map(|key| (key, Instant::now())));

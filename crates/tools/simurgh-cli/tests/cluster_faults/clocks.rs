@@ -1,4 +1,4 @@
-//! Clocks that are wrong, and step: nodes judge each other by a clock that only runs.
+//! Wrong and stepping clocks: nodes judge each other by the monotonic clock.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use crate::engine::Engine;
 use crate::node::{DOWN, Plan, know_each_other};
 use crate::room::Room;
 
-/// A clock of the day that is ahead of the system's by what the first eight bytes of a file say,
-/// in seconds, whenever it is read. Loaded before the C library.
+/// A wall clock that is ahead of the system's by the seconds in the first eight bytes of a file,
+/// which are read each time. Loaded before the C library.
 const CLOCK: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -38,7 +38,7 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 }
 "#;
 
-/// A clock of the day that a test can step.
+/// A wall clock that a test can step.
 struct Clock {
     directory: TempDir,
 }
@@ -68,7 +68,7 @@ impl Clock {
         self.directory.path().join(name)
     }
 
-    /// Written in place: the process has the page.
+    /// Written in place, since the process has mapped the page.
     fn is_ahead(&self, seconds: i64) {
         use std::os::unix::fs::FileExt;
         let file = fs::File::options().write(true).open(self.path("ahead")).unwrap();
@@ -77,7 +77,7 @@ impl Clock {
 }
 
 #[test]
-fn a_clock_of_the_day_that_steps_makes_nobody_leave() {
+fn a_stepping_wall_clock_makes_nobody_leave() {
     let Some(engine) = Engine::start("") else { return };
     let Some(clock) = Clock::new() else { return };
     let address = engine.address();
@@ -98,23 +98,23 @@ fn a_clock_of_the_day_that_steps_makes_nobody_leave() {
         (online_at - now - hour * 3600).abs() < 120
     };
     assert!(is_dated(1), "the node's clock is right: nothing was tested");
-    room.chatters(Duration::from_millis(100), 0);
+    room.pushes_every(Duration::from_millis(100), 0);
     for ahead in [-7200, 86_400, 0] {
         clock.is_ahead(ahead);
         std::thread::sleep(DOWN / 2);
     }
-    // Nobody ages while a link is young; this one is older now, and the step is over.
+    // Missing nodes are not noticed while a link is young; this one is older now.
     std::thread::sleep(DOWN);
     room.has_healed(&nodes);
     room.nobody_left();
     room.nothing_is_missing();
 }
 
-/// When the first of a node's members came, by the clock of its node, as another node knows it.
+/// The earliest join of a node's members, by the clock of that node, as another node shows it.
 fn online_at(node: &crate::node::Node, of: &str) -> i64 {
     let (_, body) = node.ask("GET /api/presence?topic=room:a", "");
-    let said: serde_json::Value = serde_json::from_str(&body).unwrap();
-    let meta = &said["presences"][format!("{of}-0")]["metas"][0]["online_at"];
+    let sent: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let meta = &sent["presences"][format!("{of}-0")]["metas"][0]["online_at"];
     meta.as_str().unwrap().parse().unwrap()
 }
 
@@ -139,7 +139,7 @@ fn a_machine_that_was_started_long_before_the_others_is_one_of_them() {
         [Plan::new("one", &address).start(), Plan::new("two", &address).start(), old.start()];
     know_each_other(&nodes);
     let room = Room::of(&nodes, 2);
-    room.chatters(Duration::from_millis(100), 0);
+    room.pushes_every(Duration::from_millis(100), 0);
     std::thread::sleep(DOWN * 2);
     room.has_healed(&nodes);
     room.nobody_left();

@@ -10,7 +10,7 @@ use crate::until;
 
 const EVERY: Duration = Duration::from_millis(25);
 
-/// How many broadcasts members have heard of members of their own node.
+/// The number of broadcasts that members have received from members of their own node.
 fn of_own_node(room: &Room) -> Vec<u64> {
     let all = room.members.iter().flat_map(|members| {
         members.iter().map(|to| members.iter().map(|from| to.count(ROOM, &from.name)).sum())
@@ -18,12 +18,12 @@ fn of_own_node(room: &Room) -> Vec<u64> {
     all.collect()
 }
 
-/// Killed while all talk, and back after a while; presences stay, and on each node all goes on.
+/// Killed while all push, and restarted later; presences stay, and each node works by itself.
 fn is_killed_and_comes_back(loses_its_store: bool) {
     let Some(mut engine) = Engine::start(STORE) else { return };
     let nodes = Node::three(&engine.address());
     let room = Room::of(&nodes, 2);
-    room.chatters(EVERY, 0);
+    room.pushes_every(EVERY, 0);
     sleep(Duration::from_secs(1));
     for times in 1..=2 {
         engine.kill();
@@ -32,7 +32,7 @@ fn is_killed_and_comes_back(loses_its_store: bool) {
             assert_eq!(node.ask("GET /healthz?strict", "").0, 503);
         }
         let before = of_own_node(&room);
-        // Long enough that something is too old to be sent.
+        // Long enough for some messages to become too old to be sent.
         sleep(Duration::from_millis(2500));
         for (now, before) in of_own_node(&room).iter().zip(before) {
             assert!(now - before > 50, "{} in 2.5 s without an engine", now - before);
@@ -46,10 +46,10 @@ fn is_killed_and_comes_back(loses_its_store: bool) {
         for node in &nodes {
             assert_eq!(node.metric("simurgh_cluster_reconnects_total"), times, "{}", node.log());
         }
-        room.chatters(EVERY, 0);
+        room.pushes_every(EVERY, 0);
     }
-    // Nobody ages while a link is young, so an expiry would come only now.
-    room.is_quiet();
+    // Missing nodes are not noticed while a link is young, so an expiry would come only now.
+    room.stops_pushing();
     sleep(SETTLES);
     room.nobody_left();
     let (confirmed, missing) = nodes[0].disconnect("user:1");
@@ -57,7 +57,7 @@ fn is_killed_and_comes_back(loses_its_store: bool) {
 }
 
 #[test]
-fn an_engine_that_is_killed_under_load_comes_back_and_nobody_left() {
+fn an_engine_that_is_killed_under_load_returns_and_nobody_left() {
     is_killed_and_comes_back(false);
 }
 
@@ -66,23 +66,23 @@ fn an_engine_that_comes_back_without_its_store_changes_nothing() {
     is_killed_and_comes_back(true);
 }
 
-/// Bytes beside each broadcast: so much that nodes cannot keep it all.
+/// Padding of each broadcast: too much for nodes to keep them all.
 const PAD: usize = 8 << 10;
 const OUTBOX_MAX: u64 = 8 << 20;
-/// What nodes may need besides while they send what they have kept, unoptimised.
+/// The additional memory of a node while it sends what it has kept, without optimisation.
 const MEMORY_MORE: u64 = 48 << 20;
 const FROZEN: Duration = Duration::from_secs(8);
-/// A turn of a node, on a machine that has other work.
+/// The longest pause of a node on a busy machine.
 const LOCAL_MS_MAX: u64 = 1500;
 
 #[test]
-fn while_the_engine_is_frozen_members_of_a_node_hear_each_other_at_once() {
+fn while_the_engine_is_frozen_members_of_a_node_receive_each_other_at_once() {
     let Some(engine) = Engine::start("") else { return };
     let nodes = Node::three(&engine.address());
     let room = Room::of(&nodes, 2);
-    // Over a young link nobody is missed in any case.
+    // While a link is young, no node counts as missing in any case.
     sleep(SETTLES);
-    room.chatters(EVERY, PAD);
+    room.pushes_every(EVERY, PAD);
     sleep(Duration::from_secs(2));
     let memory: Vec<u64> = nodes.iter().map(Node::memory).collect();
     room.all().for_each(|it| it.of(ROOM, |topic| topic.longest_ms.clear()));
@@ -97,7 +97,7 @@ fn while_the_engine_is_frozen_members_of_a_node_hear_each_other_at_once() {
             grown_max = grown_max.max(node.memory().saturating_sub(memory[n]));
             is_away[n] |= node.health() == "away";
         }
-        // Three unanswered pings, two seconds apart, and what a busy machine adds.
+        // Three unanswered pings, two seconds apart, and the delays of a busy machine.
         assert!(frozen.elapsed() < FROZEN * 2, "not noticed: {is_away:?}");
     }
     for members in &room.members {
@@ -106,8 +106,8 @@ fn while_the_engine_is_frozen_members_of_a_node_hear_each_other_at_once() {
             assert!(longest < LOCAL_MS_MAX, "{longest} ms on one node");
         }
     }
-    let heard = of_own_node(&room).iter().zip(before).map(|(now, before)| now - before).min();
-    assert!(heard.unwrap() > 200, "{heard:?} in {:?}", frozen.elapsed());
+    let received = of_own_node(&room).iter().zip(before).map(|(now, before)| now - before).min();
+    assert!(received.unwrap() > 200, "{received:?} in {:?}", frozen.elapsed());
     assert!(outbox_max <= OUTBOX_MAX, "{outbox_max} bytes wait");
     assert!(grown_max < MEMORY_MORE, "{grown_max} bytes more");
     engine.thaw();

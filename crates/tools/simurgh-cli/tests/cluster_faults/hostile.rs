@@ -1,4 +1,4 @@
-//! Whatever a stranger publishes on a cluster's subjects, nobody on its nodes notices.
+//! A stranger publishes on the subjects of a cluster, without any effect on its nodes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::node::Node;
 use crate::room::{ROOM, Room};
 use crate::until;
 
-/// A client of NATS that says what it is told to say.
+/// A client of NATS.
 struct Stranger {
     out: TcpStream,
     into: BufReader<TcpStream>,
@@ -26,43 +26,43 @@ impl Stranger {
         stranger
     }
 
-    /// Returns when the engine has all that was said, with what came meanwhile.
+    /// Returns the messages received once the engine has processed all that was sent.
     fn settles(&mut self) -> Vec<(String, Vec<u8>)> {
         self.out.write_all(b"PING\r\n").unwrap();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         loop {
             let mut line = String::new();
             assert!(self.into.read_line(&mut line).unwrap() > 0, "the engine ended the link");
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
             match words[..] {
-                ["PONG"] => return heard,
+                ["PONG"] => return received,
                 ["PING"] => self.out.write_all(b"PONG\r\n").unwrap(),
                 ["MSG", subject, _, bytes] => {
                     let mut payload = vec![0; bytes.parse::<usize>().unwrap() + 2];
                     self.into.read_exact(&mut payload).unwrap();
                     payload.truncate(payload.len() - 2);
-                    heard.push((subject.to_owned(), payload));
+                    received.push((subject.to_owned(), payload));
                 }
                 _ => assert!(!line.starts_with("-ERR"), "{line}"),
             }
         }
     }
 
-    fn says(&mut self, subject: &str, payload: &[u8]) {
+    fn pushes(&mut self, subject: &str, payload: &[u8]) {
         write!(self.out, "PUB {subject} {}\r\n", payload.len()).unwrap();
         self.out.write_all(payload).unwrap();
         self.out.write_all(b"\r\n").unwrap();
     }
 
     /// The next envelope of a kind.
-    fn hears(&mut self, kind: u8) -> (String, Vec<u8>) {
+    fn receives(&mut self, kind: u8) -> (String, Vec<u8>) {
         until(&format!("an envelope of kind {kind}"), || {
             self.settles().into_iter().find(|(_, envelope)| envelope[1] == kind)
         })
     }
 }
 
-/// A broadcast as docs of simurgh-cluster have it.
+/// A broadcast as the documentation of simurgh-cluster describes it.
 fn broadcast(origin: u64, n: u64, event: &str, payload: &[u8]) -> Vec<u8> {
     let mut envelope = vec![1, 1, 0, 0];
     envelope.extend(origin.to_le_bytes());
@@ -77,15 +77,15 @@ fn broadcast(origin: u64, n: u64, event: &str, payload: &[u8]) -> Vec<u8> {
     envelope
 }
 
-/// Subjects of each kind that a node speaks on, with an envelope that a node said there.
-fn overheard(stranger: &mut Stranger, room: &Room, node: &Node) -> Vec<(String, Vec<u8>)> {
-    room.members[0][0].says(ROOM);
-    let broadcast = stranger.hears(1);
+/// Subjects of each kind that a node publishes on, each with one of its envelopes.
+fn captured(stranger: &mut Stranger, room: &Room, node: &Node) -> Vec<(String, Vec<u8>)> {
+    room.members[0][0].pushes(ROOM);
+    let broadcast = stranger.receives(1);
     drop(Client::joins("visitor", node, &[ROOM]));
-    let presence = stranger.hears(2);
-    let beat = stranger.hears(5);
+    let presence = stranger.receives(2);
+    let beat = stranger.receives(5);
     room.is_whole();
-    // The visitor's leave, and no other, is as it should be.
+    // Only the visitor may leave.
     for member in room.all() {
         until("the visitor has left", || {
             let left = member.of(ROOM, |it| std::mem::take(&mut it.left));
@@ -95,10 +95,10 @@ fn overheard(stranger: &mut Stranger, room: &Room, node: &Node) -> Vec<(String, 
     vec![broadcast, presence, beat]
 }
 
-/// What is no envelope, and where a stranger says it.
-fn no_envelopes(overheard: &[(String, Vec<u8>)]) -> Vec<(String, Vec<u8>)> {
+/// Malformed envelopes, and their subjects.
+fn no_envelopes(captured: &[(String, Vec<u8>)]) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
-    for (subject, envelope) in overheard {
+    for (subject, envelope) in captured {
         let cuts = (0..envelope.len()).map(|end| envelope[..end].to_vec());
         let with = |at: usize, byte: u8| {
             let mut other = envelope.clone();
@@ -112,7 +112,7 @@ fn no_envelopes(overheard: &[(String, Vec<u8>)]) -> Vec<(String, Vec<u8>)> {
         let strange = cuts.chain(versions).chain(kinds).chain(longer).chain(zeros);
         all.extend(strange.map(|it| (subject.clone(), it)));
     }
-    let subject = &overheard[0].0;
+    let subject = &captured[0].0;
     let stranger = 0x5742_4e47_5245;
     for event in ["phx_reply", "phx_close", "phx_error", "phx_join", "simurgh:gap"] {
         all.push((subject.clone(), broadcast(stranger, 1, event, b"{}")));
@@ -127,24 +127,24 @@ fn no_envelopes(overheard: &[(String, Vec<u8>)]) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn envelopes_of_a_stranger_are_counted_and_nobody_notices() {
+fn envelopes_of_a_stranger_are_counted_without_effect() {
     let Some(engine) = Engine::start("") else { return };
     let nodes = Node::three(&engine.address());
     let room = Room::of(&nodes, 2);
     let mut stranger = Stranger::connects(&engine);
     stranger.out.write_all(b"SUB faults.> 1\r\n").unwrap();
-    let overheard = overheard(&mut stranger, &room, &nodes[0]);
+    let captured = captured(&mut stranger, &room, &nodes[0]);
     stranger.out.write_all(b"UNSUB 1\r\n").unwrap();
     stranger.settles();
-    let heard = |room: &Room| -> u64 {
-        room.all().map(|to| to.of(ROOM, |it| it.heard.values().sum::<u64>())).sum()
+    let received = |room: &Room| -> u64 {
+        room.all().map(|to| to.of(ROOM, |it| it.received.values().sum::<u64>())).sum()
     };
-    until("what was overheard is heard", || (heard(&room) % 6 == 0).then_some(()));
-    let before = heard(&room);
+    until("what was captured is heard", || (received(&room) % 6 == 0).then_some(()));
+    let before = received(&room);
     assert!(before > 0);
-    let strange = no_envelopes(&overheard);
+    let strange = no_envelopes(&captured);
     for (subject, envelope) in &strange {
-        stranger.says(subject, envelope);
+        stranger.pushes(subject, envelope);
     }
     stranger.settles();
     for node in &nodes {
@@ -154,13 +154,13 @@ fn envelopes_of_a_stranger_are_counted_and_nobody_notices() {
             (counted == strange.len() as u64).then_some(())
         });
     }
-    // An envelope in the node's own name is no envelope of another; others have had it already.
-    let (subject, own) = &overheard[0];
-    stranger.says(subject, own);
+    // Nodes ignore envelopes in their own name; the other nodes have received this one already.
+    let (subject, own) = &captured[0];
+    stranger.pushes(subject, own);
     stranger.settles();
     let own_series = "simurgh_cluster_received_refused_total{reason=\"own\"}";
     until("the node knows its own", || (nodes[0].metric(own_series) == 1).then_some(()));
-    assert_eq!(heard(&room), before, "members heard a stranger");
+    assert_eq!(received(&room), before, "members heard a stranger");
     room.has_healed(&nodes);
     room.nobody_left();
     for node in &nodes {
@@ -168,6 +168,6 @@ fn envelopes_of_a_stranger_are_counted_and_nobody_notices() {
         assert_eq!(node.metric("simurgh_cluster_lost_total"), 0);
     }
     for client in room.all() {
-        assert_eq!(client.heard().connections, 1, "{} was cut off", client.name);
+        assert_eq!(client.received().connections, 1, "{} was cut off", client.name);
     }
 }

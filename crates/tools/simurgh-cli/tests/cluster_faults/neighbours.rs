@@ -1,4 +1,4 @@
-//! Nodes of one name, clusters on one engine, and an engine that allows no more than it must.
+//! Two nodes of one name, two clusters on one engine, and an engine with minimal permissions.
 
 use std::process::Command;
 
@@ -28,7 +28,7 @@ fn two_nodes_of_one_name_both_work_and_both_complain() {
 }
 
 #[test]
-fn clusters_with_prefixes_that_begin_alike_do_not_hear_each_other() {
+fn clusters_with_prefixes_that_begin_alike_do_not_receive_from_each_other() {
     let Some(engine) = Engine::start("") else { return };
     let cluster = |prefix| {
         let plan = |name| Plan { prefix, ..Plan::new(name, &engine.address()) };
@@ -39,16 +39,16 @@ fn clusters_with_prefixes_that_begin_alike_do_not_hear_each_other() {
     let (a, ab) = (cluster("a"), cluster("ab"));
     let (room_a, room_ab) = (Room::of(&a, 1), Room::of(&ab, 1));
     for from in room_a.all() {
-        from.says(ROOM);
+        from.pushes(ROOM);
     }
-    // Said again, and heard: what was said before on the other side would have come by now.
+    // A second message arrives; the first one of the other cluster would have arrived before it.
     for (room, nodes) in [(&room_a, &a), (&room_ab, &ab)] {
-        room.all_hear_all();
+        room.all_receive_all();
         room.nobody_left();
         room.is_whole();
         for node in nodes {
-            let said: u64 = room.all().map(|it| it.count(ROOM, &it.name)).sum();
-            assert!(node.metric("simurgh_cluster_received_total{kind=\"broadcast\"}") <= said);
+            let sent: u64 = room.all().map(|it| it.count(ROOM, &it.name)).sum();
+            assert!(node.metric("simurgh_cluster_received_total{kind=\"broadcast\"}") <= sent);
             assert_eq!(node.metric("simurgh_cluster_received_refused_total"), 0);
             assert_eq!(node.metric("simurgh_cluster_received_unwanted_total"), 0);
         }
@@ -82,16 +82,16 @@ fn nodes_need_exactly_the_permissions_that_are_printed() {
     let room = Room::of(&nodes, 2);
     assert_eq!(nodes[1].disconnect("user:1").0, ["one", "three"]);
     room.has_healed(&nodes);
-    // A permission that lacks is told as such; none was.
+    // A missing permission is reported; none was missing.
     for node in &nodes {
         assert!(!node.log().contains("ermission"), "{}", node.log());
         assert_eq!(node.metric("simurgh_cluster_reconnects_total"), 0);
     }
-    // Another prefix is not allowed, and the node says so.
+    // Another prefix is not allowed, and the node reports that.
     let stranger = Plan { prefix: "else", required: None, ..plan("stranger") }.start();
     until("it says what it may not", || {
         stranger.log().to_lowercase().contains("permissions violation").then_some(())
     });
     assert_eq!(stranger.health(), "away");
-    room.all_hear_all();
+    room.all_receive_all();
 }

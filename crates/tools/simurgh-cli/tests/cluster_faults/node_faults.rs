@@ -10,7 +10,7 @@ use crate::node::{DOWN, Node, Plan, SETTLES, know_each_other};
 use crate::room::{ROOM, Room};
 use crate::{until, within};
 
-/// What a busy machine adds to a bound.
+/// The delays of a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 
 #[test]
@@ -31,7 +31,7 @@ fn the_presences_of_a_node_that_was_killed_leave_spread_and_once() {
     for watcher in &watchers {
         until("all are present", || are_present(watcher, MEMBERS + 2).then_some(()));
     }
-    // Only links of some age tell who is gone.
+    // Missing nodes are noticed only over links of some age.
     sleep(SETTLES);
     nodes[2].kill();
     let killed = Instant::now();
@@ -54,12 +54,12 @@ fn the_presences_of_a_node_that_was_killed_leave_spread_and_once() {
         // The last beat may have been up to 2.4 s before.
         assert!(*first > DOWN - Duration::from_secs(3), "{first:?}");
         assert!(*last - *first < Duration::from_secs(1) + SLACK, "{first:?} to {last:?}");
-        assert!(watcher.heard().wrong.is_empty(), "{:?}", watcher.heard().wrong);
+        assert!(watcher.received().wrong.is_empty(), "{:?}", watcher.received().wrong);
     }
-    // Whoever asks for a disconnect learns that one node has not confirmed it.
+    // A disconnect reports that one node has not confirmed it.
     let ((confirmed, missing), first) = asked.join().unwrap();
     assert_eq!((confirmed, missing), (vec!["two".to_owned()], vec!["three".to_owned()]));
-    // Nobody who comes later is told of ghosts.
+    // New members are shown no presences of the killed node.
     let late = Client::joins("late", &first, &topics[..1]);
     until("the list of who is there", || {
         late.of(topics[0], |it| it.present.len() == 3).then_some(())
@@ -74,7 +74,7 @@ fn a_node_that_was_frozen_for_a_short_time_has_missed_nothing() {
     let room = Room::of(&nodes, 2);
     sleep(SETTLES);
     for member in room.members[..2].iter().flatten() {
-        member.chatters(ROOM, Duration::from_millis(50), 0);
+        member.pushes_every(ROOM, Duration::from_millis(50), 0);
     }
     nodes[2].signal("STOP");
     let asked = Instant::now();
@@ -92,7 +92,7 @@ fn a_node_that_was_frozen_for_a_short_time_has_missed_nothing() {
 }
 
 #[test]
-fn a_node_that_was_frozen_for_long_is_gone_and_comes_back_with_the_same_presences() {
+fn a_node_that_was_frozen_for_long_expires_and_returns_with_the_same_presences() {
     let Some(engine) = Engine::start("") else { return };
     let nodes = Node::three(&engine.address());
     let room = Room::of(&nodes, 2);
@@ -113,16 +113,16 @@ fn a_node_that_was_frozen_for_long_is_gone_and_comes_back_with_the_same_presence
     for member in room.all() {
         assert_eq!(refs(member), before, "{}", member.name);
     }
-    // For itself nobody was ever gone: it knows that it did not listen.
+    // The frozen node expires nobody: it knows that it did not listen itself.
     room.members[2].iter().for_each(|it| it.has_seen_nobody_leave(ROOM));
 }
 
 #[test]
-fn three_nodes_are_started_anew_one_after_the_other_and_their_clients_go_elsewhere() {
+fn three_nodes_are_restarted_in_turn_and_their_clients_move() {
     const CLIENTS: usize = 9;
     let Some(engine) = Engine::start("") else { return };
     let address = engine.address();
-    // Longer than a client needs to be elsewhere.
+    // Longer than a client takes to reach another node.
     let plan =
         |name: &str| Plan { top: "presence_leave_delay = \"5s\"", ..Plan::new(name, &address) };
     let mut nodes: Vec<Node> = ["one", "two", "three"].map(|name| plan(name).start()).into();
@@ -130,48 +130,48 @@ fn three_nodes_are_started_anew_one_after_the_other_and_their_clients_go_elsewhe
     let addresses: Addresses =
         Arc::new(Mutex::new(nodes.iter().map(|it| it.address.clone()).collect()));
     let join = |n: usize| {
-        // Each begins at another node.
+        // Each client begins at another node.
         let mut own = addresses.lock().unwrap().clone();
         own.rotate_left(n % 3);
         let own = Arc::new(Mutex::new(own));
         (Client::joins_at(&format!("client-{n}"), Arc::clone(&own), &[ROOM]), own)
     };
-    let (clients, ways): (Vec<Client>, Vec<Addresses>) = (0..CLIENTS).map(join).unzip();
+    let (clients, lists): (Vec<Client>, Vec<Addresses>) = (0..CLIENTS).map(join).unzip();
     let room = Room { members: vec![clients] };
     room.is_whole();
-    room.chatters(Duration::from_millis(100), 0);
+    room.pushes_every(Duration::from_millis(100), 0);
     for n in 0..nodes.len() {
         let old = nodes[n].address.clone();
         let began = Instant::now();
         assert!(nodes[n].drain().success(), "{}", nodes[n].log());
         assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
         nodes[n] = plan(&nodes[n].name.clone()).start();
-        for way in &ways {
-            for at in way.lock().unwrap().iter_mut().filter(|at| **at == old) {
+        for addresses in &lists {
+            for at in addresses.lock().unwrap().iter_mut().filter(|at| **at == old) {
                 at.clone_from(&nodes[n].address);
             }
         }
         know_each_other(&nodes);
         room.is_whole();
     }
-    room.is_quiet();
-    room.all_hear_all();
+    room.stops_pushing();
+    room.all_receive_all();
     room.is_whole();
     room.nothing_is_wrong();
     let mut names: Vec<String> = room.all().map(|it| it.name.clone()).collect();
     names.sort();
     for node in &nodes {
-        // What a node is asked over HTTP is what it has members for.
+        // Over HTTP a node is asked about topics with members there.
         if node.metric("simurgh_channels") > 0 {
             assert_eq!(node.presences(ROOM), names, "{}", node.name);
         }
         assert_eq!(node.metric("simurgh_cluster_dropped_total"), 0, "{}", node.name);
     }
     for client in room.all() {
-        let connections = client.heard().connections;
+        let connections = client.received().connections;
         assert!((2..=6).contains(&connections), "{}: {connections}", client.name);
     }
-    // Everybody was somewhere all the time.
+    // Every client was connected to some node all the time.
     room.nobody_left();
     room.nothing_is_missing();
 }

@@ -1,4 +1,4 @@
-//! A room with members on each of several nodes who all talk, and what must hold of it.
+//! A room with members on each of several nodes, and the checks that must hold after each fault.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// So many members on each node, who have heard each other and are present for each other.
+    /// Members on each node, who receive each other's messages and see each other's presence.
     pub(crate) fn of(nodes: &[Node], each: usize) -> Self {
         let member =
             |node: &Node, n: usize| Client::joins(&format!("{}-{n}", node.name), node, &[ROOM]);
         let members = nodes.iter().map(|node| (0..each).map(|n| member(node, n)).collect());
         let room = Self { members: members.collect() };
         room.is_whole();
-        room.all_hear_all();
+        room.all_receive_all();
         room
     }
 
@@ -29,25 +29,25 @@ impl Room {
         self.members.iter().flatten()
     }
 
-    /// All talk, so often, with so many bytes.
-    pub(crate) fn chatters(&self, every: Duration, pad: usize) {
-        self.all().for_each(|it| it.chatters(ROOM, every, pad));
+    /// All members push repeatedly, with this padding.
+    pub(crate) fn pushes_every(&self, every: Duration, pad: usize) {
+        self.all().for_each(|it| it.pushes_every(ROOM, every, pad));
     }
 
-    pub(crate) fn is_quiet(&self) {
-        self.all().for_each(Client::is_quiet);
+    pub(crate) fn stops_pushing(&self) {
+        self.all().for_each(Client::stops_pushing);
     }
 
-    /// Each hears something of each that was said after this was called. Interests may still be
-    /// under way, so it is said again until it is heard.
+    /// Waits until each member has received a new message of each other. Interests may still be
+    /// under way, so messages are repeated.
     #[track_caller]
-    pub(crate) fn all_hear_all(&self) {
+    pub(crate) fn all_receive_all(&self) {
         for from in self.all() {
             let before: Vec<u64> = self.all().map(|to| to.count(ROOM, &from.name)).collect();
             let mut tries = 0;
             until(&format!("all hear {}", from.name), || {
                 if tries % 10 == 0 {
-                    from.says(ROOM);
+                    from.pushes(ROOM);
                 }
                 tries += 1;
                 let counts = self.all().map(|to| to.count(ROOM, &from.name));
@@ -76,17 +76,17 @@ impl Room {
         self.all().for_each(|it| it.has_seen_nobody_leave(ROOM));
     }
 
-    /// No order was broken, nothing came twice, and nothing came that nobody said.
+    /// Checks that all messages were received in order and once, and no other events.
     #[track_caller]
     pub(crate) fn nothing_is_wrong(&self) {
         for member in self.all() {
-            let heard = member.heard();
-            assert!(heard.wrong.is_empty(), "{}: {:?}", member.name, heard.wrong);
-            assert!(heard.other.is_empty(), "{}: {:?}", member.name, heard.other);
+            let received = member.received();
+            assert!(received.wrong.is_empty(), "{}: {:?}", member.name, received.wrong);
+            assert!(received.other.is_empty(), "{}: {:?}", member.name, received.other);
         }
     }
 
-    /// Nothing was left out between two members of these nodes.
+    /// Checks that no message is missing.
     #[track_caller]
     pub(crate) fn nothing_is_missing(&self) {
         for member in self.all() {
@@ -95,8 +95,8 @@ impl Room {
         }
     }
 
-    /// Whoever missed something of another node was cut off from the engine, or that node dropped
-    /// something, and has counted it; nobody missed anything of its own node.
+    /// Checks that messages of another node are only missing if one of the two nodes has counted a
+    /// loss, and that none of the own node are missing.
     #[track_caller]
     pub(crate) fn what_is_missing_is_known(&self, nodes: &[Node]) {
         let known: Vec<(u64, u64)> = nodes
@@ -120,12 +120,12 @@ impl Room {
         }
     }
 
-    /// After a fault, once all is as it was: what holds always.
+    /// All checks, after a fault.
     #[track_caller]
     pub(crate) fn has_healed(&self, nodes: &[Node]) {
         are_up(nodes);
-        self.is_quiet();
-        self.all_hear_all();
+        self.stops_pushing();
+        self.all_receive_all();
         self.is_whole();
         self.nothing_is_wrong();
         self.what_is_missing_is_known(nodes);

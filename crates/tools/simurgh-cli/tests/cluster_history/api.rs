@@ -1,5 +1,5 @@
-//! What back ends ask of any node: to publish once, to read, to forget; and what they are told
-//! where that cannot be.
+//! The HTTP API of back ends on any node: publish once, read a history, purge it; and its errors
+//! where that is impossible.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::back_end::{
-    TOPIC, channels, histories, keeps, nodes, page, plan, publish, publish_to, said, texts,
+    TOPIC, channels, histories, keeps, messages_of, nodes, page, plan, publish, publish_to, texts,
 };
 use crate::engine::{Engine, STORE};
 use crate::member::Member;
@@ -16,7 +16,7 @@ use crate::operator::{STREAM, Spy};
 use crate::{until, within};
 
 #[test]
-fn the_same_id_on_two_nodes_at_once_is_kept_and_heard_once() {
+fn the_same_id_on_two_nodes_at_once_is_stored_and_delivered_once() {
     const TIMES: usize = 30;
     let Some(engine) = Engine::start(STORE) else { return };
     let nodes = nodes(&engine.address(), ["one", "two"]);
@@ -27,10 +27,10 @@ fn the_same_id_on_two_nodes_at_once_is_kept_and_heard_once() {
         let publish = |n: usize| {
             let (text, id) = (format!("by {}", node.name), format!("order {n}"));
             starts.wait();
-            let (status, said) = publish_to(node, TOPIC, &text, Some(&id));
-            assert_eq!(status, 202, "{said}");
-            let position = said["positions"][0].as_str().unwrap().to_owned();
-            (position, said["duplicates"].as_u64().unwrap())
+            let (status, body) = publish_to(node, TOPIC, &text, Some(&id));
+            assert_eq!(status, 202, "{body}");
+            let position = body["positions"][0].as_str().unwrap().to_owned();
+            (position, body["duplicates"].as_u64().unwrap())
         };
         (0..TIMES).map(publish).collect()
     };
@@ -44,16 +44,16 @@ fn the_same_id_on_two_nodes_at_once_is_kept_and_heard_once() {
     let history = histories(&nodes);
     let positions: Vec<&String> = history.iter().map(|it| &it.0).collect();
     assert_eq!(positions, one.iter().map(|it| &it.0).collect::<Vec<_>>());
-    // The same id of another topic is another.
+    // Ids are per topic.
     let (_, other) = publish_to(&nodes[0], "kept:b", "other", Some("order 0"));
     assert_eq!(other["duplicates"], 0);
     for member in &members {
-        member.has_heard_all_of(&history);
+        member.has_received_all_of(&history);
         member.has_no_gap();
     }
 }
 
-/// Nodes that keep so much, and what `gone` had heard before five more were said.
+/// Nodes that keep this much, and a member that has left before the last five of six broadcasts.
 fn what_is_left(history: &str) -> Option<(Engine, [Node; 2], Member)> {
     let engine = Engine::start(STORE)?;
     let start = |name| {
@@ -64,8 +64,8 @@ fn what_is_left(history: &str) -> Option<(Engine, [Node; 2], Member)> {
     nodes.iter().for_each(keeps);
     let gone = Member::joins("gone", &nodes[0], TOPIC);
     publish(&nodes[0], "first");
-    gone.hears(0, &["first"]);
-    gone.goes();
+    gone.receives(0, &["first"]);
+    gone.disconnects();
     for n in 0..5 {
         publish(&nodes[n % 2], &format!("{n}"));
     }
@@ -77,11 +77,11 @@ fn of_too_many_the_oldest_are_overwritten_on_every_node() {
     let few = "count = 3, age = \"5m\", bytes = \"1MiB\"";
     let Some((engine, nodes, gone)) = what_is_left(few) else { return };
     assert_eq!(texts(&histories(&nodes)), ["2", "3", "4"]);
-    let told = gone.comes_to(&nodes[1]);
+    let notice = gone.resumes_at(&nodes[1]);
     let expected = json!({"recovered": false, "reason": "overwritten", "count": 3});
-    assert_eq!(told.payload, expected);
-    gone.hears(1, &["2", "3", "4"]);
-    // The engine has no more either.
+    assert_eq!(notice.payload, expected);
+    gone.receives(1, &["2", "3", "4"]);
+    // Neither has the engine.
     let late = plan("late", &engine.address());
     let late = Plan { channels: channels(few), ..late }.start();
     keeps(&late);
@@ -93,46 +93,46 @@ fn what_is_too_old_is_expired_on_every_node() {
     let short = "count = 100, age = \"3s\", bytes = \"1MiB\"";
     let Some((engine, nodes, gone)) = what_is_left(short) else { return };
     for node in &nodes {
-        let is_empty = || said(&page(node, TOPIC, "")).is_empty().then_some(());
+        let is_empty = || messages_of(&page(node, TOPIC, "")).is_empty().then_some(());
         within(Duration::from_secs(15), "all is too old", is_empty);
     }
-    let told = gone.comes_to(&nodes[1]);
-    assert_eq!(told.payload, json!({"recovered": false, "reason": "expired", "count": 0}));
-    // For one that has seen nothing of it the engine has forgotten it, too.
+    let notice = gone.resumes_at(&nodes[1]);
+    assert_eq!(notice.payload, json!({"recovered": false, "reason": "expired", "count": 0}));
+    // A node without a copy of the history finds the same in the engine.
     let late = plan("late", &engine.address());
     let late = Plan { channels: channels(short), ..late }.start();
     keeps(&late);
     until("nothing is left at the engine", || {
-        said(&page(&late, TOPIC, "")).is_empty().then_some(())
+        messages_of(&page(&late, TOPIC, "")).is_empty().then_some(())
     });
 }
 
 #[test]
-fn what_one_node_is_told_to_forget_is_purged_on_all() {
+fn a_purge_on_one_node_applies_to_all() {
     let Some(engine) = Engine::start(STORE) else { return };
     let nodes = nodes(&engine.address(), ["one", "two"]);
     let stays = Member::joins("stays", &nodes[1], TOPIC);
     let gone = Member::joins("gone", &nodes[0], TOPIC);
     let first = publish(&nodes[0], "first");
-    gone.hears(0, &["first"]);
-    gone.goes();
+    gone.receives(0, &["first"]);
+    gone.disconnects();
     publish(&nodes[1], "forgotten");
-    stays.hears(0, &["first", "forgotten"]);
+    stays.receives(0, &["first", "forgotten"]);
     let (status, body) = nodes[0].ask(&format!("DELETE /api/history?topic={TOPIC}"), "");
     assert_eq!(status, 200, "{body}");
     for node in &nodes {
         until(&format!("{} has forgotten it", node.name), || {
-            said(&page(node, TOPIC, "")).is_empty().then_some(())
+            messages_of(&page(node, TOPIC, "")).is_empty().then_some(())
         });
         let page = page(node, TOPIC, &format!("&since={first}"));
         assert_eq!((&page["recovered"], &page["reason"]), (&json!(false), &json!("purged")));
     }
     publish(&nodes[0], "new");
-    let told = gone.comes_to(&nodes[1]);
-    assert_eq!(told.payload, json!({"recovered": false, "reason": "purged", "count": 1}));
-    gone.hears(1, &["new"]);
-    // Members notice nothing, and one that begins now finds no more at the engine.
-    stays.hears(0, &["first", "forgotten", "new"]);
+    let notice = gone.resumes_at(&nodes[1]);
+    assert_eq!(notice.payload, json!({"recovered": false, "reason": "purged", "count": 1}));
+    gone.receives(1, &["new"]);
+    // Members receive nothing of it, and a node that starts now finds the same in the engine.
+    stays.receives(0, &["first", "forgotten", "new"]);
     stays.has_no_gap();
     let late = plan("late", &engine.address()).start();
     keeps(&late);
@@ -142,7 +142,7 @@ fn what_one_node_is_told_to_forget_is_purged_on_all() {
 }
 
 #[test]
-fn many_who_ask_a_node_without_members_cost_the_engine_one_question() {
+fn many_requests_to_a_node_without_members_cost_the_engine_one_request() {
     const MANY: usize = 40;
     let Some(engine) = Engine::start(STORE) else { return };
     let [one, two] = nodes(&engine.address(), ["one", "two"]);
@@ -157,51 +157,51 @@ fn many_who_ask_a_node_without_members_cost_the_engine_one_question() {
     });
     for page in &pages {
         assert_eq!(page["recovered"], true, "{page}");
-        assert_eq!(said(page), said(&pages[0]));
+        assert_eq!(messages_of(page), messages_of(&pages[0]));
     }
-    assert_eq!(said(&pages[0]).len(), 10);
-    // Later all is there.
-    assert_eq!(histories([&one, &two]), said(&pages[0]));
-    let count = asked.heard();
+    assert_eq!(messages_of(&pages[0]).len(), 10);
+    // Later both pages are complete.
+    assert_eq!(histories([&one, &two]), messages_of(&pages[0]));
+    let count = asked.received();
     assert!((1..=4).contains(&count), "{count} questions for {MANY} answers");
 }
 
 #[test]
-fn a_back_end_is_told_what_is_not_confirmed_and_what_is_not_stored() {
+fn a_back_end_learns_which_broadcasts_are_unconfirmed_or_not_stored() {
     let Some(engine) = Engine::start(STORE) else { return };
     let [node] = nodes(&engine.address(), ["one"]);
     let member = Member::joins("pushes", &node, TOPIC);
     engine.freeze();
-    // The engine may have these two, or not.
-    member.says("unconfirmed push");
+    // The engine may have stored these two, or not.
+    member.pushes("unconfirmed push");
     std::thread::scope(|scope| {
         let unconfirmed = scope.spawn(|| publish_to(&node, "kept:b", "posted", Some("id 1")));
-        // What is never sent is certainly not kept.
+        // Messages that are never sent are certainly not stored.
         until("the link is away", || (node.health() == "away").then_some(()));
         let message = json!({"topic": "kept:c", "event": "say", "payload": {"text": "refused"}});
         let line = "POST /api/broadcast";
         let (status, head, body) = node.whole_answer(line, &message.to_string()).unwrap();
         assert!(status == 503 && head.contains("\r\nretry-after: "), "{status} {head} {body}");
-        let (status, said) = unconfirmed.join().unwrap();
-        assert_eq!(status, 504, "{said}");
-        assert!(said["error"].as_str().unwrap().starts_with("unconfirmed: "), "{said}");
+        let (status, body) = unconfirmed.join().unwrap();
+        assert_eq!(status, 504, "{body}");
+        assert!(body["error"].as_str().unwrap().starts_with("unconfirmed: "), "{body}");
     });
     let outcome = until("the push is answered", || {
-        let pushed = &member.heard().pushed;
+        let pushed = &member.received().pushed;
         pushed.get("unconfirmed push").cloned().flatten()
     });
     assert_eq!(outcome, "unconfirmed");
     engine.thaw();
     keeps(&node);
-    let (status, said) = publish_to(&node, "kept:b", "posted", Some("id 1"));
-    assert_eq!(status, 202, "{said}");
+    let (status, body) = publish_to(&node, "kept:b", "posted", Some("id 1"));
+    assert_eq!(status, 202, "{body}");
     for (topic, most) in [(TOPIC, 1), ("kept:b", 1), ("kept:c", 0)] {
         let found = page(&node, topic, "");
         assert_eq!(found["recovered"], true, "{found}");
         assert!(found["messages"].as_array().unwrap().len() <= most, "{topic}: {found}");
     }
     assert_eq!(page(&node, "kept:b", "")["messages"].as_array().unwrap().len(), 1);
-    // Whoever is a member heard what was kept after all.
+    // Members have received the messages that were stored after all.
     assert_eq!(member.is_answered("after"), "ok");
-    member.has_heard_all_of(&histories([&node]));
+    member.has_received_all_of(&histories([&node]));
 }

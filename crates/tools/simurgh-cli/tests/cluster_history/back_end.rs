@@ -1,4 +1,4 @@
-//! A back end of the nodes: publishes by HTTP, and reads what is kept.
+//! A back end of the nodes: publishes by HTTP, and reads histories.
 
 use serde_json::{Value, json};
 
@@ -6,13 +6,13 @@ use crate::node::{Node, Plan};
 use crate::until;
 
 pub(crate) const TOPIC: &str = "kept:a";
-/// As much as no test says.
+/// More than any test publishes.
 const MUCH: &str = "count = 20000, age = \"5m\", bytes = \"64MiB\"";
 
-/// Broadcasts in their order: position and text.
-pub(crate) type Said = Vec<(String, String)>;
+/// Broadcasts in order: position and text.
+pub(crate) type Messages = Vec<(String, String)>;
 
-/// Epoch, number, and the place in it.
+/// Epoch, sequence number, and index.
 #[track_caller]
 pub(crate) fn position(text: &str) -> (String, u64, u64) {
     let (epoch, place) = text.split_once('.').unwrap_or_else(|| panic!("no position: {text}"));
@@ -20,8 +20,8 @@ pub(crate) fn position(text: &str) -> (String, u64, u64) {
     (epoch.to_owned(), seq.parse().unwrap(), item.parse().unwrap())
 }
 
-/// Channels of which all that is said is kept so long, one where who joins is told no more than
-/// came behind that, and one of which nothing is kept. `say` is for all, `tell` for all others.
+/// Channels: `kept` with this history, `own` with `only_own` as well, `plain` without a history. The
+/// event `say` is broadcast to all, `tell` to all but the sender.
 pub(crate) fn channels(history: &str) -> String {
     let event = |name: &str, reach: &str| {
         format!("[[channel.event]]\nname = \"{name}\"\nbroadcast = \"{reach}\"\nreply = {{}}\n")
@@ -34,12 +34,12 @@ pub(crate) fn channels(history: &str) -> String {
     channel("kept", &kept) + &channel("own", &own) + &channel("plain", "")
 }
 
-/// How a node is started of which topics have a history.
+/// Starts a node with these channels.
 pub(crate) fn plan(name: &str, engine: &str) -> Plan {
     Plan { channels: channels(MUCH), ..Plan::new(name, engine) }
 }
 
-/// Nodes that have begun to keep things.
+/// Nodes whose histories are in use.
 #[track_caller]
 pub(crate) fn nodes<const N: usize>(engine: &str, names: [&str; N]) -> [Node; N] {
     let nodes = names.map(|name| plan(name, engine).start());
@@ -47,7 +47,7 @@ pub(crate) fn nodes<const N: usize>(engine: &str, names: [&str; N]) -> [Node; N]
     nodes
 }
 
-/// Waits until a node has something kept; it is of a topic that nobody else has.
+/// Waits until a node can store a broadcast, by a topic of its own.
 #[track_caller]
 pub(crate) fn keeps(node: &Node) {
     until(&format!("{} has something kept", node.name), || {
@@ -56,7 +56,7 @@ pub(crate) fn keeps(node: &Node) {
     });
 }
 
-/// Publishes, once: the status, and what is said.
+/// Publishes once; returns status and body.
 pub(crate) fn publish_to(node: &Node, topic: &str, text: &str, id: Option<&str>) -> (u16, Value) {
     let mut message = json!({"topic": topic, "event": "say", "payload": {"text": text}});
     if let Some(id) = id {
@@ -66,25 +66,25 @@ pub(crate) fn publish_to(node: &Node, topic: &str, text: &str, id: Option<&str>)
     (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
 }
 
-/// Publishes what is kept at once; where it is.
+/// Publishes, and must be confirmed at once; returns the position.
 #[track_caller]
 pub(crate) fn publish(node: &Node, text: &str) -> String {
-    let (status, said) = publish_to(node, TOPIC, text, None);
-    assert_eq!(status, 202, "{said}");
-    said["positions"][0].as_str().unwrap().to_owned()
+    let (status, body) = publish_to(node, TOPIC, text, None);
+    assert_eq!(status, 202, "{body}");
+    body["positions"][0].as_str().unwrap().to_owned()
 }
 
-/// Repeats it with an id until it is kept; where it is.
+/// Publishes with an id until it is confirmed; returns the position.
 #[track_caller]
 pub(crate) fn publish_surely(node: &Node, text: &str) -> String {
     until(&format!("{} has {text:?} kept", node.name), || {
-        let (status, said) = publish_to(node, TOPIC, text, Some(text));
-        assert!(matches!(status, 202 | 503 | 504), "{status} {said}");
-        (status == 202).then(|| said["positions"][0].as_str().unwrap().to_owned())
+        let (status, body) = publish_to(node, TOPIC, text, Some(text));
+        assert!(matches!(status, 202 | 503 | 504), "{status} {body}");
+        (status == 202).then(|| body["positions"][0].as_str().unwrap().to_owned())
     })
 }
 
-/// A page of what is kept, as it is told.
+/// A page of a history, as the API returns it.
 #[track_caller]
 pub(crate) fn page(node: &Node, topic: &str, query: &str) -> Value {
     let topic = topic.replace(' ', "%20");
@@ -94,21 +94,21 @@ pub(crate) fn page(node: &Node, topic: &str, query: &str) -> Value {
 }
 
 /// Position and text of each message of a page.
-pub(crate) fn said(page: &Value) -> Said {
+pub(crate) fn messages_of(page: &Value) -> Messages {
     let messages = page["messages"].as_array().unwrap().iter();
     let text = |it: &Value| it.as_str().unwrap().to_owned();
     messages.map(|it| (text(&it["position"]), text(&it["payload"]["text"]))).collect()
 }
 
-/// All that a node has of the topic.
+/// The whole history of the topic on a node.
 #[track_caller]
-pub(crate) fn history(node: &Node) -> Said {
-    let mut all = Said::new();
+pub(crate) fn history(node: &Node) -> Messages {
+    let mut all = Messages::new();
     loop {
         let since = all.last().map(|(at, _)| format!("&since={at}")).unwrap_or_default();
         let page = page(node, TOPIC, &format!("&limit=1000{since}"));
         assert_eq!(page["recovered"], true, "{}: {}", node.name, page["reason"]);
-        let some = said(&page);
+        let some = messages_of(&page);
         if some.is_empty() {
             return all;
         }
@@ -116,9 +116,9 @@ pub(crate) fn history(node: &Node) -> Said {
     }
 }
 
-/// What all of them have, once they have the same.
+/// The history on all nodes, once it is the same.
 #[track_caller]
-pub(crate) fn histories<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Said {
+pub(crate) fn histories<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Messages {
     let nodes: Vec<&Node> = nodes.into_iter().collect();
     until("all nodes have the same history", || {
         let mut found = nodes.iter().map(|node| history(node));
@@ -127,7 +127,7 @@ pub(crate) fn histories<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Said {
     })
 }
 
-/// The texts, in their order.
-pub(crate) fn texts(said: &Said) -> Vec<&str> {
-    said.iter().map(|it| &*it.1).collect()
+/// The texts, in order.
+pub(crate) fn texts(messages: &Messages) -> Vec<&str> {
+    messages.iter().map(|it| &*it.1).collect()
 }

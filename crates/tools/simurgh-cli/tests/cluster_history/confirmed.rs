@@ -1,5 +1,5 @@
-//! What was confirmed is kept: while the leader of a stream on three servers is killed, and while a
-//! single server is.
+//! Confirmed messages survive, also when the leader of a stream on three servers is killed, or the
+//! single server.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::back_end::{Said, TOPIC, histories, keeps, nodes, plan};
+use crate::back_end::{Messages, TOPIC, histories, keeps, nodes, plan};
 use crate::engine::{Engine, STORE};
-use crate::hosts::{HUB, Host, Way, are_here, on_a_bridge};
+use crate::hosts::{Direction, HUB, Host, are_here, on_a_bridge};
 use crate::member::Member;
 use crate::node::{Node, Plan, are_up};
 use crate::operator;
@@ -18,16 +18,16 @@ use crate::until;
 
 const EVERY: Duration = Duration::from_millis(40);
 
-/// How many of what members say is known to be kept.
+/// The number of confirmed pushes of the members.
 fn confirmed(members: &[Member]) -> usize {
     let count = |it: &Member| {
-        let heard = it.heard();
-        heard.pushed.values().filter(|it| it.as_deref() == Some("ok")).count()
+        let received = it.received();
+        received.pushed.values().filter(|it| it.as_deref() == Some("ok")).count()
     };
     members.iter().map(count).sum()
 }
 
-/// A back end that repeats each message until it is kept, at one node after the other; how many.
+/// A back end that repeats each message until it is confirmed, on alternating nodes; their number.
 fn publishes(nodes: &[Node], goes_on: &AtomicBool) -> usize {
     let (mut sent, mut turn) = (0, 0);
     while goes_on.load(Ordering::Relaxed) {
@@ -39,9 +39,9 @@ fn publishes(nodes: &[Node], goes_on: &AtomicBool) -> usize {
             turn += 1;
             match node.whole_answer("POST /api/broadcast", &message.to_string()) {
                 Ok((202, ..)) => break,
-                // Nobody is there any more, or the answer has not come.
+                // No node answers, or not yet.
                 Ok((0 | 503 | 504, ..)) | Err(_) => sleep(EVERY),
-                Ok((status, _, said)) => panic!("{status} {said}"),
+                Ok((status, _, body)) => panic!("{status} {body}"),
             }
         }
         sent += 1;
@@ -50,8 +50,8 @@ fn publishes(nodes: &[Node], goes_on: &AtomicBool) -> usize {
     sent
 }
 
-/// Members of all nodes and a back end speak while something happens, which ends when nothing has
-/// to be waited for any more.
+/// Members of all nodes and a back end publish during a fault; returns once all their messages are
+/// confirmed.
 fn nothing_confirmed_is_lost(nodes: &[Node], happens: impl FnOnce()) {
     let member = |(n, node): (usize, &Node)| {
         [0, 1].map(|it| Member::joins(&format!("member-{n}-{it}"), node, TOPIC))
@@ -60,15 +60,15 @@ fn nothing_confirmed_is_lost(nodes: &[Node], happens: impl FnOnce()) {
     let goes_on = AtomicBool::new(true);
     let sent = std::thread::scope(|scope| {
         let back_end = scope.spawn(|| publishes(nodes, &goes_on));
-        members.iter().for_each(|it| it.chatters(EVERY));
-        let goes = |more: usize| {
+        members.iter().for_each(|it| it.pushes_every(EVERY));
+        let disconnects = |more: usize| {
             let before = confirmed(&members);
             until("more is confirmed", || (confirmed(&members) > before + more).then_some(()));
         };
-        goes(100);
+        disconnects(100);
         happens();
-        goes(200);
-        members.iter().for_each(Member::is_quiet);
+        disconnects(200);
+        members.iter().for_each(Member::stops_pushing);
         goes_on.store(false, Ordering::Relaxed);
         back_end.join().unwrap()
     });
@@ -76,20 +76,20 @@ fn nothing_confirmed_is_lost(nodes: &[Node], happens: impl FnOnce()) {
     let history = histories(nodes);
     is_as_confirmed(&history, &members, sent);
     for member in &members {
-        member.has_heard_all_of(&history);
+        member.has_received_all_of(&history);
         member.has_no_gap();
     }
 }
 
-/// All that was confirmed is there, the rest at most once.
-fn is_as_confirmed(history: &Said, members: &[Member], sent: usize) {
+/// Checks that all confirmed messages are in the history, and the others at most once.
+fn is_as_confirmed(history: &Messages, members: &[Member], sent: usize) {
     let mut times = BTreeMap::<&str, usize>::new();
     history.iter().for_each(|(_, text)| *times.entry(text).or_default() += 1);
     let twice: Vec<_> = times.iter().filter(|it| *it.1 > 1).collect();
     assert!(twice.is_empty(), "kept twice: {twice:?}");
     let mut of_outcomes = BTreeMap::<String, usize>::new();
     for member in members {
-        for (text, outcome) in &member.heard().pushed {
+        for (text, outcome) in &member.received().pushed {
             let outcome = outcome.clone().unwrap();
             let is_there = times.contains_key(&**text);
             match &*outcome {
@@ -114,7 +114,7 @@ fn what_was_confirmed_stays_when_the_leader_of_three_servers_is_killed_under_loa
     let servers: Vec<String> = engines.iter().map(Engine::address).collect();
     let nodes: Vec<Node> = (0..3)
         .map(|n| {
-            // Each begins at another server.
+            // Each node is given another server first.
             let mut engines = servers.clone();
             engines.rotate_left(n);
             let keys = "history_replicas = 3\n".to_owned();
@@ -149,7 +149,7 @@ fn what_was_confirmed_stays_when_the_only_server_is_killed_under_load() {
 }
 
 #[test]
-fn what_was_confirmed_stays_when_the_only_server_stands_still_for_long() {
+fn what_was_confirmed_stays_when_the_only_server_is_frozen_for_long() {
     let Some(engine) = Engine::start(STORE) else { return };
     let nodes = nodes(&engine.address(), ["one", "two"]);
     nothing_confirmed_is_lost(&nodes, || {
@@ -157,15 +157,15 @@ fn what_was_confirmed_stays_when_the_only_server_stands_still_for_long() {
         for node in &nodes {
             until("the link is away", || (node.health() == "away").then_some(()));
         }
-        // Longer than anybody waits for an answer.
+        // Longer than the timeout of any request.
         sleep(Duration::from_secs(5));
         engine.thaw();
     });
 }
 
 #[test]
-fn what_was_confirmed_stays_where_ways_to_the_engine_flap() {
-    if !are_here("confirmed::what_was_confirmed_stays_where_ways_to_the_engine_flap") {
+fn what_was_confirmed_stays_on_a_flapping_network() {
+    if !are_here("confirmed::what_was_confirmed_stays_on_a_flapping_network") {
         return;
     }
     let hosts = on_a_bridge(2);
@@ -180,9 +180,12 @@ fn what_was_confirmed_stays_where_ways_to_the_engine_flap() {
     nothing_confirmed_is_lost(&nodes, || {
         for n in 0..12 {
             let host = &hosts[n % 2];
-            host.loses(&port, [&[Way::In][..], &[Way::Out], &[Way::In, Way::Out]][n % 3]);
+            host.loses(
+                &port,
+                [&[Direction::In][..], &[Direction::Out], &[Direction::In, Direction::Out]][n % 3],
+            );
             sleep(Duration::from_millis([150, 400, 1000][n / 2 % 3]));
-            // With what is under way, or without.
+            // With requests under way, or without.
             if n / 3 % 2 == 1 {
                 host.resets(&port);
                 sleep(Duration::from_millis(100));
@@ -193,9 +196,9 @@ fn what_was_confirmed_stays_where_ways_to_the_engine_flap() {
     });
 }
 
-/// Clients go from node to node all the time, while a node dies, and then the engine.
+/// Clients move from node to node all the time, while a node dies, and then the engine.
 #[test]
-fn who_moves_through_all_that_misses_nothing_in_silence() {
+fn clients_that_move_meanwhile_have_no_gap_without_a_notice() {
     const MOVE: Duration = Duration::from_millis(60);
     let Some(mut engine) = Engine::start(STORE) else { return };
     let nodes = nodes(&engine.address(), ["one", "two", "three"]);
@@ -204,13 +207,13 @@ fn who_moves_through_all_that_misses_nothing_in_silence() {
     let goes_on = AtomicBool::new(true);
     let sent = std::thread::scope(|scope| {
         let back_end = scope.spawn(|| publishes(&nodes, &goes_on));
-        movers.iter().for_each(|it| it.chatters(EVERY));
+        movers.iter().for_each(|it| it.pushes_every(EVERY));
         let mut turn = 0;
         let mut move_on = |alive: usize, time: Duration| {
             let began = Instant::now();
             while began.elapsed() < time {
                 turn += 1;
-                // Each in turn, to another node each time.
+                // Each in turn moves to the next node.
                 movers[turn % movers.len()].moves(&nodes[(turn / 2 + turn / 7) % alive]);
                 sleep(MOVE);
             }
@@ -222,7 +225,7 @@ fn who_moves_through_all_that_misses_nothing_in_silence() {
         move_on(2, Duration::from_secs(3));
         engine.restart();
         move_on(2, Duration::from_secs(5));
-        movers.iter().for_each(Member::is_quiet);
+        movers.iter().for_each(Member::stops_pushing);
         goes_on.store(false, Ordering::Relaxed);
         back_end.join().unwrap()
     });

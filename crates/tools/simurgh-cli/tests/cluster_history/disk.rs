@@ -1,4 +1,4 @@
-//! The engine's disk is full, and then there is room again.
+//! The engine's disk becomes full, and later has room again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,24 +47,24 @@ impl Drop for Small {
     }
 }
 
-/// How a server of the engine answers when there is no room.
+/// The errors of a server of the engine without room.
 struct Full<'a> {
     /// More settings of its store.
     keys: &'a str,
-    /// What a push is answered, and a request of a back end.
+    /// The error of a push, and that of a request of a back end.
     answers: (&'a str, u16),
-    /// What that says.
+    /// The text of the latter.
     words: &'a str,
 }
 
 #[test]
 fn what_there_is_no_room_for_is_refused_and_nothing_is_lost_that_was_confirmed() {
-    // By itself a server takes three quarters of what there is.
+    // By default a server uses three quarters of the disk.
     let words = "the engine of the cluster has not done it, try again later";
     is_full(&Full { keys: "", answers: ("not stored", 503), words });
 }
 
-/// A server that fails to write says nothing more of that stream, until it is started again.
+/// A server whose write failed does not use that stream until it is restarted.
 #[test]
 fn what_an_engine_cannot_write_is_unconfirmed_and_nothing_is_lost_that_was_confirmed() {
     let keys = ", max_file_store: 1GB";
@@ -94,7 +94,7 @@ fn is_full(full: &Full<'_>) {
     }
     println!("{} are stored", confirmed.len());
     assert!((50..TRIES).contains(&confirmed.len()), "{} are stored", confirmed.len());
-    // What is not kept goes on, and whoever publishes is told.
+    // Topics without a history are not affected, and publishers get an error.
     let plain = Member::joins_plain("plain", &one, "plain:a");
     let long = "x".repeat(PAD);
     std::thread::scope(|scope| {
@@ -105,8 +105,8 @@ fn is_full(full: &Full<'_>) {
         assert_eq!(plain.is_answered("heard"), "ok");
         assert_eq!(pusher.is_answered(&long), full.answers.0);
         let (status, head, body) = posted.join().unwrap();
-        let said: Value = serde_json::from_str(&body).unwrap();
-        assert_eq!((status, said), (full.answers.1, json!({"error": full.words, "taken": 1})));
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((status, body), (full.answers.1, json!({"error": full.words, "taken": 1})));
         assert_eq!(head.contains("\r\nretry-after: "), status == 503, "{head}");
     });
     small.grows();
@@ -114,7 +114,7 @@ fn is_full(full: &Full<'_>) {
     engine.restart();
     until("something is kept again", || (pusher.is_answered("after") == "ok").then_some(()));
     confirmed.push("after".to_owned());
-    // One that has nothing of it yet has all from the engine.
+    // A node without a copy reads the whole history from the engine.
     let late = plan("late", &engine.address()).start();
     keeps(&late);
     let history = histories([&one, &two, &late]);
@@ -122,7 +122,7 @@ fn is_full(full: &Full<'_>) {
     let missing = confirmed.iter().filter(|text| !found.any(|it| it == **text)).count();
     assert_eq!(missing, 0, "of {} that were confirmed, in their order", confirmed.len());
     for member in [&pusher, &hearer] {
-        member.has_heard_all_of(&history);
+        member.has_received_all_of(&history);
         member.has_no_gap();
     }
 }

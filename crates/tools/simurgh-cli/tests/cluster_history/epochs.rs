@@ -1,11 +1,11 @@
-//! What the engine keeps is lost, or is that of another day: whoever was there is told so.
+//! The engine's streams are lost, or restored from an old copy: all members are notified.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::back_end::{
-    TOPIC, histories, nodes, page, position, publish, publish_surely, said, texts,
+    TOPIC, histories, messages_of, nodes, page, position, publish, publish_surely, texts,
 };
 use crate::engine::{Engine, STORE};
 use crate::member::Member;
@@ -13,15 +13,15 @@ use crate::node::Node;
 use crate::operator::{self, STREAM};
 use crate::{until, within};
 
-/// Two nodes, a member of each, and one who has gone and missed something.
-struct World {
+/// Two nodes with a member each, and a disconnected client that has missed something.
+struct Fixture {
     engine: Engine,
     nodes: [Node; 2],
     stay: [Member; 2],
     gone: Member,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Option<Self> {
         let engine = Engine::start(STORE)?;
         let nodes = nodes(&engine.address(), ["one", "two"]);
@@ -31,26 +31,29 @@ impl World {
         Some(Self { engine, nodes, stay, gone })
     }
 
-    /// The history has begun anew, and all that is left are these: that is what everybody is told.
+    /// Checks that the history has begun anew with only these texts, and that all were notified.
     #[track_caller]
     fn is_another(&self, before: &str, left: &[&str]) {
         let Self { nodes, stay, gone, .. } = self;
-        let told = stay.each_ref().map(|it| it.is_told_of_gap("epoch"));
-        for told in &told {
-            assert_eq!((&*told.event, &told.payload["recovered"]), ("simurgh:gap", &json!(false)));
+        let notice = stay.each_ref().map(|it| it.is_notified_of_gap("epoch"));
+        for notice in &notice {
+            assert_eq!(
+                (&*notice.event, &notice.payload["recovered"]),
+                ("simurgh:gap", &json!(false))
+            );
         }
-        let heard = gone.texts().len();
-        let resumed = gone.comes_to(&nodes[1]);
+        let received = gone.texts().len();
+        let resumed = gone.resumes_at(&nodes[1]);
         let (event, payload) = (&*resumed.event, &resumed.payload);
         assert_eq!((event, &payload["reason"]), ("simurgh:resumed", &json!("epoch")));
         assert_eq!(payload["recovered"], false);
-        gone.hears(heard, left);
+        gone.receives(received, left);
         for node in nodes {
             let page = page(node, TOPIC, &format!("&since={before}"));
             assert_eq!((&page["recovered"], &page["reason"]), (&json!(false), &json!("epoch")));
-            assert_eq!(texts(&said(&page)), left, "{}", node.name);
+            assert_eq!(texts(&messages_of(&page)), left, "{}", node.name);
         }
-        // It goes on as if nothing had been.
+        // Later messages are delivered as usual.
         let new = ["after 0", "after 1", "after 2", "after 3"];
         for (n, text) in new.into_iter().enumerate() {
             let (node, member) = (&nodes[n / 2], &stay[n / 2]);
@@ -61,93 +64,97 @@ impl World {
         }
         let history = histories(nodes);
         assert_eq!(texts(&history), [left, &new].concat());
-        let marks = [(&stay[0], told[0].heard), (&stay[1], told[1].heard), (gone, resumed.heard)];
-        for (member, heard) in marks {
+        let marks = [
+            (&stay[0], notice[0].received),
+            (&stay[1], notice[1].received),
+            (gone, resumed.received),
+        ];
+        for (member, received) in marks {
             until(&format!("{} hears what is new", member.name), || {
                 (member.texts().last()? == "after 3").then_some(())
             });
-            let all = member.heard();
-            let since = &all.said[heard..];
+            let all = member.received();
+            let since = &all.messages[received..];
             assert!(since.len() >= new.len() && history.ends_with(since), "{since:?}");
             assert_eq!(all.wrong, [""; 0], "{}", member.name);
-            // Nothing new was heard as if it followed what was old.
+            // No new message was delivered as a successor of old ones.
             let epoch = |at: &str| position(at).0;
             let is_new = |(at, _): &(String, String)| epoch(at) != epoch(before);
-            assert_eq!(all.said.iter().position(is_new), Some(heard), "{}", member.name);
+            assert_eq!(all.messages.iter().position(is_new), Some(received), "{}", member.name);
         }
-        // And for whoever comes and goes now there is no gap.
-        stay[0].goes();
+        // A client that reconnects now has no gap.
+        stay[0].disconnects();
         publish(&nodes[0], "missed");
-        let told = stay[0].comes_to(&nodes[1]);
-        assert_eq!(told.payload, json!({"recovered": true, "count": 1}));
+        let notice = stay[0].resumes_at(&nodes[1]);
+        assert_eq!(notice.payload, json!({"recovered": true, "count": 1}));
     }
 }
 
 #[test]
-fn a_store_of_yesterday_is_another_history_and_everybody_is_told() {
-    let Some(mut world) = World::new() else { return };
+fn an_old_copy_of_the_store_is_another_history_and_all_are_notified() {
+    let Some(mut fixture) = Fixture::new() else { return };
     for n in 0..4 {
-        publish(&world.nodes[n % 2], &format!("old {n}"));
+        publish(&fixture.nodes[n % 2], &format!("old {n}"));
     }
     let directory = tempfile::tempdir().unwrap();
     let yesterday = directory.path().join("yesterday");
-    world.engine.kill();
-    world.engine.copies_store(&yesterday);
-    world.engine.restart();
-    publish_surely(&world.nodes[0], "lost 0");
-    let before = publish_surely(&world.nodes[1], "lost 1");
+    fixture.engine.kill();
+    fixture.engine.copies_store(&yesterday);
+    fixture.engine.restart();
+    publish_surely(&fixture.nodes[0], "lost 0");
+    let before = publish_surely(&fixture.nodes[1], "lost 1");
     let all = ["old 0", "old 1", "old 2", "old 3", "lost 0", "lost 1"];
-    world.gone.hears(0, &all);
-    world.gone.goes();
-    publish_surely(&world.nodes[1], "lost 2");
+    fixture.gone.receives(0, &all);
+    fixture.gone.disconnects();
+    publish_surely(&fixture.nodes[1], "lost 2");
     let all = [&all[..], &["lost 2"]].concat();
-    for member in &world.stay {
-        member.hears(0, &all);
-        // That the engine was away was no gap.
+    for member in &fixture.stay {
+        member.receives(0, &all);
+        // The absence of the engine was no gap.
         member.has_no_gap();
     }
-    world.engine.kill();
-    world.engine.sets_store_back(&yesterday);
-    world.engine.restart();
-    world.is_another(&before, &all[..4]);
+    fixture.engine.kill();
+    fixture.engine.sets_store_back(&yesterday);
+    fixture.engine.restart();
+    fixture.is_another(&before, &all[..4]);
 }
 
 #[test]
-fn a_store_that_is_lost_is_another_history_and_everybody_is_told() {
-    let Some(mut world) = World::new() else { return };
-    publish(&world.nodes[0], "lost 0");
-    let before = publish(&world.nodes[1], "lost 1");
-    world.gone.hears(0, &["lost 0", "lost 1"]);
-    world.gone.goes();
-    publish(&world.nodes[1], "lost 2");
-    for member in &world.stay {
-        member.hears(0, &["lost 0", "lost 1", "lost 2"]);
+fn a_lost_store_is_another_history_and_all_are_notified() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    publish(&fixture.nodes[0], "lost 0");
+    let before = publish(&fixture.nodes[1], "lost 1");
+    fixture.gone.receives(0, &["lost 0", "lost 1"]);
+    fixture.gone.disconnects();
+    publish(&fixture.nodes[1], "lost 2");
+    for member in &fixture.stay {
+        member.receives(0, &["lost 0", "lost 1", "lost 2"]);
     }
-    world.engine.kill();
-    world.engine.lose_store();
-    world.engine.restart();
-    world.is_another(&before, &[]);
+    fixture.engine.kill();
+    fixture.engine.lose_store();
+    fixture.engine.restart();
+    fixture.is_another(&before, &[]);
 }
 
 #[test]
-fn a_stream_that_is_made_anew_is_another_history_and_everybody_is_told() {
-    let Some(world) = World::new() else { return };
-    publish(&world.nodes[0], "lost 0");
-    let before = publish(&world.nodes[1], "lost 1");
-    world.gone.hears(0, &["lost 0", "lost 1"]);
-    world.gone.goes();
-    publish(&world.nodes[1], "lost 2");
-    for member in &world.stay {
-        member.hears(0, &["lost 0", "lost 1", "lost 2"]);
+fn a_new_stream_is_another_history_and_all_are_notified() {
+    let Some(fixture) = Fixture::new() else { return };
+    publish(&fixture.nodes[0], "lost 0");
+    let before = publish(&fixture.nodes[1], "lost 1");
+    fixture.gone.receives(0, &["lost 0", "lost 1"]);
+    fixture.gone.disconnects();
+    publish(&fixture.nodes[1], "lost 2");
+    for member in &fixture.stay {
+        member.receives(0, &["lost 0", "lost 1", "lost 2"]);
     }
-    operator::must(world.engine.port(), &format!("STREAM.DELETE.{STREAM}"), &Value::Null);
-    // Whoever stores next finds nobody. The other node hears a number that it has heard before, and
-    // its members are told before they hear what comes behind that.
-    publish_surely(&world.nodes[0], "finds nobody");
+    operator::must(fixture.engine.port(), &format!("STREAM.DELETE.{STREAM}"), &Value::Null);
+    // The next message has no local members. The other node receives a sequence number that it has
+    // seen before, and notifies its members before it delivers later messages.
+    publish_surely(&fixture.nodes[0], "finds nobody");
     let noticed = || {
-        let heard = world.stay[1].heard();
-        heard.told.iter().any(|it| it.payload["reason"] == "epoch").then_some(())
+        let received = fixture.stay[1].received();
+        received.notices.iter().any(|it| it.payload["reason"] == "epoch").then_some(())
     };
     within(Duration::from_secs(10), "both nodes know", noticed);
-    world.is_another(&before, &["finds nobody"]);
+    fixture.is_another(&before, &["finds nobody"]);
 }

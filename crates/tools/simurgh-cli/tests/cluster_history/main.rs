@@ -1,32 +1,27 @@
-//! `simurgh serve` on several nodes whose topics have histories, on a real engine that keeps them,
-//! and what goes wrong there: engines that are killed, set back, emptied and full, nodes that die,
-//! messages that are lost on the way, and engines that do not do.
+//! Faults of several `simurgh serve` whose topics have histories, on a real engine: engines that
+//! are killed, restored from a copy, emptied, full or unsuitable, nodes that die, and messages that
+//! are lost on the way.
 //!
 //! They need a nats-server (`SIMURGH_NATS_SERVER`, see `cargo xtask engine`), and some of them
-//! root; without that they say so and test nothing. After each fault the same holds: what was
-//! answered `ok` is kept on every node, what was not is there once at most, and whoever hears a
-//! topic hears all of it once and in the one order, or is told that something is missing.
+//! root; without that they print so and test nothing. After each fault the same must hold: messages
+//! that were answered `ok` are in the history of every node, others at most once, and members
+//! receive all messages once and in the same order, or a notice of a gap.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "clients outside of all descriptor tables")]
 
 mod api;
 mod back_end;
+#[path = "../support/cluster/mod.rs"]
+mod cluster;
 mod confirmed;
 mod disk;
-#[path = "../support/engine.rs"]
-mod engine;
 mod epochs;
-#[path = "../support/hosts.rs"]
-mod hosts;
-#[path = "../support/listener.rs"]
-mod listener;
 mod lost;
 mod member;
-#[path = "../support/node.rs"]
-mod node;
 mod node_faults;
 mod operator;
 mod permissions;
 mod refusals;
 
-pub(crate) use engine::{WAIT, until, within};
+pub(crate) use cluster::engine::{WAIT, until, within};
+pub(crate) use cluster::{engine, hosts, listener, node};

@@ -1,5 +1,5 @@
-//! A member of a kept topic: it notes what it hears with its positions, and comes back with the
-//! last of them.
+//! A member of a topic with a history: it records messages with their positions, and resumes from
+//! the last of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
@@ -7,201 +7,204 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::back_end::{Said, position};
+use crate::back_end::{Messages, position};
 use crate::listener::{Listener, READ_TIMEOUT, Worker};
 use crate::node::Node;
 use crate::until;
 
-/// Pushes that wait for an answer while more are made by itself.
+/// The most pushes without an answer while it pushes repeatedly.
 const WAITING_MAX: usize = 20;
 
 /// `simurgh:resumed`, or `simurgh:gap`.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct Notice {
     pub(crate) event: String,
     pub(crate) payload: Value,
-    /// How many broadcasts were heard before it.
-    pub(crate) heard: usize,
+    /// How many broadcasts were received before it.
+    pub(crate) received: usize,
 }
 
-/// What was heard, on connections one after the other.
+/// Everything received, on one connection after the other.
 #[derive(Default)]
-pub(crate) struct Heard {
-    pub(crate) said: Said,
-    pub(crate) told: Vec<Told>,
-    /// What it has said, and what it was answered: `ok`, a reason, or nothing yet.
+pub(crate) struct Received {
+    pub(crate) messages: Messages,
+    pub(crate) notices: Vec<Notice>,
+    /// Texts it has pushed, each with its answer: `ok`, a reason, or nothing yet.
     pub(crate) pushed: BTreeMap<String, Option<String>>,
-    /// The last position it was told.
+    /// The last position it received.
     pub(crate) since: Option<String>,
-    /// What proves its first join, where that is asked.
+    /// The key that proves its first join, if one is required.
     pub(crate) key: Option<String>,
     /// Replies to joins.
     joined: Vec<Value>,
-    /// It has no connection, and wants none.
+    /// It is disconnected on purpose.
     is_away: bool,
-    /// What must not be.
+    /// Violations.
     pub(crate) wrong: Vec<String>,
 }
 
 enum Command {
-    /// An event with this text.
-    Say(&'static str, String),
-    /// Something again and again; none for no more.
-    Chatter(Option<Duration>),
-    /// From now on it is there; none for nowhere.
+    /// Pushes an event with this text.
+    Push(&'static str, String),
+    /// Pushes repeatedly; none stops that.
+    PushEvery(Option<Duration>),
+    /// Connects to this address; none disconnects.
     Go(Option<String>),
 }
 
 pub(crate) struct Member {
     pub(crate) name: String,
-    heard: Arc<Mutex<Heard>>,
+    received: Arc<Mutex<Received>>,
     worker: Worker<Command>,
 }
 
 impl Member {
-    /// From now on.
+    /// Joins without a position.
     #[track_caller]
     pub(crate) fn joins(name: &str, node: &Node, topic: &str) -> Self {
-        Self::comes_back(name, node, topic, None)
+        Self::resumes(name, node, topic, None)
     }
 
-    /// The same, of a topic without a history: nobody is told where it stands.
+    /// Joins a topic without a history, where there are no notices.
     #[track_caller]
     pub(crate) fn joins_plain(name: &str, node: &Node, topic: &str) -> Self {
-        let member = Self::is_on_its_way(name, node, topic, None);
-        until(&format!("{name} has joined"), || (!member.heard().joined.is_empty()).then_some(()));
+        let member = Self::starts(name, node, topic, None);
+        until(&format!("{name} has joined"), || {
+            (!member.received().joined.is_empty()).then_some(())
+        });
         member
     }
 
-    /// As one who has heard all up to a position.
+    /// Joins with the position of the last message it knows.
     #[track_caller]
-    pub(crate) fn comes_back(name: &str, node: &Node, topic: &str, since: Option<&str>) -> Self {
-        let member = Self::is_on_its_way(name, node, topic, since);
-        member.is_told(1);
+    pub(crate) fn resumes(name: &str, node: &Node, topic: &str, since: Option<&str>) -> Self {
+        let member = Self::starts(name, node, topic, since);
+        member.is_notified(1);
         member
     }
 
-    fn is_on_its_way(name: &str, node: &Node, topic: &str, since: Option<&str>) -> Self {
+    fn starts(name: &str, node: &Node, topic: &str, since: Option<&str>) -> Self {
         let since = since.map(str::to_owned);
-        let heard = Arc::new(Mutex::new(Heard { since, ..Heard::default() }));
+        let received = Arc::new(Mutex::new(Received { since, ..Received::default() }));
         let runner = Runner {
             name: name.to_owned(),
             topic: topic.to_owned(),
             address: Some(node.address.clone()),
-            heard: Arc::clone(&heard),
-            chatter: None,
+            received: Arc::clone(&received),
+            repeated: None,
             refs: 0,
             waiting: BTreeMap::new(),
             is_new: true,
         };
         let worker = Worker::start(move |commands| runner.run(&commands));
-        Self { name: name.to_owned(), heard, worker }
+        Self { name: name.to_owned(), received, worker }
     }
 
-    pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap()
+    pub(crate) fn received(&self) -> MutexGuard<'_, Received> {
+        self.received.lock().unwrap()
     }
 
-    /// Says something, and does not wait for the answer.
-    pub(crate) fn says(&self, text: &str) {
-        self.worker.send(Command::Say("say", text.to_owned()));
+    /// Pushes a text, and does not wait for the answer.
+    pub(crate) fn pushes(&self, text: &str) {
+        self.worker.send(Command::Push("say", text.to_owned()));
     }
 
-    /// Says something to all others, and waits until it is confirmed.
+    /// Pushes a text for all others, and waits until it is confirmed.
     #[track_caller]
-    pub(crate) fn tells(&self, text: &str) {
-        self.worker.send(Command::Say("tell", text.to_owned()));
+    pub(crate) fn pushes_and_waits(&self, text: &str) {
+        self.worker.send(Command::Push("tell", text.to_owned()));
         until(&format!("{}: {text} is confirmed", self.name), || {
-            (self.heard().pushed.get(text)?.as_deref()? == "ok").then_some(())
+            (self.received().pushed.get(text)?.as_deref()? == "ok").then_some(())
         });
     }
 
-    /// Says it, and what it was answered.
+    /// Pushes a text, and returns the answer.
     #[track_caller]
     pub(crate) fn is_answered(&self, text: &str) -> String {
-        self.says(text);
+        self.pushes(text);
         until(&format!("{}: an answer to {text:.40}", self.name), || {
-            self.heard().pushed.get(text)?.clone()
+            self.received().pushed.get(text)?.clone()
         })
     }
 
-    pub(crate) fn chatters(&self, every: Duration) {
-        self.worker.send(Command::Chatter(Some(every)));
+    pub(crate) fn pushes_every(&self, every: Duration) {
+        self.worker.send(Command::PushEvery(Some(every)));
     }
 
-    /// Says no more, and has all answers.
+    /// Stops pushing, and waits for all answers.
     #[track_caller]
-    pub(crate) fn is_quiet(&self) {
-        self.worker.send(Command::Chatter(None));
+    pub(crate) fn stops_pushing(&self) {
+        self.worker.send(Command::PushEvery(None));
         until(&format!("{}: all is answered", self.name), || {
-            self.heard().pushed.values().all(Option::is_some).then_some(())
+            self.received().pushed.values().all(Option::is_some).then_some(())
         });
     }
 
-    /// Its connection ends without a word: it hears nothing any more when this returns.
+    /// Ends its connection without a leave; it receives nothing after this returns.
     #[track_caller]
-    pub(crate) fn goes(&self) {
+    pub(crate) fn disconnects(&self) {
         self.worker.send(Command::Go(None));
-        until(&format!("{} has gone", self.name), || self.heard().is_away.then_some(()));
+        until(&format!("{} has gone", self.name), || self.received().is_away.then_some(()));
     }
 
-    /// It is at another node from now on, or soon; what it was not answered it will not be.
+    /// Connects to another node; pushes without an answer get none.
     pub(crate) fn moves(&self, node: &Node) {
         self.worker.send(Command::Go(Some(node.address.clone())));
     }
 
-    /// It comes back at another node, or the same; what it is told there.
+    /// Resumes at another node, or the same; returns the notice there.
     #[track_caller]
-    pub(crate) fn comes_to(&self, node: &Node) -> Told {
-        let before = self.heard().told.len();
+    pub(crate) fn resumes_at(&self, node: &Node) -> Notice {
+        let before = self.received().notices.len();
         self.moves(node);
-        self.is_told(before + 1)
+        self.is_notified(before + 1)
     }
 
-    /// Waits until it was told this many things; the last of them.
+    /// Waits until it has this many notices; returns the last of them.
     #[track_caller]
-    pub(crate) fn is_told(&self, count: usize) -> Told {
+    pub(crate) fn is_notified(&self, count: usize) -> Notice {
         until(&format!("{} is told where it stands, {count} times", self.name), || {
-            self.heard().told.get(count - 1).cloned()
+            self.received().notices.get(count - 1).cloned()
         })
     }
 
-    /// Waits until it was told of a gap for this reason.
+    /// Waits for the notice of a gap for this reason.
     #[track_caller]
-    pub(crate) fn is_told_of_gap(&self, reason: &str) -> Told {
+    pub(crate) fn is_notified_of_gap(&self, reason: &str) -> Notice {
         until(&format!("{} is told of a gap: {reason}", self.name), || {
-            let heard = self.heard();
-            heard.told.iter().find(|it| it.payload["reason"] == reason).cloned()
+            let received = self.received();
+            received.notices.iter().find(|it| it.payload["reason"] == reason).cloned()
         })
     }
 
-    /// All that it was told is that it has missed nothing.
+    /// Checks that all notices say it has missed nothing.
     #[track_caller]
     pub(crate) fn has_no_gap(&self) {
-        for told in &self.heard().told {
-            assert_eq!(told.payload["recovered"], true, "{}: {told:?}", self.name);
+        for notice in &self.received().notices {
+            assert_eq!(notice.payload["recovered"], true, "{}: {notice:?}", self.name);
         }
     }
 
-    /// Waits until it has heard the last of a history. Of that it has heard all since its first
-    /// but for what it was told to be missing, each once and in order; why, each time.
+    /// Waits until it has received the last message of a history. Checks that it has received all
+    /// since its first one, once and in order, except in gaps with a notice; returns their reasons.
     #[track_caller]
-    pub(crate) fn has_missed_nothing_silently(&self, history: &Said) -> Vec<String> {
-        let is_there = || self.heard().said.last().is_some_and(|it| Some(it) == history.last());
+    pub(crate) fn has_missed_nothing_silently(&self, history: &Messages) -> Vec<String> {
+        let is_there =
+            || self.received().messages.last().is_some_and(|it| Some(it) == history.last());
         until(&format!("{} hears the last", self.name), || is_there().then_some(()));
-        let heard = self.heard();
-        assert_eq!(heard.wrong, [""; 0], "{}", self.name);
+        let received = self.received();
+        assert_eq!(received.wrong, [""; 0], "{}", self.name);
         let (mut from, mut at, mut why) = (0, 0, Vec::new());
-        let is_gap = |it: &&Told| it.payload["recovered"] == false;
-        let ends = heard.told.iter().filter(is_gap).map(|it| (it.heard, Some(it)));
-        for (to, gap) in ends.chain([(heard.said.len(), None)]) {
-            let some = &heard.said[from..to];
+        let is_gap = |it: &&Notice| it.payload["recovered"] == false;
+        let ends = received.notices.iter().filter(is_gap).map(|it| (it.received, Some(it)));
+        for (to, gap) in ends.chain([(received.messages.len(), None)]) {
+            let some = &received.messages[from..to];
             if let Some(first) = some.first() {
                 let place = history.iter().position(|it| it == first);
                 let place =
                     place.unwrap_or_else(|| panic!("{}: {first:?} from nowhere", self.name));
                 assert!(place >= at, "{}: {first:?} again", self.name);
-                // Behind a gap there may be anything; before the first nothing is left out.
+                // After a gap any message may come; before the first gap none is left out.
                 assert!(from > 0 || !why.is_empty() || place == 0, "{}: {place}", self.name);
                 let other = some.iter().zip(&history[place..]).find(|(one, other)| one != other);
                 assert_eq!(other, None, "{}: left out in silence", self.name);
@@ -215,12 +218,12 @@ impl Member {
 
     /// The texts, in order.
     pub(crate) fn texts(&self) -> Vec<String> {
-        self.heard().said.iter().map(|it| it.1.clone()).collect()
+        self.received().messages.iter().map(|it| it.1.clone()).collect()
     }
 
-    /// Waits until it has heard exactly this since a number of broadcasts.
+    /// Waits until it has received exactly these texts after the first `skipped`.
     #[track_caller]
-    pub(crate) fn hears(&self, skipped: usize, texts: &[&str]) {
+    pub(crate) fn receives(&self, skipped: usize, texts: &[&str]) {
         let what = format!("{} hears {texts:?} behind {skipped}", self.name);
         let begun = Instant::now();
         loop {
@@ -232,28 +235,29 @@ impl Member {
             assert!(begun.elapsed() < crate::WAIT, "{what}, not {found:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
-        assert_eq!(self.heard().wrong, [""; 0], "{what}");
+        assert_eq!(self.received().wrong, [""; 0], "{what}");
     }
 
-    /// Waits until it has heard exactly this, with these positions.
+    /// Waits until it has received exactly these messages, with their positions.
     #[track_caller]
-    pub(crate) fn has_heard_all_of(&self, said: &Said) {
-        let is_there = || self.heard().said.last().is_some_and(|it| Some(it) == said.last());
+    pub(crate) fn has_received_all_of(&self, messages: &Messages) {
+        let is_there =
+            || self.received().messages.last().is_some_and(|it| Some(it) == messages.last());
         until(&format!("{} hears the last", self.name), || is_there().then_some(()));
-        let heard = self.heard();
-        assert_eq!(heard.wrong, [""; 0], "{}", self.name);
-        let other = heard.said.iter().zip(said).find(|(one, other)| one != other);
+        let received = self.received();
+        assert_eq!(received.wrong, [""; 0], "{}", self.name);
+        let other = received.messages.iter().zip(messages).find(|(one, other)| one != other);
         assert_eq!(other, None, "{}: the first that is another", self.name);
-        assert_eq!(heard.said.len(), said.len(), "{}", self.name);
+        assert_eq!(received.messages.len(), messages.len(), "{}", self.name);
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let heard = self.heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let count = heard.said.len();
-            eprintln!("{} has heard {count} and was told {:?}", self.name, heard.told);
+            let received = self.received.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let count = received.messages.len();
+            eprintln!("{} has heard {count} and was told {:?}", self.name, received.notices);
         }
     }
 }
@@ -261,15 +265,15 @@ impl Drop for Member {
 struct Runner {
     name: String,
     topic: String,
-    /// Where it is to be.
+    /// The node to connect to.
     address: Option<String>,
-    heard: Arc<Mutex<Heard>>,
-    /// How often something is said, and when next.
-    chatter: Option<(Duration, Instant)>,
+    received: Arc<Mutex<Received>>,
+    /// How often it pushes, and when next.
+    repeated: Option<(Duration, Instant)>,
     refs: u64,
     /// Pushes without an answer, by their refs.
     waiting: BTreeMap<String, String>,
-    /// Nothing was heard on this connection.
+    /// Nothing was received on this connection.
     is_new: bool,
 }
 
@@ -278,23 +282,23 @@ impl Runner {
         let mut socket = None;
         loop {
             match commands.try_recv() {
-                Ok(Command::Say(event, text)) => match &mut socket {
-                    Some(socket) => self.say(socket, event, text),
+                Ok(Command::Push(event, text)) => match &mut socket {
+                    Some(socket) => self.push(socket, event, text),
                     None => panic!("{} says something where it is not", self.name),
                 },
-                Ok(Command::Chatter(every)) => {
-                    self.chatter = every.map(|it| (it, Instant::now()));
+                Ok(Command::PushEvery(every)) => {
+                    self.repeated = every.map(|it| (it, Instant::now()));
                 }
                 Ok(Command::Go(address)) => {
-                    self.heard.lock().unwrap().is_away = address.is_none();
+                    self.received.lock().unwrap().is_away = address.is_none();
                     (self.address, socket) = (address, None);
                 }
                 Err(mpsc::TryRecvError::Disconnected) => return,
                 Err(mpsc::TryRecvError::Empty) => {}
             }
             match (&mut socket, self.address.clone()) {
-                (Some(it), _) => match self.hears(it) {
-                    true => self.chat(it),
+                (Some(it), _) => match self.receives(it) {
+                    true => self.push_if_due(it),
                     false => socket = None,
                 },
                 (None, Some(address)) => {
@@ -308,17 +312,17 @@ impl Runner {
 
     fn connect(&mut self, address: &str) -> Option<Listener> {
         let mut socket = Listener::connect(address)?;
-        let mut heard = self.heard.lock().unwrap();
+        let mut received = self.received.lock().unwrap();
         for (_, text) in std::mem::take(&mut self.waiting) {
-            heard.pushed.insert(text, Some("the connection has ended".to_owned()));
+            received.pushed.insert(text, Some("the connection has ended".to_owned()));
         }
-        drop(heard);
+        drop(received);
         self.is_new = true;
         let mut resume = json!({"id": format!("client-{}", self.name)});
         {
-            let heard = self.heard.lock().unwrap();
-            resume["since"] = heard.since.as_deref().into();
-            if let Some(key) = &heard.key {
+            let received = self.received.lock().unwrap();
+            resume["since"] = received.since.as_deref().into();
+            if let Some(key) = &received.key {
                 resume["key"] = key.as_str().into();
             }
         }
@@ -327,88 +331,88 @@ impl Runner {
         Some(socket)
     }
 
-    fn say(&mut self, socket: &mut Listener, event: &str, text: String) {
+    fn push(&mut self, socket: &mut Listener, event: &str, text: String) {
         self.refs += 1;
         let msg_ref = format!("r{}", self.refs);
         let message = json!(["j", msg_ref, self.topic, event, {"text": text}]);
-        self.heard.lock().unwrap().pushed.insert(text.clone(), None);
+        self.received.lock().unwrap().pushed.insert(text.clone(), None);
         self.waiting.insert(msg_ref, text);
         socket.send(&message);
     }
 
-    fn chat(&mut self, socket: &mut Listener) {
-        let Some((every, next)) = &mut self.chatter else { return };
+    fn push_if_due(&mut self, socket: &mut Listener) {
+        let Some((every, next)) = &mut self.repeated else { return };
         if *next > Instant::now() || self.waiting.len() >= WAITING_MAX {
             return;
         }
         *next += *every;
         let text = format!("{}/{}", self.name, self.refs);
-        self.say(socket, "say", text);
+        self.push(socket, "say", text);
     }
 
-    /// Listens a while; whether the connection stands.
-    fn hears(&mut self, socket: &mut Listener) -> bool {
+    /// Reads for a moment. Returns false if the connection has ended.
+    fn receives(&mut self, socket: &mut Listener) -> bool {
         match socket.read() {
-            Ok(text) => text.into_iter().for_each(|text| self.is_said(&text)),
+            Ok(text) => text.into_iter().for_each(|text| self.on_text(&text)),
             Err(()) => return false,
         }
         true
     }
 
-    fn is_said(&mut self, text: &str) {
+    fn on_text(&mut self, text: &str) {
         let message: Value = serde_json::from_str(text).unwrap();
         let (msg_ref, event, payload) = (&message[1], message[3].as_str(), &message[4]);
-        let mut heard = self.heard.lock().unwrap();
+        let mut received = self.received.lock().unwrap();
         match event.unwrap_or_default() {
             "phx_reply" if msg_ref == "j" => {
                 if payload["status"] != "ok" {
-                    heard.wrong.push(format!("the join was answered {payload}"));
+                    received.wrong.push(format!("the join was answered {payload}"));
                 }
-                heard.joined.push(payload.clone());
+                received.joined.push(payload.clone());
             }
             "phx_reply" => {
                 let pushed = self.waiting.remove(msg_ref.as_str().unwrap_or_default());
                 let reason = payload["response"]["reason"].as_str();
                 let outcome = reason.unwrap_or(payload["status"].as_str().unwrap_or_default());
                 match pushed {
-                    Some(text) => drop(heard.pushed.insert(text, Some(outcome.to_owned()))),
-                    None => heard.wrong.push(format!("nobody asked: {message}")),
+                    Some(text) => drop(received.pushed.insert(text, Some(outcome.to_owned()))),
+                    None => received.wrong.push(format!("nobody asked: {message}")),
                 }
             }
-            "say" | "tell" => self.is_broadcast(&mut heard, &message),
+            "say" | "tell" => self.on_broadcast(&mut received, &message),
             event @ ("simurgh:resumed" | "simurgh:gap" | "simurgh:at") => {
-                heard.since = msg_ref.as_str().map(str::to_owned);
+                received.since = msg_ref.as_str().map(str::to_owned);
                 if event != "simurgh:at" {
                     if let Some(key) = payload["key"].as_str() {
-                        heard.key = Some(key.to_owned());
+                        received.key = Some(key.to_owned());
                     }
                     let (event, payload) = (event.to_owned(), payload.clone());
-                    let count = heard.said.len();
-                    heard.told.push(Told { event, payload, heard: count });
+                    let count = received.messages.len();
+                    received.notices.push(Notice { event, payload, received: count });
                 }
                 self.is_new = false;
             }
-            _ => heard.wrong.push(text.to_owned()),
+            _ => received.wrong.push(text.to_owned()),
         }
     }
 
-    fn is_broadcast(&self, heard: &mut Heard, message: &Value) {
+    fn on_broadcast(&self, received: &mut Received, message: &Value) {
         let text = message[4]["text"].as_str().unwrap_or_default().to_owned();
-        let Some(said_at) = message[1].as_str() else {
-            return heard.wrong.push(format!("no position: {message}"));
+        let Some(place) = message[1].as_str() else {
+            return received.wrong.push(format!("no position: {message}"));
         };
-        let at = position(said_at);
+        let at = position(place);
         if self.is_new {
-            heard.wrong.push(format!("{message} before it was said where it stands"));
+            received.wrong.push(format!("{message} before it was said where it stands"));
         }
-        // What comes behind the last that it was told, of the same epoch, is later.
-        if let Some(since) = heard.since.as_deref().map(position)
+        // Positions of the same epoch grow.
+        if let Some(since) = received.since.as_deref().map(position)
             && since.0 == at.0
             && since >= at
         {
-            heard.wrong.push(format!("{at:?} after {since:?}"));
+            received.wrong.push(format!("{at:?} after {since:?}"));
         }
-        heard.since = Some(said_at.to_owned());
-        heard.said.push((said_at.to_owned(), text));
+        received.since = Some(place.to_owned());
+        received.messages.push((place.to_owned(), text));
     }
 }

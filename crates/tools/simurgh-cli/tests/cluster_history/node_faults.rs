@@ -1,5 +1,5 @@
-//! Nodes die with what they have not told anybody yet, and clients come back to nodes that cannot
-//! know what they have missed.
+//! Nodes die with messages that no other node has, and clients come back to nodes that cannot know
+//! what they have missed.
 
 use std::fs;
 
@@ -14,29 +14,29 @@ use crate::node::{Node, Plan};
 use crate::until;
 
 #[test]
-fn what_a_killed_node_has_not_delivered_is_heard_on_another() {
+fn what_a_killed_node_has_not_delivered_is_delivered_on_another() {
     let Some(engine) = Engine::start(STORE) else { return };
     let [mut one, two, three] = nodes(&engine.address(), ["one", "two", "three"]);
     let members = ["to-two", "to-three"].map(|name| Member::joins(name, &one, TOPIC));
     assert_eq!(members[0].is_answered("first"), "ok");
-    members[1].hears(0, &["first"]);
-    // Neither of the others has a member, so nothing of it is there.
+    members[1].receives(0, &["first"]);
+    // Neither of the other nodes has a member, so they have no copy.
     one.signal("STOP");
     for (n, node) in [&two, &three, &two].into_iter().enumerate() {
         publish(node, &format!("missed {n}"));
     }
     one.kill();
     for (member, node) in members.iter().zip([&two, &three]) {
-        let told = member.comes_to(node);
-        assert_eq!(told.payload, json!({"recovered": true, "count": 3}), "{}", member.name);
-        member.hears(0, &["first", "missed 0", "missed 1", "missed 2"]);
+        let notice = member.resumes_at(node);
+        assert_eq!(notice.payload, json!({"recovered": true, "count": 3}), "{}", member.name);
+        member.receives(0, &["first", "missed 0", "missed 1", "missed 2"]);
     }
     assert_eq!(members[0].is_answered("after"), "ok");
     let history = histories([&two, &three]);
-    members.iter().for_each(|it| it.has_heard_all_of(&history));
+    members.iter().for_each(|it| it.has_received_all_of(&history));
 }
 
-/// Bytes that the engine at this port has not read, of the connection that has most.
+/// Unread bytes of the engine at this port, on the connection with the most.
 fn unread(port: u16) -> usize {
     let connections = fs::read_to_string("/proc/net/tcp").unwrap();
     let local = format!(":{port:04X}");
@@ -50,53 +50,53 @@ fn unread(port: u16) -> usize {
 }
 
 #[test]
-fn what_a_node_had_stored_and_could_not_confirm_is_heard_once() {
+fn what_a_node_had_stored_and_could_not_confirm_is_delivered_once() {
     let Some(engine) = Engine::start(STORE) else { return };
     let [mut one, two] = nodes(&engine.address(), ["one", "two"]);
-    let [speaks, hears] =
+    let [speaks, receiver] =
         [("speaks", &one), ("hears", &two)].map(|(name, node)| Member::joins(name, node, TOPIC));
     assert_eq!(speaks.is_answered("first"), "ok");
     let long = "x".repeat(20_000);
     engine.freeze();
-    speaks.says(&long);
+    speaks.pushes(&long);
     until("it is on its way", || (unread(engine.port()) > long.len()).then_some(()));
     one.kill();
     engine.thaw();
-    hears.hears(0, &["first", &long]);
-    let told = speaks.comes_to(&two);
-    assert_eq!(told.payload, json!({"recovered": true, "count": 1}));
-    speaks.hears(0, &["first", &long]);
-    let outcome = speaks.heard().pushed[&long].clone();
+    receiver.receives(0, &["first", &long]);
+    let notice = speaks.resumes_at(&two);
+    assert_eq!(notice.payload, json!({"recovered": true, "count": 1}));
+    speaks.receives(0, &["first", &long]);
+    let outcome = speaks.received().pushed[&long].clone();
     assert_eq!(outcome.as_deref(), Some("the connection has ended"));
     assert_eq!(texts(&histories([&two])), ["first", &long]);
 }
 
 #[test]
-fn who_comes_back_while_the_engine_is_away_is_told_so_and_it_heals() {
+fn clients_that_return_while_the_engine_is_away_are_notified_and_it_heals() {
     let Some(mut engine) = Engine::start(STORE) else { return };
     let [one, two] = nodes(&engine.address(), ["one", "two"]);
     let stays = Member::joins("stays", &one, TOPIC);
-    // Both were at the node that knows the topic; one comes back there, one to the other.
+    // Both were on the node that knows the topic; one comes back there, one to the other node.
     let come_back = ["to-one", "to-two"].map(|name| Member::joins(name, &one, TOPIC));
     publish(&two, "first");
     for member in &come_back {
-        member.hears(0, &["first"]);
-        member.goes();
+        member.receives(0, &["first"]);
+        member.disconnects();
     }
     publish(&two, "missed");
-    stays.hears(0, &["first", "missed"]);
+    stays.receives(0, &["first", "missed"]);
     engine.kill();
     for node in [&one, &two] {
         until("the link is away", || (node.health() == "away").then_some(()));
     }
     for (member, node) in come_back.iter().zip([&one, &two]) {
-        let told = member.comes_to(node);
-        let (recovered, reason) = (&told.payload["recovered"], &told.payload["reason"]);
+        let notice = member.resumes_at(node);
+        let (recovered, reason) = (&notice.payload["recovered"], &notice.payload["reason"]);
         assert_eq!((recovered, reason), (&json!(false), &json!("unavailable")), "{}", node.name);
     }
     engine.restart();
-    // The node that knew nothing of the topic says where it stands, as soon as it knows that.
-    assert_eq!(come_back[1].is_told(3).event, "simurgh:gap");
+    // The node without a copy sends the position once it has learnt it.
+    assert_eq!(come_back[1].is_notified(3).event, "simurgh:gap");
     publish_surely(&one, "after");
     for member in [&stays, &come_back[0], &come_back[1]] {
         until(&format!("{} hears what is new", member.name), || {
@@ -106,74 +106,74 @@ fn who_comes_back_while_the_engine_is_away_is_told_so_and_it_heals() {
         let all = ["first", "missed", "after"];
         assert!(texts == all || texts == ["first", "after"], "{}: {texts:?}", member.name);
     }
-    // The one who stayed has missed nothing, and is told nothing.
+    // The member that stayed has missed nothing, and gets no notice.
     stays.has_no_gap();
-    stays.has_heard_all_of(&histories([&one, &two]));
-    // It has healed: who comes back now misses nothing either.
+    stays.has_received_all_of(&histories([&one, &two]));
+    // It has healed: clients that come back now have no gap either.
     for (member, node) in come_back.iter().zip([&two, &one]) {
-        let heard = member.texts().len();
-        member.goes();
+        let received = member.texts().len();
+        member.disconnects();
         publish(node, &format!("at last {}", member.name));
-        let told = member.comes_to(node);
-        assert_eq!(told.payload["recovered"], true, "{}: {told:?}", member.name);
-        member.hears(heard + told.payload["count"].as_u64().unwrap() as usize, &[]);
+        let notice = member.resumes_at(node);
+        assert_eq!(notice.payload["recovered"], true, "{}: {notice:?}", member.name);
+        member.receives(received + notice.payload["count"].as_u64().unwrap() as usize, &[]);
         assert_eq!(member.texts().last(), Some(&format!("at last {}", member.name)));
     }
 }
 
 #[test]
-fn a_node_that_is_started_again_knows_what_it_has_never_heard() {
+fn a_restarted_node_knows_messages_that_it_never_received() {
     let Some(engine) = Engine::start(STORE) else { return };
     let [mut one, two] = nodes(&engine.address(), ["one", "two"]);
     let member = Member::joins("member", &one, TOPIC);
     assert_eq!(member.is_answered("first"), "ok");
-    member.goes();
+    member.disconnects();
     assert!(one.drain().success(), "{}", one.log());
     publish(&two, "missed");
     let one = plan("one", &engine.address()).start();
-    let told = member.comes_to(&one);
-    assert_eq!(told.payload, json!({"recovered": true, "count": 1}));
-    member.hears(0, &["first", "missed"]);
-    // Also when there is nobody else any more.
-    member.goes();
+    let notice = member.resumes_at(&one);
+    assert_eq!(notice.payload, json!({"recovered": true, "count": 1}));
+    member.receives(0, &["first", "missed"]);
+    // Also when no other client is left.
+    member.disconnects();
     publish(&one, "missed again");
     drop((one, two));
     let [last] = nodes(&engine.address(), ["last"]);
-    assert_eq!(member.comes_to(&last).payload, json!({"recovered": true, "count": 1}));
-    member.hears(0, &["first", "missed", "missed again"]);
+    assert_eq!(member.resumes_at(&last).payload, json!({"recovered": true, "count": 1}));
+    member.receives(0, &["first", "missed", "missed again"]);
 }
 
 #[test]
-fn a_node_that_begins_without_its_engine_says_so_and_heals() {
+fn a_node_that_starts_without_its_engine_reports_it_and_heals() {
     let Some(mut engine) = Engine::start(STORE) else { return };
     let [one] = nodes(&engine.address(), ["one"]);
-    let comes_back = Member::joins("comes-back", &one, TOPIC);
+    let resumes = Member::joins("comes-back", &one, TOPIC);
     publish(&one, "first");
-    comes_back.hears(0, &["first"]);
-    comes_back.goes();
+    resumes.receives(0, &["first"]);
+    resumes.disconnects();
     publish(&one, "missed");
     engine.kill();
     let two = Plan { required: None, ..plan("two", &engine.address()) }.start();
-    let told = comes_back.comes_to(&two);
-    assert_eq!(told.payload["reason"], "unavailable");
+    let notice = resumes.resumes_at(&two);
+    assert_eq!(notice.payload["reason"], "unavailable");
     let member = Member::joins("new", &two, TOPIC);
-    assert_eq!(member.is_told(1).payload["reason"], "unavailable");
+    assert_eq!(member.is_notified(1).payload["reason"], "unavailable");
     let page = page(&two, TOPIC, "");
     assert_eq!((&page["recovered"], &page["reason"]), (&json!(false), &json!("unavailable")));
-    let (status, said) = publish_to(&two, TOPIC, "refused", None);
-    assert_eq!(status, 503, "{said}");
+    let (status, body) = publish_to(&two, TOPIC, "refused", None);
+    assert_eq!(status, 503, "{body}");
     engine.restart();
     keeps(&two);
-    for it in [&comes_back, &member] {
-        assert_eq!(it.is_told_of_gap("unavailable").payload["recovered"], false);
+    for it in [&resumes, &member] {
+        assert_eq!(it.is_notified_of_gap("unavailable").payload["recovered"], false);
         until("it is told where it stands", || {
-            (it.heard().told.last()?.event == "simurgh:gap").then_some(())
+            (it.received().notices.last()?.event == "simurgh:gap").then_some(())
         });
     }
     keeps(&one);
     publish_surely(&one, "after");
-    for (it, heard) in [(&comes_back, 1), (&member, 0)] {
-        it.hears(heard, &["after"]);
+    for (it, received) in [(&resumes, 1), (&member, 0)] {
+        it.receives(received, &["after"]);
     }
     assert_eq!(texts(&histories([&one, &two])), ["first", "missed", "after"]);
 }
@@ -182,29 +182,29 @@ fn a_node_that_begins_without_its_engine_says_so_and_heals() {
 fn who_is_left_out_of_a_broadcast_is_left_out_on_every_node() {
     let Some(engine) = Engine::start(STORE) else { return };
     let [one, two] = nodes(&engine.address(), ["one", "two"]);
-    let [tells, hears] =
+    let [sender, receiver] =
         [("tells", &one), ("hears", &two)].map(|(name, node)| Member::joins(name, node, TOPIC));
-    tells.tells("told 0");
-    hears.hears(0, &["told 0"]);
-    let since = tells.heard().since.clone().unwrap();
-    tells.tells("told 1");
-    hears.tells("told 2");
-    tells.hears(0, &["told 2"]);
-    tells.goes();
+    sender.pushes_and_waits("told 0");
+    receiver.receives(0, &["told 0"]);
+    let since = sender.received().since.clone().unwrap();
+    sender.pushes_and_waits("told 1");
+    receiver.pushes_and_waits("told 2");
+    sender.receives(0, &["told 2"]);
+    sender.disconnects();
     publish(&two, "said");
-    let told = tells.comes_to(&two);
-    assert_eq!(told.payload, json!({"recovered": true, "count": 1}));
-    tells.hears(0, &["told 2", "said"]);
-    // Even if it says that it has heard less; another client is told all of that.
-    let again = Member::comes_back("tells", &two, TOPIC, Some(&since));
-    again.hears(0, &["told 2", "said"]);
-    let other = Member::comes_back("other", &one, TOPIC, Some(&since));
-    other.hears(0, &["told 1", "told 2", "said"]);
-    hears.hears(0, &["told 0", "told 1", "said"]);
+    let notice = sender.resumes_at(&two);
+    assert_eq!(notice.payload, json!({"recovered": true, "count": 1}));
+    sender.receives(0, &["told 2", "said"]);
+    // Even if it claims an older position; another client is sent all of that.
+    let again = Member::resumes("tells", &two, TOPIC, Some(&since));
+    again.receives(0, &["told 2", "said"]);
+    let other = Member::resumes("other", &one, TOPIC, Some(&since));
+    other.receives(0, &["told 1", "told 2", "said"]);
+    receiver.receives(0, &["told 0", "told 1", "said"]);
     assert_eq!(texts(&histories([&one, &two])), ["told 0", "told 1", "told 2", "said"]);
 }
 
-/// What a client is told that came before its first join, on nodes that share a secret or not.
+/// What a client receives that came before its first join, on nodes that share a secret or not.
 fn own(shares: bool) -> Option<(Engine, [Node; 2], Member)> {
     const OWN: &str = "own:a";
     let engine = Engine::start(STORE)?;
@@ -222,28 +222,28 @@ fn own(shares: bool) -> Option<(Engine, [Node; 2], Member)> {
     let before = page(&nodes[0], OWN, "")["messages"][0]["position"].as_str()?.to_owned();
     let member = Member::joins("member", &nodes[0], OWN);
     publish(&nodes[1], "heard");
-    member.hears(0, &["heard"]);
-    member.goes();
+    member.receives(0, &["heard"]);
+    member.disconnects();
     publish(&nodes[0], "missed");
-    // It says that it has been there before it was.
-    member.heard().since = Some(before.split_once('.')?.0.to_owned() + ".1");
+    // It claims a position from before its first join.
+    member.received().since = Some(before.split_once('.')?.0.to_owned() + ".1");
     Some((engine, nodes, member))
 }
 
 #[test]
 fn a_first_join_is_known_on_every_node_that_shares_the_secret() {
     let Some((_engine, nodes, member)) = own(true) else { return };
-    let told = member.comes_to(&nodes[1]);
-    let (recovered, count) = (&told.payload["recovered"], &told.payload["count"]);
-    assert_eq!((recovered, count), (&json!(true), &json!(2)), "{told:?}");
-    member.hears(1, &["heard", "missed"]);
+    let notice = member.resumes_at(&nodes[1]);
+    let (recovered, count) = (&notice.payload["recovered"], &notice.payload["count"]);
+    assert_eq!((recovered, count), (&json!(true), &json!(2)), "{notice:?}");
+    member.receives(1, &["heard", "missed"]);
 }
 
 #[test]
-fn a_first_join_that_another_node_cannot_know_is_a_gap_and_nothing_older_is_told() {
+fn a_first_join_unknown_to_another_node_is_a_gap_without_older_messages() {
     let Some((_engine, nodes, member)) = own(false) else { return };
-    let told = member.comes_to(&nodes[1]);
-    assert_eq!(told.payload["recovered"], false, "{told:?}");
+    let notice = member.resumes_at(&nodes[1]);
+    assert_eq!(notice.payload["recovered"], false, "{notice:?}");
     assert_eq!(publish_to(&nodes[0], "own:a", "new", None).0, 202);
-    member.hears(1, &["new"]);
+    member.receives(1, &["new"]);
 }

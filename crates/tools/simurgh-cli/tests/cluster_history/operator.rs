@@ -1,4 +1,4 @@
-//! Whoever runs the engine: asks JetStream, changes what it has, and listens.
+//! The operator of the engine: queries and changes JetStream, and subscribes.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::until;
 
-/// Of the cluster of these tests: its stream, as all nodes of prefix `faults` call it.
+/// The stream of the cluster of these tests, with the prefix `faults`.
 pub(crate) const STREAM: &str = "FAULTS_H0";
 
-/// A connection that hears a subject.
+/// A connection with one subscription.
 fn connect(port: u16, subject: &str) -> Option<BufReader<TcpStream>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     let hello = "CONNECT {\"headers\":true,\"no_responders\":true}\r\n";
@@ -20,8 +20,8 @@ fn connect(port: u16, subject: &str) -> Option<BufReader<TcpStream>> {
     Some(BufReader::new(stream))
 }
 
-/// The next message, or that nobody answers.
-fn hear(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
+/// The next message; none if there is no responder.
+fn next_message(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line).ok()? == 0 {
@@ -40,17 +40,17 @@ fn hear(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
     }
 }
 
-/// Asks once; none if nobody is there, or nobody answers within two seconds.
+/// Asks once; none without a responder, or without an answer within two seconds.
 pub(crate) fn ask(port: u16, verb: &str, words: &Value) -> Option<Value> {
     let mut reader = connect(port, "_R")?;
     reader.get_ref().set_read_timeout(Some(Duration::from_secs(2))).ok()?;
     let words = if words.is_null() { String::new() } else { words.to_string() };
     let asked = format!("PUB $JS.API.{verb} _R {}\r\n{words}\r\n", words.len());
     reader.get_mut().write_all(asked.as_bytes()).ok()?;
-    serde_json::from_slice(&hear(&mut reader)?).ok()
+    serde_json::from_slice(&next_message(&mut reader)?).ok()
 }
 
-/// Does something that must succeed.
+/// A request that must succeed.
 #[track_caller]
 pub(crate) fn must(port: u16, verb: &str, words: &Value) -> Value {
     let answer = ask(port, verb, words).expect("an answer");
@@ -67,15 +67,15 @@ pub(crate) fn leader(port: u16) -> usize {
     })
 }
 
-/// Hears what is said on a subject, for as long as the engine is there.
+/// Collects the messages of a subject while the engine is up.
 pub(crate) struct Spy(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Spy {
     #[track_caller]
     pub(crate) fn on(port: u16, subject: &str) -> Self {
-        let heard = Arc::<Mutex<Vec<Vec<u8>>>>::default();
+        let received = Arc::<Mutex<Vec<Vec<u8>>>>::default();
         let mut reader = connect(port, subject).expect("an engine");
-        // It hears from the answer to this on.
+        // It is subscribed from the answer to this on.
         reader.get_mut().write_all(b"PING\r\n").unwrap();
         loop {
             let mut line = String::new();
@@ -84,16 +84,16 @@ impl Spy {
                 break;
             }
         }
-        let into = Arc::clone(&heard);
+        let into = Arc::clone(&received);
         std::thread::spawn(move || {
-            while let Some(message) = hear(&mut reader) {
+            while let Some(message) = next_message(&mut reader) {
                 into.lock().unwrap().push(message);
             }
         });
-        Self(heard)
+        Self(received)
     }
 
-    pub(crate) fn heard(&self) -> usize {
+    pub(crate) fn received(&self) -> usize {
         self.0.lock().unwrap().len()
     }
 }

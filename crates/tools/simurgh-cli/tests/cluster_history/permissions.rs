@@ -1,4 +1,4 @@
-//! An engine that allows its nodes exactly what is printed, or less.
+//! An engine that gives its nodes exactly the permissions that are printed, or fewer.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use crate::member::Member;
 use crate::node::{Node, Plan, know_each_other};
 use crate::until;
 
-/// What `simurgh config` prints: the permissions, and all of their subjects in the order they
-/// stand there.
+/// The output of `simurgh config`: the permissions, and all of their subjects in the order of their
+/// lines.
 fn printed(streams: &str) -> (String, Vec<String>) {
     let printed = Command::new(env!("CARGO_BIN_EXE_simurgh"))
         .args(["config", "--nats-permissions=faults", &format!("--nats-streams={streams}")])
@@ -37,7 +37,7 @@ fn node(name: &str, engine: &Engine, keys: &str) -> Node {
 }
 
 #[test]
-fn nodes_that_keep_need_exactly_the_permissions_that_are_printed() {
+fn nodes_with_histories_need_exactly_the_permissions_that_are_printed() {
     for (streams, keys) in [("1", ""), ("16", "history_streams = 16\n")] {
         let Some(engine) = engine(&printed(streams).0) else { return };
         let nodes = ["one", "two"].map(|name| node(name, &engine, keys));
@@ -45,11 +45,11 @@ fn nodes_that_keep_need_exactly_the_permissions_that_are_printed() {
         nodes.iter().for_each(keeps);
         let member = Member::joins("member", &nodes[1], TOPIC);
         publish(&nodes[0], "first");
-        member.hears(0, &["first"]);
+        member.receives(0, &["first"]);
         let (status, body) = nodes[0].ask(&format!("DELETE /api/history?topic={TOPIC}"), "");
         assert_eq!(status, 200, "{body}");
         publish(&nodes[0], "second");
-        member.hears(0, &["first", "second"]);
+        member.receives(0, &["first", "second"]);
         assert_eq!(texts(&histories(&nodes)), ["second"]);
         for node in &nodes {
             assert!(!node.log().contains("ermission"), "{}", node.log());
@@ -58,8 +58,8 @@ fn nodes_that_keep_need_exactly_the_permissions_that_are_printed() {
     }
 }
 
-/// What happens without one of them: it is named, nothing hangs, and plain topics go on where they
-/// do not need it.
+/// Without one of the permissions: it is named, nothing hangs, and plain topics work where they do
+/// not need it.
 fn is_named(missing: &str, permissions: &str) {
     let Some(engine) = engine(permissions) else { return };
     let node = node("one", &engine, "");
@@ -70,17 +70,17 @@ fn is_named(missing: &str, permissions: &str) {
         lines.any(|it| it.contains("Permissions Violation") && it.contains(named)).then_some(())
     };
     let began = Instant::now();
-    let (status, said) = publish_to(&node, TOPIC, "said", None);
+    let (status, body) = publish_to(&node, TOPIC, "said", None);
     if missing.contains("PURGE") {
-        // Nodes forget by themselves.
-        assert_eq!(status, 202, "{said}");
+        // Nodes purge histories by themselves.
+        assert_eq!(status, 202, "{body}");
         let (status, body) = node.ask(&format!("DELETE /api/history?topic={TOPIC}"), "");
         assert_eq!(status, 200, "{body}");
         assert_eq!(texts(&histories([&node])), [""; 0]);
     } else {
-        assert_eq!(status, 503, "{missing}: {said}");
+        assert_eq!(status, 503, "{missing}: {body}");
         let member = Member::joins("member", &node, TOPIC);
-        assert_eq!(member.is_told(1).payload["reason"], "unavailable", "{missing}");
+        assert_eq!(member.is_notified(1).payload["reason"], "unavailable", "{missing}");
         assert_eq!(member.is_answered("not kept"), "not stored", "{missing}");
     }
     until(&format!("{missing} is named"), has_named);
@@ -90,7 +90,7 @@ fn is_named(missing: &str, permissions: &str) {
 }
 
 #[test]
-fn each_permission_that_what_is_kept_lacks_is_named_and_plain_topics_go_on() {
+fn each_missing_permission_of_histories_is_named_and_plain_topics_work() {
     let (all, subjects) = printed("1");
     let (_, plain) = printed("0");
     let of_keeping: Vec<&String> =
@@ -112,7 +112,7 @@ fn a_change_of_a_stream_that_is_not_allowed_is_named() {
     assert_ne!(left, all);
     let Some(engine) = engine(&left) else { return };
     keeps(&node("one", &engine, ""));
-    // This one wants it to have bounds.
+    // This one has limits on its stream.
     let node = node("two", &engine, "history_engine_bytes = \"10MiB\"\n");
     until("it is named", || {
         let log = node.log();

@@ -1,5 +1,5 @@
-//! Engines that do not do, and positions that mean nothing: it is said what is wrong, what is not
-//! kept goes on, and nothing hangs.
+//! Engines that are unsuitable, and invalid positions: the problem is named, plain topics work, and
+//! nothing hangs.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::back_end::{TOPIC, keeps, nodes, page, plan, publish, publish_to, said, texts};
+use crate::back_end::{TOPIC, keeps, messages_of, nodes, page, plan, publish, publish_to, texts};
 use crate::engine::{Engine, STORE};
 use crate::member::Member;
 use crate::node::{Node, Plan, know_each_other};
 use crate::operator::{self, STREAM};
 use crate::until;
 
-/// A node whose engine keeps nothing says so with these words, and does what it can without.
+/// Checks that a node without histories reports it in these words, and that plain topics work.
 #[track_caller]
 fn is_refused(node: &Node, words: &[&str]) {
     until(&format!("{words:?} are in the log"), || {
@@ -23,15 +23,15 @@ fn is_refused(node: &Node, words: &[&str]) {
         words.iter().all(|it| log.contains(it)).then_some(())
     });
     let began = Instant::now();
-    let (status, said) = publish_to(node, TOPIC, "not kept", None);
-    assert_eq!(status, 503, "{said}");
+    let (status, body) = publish_to(node, TOPIC, "not kept", None);
+    assert_eq!(status, 503, "{body}");
     let member = Member::joins("member", node, TOPIC);
-    let told = member.is_told(1);
-    assert_eq!(told.payload["reason"], "unavailable", "{told:?}");
+    let notice = member.is_notified(1);
+    assert_eq!(notice.payload["reason"], "unavailable", "{notice:?}");
     assert_eq!(member.is_answered("not kept"), "not stored");
     let page = page(node, TOPIC, "");
     assert_eq!((&page["recovered"], &page["reason"]), (&json!(false), &json!("unavailable")));
-    // Nobody has waited for what is not to be had any longer than to know that.
+    // Requests to histories fail at once.
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     assert_eq!(member.texts(), [""; 0]);
     let plain = Member::joins_plain("plain", node, "plain:a");
@@ -39,7 +39,7 @@ fn is_refused(node: &Node, words: &[&str]) {
 }
 
 #[test]
-fn an_engine_without_jetstream_is_named_and_plain_topics_go_on() {
+fn an_engine_without_jetstream_is_named_and_plain_topics_work() {
     let Some(engine) = Engine::start("") else { return };
     let nodes = ["one", "two"].map(|name| plan(name, &engine.address()).start());
     know_each_other(&nodes);
@@ -48,7 +48,7 @@ fn an_engine_without_jetstream_is_named_and_plain_topics_go_on() {
     nodes.iter().for_each(|node| is_refused(node, &words));
 }
 
-/// Lets everything through, and an engine say that it is an older one.
+/// A proxy that passes everything on, and reports an older version of the engine.
 fn older(engine: &Engine, version: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (own, address) = (listener.local_addr().unwrap().to_string(), engine.address());
@@ -64,10 +64,10 @@ fn older(engine: &Engine, version: &'static str) -> String {
                 let _ = to_server.shutdown(Shutdown::Both);
             });
             std::thread::spawn(move || {
-                let mut said = String::new();
+                let mut body = String::new();
                 let mut reader = BufReader::with_capacity(1, &mut server);
-                let _ = reader.read_line(&mut said);
-                let info: Value = serde_json::from_str(&said["INFO ".len()..]).unwrap();
+                let _ = reader.read_line(&mut body);
+                let info: Value = serde_json::from_str(&body["INFO ".len()..]).unwrap();
                 let info = json!({"version": version, "proto": 1, "headers": true,
                     "server_id": info["server_id"], "max_payload": info["max_payload"]});
                 let _ = client.write_all(format!("INFO {info}\r\n").as_bytes());
@@ -122,7 +122,7 @@ fn a_stream_of_another_shape_is_named_with_what_differs_until_it_is_gone() {
     publish(&node, "kept");
 }
 
-/// What one cluster has made in the place of another's is left alone.
+/// A stream that another cluster has created under our name is not changed.
 #[test]
 fn a_stream_of_another_cluster_is_named_and_left_as_it_is() {
     let Some(engine) = Engine::start(STORE) else { return };
@@ -131,7 +131,7 @@ fn a_stream_of_another_cluster_is_named_and_left_as_it_is() {
     let verb = |it: &str, stream: &str| format!("STREAM.{it}.{stream}");
     let mut config =
         operator::must(engine.port(), &verb("INFO", STREAM), &Value::Null)["config"].clone();
-    // As if their prefix were ours.
+    // As if it had our prefix.
     config["name"] = "OURS_H0".into();
     config["subjects"] = json!(["theirs.h.>"]);
     config["republish"] = json!({"src": "theirs.h.>", "dest": "theirs.b.>"});
@@ -140,9 +140,9 @@ fn a_stream_of_another_cluster_is_named_and_left_as_it_is() {
     is_refused(&node, &["the stream OURS_H0 cannot be used: ", "theirs.h.>", "ours.h.>"]);
     let left = operator::must(engine.port(), &verb("INFO", "OURS_H0"), &Value::Null);
     assert_eq!(left["config"]["subjects"], json!(["theirs.h.>"]));
-    // And one on the same engine is not touched by the other.
+    // Clusters on the same engine do not affect each other.
     publish(&theirs, "still theirs");
-    assert_eq!(texts(&said(&page(&theirs, TOPIC, ""))), ["theirs", "still theirs"]);
+    assert_eq!(texts(&messages_of(&page(&theirs, TOPIC, ""))), ["theirs", "still theirs"]);
 }
 
 #[test]
@@ -159,13 +159,13 @@ fn positions_of_another_cluster_or_epoch_are_a_gap_and_no_error() {
     for since in [&*other, "zzzzzz.1", &later, "a00000.0"] {
         let found = page(&ours, TOPIC, &format!("&since={since}"));
         assert_eq!((&found["recovered"], &found["reason"]), (&json!(false), &json!("epoch")));
-        let member = Member::comes_back("comes-back", &ours, TOPIC, Some(since));
-        let told = member.is_told(1);
-        assert_eq!(told.payload["reason"], "epoch", "{since}: {told:?}");
-        member.hears(0, &["first", "second"]);
+        let member = Member::resumes("comes-back", &ours, TOPIC, Some(since));
+        let notice = member.is_notified(1);
+        assert_eq!(notice.payload["reason"], "epoch", "{since}: {notice:?}");
+        member.receives(0, &["first", "second"]);
     }
     let found = page(&ours, TOPIC, &format!("&since={own}"));
-    assert_eq!((&found["recovered"], texts(&said(&found))), (&json!(true), vec!["second"]));
+    assert_eq!((&found["recovered"], texts(&messages_of(&found))), (&json!(true), vec!["second"]));
     for wrong in ["x", "k3f9a0", "k3f9a0.x", "K3F9A0.1", ""] {
         let (status, body) = ours.ask(&format!("GET /api/history?topic={TOPIC}&since={wrong}"), "");
         assert_eq!(status, 400, "{wrong}: {body}");

@@ -17,7 +17,7 @@ use tungstenite::{Message, WebSocket};
 /// Longest wait for anything that should happen.
 pub(crate) const WAIT: Duration = Duration::from_secs(20);
 
-/// What a run of the binary left behind.
+/// The outcome of a run of the binary.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) status: ExitStatus,
@@ -61,19 +61,19 @@ pub(crate) fn directory(files: &[(&str, &str)]) -> TempDir {
     dir
 }
 
-/// Runs the binary to its end; one that goes on is killed and fails the test.
+/// Runs the binary to its end; after a timeout it is killed, and the test fails.
 #[track_caller]
 pub(crate) fn run(dir: &Path, args: &[&str]) -> Ran {
     run_with(command(&simurgh(), dir, args))
 }
 
-/// The same of something that takes longer than [`WAIT`].
+/// As [`run`], with a longer limit than [`WAIT`].
 #[track_caller]
 pub(crate) fn run_long(dir: &Path, args: &[&str], within: Duration) -> Ran {
     run_within(command(&simurgh(), dir, args), within)
 }
 
-/// The same of the example `own`.
+/// As [`run`], with the example `own`.
 #[track_caller]
 pub(crate) fn run_own(dir: &Path, args: &[&str]) -> Ran {
     run_with(command(&own(), dir, args))
@@ -95,7 +95,7 @@ fn run_with(command: Command) -> Ran {
 fn run_within(mut command: Command, within: Duration) -> Ran {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    // Nothing that ends by itself fills a pipe's 64 KiB on both ends.
+    // No command that ends by itself writes more than the 64 KiB of a pipe.
     let status = wait(&mut child, within);
     let (mut out, mut err) = (String::new(), String::new());
     stdout.read_to_string(&mut out).unwrap();
@@ -104,7 +104,7 @@ fn run_within(mut command: Command, within: Duration) -> Ran {
     Ran { status, stdout: out, stderr: err }
 }
 
-/// Waits for the end of a process; kills it if it goes on for longer.
+/// Waits for the end of a process; kills it after a timeout.
 fn wait(child: &mut Child, within: Duration) -> Option<ExitStatus> {
     let start = Instant::now();
     while start.elapsed() < within {
@@ -122,9 +122,9 @@ fn wait(child: &mut Child, within: Duration) -> Option<ExitStatus> {
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
-    /// Its directory; goes with it.
+    /// Its directory, removed with it.
     _dir: TempDir,
-    /// Where it said it listens.
+    /// The addresses it has printed.
     pub(crate) addresses: Vec<String>,
 }
 
@@ -136,7 +136,7 @@ impl Server {
         Self::start_in(directory(files), args, 1)
     }
 
-    /// The same in a directory, with as many addresses.
+    /// The same in a directory, with this many addresses.
     #[track_caller]
     pub(crate) fn start_in(dir: TempDir, args: &[&str], addresses: usize) -> Self {
         Self::start_program(&simurgh(), dir, args, addresses)
@@ -170,7 +170,7 @@ impl Server {
         }
     }
 
-    /// One that may have to give up, with no settings but these.
+    /// Starts one that may fail, with these flags only.
     #[track_caller]
     pub(crate) fn try_start(args: &[&str]) -> Result<Self, Ran> {
         let dir = directory(&[]);
@@ -296,7 +296,7 @@ impl Drop for Server {
     }
 }
 
-/// A client that knows V2's five fields and nothing more.
+/// A client that knows the five fields of V2 only.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: WebSocket<MaybeTlsStream<TcpStream>>,
@@ -337,7 +337,7 @@ impl Client {
         self.expect_reply(msg_ref, topic, status, answer);
     }
 
-    /// Sends, and expects to be told that it is more than this limit, and when to try again.
+    /// Sends, and expects a refusal by this limit, with the time to retry.
     #[track_caller]
     #[allow(dead_code, reason = "not every test has limits")]
     pub(crate) fn ask_too_much(&mut self, topic: &str, event: &str, payload: Value, limit: &str) {
@@ -371,7 +371,7 @@ impl Client {
         assert_eq!(self.receive(), (Value::Null, topic.to_owned(), event.to_owned(), payload));
     }
 
-    /// Expects that nothing is under way: an answer to a heartbeat comes next.
+    /// Expects that nothing is under way: the next message is the answer to a heartbeat.
     #[track_caller]
     pub(crate) fn expect_quiet(&mut self) {
         self.ask("phoenix", "heartbeat", json!({}), "ok", json!({}));
@@ -383,7 +383,7 @@ impl Client {
         self.ask(topic, "phx_join", payload, "ok", json!({}));
     }
 
-    /// The code of the close frame that comes, whatever else comes before.
+    /// The code of the next close frame, whatever is received before it.
     #[track_caller]
     pub(crate) fn close_code(&mut self) -> u16 {
         for _ in 0..1000 {

@@ -58,13 +58,13 @@ fn the_file_is_there_before_anything_is_changed() {
     assert!(why.contains("there already") && why.contains("--overwrite"), "{why}");
     assert_eq!(fake.text("undo.json"), "precious");
     assert_eq!(fake.snapshot(), before);
-    // Told so, it does.
+    // With the flag it does.
     assert!(apply(fake.root(), &changes, &file, true).unwrap().undo_file_is_there);
     assert!(load(&file).is_ok());
 }
 
 #[test]
-fn what_the_kernel_refuses_is_told_and_the_rest_goes_on() {
+fn what_the_kernel_refuses_is_reported_and_the_rest_is_done() {
     let fake = FakeMachine::usual();
     fake.refuse("proc/sys/fs/file-max");
     let file = fake.path("undo.json");

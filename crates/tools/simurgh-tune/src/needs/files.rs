@@ -107,7 +107,7 @@ fn watches(machine: &Machine, plan: &Plan) -> Row {
 
 /// Kernel memory of an established socket with its file and its place in a poll set.
 const SOCKET_BYTES: u64 = 4_200;
-/// What the server has for an idle connection, and the generator for an idle user.
+/// Memory of the server for an idle connection, and of the generator for an idle user.
 const CONNECTION_BYTES: u64 = 256;
 const USER_BYTES: u64 = 128;
 /// A shard or worker without connections.

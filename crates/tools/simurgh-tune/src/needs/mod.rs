@@ -21,7 +21,7 @@ pub(crate) use row::{Row, State, about, grouped, plain};
 pub struct Report {
     pub(crate) wanted: Wanted,
     pub(crate) cores: u64,
-    /// Whether settings can be written; `None` if that cannot be told.
+    /// Whether settings can be written; `None` if that is unknown.
     pub is_root: Option<bool>,
     /// Shards that the server needs.
     pub(crate) shards: u64,
@@ -30,9 +30,9 @@ pub struct Report {
     /// The value for `RLIMIT_NOFILE` with which few shards are enough.
     pub(crate) descriptors_good: u64,
     pub(crate) rows: Vec<Row>,
-    /// What the machine can hold as it is.
+    /// The connections that the machine can hold as it is.
     pub(crate) holds: Holds,
-    /// What it could hold after `changes`.
+    /// The same after `changes`.
     pub(crate) would_hold: Holds,
 }
 
@@ -82,7 +82,7 @@ impl Report {
     }
 }
 
-/// A million, which is what `fs.nr_open` allows unless told otherwise; never more than it allows,
+/// A million, the default of `fs.nr_open`; never more than that allows,
 /// or a login would fail, and never less than there is.
 fn descriptors_good(machine: &Machine, wanted: Wanted) -> u64 {
     let need = shards::descriptors(wanted.connections);

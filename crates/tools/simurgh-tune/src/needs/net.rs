@@ -22,7 +22,7 @@ pub(super) fn rows(machine: &Machine, plan: &Plan) -> Vec<Row> {
 
 /// `tcp_mem`: one page of data for each end that is here. Below the first number nothing is
 /// regulated, above the second buffers stop growing, above the third nothing is given out; they
-/// stand to each other as the kernel's own do.
+/// have the ratios of the kernel's own.
 fn memory_under_way(machine: &Machine, plan: &Plan) -> Row {
     let name = "net.ipv4.tcp_mem";
     let wanted = plan.sockets();
@@ -35,7 +35,7 @@ fn memory_under_way(machine: &Machine, plan: &Plan) -> Row {
     let need = [pages / 2, pages - pages / 3, pages];
     let row = match &half {
         Ok(_) => Row::setting(machine, name, &need),
-        Err(why) => Row::setting(machine, name, &need).cannot_tell(why),
+        Err(why) => Row::setting(machine, name, &need).unknown(why),
     };
     let mut why =
         "pages of data under way in all sockets together: an idle socket takes none, one \
@@ -68,7 +68,7 @@ fn buffers(machine: &Machine, name: &'static str, why: &str) -> Row {
     Row::setting(machine, name, &BUFFERS).why(why)
 }
 
-/// What each shard asks for when it listens.
+/// The backlog that each shard requests when it listens.
 fn backlog_wanted() -> u64 {
     u64::try_from(simurgh_reactor::Config::default().backlog).unwrap_or(0)
 }
@@ -140,7 +140,7 @@ fn established(machine: &Machine, plan: &Plan) -> Row {
     let row = |have: &str| Row::of("TCP hash table", have, grouped(need));
     let entries = match &machine.established_entries {
         Ok(entries) => *entries,
-        Err(why) => return row("?").cannot_tell(why),
+        Err(why) => return row("?").unknown(why),
     };
     let chain = plan.sockets() as f64 / entries as f64;
     row(&grouped(entries))
@@ -155,7 +155,7 @@ fn established(machine: &Machine, plan: &Plan) -> Row {
         ))
 }
 
-/// What a tracked connection costs.
+/// Memory of a tracked connection.
 const TRACKED_BYTES: u64 = 320;
 /// Room for connections of other programs.
 const TRACKED_SPARE: u64 = 10_000;
@@ -181,7 +181,7 @@ fn tracked(machine: &Machine, plan: &Plan) -> Option<Row> {
     }
     if row.is_changeable() {
         let how = format!("nothing is followed now; should a rule do so: {}", row.how);
-        row = row.cannot_tell(&how);
+        row = row.unknown(&how);
     }
     Some(row)
 }

@@ -36,9 +36,9 @@ pub(crate) struct Row {
     /// The value that is needed, for people.
     pub(crate) need: String,
     pub(crate) state: State,
-    /// How to raise it; a hint if it is enough; why if that cannot be told.
+    /// How to raise it; a hint if it is enough; why if that is unknown.
     pub(crate) how: String,
-    /// What it limits, and what happens if it is too small.
+    /// The effect of the limit, and the trouble if it is too small.
     pub(crate) why: String,
     /// The most connections that it allows; `None`: it is unknown, or only slows connections down.
     pub(crate) caps: Option<u64>,
@@ -55,7 +55,7 @@ pub(crate) struct Setting {
     pub(crate) name: &'static str,
     /// `None`: cannot be read.
     pub(crate) now: Option<Vec<u64>>,
-    /// What it should be; nowhere less than it is now.
+    /// The value it should have; never less than now.
     pub(crate) target: Vec<u64>,
 }
 
@@ -83,7 +83,7 @@ impl Row {
     ) -> Self {
         match have {
             Ok(have) => Self::of(name, show(*have), show(need)).unless(*have >= need, how),
-            Err(why) => Self::of(name, "?", show(need)).cannot_tell(why),
+            Err(why) => Self::of(name, "?", show(need)).unknown(why),
         }
     }
 
@@ -122,17 +122,17 @@ impl Row {
                 row.state = State::TooSmall;
                 row.how = command(name, &target);
             }
-            Err(why) => row = row.cannot_tell(why),
+            Err(why) => row = row.unknown(why),
         }
         row.setting = Some(Setting { name, now: now.ok().map(<[u64]>::to_vec), target });
         row
     }
 
-    pub(super) fn cannot_tell(self, why: &str) -> Self {
+    pub(super) fn unknown(self, why: &str) -> Self {
         Self { state: State::CannotTell, how: why.to_owned(), ..self }
     }
 
-    /// What to do if `is_enough` does not hold.
+    /// The remedy if `is_enough` does not hold.
     pub(super) fn unless(self, is_enough: bool, how: impl Into<String>) -> Self {
         if is_enough { self } else { Self { state: State::TooSmall, how: how.into(), ..self } }
     }
@@ -159,7 +159,7 @@ impl Row {
     }
 }
 
-/// What the rows have in common.
+/// Values that several rows use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) wanted: Wanted,
@@ -178,13 +178,13 @@ pub(super) struct Plan {
 /// The kernel's own limit, where the process's cannot be read.
 const DESCRIPTORS_USUAL: u64 = 4_096;
 
-/// What `simurgh load` gives one worker.
+/// Users that `simurgh load` gives one worker.
 pub(super) const USERS_PER_WORKER: u64 = 18_000;
 
 impl Plan {
     pub(super) fn new(machine: &Machine, wanted: Wanted) -> Self {
         let hard = machine.nofile.as_ref().map_or(DESCRIPTORS_USUAL, |limit| limit.hard);
-        // No table grows beyond nr_open. Its own row says if it is too small; the other rows assume
+        // No table grows beyond nr_open. Its own row shows if it is small; the other rows assume
         // that it was raised.
         let open_max = machine.number("fs.nr_open").unwrap_or(u64::MAX);
         let descriptors = hard.min(open_max.max(shards::descriptors(wanted.connections)));
@@ -239,7 +239,7 @@ pub(super) fn shown(numbers: &[u64]) -> String {
     }
 }
 
-/// `1,234,567`; the largest number stands for none.
+/// `1,234,567`; the largest number means that there is no limit.
 pub(crate) fn grouped(number: u64) -> String {
     // Settings have the largest signed number for "no limit".
     if number >= i64::MAX as u64 {
@@ -258,5 +258,10 @@ pub(crate) fn about(number: u64) -> u64 {
 }
 
 pub(super) fn bytes(bytes: u64) -> String {
-    simurgh_text::format::bytes(bytes as f64)
+    let bytes = bytes as f64;
+    match bytes {
+        bytes if bytes >= 1e9 => format!("{:.1} GB", bytes / 1e9),
+        bytes if bytes >= 1e6 => format!("{:.0} MB", bytes / 1e6),
+        bytes => format!("{:.0} kB", bytes / 1e3),
+    }
 }

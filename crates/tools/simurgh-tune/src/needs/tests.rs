@@ -71,7 +71,7 @@ fn with_clients_elsewhere_half_of_it_is_enough() {
     assert_eq!(row(&report, "fs.file-max").state, State::Enough);
     assert_eq!(row(&report, "net.core.netdev_max_backlog").state, State::Enough);
     assert_eq!(row(&report, "net.ipv4.ip_local_port_range").need, "-");
-    assert!(row(&report, "memory").need.starts_with("8.9"));
+    assert!(row(&report, "memory").need.starts_with("8.9 GB"));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_small_table_makes_many_shards_and_a_tiny_one_caps() {
     assert_eq!(row(&report, "shards").state, State::TooSmall);
     assert_eq!(report.holds.first_limit, "RLIMIT_NOFILE hard");
     assert_eq!(report.holds.connections, caps);
-    // What is asked for would do.
+    // The wanted number would be enough.
     let need = hard.need.replace(',', "");
     limits(&fake, "1024", &need);
     assert!(!report_of(&fake, 1_000_000, false).rows[..3].iter().any(Row::is_too_small));

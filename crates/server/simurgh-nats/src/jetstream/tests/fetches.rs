@@ -53,7 +53,7 @@ fn an_answer_with_a_hole_is_asked_for_again() {
     assert_eq!(fixture.events(), []);
     fixture.pass(1_000);
     let second = fixture.requests().remove(0);
-    // What comes late of the first changes nothing.
+    // Late answers to the first change nothing.
     fixture.message(&first, 4, 0, "a");
     fixture.ends(&first, 4, 0);
     for (seq, prev) in [(4, 0), (7, 4), (9, 7)] {
@@ -107,7 +107,7 @@ fn the_leader_is_asked_for_its_head_and_then_for_one_after_the_other() {
 }
 
 #[test]
-fn a_leader_that_falls_silent_is_asked_again_and_what_it_said_is_not_lost() {
+fn a_silent_leader_is_asked_again_and_its_earlier_answers_remain() {
     let mut fixture = Fixture::on(three());
     let ticket = fixture.after(true);
     fixture.last_seq = 12;
@@ -155,7 +155,7 @@ fn what_is_young_begins_by_the_leaders_clock() {
 }
 
 #[test]
-fn a_stream_that_removes_what_is_younger_does_not_say_what_is_young() {
+fn a_stream_that_removes_younger_messages_gives_no_bound_of_age() {
     let hour_ns = 3_600_000_000_000_u64;
     for (key, value, age_s, is_said) in [
         ("max_bytes", json!(1 << 20), 60, false),
@@ -177,7 +177,7 @@ fn a_stream_that_removes_what_is_younger_does_not_say_what_is_young() {
 }
 
 #[test]
-fn a_leader_that_does_not_say_what_time_it_is_does_not_say_what_is_young() {
+fn a_leader_that_sends_no_time_gives_no_bound_of_age() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     let ticket = since(&mut fixture, Duration::from_secs(60));
     let head = fixture.requests().remove(0);

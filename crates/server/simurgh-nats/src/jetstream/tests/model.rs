@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// What the engine does with a store that has arrived.
+/// The engine's reaction to a store that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Stores,
@@ -20,7 +20,7 @@ enum Mode {
 #[derive(Clone, Debug)]
 enum Step {
     Store,
-    /// So many requests that are under way arrive.
+    /// This many requests that are under way arrive.
     Arrive(usize, Mode),
     /// The link breaks; so many of what is under way arrive all the same.
     Break(usize),
@@ -157,7 +157,7 @@ proptest! {
         for step in &steps {
             model.take(step);
         }
-        // What is under way may arrive late: it was not answered in time.
+        // A request under way may arrive late, after its timeout.
         model.pass(9_010);
         (0..model.wire.len()).for_each(|_| model.arrive(Mode::Stores, model.is_linked));
         let mut log = model.log.clone();

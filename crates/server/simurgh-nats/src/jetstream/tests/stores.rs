@@ -50,7 +50,7 @@ fn an_answer_to_whichever_attempt_is_the_answer() {
 }
 
 #[test]
-fn what_is_refused_for_good_is_said_at_once_in_the_engines_words() {
+fn a_final_refusal_is_reported_at_once_in_the_engines_words() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     let ticket = fixture.store("id");
     let request = fixture.requests().remove(0);

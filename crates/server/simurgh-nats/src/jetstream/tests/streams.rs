@@ -20,7 +20,7 @@ fn an_engine_that_is_too_old_is_named_with_the_version_it_needs() {
 }
 
 #[test]
-fn a_node_that_keeps_nothing_says_so_and_asks_nothing() {
+fn a_node_without_histories_reports_it_and_sends_no_requests() {
     let mut fixture = Fixture::new(StreamsConfig::default());
     fixture.jetstream = JetStream::new(&prefix(), None);
     fixture.link();
@@ -93,7 +93,7 @@ fn a_stream_that_is_set_back_is_marked_and_has_another_epoch() {
 }
 
 #[test]
-fn who_may_not_mark_a_stream_that_is_set_back_has_another_epoch_alone() {
+fn without_permission_to_mark_a_restored_stream_a_node_has_its_own_epoch() {
     let streams = StreamsConfig { create_streams: false, ..StreamsConfig::default() };
     let mut fixture = Fixture::on(streams);
     let epoch = fixture.jetstream.decided();
@@ -125,7 +125,7 @@ fn a_leader_that_has_not_caught_up_with_itself_is_asked_again() {
 }
 
 #[test]
-fn who_does_not_lead_says_nothing_of_a_stream() {
+fn only_the_leader_answers_for_a_stream() {
     let mut fixture = Fixture::new(three());
     fixture.link();
     let sent = fixture.requests().remove(0);
@@ -139,7 +139,7 @@ fn who_does_not_lead_says_nothing_of_a_stream() {
 }
 
 #[test]
-fn where_nobody_answers_it_is_up_without_and_then_another_link_is_made() {
+fn without_an_answer_it_is_up_without_histories_and_links_again() {
     let mut fixture = Fixture::new(StreamsConfig::default());
     fixture.link();
     fixture.pass(2_900);
@@ -262,7 +262,7 @@ fn streams_are_looked_at_again_and_one_that_changed_ends_the_link() {
 }
 
 #[test]
-fn hope_ends_and_then_it_is_said_why_nothing_is_kept() {
+fn after_the_last_retry_the_reason_is_reported() {
     let mut fixture = Fixture::on(StreamsConfig::default());
     let epoch = fixture.jetstream.decided().unwrap();
     for round in 0..2 {

@@ -166,7 +166,7 @@ impl Node {
         self.received.iter().map(|it| it.1).filter(is_new).collect()
     }
 
-    /// Why it is down, once it says so.
+    /// Why it is down, once it is.
     #[track_caller]
     pub(crate) fn why_down(&mut self) -> Down {
         self.wait("being down", |it| !it.downs.is_empty());

@@ -86,7 +86,7 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch:
         if state.wait_for(|it| !it.is_cut).await.is_err() {
             break;
         }
-        // A peer that closed its link meanwhile has dropped what had not come through.
+        // A peer that closed its link meanwhile has dropped the rest.
         let has_ended = !matches!(from.as_ref().take_error(), Ok(None));
         if was_cut && has_ended || to.write_all(&bytes[..count]).await.is_err() {
             break;

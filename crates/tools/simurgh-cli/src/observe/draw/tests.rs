@@ -1,4 +1,4 @@
-//! What keys do, and what is drawn then.
+//! Keys, and the screen after them.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -151,7 +151,7 @@ fn a_row_is_opened_and_disconnected_only_after_a_question() {
 }
 
 #[test]
-fn what_is_kept_of_a_topic_is_told_with_its_members() {
+fn the_history_of_a_topic_is_shown_with_its_members() {
     let mut app = app();
     let kept = Kept {
         messages: 1_234,
@@ -173,7 +173,7 @@ fn what_is_kept_of_a_topic_is_told_with_its_members() {
 }
 
 #[test]
-fn a_lost_server_is_told_and_found_again() {
+fn a_lost_server_is_reported_and_found_again() {
     let mut app = app();
     app.update(Update::Unreachable("http://x does not answer: \x1b[1mrefused".into()));
     shows(&app, &["LOST, trying again: http://x does not answer: \\u{1b}[1mrefused", "123,456"]);
@@ -279,7 +279,7 @@ fn a_server_that_is_alone_has_no_view_of_a_cluster() {
 }
 
 #[test]
-fn a_topic_tells_on_which_nodes_it_has_members() {
+fn a_topic_lists_the_nodes_of_its_members() {
     let mut app = clustered();
     press(&mut app, "3");
     let place =

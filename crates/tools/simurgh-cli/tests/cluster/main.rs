@@ -1,10 +1,12 @@
-//! Two servers with the table `[cluster]` on a real engine: what is said on one is heard on the
-//! other, a disconnect is confirmed, and without the engine each goes on alone and says so.
+//! Two servers with the table `[cluster]` on a real engine: broadcasts reach both, a disconnect is
+//! confirmed, and without the engine each serves its own clients and reports the loss.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "a client outside of all descriptor tables")]
 
-#[path = "support/engine.rs"]
+#[path = "../support/cluster/engine.rs"]
 mod engine;
+mod quiet_topics;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::net::TcpStream;
@@ -22,18 +24,23 @@ const TOKEN: (&str, &str) = ("SIMURGH_API_TOKEN", "a-token-of-no-importance");
 const SECRET: (&str, &str) =
     ("SIMURGH_SECRET", "what all nodes of these tests share, and nobody else");
 
-fn node(name: &str, engine: &Engine) -> Server {
+/// A node with these keys above its tables, and these channels.
+fn node_with(name: &str, engine: &Engine, keys: &str, channels: &str) -> Server {
     let text = format!(
-        "listen = [\"127.0.0.1:0\"]\nlongpoll = \"2s\"\n\
-         [cluster]\nengine = \"nats\"\nname = \"{name}\"\n\
+        "listen = [\"127.0.0.1:0\"]\n{keys}[cluster]\nengine = \"nats\"\nname = \"{name}\"\n\
          servers = [\"nats://{}\"]\nrequired = \"20s\"\n\
-         secret_env = \"SIMURGH_SECRET\"\n\
-         [[channel]]\ntopic = \"room:*\"\n[[channel.event]]\nname = \"say\"\n\
-         broadcast = \"all\"\n[[channel]]\ntopic = \"sure:*\"\nwait_for_interest = true\n",
+         secret_env = \"SIMURGH_SECRET\"\n{channels}",
         engine.address()
     );
     let dir = directory(&[("simurgh.toml", &text)]);
     Server::start_with_env(&simurgh(), dir, &["--shards", "2"], 1, &[TOKEN, SECRET])
+}
+
+fn node(name: &str, engine: &Engine) -> Server {
+    let channels = "[[channel]]\ntopic = \"room:*\"\n[[channel.event]]\nname = \"say\"\n\
+                    broadcast = \"all\"\n[[channel]]\ntopic = \"sure:*\"\n\
+                    wait_for_interest = true\n";
+    node_with(name, engine, "longpoll = \"2s\"\n", channels)
 }
 
 struct Client(WebSocket<MaybeTlsStream<TcpStream>>);
@@ -45,16 +52,16 @@ impl Client {
         if let MaybeTlsStream::Plain(stream) = client.0.get_ref() {
             stream.set_read_timeout(Some(WAIT)).unwrap();
         }
-        client.says(&json!(["1", "1", topic, "phx_join", {}]));
-        assert_eq!(client.hears()[4]["status"], "ok");
+        client.pushes(&json!(["1", "1", topic, "phx_join", {}]));
+        assert_eq!(client.receives()[4]["status"], "ok");
         client
     }
 
-    fn says(&mut self, message: &Value) {
+    fn pushes(&mut self, message: &Value) {
         self.0.send(Message::text(message.to_string())).unwrap();
     }
 
-    fn hears(&mut self) -> Value {
+    fn receives(&mut self) -> Value {
         loop {
             if let Message::Text(text) = self.0.read().unwrap() {
                 return serde_json::from_str(&text).unwrap();
@@ -63,9 +70,9 @@ impl Client {
     }
 
     /// The next broadcast.
-    fn hears_said(&mut self) -> Value {
+    fn receives_broadcast(&mut self) -> Value {
         loop {
-            let message = self.hears();
+            let message = self.receives();
             if message[3] == "say" {
                 return message[4].clone();
             }
@@ -82,7 +89,7 @@ fn curl(server: &Server, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_said_on_one_node_is_heard_on_the_other() {
+fn messages_to_one_node_are_delivered_on_the_other() {
     let Some(engine) = Engine::start("") else { return };
     let (one, two) = (node("one", &engine), node("two", &engine));
     let (mut here, mut there) = (Client::joins(&one, "room:a"), Client::joins(&two, "room:a"));
@@ -92,18 +99,24 @@ fn what_is_said_on_one_node_is_heard_on_the_other() {
             curl(server, &["/metrics"]).contains(metric).then_some(())
         });
     }
-    // An interest is in force some time after its member's join.
+    // An interest takes effect some time after its member's join.
     sleep(Duration::from_millis(300));
-    here.says(&json!(["1", "2", "room:a", "say", {"n": 1}]));
-    assert_eq!((here.hears_said(), there.hears_said()), (json!({"n": 1}), json!({"n": 1})));
+    here.pushes(&json!(["1", "2", "room:a", "say", {"n": 1}]));
+    assert_eq!(
+        (here.receives_broadcast(), there.receives_broadcast()),
+        (json!({"n": 1}), json!({"n": 1}))
+    );
     let body = r#"{"topic":"room:a","event":"say","payload":{"n":2}}"#;
     assert_eq!(curl(&two, &["/api/broadcast", "-d", body]), r#"{"taken":1}"#);
-    assert_eq!((here.hears_said(), there.hears_said()), (json!({"n": 2}), json!({"n": 2})));
+    assert_eq!(
+        (here.receives_broadcast(), there.receives_broadcast()),
+        (json!({"n": 2}), json!({"n": 2}))
+    );
     let done = curl(&one, &["/api/disconnect", "-d", r#"{"id":"user:1"}"#]);
     let done: Value = serde_json::from_str(&done).unwrap();
     assert_eq!((&done["confirmed"][0]["name"], &done["missing"]), (&json!("two"), &json!([])));
     assert_eq!(curl(&one, &["/healthz"]), "ok\n");
-    // Without the engine each goes on alone, and says so.
+    // Without the engine each serves its own clients, and reports that.
     drop(engine);
     let away = until("the link is away", || {
         let health: Value = serde_json::from_str(&curl(&one, &["/healthz"])).ok()?;
@@ -112,11 +125,11 @@ fn what_is_said_on_one_node_is_heard_on_the_other() {
     assert_eq!((&away["status"], &away["cluster"]), (&json!("degraded"), &json!("away")));
     let strict = curl(&one, &["/healthz?strict", "-o", "-", "-w", "%{http_code}"]);
     assert!(strict.ends_with("503"), "{strict}");
-    here.says(&json!(["1", "3", "room:a", "say", {"n": 3}]));
-    assert_eq!(here.hears_said(), json!({"n": 3}));
+    here.pushes(&json!(["1", "3", "room:a", "say", {"n": 3}]));
+    assert_eq!(here.receives_broadcast(), json!({"n": 3}));
 }
 
-/// Also what another node says as soon as the reply is there.
+/// It also receives what another node broadcasts right after the reply.
 #[test]
 fn who_waits_for_the_interest_misses_nothing_after_the_join() {
     let Some(engine) = Engine::start("") else { return };
@@ -126,9 +139,9 @@ fn who_waits_for_the_interest_misses_nothing_after_the_join() {
         let mut there = Client::joins(&two, &topic);
         let body = json!({"topic": topic, "event": "say", "payload": {"n": n}}).to_string();
         assert_eq!(curl(&one, &["/api/broadcast", "-d", &body]), r#"{"taken":1}"#);
-        assert_eq!(there.hears_said(), json!({"n": n}));
+        assert_eq!(there.receives_broadcast(), json!({"n": n}));
     }
-    // Without the engine nobody waits for it.
+    // Without the engine no request waits for it.
     drop(engine);
     let began = Instant::now();
     Client::joins(&two, "sure:alone");
@@ -145,8 +158,8 @@ fn posted(server: &Server, token: &str, message: &Value) -> Value {
     serde_json::from_str(&curl(server, &[&path, "-d", &message.to_string()])).unwrap()
 }
 
-/// What is said to a session, polled in turn on these nodes until something has come.
-fn hears_polling(servers: &[&Server], token: &mut String) -> Vec<Value> {
+/// The messages of a session, polled in turn on these nodes until there are any.
+fn poll_messages(servers: &[&Server], token: &mut String) -> Vec<Value> {
     for server in servers.iter().cycle().take(12) {
         let answer = polled(server, token);
         answer["token"].as_str().unwrap().clone_into(token);
@@ -174,35 +187,35 @@ fn a_long_poll_session_is_served_by_any_node() {
     let opened = polled(&one, "");
     assert_eq!(opened["status"], 410);
     let mut token = opened["token"].as_str().unwrap().to_owned();
-    // Posts and polls by way of the other node, small and large, JSON and not.
+    // Posts and polls through the other node, small and large, JSON and not.
     let join = json!(["1", "1", "room:p", "phx_join", {}]);
     assert_eq!(posted(&two, &token, &join), json!({"status": 200}));
-    let replies = hears_polling(&[&two], &mut token);
+    let replies = poll_messages(&[&two], &mut token);
     assert_eq!((&replies[0][3], &replies[0][4]["status"]), (&json!("phx_reply"), &json!("ok")));
     let long = "x".repeat(3 << 20);
-    let say = json!(["1", "2", "room:p", "say", {"long": long}]);
-    std::fs::write(dir.path().join("body"), say.to_string()).unwrap();
+    let push = json!(["1", "2", "room:p", "say", {"long": long}]);
+    std::fs::write(dir.path().join("body"), push.to_string()).unwrap();
     let body = format!("@{}", dir.path().join("body").display());
     let path = format!("/socket/longpoll?vsn=2.0.0&token={token}");
     let answered = curl(&two, &[&path, "--data-binary", &body]);
     assert!(answered.contains("413") || answered == r#"{"status":200}"#, "{answered}");
     for n in 0..20 {
-        let say = json!(["1", "3", "room:p", "say", {"n": n}]);
+        let push = json!(["1", "3", "room:p", "say", {"n": n}]);
         let by = [&one, &two][n % 2];
-        assert_eq!(posted(by, &token, &say), json!({"status": 200}));
+        assert_eq!(posted(by, &token, &push), json!({"status": 200}));
     }
-    let mut heard = Vec::new();
-    while heard.len() < 20 {
-        let messages = hears_polling(&[&one, &two, &two], &mut token);
-        let said = messages.iter().filter(|it| it[3] == "say");
-        heard.extend(said.filter_map(|it| it[4]["n"].as_u64()));
+    let mut received = Vec::new();
+    while received.len() < 20 {
+        let messages = poll_messages(&[&one, &two, &two], &mut token);
+        let pushed = messages.iter().filter(|it| it[3] == "say");
+        received.extend(pushed.filter_map(|it| it[4]["n"].as_u64()));
     }
-    assert_eq!(heard, (0..20).collect::<Vec<u64>>());
+    assert_eq!(received, (0..20).collect::<Vec<u64>>());
     let metrics = curl(&two, &["/metrics"]);
     let passed_on =
         metrics.lines().find_map(|it| it.strip_prefix("simurgh_longpoll_elsewhere_total "));
     assert!(passed_on.unwrap().parse::<u64>().unwrap() >= 12, "{passed_on:?}");
-    // A node that is gone takes its sessions with it: the client is told to begin anew.
+    // The sessions of a node end with it: the client is told to begin anew.
     drop(one);
     until("the client is told", || {
         let answer = polled(&two, &token);
@@ -293,7 +306,7 @@ fn what_is_wrong_with_the_table_is_named_with_its_line() {
     for line in [3, 4, 5, 6] {
         assert!(ran.stderr.contains(&format!("simurgh.toml:{line}:")), "{line}: {}", ran.stderr);
     }
-    // How much is kept, and where: a number that is none of its, and what is no number at all.
+    // Invalid values of the settings of histories.
     let text = "[cluster]\nengine = \"nats\"\nservers = [\"nats://127.0.0.1:1\"]\n\
         history_streams = 2\nhistory_replicas = 2\nhistory_engine_bytes = \"x\"\n\
         [[channel]]\ntopic = \"t\"\nhistory = true\n";

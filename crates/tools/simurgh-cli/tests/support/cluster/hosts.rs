@@ -1,17 +1,17 @@
-//! Several hosts on one: name spaces of the network, joined by a bridge.
+//! Several hosts on one machine: network name spaces that are joined by a bridge.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::process::{Command, Output};
 
-/// By which a test that has been started in name spaces of its own knows it.
+/// Set in the environment of a test that was started again in name spaces of its own.
 const INSIDE: &str = "SIMURGH_IN_NAMESPACES";
 /// Where the engine and the clients are, on the bridge.
 pub(crate) const HUB: &str = "10.0.0.1";
 
-/// Whether this process is in name spaces of its own, where a network can be made and goes with
-/// the process. If not, and it can be, the test of this name is run there, and this returns false
-/// after it has passed; what cannot be says so.
+/// Whether this process is in name spaces of its own, where it can make networks that end with it.
+/// If not, runs the test of this name there, and returns false once that has passed. Prints why
+/// where that is impossible.
 #[track_caller]
 pub(crate) fn are_here(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
@@ -24,7 +24,7 @@ pub(crate) fn are_here(test: &str) -> bool {
         eprintln!("SKIPPED: no program {program} (Debian: util-linux, iproute2, nftables)");
         return false;
     }
-    // /run is a new one, so that the names of the hosts are nobody else's.
+    // /run is empty here, so the names of the hosts are free.
     let script = "mount -t tmpfs none /run && ip link set lo up && exec \"$0\" \"$@\"";
     let unshare =
         ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"];
@@ -40,9 +40,9 @@ pub(crate) fn are_here(test: &str) -> bool {
         .env(INSIDE, "1")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&ran.stdout);
-    let (passed, stderr) = (said.contains("1 passed"), String::from_utf8_lossy(&ran.stderr));
-    assert!(ran.status.success() && passed, "{said}\n{stderr}");
+    let output = String::from_utf8_lossy(&ran.stdout);
+    let (passed, stderr) = (output.contains("1 passed"), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success() && passed, "{output}\n{stderr}");
     false
 }
 
@@ -79,18 +79,20 @@ impl Host {
         host
     }
 
-    /// The words before a command that is to run on it.
+    /// The command that runs another on this host.
     pub(crate) fn by(&self) -> Vec<String> {
         ["ip", "netns", "exec", &self.name].map(str::to_owned).into()
     }
 
     /// Loses what it sends to the engine at this port, what the engine sends, or both. Clients
     /// reach it as before.
-    pub(crate) fn loses(&self, port: &str, ways: &[Way]) {
-        for way in ways {
-            let rule = match way {
-                Way::In => format!("add rule inet cut input ip saddr {HUB} tcp sport {port} drop"),
-                Way::Out => {
+    pub(crate) fn loses(&self, port: &str, directions: &[Direction]) {
+        for direction in directions {
+            let rule = match direction {
+                Direction::In => {
+                    format!("add rule inet cut input ip saddr {HUB} tcp sport {port} drop")
+                }
+                Direction::Out => {
                     format!("add rule inet cut output ip daddr {HUB} tcp dport {port} drop")
                 }
             };
@@ -99,9 +101,9 @@ impl Host {
     }
 
     /// All of its own connections to this port of another host end as if by the other side, and
-    /// what was under way there is lost.
+    /// bytes under way there are lost.
     pub(crate) fn resets(&self, port: &str) {
-        // Even where nothing else comes in.
+        // Also where nothing else is received.
         let rule =
             format!("insert rule inet cut input tcp sport {port} tcp flags & rst == rst accept");
         self.does("nft", &rule);
@@ -120,9 +122,9 @@ impl Host {
     }
 }
 
-/// What is lost.
+/// The direction of lost packets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     In,
     Out,
 }

@@ -15,16 +15,16 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{WAIT, until};
+use super::engine::{WAIT, until};
 
-/// Of the HTTP API.
+/// The token of the HTTP API.
 const TOKEN: &str = "a-token-of-no-importance";
-/// After so long without a sign of life a node is gone: the least that may be set.
+/// After this time without a beat a node counts as gone: the least that may be set.
 pub(crate) const DOWN: Duration = Duration::from_secs(6);
-/// A link has to have lasted so long before anybody is missed.
+/// How long a link must last before missing nodes are noticed.
 pub(crate) const SETTLES: Duration = Duration::from_secs(10);
 
-/// What members say to each other, where nothing else is declared.
+/// The channels, if a test declares no others.
 const ROOMS: &str = "[[channel]]\ntopic = \"room:*\"\npresence = { key = \"$user\" }\n\
      [[channel.event]]\nname = \"say\"\nbroadcast = \"all\"\n";
 
@@ -34,7 +34,7 @@ pub(crate) struct Plan {
     /// HOST:PORT of each server.
     pub(crate) engines: Vec<String>,
     pub(crate) prefix: &'static str,
-    /// How long it waits for the engine; else it listens at once, on its own until there is one.
+    /// How long it waits for the engine; none: it listens at once, alone until there is an engine.
     pub(crate) required: Option<&'static str>,
     /// More keys above all tables.
     pub(crate) top: &'static str,
@@ -44,7 +44,7 @@ pub(crate) struct Plan {
     pub(crate) channels: String,
     /// The address to listen at.
     pub(crate) host: String,
-    /// What runs the program, if it is not run as it is.
+    /// The program that runs it, if any.
     pub(crate) by: Vec<String>,
     pub(crate) env: Vec<(&'static str, OsString)>,
 }
@@ -120,7 +120,7 @@ pub(crate) struct Node {
     /// Where metrics are.
     admin: String,
     child: Child,
-    /// Kept, so that there is somebody to print to.
+    /// Kept open, so that the node can print.
     stdout: BufReader<ChildStdout>,
     directory: TempDir,
 }
@@ -167,14 +167,14 @@ impl Node {
         Ok((status, head.to_lowercase(), body.to_owned()))
     }
 
-    /// What `/healthz` says of the cluster; `up` where it says nothing.
+    /// The state of the cluster in `/healthz`; `up` if it has none.
     pub(crate) fn health(&self) -> String {
         let (status, body) = self.ask("GET /healthz", "");
         assert_eq!(status, 200, "{body}");
         match serde_json::from_str::<Value>(&body) {
-            Ok(said) => {
-                assert_eq!(said["status"], "degraded", "{body}");
-                said["cluster"].as_str().unwrap().to_owned()
+            Ok(answer) => {
+                assert_eq!(answer["status"], "degraded", "{body}");
+                answer["cluster"].as_str().unwrap().to_owned()
             }
             Err(_) => {
                 assert_eq!(body, "ok\n");
@@ -183,7 +183,7 @@ impl Node {
         }
     }
 
-    /// The sum of the series of a metric that begin so.
+    /// The sum of all series of a metric with this prefix.
     pub(crate) fn metric(&self, series: &str) -> u64 {
         let (status, body) = self.ask("GET /metrics", "");
         assert_eq!(status, 200, "{body}");
@@ -191,24 +191,24 @@ impl Node {
         values.map(|(_, value)| value.parse::<f64>().unwrap() as u64).sum()
     }
 
-    /// Who is present, by the node's own account.
+    /// The keys that are present, by the node's own list.
     pub(crate) fn presences(&self, topic: &str) -> Vec<String> {
         let (_, body) = self.ask(&format!("GET /api/presence?topic={topic}"), "");
-        let said: Value = serde_json::from_str(&body).unwrap();
+        let answer: Value = serde_json::from_str(&body).unwrap();
         let mut keys: Vec<String> =
-            said["presences"].as_object().unwrap().keys().cloned().collect();
+            answer["presences"].as_object().unwrap().keys().cloned().collect();
         keys.sort();
         keys
     }
 
-    /// Which nodes have confirmed that a socket id is disconnected, and which have not.
+    /// Disconnects a socket id. Returns the nodes that have confirmed it, and those that have not.
     pub(crate) fn disconnect(&self, id: &str) -> (Vec<String>, Vec<String>) {
         let body = serde_json::json!({ "id": id }).to_string();
         let (status, body) = self.ask("POST /api/disconnect", &body);
         assert!(matches!(status, 200 | 202), "{status} {body}");
-        let said: Value = serde_json::from_str(&body).unwrap();
+        let answer: Value = serde_json::from_str(&body).unwrap();
         let names = |what: &str| {
-            let nodes = said[what].as_array().unwrap().iter();
+            let nodes = answer[what].as_array().unwrap().iter();
             let mut names: Vec<String> =
                 nodes.map(|it| it["name"].as_str().unwrap().to_owned()).collect();
             names.sort();
@@ -217,7 +217,7 @@ impl Node {
         (names("confirmed"), names("missing"))
     }
 
-    /// Bytes of memory that are its own.
+    /// Its resident memory, in bytes.
     pub(crate) fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
@@ -233,13 +233,13 @@ impl Node {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
-    /// As a crash would.
+    /// Ends it at once, like a crash.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Ends as an operator ends it.
+    /// Ends it with SIGTERM.
     pub(crate) fn drain(&mut self) -> ExitStatus {
         self.signal("TERM");
         until("the node ends", || self.child.try_wait().unwrap())
@@ -255,7 +255,7 @@ impl Drop for Node {
     }
 }
 
-/// Waits until each has heard of all others.
+/// Waits until each node knows all others.
 #[track_caller]
 pub(crate) fn know_each_other<N: Borrow<Node>>(nodes: &[N]) {
     let others = nodes.len() as u64 - 1;
@@ -266,7 +266,7 @@ pub(crate) fn know_each_other<N: Borrow<Node>>(nodes: &[N]) {
     }
 }
 
-/// Waits until all have their link and are through with what it brings.
+/// Waits until all nodes have a link.
 #[track_caller]
 pub(crate) fn are_up<N: Borrow<Node>>(nodes: &[N]) {
     for node in nodes.iter().map(N::borrow) {

@@ -1,4 +1,4 @@
-//! A nats-server of a test's own.
+//! A nats-server for one test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "a test has no reactor")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
@@ -13,23 +13,23 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Longest wait for anything that should happen at once, on a machine that has other work.
+/// The longest wait for anything that should happen at once, on a busy machine.
 pub(crate) const WAIT: Duration = Duration::from_secs(30);
 
-/// What has an engine keep things, in files of its own directory.
+/// The setting with which an engine stores streams, in its own directory.
 pub(crate) const STORE: &str = "jetstream { store_dir: \"store\" }\n";
 
-/// With a directory of its own, on a free port; killed at the end, whatever happens.
+/// A nats-server with a directory of its own, on a free port; killed when dropped.
 pub(crate) struct Engine {
     directory: TempDir,
-    /// nats-server, and before it what runs that.
+    /// The command: nats-server, possibly run by another program.
     program: Vec<PathBuf>,
     child: Option<Child>,
     host: String,
     port: u16,
 }
 
-/// Where nats-server is; none, with a word about it, if that is not said.
+/// The path of nats-server; prints why if there is none.
 pub(crate) fn program() -> Option<PathBuf> {
     let program = std::env::var_os("SIMURGH_NATS_SERVER").map(PathBuf::from);
     if program.is_none() {
@@ -49,7 +49,7 @@ impl Engine {
         Self::start_by(&[], host, configuration)
     }
 
-    /// The same, run by these words.
+    /// The same, run by this program.
     pub(crate) fn start_by(by: &[String], host: &str, configuration: &str) -> Option<Self> {
         let by = by.iter().map(PathBuf::from);
         Some(Self::start_words(by.chain([program()?]).collect(), host, configuration))
@@ -69,10 +69,10 @@ impl Engine {
         engine
     }
 
-    /// Three servers of one cluster, which keep things together.
+    /// Three servers of one cluster, which replicate streams.
     pub(crate) fn three() -> Option<Vec<Self>> {
         program()?;
-        // Each must know the others before it begins, so their ports are found first.
+        // Each must know the others' ports before it starts, so those are found first.
         let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = free.map(|it| it.local_addr().unwrap().port());
         let routes = ports.map(|it| format!("\"nats://127.0.0.1:{it}\"")).join(", ");
@@ -98,7 +98,7 @@ impl Engine {
             .stderr(log.unwrap())
             .spawn()
             .unwrap();
-        // Of this run: each has its process id in the name.
+        // Names are unique in this run by the process id.
         let ports = directory.join(format!("nats-server_{}.ports", child.id()));
         self.child = Some(child);
         self.port = until("the engine tells its port", || {
@@ -120,7 +120,7 @@ impl Engine {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// As a crash would.
+    /// Kills it, as a crash would.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -128,33 +128,33 @@ impl Engine {
         }
     }
 
-    /// On the same port, after it was killed.
+    /// Restarts it on the same port after it was killed.
     pub(crate) fn restart(&mut self) {
         self.run(self.port.into());
     }
 
-    /// Forgets what it has stored, while it is not running.
+    /// Deletes what it has stored, while it is not running.
     pub(crate) fn lose_store(&self) {
         fs::remove_dir_all(self.store()).unwrap();
     }
 
-    /// Where it stores, with [`STORE`].
+    /// Its store, with [`STORE`].
     fn store(&self) -> PathBuf {
         self.directory.path().join("store")
     }
 
-    /// Copies what it has stored to a place that is not there yet, while it is not running.
+    /// Copies its store to a place that does not exist yet, while it is not running.
     pub(crate) fn copies_store(&self, to: &Path) {
         copy(&self.store(), to);
     }
 
-    /// Has what a copy has, and nothing else, while it is not running.
+    /// Restores the store of a copy, while it is not running.
     pub(crate) fn sets_store_back(&self, from: &Path) {
         self.lose_store();
         copy(from, &self.store());
     }
 
-    /// It says and takes nothing any more, and no connection ends.
+    /// Stops the process: it neither reads nor writes any more, and no connection ends.
     #[track_caller]
     pub(crate) fn freeze(&self) {
         self.signal("STOP");
@@ -198,7 +198,7 @@ pub(crate) fn until<T>(what: &str, there: impl FnMut() -> Option<T>) -> T {
     within(WAIT, what, there)
 }
 
-/// The same, in a time that says something.
+/// The same within a time that the test is about.
 #[track_caller]
 pub(crate) fn within<T>(time: Duration, what: &str, mut there: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();

@@ -1,0 +1,7 @@
+//! Nodes of a cluster as processes, their engine, clients of them, and the networks between them,
+//! for both suites of faults.
+
+pub(crate) mod engine;
+pub(crate) mod hosts;
+pub(crate) mod listener;
+pub(crate) mod node;
