@@ -30,7 +30,7 @@ const AROUND_BYTES: usize = 256;
 const BYTES_MAX: usize = 8 << 20;
 /// As in `simurgh::cluster::run`.
 const ROUNDS_MAX: usize = 16;
-const LOOK_NS: u64 = SECOND;
+const CHECK_NS: u64 = SECOND;
 const FLUSH_NS: u64 = 5 * SECOND;
 
 /// All that the cluster's thread is asked.
@@ -65,8 +65,8 @@ impl Mailbox {
         }
     }
 
-    pub(crate) fn post(&self, ask: Command) {
-        locked(&self.queue).push(ask);
+    pub(crate) fn post(&self, command: Command) {
+        locked(&self.queue).push(command);
     }
 
     pub(crate) fn has_mail(&self) -> bool {
@@ -74,9 +74,9 @@ impl Mailbox {
     }
 
     fn take(&self, empty: Vec<Command>) -> Vec<Command> {
-        let asks = std::mem::replace(&mut *locked(&self.queue), empty);
+        let commands = std::mem::replace(&mut *locked(&self.queue), empty);
         self.bytes.store(0, Relaxed);
-        asks
+        commands
     }
 }
 
@@ -85,7 +85,7 @@ impl simurgh_core::Cluster for Mailbox {
         if let ToCluster::Broadcast(broadcast) = &what {
             if broadcast.event() != events::DISCONNECT {
                 let id = payload::parse(broadcast.payload()).0;
-                self.shared.ledger().says(self.start, id);
+                self.shared.ledger().note_published(self.start, id);
             }
             let is_full = self.bytes.load(Relaxed) > BYTES_MAX;
             if is_full && broadcast.event() != events::DISCONNECT {
@@ -128,7 +128,7 @@ impl LocalNode for LocalShards {
         let id = payload::number(socket_id.as_bytes().get(5..).unwrap_or_default()).0;
         let mut ledger = self.node.shared.ledger();
         ledger.note(|| format!("start {} closes sockets of {socket_id}", self.start));
-        ledger.closes(self.start, id as usize);
+        ledger.note_closed(self.start, id as usize);
         drop(ledger);
         let disconnect = Broadcast::new(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT);
         self.node.broadcast_here(Arc::new(disconnect));
@@ -221,7 +221,7 @@ fn kept_item(topic: &str, kept: &HistoryItem<'_>) -> simurgh_core::KeptItem {
     simurgh_core::KeptItem { seq, index, at_ms, mine, sender, broadcast }
 }
 
-fn wants(wanted: simurgh_core::Retention) -> Retention {
+fn retention(wanted: simurgh_core::Retention) -> Retention {
     let simurgh_core::Retention { count, bytes, age_ms } = wanted;
     Retention { count, bytes, age_ms }
 }
@@ -237,12 +237,12 @@ impl Wake for WakeFlag {
 
 pub(crate) struct ClusterThread {
     pub(crate) node: Cluster<WatchedAdapter>,
-    reached: LocalShards,
+    local: LocalShards,
     mailbox: Arc<Mailbox>,
     waiting: HashMap<DisconnectNumber, usize>,
     awaits: HashMap<u64, Arc<AtomicBool>>,
     last_await: u64,
-    asks: Vec<Command>,
+    commands: Vec<Command>,
     frame: Vec<u8>,
     bye_ns: Option<u64>,
     woken: Arc<WakeFlag>,
@@ -262,16 +262,15 @@ impl ClusterThread {
         mailbox: &Arc<Mailbox>,
         start: usize,
     ) -> Self {
-        let reached =
-            LocalShards { node: Arc::clone(node), start, dropped: 0, outcomes: Vec::new() };
+        let local = LocalShards { node: Arc::clone(node), start, dropped: 0, outcomes: Vec::new() };
         Self {
             node: cluster,
-            reached,
+            local,
             mailbox: Arc::clone(mailbox),
             waiting: HashMap::new(),
             awaits: HashMap::new(),
             last_await: 0,
-            asks: Vec::new(),
+            commands: Vec::new(),
             frame: Vec::new(),
             bye_ns: None,
             woken: Arc::new(WakeFlag(AtomicBool::new(true))),
@@ -294,11 +293,11 @@ impl ClusterThread {
         for round in 0.. {
             let has_more = self.node.receive(&mut context);
             let has_mail = self.take_mail(time);
-            self.node.handle_events(time, &mut self.reached);
-            self.node.tick(time, &mut self.reached);
+            self.node.handle_events(time, &mut self.local);
+            self.node.tick(time, &mut self.local);
             let has_said = self.node.settle(time);
             if self.bye_ns.is_some_and(|until| self.node.is_flushed() || until <= time.ns) {
-                self.tell();
+                self.report();
                 return true;
             }
             if !has_mail && !has_more && !has_said {
@@ -310,18 +309,18 @@ impl ClusterThread {
             }
         }
         self.node.set_sockets(sockets);
-        self.tell();
-        let soon = time.ns.saturating_add(LOOK_NS);
+        self.report();
+        let soon = time.ns.saturating_add(CHECK_NS);
         self.next_ns = self.node.next_ns().map_or(soon, |it| it.min(soon));
         false
     }
 
     fn take_mail(&mut self, time: Time) -> bool {
-        let mut asks = self.mailbox.take(std::mem::take(&mut self.asks));
-        let has_mail = !asks.is_empty();
-        for ask in asks.drain(..) {
-            match ask {
-                Command::Core(what) => self.is_told(what, time),
+        let mut commands = self.mailbox.take(std::mem::take(&mut self.commands));
+        let has_mail = !commands.is_empty();
+        for command in commands.drain(..) {
+            match command {
+                Command::Core(what) => self.handle(what, time),
                 Command::Disconnect(socket_id, number) => {
                     self.disconnect(&socket_id, Some(number), time);
                 }
@@ -337,41 +336,41 @@ impl ClusterThread {
                 }
             }
         }
-        self.asks = asks;
+        self.commands = commands;
         has_mail
     }
 
-    fn is_told(&mut self, what: ToCluster, time: Time) {
+    fn handle(&mut self, what: ToCluster, time: Time) {
         match what {
             ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
                 self.disconnect(it.topic(), None, time);
             }
             ToCluster::Broadcast(broadcast) => self.publish(&broadcast, time),
             ToCluster::TopicBegins(topic, shard, wanted) => {
-                self.node.topic_begins(&topic, shard, wanted.map(wants), time);
+                self.node.topic_begins(&topic, shard, wanted.map(retention), time);
             }
             ToCluster::TopicEnds(topic, shard) => {
-                let shared = &self.reached.node.shared;
+                let shared = &self.local.node.shared;
                 if let Some(number) = shared.plan.topic_of(&topic) {
-                    let start = self.reached.start;
-                    shared.ledger().awaits_no_more(start, usize::from(shard), number);
+                    let start = self.local.start;
+                    shared.ledger().forget_deliveries(start, usize::from(shard), number);
                 }
                 self.node.topic_ends(&topic, shard, time);
             }
             ToCluster::Presence(topic, what) => {
-                let start = self.reached.start;
-                let mut ledger = self.reached.node.shared.ledger();
+                let start = self.local.start;
+                let mut ledger = self.local.node.shared.ledger();
                 ledger.note(|| format!("start {start} says of presences of {topic}: {what:?}"));
                 drop(ledger);
-                self.node.presence(&topic, what, time, &mut self.reached);
+                self.node.presence(&topic, what, time, &mut self.local);
             }
             ToCluster::Store(store) => self.store(*store, time),
             ToCluster::Follow(topic, wanted) => {
-                self.node.follow(&topic, wants(wanted), time, &mut self.reached);
+                self.node.follow(&topic, retention(wanted), time, &mut self.local);
             }
             ToCluster::CheckTopic(topic) => self.node.check_topic(&topic),
             ToCluster::Forget(topic, number) => {
-                self.node.forget(&topic, number, time, &mut self.reached);
+                self.node.forget(&topic, number, time, &mut self.local);
             }
         }
     }
@@ -387,7 +386,7 @@ impl ClusterThread {
         });
         item.exclusion = (sender != 0).then_some(sender);
         let store = StoreItem { number, item, id: id.as_deref(), age };
-        self.node.store(broadcast.topic(), store, time, &mut self.reached);
+        self.node.store(broadcast.topic(), store, time, &mut self.local);
     }
 
     fn publish(&mut self, broadcast: &Broadcast, time: Time) {
@@ -405,20 +404,20 @@ impl ClusterThread {
             (Ok(asked), Some(number)) => drop(self.waiting.insert(asked, number)),
             (Ok(_), None) => {}
             (Err(error), _) => {
-                self.reached.node.shared.ledger().fail("outcome", error.to_string());
+                self.local.node.shared.ledger().fail("outcome", error.to_string());
             }
         }
     }
 
     /// Passes on outcomes and notices to the ledger.
-    fn tell(&mut self) {
-        let shared = Arc::clone(&self.reached.node.shared);
+    fn report(&mut self) {
+        let shared = Arc::clone(&self.local.node.shared);
         let mut ledger = shared.ledger();
-        let start = self.reached.start;
-        for (asked, outcome) in self.reached.outcomes.drain(..) {
+        let start = self.local.start;
+        for (asked, outcome) in self.local.outcomes.drain(..) {
             if let Some(number) = self.waiting.remove(&asked) {
                 ledger.note(|| format!("disconnect {number}: {outcome:?}"));
-                ledger.tells(number, &outcome);
+                ledger.check_outcome(number, &outcome);
             }
         }
         while let Some(number) = self.node.poll_awaited() {
@@ -439,7 +438,7 @@ impl ClusterThread {
         }
         let dropped = dropped(&self.node, &self.mailbox);
         if let Some(it) = ledger.starts.get_mut(start) {
-            it.losses = self.losses + self.reached.dropped;
+            it.losses = self.losses + self.local.dropped;
             it.dropped = dropped;
         }
     }

@@ -30,13 +30,13 @@ pub(crate) struct Viewer {
 
 impl Viewer {
     /// Whether it must hear something that was stored.
-    fn must(self, ledger: &Ledger, entry: &Entry) -> bool {
-        !self.is_own(ledger, entry.id) && ledger.made.get(entry.id as usize).is_some()
+    fn must_receive(self, ledger: &Ledger, entry: &Entry) -> bool {
+        !self.is_left_out(ledger, entry.id) && ledger.broadcasts.get(entry.id as usize).is_some()
     }
 
     /// Whether it is left out.
-    fn is_own(self, ledger: &Ledger, id: u32) -> bool {
-        let except = ledger.made.get(id as usize).map(|it| it.except);
+    fn is_left_out(self, ledger: &Ledger, id: u32) -> bool {
+        let except = ledger.broadcasts.get(id as usize).map(|it| it.except);
         let by = except.and_then(|it| ledger.joins.get(it as usize));
         by.is_some_and(|it| it.client == self.client)
     }
@@ -45,12 +45,12 @@ impl Viewer {
 impl TopicView {
     pub(crate) fn disconnected(&mut self) {
         (self.next, self.is_resumed) = (None, false);
-        self.forgets_dropped();
+        self.forget_dropped();
     }
 
     /// An event has come that is not about presences; `is_dropped`: its channel is
     /// not there, or another one.
-    pub(crate) fn hears(
+    pub(crate) fn receive(
         &mut self,
         ledger: &mut Ledger,
         viewer: Viewer,
@@ -73,46 +73,46 @@ impl TopicView {
             return self.dropped.push(at.place);
         }
         match event {
-            "simurgh:resumed" => self.resumes(ledger, viewer, at, payload),
+            "simurgh:resumed" => self.check_resumed(ledger, viewer, at, payload),
             "simurgh:gap" => {
                 let reason = reason(payload);
-                self.misses(ledger, viewer, at, reason.as_deref());
+                self.check_gap(ledger, viewer, at, reason.as_deref());
             }
-            "simurgh:at" => self.pass(ledger, viewer, at, None),
-            _ => self.pass(ledger, viewer, at, Some(simurgh_sim_kit::payload::parse(payload).0)),
+            "simurgh:at" => self.advance(ledger, viewer, at, None),
+            _ => self.advance(ledger, viewer, at, Some(simurgh_sim_kit::payload::parse(payload).0)),
         }
     }
 
     /// The first that it must hear between where it is and a place, which is not looked at.
     fn missed(&self, ledger: &Ledger, viewer: Viewer, to: Position) -> Option<Entry> {
         let at = self.at?;
-        let entries = ledger.kept.of(to.epoch, viewer.topic)?;
+        let entries = ledger.log.of(to.epoch, viewer.topic)?;
         let is_between = |it: &&Entry| it.place > at.place && it.place < to.place;
         let is_missed = |it: &&Entry| {
             let is_dropped = self.dropped.contains(&it.place)
                 || self.has_dropped_gap(to.epoch).is_some_and(|gap| it.place <= gap);
-            is_between(it) && viewer.must(ledger, it) && !is_dropped
+            is_between(it) && viewer.must_receive(ledger, it) && !is_dropped
         };
         entries.iter().find(is_missed).copied()
     }
 
     /// Something with a position: a broadcast, or that there is none for it.
-    fn pass(&mut self, ledger: &mut Ledger, viewer: Viewer, at: Position, id: Option<u32>) {
+    fn advance(&mut self, ledger: &mut Ledger, viewer: Viewer, at: Position, id: Option<u32>) {
         let who = viewer.client;
-        let entry = ledger.kept.at(at, viewer.topic);
+        let entry = ledger.log.at(at, viewer.topic);
         if let Some(id) = id {
             ledger.counts.count("heard", 1);
             if entry.is_none_or(|it| it.id != id) {
                 let text = format!("client {who} hears #{id} at {at}, where {entry:?} is stored");
                 return ledger.fail("stored", text);
             }
-            if viewer.is_own(ledger, id) && viewer.has_id {
+            if viewer.is_left_out(ledger, id) && viewer.has_id {
                 let text = format!("client {who} hears its own #{id} at {at}");
                 return ledger.fail("own", text);
             }
         }
         let Some(before) = self.at.replace(at) else { return };
-        let is_known = ledger.kept.of(before.epoch, viewer.topic).is_some();
+        let is_known = ledger.log.of(before.epoch, viewer.topic).is_some();
         if before.epoch != at.epoch {
             if is_known && self.has_dropped_gap(at.epoch).is_none() {
                 let text = format!("client {who} hears {id:?} at {at} behind {before}");
@@ -127,7 +127,7 @@ impl TopicView {
         }
         self.at = Some(before);
         let missed = self.missed(ledger, viewer, at);
-        let passed = entry.filter(|it| id.is_none() && viewer.must(ledger, it));
+        let passed = entry.filter(|it| id.is_none() && viewer.must_receive(ledger, it));
         self.at = Some(at);
         if let Some(missed) = missed.or(passed) {
             let text = format!("client {who} hears {id:?} at {at} behind {before}: {missed:?}");
@@ -135,7 +135,13 @@ impl TopicView {
         }
     }
 
-    fn misses(&mut self, ledger: &mut Ledger, viewer: Viewer, at: Position, reason: Option<&str>) {
+    fn check_gap(
+        &mut self,
+        ledger: &mut Ledger,
+        viewer: Viewer,
+        at: Position,
+        reason: Option<&str>,
+    ) {
         let who = viewer.client;
         let parsed = reason.and_then(GapReason::parse);
         ledger.counts.count(
@@ -171,7 +177,7 @@ impl TopicView {
         self.at = Some(at);
     }
 
-    fn resumes(
+    fn check_resumed(
         &mut self,
         ledger: &mut Ledger,
         viewer: Viewer,
@@ -208,10 +214,10 @@ impl TopicView {
                 ledger.fail("resumed", text);
             }
         } else {
-            self.misses(ledger, viewer, at, reason(payload).as_deref());
+            self.check_gap(ledger, viewer, at, reason(payload).as_deref());
         }
         (self.at, self.is_resumed) = (Some(at), true);
-        self.forgets_dropped();
+        self.forget_dropped();
     }
 
     /// Up to where it was told that something of an epoch is missing, which it has dropped.
@@ -219,7 +225,7 @@ impl TopicView {
         self.dropped_gap.filter(|it| it.epoch == epoch).map(|it| it.place)
     }
 
-    fn forgets_dropped(&mut self) {
+    fn forget_dropped(&mut self) {
         self.dropped.clear();
         self.dropped_gap = None;
     }
@@ -227,15 +233,15 @@ impl TopicView {
     /// Everything was told.
     pub(crate) fn check_rest(&self, ledger: &mut Ledger, viewer: Viewer) {
         let who = viewer.client;
-        let (Some(at), Some(epoch)) = (self.at, ledger.kept.epoch()) else {
+        let (Some(at), Some(epoch)) = (self.at, ledger.log.epoch()) else {
             return ledger.fail("rest", format!("client {who} is told no place: {self:?}"));
         };
         if !self.is_resumed {
             return ledger.fail("rest", format!("client {who} is not told what it has missed"));
         }
         let from = if at.epoch == epoch { at.place } else { Place::ZERO };
-        let is_behind = |it: &&Entry| it.place > from && viewer.must(ledger, it);
-        let entries = ledger.kept.of(epoch, viewer.topic).unwrap_or_default();
+        let is_behind = |it: &&Entry| it.place > from && viewer.must_receive(ledger, it);
+        let entries = ledger.log.of(epoch, viewer.topic).unwrap_or_default();
         if let Some(it) = entries.iter().find(is_behind).copied() {
             let text = format!("client {who} at {at} of {} has not heard {it:?}", viewer.topic);
             ledger.fail("rest", text);

@@ -31,14 +31,14 @@ pub(crate) struct Disconnect {
 
 impl Ledger {
     /// A node closes all sockets with an id, because another has asked for it.
-    pub(crate) fn closes(&mut self, start: usize, id: usize) {
+    pub(crate) fn note_closed(&mut self, start: usize, id: usize) {
         for it in self.disconnects.iter_mut().filter(|it| it.id == id) {
             it.done.insert(start);
         }
     }
 
     /// What has become of a disconnect is told.
-    pub(crate) fn tells(&mut self, number: usize, outcome: &DisconnectOutcome) {
+    pub(crate) fn check_outcome(&mut self, number: usize, outcome: &DisconnectOutcome) {
         self.counts.count("outcomes", 1);
         let starts_of = |nodes: &[simurgh_cluster::NodeId]| -> BTreeSet<usize> {
             nodes.iter().filter_map(|it| self.start_of(*it)).collect()

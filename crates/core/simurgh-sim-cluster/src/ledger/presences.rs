@@ -39,7 +39,7 @@ pub(crate) struct View {
 impl Presences {
     /// What a channel says of itself; the number of the meta. One that tracks twice, or updates
     /// what is not there, is refused.
-    pub(crate) fn says(
+    pub(crate) fn track(
         &mut self,
         (chan, key): (u32, u8),
         node: usize,
@@ -60,7 +60,7 @@ impl Presences {
         number
     }
 
-    pub(crate) fn untracks(&mut self, chan: u32, key: u8) {
+    pub(crate) fn untrack(&mut self, chan: u32, key: u8) {
         if let Some(old) = self.held.remove(&(chan, key))
             && let Some(old) = self.entries.get_mut(old as usize)
         {
@@ -68,11 +68,11 @@ impl Presences {
         }
     }
 
-    pub(crate) fn ends(&mut self, chan: u32) {
-        (0..=u8::MAX).take(8).for_each(|key| self.untracks(chan, key));
+    pub(crate) fn channel_ended(&mut self, chan: u32) {
+        (0..=u8::MAX).take(8).for_each(|key| self.untrack(chan, key));
     }
 
-    pub(crate) fn node_ends(&mut self, start: usize) {
+    pub(crate) fn node_ended(&mut self, start: usize) {
         for it in self.entries.iter_mut().filter(|it| it.node == start) {
             it.is_live = false;
         }
@@ -82,7 +82,7 @@ impl Presences {
     }
 
     /// For one start another is gone.
-    pub(crate) fn goes(&mut self, of: usize, gone: usize) {
+    pub(crate) fn note_gone(&mut self, of: usize, gone: usize) {
         if !self.gone.contains(&(of, gone)) {
             self.gone.push((of, gone));
         }
@@ -116,7 +116,7 @@ impl Presences {
 
 impl Ledger {
     /// A client on a start of a node hears an event of presences.
-    pub(crate) fn hears_presence(
+    pub(crate) fn receive_presence(
         &mut self,
         (start, topic): (usize, usize),
         view: &mut View,

@@ -40,7 +40,7 @@ impl ClusterSimulation {
         if !std::mem::take(&mut self.faults.is_any) && !loss {
             span_ns = REPEATS_NS + slack_ns;
         }
-        if plan.kept.is_some() {
+        if plan.history.is_some() {
             span_ns += ROUND_NS;
         }
         let quantum_ns = std::mem::replace(&mut self.quantum_ns, 10 * MILLISECOND);
@@ -53,12 +53,12 @@ impl ClusterSimulation {
     fn check_rest(&mut self, mended_ns: u64) {
         self.check_nodes();
         self.check_interests();
-        let answers = self.ask_who_is_there();
-        if self.shared.plan.kept.is_some() {
+        let answers = self.list_presences_everywhere();
+        if self.shared.plan.history.is_some() {
             self.read_everywhere();
         }
         let mut ledger = self.shared.ledger();
-        ledger.check_dues();
+        ledger.check_deliveries();
         ledger.check_disconnects(mended_ns);
         ledger.counts.count("rests", 1);
         self.clients.iter().for_each(|it| it.check_rest(&mut ledger));
@@ -76,7 +76,7 @@ impl ClusterSimulation {
     }
 
     /// Asks each node for who is present in each topic.
-    fn ask_who_is_there(&mut self) -> Vec<(usize, usize, Option<Vec<u32>>)> {
+    fn list_presences_everywhere(&mut self) -> Vec<(usize, usize, Option<Vec<u32>>)> {
         type Answers = Arc<Mutex<Vec<(usize, usize, Option<Vec<u32>>)>>>;
         let answers = Answers::default();
         let topics = self.shared.plan.topics.clone();
@@ -138,7 +138,7 @@ impl ClusterSimulation {
     fn check_interests(&self) {
         for running in self.running_nodes() {
             for (topic, name) in self.shared.plan.topics.iter().enumerate() {
-                let expected = self.wanting(running, topic);
+                let expected = self.wanted_shards(running, topic);
                 let shards = running.thread.shards(name);
                 let is_heard = expected.is_empty() || running.thread.is_heard(name);
                 if shards != expected || !is_heard {
@@ -154,9 +154,9 @@ impl ClusterSimulation {
     }
 
     /// The shards with members of a topic, or with who listens.
-    fn wanting(&self, running: &RunningNode, topic: usize) -> BTreeSet<usize> {
+    fn wanted_shards(&self, running: &RunningNode, topic: usize) -> BTreeSet<usize> {
         let members = self.clients.iter().filter_map(|it| {
-            let line = it.line.as_ref().filter(|it| it.start == running.start)?;
+            let line = it.connection.as_ref().filter(|it| it.start == running.start)?;
             it.channels.get(topic)?.as_ref().filter(|it| it.is_joined).map(|_| line.shard)
         });
         let is_here = |it: &&Listening| (it.start, it.topic) == (running.start, topic);
@@ -171,7 +171,7 @@ impl ClusterSimulation {
         for (number, it) in ledger.disconnects.iter().enumerate() {
             for (start, conn) in it.sockets.iter().filter(|at| it.done.contains(&at.0)) {
                 let is_it = |line: &Connection| (line.start, line.number) == (*start, *conn);
-                if self.clients.iter().any(|it| it.line.as_ref().is_some_and(is_it)) {
+                if self.clients.iter().any(|it| it.connection.as_ref().is_some_and(is_it)) {
                     wrong = Some(format!("disconnect {number} has left socket {conn} open"));
                 }
             }
@@ -215,7 +215,7 @@ impl ClusterSimulation {
         let plan = &self.shared.plan;
         let lingers_ns = plan.linger_ns / 4 * 5 + plan.whole_for_ns;
         let mut span_ns = REPEATS_NS + 2 * lingers_ns + 4 * plan.slack_ns();
-        if plan.kept.is_some() {
+        if plan.history.is_some() {
             span_ns += ROUND_NS;
         }
         self.quantum_ns = 20 * MILLISECOND;

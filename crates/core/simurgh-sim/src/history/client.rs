@@ -19,7 +19,7 @@ const BAD_RESUME: &str = r#"{"reason":"bad resume"}"#;
 const TIMED_OUT: &str = r#"{"reason":"join timed out"}"#;
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Current {
+pub(crate) struct Joined {
     pub(crate) join_ref: u32,
     pub(crate) is_joined: bool,
     pub(crate) resume: Resume,
@@ -36,7 +36,7 @@ pub(crate) struct Current {
     next: Option<usize>,
 }
 
-impl Current {
+impl Joined {
     /// Whether a client joins again, or leaves, only when it has been told what it has missed: a
     /// calm one, one that speaks V1, in which nothing says of which join that is, and one that says
     /// that it has heard nothing, which is true no more then.
@@ -50,7 +50,7 @@ impl Current {
 /// What a client knows of a topic.
 #[derive(Debug, Default)]
 pub(crate) struct TopicView {
-    pub(crate) current: Option<Current>,
+    pub(crate) current: Option<Joined>,
     /// The last position its handlers have heard.
     pub(crate) position: Option<Position>,
     /// And the last that has arrived on this connection.
@@ -71,7 +71,7 @@ pub(crate) struct Client {
     pub(crate) opts_in: bool,
     pub(crate) intercepts: bool,
     pub(crate) wire: Wire,
-    pub(crate) line: Option<Connection>,
+    pub(crate) connection: Option<Connection>,
     pub(crate) refs: u32,
     pub(crate) views: Vec<TopicView>,
 }
@@ -93,7 +93,7 @@ struct Placed {
 
 impl client::Client for Client {
     fn connection(&mut self) -> &mut Option<Connection> {
-        &mut self.line
+        &mut self.connection
     }
 
     fn wire(&self) -> Wire {
@@ -101,7 +101,7 @@ impl client::Client for Client {
     }
 
     fn disconnected(&mut self) {
-        self.line = None;
+        self.connection = None;
         for view in &mut self.views {
             (view.current, view.next, view.is_untold) = (None, None, false);
             view.arrived = None;
@@ -114,7 +114,7 @@ impl Client {
     pub(crate) fn new(plan: &Plan, number: u32) -> Self {
         let (id, opts_in, intercepts) = plan.client(number);
         let views = (0..plan.topics).map(|_| TopicView::default()).collect();
-        Self { number, id, opts_in, intercepts, wire: Wire::V2, line: None, refs: 0, views }
+        Self { number, id, opts_in, intercepts, wire: Wire::V2, connection: None, refs: 0, views }
     }
 
     /// Joins a topic, for the first time or again, unless it waits for something; returns the ref
@@ -128,7 +128,7 @@ impl Client {
     ) -> Option<(u32, String)> {
         let view = &mut self.views[topic];
         // As phoenix.js does: who waits for a reply does not ask again before that is overdue.
-        let must_wait = |it: Current| !it.is_joined || it.must_wait(plan.is_calm, self.wire);
+        let must_wait = |it: Joined| !it.is_joined || it.must_wait(plan.is_calm, self.wire);
         if view.current.is_some_and(must_wait) {
             return None;
         }
@@ -142,7 +142,7 @@ impl Client {
             Proof::draw(view.key.as_ref(), if plan.forges { c >> 16 & 15 } else { 15 });
         let is_partial = c >> 13 & 7 != 0;
         view.is_untold |= view.current.is_some_and(|it| !it.is_resumed);
-        view.current = Some(Current {
+        view.current = Some(Joined {
             join_ref: self.refs,
             is_joined: false,
             resume,
@@ -168,7 +168,7 @@ impl Client {
     }
 
     fn due(&self, ledger: &Ledger, id: u32) -> Due {
-        let Some(made) = ledger.made.get(id as usize) else { return Due::May };
+        let Some(made) = ledger.broadcasts.get(id as usize) else { return Due::May };
         let is_own = ledger.joins.get(made.except as usize).map(|it| it.client);
         match () {
             () if self.wire == Wire::V1 && made.is_binary => Due::Never,
@@ -180,7 +180,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn hears(&mut self, plan: &Plan, ledger: &mut Ledger, it: &ServerMessage<'_>) {
+    pub(crate) fn receive(&mut self, plan: &Plan, ledger: &mut Ledger, it: &ServerMessage<'_>) {
         match it {
             ServerMessage::Reply { msg_ref, topic, status, response, .. } => {
                 let Some(topic) = plan.topic_of(topic) else { return };
@@ -199,7 +199,7 @@ impl Client {
                         ledger.counts.count("refused", u64::from(it.resume == Resume::Bad));
                         view.current = None;
                     }
-                    None if &**status == "ok" => ledger.said(payload::parse(response).0),
+                    None if &**status == "ok" => ledger.check_reply(payload::parse(response).0),
                     None => {
                         let words = ["{}", UNMATCHED, UNCONFIRMED, TIMED_OUT, BAD_RESUME];
                         let is_meant = words.contains(&&*text);
@@ -212,12 +212,12 @@ impl Client {
             ServerMessage::Event(it) => {
                 let Some(topic) = plan.topic_of(&it.topic) else { return };
                 let refs = (&it.join_ref, &it.msg_ref);
-                self.hears_event(ledger, topic, refs, &it.event, &it.payload);
+                self.receive_event(ledger, topic, refs, &it.event, &it.payload);
             }
         }
     }
 
-    fn hears_event(
+    fn receive_event(
         &mut self,
         ledger: &mut Ledger,
         topic: usize,
@@ -237,7 +237,7 @@ impl Client {
             return;
         }
         if event == PUSH {
-            return ledger.said(payload::parse(payload).0);
+            return ledger.check_reply(payload::parse(payload).0);
         }
         let at = Position::parse(msg_ref.raw().trim_matches('"'));
         ledger.note(|| {
@@ -251,7 +251,7 @@ impl Client {
                 ledger.fail("opted", format!("client {who} is told {event} at {at:?}"));
             }
             if !is_stale && current.is_some() {
-                self.hears_live(ledger, topic, payload::parse(payload).0);
+                self.receive_live(ledger, topic, payload::parse(payload).0);
             }
             return;
         }
@@ -274,16 +274,16 @@ impl Client {
             return;
         }
         match event {
-            "simurgh:resumed" => self.resumes(ledger, topic, at, payload),
-            "simurgh:gap" => self.misses(ledger, topic, at, payload),
-            "simurgh:at" => self.advances(ledger, topic, &Placed { at, id: None }),
-            _ if id.is_some() => self.advances(ledger, topic, &Placed { at, id }),
+            "simurgh:resumed" => self.check_resumed(ledger, topic, at, payload),
+            "simurgh:gap" => self.check_gap(ledger, topic, at, payload),
+            "simurgh:at" => self.advance(ledger, topic, &Placed { at, id: None }),
+            _ if id.is_some() => self.advance(ledger, topic, &Placed { at, id }),
             _ => ledger.fail("event", format!("client {who} hears {event}")),
         }
     }
 
     /// A client that has not opted in hears what is stored, from some position on.
-    fn hears_live(&mut self, ledger: &mut Ledger, topic: usize, id: u32) {
+    fn receive_live(&mut self, ledger: &mut Ledger, topic: usize, id: u32) {
         ledger.counts.count("heard", 1);
         let stored = ledger.topics.get(topic).map_or(&[][..], |it| it.stored.as_slice());
         let place = stored.iter().rposition(|it| it.id == id);
@@ -306,7 +306,7 @@ impl Client {
     }
 
     /// Something with a position.
-    fn advances(&mut self, ledger: &mut Ledger, topic: usize, placed: &Placed) {
+    fn advance(&mut self, ledger: &mut Ledger, topic: usize, placed: &Placed) {
         let who = self.number;
         let Placed { at, id } = placed;
         let seq = at.place.seq;
@@ -365,7 +365,13 @@ impl Client {
     }
 
     /// It is told what becomes of what it has missed.
-    fn resumes(&mut self, ledger: &mut Ledger, topic: usize, at: Position, payload: &Payload<'_>) {
+    fn check_resumed(
+        &mut self,
+        ledger: &mut Ledger,
+        topic: usize,
+        at: Position,
+        payload: &Payload<'_>,
+    ) {
         let who = self.number;
         let text = String::from_utf8_lossy(payload.data()).into_owned();
         let recovered = text.contains("\"recovered\":true");
@@ -398,7 +404,7 @@ impl Client {
             (Resume::Null, None) | (Resume::Older(_), _) => None,
             (Resume::Odd, Some(_)) => None,
             (Resume::Null | Resume::Odd, _) => Some("there is nothing to recover".to_owned()),
-            (Resume::Honest(_), None) => self.recovers(ledger, topic, at, &current),
+            (Resume::Honest(_), None) => self.check_recovered(ledger, topic, at, &current),
             (Resume::Honest(since), Some(reason)) => {
                 let is_untold = self.views.get(topic).is_some_and(|it| it.is_untold);
                 let (of, is_other) = ((&current, is_untold), since.epoch != at.epoch);
@@ -416,9 +422,9 @@ impl Client {
                 (!has_reason || is_wrong).then(|| format!("{reason:?}, behind {before:?}"))
             }
         };
-        let wrong = wrong.or_else(|| self.miscounts(ledger, topic, at, count, &current));
+        let wrong = wrong.or_else(|| self.check_count(ledger, topic, at, count, &current));
         let key = field("\"key\":");
-        let wrong = wrong.or_else(|| self.is_not_its_own(topic, at, key, (&current, is_own)));
+        let wrong = wrong.or_else(|| self.check_key(topic, at, key, (&current, is_own)));
         if let Some(wrong) = wrong {
             let text = format!("client {who} is told {text} at {at}: {wrong}; {current:?}");
             ledger.fail("resumed", text);
@@ -433,7 +439,13 @@ impl Client {
     }
 
     /// Hears of a gap after all: messages were forgotten before they were sent.
-    fn misses(&mut self, ledger: &mut Ledger, topic: usize, at: Position, payload: &Payload<'_>) {
+    fn check_gap(
+        &mut self,
+        ledger: &mut Ledger,
+        topic: usize,
+        at: Position,
+        payload: &Payload<'_>,
+    ) {
         let text = String::from_utf8_lossy(payload.data()).into_owned();
         let reason = text.split_once("\"reason\":\"").and_then(|it| it.1.split('"').next());
         let reason = reason.and_then(GapReason::parse);
@@ -455,12 +467,12 @@ impl Client {
 
     /// A client that has not proved its first join joins for the first time and gets its key; one
     /// that has is given nothing from before.
-    fn is_not_its_own(
+    fn check_key(
         &mut self,
         topic: usize,
         at: Position,
         key: Option<String>,
-        (current, is_own): (&Current, bool),
+        (current, is_own): (&Joined, bool),
     ) -> Option<String> {
         let view = self.views.get_mut(topic)?;
         let is_first = is_own && current.proof != Proof::Key;
@@ -478,12 +490,12 @@ impl Client {
     }
 
     /// If nothing is said to be missing, everything before was heard, or dropped by the client.
-    fn recovers(
+    fn check_recovered(
         &self,
         ledger: &Ledger,
         topic: usize,
         at: Position,
-        current: &Current,
+        current: &Joined,
     ) -> Option<String> {
         let view = self.views.get(topic)?;
         let position = view.position?;
@@ -507,17 +519,17 @@ impl Client {
     }
 
     /// Checks how many are said to follow: at least those stored when it asked, at most those now.
-    fn miscounts(
+    fn check_count(
         &self,
         ledger: &Ledger,
         topic: usize,
         at: Position,
         count: usize,
-        current: &Current,
+        current: &Joined,
     ) -> Option<String> {
         let it = ledger.topics.get(topic)?;
         let is_others = |id: u32| {
-            let made = ledger.made.get(id as usize);
+            let made = ledger.broadcasts.get(id as usize);
             made.is_none_or(|it| it.sender == NONE || it.sender != self.id)
         };
         let behind = it.after(at.place.seq);
@@ -558,7 +570,7 @@ fn is_justified(
     topic: usize,
     (since, at): (u64, u64),
     reason: GapReason,
-    (current, is_untold): (&Current, bool),
+    (current, is_untold): (&Joined, bool),
 ) -> bool {
     let Some(it) = ledger.topics.get(topic) else { return false };
     let missed = it.stored.get(it.after(since)..).unwrap_or_default();
