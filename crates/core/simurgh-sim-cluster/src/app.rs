@@ -1,5 +1,5 @@
-//! The application: channels that broadcast and say who is present, as the words of their clients'
-//! messages say.
+//! The application: channels that broadcast and track presences, as the words of their clients'
+//! messages draw.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) struct Member {
     is_present: bool,
 }
 
-/// Those from this on wait until other nodes are heard.
+/// Those from this on wait for the topic's interest to be in force.
 const WAITS: u32 = 10;
 
 pub(crate) fn join(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> JoinFn {
@@ -57,7 +57,7 @@ pub(crate) fn join(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> JoinFn {
     })
 }
 
-/// Until a topic of other nodes is heard here.
+/// Waits until a topic's broadcasts of other nodes come here.
 async fn wait_until_heard(mailbox: Arc<Mailbox>, topic: String) {
     let told = Arc::new(AtomicBool::new(false));
     mailbox.post(Command::AwaitTopic(topic.into(), Arc::clone(&told)));

@@ -32,7 +32,7 @@ pub(crate) struct ClusterPlan {
     pub(crate) presence_bytes: usize,
     pub(crate) down_ns: u64,
     interval: Duration,
-    /// What passes at least until somebody runs again: how slow threads are.
+    /// The least time until threads run again: how slow they are.
     pub(crate) quantum_ns: u64,
     /// Of 256 channels, so many are present.
     pub(crate) present: u8,
@@ -98,8 +98,8 @@ impl ClusterPlan {
         // Clocks step within a stage's margin, so that ages are those of the engine.
         let has_faults = plan.faults.iter().any(|it| *it) || plan.network.loss_per_million > 0;
         plan.history = Some(HistoryPlan::of(seed, &mut plan.network, has_faults));
-        // A topic is followed for longer than a copy lags behind, as by default: what somebody has
-        // heard who says nothing of it, no copy brings again.
+        // A topic is followed for longer than a copy lags behind, as by default: so no copy brings
+        // again what a client without a position has got.
         if *plan.network.lag_ns.end() > 0 {
             plan.linger_ns = 5 * SECOND;
         }
@@ -219,7 +219,7 @@ fn names(count: usize, is_one_bucket: bool) -> Vec<String> {
     all.filter(|it| !is_one_bucket || Bucket::of(it) == first).take(count).collect()
 }
 
-/// The kinds of operations. `a`, `b` and `c` say which node, shard, client, topic, and how.
+/// The kinds of operations. `a`, `b` and `c` choose node, shard, client, topic, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Connect,
@@ -227,7 +227,7 @@ pub(crate) enum Kind {
     Push,
     Leave,
     Vanish,
-    /// What a client has said is read.
+    /// What a client has sent is read.
     Read,
     Mail,
     Turn,

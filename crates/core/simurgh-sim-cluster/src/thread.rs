@@ -38,7 +38,7 @@ pub(crate) enum Command {
     Core(ToCluster),
     /// Have all sockets with an id closed on all other nodes; the number in the ledger.
     Disconnect(Box<str>, usize),
-    /// A topic is to be heard before its member is let in, who waits to be told.
+    /// A join waits until the interest in its topic is in force, which the flag shows.
     AwaitTopic(Box<str>, Arc<AtomicBool>),
     Drain,
     Bye,
@@ -194,7 +194,7 @@ impl LocalNode for LocalShards {
     }
 }
 
-/// What is told of a kept topic, as its home shard takes it.
+/// An event of a topic with a history, as its home shard takes it.
 fn from_engine(topic: &str, what: HistoryEvent<'_>) -> FromEngine {
     match what {
         HistoryEvent::Begun { epoch, floor, purged, head, messages } => {
@@ -285,7 +285,7 @@ impl ClusterThread {
         self.next_ns <= now_ns || self.woken.0.load(Relaxed) || self.mailbox.has_mail()
     }
 
-    /// Does all there is to do; whether the node has said its last.
+    /// Runs one turn; whether the node has sent its last.
     pub(crate) fn turn(&mut self, time: Time, sockets: u64) -> bool {
         self.woken.0.store(false, Relaxed);
         let waker = Waker::from(Arc::clone(&self.woken));
@@ -455,7 +455,7 @@ impl ClusterThread {
     }
 }
 
-/// Broadcasts of a node that nobody else hears, as its counters say.
+/// Broadcasts of a node that were dropped, by its counters.
 fn dropped(node: &Cluster<WatchedAdapter>, mailbox: &Mailbox) -> u64 {
     let counts = node.counts();
     counts.dropped.by_age + counts.dropped.by_bytes + mailbox.dropped.load(Relaxed)

@@ -63,8 +63,8 @@ impl WatchedAdapter {
         }
     }
 
-    /// Whether what another node publishes of a topic from now on is certain to be heard by what
-    /// brings it.
+    /// Whether it is certain that this interest brings what another node publishes on a topic from
+    /// now on.
     pub(crate) fn is_in_force(&self, by: &Interest, topic: &str) -> bool {
         let name = name_of(by);
         let Some(since) = self.wanted.get(&name) else { return false };

@@ -1,4 +1,4 @@
-//! Clients: what they have joined, and what they hear is held against what their shard accepted.
+//! Clients: what they have joined, and checks of what they get against what their shard accepted.
 
 mod view;
 
@@ -37,7 +37,7 @@ pub(crate) struct Client {
     pub(crate) refs: u32,
     /// What it has joined, by topic.
     pub(crate) channels: Vec<Option<Joined>>,
-    /// Where topics are kept, what it has heard of them.
+    /// What it has got of topics with a history.
     pub(crate) views: Vec<TopicView>,
     pub(crate) opts_in: bool,
     has_id: bool,
@@ -53,7 +53,7 @@ impl client::Client for Client {
         self.channels.iter_mut().for_each(|it| *it = None);
         self.views.iter_mut().for_each(TopicView::disconnected);
         if !self.opts_in {
-            // Without a position it may hear again what another node hears late.
+            // Without a position it may get again what another node gets late.
             self.views.iter_mut().for_each(|it| it.at = None);
         }
     }
@@ -70,7 +70,7 @@ impl Client {
         Self { number, id, connection, refs, channels, views, opts_in, has_id }
     }
 
-    /// What it says of what it has heard as it joins.
+    /// The member of its join's payload with which it resumes.
     pub(crate) fn resume_member(&mut self, topic: usize) -> String {
         let Some(view) = self.views.get_mut(topic).filter(|_| self.opts_in) else {
             return String::new();
@@ -203,7 +203,7 @@ impl Client {
         }
     }
 
-    /// Everything was told: nothing is missing, and who is present is known.
+    /// Everything was sent: nothing is missing, and the presences are known.
     pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
         for (topic, it) in self.channels.iter().enumerate() {
             let Some(current) = it else { continue };
@@ -228,7 +228,7 @@ impl Client {
     }
 }
 
-/// What a channel says behind its broadcasts, it says when they are stored.
+/// A reply after broadcasts comes once they are stored.
 fn check_reply(ledger: &mut Ledger, status: &str, response: &Payload<'_>) {
     let text = String::from_utf8_lossy(response.data()).into_owned();
     if status == "ok" {

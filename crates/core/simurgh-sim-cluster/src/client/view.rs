@@ -1,4 +1,4 @@
-//! What the handlers of a client have heard of a kept topic, over all its connections.
+//! What the handlers of a client have got of a topic with a history, over all its connections.
 
 use simurgh_core::GapReason;
 use simurgh_history::{Epoch, Place, Position};
@@ -8,9 +8,9 @@ use crate::ledger::{Entry, Ledger};
 
 #[derive(Debug, Default)]
 pub(crate) struct TopicView {
-    /// The last position that its handlers have heard.
+    /// The last position of its handlers.
     pub(crate) at: Option<Position>,
-    /// It was told what it has missed, since it joined last.
+    /// It has got the answer to its resume, since it joined last.
     pub(crate) is_resumed: bool,
     /// The position of a binary frame that is to follow.
     next: Option<Position>,
@@ -20,7 +20,7 @@ pub(crate) struct TopicView {
     dropped_gap: Option<Position>,
 }
 
-/// Who hears a topic.
+/// A client of a topic.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Viewer {
     pub(crate) client: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Viewer {
 }
 
 impl Viewer {
-    /// Whether it must hear something that was stored.
+    /// Whether it must get something that was stored.
     fn must_receive(self, ledger: &Ledger, entry: &Entry) -> bool {
         !self.is_left_out(ledger, entry.id) && ledger.broadcasts.get(entry.id as usize).is_some()
     }
@@ -83,7 +83,7 @@ impl TopicView {
         }
     }
 
-    /// The first that it must hear between where it is and a place, which is not looked at.
+    /// The first entry that it must get between its own place and another, which does not count.
     fn missed(&self, ledger: &Ledger, viewer: Viewer, to: Position) -> Option<Entry> {
         let at = self.at?;
         let entries = ledger.log.of(to.epoch, viewer.topic)?;
@@ -107,20 +107,18 @@ impl TopicView {
                 return ledger.fail("stored", text);
             }
             if viewer.is_left_out(ledger, id) && viewer.has_id {
-                let text = format!("client {who} hears its own #{id} at {at}");
-                return ledger.fail("own", text);
+                return ledger.fail("own", format!("client {who} hears its own #{id} at {at}"));
             }
         }
         let Some(before) = self.at.replace(at) else { return };
         let is_known = ledger.log.of(before.epoch, viewer.topic).is_some();
         if before.epoch != at.epoch {
             if is_known && self.has_dropped_gap(at.epoch).is_none() {
-                let text = format!("client {who} hears {id:?} at {at} behind {before}");
-                ledger.fail("epoch", text);
+                ledger.fail("epoch", format!("client {who} hears {id:?} at {at} behind {before}"));
             }
             return;
         }
-        // It may be told where it stands, and that it stood there.
+        // It may get its own position, even twice.
         if before.place > at.place || (before.place == at.place && id.is_some()) {
             let text = format!("client {who} hears {id:?} at {at} behind {before}");
             return ledger.fail("twice", text);
@@ -197,12 +195,12 @@ impl TopicView {
             let wrong = match self.at {
                 None => None,
                 Some(before) if before.epoch != at.epoch => Some("another epoch".to_owned()),
-                // Where it came from nothing was known up to there, which is less to have heard.
+                // Its former node knew of nothing up to there, so it has got less.
                 Some(before) if before.place.item == Place::ITEM_MAX && before.place > at.place => {
                     None
                 }
                 Some(before) if before.place > at.place => Some("back".to_owned()),
-                // What stands there it has heard, or dropped.
+                // What stands there it has got, or dropped.
                 Some(before) if before.place == at.place => None,
                 Some(before) if self.has_dropped_gap(at.epoch) > Some(before.place) => {
                     Some("it has dropped a gap".to_owned())
@@ -220,7 +218,7 @@ impl TopicView {
         self.forget_dropped();
     }
 
-    /// Up to where it was told that something of an epoch is missing, which it has dropped.
+    /// The end of a gap of an epoch that it has dropped.
     fn has_dropped_gap(&self, epoch: Epoch) -> Option<Place> {
         self.dropped_gap.filter(|it| it.epoch == epoch).map(|it| it.place)
     }
@@ -230,7 +228,7 @@ impl TopicView {
         self.dropped_gap = None;
     }
 
-    /// Everything was told.
+    /// Everything was sent.
     pub(crate) fn check_rest(&self, ledger: &mut Ledger, viewer: Viewer) {
         let who = viewer.client;
         let (Some(at), Some(epoch)) = (self.at, ledger.log.epoch()) else {

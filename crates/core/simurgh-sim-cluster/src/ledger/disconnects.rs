@@ -1,4 +1,5 @@
-//! Disconnects of socket ids: who was asked, who has done it, and whether what is told is true.
+//! Disconnects of socket ids: which nodes were asked, which have done it, and whether the outcome
+//! is true.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +26,7 @@ pub(crate) struct Disconnect {
     pub(crate) sockets: Vec<(usize, u32)>,
     /// Starts that have closed all their sockets with the id since.
     pub(crate) done: BTreeSet<usize>,
-    /// It is to be told what becomes of it, and was not yet.
+    /// Its outcome is still to come.
     pub(crate) waits: bool,
 }
 
@@ -37,7 +38,7 @@ impl Ledger {
         }
     }
 
-    /// What has become of a disconnect is told.
+    /// The outcome of a disconnect has come.
     pub(crate) fn check_outcome(&mut self, number: usize, outcome: &DisconnectOutcome) {
         self.counts.count("outcomes", 1);
         let starts_of = |nodes: &[simurgh_cluster::NodeId]| -> BTreeSet<usize> {

@@ -1,9 +1,9 @@
 //! What the engine has stored of topics that are kept: the truth that all else is held against.
 //!
-//! What the handlers of each client that opts in hear, over all its connections and on any node
+//! What the handlers of each client that opts in get, over all its connections and on any node
 //! ([`TopicView`](crate::client::TopicView)), must be the stored order without holes and without
-//! repeats, or a gap was told before anything newer. A reply `ok` says that what its channel
-//! broadcast is in the log, and nothing is there twice.
+//! repeats, or a gap came before anything newer. A reply `ok` means that what its channel broadcast
+//! is in the log, and nothing is there twice.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -37,7 +37,7 @@ struct EpochLog {
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     epochs: Vec<EpochLog>,
-    /// What was said behind broadcasts: their numbers.
+    /// For each reply after broadcasts, their numbers.
     said: Vec<Vec<u32>>,
     /// The broadcasts with the same id, by topic and id.
     keys: BTreeMap<(usize, u8), Vec<u32>>,
@@ -126,25 +126,25 @@ impl Log {
         self.epochs.iter().any(|it| it.ids.contains(&id))
     }
 
-    /// Something is said behind broadcasts; its number.
+    /// A reply follows broadcasts; returns its number.
     pub(crate) fn new_reply(&mut self, ids: Vec<u32>) -> u32 {
         self.said.push(ids);
         self.said.len() as u32 - 1
     }
 
-    /// What is not stored of what something was said behind; none, if all is.
+    /// The first broadcast before a reply that is not stored; none if all are.
     pub(crate) fn missing(&self, said: u32) -> Option<u32> {
         let ids = self.said.get(said as usize)?;
         ids.iter().copied().find(|id| !self.has(*id))
     }
 
-    /// A broadcast is said with an id.
+    /// A broadcast is sent with an id.
     pub(crate) fn set_key(&mut self, id: u32, topic: usize, key: u8) {
         self.keys.entry((topic, key)).or_default().push(id);
         self.keyed.insert(id, (topic, key));
     }
 
-    /// Whether two broadcasts were said with the same id.
+    /// Whether two broadcasts were sent with the same id.
     pub(crate) fn have_same_id(&self, one: u32, other: u32) -> bool {
         one == other || self.keyed.get(&one).is_some_and(|it| self.keyed.get(&other) == Some(it))
     }

@@ -1,9 +1,9 @@
-//! What was said on which node, what each shard has heard of it, and what has happened to nodes.
+//! What was published on which node, what each shard has got of it, and what has happened to nodes.
 //!
-//! Each shard of each node has a *line* for each topic: the broadcasts that it accepted, in its
-//! order, which its members and listeners hear from their beginning on. What was published on a
-//! node must be in all lines of that node; and on every other shard that is known to want it, with
-//! its interest in force, unless some node was told that something is lost.
+//! For each topic each shard of each node has a list of the broadcasts that it accepted, in its
+//! order, which its members and listeners get from their beginning on. What was published on a node
+//! must be in all lists of that node; and on every other shard that is known to want it, with its
+//! interest in force, unless some node got a notice that something is lost.
 
 mod disconnects;
 mod log;
@@ -29,7 +29,7 @@ pub(crate) struct BroadcastInfo {
     pub(crate) topic: usize,
     /// The start of a node on which it was.
     pub(crate) node: usize,
-    /// The shard of its channel; `None` if somebody outside sent it.
+    /// The shard of its channel; `None` if it came from outside of channels.
     pub(crate) shard: Option<usize>,
     pub(crate) except: u32,
     /// Its place among what its node has sent on its topic, once it was sent.
@@ -62,18 +62,18 @@ struct Accepted {
 pub(crate) struct Start {
     pub(crate) id: NodeId,
     pub(crate) is_alive: bool,
-    /// It has said that it ends.
+    /// It has sent its end.
     pub(crate) says_bye: bool,
     lines: Vec<Vec<Accepted>>,
-    /// How much it has said, by topic.
+    /// How much it has published, by topic.
     said: Vec<u64>,
-    /// How often it was told that something may be lost.
+    /// How many notices it got that something may be lost.
     pub(crate) losses: u64,
-    /// Broadcasts that it dropped, as its counters say.
+    /// Broadcasts that it dropped, by its counters.
     pub(crate) dropped: u64,
 }
 
-/// A broadcast that a shard must hear, unless it is told of a loss.
+/// A broadcast that a shard must get, unless it gets a notice of a loss.
 #[derive(Debug, Clone, Copy)]
 struct DueDelivery {
     topic: usize,
@@ -82,7 +82,7 @@ struct DueDelivery {
     partitions: u64,
 }
 
-/// What was said, heard and stored on all nodes, and what is found wrong.
+/// What was published, received and stored on all nodes, and what is wrong.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     findings: Findings,
@@ -97,7 +97,7 @@ pub(crate) struct Ledger {
     /// How many members there are, by start, topic and shard.
     members: BTreeMap<(usize, usize, usize), usize>,
     deliveries: BTreeMap<(usize, usize, u32), DueDelivery>,
-    /// How often the engine was parted, or made one: nobody is told of that.
+    /// How often the engine was parted, or healed: there is no notice of that.
     pub(crate) partitions: u64,
     pub(crate) is_parted: bool,
     pub(crate) presences: Presences,
@@ -105,7 +105,7 @@ pub(crate) struct Ledger {
     /// What the engine has stored, where topics are kept; whether nothing can be missing of that.
     pub(crate) log: Log,
     pub(crate) is_whole: bool,
-    /// Topics are kept: what is said goes by the engine.
+    /// Topics have a history: broadcasts go through the engine.
     pub(crate) has_history: bool,
 }
 
@@ -143,7 +143,7 @@ impl Ledger {
         self.starts.len() - 1
     }
 
-    /// It has ended: nothing of it is awaited, nobody is there.
+    /// A node has ended: nothing of it is expected, and it has no members.
     pub(crate) fn node_ended(&mut self, start: usize) {
         self.starts[start].is_alive = false;
         self.starts[start].lines.clear();
@@ -195,7 +195,7 @@ impl Ledger {
         self.accepted(start, shard, topic).map_or(0, |it| it.ids.len())
     }
 
-    /// A node says a broadcast to the others; the shard that runs has accepted it.
+    /// A node publishes a broadcast to the others; the shard that runs has accepted it.
     pub(crate) fn note_published(&mut self, start: usize, id: u32) {
         let Some(made) = self.broadcasts.get_mut(id as usize) else {
             return self.fail("said", format!("#{id} is said, and nobody made it"));
@@ -260,7 +260,7 @@ impl Ledger {
         self.deliveries.retain(|at, due| !is_it(at) || due.topic != topic);
     }
 
-    /// Everything was given the time to come: what did not is lost, and somebody was told.
+    /// Everything had time to come: for what did not there must be a notice of a loss.
     pub(crate) fn check_deliveries(&mut self) {
         let mut lost = 0;
         let mut silent = None;
@@ -283,7 +283,7 @@ impl Ledger {
         self.check_own();
     }
 
-    /// Members on the publisher's own node hear everything.
+    /// Members on the publisher's own node get everything.
     fn check_own(&mut self) {
         let mut wrong = None;
         for (start, it) in self.starts.iter().enumerate().filter(|it| it.1.is_alive) {

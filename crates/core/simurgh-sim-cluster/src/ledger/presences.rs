@@ -14,12 +14,12 @@ struct Entry {
     topic: usize,
     key: u8,
     is_live: bool,
-    /// Its channel had one under this key, or none to be updated: nobody hears of it.
+    /// Its channel had one under this key, or none to be updated: it is not sent.
     is_refused: bool,
     phx_ref: Option<PhxRef>,
 }
 
-/// All that was said of presences.
+/// All that was tracked.
 #[derive(Debug, Default)]
 pub(crate) struct Presences {
     entries: Vec<Entry>,
@@ -37,8 +37,8 @@ pub(crate) struct View {
 }
 
 impl Presences {
-    /// What a channel says of itself; the number of the meta. One that tracks twice, or updates
-    /// what is not there, is refused.
+    /// A channel tracks or updates; returns the number of the meta. One that tracks twice, or
+    /// updates what is not there, is refused.
     pub(crate) fn track(
         &mut self,
         (chan, key): (u32, u8),
@@ -99,7 +99,7 @@ impl Presences {
         self.entries.get(number as usize).is_some_and(|it| it.node == start)
     }
 
-    /// Holds a meta against what was said: what is wrong with it.
+    /// Checks a meta against what was tracked; returns what is wrong with it.
     fn check(&mut self, topic: usize, meta: &Meta) -> Option<String> {
         let Some(it) = self.entries.get_mut(meta.number as usize) else {
             return Some("nobody made it".to_owned());
@@ -115,7 +115,7 @@ impl Presences {
 }
 
 impl Ledger {
-    /// A client on a start of a node hears an event of presences.
+    /// A client on a start of a node gets an event of presence.
     pub(crate) fn receive_presence(
         &mut self,
         (start, topic): (usize, usize),
@@ -168,7 +168,7 @@ impl Ledger {
             let text = format!("start {start}: {json} for who knows {:?}", view.numbers);
             return self.fail("diff", text);
         }
-        // A client without a list may hear that an unknown entry leaves.
+        // A client without a list may get the leave of an unknown entry.
         for it in leaves.iter().filter(|_| view.has_state) {
             let Some(entry) = self.presences.entries.get(it.number as usize) else { continue };
             let is_gone = self.presences.gone.contains(&(start, entry.node));

@@ -17,7 +17,7 @@ use crate::thread::Command;
 
 /// The longest span between two beats, and some more.
 const BEAT_NS: u64 = 2_500 * 1_000_000;
-/// Over a new link nobody ages for so long.
+/// Over a new link no node ages for so long.
 const SETTLES_NS: u64 = 10 * SECOND;
 /// How much longer than `presence_down` a node that is gone may be shown.
 const LEAVES_NS: u64 = 3 * SECOND;
@@ -31,7 +31,7 @@ struct Deadline {
     gone: usize,
 }
 
-/// How one start of a node can hear another.
+/// How one start of a node can receive from another.
 #[derive(Debug, Default, Clone, Copy)]
 struct Reach {
     since_ns: Option<u64>,
@@ -45,7 +45,8 @@ pub(crate) struct Faults {
     is_engine_dead: bool,
     /// Which part of the engine each slot is linked to.
     groups: Vec<usize>,
-    /// Since when one start can hear another, and when it was last so for the span of a beat.
+    /// Since when one start can receive from another, and when it last could for the span of a
+    /// beat.
     local: BTreeMap<(usize, usize), Reach>,
     deadlines: Vec<Deadline>,
     /// Something went wrong since all was mended.
@@ -171,7 +172,7 @@ impl ClusterSimulation {
         }
     }
 
-    /// A node ends without a word.
+    /// A node ends without a bye.
     fn kill(&mut self, slot: usize) {
         self.shared.ledger().counts.count("killed", 1);
         let within_ns = self.shared.plan.down_ns + LEAVES_NS;
@@ -179,7 +180,7 @@ impl ClusterSimulation {
         self.remove(slot);
     }
 
-    /// A node has said its last.
+    /// A node has drained and sent its last.
     pub(crate) fn end_node(&mut self, slot: usize) {
         self.shared.ledger().counts.count("drained", 1);
         let within_ns = LEAVES_NS;
@@ -228,14 +229,14 @@ impl ClusterSimulation {
         }
     }
 
-    /// Whether a start of a node hears everything that it should.
+    /// Whether a start of a node receives everything that it should.
     fn is_whole(&self, running: &RunningNode) -> bool {
         let plan = &self.shared.plan;
         let is_engine_there = !self.faults.is_engine_dead && !self.faults.is_engine_frozen;
         is_engine_there && plan.network.loss_per_million == 0 && running.is_linked()
     }
 
-    /// Updates which start hears which, and checks what had to be noticed by now.
+    /// Updates which start receives from which, and checks what had to be noticed by now.
     pub(crate) fn check_links(&mut self) {
         let clock_ns = self.clock_ns;
         let is_parted = self.shared.ledger().is_parted;
@@ -319,7 +320,7 @@ impl ClusterSimulation {
             GoneReason::Replaced => !is_alive,
             // Nobody is gone while the own link is away.
             GoneReason::Silent if state == LinkState::Away => false,
-            // It says nothing behind its good-bye, which may be lost.
+            // It sends nothing after its bye, which may be lost.
             GoneReason::Silent if !is_alive || says_bye => true,
             GoneReason::Silent => unheard_ns + BEAT_NS + plan.slack_ns() >= plan.down_ns,
         };

@@ -13,7 +13,7 @@ use crate::ledger::{Entry, Ledger};
 use crate::plan::{MILLISECOND, SECOND};
 use crate::shared::{Shared, SimNode};
 
-/// Ids that broadcasts are said with.
+/// Ids that broadcasts are sent with.
 const KEYS: u32 = 4;
 /// Messages of a history that are read at once.
 const PAGE_MAX: usize = 50;
@@ -48,7 +48,7 @@ impl ClusterSimulation {
         self.read_log();
     }
 
-    /// Somebody outside broadcasts with an id, and is told what has become of that.
+    /// Broadcasts from outside of channels, perhaps with an id, and checks the answer.
     pub(crate) fn keep(&self, slot: usize, topic: usize, c: u32) {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let (node, start) = (Arc::clone(&running.node), running.start);
@@ -68,7 +68,7 @@ impl ClusterSimulation {
         self.shared.note(|| format!("#{id} is said on start {start} with {key:?}: {done:?}"));
     }
 
-    /// Somebody has everybody forget what is kept of a topic.
+    /// Purges the history of a topic.
     pub(crate) fn purge(&self, slot: usize, topic: usize) {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
@@ -76,7 +76,7 @@ impl ClusterSimulation {
         running.node.request_history(HistoryRequest::Forget(name.into(), Box::new(|_| {})));
     }
 
-    /// Somebody reads what is kept of a topic.
+    /// Reads the history of a topic.
     pub(crate) fn look_up(&self, slot: usize, topic: usize, c: u32) {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let since = self.clients.iter().filter_map(|it| it.views.get(topic)?.at);
@@ -134,7 +134,7 @@ impl ClusterSimulation {
     }
 }
 
-/// Checks what somebody outside is told about its broadcast: its position, or an error.
+/// Checks the answer to a broadcast from outside: its position, or an error.
 fn check_stored(ledger: &mut Ledger, (id, topic): (u32, usize), outcome: Result<KeptAt, NotKept>) {
     ledger.note(|| format!("#{id}: {outcome:?}"));
     match outcome {

@@ -28,7 +28,7 @@ use crate::running::RunningNode;
 use crate::shared::Shared;
 use crate::thread::Command;
 
-/// Somebody outside of channels who listens.
+/// A listener outside of channels.
 pub(crate) struct Listening {
     pub(crate) start: usize,
     pub(crate) shard: usize,
@@ -181,7 +181,7 @@ impl ClusterSimulation {
     fn push(&mut self, client: usize, topic: usize, event: &str, word: u32) {
         let it = &mut self.clients[client];
         let Some(join_ref) = it.channels[topic].as_ref().map(|it| it.join_ref) else { return };
-        // A client that has not been told what it has missed waits for that.
+        // A client waits for the answer to its resume.
         let is_resumed = it.views.get(topic).is_none_or(|view| view.is_resumed || !it.opts_in);
         if event == "phx_leave" {
             if !is_resumed {
@@ -238,7 +238,7 @@ impl ClusterSimulation {
         self.shared.note(|| format!("a handle of channel {chan} broadcasts #{id}"));
     }
 
-    /// Somebody outside begins to listen, or ends.
+    /// A listener outside of channels begins, or ends.
     fn listen(&mut self, slot: usize, topic: usize, c: u32) {
         if c & 1 == 0 && !self.listening.is_empty() {
             let it = self.listening.swap_remove((c as usize >> 1) & (3 % self.listening.len()));
@@ -285,7 +285,7 @@ impl ClusterSimulation {
             .note(|| format!("somebody listens to {topic} on shard {shard} of start {start}"));
     }
 
-    /// Somebody outside ends to listen.
+    /// A listener ends.
     pub(crate) fn unlisten(&mut self, it: &Listening) {
         let name = self.topic(it.topic);
         if let Some(running) = self.running_nodes().find(|running| running.start == it.start) {

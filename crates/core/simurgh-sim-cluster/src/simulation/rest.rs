@@ -1,6 +1,6 @@
-//! Where everything was mended and has come to rest: nobody has missed anything without a word, all
-//! know who is present, sockets are closed that were to be, and interests are those of who is
-//! there. When all have gone, nothing is left.
+//! Checks at rest, when all faults are mended: nothing is missing without a notice, all clients
+//! know the presences, disconnected sockets are closed, and interests are those of the members.
+//! When all have gone, nothing is left.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -17,9 +17,9 @@ use crate::running::RunningNode;
 
 /// How long a link may take to come back.
 const LINKS_NS: u64 = 10 * SECOND;
-/// Over a new link nobody ages for so long.
+/// Over a new link no node ages for so long.
 const SETTLES_NS: u64 = 10 * SECOND;
-/// A lost delta is found by the last time that a version is said again, at the latest.
+/// A lost delta is found by the last repetition of a version, at the latest.
 const REPEATS_NS: u64 = 26 * SECOND;
 /// What a topic lacks is found by the slow round, and fetched by some attempts.
 const ROUND_NS: u64 = 50 * SECOND;
@@ -62,7 +62,7 @@ impl ClusterSimulation {
         ledger.check_disconnects(mended_ns);
         ledger.counts.count("rests", 1);
         self.clients.iter().for_each(|it| it.check_rest(&mut ledger));
-        // A node that has no room for its answer is asked again, after the list is told.
+        // A node that has no room for its answer is asked again, after the list was answered.
         let has_room = self.shared.plan.presence_bytes > 1 << 16;
         for (start, topic, numbers) in answers {
             let there = ledger.presences.of(topic);
@@ -102,13 +102,12 @@ impl ClusterSimulation {
         self.pass(SECOND + 2 * self.shared.plan.slack_ns());
         let answers = std::mem::take(&mut *locked(&answers));
         if answers.len() != asked {
-            let text = format!("{} of {asked} are answered", answers.len());
-            self.shared.ledger().fail("list", text);
+            self.shared.ledger().fail("list", format!("{} of {asked} are answered", answers.len()));
         }
         answers
     }
 
-    /// All nodes know each other, and have said everything.
+    /// All nodes know each other, and have sent everything.
     fn check_nodes(&self) {
         let ids: BTreeSet<_> =
             self.running_nodes().filter(|it| !it.is_draining).map(|it| it.id).collect();
@@ -134,7 +133,7 @@ impl ClusterSimulation {
         }
     }
 
-    /// What is wanted is what somebody is there for.
+    /// Interests are in topics with members or listeners.
     fn check_interests(&self) {
         for running in self.running_nodes() {
             for (topic, name) in self.shared.plan.topics.iter().enumerate() {

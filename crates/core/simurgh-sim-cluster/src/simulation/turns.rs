@@ -97,7 +97,7 @@ impl ClusterSimulation {
         }
     }
 
-    /// A shard that has drained ends; with the last of a node that node says good-bye.
+    /// A shard that has drained ends; with its last shard a node says bye.
     fn end_shard(&mut self, slot: usize, shard: usize) {
         let Some(running) = self.running(slot) else { return };
         let start = running.start;
@@ -140,7 +140,7 @@ impl ClusterSimulation {
             for running in others.filter(|it| it.thread.is_heard(name)) {
                 let mut ledger = self.shared.ledger();
                 let mut shards = running.thread.shards(name);
-                // A channel that is a member before another node publishes hears it, too.
+                // A channel that is a member before another node publishes gets it, too.
                 shards.extend(ledger.members(running.start, topic));
                 shards
                     .iter()

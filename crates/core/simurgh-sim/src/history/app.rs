@@ -13,7 +13,7 @@ use super::ledger::{BroadcastInfo, Ledger, SWALLOWED};
 use super::plan;
 use super::simulation::Shared;
 
-/// What has its client hear a push.
+/// The event of pushes.
 pub(crate) const PUSH: &str = "p";
 /// Of 16 words of joins, those from this on are decided later.
 const LATER: u32 = 12;
@@ -69,7 +69,7 @@ impl Callback<'_> {
         (id, payload::make(id, 0, pad, is_binary))
     }
 
-    /// Something that is said behind what was broadcast.
+    /// A payload that is sent after what was broadcast.
     fn plain(&mut self) -> (u32, Payload<'static>) {
         let made = BroadcastInfo { behind: self.behind.clone(), ..BroadcastInfo::new(self.topic) };
         self.payload(made)

@@ -1,6 +1,7 @@
-//! What is broadcast on kept topics, and in which order it is stored: told by what applications
-//! say they do, and by listeners outside of channels on every shard. The first of them to hear a
-//! broadcast is at its topic's home, since that passes it on; all others must hear the same.
+//! What is broadcast on topics with a history, and in which order it is stored: known from the
+//! applications' callbacks, and from listeners outside of channels on every shard. The first
+//! listener that gets a broadcast is at its topic's home, which passes it on; all others must get
+//! the same.
 
 use std::ops::{Deref, DerefMut};
 
@@ -28,7 +29,7 @@ pub(crate) struct BroadcastInfo {
     /// Broadcasts that were made before it in the same callback.
     pub(crate) behind: Vec<u32>,
     pub(crate) is_stored: bool,
-    /// It may get lost: who asked for it was told that, or may be gone.
+    /// It may get lost: its sender got an error, or may be gone.
     pub(crate) is_optional: bool,
 }
 
@@ -59,7 +60,7 @@ pub(crate) struct Stored {
 #[derive(Debug, Default)]
 pub(crate) struct Topic {
     pub(crate) stored: Vec<Stored>,
-    /// How many of them each shard has heard.
+    /// How many of them each shard has got.
     pub(crate) heard: Vec<usize>,
     pub(crate) home: Option<usize>,
     /// The first position, of the epoch that all are of.
@@ -83,7 +84,7 @@ impl Topic {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JoinRequest {
     pub(crate) topic: u8,
-    /// The client's id, as far as it says one and opts in.
+    /// The client's id, if it has one and opts in.
     pub(crate) id: u32,
     pub(crate) client: u32,
     pub(crate) intercepts: bool,
@@ -219,7 +220,7 @@ impl Ledger {
         }
     }
 
-    /// A client hears what its channel said behind broadcasts: those are stored.
+    /// A client gets what its channel sent after broadcasts: those are stored.
     pub(crate) fn check_reply(&mut self, id: u32) {
         if id == payload::EMPTY {
             return;

@@ -1,4 +1,4 @@
-//! At rest nobody has missed anything, and when all have left nothing is kept.
+//! At rest no client has missed anything, and when all have left nothing is kept.
 
 use simurgh_sim_kit::NONE;
 use simurgh_sim_kit::peer::Peer;

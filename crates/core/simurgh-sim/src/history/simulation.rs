@@ -147,7 +147,7 @@ impl Simulation for HistorySimulation {
 }
 
 impl HistorySimulation {
-    /// Somebody outside of channels hears each topic on each shard, to know the order.
+    /// Listens to each topic on each shard, outside of channels, to know the order.
     pub(super) fn listen(&mut self) {
         let plan = self.shared.plan.clone();
         for (shard, topic) in (0..plan.shards).flat_map(|it| (0..plan.topics).map(move |t| (it, t)))
