@@ -1,5 +1,5 @@
-//! The application: channels that broadcast and say who is present, as the words of their clients'
-//! messages say.
+//! The application: channels that broadcast and track presences, as the words of their clients'
+//! messages draw.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) struct Member {
     is_present: bool,
 }
 
-/// Those from this on wait until other nodes are heard.
+/// Those from this on wait for the topic's interest to be in force.
 const WAITS: u32 = 10;
 
 pub(crate) fn join(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> JoinFn {
@@ -50,15 +50,15 @@ pub(crate) fn join(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> JoinFn {
             LATER.. => Join::later(async move { Join::ok(member) }),
             WAITS.. => {
                 let name = shared.plan.topics.get(topic).cloned().unwrap_or_default();
-                Join::ok(member).after(heard(Arc::clone(&mailbox), name))
+                Join::ok(member).after(wait_until_heard(Arc::clone(&mailbox), name))
             }
             _ => Join::ok(member),
         }
     })
 }
 
-/// Until a topic of other nodes is heard here.
-async fn heard(mailbox: Arc<Mailbox>, topic: String) {
+/// Waits until a topic's broadcasts of other nodes come here.
+async fn wait_until_heard(mailbox: Arc<Mailbox>, topic: String) {
     let told = Arc::new(AtomicBool::new(false));
     mailbox.post(Command::AwaitTopic(topic.into(), Arc::clone(&told)));
     poll_fn(|_| if told.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }).await;
@@ -70,7 +70,7 @@ impl Member {
         let event = ["a", "b"][rng.usize(..2)];
         let mut made = NONE;
         let mut make = |topic: usize, except: u32| {
-            let id = ledger.make(topic, self.node, except);
+            let id = ledger.new_broadcast(topic, self.node, except);
             let (chan, start) = (self.chan, self.node);
             ledger.note(|| format!("channel {chan} of start {start} broadcasts #{id}"));
             made = id;
@@ -88,20 +88,20 @@ impl Member {
         made
     }
 
-    fn presents(&self, ctx: &mut Context<'_>, ledger: &mut Ledger, rng: &mut Rng, what: u8) {
+    fn change_presence(&self, ctx: &mut Context<'_>, ledger: &mut Ledger, rng: &mut Rng, what: u8) {
         let place = rng.u8(..3);
         let key = KEYS.get(usize::from(place)).copied().unwrap_or_default();
         let is_update = match what {
             0..3 => false,
             3..5 => true,
             5..7 => {
-                ledger.presences.untracks(self.chan, place);
+                ledger.presences.untrack(self.chan, place);
                 return ctx.presence().untrack(key);
             }
             _ => return ctx.presence().push_state(),
         };
         let said = (self.chan, place);
-        let number = ledger.presences.says(said, self.node, self.topic, is_update);
+        let number = ledger.presences.track(said, self.node, self.topic, is_update);
         let meta = Payload::from_json(format!("{{\"i\":{number}}}"));
         let done = match is_update {
             true => ctx.presence().update(key, meta),
@@ -118,16 +118,16 @@ impl Channel for Member {
         let handle = Handle::new(ctx.handle::<Self>());
         let mut ledger = self.shared.ledger();
         let mut rng = Rng::with_seed(u64::from(self.word));
-        let from = ledger.line_len(self.node, self.shard, self.topic);
+        let from = ledger.accepted_len(self.node, self.shard, self.topic);
         ledger.joins[self.chan as usize].from = Some(from);
         let chan = self.chan;
         ledger.note(|| format!("channel {chan} is a member, from {from} on"));
         ledger.handles.push((chan, handle));
-        ledger.enters(self.node, self.topic, self.shard);
+        ledger.member_joined(self.node, self.topic, self.shard);
         if self.is_present {
             for what in [0, 7] {
                 if rng.u8(..) < 225 {
-                    self.presents(ctx, &mut ledger, &mut rng, what);
+                    self.change_presence(ctx, &mut ledger, &mut rng, what);
                 }
             }
         }
@@ -144,17 +144,17 @@ impl Channel for Member {
         for _ in 0..rng.u8(1..=3) {
             match rng.u8(..) {
                 // Behind what is not stored nothing takes place.
-                0..90 if self.is_present && (!ledger.is_kept || behind.is_empty()) => {
+                0..90 if self.is_present && (!ledger.has_history || behind.is_empty()) => {
                     let what = rng.u8(..8);
-                    self.presents(ctx, &mut ledger, &mut rng, what);
+                    self.change_presence(ctx, &mut ledger, &mut rng, what);
                 }
                 _ => behind.push(self.broadcast(ctx, &mut ledger, &mut rng)),
             }
         }
         match rng.u8(..) {
             0..4 => Outcome::Stop(Stop::Normal),
-            10..100 if ledger.is_kept => {
-                let said = ledger.kept.says_behind(behind);
+            10..100 if ledger.has_history => {
+                let said = ledger.log.new_reply(behind);
                 Outcome::Reply(Reply::ok(payload::make(said, 0, 0, false)))
             }
             10..100 => Outcome::Reply(Reply::ok(Payload::EMPTY_OBJECT)),
@@ -164,14 +164,14 @@ impl Channel for Member {
 
     fn terminate(&mut self, ctx: &mut Context<'_>, _: &Reason) {
         let mut ledger = self.shared.ledger();
-        ledger.presences.ends(self.chan);
-        ledger.leaves(self.node, self.topic, self.shard);
+        ledger.presences.channel_ended(self.chan);
+        ledger.member_left(self.node, self.topic, self.shard);
         let chan = self.chan;
         ledger.handles.retain(|it| it.0 != chan);
         ledger.note(|| format!("channel {chan} ends"));
         let mut rng = Rng::with_seed(u64::from(self.word.rotate_left(7)));
         if rng.u8(..) < 40 {
-            let id = ledger.make(self.topic, self.node, NONE);
+            let id = ledger.new_broadcast(self.topic, self.node, NONE);
             ctx.broadcast("b", payload::make(id, 0, 0, false));
         }
     }

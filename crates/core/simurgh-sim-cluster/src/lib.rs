@@ -1,6 +1,6 @@
 //! A simulation of several nodes: each has the cores of its shards, and its part in a cluster by
-//! the loopback adapter. Links, the engine and nodes break and come back; what members hear, who
-//! they see present, and which sockets are closed is held against what was said anywhere.
+//! the loopback adapter. Links, the engine and nodes break and come back; what members get, which
+//! presences they see, and which sockets are closed is checked against what was sent anywhere.
 //!
 //! ```text
 //!   client ⇄ shard ⇄ mailboxes ⇄ shard ⇄ client        a node: real cores,

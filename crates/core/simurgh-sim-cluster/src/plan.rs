@@ -32,7 +32,7 @@ pub(crate) struct ClusterPlan {
     pub(crate) presence_bytes: usize,
     pub(crate) down_ns: u64,
     interval: Duration,
-    /// What passes at least until somebody runs again: how slow threads are.
+    /// The least time until threads run again: how slow they are.
     pub(crate) quantum_ns: u64,
     /// Of 256 channels, so many are present.
     pub(crate) present: u8,
@@ -40,7 +40,7 @@ pub(crate) struct ClusterPlan {
     /// What may go wrong, by its place in [`FAULTS`].
     faults: [bool; FAULTS.len()],
     pub(crate) fault: Option<(Fault, u32)>,
-    pub(crate) kept: Option<HistoryPlan>,
+    pub(crate) history: Option<HistoryPlan>,
 }
 
 impl ClusterPlan {
@@ -88,7 +88,7 @@ impl ClusterPlan {
             faults,
             nodes,
             fault: None,
-            kept: None,
+            history: None,
         }
     }
 
@@ -97,9 +97,9 @@ impl ClusterPlan {
         let mut plan = Self::of(seed);
         // Clocks step within a stage's margin, so that ages are those of the engine.
         let has_faults = plan.faults.iter().any(|it| *it) || plan.network.loss_per_million > 0;
-        plan.kept = Some(HistoryPlan::of(seed, &mut plan.network, has_faults));
-        // A topic is followed for longer than a copy lags behind, as by default: what somebody has
-        // heard who says nothing of it, no copy brings again.
+        plan.history = Some(HistoryPlan::of(seed, &mut plan.network, has_faults));
+        // A topic is followed for longer than a copy lags behind, as by default: so no copy brings
+        // again what a client without a position has got.
         if *plan.network.lag_ns.end() > 0 {
             plan.linger_ns = 5 * SECOND;
         }
@@ -108,7 +108,7 @@ impl ClusterPlan {
 
     /// What the clock of a node shows when the simulation's shows nothing.
     pub(crate) fn skew_ms(&self, skew_ms: u64) -> u64 {
-        match self.kept {
+        match self.history {
             Some(_) => UNIX_MS + skew_ms % 5_000,
             None => skew_ms,
         }
@@ -135,7 +135,7 @@ impl ClusterPlan {
         it.interests.whole_for_ns = self.whole_for_ns;
         it.outbox.plain_bytes = self.plain_bytes;
         it.outbox.presence_bytes = self.presence_bytes;
-        it.history = self.kept.is_some().then(Default::default);
+        it.history = self.history.is_some().then(Default::default);
         it.peers.gone_ns = self.down_ns;
         it.peers.silent_ns = it.peers.silent_ns.min(self.down_ns);
         Some(it)
@@ -219,7 +219,7 @@ fn names(count: usize, is_one_bucket: bool) -> Vec<String> {
     all.filter(|it| !is_one_bucket || Bucket::of(it) == first).take(count).collect()
 }
 
-/// The kinds of operations. `a`, `b` and `c` say which node, shard, client, topic, and how.
+/// The kinds of operations. `a`, `b` and `c` choose node, shard, client, topic, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Connect,
@@ -227,7 +227,7 @@ pub(crate) enum Kind {
     Push,
     Leave,
     Vanish,
-    /// What a client has said is read.
+    /// What a client has sent is read.
     Read,
     Mail,
     Turn,
@@ -311,7 +311,7 @@ pub(crate) fn operations(plan: &ClusterPlan, count: usize) -> Vec<Op<Kind>> {
     let mut weights = WEIGHTS.to_vec();
     let of_faults = FAULTS.iter().zip(plan.faults).filter(|it| it.1);
     weights.extend(of_faults.flat_map(|it| *it.0));
-    if let Some(history) = &plan.kept {
+    if let Some(history) = &plan.history {
         weights.extend(KEEPS);
         weights.extend(PURGES.iter().filter(|_| history.purges));
         weights.extend(LEADERS.iter().filter(|_| history.has_leaders));

@@ -31,7 +31,7 @@ pub(crate) struct RunningNode {
     pub(crate) cannot_hear: bool,
     pub(crate) is_lossy: bool,
     /// When it was last not linked as it should be, or did not run.
-    pub(crate) shaken_ns: u64,
+    pub(crate) unlinked_ns: u64,
 }
 
 impl RunningNode {
@@ -52,7 +52,7 @@ impl RunningNode {
         drop(ledger);
         let mailbox = Arc::new(Mailbox::new(shared, start));
         let join = app::join(shared, &mailbox);
-        let history = plan.kept.as_ref().map(|it| it.rule);
+        let history = plan.history.as_ref().map(|it| it.rule);
         let others: Arc<dyn simurgh_core::Cluster> = Arc::clone(&mailbox) as _;
         let node = SimNode::new(shared, (id.0, shards), join, history, Some(others));
         let node = Arc::new(node);
@@ -79,7 +79,7 @@ impl RunningNode {
             cannot_send: false,
             cannot_hear: false,
             is_lossy: false,
-            shaken_ns: clock_ns,
+            unlinked_ns: clock_ns,
         })
     }
 

@@ -29,7 +29,7 @@ const AROUND_BYTES: usize = 256;
 const BYTES_MAX: usize = 8 << 20;
 /// As in `simurgh::cluster::run`.
 const ROUNDS_MAX: usize = 16;
-const LOOK_NS: u64 = SECOND;
+const CHECK_NS: u64 = SECOND;
 const FLUSH_NS: u64 = 5 * SECOND;
 
 /// All that the cluster's thread is asked.
@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Core(ToCluster),
     /// Have all sockets with an id closed on all other nodes; the number in the ledger.
     Disconnect(Box<str>, usize),
-    /// A topic is to be heard before its member is let in, who waits to be told.
+    /// A join waits until the interest in its topic is in force, which the flag shows.
     AwaitTopic(Box<str>, Arc<AtomicBool>),
     Drain,
     Bye,
@@ -64,8 +64,8 @@ impl Mailbox {
         }
     }
 
-    pub(crate) fn post(&self, ask: Command) {
-        locked(&self.queue).push(ask);
+    pub(crate) fn post(&self, command: Command) {
+        locked(&self.queue).push(command);
     }
 
     pub(crate) fn has_mail(&self) -> bool {
@@ -73,9 +73,9 @@ impl Mailbox {
     }
 
     fn take(&self, empty: Vec<Command>) -> Vec<Command> {
-        let asks = std::mem::replace(&mut *locked(&self.queue), empty);
+        let commands = std::mem::replace(&mut *locked(&self.queue), empty);
         self.bytes.store(0, Relaxed);
-        asks
+        commands
     }
 }
 
@@ -84,7 +84,7 @@ impl simurgh_core::Cluster for Mailbox {
         if let ToCluster::Broadcast(broadcast) = &what {
             if broadcast.event() != events::DISCONNECT {
                 let id = payload::parse(broadcast.payload()).0;
-                self.shared.ledger().says(self.start, id);
+                self.shared.ledger().note_published(self.start, id);
             }
             let is_full = self.bytes.load(Relaxed) > BYTES_MAX;
             if is_full && broadcast.event() != events::DISCONNECT {
@@ -127,7 +127,7 @@ impl LocalNode for LocalShards {
         let id = payload::number(socket_id.as_bytes().get(5..).unwrap_or_default()).0;
         let mut ledger = self.node.shared.ledger();
         ledger.note(|| format!("start {} closes sockets of {socket_id}", self.start));
-        ledger.closes(self.start, id as usize);
+        ledger.note_closed(self.start, id as usize);
         drop(ledger);
         let disconnect = Broadcast::new(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT);
         self.node.broadcast_here(Arc::new(disconnect));
@@ -191,7 +191,7 @@ impl LocalNode for LocalShards {
     }
 }
 
-/// What is told of a kept topic, as its home shard takes it.
+/// An event of a topic with a history, as its home shard takes it.
 fn from_engine(topic: &str, what: HistoryEvent<'_>) -> FromEngine {
     match what {
         HistoryEvent::Begun { epoch, floor, purged, head, messages } => {
@@ -229,12 +229,12 @@ impl Wake for WakeFlag {
 
 pub(crate) struct ClusterThread {
     pub(crate) node: Cluster<WatchedAdapter>,
-    reached: LocalShards,
+    local: LocalShards,
     mailbox: Arc<Mailbox>,
     waiting: HashMap<DisconnectNumber, usize>,
     awaits: HashMap<u64, Arc<AtomicBool>>,
     last_await: u64,
-    asks: Vec<Command>,
+    commands: Vec<Command>,
     frame: Vec<u8>,
     bye_ns: Option<u64>,
     woken: Arc<WakeFlag>,
@@ -254,16 +254,15 @@ impl ClusterThread {
         mailbox: &Arc<Mailbox>,
         start: usize,
     ) -> Self {
-        let reached =
-            LocalShards { node: Arc::clone(node), start, dropped: 0, outcomes: Vec::new() };
+        let local = LocalShards { node: Arc::clone(node), start, dropped: 0, outcomes: Vec::new() };
         Self {
             node: cluster,
-            reached,
+            local,
             mailbox: Arc::clone(mailbox),
             waiting: HashMap::new(),
             awaits: HashMap::new(),
             last_await: 0,
-            asks: Vec::new(),
+            commands: Vec::new(),
             frame: Vec::new(),
             bye_ns: None,
             woken: Arc::new(WakeFlag(AtomicBool::new(true))),
@@ -278,7 +277,7 @@ impl ClusterThread {
         self.next_ns <= now_ns || self.woken.0.load(Relaxed) || self.mailbox.has_mail()
     }
 
-    /// Does all there is to do; whether the node has said its last.
+    /// Runs one turn; whether the node has sent its last.
     pub(crate) fn turn(&mut self, time: Time, sockets: u64) -> bool {
         self.woken.0.store(false, Relaxed);
         let waker = Waker::from(Arc::clone(&self.woken));
@@ -286,11 +285,11 @@ impl ClusterThread {
         for round in 0.. {
             let has_more = self.node.receive(&mut context);
             let has_mail = self.take_mail(time);
-            self.node.handle_events(time, &mut self.reached);
-            self.node.tick(time, &mut self.reached);
+            self.node.handle_events(time, &mut self.local);
+            self.node.tick(time, &mut self.local);
             let has_said = self.node.settle(time);
             if self.bye_ns.is_some_and(|until| self.node.is_flushed() || until <= time.ns) {
-                self.tell();
+                self.report();
                 return true;
             }
             if !has_mail && !has_more && !has_said {
@@ -302,18 +301,18 @@ impl ClusterThread {
             }
         }
         self.node.set_sockets(sockets);
-        self.tell();
-        let soon = time.ns.saturating_add(LOOK_NS);
+        self.report();
+        let soon = time.ns.saturating_add(CHECK_NS);
         self.next_ns = self.node.next_ns().map_or(soon, |it| it.min(soon));
         false
     }
 
     fn take_mail(&mut self, time: Time) -> bool {
-        let mut asks = self.mailbox.take(std::mem::take(&mut self.asks));
-        let has_mail = !asks.is_empty();
-        for ask in asks.drain(..) {
-            match ask {
-                Command::Core(what) => self.is_told(what, time),
+        let mut commands = self.mailbox.take(std::mem::take(&mut self.commands));
+        let has_mail = !commands.is_empty();
+        for command in commands.drain(..) {
+            match command {
+                Command::Core(what) => self.handle(what, time),
                 Command::Disconnect(socket_id, number) => {
                     self.disconnect(&socket_id, Some(number), time);
                 }
@@ -329,11 +328,11 @@ impl ClusterThread {
                 }
             }
         }
-        self.asks = asks;
+        self.commands = commands;
         has_mail
     }
 
-    fn is_told(&mut self, what: ToCluster, time: Time) {
+    fn handle(&mut self, what: ToCluster, time: Time) {
         match what {
             ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
                 self.disconnect(it.topic(), None, time);
@@ -343,27 +342,27 @@ impl ClusterThread {
                 self.node.topic_begins(&topic, shard, wanted, time);
             }
             ToCluster::TopicEnds(topic, shard) => {
-                let shared = &self.reached.node.shared;
+                let shared = &self.local.node.shared;
                 if let Some(number) = shared.plan.topic_of(&topic) {
-                    let start = self.reached.start;
-                    shared.ledger().awaits_no_more(start, usize::from(shard), number);
+                    let start = self.local.start;
+                    shared.ledger().forget_deliveries(start, usize::from(shard), number);
                 }
                 self.node.topic_ends(&topic, shard, time);
             }
             ToCluster::Presence(topic, what) => {
-                let start = self.reached.start;
-                let mut ledger = self.reached.node.shared.ledger();
+                let start = self.local.start;
+                let mut ledger = self.local.node.shared.ledger();
                 ledger.note(|| format!("start {start} says of presences of {topic}: {what:?}"));
                 drop(ledger);
-                self.node.presence(&topic, what, time, &mut self.reached);
+                self.node.presence(&topic, what, time, &mut self.local);
             }
             ToCluster::Store(store) => self.store(*store, time),
             ToCluster::Follow(topic, wanted) => {
-                self.node.follow(&topic, wanted, time, &mut self.reached);
+                self.node.follow(&topic, wanted, time, &mut self.local);
             }
             ToCluster::CheckTopic(topic) => self.node.check_topic(&topic),
             ToCluster::Forget(topic, number) => {
-                self.node.forget(&topic, number, time, &mut self.reached);
+                self.node.forget(&topic, number, time, &mut self.local);
             }
         }
     }
@@ -379,7 +378,7 @@ impl ClusterThread {
         });
         item.exclusion = (sender != 0).then_some(sender);
         let store = StoreItem { number, item, id: id.as_deref(), age };
-        self.node.store(broadcast.topic(), store, time, &mut self.reached);
+        self.node.store(broadcast.topic(), store, time, &mut self.local);
     }
 
     fn publish(&mut self, broadcast: &Broadcast, time: Time) {
@@ -397,20 +396,20 @@ impl ClusterThread {
             (Ok(asked), Some(number)) => drop(self.waiting.insert(asked, number)),
             (Ok(_), None) => {}
             (Err(error), _) => {
-                self.reached.node.shared.ledger().fail("outcome", error.to_string());
+                self.local.node.shared.ledger().fail("outcome", error.to_string());
             }
         }
     }
 
     /// Passes on outcomes and notices to the ledger.
-    fn tell(&mut self) {
-        let shared = Arc::clone(&self.reached.node.shared);
+    fn report(&mut self) {
+        let shared = Arc::clone(&self.local.node.shared);
         let mut ledger = shared.ledger();
-        let start = self.reached.start;
-        for (asked, outcome) in self.reached.outcomes.drain(..) {
+        let start = self.local.start;
+        for (asked, outcome) in self.local.outcomes.drain(..) {
             if let Some(number) = self.waiting.remove(&asked) {
                 ledger.note(|| format!("disconnect {number}: {outcome:?}"));
-                ledger.tells(number, &outcome);
+                ledger.check_outcome(number, &outcome);
             }
         }
         while let Some(number) = self.node.poll_awaited() {
@@ -431,7 +430,7 @@ impl ClusterThread {
         }
         let dropped = dropped(&self.node, &self.mailbox);
         if let Some(it) = ledger.starts.get_mut(start) {
-            it.losses = self.losses + self.reached.dropped;
+            it.losses = self.losses + self.local.dropped;
             it.dropped = dropped;
         }
     }
@@ -448,7 +447,7 @@ impl ClusterThread {
     }
 }
 
-/// Broadcasts of a node that nobody else hears, as its counters say.
+/// Broadcasts of a node that were dropped, by its counters.
 fn dropped(node: &Cluster<WatchedAdapter>, mailbox: &Mailbox) -> u64 {
     let counts = node.counts();
     counts.dropped.by_age + counts.dropped.by_bytes + mailbox.dropped.load(Relaxed)

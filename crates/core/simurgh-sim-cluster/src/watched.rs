@@ -63,8 +63,8 @@ impl WatchedAdapter {
         }
     }
 
-    /// Whether what another node publishes of a topic from now on is certain to be heard by what
-    /// brings it.
+    /// Whether it is certain that this interest brings what another node publishes on a topic from
+    /// now on.
     pub(crate) fn is_in_force(&self, by: &Interest, topic: &str) -> bool {
         let name = name_of(by);
         let Some(since) = self.wanted.get(&name) else { return false };
@@ -121,7 +121,7 @@ impl WatchedAdapter {
     }
 
     /// The event as a planted fault leaves it; `None` if it is lost or held back.
-    fn spoilt(&mut self, event: Event) -> Option<Event> {
+    fn with_fault(&mut self, event: Event) -> Option<Event> {
         let is_broadcast =
             matches!(&event, Event::Received(Received { space: Some(Space::Broadcast), .. }));
         if !is_broadcast {
@@ -184,7 +184,7 @@ impl Adapter for WatchedAdapter {
                 Event::InForce(generation) => self.in_force = generation.0,
                 _ => {}
             }
-            if let Some(event) = self.spoilt(event) {
+            if let Some(event) = self.with_fault(event) {
                 let is_behind = matches!(event, Event::Received(_)) && !self.held.is_empty();
                 if !is_behind {
                     return Poll::Ready(event);

@@ -30,7 +30,7 @@ pub trait Client {
     /// The connection that it has.
     fn connection(&mut self) -> &mut Option<Connection>;
 
-    /// What it speaks.
+    /// Its wire format.
     fn wire(&self) -> Wire {
         Wire::V2
     }
@@ -52,7 +52,7 @@ pub enum Read<'a> {
     Wrong(String),
 }
 
-/// Reads all that bytes of a server say.
+/// Reads all messages in bytes of a server.
 pub fn read(
     decoder: &mut Decoder,
     wire: Wire,

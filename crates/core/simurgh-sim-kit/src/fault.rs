@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The transport loses what is said.
+    /// The transport loses what is sent.
     Lose,
-    /// The transport says it twice.
+    /// The transport sends it twice.
     Double,
     /// The transport holds it back behind what comes next.
     Swap,
@@ -23,7 +23,7 @@ pub enum Fault {
     Miscount,
     /// A closed socket goes on counting towards the limit of connections.
     Seat,
-    /// The application does more than it says.
+    /// The application does more than it records.
     Lie,
     /// A payload becomes another.
     Garble,
@@ -33,17 +33,17 @@ pub enum Fault {
     Deafen,
     /// The transport hands in a message of a socket that waits.
     Hasten,
-    /// An envelope of another node is lost, and nobody is told.
+    /// An envelope of another node is lost without a notice.
     LoseEnvelope,
     /// An envelope of another node comes behind the next.
     SwapEnvelopes,
     /// A message that an engine has kept does not come to its home shard.
     LoseKept,
-    /// A home shard is not told that something is missing.
+    /// A home shard is not notified of a gap.
     HideGap,
-    /// A broadcast that an engine has not kept is said to be kept.
+    /// A broadcast that an engine has not stored is reported as stored.
     Promise,
-    /// Linked work is not told that its channel has ended.
+    /// Linked work is not notified that its channel has ended.
     Unlink,
     /// A server that starts again has forgotten its histories.
     Amnesia,
@@ -51,7 +51,7 @@ pub enum Fault {
     Believe,
     /// An event of presence does not come to a shard.
     Absent,
-    /// A topic's home does not hear of a call of presence.
+    /// A topic's home does not get a call of presence.
     Untold,
     /// Buckets of the core hold one token more.
     Overfill,
@@ -59,7 +59,7 @@ pub enum Fault {
     Silence,
     /// The core has no limits.
     Unlimit,
-    /// The core does not hear how long a socket may stay.
+    /// The core does not get the lifetime of a socket.
     Outstay,
 }
 

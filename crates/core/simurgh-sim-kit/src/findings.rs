@@ -56,7 +56,7 @@ pub struct Findings {
     pub step: u32,
     /// How often what has happened.
     pub counts: Counts,
-    /// What happens, if somebody wants to know.
+    /// The log of what happens, if there is one.
     pub log: Option<Vec<String>>,
 }
 

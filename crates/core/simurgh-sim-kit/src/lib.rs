@@ -7,7 +7,7 @@
 //!       clients ⇄ transport ⇄ cores ⇄ mailboxes ⇄ … other shards
 //! ```
 //!
-//! A run is a list of operations, each of which says all it needs by itself; so a failing one is
+//! A run is a list of operations, each of which is complete by itself; so a failing one is
 //! shrunk by leaving operations out.
 
 pub mod client;

@@ -1,5 +1,5 @@
-//! What payloads say: each that the application makes has a number of its own, so that what
-//! arrives says which one it is.
+//! Payloads: each that the application makes contains a number of its own, by which it is known
+//! when it arrives.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use simurgh_proto::message::Payload;
 
 /// The response of a bare `ok`.
 pub const EMPTY: u32 = u32::MAX;
-/// A payload that nobody here can have made.
+/// A payload that cannot have been made here.
 pub const STRANGE: u32 = u32::MAX - 1;
 /// `{"reason":…}`, by the word.
 pub const UNMATCHED: u32 = u32::MAX - 2;
@@ -24,9 +24,9 @@ pub const TOO_LONG: u32 = u32::MAX - 8;
 /// `payload_too_large`.
 pub const TOO_LARGE: u32 = u32::MAX - 9;
 
-/// What presence says, each payload by a number drawn from it: greater than all that are given.
+/// Payloads of presence, each by a number drawn from it: greater than all that are given.
 const PRESENCE: u32 = 1 << 30;
-/// And what says that a rate is exceeded, and by how much.
+/// And those of exceeded rates.
 const LIMITED: u32 = 1 << 29;
 
 /// A running hash: eight bytes at a time.
@@ -63,7 +63,7 @@ pub fn parse(payload: &Payload<'_>) -> (u32, u32) {
     (id, number(rest.get(5..).unwrap_or_default()).0)
 }
 
-/// What tells its very bytes, and whether they are text.
+/// A hash of its bytes, and of whether they are text.
 pub fn sum(payload: &Payload<'_>) -> u32 {
     let hash = hashed(u64::from(payload.binary().is_some()), payload.data());
     (hash >> 32) as u32
@@ -93,7 +93,7 @@ fn is_of_presence(bytes: &[u8]) -> bool {
     BEGINS.iter().any(|it| bytes.starts_with(it)) || metas()
 }
 
-/// What stands for what presence says.
+/// The number of a payload of presence.
 pub fn said(json: &[u8]) -> u32 {
     fixed(json)
 }

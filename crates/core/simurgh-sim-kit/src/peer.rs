@@ -28,7 +28,7 @@ pub struct ClientMessage {
     pub kind: Kind,
     /// Of its frame, without a header.
     pub bytes: Vec<u8>,
-    /// What it says.
+    /// Its content.
     pub content: Content,
 }
 
@@ -46,7 +46,7 @@ pub enum Content {
 /// What a socket that takes values was given.
 #[derive(Clone, Copy, Debug)]
 pub enum Value {
-    /// A message: its topic, what it says, and the sum of its payload.
+    /// A message: its topic, its content, and the sum of its payload.
     Delivery(Option<u8>, Delivery, u32),
     /// The end of the socket, with its code.
     Close(Option<u16>),
@@ -69,7 +69,7 @@ pub struct Peer {
     pub pipe: Vec<u8>,
     /// Bytes that the pipe has room for.
     pub window: usize,
-    /// What its client has sent and nobody has read.
+    /// What its client has sent and the shard has not read.
     pub inbound: VecDeque<ClientMessage>,
     /// What was read and not handed in.
     pub stash: VecDeque<ClientMessage>,
@@ -83,13 +83,13 @@ pub struct Peer {
     pub reading: u32,
     /// It is removed once `queue` is empty.
     pub is_closing: bool,
-    /// Nothing more is said.
+    /// Nothing more is sent.
     pub is_mute: bool,
     /// It has sent something in this turn.
     pub is_listed: bool,
     /// The client has closed its sending half.
     pub has_shut: bool,
-    /// When it last said something.
+    /// When it last sent something.
     pub heard_tick: u32,
     /// Since when nothing of the queue has moved.
     pub stands_since_ns: u64,

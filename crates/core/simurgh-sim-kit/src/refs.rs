@@ -3,7 +3,7 @@
 
 use simurgh_proto::message::Ref;
 
-/// A ref that nobody here has made.
+/// A ref that was not made here.
 pub const STRANGE: u32 = u32::MAX - 7;
 /// Numbers of each form.
 const EACH: u32 = 10_000_000;
@@ -11,7 +11,7 @@ const EACH: u32 = 10_000_000;
 pub const FORMS: u32 = 5;
 /// Bytes of a ref's text, with its quotes, and what they are to try; of the last there are none.
 const BYTES: [(u32, usize); 4] = [(1, 1 << 10), (2, (1 << 10) + 1), (3, 258), (4, 257)];
-/// Longest ref, with its quotes, with which somebody may join.
+/// Longest ref, with its quotes, of a join.
 pub const BYTES_MAX: usize = 1 << 10;
 
 /// The same number in another form.
@@ -56,7 +56,7 @@ pub fn field_bytes(number: u32) -> usize {
     long.map_or(digits, |(_, bytes)| bytes - 2)
 }
 
-/// Whether nobody may join with it.
+/// Whether it is too long for a join.
 pub fn is_too_long(number: u32) -> bool {
     number != 0 && !is_bare(number) && field_bytes(number) + 2 > BYTES_MAX
 }

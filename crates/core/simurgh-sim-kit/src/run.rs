@@ -1,4 +1,4 @@
-//! Runs: operations, seeds, and what is said of those that fail.
+//! Runs: operations, seeds, and reports of those that fail.
 
 use std::fmt::Debug;
 
@@ -22,7 +22,7 @@ pub trait Simulation {
     /// So many operations of its seed.
     fn operations(plan: &Self::Plan, count: usize) -> Vec<Op<Self::Kind>>;
 
-    /// Does what an operation says, if that makes sense now.
+    /// Carries out an operation, if that is possible now.
     fn run(&mut self, op: Op<Self::Kind>);
 
     /// Everybody leaves, and nothing must be left.

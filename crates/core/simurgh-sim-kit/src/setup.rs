@@ -25,7 +25,7 @@ pub struct Setup {
 }
 
 /// What the nodes, applications and clients of a run share: the plan, and a ledger of what has
-/// happened, which says what must come of it.
+/// happened, by which the outcome is checked.
 #[derive(Debug)]
 pub struct Shared<L, P> {
     ledger: Mutex<L>,
@@ -46,7 +46,7 @@ impl<L: Ledger, P> Shared<L, P> {
         Self { ledger: Mutex::new(ledger), plan, setup: Arc::new(setup) }
     }
 
-    /// The ledger, which nobody else changes meanwhile.
+    /// The ledger, locked.
     pub fn ledger(&self) -> MutexGuard<'_, L> {
         locked(&self.ledger)
     }

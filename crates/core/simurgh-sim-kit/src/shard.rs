@@ -85,10 +85,10 @@ pub trait Turns {
     /// A turn is over, but for connections that end with it.
     fn end_turn(&mut self, slot: usize, shard: usize, nexts: [Next; 3]);
 
-    /// A client hears a message.
+    /// A client gets a message.
     fn hear(&mut self, client: usize, message: &ServerMessage<'_>);
 
-    /// A client hears that its connection is closed.
+    /// A client gets a close frame.
     fn hear_close(&mut self, _client: usize) {}
 
     /// A core is given something.
@@ -143,7 +143,7 @@ pub trait Turns {
         nexts[1] == Next::Now
     }
 
-    /// Removes connections that are over. Their clients have heard all that was sent.
+    /// Removes connections that are over. Their clients have got all that was sent.
     fn remove_connections(&mut self, slot: usize, shard: usize) {
         loop {
             let Some(it) = self.shard(slot, shard) else { return };

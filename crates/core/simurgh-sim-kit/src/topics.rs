@@ -48,7 +48,7 @@ impl Topics {
         usize::from(topic) < self.rooms || self.over == Some(topic)
     }
 
-    /// A topic that nobody serves.
+    /// A topic without a route.
     pub fn unmatched(&self) -> u8 {
         self.rooms as u8
     }

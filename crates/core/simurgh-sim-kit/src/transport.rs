@@ -1,8 +1,8 @@
 //! The simulated transport of one shard: sockets with a pipe to their peers, of which each takes as
 //! much as it likes.
 //!
-//! As in the reactor what a turn says is gathered (`span`), goes to the peer at the end of the turn
-//! as far as there is room (`pipe`), and waits for it otherwise (`queue`).
+//! As in the reactor what a turn sends is gathered (`span`), goes to the peer at the end of the
+//! turn as far as there is room (`pipe`), and waits for it otherwise (`queue`).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -82,13 +82,13 @@ impl Transport {
         Self { setup, jumps: Cell::new(1), ..Self::default() }
     }
 
-    /// The same for another core: its keys go on, so that old ones mean nobody.
+    /// The same for another core: its keys go on, so that old ones find nothing.
     pub fn again(self) -> Self {
         let Self { setup, now, clock, jumps, places, free, frames, hash, .. } = self;
         Self { setup, now, clock, jumps, places, free, frames, hash, ..Self::default() }
     }
 
-    /// A turn begins, or goes on, at this time; `jumps` says how the clock goes.
+    /// A turn begins, or goes on, at this time; `jumps` seeds the steps of the clock.
     pub fn at(&mut self, now_ns: u64, jumps: u64) {
         self.now = Now::from_ns(now_ns);
         self.clock.set(self.clock.get().max(now_ns));
@@ -166,7 +166,7 @@ impl Transport {
         place.peer.take()
     }
 
-    /// Puts what this turn said on its way; judges who is slow; ends what is to end.
+    /// Writes what this turn has sent; cuts slow peers; removes those that are to end.
     pub fn flush(&mut self) {
         let now_ns = self.now.ns;
         let max = self.setup.config.outbound_bytes_max;
@@ -306,7 +306,7 @@ impl Sockets for Transport {
     }
 
     fn clock_ns(&self) -> u64 {
-        // xorshift: no two readings are alike, and where slices are cut is the seed's to say.
+        // xorshift: no two readings are alike, and the seed decides where slices are cut.
         let mut bits = self.jumps.get();
         bits ^= bits << 13;
         bits ^= bits >> 7;
@@ -431,7 +431,7 @@ impl Sockets for Transport {
     fn hold(&mut self, key: Key) {
         let Some(peer) = self.peer_mut(key) else { return };
         if std::mem::replace(&mut peer.is_held, true) {
-            // For something else as well, which is not told apart.
+            // For another reason as well; the two are not distinguished.
             peer.held_for = None;
         } else {
             self.holds.push(key);
@@ -483,7 +483,7 @@ impl Sockets for Transport {
     }
 }
 
-/// Makes another word of the last that is said.
+/// Changes the last word among the bytes.
 fn garble(bytes: &mut [u8]) {
     let at = bytes.windows(4).rposition(|it| it == b"\"s\":");
     if let Some(digit) = at.and_then(|at| bytes.get_mut(at + 4)) {

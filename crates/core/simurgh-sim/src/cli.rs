@@ -78,7 +78,7 @@ type Listed = (u64, u64, Era);
 /// Which seeds are run.
 type Seeds = Box<dyn Iterator<Item = Listed> + Send>;
 
-/// Runs what the flags say.
+/// Runs the program.
 pub fn main() -> ExitCode {
     let options = Options::parse();
     // Applications' panics are meant, and all others are reported as failures.

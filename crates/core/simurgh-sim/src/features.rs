@@ -25,9 +25,9 @@ pub(crate) struct Features {
     /// Channels have presences.
     pub(crate) is_present: bool,
     /// Channels hold their sockets, keep something with them, link work and broadcast by their
-    /// handles; somebody listens outside of channels.
+    /// handles; there are listeners outside of channels.
     pub(crate) reaches: bool,
-    /// What sockets and channels may say is limited.
+    /// Rates of sockets and channels are limited.
     pub(crate) is_limited: bool,
     /// Sockets have a time, which channels may change.
     pub(crate) expires: bool,

@@ -3,7 +3,7 @@
 use crate::op::{Kind, Op};
 use crate::run::{self, Plan};
 
-/// Bytes that say which operation it is, and with what.
+/// Bytes of one operation: its kind and its numbers.
 const OP_BYTES: usize = 6;
 /// Further operations of one input are not carried out.
 const OPS_MAX: usize = 500;

@@ -5,10 +5,10 @@
 //!                                                     │
 //!          clients ⇄ network ⇄ cores ⇄ mailboxes ◄────┤ who runs, what is read, how time goes
 //!             │                  │                    ▼
-//!             └── what is heard ─┴─ what is done ─► Model: what ought to be
+//!             └─── what they get ┴─ what is done ──► Model: what ought to be
 //! ```
 //!
-//! A run is a list of operations, each of which says all it needs by itself; so a failing one is
+//! A run is a list of operations, each of which is complete by itself; so a failing one is
 //! shrunk by leaving operations out, and a fuzzer may write them.
 
 mod app;

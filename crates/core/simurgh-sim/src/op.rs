@@ -1,4 +1,4 @@
-//! Operations: all that a scheduler decides. A run is a list of them. Each says all that it needs,
+//! Operations: all that a scheduler decides. A run is a list of them. Each is complete by itself,
 //! so that leaving one out does not change what the others mean. What is impossible at its time is
 //! skipped.
 
@@ -38,7 +38,7 @@ kinds! {
     HalfClose "half-close" 2,
     /// Core `a` takes up to `b` mails.
     Mail "mail" 90,
-    /// Core `a` comes to the end of its turn; `c` says how the clock goes.
+    /// Core `a` comes to the end of its turn; `c` is how the clock goes.
     Turn "turn" 80,
     /// The application decides about a join.
     Decide "decide" 40,
@@ -68,7 +68,7 @@ kinds! {
     Unlisten "unlisten" 3,
     /// Somebody outside of channels asks who is present in topic `b`.
     Who "who" 10,
-    /// A client says the same several times, and all of it is read: `b` the topic, `c` what, and
+    /// A client sends the same several times, and all of it is read: `b` the topic, `c` what, and
     /// how often.
     Burst "burst" 20,
 }

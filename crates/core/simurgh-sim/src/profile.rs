@@ -73,7 +73,7 @@ const EXPIRING: Range<usize> = 19..20;
 pub(crate) struct Profile {
     pub(crate) seed: u64,
     pub(crate) shards: usize,
-    /// Cores of the machine, by which permits are counted; with 0 nobody gets one.
+    /// Cores of the machine, by which permits are counted; with 0 there are none.
     pub(crate) cores: usize,
     pub(crate) clients: usize,
     pub(crate) topics: usize,
@@ -232,7 +232,7 @@ impl Profile {
         all.filter(move |(at, _)| is_on(*at)).map(|(_, (habit, weight))| (habit.0, weight.into()))
     }
 
-    /// What clients may say, if that is limited at all.
+    /// The limits of what clients may send, if there are any.
     pub(crate) fn limits(&self) -> Option<&Limits> {
         Some(&self.limits).filter(|_| self.features.is_limited)
     }

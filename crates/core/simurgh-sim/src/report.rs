@@ -1,4 +1,4 @@
-//! What is said of a run that failed, and replays.
+//! Reports of failed runs, and replays.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::profile::Profile;
 use crate::run::{self, Plan};
 use crate::shrink;
 
-/// Tells of a failure: shrunk if that is wanted, as a story, and written to a file.
+/// Reports a failure: shrunk if that is wanted, as a story, and written to a file.
 pub(crate) fn failed(
     plan: &Plan,
     ops: usize,

@@ -1,4 +1,4 @@
-//! Clients: what they have joined, and what they hear is held against what their shard accepted.
+//! Clients: what they have joined, and checks of what they get against what their shard accepted.
 
 mod view;
 
@@ -14,7 +14,7 @@ use crate::ledger::{Ledger, View};
 use crate::plan::ClusterPlan;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Current {
+pub(crate) struct Joined {
     pub(crate) join_ref: u32,
     pub(crate) chan: u32,
     pub(crate) is_joined: bool,
@@ -23,7 +23,7 @@ pub(crate) struct Current {
     pub(crate) view: View,
 }
 
-impl Current {
+impl Joined {
     pub(crate) fn new(join_ref: u32, chan: u32) -> Self {
         Self { join_ref, chan, is_joined: false, at: 0, view: View::default() }
     }
@@ -33,11 +33,11 @@ pub(crate) struct Client {
     number: u32,
     /// Which of the ids its sockets have.
     pub(crate) id: Option<usize>,
-    pub(crate) line: Option<Connection>,
+    pub(crate) connection: Option<Connection>,
     pub(crate) refs: u32,
     /// What it has joined, by topic.
-    pub(crate) channels: Vec<Option<Current>>,
-    /// Where topics are kept, what it has heard of them.
+    pub(crate) channels: Vec<Option<Joined>>,
+    /// What it has got of topics with a history.
     pub(crate) views: Vec<TopicView>,
     pub(crate) opts_in: bool,
     has_id: bool,
@@ -45,15 +45,15 @@ pub(crate) struct Client {
 
 impl client::Client for Client {
     fn connection(&mut self) -> &mut Option<Connection> {
-        &mut self.line
+        &mut self.connection
     }
 
     fn disconnected(&mut self) {
-        self.line = None;
+        self.connection = None;
         self.channels.iter_mut().for_each(|it| *it = None);
         self.views.iter_mut().for_each(TopicView::disconnected);
         if !self.opts_in {
-            // Without a position it may hear again what another node hears late.
+            // Without a position it may get again what another node gets late.
             self.views.iter_mut().for_each(|it| it.at = None);
         }
     }
@@ -62,15 +62,15 @@ impl client::Client for Client {
 impl Client {
     pub(crate) fn new(plan: &ClusterPlan, number: u32) -> Self {
         let channels = plan.topics.iter().map(|_| None).collect();
-        let kept = plan.kept.as_ref();
+        let kept = plan.history.as_ref();
         let views =
             plan.topics.iter().filter(|_| kept.is_some()).map(|_| TopicView::default()).collect();
         let (opts_in, has_id) = kept.map_or((false, false), |it| it.client(plan.seed, number));
-        let (id, line, refs) = (plan.id_of(number), None, 0);
-        Self { number, id, line, refs, channels, views, opts_in, has_id }
+        let (id, connection, refs) = (plan.id_of(number), None, 0);
+        Self { number, id, connection, refs, channels, views, opts_in, has_id }
     }
 
-    /// What it says of what it has heard as it joins.
+    /// The member of its join's payload with which it resumes.
     pub(crate) fn resume_member(&mut self, topic: usize) -> String {
         let Some(view) = self.views.get_mut(topic).filter(|_| self.opts_in) else {
             return String::new();
@@ -84,7 +84,7 @@ impl Client {
         format!(r#","simurgh":{{{id}"since":{since}}}"#)
     }
 
-    pub(crate) fn hears(
+    pub(crate) fn receive(
         &mut self,
         plan: &ClusterPlan,
         ledger: &mut Ledger,
@@ -96,8 +96,8 @@ impl Client {
                 let number = number_of(msg_ref);
                 let Some(channel) = self.channels.get_mut(topic) else { return };
                 let Some(current) = channel.as_mut().filter(|it| it.join_ref == number) else {
-                    if plan.kept.is_some() {
-                        is_replied(ledger, status, response);
+                    if plan.history.is_some() {
+                        check_reply(ledger, status, response);
                     }
                     return;
                 };
@@ -110,12 +110,12 @@ impl Client {
             ServerMessage::Event(it) => {
                 let Some(topic) = plan.topic_of(&it.topic) else { return };
                 let refs = (&it.join_ref, &it.msg_ref);
-                self.hears_event(ledger, topic, refs, (&it.event, &it.payload));
+                self.receive_event(ledger, topic, refs, (&it.event, &it.payload));
             }
         }
     }
 
-    fn hears_event(
+    fn receive_event(
         &mut self,
         ledger: &mut Ledger,
         topic: usize,
@@ -126,7 +126,7 @@ impl Client {
         let Some(current) = channel.as_mut() else {
             let at = Position::parse(msg_ref.raw().trim_matches('"'));
             if at.is_some() || (payload.binary().is_some() && self.opts_in) {
-                self.hears_kept(ledger, topic, (event, payload, at), true);
+                self.receive_stored(ledger, topic, (event, payload, at), true);
             }
             return;
         };
@@ -138,20 +138,20 @@ impl Client {
             }
             return;
         }
-        let is_kept = !self.views.is_empty() && !event.starts_with("presence_");
-        if is_kept {
+        let is_stored = !self.views.is_empty() && !event.starts_with("presence_");
+        if is_stored {
             let at = Position::parse(msg_ref.raw().trim_matches('"'));
-            return self.hears_kept(ledger, topic, (event, payload, at), is_stale);
+            return self.receive_stored(ledger, topic, (event, payload, at), is_stale);
         }
         if is_stale || !current.is_joined {
             return;
         }
-        let Some(start) = self.line.as_ref().map(|it| it.start) else { return };
+        let Some(start) = self.connection.as_ref().map(|it| it.start) else { return };
         let who = self.number;
         if event.starts_with("presence_") {
             let json = payload.json().unwrap_or_default();
             ledger.note(|| format!("client {who} hears {event} on {topic}: {json}"));
-            return ledger.hears_presence((start, topic), &mut current.view, event, json);
+            return ledger.receive_presence((start, topic), &mut current.view, event, json);
         }
         let id = payload::parse(payload).0;
         ledger.note(|| format!("client {who} hears #{id} on {topic}"));
@@ -168,7 +168,7 @@ impl Client {
     }
 
     /// Something of a kept topic.
-    fn hears_kept(
+    fn receive_stored(
         &mut self,
         ledger: &mut Ledger,
         topic: usize,
@@ -184,10 +184,10 @@ impl Client {
         let viewer = Viewer { client: who, has_id: self.has_id, topic };
         let Some(view) = self.views.get_mut(topic) else { return };
         if self.opts_in {
-            return view.hears(ledger, viewer, (event, payload, at), is_dropped);
+            return view.receive(ledger, viewer, (event, payload, at), is_dropped);
         }
         let id = payload::parse(payload).0;
-        let stored = ledger.kept.find(id, topic);
+        let stored = ledger.log.find(id, topic);
         if at.is_some() || event.starts_with("simurgh:") || stored.is_none() {
             let text = format!("client {who} hears {event} #{id} at {at:?}: {stored:?}");
             return ledger.fail("opted", text);
@@ -203,7 +203,7 @@ impl Client {
         }
     }
 
-    /// Everything was told: nothing is missing, and who is present is known.
+    /// Everything was sent: nothing is missing, and the presences are known.
     pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
         for (topic, it) in self.channels.iter().enumerate() {
             let Some(current) = it else { continue };
@@ -228,11 +228,11 @@ impl Client {
     }
 }
 
-/// What a channel says behind its broadcasts, it says when they are stored.
-fn is_replied(ledger: &mut Ledger, status: &str, response: &Payload<'_>) {
+/// A reply after broadcasts comes once they are stored.
+fn check_reply(ledger: &mut Ledger, status: &str, response: &Payload<'_>) {
     let text = String::from_utf8_lossy(response.data()).into_owned();
     if status == "ok" {
-        let missing = ledger.kept.missing(payload::parse(response).0);
+        let missing = ledger.log.missing(payload::parse(response).0);
         ledger.counts.count("replies", 1);
         if let Some(id) = missing {
             ledger.fail("barrier", format!("{text} is said before #{id} is stored"));

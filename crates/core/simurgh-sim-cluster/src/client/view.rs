@@ -1,4 +1,4 @@
-//! What the handlers of a client have heard of a kept topic, over all its connections.
+//! What the handlers of a client have got of a topic with a history, over all its connections.
 
 use simurgh_core::GapReason;
 use simurgh_history::{Epoch, Place, Position};
@@ -8,9 +8,9 @@ use crate::ledger::{Entry, Ledger};
 
 #[derive(Debug, Default)]
 pub(crate) struct TopicView {
-    /// The last position that its handlers have heard.
+    /// The last position of its handlers.
     pub(crate) at: Option<Position>,
-    /// It was told what it has missed, since it joined last.
+    /// It has got the answer to its resume, since it joined last.
     pub(crate) is_resumed: bool,
     /// The position of a binary frame that is to follow.
     next: Option<Position>,
@@ -20,7 +20,7 @@ pub(crate) struct TopicView {
     dropped_gap: Option<Position>,
 }
 
-/// Who hears a topic.
+/// A client of a topic.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Viewer {
     pub(crate) client: u32,
@@ -29,14 +29,14 @@ pub(crate) struct Viewer {
 }
 
 impl Viewer {
-    /// Whether it must hear something that was stored.
-    fn must(self, ledger: &Ledger, entry: &Entry) -> bool {
-        !self.is_own(ledger, entry.id) && ledger.made.get(entry.id as usize).is_some()
+    /// Whether it must get something that was stored.
+    fn must_receive(self, ledger: &Ledger, entry: &Entry) -> bool {
+        !self.is_left_out(ledger, entry.id) && ledger.broadcasts.get(entry.id as usize).is_some()
     }
 
     /// Whether it is left out.
-    fn is_own(self, ledger: &Ledger, id: u32) -> bool {
-        let except = ledger.made.get(id as usize).map(|it| it.except);
+    fn is_left_out(self, ledger: &Ledger, id: u32) -> bool {
+        let except = ledger.broadcasts.get(id as usize).map(|it| it.except);
         let by = except.and_then(|it| ledger.joins.get(it as usize));
         by.is_some_and(|it| it.client == self.client)
     }
@@ -45,12 +45,12 @@ impl Viewer {
 impl TopicView {
     pub(crate) fn disconnected(&mut self) {
         (self.next, self.is_resumed) = (None, false);
-        self.forgets_dropped();
+        self.forget_dropped();
     }
 
     /// An event has come that is not about presences; `is_dropped`: its channel is
     /// not there, or another one.
-    pub(crate) fn hears(
+    pub(crate) fn receive(
         &mut self,
         ledger: &mut Ledger,
         viewer: Viewer,
@@ -73,61 +73,59 @@ impl TopicView {
             return self.dropped.push(at.place);
         }
         match event {
-            "simurgh:resumed" => self.resumes(ledger, viewer, at, payload),
+            "simurgh:resumed" => self.check_resumed(ledger, viewer, at, payload),
             "simurgh:gap" => {
                 let reason = reason(payload);
-                self.misses(ledger, viewer, at, reason.as_deref());
+                self.check_gap(ledger, viewer, at, reason.as_deref());
             }
-            "simurgh:at" => self.pass(ledger, viewer, at, None),
-            _ => self.pass(ledger, viewer, at, Some(simurgh_sim_kit::payload::parse(payload).0)),
+            "simurgh:at" => self.advance(ledger, viewer, at, None),
+            _ => self.advance(ledger, viewer, at, Some(simurgh_sim_kit::payload::parse(payload).0)),
         }
     }
 
-    /// The first that it must hear between where it is and a place, which is not looked at.
+    /// The first entry that it must get between its own place and another, which does not count.
     fn missed(&self, ledger: &Ledger, viewer: Viewer, to: Position) -> Option<Entry> {
         let at = self.at?;
-        let entries = ledger.kept.of(to.epoch, viewer.topic)?;
+        let entries = ledger.log.of(to.epoch, viewer.topic)?;
         let is_between = |it: &&Entry| it.place > at.place && it.place < to.place;
         let is_missed = |it: &&Entry| {
             let is_dropped = self.dropped.contains(&it.place)
                 || self.has_dropped_gap(to.epoch).is_some_and(|gap| it.place <= gap);
-            is_between(it) && viewer.must(ledger, it) && !is_dropped
+            is_between(it) && viewer.must_receive(ledger, it) && !is_dropped
         };
         entries.iter().find(is_missed).copied()
     }
 
     /// Something with a position: a broadcast, or that there is none for it.
-    fn pass(&mut self, ledger: &mut Ledger, viewer: Viewer, at: Position, id: Option<u32>) {
+    fn advance(&mut self, ledger: &mut Ledger, viewer: Viewer, at: Position, id: Option<u32>) {
         let who = viewer.client;
-        let entry = ledger.kept.at(at, viewer.topic);
+        let entry = ledger.log.at(at, viewer.topic);
         if let Some(id) = id {
             ledger.counts.count("heard", 1);
             if entry.is_none_or(|it| it.id != id) {
                 let text = format!("client {who} hears #{id} at {at}, where {entry:?} is stored");
                 return ledger.fail("stored", text);
             }
-            if viewer.is_own(ledger, id) && viewer.has_id {
-                let text = format!("client {who} hears its own #{id} at {at}");
-                return ledger.fail("own", text);
+            if viewer.is_left_out(ledger, id) && viewer.has_id {
+                return ledger.fail("own", format!("client {who} hears its own #{id} at {at}"));
             }
         }
         let Some(before) = self.at.replace(at) else { return };
-        let is_known = ledger.kept.of(before.epoch, viewer.topic).is_some();
+        let is_known = ledger.log.of(before.epoch, viewer.topic).is_some();
         if before.epoch != at.epoch {
             if is_known && self.has_dropped_gap(at.epoch).is_none() {
-                let text = format!("client {who} hears {id:?} at {at} behind {before}");
-                ledger.fail("epoch", text);
+                ledger.fail("epoch", format!("client {who} hears {id:?} at {at} behind {before}"));
             }
             return;
         }
-        // It may be told where it stands, and that it stood there.
+        // It may get its own position, even twice.
         if before.place > at.place || (before.place == at.place && id.is_some()) {
             let text = format!("client {who} hears {id:?} at {at} behind {before}");
             return ledger.fail("twice", text);
         }
         self.at = Some(before);
         let missed = self.missed(ledger, viewer, at);
-        let passed = entry.filter(|it| id.is_none() && viewer.must(ledger, it));
+        let passed = entry.filter(|it| id.is_none() && viewer.must_receive(ledger, it));
         self.at = Some(at);
         if let Some(missed) = missed.or(passed) {
             let text = format!("client {who} hears {id:?} at {at} behind {before}: {missed:?}");
@@ -135,7 +133,13 @@ impl TopicView {
         }
     }
 
-    fn misses(&mut self, ledger: &mut Ledger, viewer: Viewer, at: Position, reason: Option<&str>) {
+    fn check_gap(
+        &mut self,
+        ledger: &mut Ledger,
+        viewer: Viewer,
+        at: Position,
+        reason: Option<&str>,
+    ) {
         let who = viewer.client;
         let parsed = reason.and_then(GapReason::parse);
         ledger.counts.count(
@@ -171,7 +175,7 @@ impl TopicView {
         self.at = Some(at);
     }
 
-    fn resumes(
+    fn check_resumed(
         &mut self,
         ledger: &mut Ledger,
         viewer: Viewer,
@@ -191,12 +195,12 @@ impl TopicView {
             let wrong = match self.at {
                 None => None,
                 Some(before) if before.epoch != at.epoch => Some("another epoch".to_owned()),
-                // Where it came from nothing was known up to there, which is less to have heard.
+                // Its former node knew of nothing up to there, so it has got less.
                 Some(before) if before.place.item == Place::ITEM_MAX && before.place > at.place => {
                     None
                 }
                 Some(before) if before.place > at.place => Some("back".to_owned()),
-                // What stands there it has heard, or dropped.
+                // What stands there it has got, or dropped.
                 Some(before) if before.place == at.place => None,
                 Some(before) if self.has_dropped_gap(at.epoch) > Some(before.place) => {
                     Some("it has dropped a gap".to_owned())
@@ -208,34 +212,34 @@ impl TopicView {
                 ledger.fail("resumed", text);
             }
         } else {
-            self.misses(ledger, viewer, at, reason(payload).as_deref());
+            self.check_gap(ledger, viewer, at, reason(payload).as_deref());
         }
         (self.at, self.is_resumed) = (Some(at), true);
-        self.forgets_dropped();
+        self.forget_dropped();
     }
 
-    /// Up to where it was told that something of an epoch is missing, which it has dropped.
+    /// The end of a gap of an epoch that it has dropped.
     fn has_dropped_gap(&self, epoch: Epoch) -> Option<Place> {
         self.dropped_gap.filter(|it| it.epoch == epoch).map(|it| it.place)
     }
 
-    fn forgets_dropped(&mut self) {
+    fn forget_dropped(&mut self) {
         self.dropped.clear();
         self.dropped_gap = None;
     }
 
-    /// Everything was told.
+    /// Everything was sent.
     pub(crate) fn check_rest(&self, ledger: &mut Ledger, viewer: Viewer) {
         let who = viewer.client;
-        let (Some(at), Some(epoch)) = (self.at, ledger.kept.epoch()) else {
+        let (Some(at), Some(epoch)) = (self.at, ledger.log.epoch()) else {
             return ledger.fail("rest", format!("client {who} is told no place: {self:?}"));
         };
         if !self.is_resumed {
             return ledger.fail("rest", format!("client {who} is not told what it has missed"));
         }
         let from = if at.epoch == epoch { at.place } else { Place::ZERO };
-        let is_behind = |it: &&Entry| it.place > from && viewer.must(ledger, it);
-        let entries = ledger.kept.of(epoch, viewer.topic).unwrap_or_default();
+        let is_behind = |it: &&Entry| it.place > from && viewer.must_receive(ledger, it);
+        let entries = ledger.log.of(epoch, viewer.topic).unwrap_or_default();
         if let Some(it) = entries.iter().find(is_behind).copied() {
             let text = format!("client {who} at {at} of {} has not heard {it:?}", viewer.topic);
             ledger.fail("rest", text);

@@ -1,4 +1,5 @@
-//! Disconnects of socket ids: who was asked, who has done it, and whether what is told is true.
+//! Disconnects of socket ids: which nodes were asked, which have done it, and whether the outcome
+//! is true.
 
 use std::collections::BTreeSet;
 
@@ -25,20 +26,20 @@ pub(crate) struct Disconnect {
     pub(crate) sockets: Vec<(usize, u32)>,
     /// Starts that have closed all their sockets with the id since.
     pub(crate) done: BTreeSet<usize>,
-    /// It is to be told what becomes of it, and was not yet.
+    /// Its outcome is still to come.
     pub(crate) waits: bool,
 }
 
 impl Ledger {
     /// A node closes all sockets with an id, because another has asked for it.
-    pub(crate) fn closes(&mut self, start: usize, id: usize) {
+    pub(crate) fn note_closed(&mut self, start: usize, id: usize) {
         for it in self.disconnects.iter_mut().filter(|it| it.id == id) {
             it.done.insert(start);
         }
     }
 
-    /// What has become of a disconnect is told.
-    pub(crate) fn tells(&mut self, number: usize, outcome: &DisconnectOutcome) {
+    /// The outcome of a disconnect has come.
+    pub(crate) fn check_outcome(&mut self, number: usize, outcome: &DisconnectOutcome) {
         self.counts.count("outcomes", 1);
         let starts_of = |nodes: &[simurgh_cluster::NodeId]| -> BTreeSet<usize> {
             nodes.iter().filter_map(|it| self.start_of(*it)).collect()

@@ -1,9 +1,9 @@
 //! What the engine has stored of topics that are kept: the truth that all else is held against.
 //!
-//! What the handlers of each client that opts in hear, over all its connections and on any node
+//! What the handlers of each client that opts in get, over all its connections and on any node
 //! ([`TopicView`](crate::client::TopicView)), must be the stored order without holes and without
-//! repeats, or a gap was told before anything newer. A reply `ok` says that what its channel
-//! broadcast is in the log, and nothing is there twice.
+//! repeats, or a gap came before anything newer. A reply `ok` means that what its channel broadcast
+//! is in the log, and nothing is there twice.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -27,7 +27,7 @@ pub(crate) struct Entry {
 
 /// What the engine has stored of all topics, of one epoch.
 #[derive(Debug, Clone)]
-struct Life {
+struct EpochLog {
     epoch: Epoch,
     topics: Vec<Vec<Entry>>,
     ids: HashSet<u32>,
@@ -36,8 +36,8 @@ struct Life {
 /// What the engine has stored, ever.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    lives: Vec<Life>,
-    /// What was said behind broadcasts: their numbers.
+    epochs: Vec<EpochLog>,
+    /// For each reply after broadcasts, their numbers.
     said: Vec<Vec<u32>>,
     /// The broadcasts with the same id, by topic and id.
     keys: BTreeMap<(usize, u8), Vec<u32>>,
@@ -57,15 +57,15 @@ impl Log {
         match what {
             LogEntry::Remade { epoch, head } => {
                 let epoch = Epoch::from_seed(*epoch);
-                let before = self.lives.last().cloned();
+                let before = self.epochs.last().cloned();
                 let empty =
-                    || Life { epoch, topics: vec![Vec::new(); topics], ids: HashSet::new() };
-                let mut life = before.map_or_else(empty, |it| Life { epoch, ..it });
+                    || EpochLog { epoch, topics: vec![Vec::new(); topics], ids: HashSet::new() };
+                let mut life = before.map_or_else(empty, |it| EpochLog { epoch, ..it });
                 for it in &mut life.topics {
                     it.retain(|it| it.place.seq <= *head);
                 }
                 life.ids = life.topics.iter().flatten().map(|it| it.id).collect();
-                self.lives.push(life);
+                self.epochs.push(life);
                 Ok(0)
             }
             LogEntry::Stored(seq, bytes) => {
@@ -76,7 +76,7 @@ impl Log {
                 if envelope.header.kind == Kind::Forget {
                     ids.push(NONE);
                 }
-                let Some(life) = self.lives.last_mut() else { return Err("no epoch".to_owned()) };
+                let Some(life) = self.epochs.last_mut() else { return Err("no epoch".to_owned()) };
                 let Some(entries) = life.topics.get_mut(topic) else { return Ok(0) };
                 for (item, id) in ids.iter().copied().enumerate() {
                     let place = Place { seq: *seq, item: item as u16 };
@@ -100,12 +100,12 @@ impl Log {
     }
 
     pub(crate) fn epoch(&self) -> Option<Epoch> {
-        self.lives.last().map(|it| it.epoch)
+        self.epochs.last().map(|it| it.epoch)
     }
 
     /// What was stored on a topic in an epoch; none of one that is not the engine's.
     pub(crate) fn of(&self, epoch: Epoch, topic: usize) -> Option<&[Entry]> {
-        let life = self.lives.iter().rfind(|it| it.epoch == epoch)?;
+        let life = self.epochs.iter().rfind(|it| it.epoch == epoch)?;
         life.topics.get(topic).map(Vec::as_slice)
     }
 
@@ -115,7 +115,7 @@ impl Log {
 
     /// Where a broadcast stands, in the last epoch that has it.
     pub(crate) fn find(&self, id: u32, topic: usize) -> Option<Position> {
-        self.lives.iter().rev().find_map(|life| {
+        self.epochs.iter().rev().find_map(|life| {
             let entry = life.topics.get(topic)?.iter().rfind(|it| it.id == id)?;
             Some(Position { epoch: life.epoch, place: entry.place })
         })
@@ -123,29 +123,29 @@ impl Log {
 
     /// Whether a broadcast was stored in some epoch.
     pub(crate) fn has(&self, id: u32) -> bool {
-        self.lives.iter().any(|it| it.ids.contains(&id))
+        self.epochs.iter().any(|it| it.ids.contains(&id))
     }
 
-    /// Something is said behind broadcasts; its number.
-    pub(crate) fn says_behind(&mut self, ids: Vec<u32>) -> u32 {
+    /// A reply follows broadcasts; returns its number.
+    pub(crate) fn new_reply(&mut self, ids: Vec<u32>) -> u32 {
         self.said.push(ids);
         self.said.len() as u32 - 1
     }
 
-    /// What is not stored of what something was said behind; none, if all is.
+    /// The first broadcast before a reply that is not stored; none if all are.
     pub(crate) fn missing(&self, said: u32) -> Option<u32> {
         let ids = self.said.get(said as usize)?;
         ids.iter().copied().find(|id| !self.has(*id))
     }
 
-    /// A broadcast is said with an id.
-    pub(crate) fn has_key(&mut self, id: u32, topic: usize, key: u8) {
+    /// A broadcast is sent with an id.
+    pub(crate) fn set_key(&mut self, id: u32, topic: usize, key: u8) {
         self.keys.entry((topic, key)).or_default().push(id);
         self.keyed.insert(id, (topic, key));
     }
 
-    /// Whether two broadcasts were said with the same id.
-    pub(crate) fn are_mates(&self, one: u32, other: u32) -> bool {
+    /// Whether two broadcasts were sent with the same id.
+    pub(crate) fn have_same_id(&self, one: u32, other: u32) -> bool {
         one == other || self.keyed.get(&one).is_some_and(|it| self.keyed.get(&other) == Some(it))
     }
 }

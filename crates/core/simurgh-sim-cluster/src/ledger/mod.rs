@@ -1,9 +1,9 @@
-//! What was said on which node, what each shard has heard of it, and what has happened to nodes.
+//! What was published on which node, what each shard has got of it, and what has happened to nodes.
 //!
-//! Each shard of each node has a *line* for each topic: the broadcasts that it accepted, in its
-//! order, which its members and listeners hear from their beginning on. What was published on a
-//! node must be in all lines of that node; and on every other shard that is known to want it, with
-//! its interest in force, unless some node was told that something is lost.
+//! For each topic each shard of each node has a list of the broadcasts that it accepted, in its
+//! order, which its members and listeners get from their beginning on. What was published on a node
+//! must be in all lists of that node; and on every other shard that is known to want it, with its
+//! interest in force, unless some node got a notice that something is lost.
 
 mod disconnects;
 mod log;
@@ -25,11 +25,11 @@ use crate::plan::ClusterPlan;
 const BY_MAIL: u16 = u16::MAX;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Made {
+pub(crate) struct BroadcastInfo {
     pub(crate) topic: usize,
     /// The start of a node on which it was.
     pub(crate) node: usize,
-    /// The shard of its channel; `None` if somebody outside sent it.
+    /// The shard of its channel; `None` if it came from outside of channels.
     pub(crate) shard: Option<usize>,
     pub(crate) except: u32,
     /// Its place among what its node has sent on its topic, once it was sent.
@@ -51,7 +51,7 @@ pub(crate) struct JoinRequest {
 
 /// What a shard has accepted of a topic.
 #[derive(Debug, Default, Clone)]
-struct Line {
+struct Accepted {
     ids: Vec<u32>,
     /// The last place by node, and by shard for those that shards of this node made themselves.
     last: BTreeMap<(usize, u16), u64>,
@@ -62,27 +62,27 @@ struct Line {
 pub(crate) struct Start {
     pub(crate) id: NodeId,
     pub(crate) is_alive: bool,
-    /// It has said that it ends.
+    /// It has sent its end.
     pub(crate) says_bye: bool,
-    lines: Vec<Vec<Line>>,
-    /// How much it has said, by topic.
+    lines: Vec<Vec<Accepted>>,
+    /// How much it has published, by topic.
     said: Vec<u64>,
-    /// How often it was told that something may be lost.
+    /// How many notices it got that something may be lost.
     pub(crate) losses: u64,
-    /// Broadcasts that it dropped, as its counters say.
+    /// Broadcasts that it dropped, by its counters.
     pub(crate) dropped: u64,
 }
 
-/// A broadcast that a shard must hear, unless it is told of a loss.
+/// A broadcast that a shard must get, unless it gets a notice of a loss.
 #[derive(Debug, Clone, Copy)]
-struct Due {
+struct DueDelivery {
     topic: usize,
     losses: u64,
     dropped: u64,
     partitions: u64,
 }
 
-/// What was said, heard and stored on all nodes, and what is found wrong.
+/// What was published, received and stored on all nodes, and what is wrong.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     findings: Findings,
@@ -91,22 +91,22 @@ pub(crate) struct Ledger {
     pub(crate) starts: Vec<Start>,
     /// The start, and the shard, whose step this is.
     pub(crate) running: Option<(usize, usize)>,
-    pub(crate) made: Vec<Made>,
+    pub(crate) broadcasts: Vec<BroadcastInfo>,
     pub(crate) joins: Vec<JoinRequest>,
     pub(crate) handles: Vec<(u32, Handle)>,
     /// How many members there are, by start, topic and shard.
     members: BTreeMap<(usize, usize, usize), usize>,
-    dues: BTreeMap<(usize, usize, u32), Due>,
-    /// How often the engine was parted, or made one: nobody is told of that.
+    deliveries: BTreeMap<(usize, usize, u32), DueDelivery>,
+    /// How often the engine was parted, or healed: there is no notice of that.
     pub(crate) partitions: u64,
     pub(crate) is_parted: bool,
     pub(crate) presences: Presences,
     pub(crate) disconnects: Vec<Disconnect>,
     /// What the engine has stored, where topics are kept; whether nothing can be missing of that.
-    pub(crate) kept: Log,
+    pub(crate) log: Log,
     pub(crate) is_whole: bool,
-    /// Topics are kept: what is said goes by the engine.
-    pub(crate) is_kept: bool,
+    /// Topics have a history: broadcasts go through the engine.
+    pub(crate) has_history: bool,
 }
 
 impl Deref for Ledger {
@@ -125,9 +125,9 @@ impl DerefMut for Ledger {
 
 impl Ledger {
     pub(crate) fn new(plan: &ClusterPlan) -> Self {
-        let is_whole = plan.kept.as_ref().is_some_and(|it| it.is_whole);
-        let (topics, is_kept) = (plan.topics.len(), plan.kept.is_some());
-        Self { topics, is_kept, is_whole, ..Self::default() }
+        let is_whole = plan.history.as_ref().is_some_and(|it| it.is_whole);
+        let (topics, has_history) = (plan.topics.len(), plan.history.is_some());
+        Self { topics, has_history, is_whole, ..Self::default() }
     }
 
     pub(crate) fn start(&mut self, id: NodeId, shards: usize) -> usize {
@@ -135,7 +135,7 @@ impl Ledger {
             id,
             is_alive: true,
             says_bye: false,
-            lines: vec![vec![Line::default(); self.topics]; shards],
+            lines: vec![vec![Accepted::default(); self.topics]; shards],
             said: vec![0; self.topics],
             losses: 0,
             dropped: 0,
@@ -143,24 +143,24 @@ impl Ledger {
         self.starts.len() - 1
     }
 
-    /// It has ended: nothing of it is awaited, nobody is there.
-    pub(crate) fn ends(&mut self, start: usize) {
+    /// A node has ended: nothing of it is expected, and it has no members.
+    pub(crate) fn node_ended(&mut self, start: usize) {
         self.starts[start].is_alive = false;
         self.starts[start].lines.clear();
-        let made = &self.made;
-        self.dues.retain(|(to, _, id), _| *to != start && made[*id as usize].node != start);
+        let made = &self.broadcasts;
+        self.deliveries.retain(|(to, _, id), _| *to != start && made[*id as usize].node != start);
         self.handles.retain(|it| self.joins[it.0 as usize].node != start);
         self.members.retain(|at, _| at.0 != start);
-        self.presences.node_ends(start);
+        self.presences.node_ended(start);
     }
 
     /// A channel has a member.
-    pub(crate) fn enters(&mut self, start: usize, topic: usize, shard: usize) {
+    pub(crate) fn member_joined(&mut self, start: usize, topic: usize, shard: usize) {
         *self.members.entry((start, topic, shard)).or_default() += 1;
     }
 
     /// And has none any more.
-    pub(crate) fn leaves(&mut self, start: usize, topic: usize, shard: usize) {
+    pub(crate) fn member_left(&mut self, start: usize, topic: usize, shard: usize) {
         if let Some(count) = self.members.get_mut(&(start, topic, shard)) {
             *count = count.saturating_sub(1);
         }
@@ -180,23 +180,24 @@ impl Ledger {
         self.starts.get(start).is_some_and(|it| it.is_alive)
     }
 
-    pub(crate) fn make(&mut self, topic: usize, node: usize, except: u32) -> u32 {
-        let made = Made { topic, node, shard: None, except, place: None, is_optional: false };
-        self.made.push(made);
-        self.made.len() as u32 - 1
+    pub(crate) fn new_broadcast(&mut self, topic: usize, node: usize, except: u32) -> u32 {
+        let made =
+            BroadcastInfo { topic, node, shard: None, except, place: None, is_optional: false };
+        self.broadcasts.push(made);
+        self.broadcasts.len() as u32 - 1
     }
 
-    fn line(&mut self, start: usize, shard: usize, topic: usize) -> Option<&mut Line> {
+    fn accepted(&mut self, start: usize, shard: usize, topic: usize) -> Option<&mut Accepted> {
         self.starts.get_mut(start)?.lines.get_mut(shard)?.get_mut(topic)
     }
 
-    pub(crate) fn line_len(&mut self, start: usize, shard: usize, topic: usize) -> usize {
-        self.line(start, shard, topic).map_or(0, |it| it.ids.len())
+    pub(crate) fn accepted_len(&mut self, start: usize, shard: usize, topic: usize) -> usize {
+        self.accepted(start, shard, topic).map_or(0, |it| it.ids.len())
     }
 
-    /// A node says a broadcast to the others; the shard that runs has accepted it.
-    pub(crate) fn says(&mut self, start: usize, id: u32) {
-        let Some(made) = self.made.get_mut(id as usize) else {
+    /// A node publishes a broadcast to the others; the shard that runs has accepted it.
+    pub(crate) fn note_published(&mut self, start: usize, id: u32) {
+        let Some(made) = self.broadcasts.get_mut(id as usize) else {
             return self.fail("said", format!("#{id} is said, and nobody made it"));
         };
         let topic = made.topic;
@@ -206,25 +207,26 @@ impl Ledger {
         made.place = Some(*said);
         *said += 1;
         if is_wrong {
-            let text = format!("#{id} is said by node {start}: {:?}", self.made.get(id as usize));
+            let text =
+                format!("#{id} is said by node {start}: {:?}", self.broadcasts.get(id as usize));
             return self.fail("said", text);
         }
         self.counts.count("said", 1);
         if let Some((_, shard)) = self.running.filter(|it| it.0 == start) {
-            self.accepts(start, shard, topic, id);
+            self.accept(start, shard, topic, id);
         }
     }
 
-    pub(crate) fn accepts(&mut self, start: usize, shard: usize, topic: usize, id: u32) {
+    pub(crate) fn accept(&mut self, start: usize, shard: usize, topic: usize, id: u32) {
         self.note(|| format!("shard {shard} of start {start} accepts #{id}"));
-        let made = self.made.get(id as usize).filter(|it| it.topic == topic);
+        let made = self.broadcasts.get(id as usize).filter(|it| it.topic == topic);
         let Some((made, place)) = made.and_then(|it| it.place.map(|place| (it, place))) else {
             return self.fail("order", format!("start {start} hears #{id}, which nobody said"));
         };
         let is_own = made.node == start && made.shard == Some(shard);
         let by = (made.node, if is_own { shard as u16 } else { BY_MAIL });
         let is_remote = made.node != start;
-        let Some(line) = self.line(start, shard, topic) else { return };
+        let Some(line) = self.accepted(start, shard, topic) else { return };
         let last = line.last.insert(by, place);
         line.ids.push(id);
         if last.is_some_and(|last| last >= place) {
@@ -238,32 +240,32 @@ impl Ledger {
         if is_remote {
             self.counts.count("heard elsewhere", 1);
         }
-        self.dues.remove(&(start, shard, id));
+        self.deliveries.remove(&(start, shard, id));
     }
 
     /// A broadcast is on its way to a shard that is certain to want it.
-    pub(crate) fn awaits(&mut self, id: u32, dropped: u64, start: usize, shard: usize) {
+    pub(crate) fn expect_delivery(&mut self, id: u32, dropped: u64, start: usize, shard: usize) {
         if self.is_parted {
             return;
         }
-        let (topic, losses) = (self.made[id as usize].topic, self.starts[start].losses);
-        let due = Due { topic, losses, dropped, partitions: self.partitions };
-        self.dues.insert((start, shard, id), due);
+        let (topic, losses) = (self.broadcasts[id as usize].topic, self.starts[start].losses);
+        let due = DueDelivery { topic, losses, dropped, partitions: self.partitions };
+        self.deliveries.insert((start, shard, id), due);
         self.counts.count("certain", 1);
     }
 
     /// A shard wants a topic no more.
-    pub(crate) fn awaits_no_more(&mut self, start: usize, shard: usize, topic: usize) {
+    pub(crate) fn forget_deliveries(&mut self, start: usize, shard: usize, topic: usize) {
         let is_it = |at: &(usize, usize, u32)| (at.0, at.1) == (start, shard);
-        self.dues.retain(|at, due| !is_it(at) || due.topic != topic);
+        self.deliveries.retain(|at, due| !is_it(at) || due.topic != topic);
     }
 
-    /// Everything was given the time to come: what did not is lost, and somebody was told.
-    pub(crate) fn check_dues(&mut self) {
+    /// Everything had time to come: for what did not there must be a notice of a loss.
+    pub(crate) fn check_deliveries(&mut self) {
         let mut lost = 0;
         let mut silent = None;
-        for ((start, shard, id), due) in std::mem::take(&mut self.dues) {
-            let by = &self.starts[self.made[id as usize].node];
+        for ((start, shard, id), due) in std::mem::take(&mut self.deliveries) {
+            let by = &self.starts[self.broadcasts[id as usize].node];
             let to = &self.starts[start];
             let is_told = to.losses != due.losses || by.dropped != due.dropped;
             if is_told || self.partitions != due.partitions {
@@ -281,13 +283,13 @@ impl Ledger {
         self.check_own();
     }
 
-    /// Members on the publisher's own node hear everything.
+    /// Members on the publisher's own node get everything.
     fn check_own(&mut self) {
         let mut wrong = None;
         for (start, it) in self.starts.iter().enumerate().filter(|it| it.1.is_alive) {
             for (shard, lines) in it.lines.iter().enumerate() {
                 for (topic, line) in lines.iter().enumerate() {
-                    let is_own = |id: &&u32| self.made[**id as usize].node == start;
+                    let is_own = |id: &&u32| self.broadcasts[**id as usize].node == start;
                     let (own, said) = (line.ids.iter().filter(is_own).count(), it.said[topic]);
                     if said != own as u64 {
                         wrong = Some(format!(
@@ -298,11 +300,11 @@ impl Ledger {
             }
         }
         // What is kept goes by the engine.
-        let is_kept = self.is_kept;
-        let is_unsaid = |it: &Made| it.place.is_none() && !it.is_optional && !is_kept;
-        let unsaid = self.made.iter().position(|it| is_unsaid(it) && self.is_alive(it.node));
+        let has_history = self.has_history;
+        let is_unsaid = |it: &BroadcastInfo| it.place.is_none() && !it.is_optional && !has_history;
+        let unsaid = self.broadcasts.iter().position(|it| is_unsaid(it) && self.is_alive(it.node));
         if let Some(id) = unsaid {
-            wrong = Some(format!("#{id} was made, and not said: {:?}", self.made.get(id)));
+            wrong = Some(format!("#{id} was made, and not said: {:?}", self.broadcasts.get(id)));
         }
         if let Some(text) = wrong {
             self.fail("own", text);
@@ -314,7 +316,7 @@ impl Ledger {
         let request = self.joins[chan as usize];
         let lines = self.starts[request.node].lines.get(request.shard)?;
         let mut rest = lines[request.topic].ids.iter().enumerate().skip(from);
-        let found = rest.find(|(_, id)| self.made[**id as usize].except != chan)?;
+        let found = rest.find(|(_, id)| self.broadcasts[**id as usize].except != chan)?;
         Some((found.0, *found.1))
     }
 
@@ -325,7 +327,7 @@ impl Ledger {
         topic: usize,
         at: usize,
     ) -> Option<u32> {
-        self.line(start, shard, topic)?.ids.get(at).copied()
+        self.accepted(start, shard, topic)?.ids.get(at).copied()
     }
 
     pub(crate) fn alive(&self) -> BTreeSet<usize> {

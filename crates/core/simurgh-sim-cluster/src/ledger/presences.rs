@@ -14,12 +14,12 @@ struct Entry {
     topic: usize,
     key: u8,
     is_live: bool,
-    /// Its channel had one under this key, or none to be updated: nobody hears of it.
+    /// Its channel had one under this key, or none to be updated: it is not sent.
     is_refused: bool,
     phx_ref: Option<PhxRef>,
 }
 
-/// All that was said of presences.
+/// All that was tracked.
 #[derive(Debug, Default)]
 pub(crate) struct Presences {
     entries: Vec<Entry>,
@@ -37,9 +37,9 @@ pub(crate) struct View {
 }
 
 impl Presences {
-    /// What a channel says of itself; the number of the meta. One that tracks twice, or updates
-    /// what is not there, is refused.
-    pub(crate) fn says(
+    /// A channel tracks or updates; returns the number of the meta. One that tracks twice, or
+    /// updates what is not there, is refused.
+    pub(crate) fn track(
         &mut self,
         (chan, key): (u32, u8),
         node: usize,
@@ -60,7 +60,7 @@ impl Presences {
         number
     }
 
-    pub(crate) fn untracks(&mut self, chan: u32, key: u8) {
+    pub(crate) fn untrack(&mut self, chan: u32, key: u8) {
         if let Some(old) = self.held.remove(&(chan, key))
             && let Some(old) = self.entries.get_mut(old as usize)
         {
@@ -68,11 +68,11 @@ impl Presences {
         }
     }
 
-    pub(crate) fn ends(&mut self, chan: u32) {
-        (0..=u8::MAX).take(8).for_each(|key| self.untracks(chan, key));
+    pub(crate) fn channel_ended(&mut self, chan: u32) {
+        (0..=u8::MAX).take(8).for_each(|key| self.untrack(chan, key));
     }
 
-    pub(crate) fn node_ends(&mut self, start: usize) {
+    pub(crate) fn node_ended(&mut self, start: usize) {
         for it in self.entries.iter_mut().filter(|it| it.node == start) {
             it.is_live = false;
         }
@@ -82,7 +82,7 @@ impl Presences {
     }
 
     /// For one start another is gone.
-    pub(crate) fn goes(&mut self, of: usize, gone: usize) {
+    pub(crate) fn note_gone(&mut self, of: usize, gone: usize) {
         if !self.gone.contains(&(of, gone)) {
             self.gone.push((of, gone));
         }
@@ -99,7 +99,7 @@ impl Presences {
         self.entries.get(number as usize).is_some_and(|it| it.node == start)
     }
 
-    /// Holds a meta against what was said: what is wrong with it.
+    /// Checks a meta against what was tracked; returns what is wrong with it.
     fn check(&mut self, topic: usize, meta: &Meta) -> Option<String> {
         let Some(it) = self.entries.get_mut(meta.number as usize) else {
             return Some("nobody made it".to_owned());
@@ -115,8 +115,8 @@ impl Presences {
 }
 
 impl Ledger {
-    /// A client on a start of a node hears an event of presences.
-    pub(crate) fn hears_presence(
+    /// A client on a start of a node gets an event of presence.
+    pub(crate) fn receive_presence(
         &mut self,
         (start, topic): (usize, usize),
         view: &mut View,
@@ -168,7 +168,7 @@ impl Ledger {
             let text = format!("start {start}: {json} for who knows {:?}", view.numbers);
             return self.fail("diff", text);
         }
-        // A client without a list may hear that an unknown entry leaves.
+        // A client without a list may get the leave of an unknown entry.
         for it in leaves.iter().filter(|_| view.has_state) {
             let Some(entry) = self.presences.entries.get(it.number as usize) else { continue };
             let is_gone = self.presences.gone.contains(&(start, entry.node));

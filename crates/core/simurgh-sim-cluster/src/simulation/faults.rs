@@ -17,7 +17,7 @@ use crate::thread::Command;
 
 /// The longest span between two beats, and some more.
 const BEAT_NS: u64 = 2_500 * 1_000_000;
-/// Over a new link nobody ages for so long.
+/// Over a new link no node ages for so long.
 const SETTLES_NS: u64 = 10 * SECOND;
 /// How much longer than `presence_down` a node that is gone may be shown.
 const LEAVES_NS: u64 = 3 * SECOND;
@@ -31,7 +31,7 @@ struct Deadline {
     gone: usize,
 }
 
-/// How one start of a node can hear another.
+/// How one start of a node can receive from another.
 #[derive(Debug, Default, Clone, Copy)]
 struct Reach {
     since_ns: Option<u64>,
@@ -45,8 +45,9 @@ pub(crate) struct Faults {
     is_engine_dead: bool,
     /// Which part of the engine each slot is linked to.
     groups: Vec<usize>,
-    /// Since when one start can hear another, and when it was last so for the span of a beat.
-    reached: BTreeMap<(usize, usize), Reach>,
+    /// Since when one start can receive from another, and when it last could for the span of a
+    /// beat.
+    local: BTreeMap<(usize, usize), Reach>,
     deadlines: Vec<Deadline>,
     /// Something went wrong since all was mended.
     pub(crate) is_any: bool,
@@ -58,7 +59,7 @@ impl Faults {
             is_engine_frozen: false,
             is_engine_dead: false,
             groups: vec![0; slots],
-            reached: BTreeMap::new(),
+            local: BTreeMap::new(),
             deadlines: Vec::new(),
             is_any: true,
         }
@@ -72,7 +73,7 @@ impl ClusterSimulation {
         let link = self.running(slot).map(|it| it.link);
         match (op.kind, link) {
             (Kind::Start, None) => self.start(slot),
-            (Kind::Partition | Kind::Heal, _) => self.part(op),
+            (Kind::Partition | Kind::Heal, _) => self.partition(op),
             (Kind::FreezeEngine, _) => {
                 self.network.freeze();
                 self.faults.is_engine_frozen = !self.faults.is_engine_dead;
@@ -83,7 +84,7 @@ impl ClusterSimulation {
                 (self.faults.is_engine_dead, self.faults.is_engine_frozen) = (true, false);
             }
             (Kind::RestartEngine, _) => {
-                match self.shared.plan.kept {
+                match self.shared.plan.history {
                     Some(_) => self.restart_engine(op.c),
                     None if op.c & 1 == 0 => self.network.restart(RestartData::Stays),
                     None => self.network.restart(RestartData::Lost),
@@ -144,7 +145,7 @@ impl ClusterSimulation {
     }
 
     /// Parts the engine by slots, or makes it one.
-    fn part(&mut self, op: Op<Kind>) {
+    fn partition(&mut self, op: Op<Kind>) {
         let is_parted = op.kind == Kind::Partition;
         for (slot, group) in self.faults.groups.iter_mut().enumerate() {
             *group = usize::from(is_parted && op.c >> slot & 1 == 1);
@@ -171,28 +172,28 @@ impl ClusterSimulation {
         }
     }
 
-    /// A node ends without a word.
+    /// A node ends without a bye.
     fn kill(&mut self, slot: usize) {
         self.shared.ledger().counts.count("killed", 1);
         let within_ns = self.shared.plan.down_ns + LEAVES_NS;
-        self.expect(slot, within_ns);
+        self.expect_gone(slot, within_ns);
         self.remove(slot);
     }
 
-    /// A node has said its last.
+    /// A node has drained and sent its last.
     pub(crate) fn end_node(&mut self, slot: usize) {
         self.shared.ledger().counts.count("drained", 1);
         let within_ns = LEAVES_NS;
         let is_flushed = self.running(slot).is_some_and(|it| it.thread.node.is_flushed());
         // Its good-bye reaches those that are linked.
         if is_flushed && self.running(slot).is_some_and(|it| it.is_linked()) {
-            self.expect(slot, within_ns);
+            self.expect_gone(slot, within_ns);
         }
         self.remove(slot);
     }
 
     /// All who are linked are to know that this node is gone after a while.
-    fn expect(&mut self, slot: usize, within_ns: u64) {
+    fn expect_gone(&mut self, slot: usize, within_ns: u64) {
         let Some(gone) = self.running(slot).map(|it| it.start) else { return };
         let at_ns = self.clock_ns + within_ns + self.shared.plan.slack_ns();
         let others: Vec<usize> =
@@ -206,13 +207,13 @@ impl ClusterSimulation {
         let Some(running) = self.nodes.get_mut(slot).and_then(Option::take) else { return };
         self.shared.note(|| format!("start {} of node {slot} has ended", running.start));
         for it in &mut self.clients {
-            if it.line.as_ref().is_some_and(|it| it.start == running.start) {
+            if it.connection.as_ref().is_some_and(|it| it.start == running.start) {
                 it.disconnected();
             }
         }
         self.listening.retain(|it| it.start != running.start);
-        self.faults.reached.retain(|at, _| at.0 != running.start && at.1 != running.start);
-        self.shared.ledger().ends(running.start);
+        self.faults.local.retain(|at, _| at.0 != running.start && at.1 != running.start);
+        self.shared.ledger().node_ended(running.start);
         drop(running);
     }
 
@@ -228,14 +229,14 @@ impl ClusterSimulation {
         }
     }
 
-    /// Whether a start of a node hears everything that it should.
+    /// Whether a start of a node receives everything that it should.
     fn is_whole(&self, running: &RunningNode) -> bool {
         let plan = &self.shared.plan;
         let is_engine_there = !self.faults.is_engine_dead && !self.faults.is_engine_frozen;
         is_engine_there && plan.network.loss_per_million == 0 && running.is_linked()
     }
 
-    /// Updates which start hears which, and checks what had to be noticed by now.
+    /// Updates which start receives from which, and checks what had to be noticed by now.
     pub(crate) fn check_links(&mut self) {
         let clock_ns = self.clock_ns;
         let is_parted = self.shared.ledger().is_parted;
@@ -245,13 +246,13 @@ impl ClusterSimulation {
             if (!is_whole || is_parted)
                 && let Some(running) = self.running(slot)
             {
-                running.shaken_ns = clock_ns;
+                running.unlinked_ns = clock_ns;
             }
             let group = self.faults.groups.get(slot).copied();
             let beat_ns = BEAT_NS + self.shared.plan.slack_ns();
             for other in whole.iter().filter(|it| it.1 != start) {
                 let is_near = self.faults.groups.get(other.0).copied() == group;
-                let reach = self.faults.reached.entry((start, other.1)).or_default();
+                let reach = self.faults.local.entry((start, other.1)).or_default();
                 if !(is_near && is_whole && other.2) {
                     reach.since_ns = None;
                 } else if clock_ns - *reach.since_ns.get_or_insert(clock_ns) >= beat_ns {
@@ -273,14 +274,14 @@ impl ClusterSimulation {
         let due: Vec<Deadline> = due;
         for Deadline { ended_ns, by, gone, .. } in due {
             let Some(running) = self.running_nodes().find(|it| it.start == by) else { continue };
-            if running.shaken_ns + SETTLES_NS + self.shared.plan.slack_ns() > ended_ns {
+            if running.unlinked_ns + SETTLES_NS + self.shared.plan.slack_ns() > ended_ns {
                 continue;
             }
             let mut ledger = self.shared.ledger();
             let Some(id) = ledger.starts.get(gone).map(|it| it.id) else { continue };
             let is_peer = running.thread.node.peers().get(id).is_some();
             let shows = |it: &&crate::client::Client| {
-                let here = it.line.as_ref().is_some_and(|it| it.start == by);
+                let here = it.connection.as_ref().is_some_and(|it| it.start == by);
                 let views = it.channels.iter().flatten().map(|it| &it.view);
                 here && views.clone().any(|view| {
                     view.has_state
@@ -302,24 +303,24 @@ impl ClusterSimulation {
     }
 
     /// For one node another is gone.
-    pub(crate) fn is_gone(&mut self, slot: usize, id: NodeId, why: GoneReason) {
+    pub(crate) fn check_gone(&mut self, slot: usize, id: NodeId, why: GoneReason) {
         let Some(running) = self.running(slot) else { return };
         let (of, state) = (running.start, running.thread.node.state().0);
         let plan = &self.shared.plan;
         let mut ledger = self.shared.ledger();
         let Some(gone) = ledger.start_of(id) else { return };
-        ledger.presences.goes(of, gone);
+        ledger.presences.note_gone(of, gone);
         ledger.counts.count("gone", 1);
         let is_alive = ledger.is_alive(gone);
         let says_bye = ledger.starts.get(gone).is_some_and(|it| it.says_bye);
-        let reach = self.faults.reached.get(&(of, gone)).copied().unwrap_or_default();
+        let reach = self.faults.local.get(&(of, gone)).copied().unwrap_or_default();
         let unheard_ns = self.clock_ns - reach.certain_ns;
         let is_right = match why {
             GoneReason::Bye => says_bye,
             GoneReason::Replaced => !is_alive,
             // Nobody is gone while the own link is away.
             GoneReason::Silent if state == LinkState::Away => false,
-            // It says nothing behind its good-bye, which may be lost.
+            // It sends nothing after its bye, which may be lost.
             GoneReason::Silent if !is_alive || says_bye => true,
             GoneReason::Silent => unheard_ns + BEAT_NS + plan.slack_ns() >= plan.down_ns,
         };
@@ -345,7 +346,7 @@ impl ClusterSimulation {
             self.faults.is_engine_dead = false;
         }
         if self.shared.ledger().is_parted {
-            self.part(Op { kind: Kind::Heal, a: 0, b: 0, c: 0 });
+            self.partition(Op { kind: Kind::Heal, a: 0, b: 0, c: 0 });
         }
         let network = self.network.clone();
         for running in self.nodes.iter_mut().flatten() {

@@ -13,7 +13,7 @@ use crate::ledger::{Entry, Ledger};
 use crate::plan::{MILLISECOND, SECOND};
 use crate::shared::{Shared, SimNode};
 
-/// Ids that broadcasts are said with.
+/// Ids that broadcasts are sent with.
 const KEYS: u32 = 4;
 /// Messages of a history that are read at once.
 const PAGE_MAX: usize = 50;
@@ -29,7 +29,7 @@ impl ClusterSimulation {
         for it in log {
             ledger.note(|| format!("the engine: {it:?}").chars().take(60).collect());
             let topic_of = |name: &str| plan.topic_of(name);
-            match ledger.kept.take(&it, self.clock_ns, topic_of, plan.topics.len()) {
+            match ledger.log.take(&it, self.clock_ns, topic_of, plan.topics.len()) {
                 Ok(count) => ledger.counts.count("stored", count),
                 Err(wrong) => ledger.fail("log", wrong),
             }
@@ -48,27 +48,27 @@ impl ClusterSimulation {
         self.read_log();
     }
 
-    /// Somebody outside broadcasts with an id, and is told what has become of that.
+    /// Broadcasts from outside of channels, perhaps with an id, and checks the answer.
     pub(crate) fn keep(&self, slot: usize, topic: usize, c: u32) {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let (node, start) = (Arc::clone(&running.node), running.start);
         let mut ledger = self.shared.ledger();
-        let id = ledger.make(topic, start, NONE);
+        let id = ledger.new_broadcast(topic, start, NONE);
         let key = (c >> 8 & 3 != 0).then_some((c >> 12) % KEYS);
         if let Some(key) = key {
-            ledger.kept.has_key(id, topic, key as u8);
+            ledger.log.set_key(id, topic, key as u8);
         }
         drop(ledger);
         let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
         let shared = Arc::clone(&self.shared);
-        let answer = Box::new(move |it| is_kept(&mut shared.ledger(), (id, topic), it));
+        let answer = Box::new(move |it| check_stored(&mut shared.ledger(), (id, topic), it));
         let payload = payload::make(id, 0, 0, c >> 4 & 7 == 0);
         let said = key.map(|key| format!("key-{key}").into());
         let done = node.keep(Broadcast::new(name, "c", payload), said, Some(answer));
         self.shared.note(|| format!("#{id} is said on start {start} with {key:?}: {done:?}"));
     }
 
-    /// Somebody has everybody forget what is kept of a topic.
+    /// Purges the history of a topic.
     pub(crate) fn purge(&self, slot: usize, topic: usize) {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
@@ -76,7 +76,7 @@ impl ClusterSimulation {
         running.node.request_history(HistoryRequest::Forget(name.into(), Box::new(|_| {})));
     }
 
-    /// Somebody reads what is kept of a topic.
+    /// Reads the history of a topic.
     pub(crate) fn look_up(&self, slot: usize, topic: usize, c: u32) {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let since = self.clients.iter().filter_map(|it| it.views.get(topic)?.at);
@@ -95,7 +95,7 @@ impl ClusterSimulation {
         let shared: Arc<Shared> = Arc::clone(&self.shared);
         let answer = Box::new(move |page: HistoryPage| {
             *locked(&seen) = Some(page.position);
-            is_page(&mut shared.ledger(), topic, since, &page);
+            check_page(&mut shared.ledger(), topic, since, &page);
         });
         let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
         node.request_history(HistoryRequest::Read(name.into(), range, answer));
@@ -112,12 +112,13 @@ impl ClusterSimulation {
             }
         }
         self.pass(4 * SECOND + 4 * self.shared.plan.slack_ns());
-        let age_ns = self.shared.plan.kept.as_ref().map_or(0, |it| it.rule.age.as_nanos() as u64);
+        let age_ns =
+            self.shared.plan.history.as_ref().map_or(0, |it| it.rule.age.as_nanos() as u64);
         let mut ledger = self.shared.ledger();
         for (start, topic, seen) in asked {
-            let (seen, epoch) = (*locked(&seen), ledger.kept.epoch());
+            let (seen, epoch) = (*locked(&seen), ledger.log.epoch());
             let Some(epoch) = epoch else { continue };
-            let last = ledger.kept.of(epoch, topic).and_then(|it| it.last()).copied();
+            let last = ledger.log.of(epoch, topic).and_then(|it| it.last()).copied();
             // Once all of a topic is too old, a node may not know how far it went.
             let last = last.filter(|it| self.clock_ns.saturating_sub(it.at_ns) < age_ns);
             let is_there = match (seen, last) {
@@ -133,14 +134,14 @@ impl ClusterSimulation {
     }
 }
 
-/// Checks what somebody outside is told about its broadcast: its position, or an error.
-fn is_kept(ledger: &mut Ledger, (id, topic): (u32, usize), outcome: Result<KeptAt, NotKept>) {
+/// Checks the answer to a broadcast from outside: its position, or an error.
+fn check_stored(ledger: &mut Ledger, (id, topic): (u32, usize), outcome: Result<KeptAt, NotKept>) {
     ledger.note(|| format!("#{id}: {outcome:?}"));
     match outcome {
         Ok(at) => {
             ledger.counts.count("known by their ids", u64::from(at.is_duplicate));
-            let entry = ledger.kept.at(at.position, topic);
-            if entry.is_none_or(|it| !ledger.kept.are_mates(it.id, id)) {
+            let entry = ledger.log.at(at.position, topic);
+            if entry.is_none_or(|it| !ledger.log.have_same_id(it.id, id)) {
                 let text = format!("#{id} is said to stand at {at:?}, where {entry:?} is");
                 ledger.fail("answer", text);
             }
@@ -148,7 +149,7 @@ fn is_kept(ledger: &mut Ledger, (id, topic): (u32, usize), outcome: Result<KeptA
         Err(NotKept::Unconfirmed) => ledger.counts.count("unconfirmed", 1),
         Err(NotKept::Refused(_) | NotKept::Full | NotKept::LocalOnly) => {
             ledger.counts.count("refused", 1);
-            if ledger.kept.has(id) {
+            if ledger.log.has(id) {
                 ledger.fail("answer", format!("#{id} is stored, and said not to be"));
             }
         }
@@ -156,7 +157,7 @@ fn is_kept(ledger: &mut Ledger, (id, topic): (u32, usize), outcome: Result<KeptA
 }
 
 /// What is read is what is stored, without holes.
-fn is_page(ledger: &mut Ledger, topic: usize, since: Option<Position>, page: &HistoryPage) {
+fn check_page(ledger: &mut Ledger, topic: usize, since: Option<Position>, page: &HistoryPage) {
     ledger.counts.count("pages", 1);
     let HistoryPage { gap, position, messages, .. } = page;
     let mut before = since.filter(|it| gap.is_none() && it.epoch == position.epoch);
@@ -164,12 +165,12 @@ fn is_page(ledger: &mut Ledger, topic: usize, since: Option<Position>, page: &Hi
     let heads = messages.iter().map(|it| (it.position, Some(payload::parse(&it.payload()).0)));
     let end = (messages.len() < PAGE_MAX).then_some((*position, None));
     for (at, id) in heads.chain(end) {
-        let entry = ledger.kept.at(at, topic);
+        let entry = ledger.log.at(at, topic);
         if id.is_some() && entry.map(|it| it.id) != id {
             wrong = Some(format!("#{id:?} at {at}, where {entry:?} is"));
         }
         if let Some(before) = before {
-            let entries = ledger.kept.of(at.epoch, topic).unwrap_or_default();
+            let entries = ledger.log.of(at.epoch, topic).unwrap_or_default();
             let is_between =
                 |it: &&Entry| it.place > before.place && it.place < at.place && it.id != NONE;
             let missed = entries.iter().find(is_between);

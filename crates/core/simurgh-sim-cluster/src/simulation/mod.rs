@@ -21,14 +21,14 @@ use simurgh_sim_kit::shard::Turns;
 use simurgh_sim_kit::{NONE, payload};
 
 use self::faults::Faults;
-use crate::client::{Client, Current};
+use crate::client::{Client, Joined};
 use crate::ledger::{Disconnect, JoinRequest, Ledger};
 use crate::plan::{self, ClusterPlan, Kind, MILLISECOND};
 use crate::running::RunningNode;
 use crate::shared::Shared;
 use crate::thread::Command;
 
-/// Somebody outside of channels who listens.
+/// A listener outside of channels.
 pub(crate) struct Listening {
     pub(crate) start: usize,
     pub(crate) shard: usize,
@@ -140,7 +140,7 @@ impl ClusterSimulation {
 
     fn connect(&mut self, client: usize, slot: usize, c: u32) {
         let it = &mut self.clients[client];
-        if it.line.is_some() {
+        if it.connection.is_some() {
             return;
         }
         let Some(node) = self.nodes[slot].as_mut().filter(|it| it.is_open()) else { return };
@@ -150,7 +150,8 @@ impl ClusterSimulation {
         let (number, net) = (self.connections, &mut node.shards[shard].net);
         net.at(now_ns, u64::from(number));
         let key = net.open(number, Wire::V2, 0, 1 << 20);
-        it.line = Some(Connection { slot, start, shard, key, number, decoder: Decoder::new() });
+        it.connection =
+            Some(Connection { slot, start, shard, key, number, decoder: Decoder::new() });
         let id = it.id.map(|it| format!("user:{it}").into());
         self.shared
             .note(|| format!("client {client} connects to shard {shard} of start {start}: {id:?}"));
@@ -160,7 +161,9 @@ impl ClusterSimulation {
 
     fn join(&mut self, client: usize, topic: usize, c: u32) {
         let it = &mut self.clients[client];
-        let Some(line) = it.line.as_ref().filter(|_| it.channels[topic].is_none()) else { return };
+        let Some(line) = it.connection.as_ref().filter(|_| it.channels[topic].is_none()) else {
+            return;
+        };
         let (node, shard) = (line.start, line.shard);
         let request = JoinRequest { topic, node, shard, client: client as u32, from: None };
         let mut ledger = self.shared.ledger();
@@ -169,7 +172,7 @@ impl ClusterSimulation {
         drop(ledger);
         it.refs += 1;
         let join_ref = it.refs;
-        it.channels[topic] = Some(Current::new(join_ref, chan));
+        it.channels[topic] = Some(Joined::new(join_ref, chan));
         let payload = format!(r#"{{"i":{chan},"s":{c}{}}}"#, it.resume_member(topic));
         let name = self.topic(topic);
         self.send(client, [join_ref; 2], &name, "phx_join", &payload);
@@ -178,7 +181,7 @@ impl ClusterSimulation {
     fn push(&mut self, client: usize, topic: usize, event: &str, word: u32) {
         let it = &mut self.clients[client];
         let Some(join_ref) = it.channels[topic].as_ref().map(|it| it.join_ref) else { return };
-        // A client that has not been told what it has missed waits for that.
+        // A client waits for the answer to its resume.
         let is_resumed = it.views.get(topic).is_none_or(|view| view.is_resumed || !it.opts_in);
         if event == "phx_leave" {
             if !is_resumed {
@@ -195,7 +198,7 @@ impl ClusterSimulation {
     /// A client is gone; its shard notices that in its next turn.
     pub(crate) fn vanish(&mut self, client: usize) {
         let it = &mut self.clients[client];
-        let Some(line) = it.line.take() else { return };
+        let Some(line) = it.connection.take() else { return };
         simurgh_sim_kit::client::Client::disconnected(it);
         self.shared.note(|| format!("client {client} is gone"));
         if let Some(shard) = self.shard(line.slot, line.shard) {
@@ -211,12 +214,12 @@ impl ClusterSimulation {
     fn publish(&mut self, slot: usize, topic: usize, c: u32) {
         let Some(running) = &self.nodes[slot] else { return };
         let (node, start) = (Arc::clone(&running.node), running.start);
-        let id = self.shared.ledger().make(topic, start, NONE);
+        let id = self.shared.ledger().new_broadcast(topic, start, NONE);
         let pad = if c & 7 == 0 { self.shared.plan.pad } else { 0 };
         let payload = payload::make(id, 0, pad, c >> 8 & 7 == 0);
         let name = self.topic(topic);
         let done = node.broadcast(Broadcast::new(name, "c", payload));
-        self.shared.ledger().made[id as usize].is_optional = done.is_err();
+        self.shared.ledger().broadcasts[id as usize].is_optional = done.is_err();
         self.shared.note(|| format!("#{id} is published on start {start}: {done:?}"));
     }
 
@@ -226,15 +229,16 @@ impl ClusterSimulation {
         let (chan, handle) = ledger.handles[at].clone();
         let request = ledger.joins[chan as usize];
         let is_from = c >> 20 & 1 == 0;
-        let id = ledger.make(request.topic, request.node, if is_from { chan } else { NONE });
+        let id =
+            ledger.new_broadcast(request.topic, request.node, if is_from { chan } else { NONE });
         // Its channel may have ended when that comes to it.
-        ledger.made[id as usize].is_optional = true;
+        ledger.broadcasts[id as usize].is_optional = true;
         drop(ledger);
         handle.broadcast(is_from, id);
         self.shared.note(|| format!("a handle of channel {chan} broadcasts #{id}"));
     }
 
-    /// Somebody outside begins to listen, or ends.
+    /// A listener outside of channels begins, or ends.
     fn listen(&mut self, slot: usize, topic: usize, c: u32) {
         if c & 1 == 0 && !self.listening.is_empty() {
             let it = self.listening.swap_remove((c as usize >> 1) & (3 % self.listening.len()));
@@ -256,14 +260,14 @@ impl ClusterSimulation {
             }
             let mut ledger = shared.ledger();
             if let Some(at) = it.position() {
-                let entry = ledger.kept.at(at, topic);
+                let entry = ledger.log.at(at, topic);
                 if entry.is_none_or(|entry| entry.id != id) {
                     let text = format!("a listener hears #{id} at {at}, where {entry:?} is");
                     ledger.fail("listener", text);
                 }
                 return;
             }
-            let len = ledger.line_len(start, shard, topic);
+            let len = ledger.accepted_len(start, shard, topic);
             let mut heard = locked(&heard);
             let at = heard.unwrap_or(len.saturating_sub(1));
             *heard = Some(at + 1);
@@ -281,7 +285,7 @@ impl ClusterSimulation {
             .note(|| format!("somebody listens to {topic} on shard {shard} of start {start}"));
     }
 
-    /// Somebody outside ends to listen.
+    /// A listener ends.
     pub(crate) fn unlisten(&mut self, it: &Listening) {
         let name = self.topic(it.topic);
         if let Some(running) = self.running_nodes().find(|running| running.start == it.start) {
@@ -305,7 +309,7 @@ impl ClusterSimulation {
         let peers = running.thread.node.peers();
         let known = peers.iter().filter_map(|it| ledger.start_of(it.id())).collect();
         let of_id = self.clients.iter().filter(|it| it.id == Some(id));
-        let sockets = of_id.filter_map(|it| it.line.as_ref()).map(|it| (it.start, it.number));
+        let sockets = of_id.filter_map(|it| it.connection.as_ref()).map(|it| (it.start, it.number));
         let disconnect = Disconnect {
             id,
             by,

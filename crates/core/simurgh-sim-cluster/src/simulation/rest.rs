@@ -1,6 +1,6 @@
-//! Where everything was mended and has come to rest: nobody has missed anything without a word, all
-//! know who is present, sockets are closed that were to be, and interests are those of who is
-//! there. When all have gone, nothing is left.
+//! Checks at rest, when all faults are mended: nothing is missing without a notice, all clients
+//! know the presences, disconnected sockets are closed, and interests are those of the members.
+//! When all have gone, nothing is left.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -17,9 +17,9 @@ use crate::running::RunningNode;
 
 /// How long a link may take to come back.
 const LINKS_NS: u64 = 10 * SECOND;
-/// Over a new link nobody ages for so long.
+/// Over a new link no node ages for so long.
 const SETTLES_NS: u64 = 10 * SECOND;
-/// A lost delta is found by the last time that a version is said again, at the latest.
+/// A lost delta is found by the last repetition of a version, at the latest.
 const REPEATS_NS: u64 = 26 * SECOND;
 /// What a topic lacks is found by the slow round, and fetched by some attempts.
 const ROUND_NS: u64 = 50 * SECOND;
@@ -40,7 +40,7 @@ impl ClusterSimulation {
         if !std::mem::take(&mut self.faults.is_any) && !loss {
             span_ns = REPEATS_NS + slack_ns;
         }
-        if plan.kept.is_some() {
+        if plan.history.is_some() {
             span_ns += ROUND_NS;
         }
         let quantum_ns = std::mem::replace(&mut self.quantum_ns, 10 * MILLISECOND);
@@ -53,16 +53,16 @@ impl ClusterSimulation {
     fn check_rest(&mut self, mended_ns: u64) {
         self.check_nodes();
         self.check_interests();
-        let answers = self.ask_who_is_there();
-        if self.shared.plan.kept.is_some() {
+        let answers = self.list_presences_everywhere();
+        if self.shared.plan.history.is_some() {
             self.read_everywhere();
         }
         let mut ledger = self.shared.ledger();
-        ledger.check_dues();
+        ledger.check_deliveries();
         ledger.check_disconnects(mended_ns);
         ledger.counts.count("rests", 1);
         self.clients.iter().for_each(|it| it.check_rest(&mut ledger));
-        // A node that has no room for its answer is asked again, after the list is told.
+        // A node that has no room for its answer is asked again, after the list was answered.
         let has_room = self.shared.plan.presence_bytes > 1 << 16;
         for (start, topic, numbers) in answers {
             let there = ledger.presences.of(topic);
@@ -76,7 +76,7 @@ impl ClusterSimulation {
     }
 
     /// Asks each node for who is present in each topic.
-    fn ask_who_is_there(&mut self) -> Vec<(usize, usize, Option<Vec<u32>>)> {
+    fn list_presences_everywhere(&mut self) -> Vec<(usize, usize, Option<Vec<u32>>)> {
         type Answers = Arc<Mutex<Vec<(usize, usize, Option<Vec<u32>>)>>>;
         let answers = Answers::default();
         let topics = self.shared.plan.topics.clone();
@@ -102,13 +102,12 @@ impl ClusterSimulation {
         self.pass(SECOND + 2 * self.shared.plan.slack_ns());
         let answers = std::mem::take(&mut *locked(&answers));
         if answers.len() != asked {
-            let text = format!("{} of {asked} are answered", answers.len());
-            self.shared.ledger().fail("list", text);
+            self.shared.ledger().fail("list", format!("{} of {asked} are answered", answers.len()));
         }
         answers
     }
 
-    /// All nodes know each other, and have said everything.
+    /// All nodes know each other, and have sent everything.
     fn check_nodes(&self) {
         let ids: BTreeSet<_> =
             self.running_nodes().filter(|it| !it.is_draining).map(|it| it.id).collect();
@@ -134,11 +133,11 @@ impl ClusterSimulation {
         }
     }
 
-    /// What is wanted is what somebody is there for.
+    /// Interests are in topics with members or listeners.
     fn check_interests(&self) {
         for running in self.running_nodes() {
             for (topic, name) in self.shared.plan.topics.iter().enumerate() {
-                let expected = self.wanting(running, topic);
+                let expected = self.wanted_shards(running, topic);
                 let shards = running.thread.shards(name);
                 let is_heard = expected.is_empty() || running.thread.is_heard(name);
                 if shards != expected || !is_heard {
@@ -154,9 +153,9 @@ impl ClusterSimulation {
     }
 
     /// The shards with members of a topic, or with who listens.
-    fn wanting(&self, running: &RunningNode, topic: usize) -> BTreeSet<usize> {
+    fn wanted_shards(&self, running: &RunningNode, topic: usize) -> BTreeSet<usize> {
         let members = self.clients.iter().filter_map(|it| {
-            let line = it.line.as_ref().filter(|it| it.start == running.start)?;
+            let line = it.connection.as_ref().filter(|it| it.start == running.start)?;
             it.channels.get(topic)?.as_ref().filter(|it| it.is_joined).map(|_| line.shard)
         });
         let is_here = |it: &&Listening| (it.start, it.topic) == (running.start, topic);
@@ -171,7 +170,7 @@ impl ClusterSimulation {
         for (number, it) in ledger.disconnects.iter().enumerate() {
             for (start, conn) in it.sockets.iter().filter(|at| it.done.contains(&at.0)) {
                 let is_it = |line: &Connection| (line.start, line.number) == (*start, *conn);
-                if self.clients.iter().any(|it| it.line.as_ref().is_some_and(is_it)) {
+                if self.clients.iter().any(|it| it.connection.as_ref().is_some_and(is_it)) {
                     wrong = Some(format!("disconnect {number} has left socket {conn} open"));
                 }
             }
@@ -215,7 +214,7 @@ impl ClusterSimulation {
         let plan = &self.shared.plan;
         let lingers_ns = plan.linger_ns / 4 * 5 + plan.whole_for_ns;
         let mut span_ns = REPEATS_NS + 2 * lingers_ns + 4 * plan.slack_ns();
-        if plan.kept.is_some() {
+        if plan.history.is_some() {
             span_ns += ROUND_NS;
         }
         self.quantum_ns = 20 * MILLISECOND;

@@ -62,7 +62,7 @@ impl Turns for ClusterSimulation {
         let topic = self.shared.plan.topic_of(it.topic());
         if let Some(topic) = topic.filter(|_| is_plain) {
             let id = payload::parse(it.payload()).0;
-            self.shared.ledger().accepts(node.start, shard, topic, id);
+            self.shared.ledger().accept(node.start, shard, topic, id);
         }
     }
 
@@ -79,7 +79,7 @@ impl Turns for ClusterSimulation {
     }
 
     fn hear(&mut self, client: usize, message: &ServerMessage<'_>) {
-        self.clients[client].hears(&self.shared.plan, &mut self.shared.ledger(), message);
+        self.clients[client].receive(&self.shared.plan, &mut self.shared.ledger(), message);
     }
 
     fn hear_close(&mut self, client: usize) {
@@ -97,7 +97,7 @@ impl ClusterSimulation {
         }
     }
 
-    /// A shard that has drained ends; with the last of a node that node says good-bye.
+    /// A shard that has drained ends; with its last shard a node says bye.
     fn end_shard(&mut self, slot: usize, shard: usize) {
         let Some(running) = self.running(slot) else { return };
         let start = running.start;
@@ -123,8 +123,8 @@ impl ClusterSimulation {
         let has_ended = running.thread.turn(time, sockets);
         let published = std::mem::take(&mut running.thread.published);
         let gone = std::mem::take(&mut running.thread.gone);
-        self.awaits(slot, published);
-        gone.into_iter().for_each(|(node, why)| self.is_gone(slot, node, why));
+        self.expect_deliveries(slot, published);
+        gone.into_iter().for_each(|(node, why)| self.check_gone(slot, node, why));
         self.check_bounds(slot);
         if has_ended {
             self.end_node(slot);
@@ -132,17 +132,19 @@ impl ClusterSimulation {
     }
 
     /// What a node has published is on its way to others.
-    fn awaits(&mut self, slot: usize, published: Vec<(u32, u64)>) {
+    fn expect_deliveries(&mut self, slot: usize, published: Vec<(u32, u64)>) {
         for (id, dropped) in published {
-            let topic = self.shared.ledger().made[id as usize].topic;
+            let topic = self.shared.ledger().broadcasts[id as usize].topic;
             let name = &self.shared.plan.topics[topic];
             let others = self.running_nodes().filter(|it| it.slot != slot);
             for running in others.filter(|it| it.thread.is_heard(name)) {
                 let mut ledger = self.shared.ledger();
                 let mut shards = running.thread.shards(name);
-                // A channel that is a member before another node publishes hears it, too.
+                // A channel that is a member before another node publishes gets it, too.
                 shards.extend(ledger.members(running.start, topic));
-                shards.iter().for_each(|it| ledger.awaits(id, dropped, running.start, *it));
+                shards
+                    .iter()
+                    .for_each(|it| ledger.expect_delivery(id, dropped, running.start, *it));
             }
         }
     }

@@ -58,7 +58,7 @@ pub(crate) fn assigned(ctx: &Context<'_>) -> Option<u32> {
     ctx.assigns::<Assigned>().map(|it| it.0)
 }
 
-/// Work that is told its end by being dropped.
+/// Work that is notified of its end by being dropped.
 pub(crate) struct Linked {
     pub(crate) task: u32,
     pub(crate) shared: Arc<Shared>,

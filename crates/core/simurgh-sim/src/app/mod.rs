@@ -1,5 +1,5 @@
-//! The application: channels that do whatever the word of a message draws, and tell the
-//! [`Model`] what they did.
+//! The application: channels that do what the word of a message draws, and record in the [`Model`]
+//! what they did.
 
 pub(crate) mod handlers;
 mod presence;
@@ -90,7 +90,7 @@ pub(crate) fn give_up() -> ! {
     std::panic::resume_unwind(Box::new("meant"))
 }
 
-/// A callback, or a join: its seed draws what it does, the model is told of each effect.
+/// A callback, or a join: its seed draws its effects, which the model gets.
 pub(crate) struct Draw<'a> {
     shared: &'a Arc<Shared>,
     model: &'a mut Model,
@@ -163,7 +163,7 @@ impl<'a> Draw<'a> {
         self.effects.push(Action::Push(id));
     }
 
-    /// Broadcasts a message as it came in: nobody copies its payload.
+    /// Broadcasts a message as it came in, without a copy of its payload.
     fn echo(&mut self, ctx: &mut Context<'_>, id: u32, payload: Payload<'static>) {
         let event = self.rng.u8(..EVENTS.len() as u8);
         let name = EVENTS[usize::from(event)];
@@ -311,7 +311,7 @@ impl<'a> Draw<'a> {
 }
 
 impl Member {
-    /// A callback: draws what it does, does it, and tells the model.
+    /// A callback: draws its effects, carries them out, and records them in the model.
     fn act(&self, ctx: &mut Context<'_>, call: Call, word: u32, given: Given<'_>) -> Outcome {
         let shared = &self.shared;
         let Given { passed, mut ready } = given;

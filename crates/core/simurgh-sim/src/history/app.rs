@@ -9,11 +9,11 @@ use simurgh_proto::message::Payload;
 use simurgh_sim_kit::handle::Handle;
 use simurgh_sim_kit::{EVENTS, NONE, payload};
 
-use super::ledger::{Ledger, Made, SWALLOWED};
+use super::ledger::{BroadcastInfo, Ledger, SWALLOWED};
 use super::plan;
 use super::simulation::Shared;
 
-/// What has its client hear a push.
+/// The event of pushes.
 pub(crate) const PUSH: &str = "p";
 /// Of 16 words of joins, those from this on are decided later.
 const LATER: u32 = 12;
@@ -59,9 +59,9 @@ struct Callback<'a> {
 }
 
 impl Callback<'_> {
-    fn payload(&mut self, made: Made) -> (u32, Payload<'static>) {
+    fn payload(&mut self, made: BroadcastInfo) -> (u32, Payload<'static>) {
         let is_binary = made.is_binary;
-        let id = self.ledger.make(made);
+        let id = self.ledger.new_broadcast(made);
         let pad = match self.rng.u8(..) {
             0..16 => self.shared.plan.pad,
             _ => 0,
@@ -69,9 +69,9 @@ impl Callback<'_> {
         (id, payload::make(id, 0, pad, is_binary))
     }
 
-    /// Something that is said behind what was broadcast.
+    /// A payload that is sent after what was broadcast.
     fn plain(&mut self) -> (u32, Payload<'static>) {
-        let made = Made { behind: self.behind.clone(), ..Made::new(self.topic) };
+        let made = BroadcastInfo { behind: self.behind.clone(), ..BroadcastInfo::new(self.topic) };
         self.payload(made)
     }
 
@@ -79,11 +79,14 @@ impl Callback<'_> {
         let event = self.rng.u8(..EVENTS.len() as u8);
         let is_binary = self.shared.plan.has_binary && self.rng.u8(..) < 50;
         let name = EVENTS[usize::from(event)];
-        let made = Made { event, is_binary, chan: self.chan, ..Made::new(self.topic) };
+        let made =
+            BroadcastInfo { event, is_binary, chan: self.chan, ..BroadcastInfo::new(self.topic) };
         let how = self.rng.u8(..);
         let made = match how {
-            0..110 => Made { except: self.chan, sender: self.id, ..made },
-            110..140 => Made { topic: self.rng.u8(..self.ledger.topics.len() as u8), ..made },
+            0..110 => BroadcastInfo { except: self.chan, sender: self.id, ..made },
+            110..140 => {
+                BroadcastInfo { topic: self.rng.u8(..self.ledger.topics.len() as u8), ..made }
+            }
             _ => made,
         };
         let topic = made.topic;
@@ -98,7 +101,7 @@ impl Callback<'_> {
         self.ledger.note(|| format!("channel {chan} broadcasts #{id}"));
     }
 
-    fn some(&mut self, ctx: &mut Context<'_>, most: u8) {
+    fn draw(&mut self, ctx: &mut Context<'_>, most: u8) {
         for _ in 0..self.rng.u8(..=most) {
             match self.rng.u8(..) {
                 0..170 => self.broadcast(ctx),
@@ -112,7 +115,7 @@ impl Callback<'_> {
 }
 
 impl Member {
-    fn does<T>(&self, word: u32, f: impl FnOnce(&mut Callback<'_>) -> T) -> T {
+    fn act<T>(&self, word: u32, f: impl FnOnce(&mut Callback<'_>) -> T) -> T {
         let mut ledger = self.shared.ledger();
         let rng = Rng::with_seed(u64::from(word) << 32 | u64::from(self.word));
         let (chan, topic, id) = (self.chan, self.topic, self.id);
@@ -124,18 +127,18 @@ impl Member {
 impl Channel for Member {
     fn after_join(&mut self, ctx: &mut Context<'_>) {
         let handle = Handle::new(ctx.handle::<Self>());
-        self.does(!self.word, |it| {
+        self.act(!self.word, |it| {
             it.ledger.handles.push((it.chan, handle));
             if it.rng.u8(..) < 60 {
-                it.some(ctx, 2);
+                it.draw(ctx, 2);
             }
         });
     }
 
     fn handle_in(&mut self, ctx: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
         let (_, word) = payload::parse(&payload);
-        self.does(word, |it| {
-            it.some(ctx, 3);
+        self.act(word, |it| {
+            it.draw(ctx, 3);
             let (_, payload) = it.plain();
             match it.rng.u8(..) {
                 0..150 => Outcome::Reply(Reply::ok(payload)),
@@ -158,9 +161,9 @@ impl Channel for Member {
     }
 
     fn terminate(&mut self, ctx: &mut Context<'_>, _: &Reason) {
-        self.does(self.word.rotate_left(7), |it| {
+        self.act(self.word.rotate_left(7), |it| {
             if it.rng.u8(..) < 60 {
-                let made = Made { event: 1, chan: NONE, ..Made::new(it.topic) };
+                let made = BroadcastInfo { event: 1, chan: NONE, ..BroadcastInfo::new(it.topic) };
                 let (_, payload) = it.payload(made);
                 ctx.broadcast("b", payload);
             }

@@ -1,6 +1,6 @@
 //! Clients that do as `phoenix.js` does with `simurgh-resume.js`: they remember the position of the
-//! last message that their handlers heard, say it when they join again, and are held to have heard
-//! everything, in the order in which it was stored, once.
+//! last message that their handlers got, send it when they join again, and must have got everything
+//! once, in the order in which it was stored.
 
 use simurgh_core::{GapReason, Position, Wire};
 use simurgh_proto::message::{Payload, Ref, events};
@@ -19,7 +19,7 @@ const BAD_RESUME: &str = r#"{"reason":"bad resume"}"#;
 const TIMED_OUT: &str = r#"{"reason":"join timed out"}"#;
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Current {
+pub(crate) struct Joined {
     pub(crate) join_ref: u32,
     pub(crate) is_joined: bool,
     pub(crate) resume: Resume,
@@ -28,18 +28,18 @@ pub(crate) struct Current {
     /// How much was stored when it was asked for.
     pub(crate) stored: usize,
     pub(crate) is_resumed: bool,
-    /// It has heard something while what came before that was dropped.
+    /// It has got something while what came before that was dropped.
     is_torn: bool,
-    /// And has not dropped all of that itself: it was not told of a gap.
+    /// And has not dropped all of that itself, and got no gap.
     is_owed: bool,
     /// What is next, where it has no positions: the place in the order.
     next: Option<usize>,
 }
 
-impl Current {
-    /// Whether a client joins again, or leaves, only when it has been told what it has missed: a
-    /// calm one, one that speaks V1, in which nothing says of which join that is, and one that says
-    /// that it has heard nothing, which is true no more then.
+impl Joined {
+    /// Whether a client joins again, or leaves, only after the answer to its resume: a calm one;
+    /// one with V1, whose answers do not name their join; and one that resumes from nothing, which
+    /// would not be true any more.
     pub(crate) fn must_wait(&self, is_calm: bool, wire: Wire) -> bool {
         let is_first = self.resume == Resume::Null;
         let is_told = matches!(self.resume, Resume::Nothing | Resume::Bad) || self.is_resumed;
@@ -50,8 +50,8 @@ impl Current {
 /// What a client knows of a topic.
 #[derive(Debug, Default)]
 pub(crate) struct TopicView {
-    pub(crate) current: Option<Current>,
-    /// The last position its handlers have heard.
+    pub(crate) current: Option<Joined>,
+    /// The last position of its handlers.
     pub(crate) position: Option<Position>,
     /// And the last that has arrived on this connection.
     pub(crate) arrived: Option<Position>,
@@ -59,7 +59,7 @@ pub(crate) struct TopicView {
     next: Option<Position>,
     /// What has arrived on this connection while it had left.
     pub(crate) dropped: Vec<u64>,
-    /// It has joined or left before it was told what it had missed.
+    /// It has joined or left before the answer to its resume.
     pub(crate) is_untold: bool,
     /// What it is to prove its first join with, and where that was.
     pub(crate) key: Option<(String, Position)>,
@@ -71,12 +71,12 @@ pub(crate) struct Client {
     pub(crate) opts_in: bool,
     pub(crate) intercepts: bool,
     pub(crate) wire: Wire,
-    pub(crate) line: Option<Connection>,
+    pub(crate) connection: Option<Connection>,
     pub(crate) refs: u32,
     pub(crate) views: Vec<TopicView>,
 }
 
-/// Whether a client is to hear a broadcast.
+/// Whether a client has to get a broadcast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     Must,
@@ -84,16 +84,9 @@ enum Due {
     Never,
 }
 
-/// What a message is about, for a client that is told positions.
-struct Placed {
-    at: Position,
-    /// The broadcast, unless it is not for this client.
-    id: Option<u32>,
-}
-
 impl client::Client for Client {
     fn connection(&mut self) -> &mut Option<Connection> {
-        &mut self.line
+        &mut self.connection
     }
 
     fn wire(&self) -> Wire {
@@ -101,7 +94,7 @@ impl client::Client for Client {
     }
 
     fn disconnected(&mut self) {
-        self.line = None;
+        self.connection = None;
         for view in &mut self.views {
             (view.current, view.next, view.is_untold) = (None, None, false);
             view.arrived = None;
@@ -114,7 +107,7 @@ impl Client {
     pub(crate) fn new(plan: &Plan, number: u32) -> Self {
         let (id, opts_in, intercepts) = plan.client(number);
         let views = (0..plan.topics).map(|_| TopicView::default()).collect();
-        Self { number, id, opts_in, intercepts, wire: Wire::V2, line: None, refs: 0, views }
+        Self { number, id, opts_in, intercepts, wire: Wire::V2, connection: None, refs: 0, views }
     }
 
     /// Joins a topic, for the first time or again, unless it waits for something; returns the ref
@@ -128,7 +121,7 @@ impl Client {
     ) -> Option<(u32, String)> {
         let view = &mut self.views[topic];
         // As phoenix.js does: who waits for a reply does not ask again before that is overdue.
-        let must_wait = |it: Current| !it.is_joined || it.must_wait(plan.is_calm, self.wire);
+        let must_wait = |it: Joined| !it.is_joined || it.must_wait(plan.is_calm, self.wire);
         if view.current.is_some_and(must_wait) {
             return None;
         }
@@ -142,7 +135,7 @@ impl Client {
             Proof::draw(view.key.as_ref(), if plan.forges { c >> 16 & 15 } else { 15 });
         let is_partial = c >> 13 & 7 != 0;
         view.is_untold |= view.current.is_some_and(|it| !it.is_resumed);
-        view.current = Some(Current {
+        view.current = Some(Joined {
             join_ref: self.refs,
             is_joined: false,
             resume,
@@ -168,25 +161,28 @@ impl Client {
     }
 
     fn due(&self, ledger: &Ledger, id: u32) -> Due {
-        let Some(made) = ledger.made.get(id as usize) else { return Due::May };
-        let is_own = ledger.joins.get(made.except as usize).map(|it| it.client);
+        let Some(broadcast) = ledger.broadcasts.get(id as usize) else { return Due::May };
+        let is_own = ledger.joins.get(broadcast.except as usize).map(|it| it.client);
         match () {
-            () if self.wire == Wire::V1 && made.is_binary => Due::Never,
-            () if self.intercepts && made.event == 0 && id.is_multiple_of(SWALLOWED) => Due::Never,
-            () if made.sender != NONE && made.sender == self.id && self.opts_in => Due::Never,
-            // A client without an id hears its own broadcasts when it comes back.
+            () if self.wire == Wire::V1 && broadcast.is_binary => Due::Never,
+            () if self.intercepts && broadcast.event == 0 && id.is_multiple_of(SWALLOWED) => {
+                Due::Never
+            }
+            () if broadcast.sender != NONE && broadcast.sender == self.id && self.opts_in => {
+                Due::Never
+            }
+            // A client without an id gets its own broadcasts when it comes back.
             () if is_own == Some(self.number) => Due::May,
             () => Due::Must,
         }
     }
 
-    pub(crate) fn hears(&mut self, plan: &Plan, ledger: &mut Ledger, it: &ServerMessage<'_>) {
+    pub(crate) fn receive(&mut self, plan: &Plan, ledger: &mut Ledger, it: &ServerMessage<'_>) {
         match it {
             ServerMessage::Reply { msg_ref, topic, status, response, .. } => {
                 let Some(topic) = plan.topic_of(topic) else { return };
                 let number = number_of(msg_ref);
-                let view = self.views.get_mut(topic);
-                let Some(view) = view else { return };
+                let Some(view) = self.views.get_mut(topic) else { return };
                 let text = String::from_utf8_lossy(response.data());
                 match view.current.as_mut().filter(|it| it.join_ref == number) {
                     Some(it) if (it.resume == Resume::Bad) != (*text == *BAD_RESUME) => {
@@ -199,11 +195,10 @@ impl Client {
                         ledger.counts.count("refused", u64::from(it.resume == Resume::Bad));
                         view.current = None;
                     }
-                    None if &**status == "ok" => ledger.said(payload::parse(response).0),
+                    None if &**status == "ok" => ledger.check_reply(payload::parse(response).0),
                     None => {
                         let words = ["{}", UNMATCHED, UNCONFIRMED, TIMED_OUT, BAD_RESUME];
-                        let is_meant = words.contains(&&*text);
-                        if !is_meant {
+                        if !words.contains(&&*text) {
                             ledger.fail("reply", format!("{}: {text}", self.number));
                         }
                     }
@@ -212,12 +207,12 @@ impl Client {
             ServerMessage::Event(it) => {
                 let Some(topic) = plan.topic_of(&it.topic) else { return };
                 let refs = (&it.join_ref, &it.msg_ref);
-                self.hears_event(ledger, topic, refs, &it.event, &it.payload);
+                self.receive_event(ledger, topic, refs, &it.event, &it.payload);
             }
         }
     }
 
-    fn hears_event(
+    fn receive_event(
         &mut self,
         ledger: &mut Ledger,
         topic: usize,
@@ -237,7 +232,7 @@ impl Client {
             return;
         }
         if event == PUSH {
-            return ledger.said(payload::parse(payload).0);
+            return ledger.check_reply(payload::parse(payload).0);
         }
         let at = Position::parse(msg_ref.raw().trim_matches('"'));
         ledger.note(|| {
@@ -246,12 +241,11 @@ impl Client {
             format!("client {who} {heard} {event} {} on {topic}: {text:.80}", msg_ref.raw())
         });
         if !self.opts_in {
-            let is_strange = at.is_some() || event.starts_with("simurgh:");
-            if is_strange {
+            if at.is_some() || event.starts_with("simurgh:") {
                 ledger.fail("opted", format!("client {who} is told {event} at {at:?}"));
             }
             if !is_stale && current.is_some() {
-                self.hears_live(ledger, topic, payload::parse(payload).0);
+                self.receive_live(ledger, topic, payload::parse(payload).0);
             }
             return;
         }
@@ -274,16 +268,16 @@ impl Client {
             return;
         }
         match event {
-            "simurgh:resumed" => self.resumes(ledger, topic, at, payload),
-            "simurgh:gap" => self.misses(ledger, topic, at, payload),
-            "simurgh:at" => self.advances(ledger, topic, &Placed { at, id: None }),
-            _ if id.is_some() => self.advances(ledger, topic, &Placed { at, id }),
+            "simurgh:resumed" => self.check_resumed(ledger, topic, at, payload),
+            "simurgh:gap" => self.check_gap(ledger, topic, at, payload),
+            "simurgh:at" => self.advance(ledger, topic, at, None),
+            _ if id.is_some() => self.advance(ledger, topic, at, id),
             _ => ledger.fail("event", format!("client {who} hears {event}")),
         }
     }
 
-    /// A client that has not opted in hears what is stored, from some position on.
-    fn hears_live(&mut self, ledger: &mut Ledger, topic: usize, id: u32) {
+    /// A client that has not opted in gets what is stored, from some position on.
+    fn receive_live(&mut self, ledger: &mut Ledger, topic: usize, id: u32) {
         ledger.counts.count("heard", 1);
         let stored = ledger.topics.get(topic).map_or(&[][..], |it| it.stored.as_slice());
         let place = stored.iter().rposition(|it| it.id == id);
@@ -295,8 +289,7 @@ impl Client {
         let from = current.next.filter(|_| current.is_joined).unwrap_or(place);
         let skipped = stored.get(from..place);
         let lost = skipped.map(|it| it.iter().find(|it| self.due(ledger, it.id) == Due::Must));
-        let is_wrong = self.due(ledger, id) == Due::Never || lost != Some(None);
-        if is_wrong {
+        if self.due(ledger, id) == Due::Never || lost != Some(None) {
             let text = format!("client {} hears #{id} at {place}: {lost:?}, {from}", self.number);
             ledger.fail("live", text);
         }
@@ -305,10 +298,9 @@ impl Client {
         }
     }
 
-    /// Something with a position.
-    fn advances(&mut self, ledger: &mut Ledger, topic: usize, placed: &Placed) {
+    /// Something with a position: the broadcast with that id, or one that is not for this client.
+    fn advance(&mut self, ledger: &mut Ledger, topic: usize, at: Position, id: Option<u32>) {
         let who = self.number;
-        let Placed { at, id } = placed;
         let seq = at.place.seq;
         ledger.counts.count("heard", u64::from(id.is_some()));
         ledger.counts.count("passed over", u64::from(id.is_none()));
@@ -319,7 +311,7 @@ impl Client {
         };
         let due = self.due(ledger, stored.id);
         let is_right = match id {
-            Some(id) => *id == stored.id && due != Due::Never,
+            Some(id) => id == stored.id && due != Due::Never,
             None => due != Due::Must,
         };
         if !is_right {
@@ -339,14 +331,12 @@ impl Client {
             });
             let skips = range.is_some_and(|it| it.iter().any(|it| must(it.id)));
             if seq <= before {
-                let text = format!("client {who} hears {id:?} at {seq} behind {before}");
-                ledger.fail("twice", text);
+                ledger.fail("twice", format!("client {who} hears {id:?} at {seq} behind {before}"));
             } else if let Some(lost) = lost.filter(|_| !self.is_owed(topic)) {
                 let text = format!("client {who} hears {id:?} at {seq} behind {before}: {lost:?}");
                 ledger.fail("lost", text);
             }
-            let current = self.views.get_mut(topic).and_then(|it| it.current.as_mut());
-            if let Some(current) = current {
+            if let Some(current) = self.views.get_mut(topic).and_then(|it| it.current.as_mut()) {
                 current.is_torn |= skips;
                 current.is_owed |= lost.is_some();
                 if current.is_resumed && skips {
@@ -355,17 +345,23 @@ impl Client {
                 }
             }
         }
-        self.views[topic].position = Some(*at);
+        self.views[topic].position = Some(at);
     }
 
-    /// Whether it is still to be told of a gap that it was told of before, and did not hear.
+    /// Whether it must still get a gap that came before and was dropped.
     fn is_owed(&self, topic: usize) -> bool {
         let view = self.views.get(topic);
         view.is_some_and(|it| it.is_untold && it.current.is_some_and(|it| !it.is_resumed))
     }
 
-    /// It is told what becomes of what it has missed.
-    fn resumes(&mut self, ledger: &mut Ledger, topic: usize, at: Position, payload: &Payload<'_>) {
+    /// Checks the answer to its resume.
+    fn check_resumed(
+        &mut self,
+        ledger: &mut Ledger,
+        topic: usize,
+        at: Position,
+        payload: &Payload<'_>,
+    ) {
         let who = self.number;
         let text = String::from_utf8_lossy(payload.data()).into_owned();
         let recovered = text.contains("\"recovered\":true");
@@ -398,27 +394,14 @@ impl Client {
             (Resume::Null, None) | (Resume::Older(_), _) => None,
             (Resume::Odd, Some(_)) => None,
             (Resume::Null | Resume::Odd, _) => Some("there is nothing to recover".to_owned()),
-            (Resume::Honest(_), None) => self.recovers(ledger, topic, at, &current),
+            (Resume::Honest(_), None) => self.check_recovered(ledger, topic, at, &current),
             (Resume::Honest(since), Some(reason)) => {
-                let is_untold = self.views.get(topic).is_some_and(|it| it.is_untold);
-                let (of, is_other) = ((&current, is_untold), since.epoch != at.epoch);
-                let range = (since.place.seq, at.place.seq);
-                let has_reason = match reason {
-                    GapReason::Epoch => is_other,
-                    // Of what it was sent on this connection, since it may not have heard that.
-                    _ if is_other => is_untold,
-                    _ => is_justified(ledger, topic, range, reason, of),
-                };
-                let before = self.views.get(topic).and_then(|it| it.position);
-                // What V1 takes for the answer to another join may have told it of a later place.
-                let is_earlier = before.is_some_and(|it| it.place > at.place);
-                let is_wrong = is_earlier && !is_untold && !is_other;
-                (!has_reason || is_wrong).then(|| format!("{reason:?}, behind {before:?}"))
+                self.check_unrecovered(ledger, topic, (since, at), reason, &current)
             }
         };
-        let wrong = wrong.or_else(|| self.miscounts(ledger, topic, at, count, &current));
+        let wrong = wrong.or_else(|| self.check_count(ledger, topic, at, count, &current));
         let key = field("\"key\":");
-        let wrong = wrong.or_else(|| self.is_not_its_own(topic, at, key, (&current, is_own)));
+        let wrong = wrong.or_else(|| self.check_key(topic, at, key, (&current, is_own)));
         if let Some(wrong) = wrong {
             let text = format!("client {who} is told {text} at {at}: {wrong}; {current:?}");
             ledger.fail("resumed", text);
@@ -432,8 +415,39 @@ impl Client {
         }
     }
 
-    /// Hears of a gap after all: messages were forgotten before they were sent.
-    fn misses(&mut self, ledger: &mut Ledger, topic: usize, at: Position, payload: &Payload<'_>) {
+    /// Why a gap of that reason, in the range, is no true answer to an honest resume.
+    fn check_unrecovered(
+        &self,
+        ledger: &Ledger,
+        topic: usize,
+        (since, at): (Position, Position),
+        reason: GapReason,
+        current: &Joined,
+    ) -> Option<String> {
+        let is_untold = self.views.get(topic).is_some_and(|it| it.is_untold);
+        let is_other = since.epoch != at.epoch;
+        let range = (since.place.seq, at.place.seq);
+        let has_reason = match reason {
+            GapReason::Epoch => is_other,
+            // Of what it was sent on this connection, which it may have dropped.
+            _ if is_other => is_untold,
+            _ => is_justified(ledger, topic, range, reason, (current, is_untold)),
+        };
+        let before = self.views.get(topic).and_then(|it| it.position);
+        // In V1 the answer to another join may have given it a later place.
+        let is_earlier = before.is_some_and(|it| it.place > at.place);
+        let is_wrong = is_earlier && !is_untold && !is_other;
+        (!has_reason || is_wrong).then(|| format!("{reason:?}, behind {before:?}"))
+    }
+
+    /// Gets a gap after all: messages were forgotten before they were sent.
+    fn check_gap(
+        &mut self,
+        ledger: &mut Ledger,
+        topic: usize,
+        at: Position,
+        payload: &Payload<'_>,
+    ) {
         let text = String::from_utf8_lossy(payload.data()).into_owned();
         let reason = text.split_once("\"reason\":\"").and_then(|it| it.1.split('"').next());
         let reason = reason.and_then(GapReason::parse);
@@ -442,7 +456,7 @@ impl Client {
         view.position = Some(at);
         let of = (&current, false);
         let range = (before.place.seq, at.place.seq);
-        // V1 does not say of which join that is; it may be told once more behind the next.
+        // V1 does not name the join; the gap may come once more after the next.
         let is_of_another = self.wire == Wire::V1 && !current.is_joined;
         view.is_untold |= is_of_another;
         let has_reason = reason.is_some_and(|it| is_justified(ledger, topic, range, it, of));
@@ -455,12 +469,12 @@ impl Client {
 
     /// A client that has not proved its first join joins for the first time and gets its key; one
     /// that has is given nothing from before.
-    fn is_not_its_own(
+    fn check_key(
         &mut self,
         topic: usize,
         at: Position,
         key: Option<String>,
-        (current, is_own): (&Current, bool),
+        (current, is_own): (&Joined, bool),
     ) -> Option<String> {
         let view = self.views.get_mut(topic)?;
         let is_first = is_own && current.proof != Proof::Key;
@@ -477,13 +491,13 @@ impl Client {
         first.map(|(_, first)| format!("that is from before {first}"))
     }
 
-    /// If nothing is said to be missing, everything before was heard, or dropped by the client.
-    fn recovers(
+    /// If nothing is reported missing, everything before was handled, or dropped by the client.
+    fn check_recovered(
         &self,
         ledger: &Ledger,
         topic: usize,
         at: Position,
-        current: &Current,
+        current: &Joined,
     ) -> Option<String> {
         let view = self.views.get(topic)?;
         let position = view.position?;
@@ -506,19 +520,20 @@ impl Client {
         }
     }
 
-    /// Checks how many are said to follow: at least those stored when it asked, at most those now.
-    fn miscounts(
+    /// Checks the number of messages that follow: at least those stored when it asked, at most
+    /// those now.
+    fn check_count(
         &self,
         ledger: &Ledger,
         topic: usize,
         at: Position,
         count: usize,
-        current: &Current,
+        current: &Joined,
     ) -> Option<String> {
         let it = ledger.topics.get(topic)?;
         let is_others = |id: u32| {
-            let made = ledger.made.get(id as usize);
-            made.is_none_or(|it| it.sender == NONE || it.sender != self.id)
+            let broadcast = ledger.broadcasts.get(id as usize);
+            broadcast.is_none_or(|it| it.sender == NONE || it.sender != self.id)
         };
         let behind = it.after(at.place.seq);
         let of = |end: usize| {
@@ -529,7 +544,7 @@ impl Client {
         (count < least || count > most).then(|| format!("not {count}: {least} to {most}"))
     }
 
-    /// Everything was told: nothing is missing.
+    /// Everything was sent: nothing is missing.
     pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
         for (topic, view) in self.views.iter().enumerate() {
             let (Some(current), Some(it)) = (view.current, ledger.topics.get(topic)) else {
@@ -558,7 +573,7 @@ fn is_justified(
     topic: usize,
     (since, at): (u64, u64),
     reason: GapReason,
-    (current, is_untold): (&Current, bool),
+    (current, is_untold): (&Joined, bool),
 ) -> bool {
     let Some(it) = ledger.topics.get(topic) else { return false };
     let missed = it.stored.get(it.after(since)..).unwrap_or_default();

@@ -1,6 +1,7 @@
-//! What is broadcast on kept topics, and in which order it is stored: told by what applications
-//! say they do, and by listeners outside of channels on every shard. The first of them to hear a
-//! broadcast is at its topic's home, since that passes it on; all others must hear the same.
+//! What is broadcast on topics with a history, and in which order it is stored: known from the
+//! applications' callbacks, and from listeners outside of channels on every shard. The first
+//! listener that gets a broadcast is at its topic's home, which passes it on; all others must get
+//! the same.
 
 use std::ops::{Deref, DerefMut};
 
@@ -15,7 +16,7 @@ use super::plan::Plan;
 pub(crate) const SWALLOWED: u32 = 3;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Made {
+pub(crate) struct BroadcastInfo {
     pub(crate) topic: u8,
     /// Which of [`EVENTS`](crate::profile::EVENTS) it is broadcast as.
     pub(crate) event: u8,
@@ -28,11 +29,11 @@ pub(crate) struct Made {
     /// Broadcasts that were made before it in the same callback.
     pub(crate) behind: Vec<u32>,
     pub(crate) is_stored: bool,
-    /// It may get lost: who asked for it was told that, or may be gone.
+    /// It may get lost: its sender got an error, or may be gone.
     pub(crate) is_optional: bool,
 }
 
-impl Made {
+impl BroadcastInfo {
     pub(crate) fn new(topic: u8) -> Self {
         Self {
             topic,
@@ -59,7 +60,7 @@ pub(crate) struct Stored {
 #[derive(Debug, Default)]
 pub(crate) struct Topic {
     pub(crate) stored: Vec<Stored>,
-    /// How many of them each shard has heard.
+    /// How many of them each shard has got.
     pub(crate) heard: Vec<usize>,
     pub(crate) home: Option<usize>,
     /// The first position, of the epoch that all are of.
@@ -83,7 +84,7 @@ impl Topic {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JoinRequest {
     pub(crate) topic: u8,
-    /// The client's id, as far as it says one and opts in.
+    /// The client's id, if it has one and opts in.
     pub(crate) id: u32,
     pub(crate) client: u32,
     pub(crate) intercepts: bool,
@@ -99,7 +100,7 @@ pub(crate) struct Ledger {
     now_ms: u64,
     pub(crate) latest_ms: u64,
     pub(crate) topics: Vec<Topic>,
-    pub(crate) made: Vec<Made>,
+    pub(crate) broadcasts: Vec<BroadcastInfo>,
     pub(crate) joins: Vec<JoinRequest>,
     pub(crate) handles: Vec<(u32, Handle)>,
 }
@@ -127,7 +128,7 @@ impl Ledger {
             now_ms: 0,
             latest_ms: 0,
             topics: (0..plan.topics).map(|_| topic()).collect(),
-            made: Vec::new(),
+            broadcasts: Vec::new(),
             joins: Vec::new(),
             handles: Vec::new(),
         }
@@ -146,16 +147,16 @@ impl Ledger {
     }
 
     /// A step of a shard begins.
-    pub(crate) fn begins(&mut self, now_ms: u64) {
+    pub(crate) fn begin_step(&mut self, now_ms: u64) {
         (self.now_ms, self.latest_ms) = (now_ms, self.latest_ms.max(now_ms));
     }
 
-    pub(crate) fn make(&mut self, made: Made) -> u32 {
-        self.made.push(made);
-        self.made.len() as u32 - 1
+    pub(crate) fn new_broadcast(&mut self, made: BroadcastInfo) -> u32 {
+        self.broadcasts.push(made);
+        self.broadcasts.len() as u32 - 1
     }
 
-    pub(crate) fn heard(
+    pub(crate) fn note_heard(
         &mut self,
         shard: usize,
         topic: usize,
@@ -192,7 +193,7 @@ impl Ledger {
             let text = format!("#{id} is stored by shard {shard} ({home}) at {seq} behind {last}");
             self.fail("stored", text);
         }
-        let Some(made) = self.made.get_mut(id as usize) else {
+        let Some(made) = self.broadcasts.get_mut(id as usize) else {
             return self.fail("stored", format!("nobody made #{id}"));
         };
         let is_right = usize::from(made.topic) == topic && !made.is_stored;
@@ -209,7 +210,7 @@ impl Ledger {
     /// What a channel's callbacks broadcast is stored in the order in which they did.
     fn check_order(&mut self, id: u32, chan: u32, topic: usize) {
         let Some(it) = self.topics.get(topic) else { return };
-        let made = |id: u32| self.made.get(id as usize);
+        let made = |id: u32| self.broadcasts.get(id as usize);
         let earlier = it.stored.iter().rev().skip(1).take(40);
         let mut same =
             earlier.filter(|it| made(it.id).is_some_and(|it| it.chan == chan && !it.is_optional));
@@ -219,15 +220,16 @@ impl Ledger {
         }
     }
 
-    /// A client hears what its channel said behind broadcasts: those are stored.
-    pub(crate) fn said(&mut self, id: u32) {
+    /// A client gets what its channel sent after broadcasts: those are stored.
+    pub(crate) fn check_reply(&mut self, id: u32) {
         if id == payload::EMPTY {
             return;
         }
-        let Some(made) = self.made.get(id as usize) else {
+        let Some(made) = self.broadcasts.get(id as usize) else {
             return self.fail("payload", format!("nobody made #{id}"));
         };
-        let is_stored = |id: &&u32| self.made.get(**id as usize).is_some_and(|it| it.is_stored);
+        let is_stored =
+            |id: &&u32| self.broadcasts.get(**id as usize).is_some_and(|it| it.is_stored);
         let behind = made.behind.len() as u64;
         let missing = made.behind.iter().find(|it| !is_stored(it)).copied();
         self.counts.count("said behind", behind);

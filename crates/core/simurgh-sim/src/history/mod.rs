@@ -1,6 +1,5 @@
 //! One node whose topics are kept (docs/HISTORY.md): clients leave, drop and come back, and have
-//! heard everything once, in the order in which it was stored, or were told that this is
-//! impossible.
+//! got everything once, in the order in which it was stored, or a gap.
 //!
 //! The [`model`](crate::model) of the other simulation expects a broadcast as soon as a shard takes
 //! it, and what a callback does at once. Where broadcasts are kept neither is so, hence the

@@ -25,18 +25,18 @@ pub(crate) struct Plan {
     pub(crate) has_binary: bool,
     /// Some waits are longer than a channel waits until its broadcasts are kept.
     pub(crate) waits_long: bool,
-    /// Clients say what has arrived while they had left.
+    /// Clients name what has arrived while they had left.
     pub(crate) says_seen: bool,
-    /// Clients do not join again before they are told what they have missed.
+    /// Clients do not join again before the answer to their resume.
     pub(crate) is_calm: bool,
     /// Of 256 clients, how many have an id, opt in, intercept.
     habits: [u8; 3],
     pub(crate) fault: Option<(Fault, u32)>,
     leaves: bool,
     purges: bool,
-    /// Clients say something that cannot be read about what they have heard.
+    /// Clients send resumes that cannot be read.
     pub(crate) says_bad: bool,
-    /// Clients send a key of somebody else, or none.
+    /// Clients send a wrong key, or none.
     pub(crate) forges: bool,
     /// The server drains and starts again.
     restarts: bool,

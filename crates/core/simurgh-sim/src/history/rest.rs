@@ -1,10 +1,10 @@
-//! At rest nobody has missed anything, and when all have left nothing is kept.
+//! At rest no client has missed anything, and when all have left nothing is kept.
 
 use simurgh_sim_kit::NONE;
 use simurgh_sim_kit::peer::Peer;
 use simurgh_sim_kit::shard::Turns;
 
-use super::ledger::Made;
+use super::ledger::BroadcastInfo;
 use super::simulation::{HistorySimulation, Shard};
 
 impl HistorySimulation {
@@ -73,11 +73,11 @@ impl HistorySimulation {
         let mut ledger = self.shared.ledger();
         let before = ledger.counts.of("unconfirmed");
         ledger.counts.count("unconfirmed", unconfirmed - before);
-        for client in self.clients.iter().filter(|it| it.line.is_some()) {
+        for client in self.clients.iter().filter(|it| it.connection.is_some()) {
             client.check_rest(&mut ledger);
         }
-        let is_lost = |it: &Made| it.chan != NONE && !it.is_stored && !it.is_optional;
-        let lost = ledger.made.iter().position(is_lost);
+        let is_lost = |it: &BroadcastInfo| it.chan != NONE && !it.is_stored && !it.is_optional;
+        let lost = ledger.broadcasts.iter().position(is_lost);
         if let Some(id) = lost.filter(|_| unconfirmed == 0) {
             ledger.fail("kept", format!("#{id} was broadcast, and is not stored"));
         }

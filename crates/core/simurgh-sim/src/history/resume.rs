@@ -1,4 +1,4 @@
-//! What clients say, as they join, about what they have heard.
+//! The resume of a client, as it joins.
 
 use simurgh_core::Position;
 use simurgh_sim_kit::NONE;
@@ -17,7 +17,7 @@ const BAD: [&str; 8] = [
     r#"{"since":null,"seen":7}"#,
 ];
 
-/// What a client says it has heard.
+/// Up to where a client says it has got messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resume {
     /// Nothing at all: it does not opt in.
@@ -26,9 +26,9 @@ pub(crate) enum Resume {
     Null,
     /// The truth.
     Honest(Position),
-    /// Less than it has heard.
+    /// Less than it has got.
     Older(Position),
-    /// A position that nobody has given.
+    /// A position that was never given.
     Odd,
     /// Something that cannot be read.
     Bad,
@@ -38,19 +38,19 @@ pub(crate) enum Resume {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Proof {
     None,
-    /// The key that it was told.
+    /// The key that it got.
     Key,
     /// A key of an earlier first join.
     Forged,
 }
 
 impl Resume {
-    /// Draws what a client says that has heard up to this position.
+    /// Draws the resume of a client that has got messages up to this position.
     pub(crate) fn draw(plan: &Plan, opts_in: bool, heard: Option<Position>, c: u32) -> Self {
         match (heard, c >> 8 & 31) {
             _ if !opts_in => Self::Nothing,
             (_, 0) => Self::Null,
-            // A client that does not wait for what it is told has said the truth.
+            // A client that does not wait for answers is honest.
             (_, 1) if plan.is_calm => Self::Odd,
             (_, 3 | 4) if plan.says_bad => Self::Bad,
             (None, _) => Self::Null,
@@ -86,8 +86,7 @@ impl Resume {
 }
 
 impl Proof {
-    /// Draws what a client proves its first join with that was told this key there; and how it
-    /// says that.
+    /// Draws the proof of a client that got this key with its first join, and its JSON member.
     pub(crate) fn draw(key: Option<&(String, Position)>, word: u32) -> (Self, String) {
         let Some((key, first)) = key else { return (Self::None, String::new()) };
         let (proof, key) = match word {

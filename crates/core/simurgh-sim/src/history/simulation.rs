@@ -16,7 +16,7 @@ use simurgh_sim_kit::{EVENTS, payload, setup};
 
 use super::app;
 use super::client::Client;
-use super::ledger::{Ledger, Made};
+use super::ledger::{BroadcastInfo, Ledger};
 use super::plan::{self, Kind, Plan};
 
 pub(crate) type Shared = setup::Shared<Ledger, Plan>;
@@ -60,7 +60,7 @@ impl Turns for HistorySimulation {
     }
 
     fn begin_step(&mut self, _slot: usize, _shard: usize, now_ns: u64) -> u64 {
-        self.shared.ledger().begins(now_ns / 1_000_000);
+        self.shared.ledger().begin_step(now_ns / 1_000_000);
         now_ns ^ u64::from(self.connections)
     }
 
@@ -76,7 +76,7 @@ impl Turns for HistorySimulation {
     }
 
     fn hear(&mut self, client: usize, message: &ServerMessage<'_>) {
-        self.clients[client].hears(&self.shared.plan, &mut self.shared.ledger(), message);
+        self.clients[client].receive(&self.shared.plan, &mut self.shared.ledger(), message);
     }
 }
 
@@ -147,7 +147,7 @@ impl Simulation for HistorySimulation {
 }
 
 impl HistorySimulation {
-    /// Somebody outside of channels hears each topic on each shard, to know the order.
+    /// Listens to each topic on each shard, outside of channels, to know the order.
     pub(super) fn listen(&mut self) {
         let plan = self.shared.plan.clone();
         for (shard, topic) in (0..plan.shards).flat_map(|it| (0..plan.topics).map(move |t| (it, t)))
@@ -155,7 +155,7 @@ impl HistorySimulation {
             let shared = Arc::clone(&self.shared);
             let hear = Box::new(move |it: &Arc<Broadcast>| {
                 let (id, bytes) = (payload::parse(it.payload()).0, it.payload().len() + 96);
-                shared.ledger().heard(shard, topic, id, bytes, it.position());
+                shared.ledger().note_heard(shard, topic, id, bytes, it.position());
             });
             let listener =
                 Listener { name: Listener::id(shard as u16, topic as u32), on_broadcast: hear };
@@ -167,7 +167,7 @@ impl HistorySimulation {
     fn connect(&mut self, client: usize, c: u32) {
         let shard = c as usize % self.shards.len();
         let it = &mut self.clients[client];
-        if it.line.is_some() {
+        if it.connection.is_some() {
             return;
         }
         it.wire = if c >> 16 & 3 == 0 { Wire::V1 } else { Wire::V2 };
@@ -175,7 +175,7 @@ impl HistorySimulation {
         let (number, wire, window) = (self.connections, it.wire, self.shared.plan.window);
         let key = self.shards[shard].net.open(number, wire, 0, window);
         let decoder = Decoder::new();
-        it.line = Some(Connection { slot: 0, start: 0, shard, key, number, decoder });
+        it.connection = Some(Connection { slot: 0, start: 0, shard, key, number, decoder });
         self.shared.note(|| format!("client {client} connects to shard {shard}, {wire:?}"));
         self.step(0, shard, |core, net| {
             core.opened(net, key, SocketState::default());
@@ -184,7 +184,7 @@ impl HistorySimulation {
 
     fn join(&mut self, client: usize, topic: usize, c: u32) {
         let it = &mut self.clients[client];
-        if it.line.is_none() {
+        if it.connection.is_none() {
             return;
         }
         let join = it.join(&self.shared.plan, &mut self.shared.ledger(), topic, c);
@@ -218,7 +218,7 @@ impl HistorySimulation {
     /// A client is gone; its shard notices that later.
     pub(super) fn vanish(&mut self, client: usize) {
         let it = &mut self.clients[client];
-        let Some(line) = it.line.take() else { return };
+        let Some(line) = it.connection.take() else { return };
         simurgh_sim_kit::client::Client::disconnected(it);
         self.gone.push((line.shard, line.key));
         self.shared.note(|| format!("client {client} is gone"));
@@ -235,13 +235,14 @@ impl HistorySimulation {
     fn publish(&mut self, topic: usize, c: u32) {
         let (event, plan) = (c as usize % EVENTS.len(), &self.shared.plan);
         let is_binary = plan.has_binary && c >> 8 & 7 == 0;
-        let made = Made { event: event as u8, is_binary, ..Made::new(topic as u8) };
-        let id = self.shared.ledger().make(made);
+        let made =
+            BroadcastInfo { event: event as u8, is_binary, ..BroadcastInfo::new(topic as u8) };
+        let id = self.shared.ledger().new_broadcast(made);
         let pad = if c >> 12 & 15 == 0 { plan.pad } else { 0 };
         let payload = payload::make(id, 0, pad, is_binary);
         let broadcast = Broadcast::new(plan::topic(topic), EVENTS[event], payload);
         let done = self.node.broadcast(broadcast);
-        self.shared.ledger().made[id as usize].is_optional = done.is_err();
+        self.shared.ledger().broadcasts[id as usize].is_optional = done.is_err();
         self.shared.note(|| format!("#{id} is published: {done:?}"));
     }
 
@@ -251,9 +252,10 @@ impl HistorySimulation {
         let (chan, handle) = ledger.handles[at].clone();
         let request = ledger.joins[chan as usize];
         let is_from = c >> 20 & 1 == 0;
-        let made = Made { event: 1, is_optional: true, ..Made::new(request.topic) };
-        let id = ledger.make(match is_from {
-            true => Made { except: chan, sender: request.id, ..made },
+        let made =
+            BroadcastInfo { event: 1, is_optional: true, ..BroadcastInfo::new(request.topic) };
+        let id = ledger.new_broadcast(match is_from {
+            true => BroadcastInfo { except: chan, sender: request.id, ..made },
             false => made,
         });
         drop(ledger);

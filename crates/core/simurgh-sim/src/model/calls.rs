@@ -266,8 +266,8 @@ impl Model {
         }
     }
 
-    /// A channel need not hear what others broadcast while its interceptor was brought up to date
-    /// for its end.
+    /// A channel may miss what others broadcast while its interceptor was brought up to date for
+    /// its end.
     fn forgo(&mut self, chan: u32) {
         let step = self.step;
         let Some(it) = self.chan(chan).filter(|it| it.intercepts > 0) else { return };
@@ -450,7 +450,7 @@ impl Model {
             }
             Call::HandleOut { .. } => self.expect_out(conn, topic, line, seq, false),
             Call::Terminate(_) => self.say(chan, line),
-            // Nobody hears what comes behind the end of its socket.
+            // What comes after the end of its socket is not sent.
             _ if self.now.closing.contains(&conn) => {}
             _ => self.say_behind(chan, line, seq),
         }

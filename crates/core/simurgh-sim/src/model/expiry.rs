@@ -41,7 +41,7 @@ impl Expired {
 }
 
 impl Model {
-    /// A socket may stay for so long, in place of what was said before.
+    /// A socket gets another lifetime.
     pub(crate) fn lives_for(&mut self, conn: u32, time_ns: Option<u64>) {
         self.counts.lifetimes += 1;
         let (now_ns, step, was_over) = (self.now.ns, self.step, self.is_over(conn));
@@ -55,7 +55,7 @@ impl Model {
         }
     }
 
-    /// A callback says how long its socket may stay.
+    /// A callback sets the lifetime of its socket.
     pub(super) fn expires_in(&mut self, conn: u32, call: Call, in_closing: bool, word: u32) {
         let has_closed = self.now.closing.contains(&conn) && !in_closing;
         if call != Call::Terminate(Reason::Closed) && !has_closed {

@@ -49,20 +49,20 @@ pub(crate) struct Room {
     /// That has ended.
     pub(crate) is_gone: bool,
     pub(crate) entries: Vec<Entry>,
-    /// Numbers of the states that were current when members were told last.
+    /// Numbers of the states that members know.
     told: Vec<u32>,
     pub(crate) is_summary: bool,
-    /// How many members have been told there are, and when.
+    /// The number of entries that members know, and since when.
     counted: usize,
     counted_ns: u64,
     told_ns: Option<u64>,
     /// Raised by each event for all members.
     pub(crate) version: u32,
     asks: Vec<Ask>,
-    /// Members, or all, that are to be told the number next.
+    /// Members, or all, that must get the number next.
     owed: Vec<u32>,
     owes_all: bool,
-    /// All have been told an empty list, and are to be told one next.
+    /// All have got an empty list, and must get the list next.
     owes_list: bool,
     /// Questions from outside on their way.
     pub(crate) questions: usize,
@@ -168,7 +168,7 @@ impl Room {
         }
         self.told = self.entries.iter().map(|it| it.number).collect();
         if self.entries.is_empty() {
-            // Nothing of it is kept, so nobody knows when members were told.
+            // Nothing of it is kept, so the time of the last event is unknown.
             self.told_ns = None;
         }
         self.version += 1;
@@ -257,7 +257,7 @@ impl Room {
             && sampled as usize == config.sample.min(keys)
     }
 
-    /// Whether shards may tell this to members who ask, by what is there now.
+    /// Whether shards may answer so to members that ask, by the current entries.
     pub(crate) fn is_answer(&self, told: &PresenceEvent, config: &Rules) -> bool {
         self.is_long(config)
             && match told {
@@ -324,7 +324,7 @@ impl Room {
         self.owes_all || self.owes_list || !self.owed.is_empty()
     }
 
-    /// What is still to be told.
+    /// What is still to be sent.
     pub(crate) fn unrest(&self, config: &Rules) -> Option<&'static str> {
         match () {
             () if self.questions > 0 => Some("questions"),
@@ -340,7 +340,7 @@ impl Room {
         }
     }
 
-    /// Everything was told: nobody is to get anything more.
+    /// Everything was sent: no more events may come.
     pub(crate) fn rests(&mut self) {
         self.asks.clear();
     }

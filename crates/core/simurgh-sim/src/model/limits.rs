@@ -21,13 +21,13 @@ pub(crate) struct Size {
 /// in each nanosecond as many parts come back as tokens in a period.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// `None` until somebody takes something.
+    /// `None` until something is taken.
     left: Option<u128>,
     at_ns: u64,
 }
 
 impl Bucket {
-    /// Takes so many tokens, or says in how many milliseconds they would be there, if ever.
+    /// Takes so many tokens, or returns in how many milliseconds they would be there, if ever.
     fn take(&mut self, quota: &Quota, cost: u64, now_ns: u64) -> Result<(), Option<u64>> {
         let token = u128::from(quota.period_ms) * 1_000_000;
         let (full, cost) = (u128::from(quota.burst) * token, u128::from(cost) * token);
@@ -45,7 +45,7 @@ impl Bucket {
 
 type Buckets = [Bucket; RATES];
 
-/// What a socket has said lately, on all its topics and on each.
+/// The buckets of a socket, for all its topics and for each.
 #[derive(Debug, Default)]
 pub(crate) struct RateUse {
     all: Buckets,

@@ -1,4 +1,4 @@
-//! Listeners outside of channels: each hears in order what its shard accepts on its topic while it
+//! Listeners outside of channels: each gets in order what its shard accepts on its topic while it
 //! listens, except broadcasts that leave it out.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ pub(crate) struct ListenerState {
 }
 
 impl Model {
-    /// Somebody wants to hear a topic.
+    /// A listener of a topic is made.
     pub(crate) fn new_listener(&mut self, shard: usize, topic: u8) -> u32 {
         self.listeners.push(ListenerState { shard, topic, ..ListenerState::default() });
         self.listeners.len() as u32 - 1
@@ -59,8 +59,7 @@ impl Model {
         self.counts.listened += 1;
         let next = self.listeners.get_mut(number as usize).and_then(|it| it.pending.pop_front());
         if next != Some(id) {
-            let text = format!("listener {number} hears {id} where {next:?} is next");
-            self.fail("listener", text);
+            self.fail("listener", format!("listener {number} hears {id} where {next:?} is next"));
         }
     }
 
@@ -71,7 +70,7 @@ impl Model {
         }
     }
 
-    /// A core returns: listeners have heard what it accepted, and those that had to end have.
+    /// A core returns: listeners have got what it accepted, and those that had to end have ended.
     pub(super) fn check_listeners(&mut self) {
         while let Some(number) = self.now.listeners.pop() {
             let Some(it) = self.listeners.get(number as usize) else { continue };

@@ -111,7 +111,7 @@ pub(crate) struct Conn {
     pub(crate) assigned: Option<u32>,
     /// Codes it may be closed with.
     pub(crate) codes: u32,
-    /// What it has said lately, and the limit for which it is closed.
+    /// Its use of rates, and the limit for which it is closed.
     pub(crate) said: Option<Box<RateUse>>,
     pub(crate) over: Option<Limited>,
     pub(crate) time: Time,
@@ -183,7 +183,7 @@ pub(crate) struct Relay {
 pub(crate) struct Frame {
     pub(crate) did: CallbackRecord,
     pub(crate) at: usize,
-    /// What its channel is brought up to date with before it says something.
+    /// What its channel is brought up to date with before it sends something.
     pub(crate) horizon: Option<u64>,
     /// Its socket was about to close, and brought up to date for that.
     pub(crate) in_closing: bool,
@@ -243,7 +243,7 @@ pub(crate) struct Model {
     /// Ticks for which a channel may hold its socket, and may if the client has shut its half.
     pub(crate) waits_max: [u32; 2],
     pub(crate) presence: Presence,
-    /// What clients may say.
+    /// Limits of what clients may send.
     pub(crate) limits: Option<Limits>,
     pub(crate) clock: Clock,
     /// Values of channels that there are.
@@ -251,7 +251,7 @@ pub(crate) struct Model {
     pub(crate) seats: i64,
     /// Lists that were used, for the next.
     pub(crate) spare: Vec<Vec<Action>>,
-    /// What callbacks did, if somebody wants to know.
+    /// What callbacks did, if there is a log.
     pub(crate) log: Option<Vec<String>>,
 }
 
@@ -264,7 +264,7 @@ pub(crate) struct Now {
     pub(crate) ns: u64,
     /// Channels that have to end in it.
     pub(crate) ending: Vec<u32>,
-    /// Channels that were told their sockets are gone.
+    /// Channels that were notified that their sockets are gone.
     pub(crate) closed: Vec<u32>,
     /// Sockets that the application closes.
     pub(crate) closing: Vec<u32>,
@@ -282,10 +282,10 @@ pub(crate) struct Now {
     pub(crate) waits: Vec<u32>,
     /// Channels that proceeded, and since when they had wanted no more.
     pub(crate) proceeded: Vec<(u32, u32)>,
-    /// Work that was told its end, and work that had no channel to end with.
+    /// Work that was notified, and work that had no channel to end with.
     pub(crate) told: Vec<u32>,
     pub(crate) unlinked: Vec<u32>,
-    /// Listeners that were to hear something.
+    /// Listeners that had to get something.
     pub(crate) listeners: Vec<u32>,
 }
 
@@ -334,7 +334,7 @@ impl Model {
         bytes_max: usize,
     ) -> Self {
         let shards = (0..shards).map(|_| Shard::new(topics.names.len())).collect();
-        // The first are the `disconnect`s of socket ids, whose payload says nothing.
+        // The first are the `disconnect`s of socket ids, whose payload is empty.
         let disconnect = |n| {
             let topic = topics.id(n);
             let weight = (2 + topics.name(topic).len() + "disconnect".len() + 64) as u32;
@@ -436,7 +436,7 @@ impl Model {
         channels.iter().find(|(it, _)| *it == topic).map(|(_, chan)| *chan)
     }
 
-    /// Whether a binary payload has no form in what a socket speaks.
+    /// Whether a binary payload cannot be sent to a socket by its serializer.
     pub(crate) fn has_no_form(&self, wire: Wire, topic: u8, line: &Delivery) -> bool {
         let is_wide = |it: u32| refs::field_bytes(it) > FIELD_BYTES_MAX;
         match wire {
@@ -460,8 +460,8 @@ impl Model {
         self.shards.get_mut(shard)
     }
 
-    /// All shards have ended, and others take their places. What clients have heard of the old
-    /// ones, and are still to hear, stays as it is; nobody reaches their channels any more.
+    /// All shards have ended, and others take their places. What clients have got from the old
+    /// ones, and are still to get, stays as it is; their channels cannot be reached any more.
     pub(crate) fn restart(&mut self) {
         if let Some(shard) = self.shards.iter().position(|it| !it.is_empty()) {
             self.fail("left", format!("shard {shard} has ended, and not all that was on it"));
@@ -523,7 +523,7 @@ pub(crate) fn code_bit(code: u16) -> u32 {
     1 << (code.wrapping_sub(1000) & 31)
 }
 
-/// What tells the client that a channel ended for this reason, if anything does.
+/// The notice to the client that a channel ended for this reason, if there is one.
 pub(crate) fn notice_of(reason: Reason) -> Option<DeliveryKind> {
     match reason {
         Reason::Left | Reason::Stopped(Stop::Normal | Stop::Shutdown) => Some(DeliveryKind::Close),

@@ -1,5 +1,5 @@
-//! Presence (PROTOCOL §10): what channels do with theirs, what homes are told of it and tell, and
-//! what clients make of that, as phoenix.js does.
+//! Presence (PROTOCOL §10): what channels do with theirs, what their homes get and send, and what
+//! clients make of that, as phoenix.js does.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -36,20 +36,20 @@ pub(crate) struct Posted {
     pub(crate) does: Option<(u32, PresenceAction)>,
 }
 
-/// Something that is told, once for all who get it.
+/// An event of presence, once for all its receivers.
 #[derive(Debug)]
 struct Record {
     /// What stands for its payload, and its event.
     said: u32,
     word: u8,
-    /// How much the home had told before; none of what a shard tells by itself.
+    /// The version of the home before it; none if a shard sends it by itself.
     version: Option<u32>,
     told: PresenceEvent,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    /// It has turned to its topic's home, which has to hear of its end, and has.
+    /// Whether its topic's home knows it, which must get its end, and whether it has.
     tracks: bool,
     has_ended: bool,
     /// It is known how the core calls it.
@@ -67,10 +67,10 @@ pub(crate) struct Presence {
     pub(crate) config: Rules,
     pub(crate) rooms: Vec<Room>,
     pub(crate) posted: Vec<Posted>,
-    /// Pushes for several channels: what is said, and to whom.
+    /// Pushes for several channels: their records and their receivers.
     pushes: Vec<(Vec<u32>, Vec<u32>)>,
     records: Vec<Record>,
-    /// What shards are to tell those who ask, by topic, as it was posted; and what they tell.
+    /// The answers of shards to members that ask, by topic: as posted, and as in use.
     answers: Vec<(u8, Vec<u32>)>,
     kept_answers: HashMap<(usize, u8), Vec<u32>>,
     names: HashMap<ChannelId, u32>,
@@ -81,9 +81,9 @@ pub(crate) struct Presence {
     sizes: Vec<usize>,
     /// What is to be posted in the step under way, and whether it may be left out.
     due: VecDeque<(u32, PresenceAction, bool)>,
-    /// Channels that have ended in it, or are said to have.
+    /// Channels that have ended in it, or for which an end was posted.
     parted: Vec<u32>,
-    /// Topics of which something is told in it.
+    /// Topics with an event in it.
     telling: Vec<u8>,
     /// By shard: entries that it keeps, and what was refused there.
     pub(crate) kept: Vec<u64>,
@@ -131,7 +131,7 @@ impl Presence {
         self.records.get(record as usize).map(|it| (it.said, it.word))
     }
 
-    /// Something is told; returns the number of its record.
+    /// Records an event; returns its number.
     fn record(&mut self, text: &str, word: u8, version: Option<u32>, told: PresenceEvent) -> u32 {
         let said = payload::said(text.as_bytes());
         self.records.push(Record { said, word, version, told });
@@ -153,7 +153,7 @@ impl Presence {
         Ok(())
     }
 
-    /// All that is still to be told, if anything is.
+    /// What is still to be sent, if anything is.
     pub(crate) fn unrest(&self) -> Option<String> {
         let rooms = self.rooms.iter().filter(|it| it.home.is_some() && !it.is_gone);
         let what = rooms.filter_map(|it| it.unrest(&self.config)).next()?;
@@ -182,7 +182,7 @@ impl Presence {
 }
 
 impl Model {
-    /// A callback's effect on its channel's presences: the core is to tell the topic's home.
+    /// A callback's effect on its channel's presences: the core has to post it to the topic's home.
     pub(super) fn presents(
         &mut self,
         chan: u32,
@@ -330,7 +330,7 @@ impl Model {
         self.presence.pushes.len() as u32 - 1
     }
 
-    /// A home tells something, to all members or to some; returns the number of the record.
+    /// A home sends an event, to all members or to some; returns the number of the record.
     pub(crate) fn presence_says(
         &mut self,
         topic: u8,
@@ -376,8 +376,8 @@ impl Model {
         self.presence.record(text, word, Some(version), told)
     }
 
-    /// A home says what a shard is to tell members who ask, or that it is to tell nothing; returns
-    /// the number of that.
+    /// A home posts a shard's answers to members that ask, or that there are none; returns the
+    /// number of that.
     pub(crate) fn answers_go<'a>(
         &mut self,
         topic: u8,
@@ -401,7 +401,7 @@ impl Model {
         self.presence.answers.len() as u32 - 1
     }
 
-    /// A shard hears what it is to tell members who ask.
+    /// A shard gets its answers to members that ask.
     pub(crate) fn keeps_answers(&mut self, shard: usize, number: u32) {
         let Some((topic, records)) = self.presence.answers.get(number as usize) else { return };
         let key = (shard, *topic);
@@ -411,7 +411,7 @@ impl Model {
         }
     }
 
-    /// What a channel is told by its own shard that asks who is there, if the shard knows it.
+    /// The answer of its own shard to a channel that asks for the list, if the shard knows it.
     pub(super) fn answers_to(&self, chan: u32) -> Option<Vec<Action>> {
         let it = self.chan(chan)?;
         let shard = self.conn(it.conn)?.shard;
@@ -437,7 +437,7 @@ impl Model {
         self.told_some(effects);
     }
 
-    /// Something of presence is said to a member, by its home or its interceptor, behind what was
+    /// An event of presence is sent to a member, by its home or its interceptor, after what was
     /// accepted before this.
     pub(super) fn says_presence(&mut self, call: Call, effect: Action, seq: u64) {
         let Action::Say { chan, word, said, record } = effect else { return };
@@ -463,7 +463,7 @@ impl Model {
             || self.now.closing.iter().any(has_channels)
     }
 
-    /// A channel ends: its home has to hear of it in this step, if it knows it.
+    /// A channel ends: its home, if it knows it, has to be notified in this step.
     pub(super) fn presence_ends(&mut self, chan: u32) {
         if self.chan(chan).is_some_and(|it| it.view.tracks) {
             self.presence.parted.push(chan);
@@ -473,8 +473,7 @@ impl Model {
     /// A core returns: all that was to be posted is.
     pub(super) fn check_presence(&mut self) {
         if let Some((chan, does, _)) = self.presence.due.iter().find(|(.., may_fail)| !may_fail) {
-            let text = format!("{does:?} of channel {chan} has not been posted");
-            self.fail("presence", text);
+            self.fail("presence", format!("{does:?} of channel {chan} has not been posted"));
         }
         self.presence.due.clear();
         while let Some(chan) = self.presence.parted.pop() {
@@ -491,7 +490,7 @@ impl Model {
         }
     }
 
-    /// The client of a channel hears something: what it makes of it.
+    /// The client of a channel gets an event, and applies it to its view.
     pub(super) fn presence_heard(&mut self, chan: u32, record: u32) {
         let records = &self.presence.records;
         let Some(Record { version, told, .. }) = records.get(record as usize) else { return };
@@ -521,7 +520,7 @@ impl Model {
         }
     }
 
-    /// Everything was told: who has got the list knows who is there.
+    /// Everything was sent: clients that have got the list know who is present.
     pub(super) fn presence_rests(&mut self) {
         let mut wrong = None;
         for (at, chan) in self.chans.iter().enumerate().filter(|(_, it)| it.life == Life::Live) {

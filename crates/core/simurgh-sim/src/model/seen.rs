@@ -105,7 +105,7 @@ impl Model {
         }
     }
 
-    /// Everything has come to rest: sockets that are open have heard everything.
+    /// Everything has come to rest: open sockets have got everything.
     pub(crate) fn at_rest(&mut self) {
         for conn in 0..self.conns.len() as u32 {
             let is_there = |it: &&Conn| it.is_open && !it.is_lost;
@@ -130,7 +130,7 @@ impl Model {
     }
 }
 
-/// What a socket should have heard, and has not.
+/// What a socket should have got, and has not.
 fn missing(conn: &Conn) -> Option<(u8, Expected)> {
     let is_missing = |it: &&Expected| {
         let before = conn.is_open || it.step < conn.closed_step;
@@ -143,7 +143,7 @@ fn missing(conn: &Conn) -> Option<(u8, Expected)> {
     })
 }
 
-/// Takes a line out of those that may come now; returns what of presence is heard by it.
+/// Takes a delivery out of those that may come now; returns its event of presence, if it is one.
 fn take(queue: &mut Queue, line: Delivery) -> Result<Option<(u32, u32)>, &'static str> {
     let own = queue.own.front().filter(|it| it.line == line);
     if let Some(Expected { horizon, heard, .. }) = own {

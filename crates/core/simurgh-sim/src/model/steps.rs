@@ -34,7 +34,7 @@ pub(crate) enum Due {
     Join { id: u32 },
 }
 
-/// What somebody does with the handle of a channel.
+/// A use of the handle of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     Info {
@@ -198,7 +198,7 @@ impl Model {
         self.told_to(chan, Vec::new(), CallbackEnd::Reply(b'e', response), msg_ref);
     }
 
-    /// What is pushed to several channels is said to each in turn.
+    /// What is pushed to several channels is sent to each in turn.
     pub(super) fn told_some(&mut self, effects: Vec<Action>) {
         self.told_to(NONE, effects, CallbackEnd::Nothing, 0);
     }

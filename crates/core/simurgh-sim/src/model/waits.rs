@@ -31,7 +31,7 @@ pub(crate) struct Work {
     tasks: Vec<u32>,
 }
 
-/// Work that ends with its channel, which tells it so once.
+/// Work that ends with its channel, which notifies it once.
 #[derive(Debug, Default)]
 pub(crate) struct Task {
     pub(crate) chan: u32,
@@ -102,8 +102,7 @@ impl Model {
         let expected = self.conn(conn).and_then(|it| it.assigned);
         let perhaps = self.conn(conn).and_then(|it| it.waits.assigned_perhaps);
         if assigned != expected && (perhaps.is_none() || assigned != perhaps) {
-            let text = format!("channel {chan} reads {assigned:?}, not {expected:?}");
-            self.fail("assigned", text);
+            self.fail("assigned", format!("channel {chan} reads {assigned:?}, not {expected:?}"));
         }
     }
 
@@ -119,7 +118,7 @@ impl Model {
         self.tasks.len() as u32 - 1
     }
 
-    /// Work is told that its channel has ended, or let go of because it has ended itself.
+    /// Work is notified that its channel has ended, or dropped because it has finished.
     pub(crate) fn task_told(&mut self, task: u32) {
         let Some(it) = self.tasks.get_mut(task as usize) else { return };
         if std::mem::replace(&mut it.is_told, true) {
@@ -128,7 +127,7 @@ impl Model {
         self.now.told.push(task);
     }
 
-    /// Something is kept with a socket; nobody reads what is kept with one that has closed.
+    /// A value is assigned to a socket; that of a closed socket is never read.
     pub(super) fn assigns(&mut self, conn: u32, call: Call, in_closing: bool, value: u32) {
         let has_closed = self.now.closing.contains(&conn) && !in_closing;
         if call == Call::Terminate(Reason::Closed) {
@@ -146,7 +145,7 @@ impl Model {
 
     /// An effect that concerns the socket's waiting, or linked work.
     pub(super) fn reached(&mut self, chan: u32, conn: u32, call: Call, effect: Action) {
-        // What a channel does last on a closing socket only others hear.
+        // The last effects of a channel on a closing socket reach only others.
         if call == Call::Terminate(Reason::Closed) {
             if let Action::Link(task) = effect {
                 self.now.unlinked.push(task);
@@ -198,20 +197,19 @@ impl Model {
         is_overdue
     }
 
-    /// A channel ends: its work was told, and it holds nobody.
+    /// A channel ends: its work was notified, and it holds its socket no more.
     pub(super) fn work_ends(&mut self, chan: u32, conn: u32) {
         let Some(it) = self.chan_mut(chan) else { return };
         let Work { tasks, behind, .. } = std::mem::take(&mut it.work);
         self.counts.given_up += behind.len() as u64;
         let is_told = |it: &u32| self.tasks.get(*it as usize).is_some_and(|it| it.is_told);
         if let Some(task) = tasks.iter().find(|it| !is_told(it)) {
-            let text = format!("channel {chan} ends, its work {task} was not told");
-            self.fail("linked", text);
+            self.fail("linked", format!("channel {chan} ends, its work {task} was not told"));
         }
         self.proceeds(chan, conn);
     }
 
-    /// A core returns: what was told its end has none but that.
+    /// A core returns: work was notified only if its channel has ended.
     pub(super) fn check_told(&mut self) {
         let [mut told, mut unlinked] =
             [&mut self.now.told, &mut self.now.unlinked].map(std::mem::take);

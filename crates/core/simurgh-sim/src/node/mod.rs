@@ -50,7 +50,7 @@ pub(crate) enum MailTag {
     Present(u32),
     /// A push for several channels.
     Pushes(u32),
-    /// What members of a topic are told that ask.
+    /// The answers for members of a topic that ask for its list.
     Answers(u32),
 }
 

@@ -78,7 +78,7 @@ impl SimNode {
         }
     }
 
-    /// The number of what is told to all, which is the same for all shards.
+    /// The number of an event for all members, which is the same for all shards.
     fn told_all(&self, broadcast: &Arc<Broadcast>) -> u32 {
         let mut state = self.state();
         if let Some((last, id)) = &state.told_last

@@ -34,8 +34,7 @@ impl Server {
         if counted != expected {
             let names = "broadcasts, sockets, channels, refused joins, unmatched topics, \
                          presences, refused ones";
-            let text = format!("{names}: {counted:?}, not {expected:?}");
-            model.fail("metrics", text);
+            model.fail("metrics", format!("{names}: {counted:?}, not {expected:?}"));
         }
         // Without limits and lifetimes nothing of this is counted, as the end of the run checks.
         if model.limits.is_some() || model.counts.lifetimes > 0 {
@@ -43,8 +42,7 @@ impl Server {
         }
         let open: u64 = model.shards.iter().map(|it| it.open).sum();
         if model.seats != open as i64 {
-            let text = format!("{} seats are taken, {open} sockets open", model.seats);
-            model.fail("seats", text);
+            model.fail("seats", format!("{} seats are taken, {open} sockets open", model.seats));
         }
     }
 
@@ -64,12 +62,10 @@ impl Server {
         let (least, most) = own.expired.range();
         if limited != expected {
             let names = "joins, messages, bytes, presence calls, payload bytes";
-            let text = format!("over limits of {names}: {limited:?}, not {expected:?}");
-            model.fail("metrics", text);
+            model.fail("metrics", format!("over limits of {names}: {limited:?}, not {expected:?}"));
         }
         if !(least..=most).contains(&expirations) {
-            let text = format!("{expirations} expirations, not {least} to {most}");
-            model.fail("metrics", text);
+            model.fail("metrics", format!("{expirations} expirations, not {least} to {most}"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Clients: what they say, and how they take what is said to them.
+//! Clients: what they send, and how they take what comes.
 
 use simurgh_core::{Phase, Received, Wire};
 use simurgh_proto::message::{Message, Payload, events};
@@ -60,7 +60,7 @@ impl NodeSimulation {
         }
     }
 
-    /// A client says something with its session.
+    /// A client sends a message with its session.
     pub(crate) fn say(
         &mut self,
         conn: u32,
@@ -358,7 +358,7 @@ impl NodeSimulation {
         }
     }
 
-    /// A socket that speaks in values.
+    /// A socket that takes values.
     fn listen(&mut self, conn: u32, heard: Vec<Value>) {
         let mut model = self.shared.model();
         for it in heard {

@@ -72,7 +72,7 @@ impl NodeSimulation {
         self.node.put(shard, TaggedMail::new(mail, MailTag::Unlisten(number)));
     }
 
-    /// Has all but one of the listeners hear a broadcast, if that is one of the last.
+    /// Leaves one of the last listeners out of a broadcast.
     pub(crate) fn but_for(&self, broadcast: Broadcast, id: u32, c: u32) -> Broadcast {
         let mut model = self.shared.model();
         let count = model.listeners.len();

@@ -82,7 +82,7 @@ pub(crate) struct NodeSimulation {
     /// Which connection each client has.
     pub(crate) current: Vec<Option<u32>>,
     pub(crate) clock_ns: u64,
-    /// What the operation in hand comes to, if somebody wants to know.
+    /// The outcome of the current operation, if there is a log.
     pub(crate) story: Option<String>,
     pub(crate) readings: VecDeque<Reading>,
     pub(crate) tickets: u32,
@@ -93,7 +93,7 @@ pub(crate) struct NodeSimulation {
 pub(crate) struct Result {
     pub(crate) failure: Option<Failure>,
     pub(crate) counts: Counts,
-    /// Of everything that was said.
+    /// Of everything that was sent.
     pub(crate) hash: u64,
 }
 
@@ -124,7 +124,7 @@ impl NodeSimulation {
         }
     }
 
-    /// Says what the operation in hand comes to.
+    /// Adds to the outcome of the current operation.
     pub(crate) fn tell(&mut self, text: impl FnOnce() -> String) {
         if let Some(story) = &mut self.story {
             if !story.is_empty() {
@@ -199,7 +199,7 @@ impl NodeSimulation {
                     true => config.close_timeout,
                     false => config.decision_timeout,
                 };
-                // One that a drain closes in the same step may have been told before.
+                // One that a drain closes in the same step may have been notified before.
                 let is_closed = matches!(peer.socket.phase(), Phase::Closing | Phase::Ending);
                 match peer.socket.phase() {
                     Phase::Waiting => {}

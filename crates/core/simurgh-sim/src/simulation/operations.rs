@@ -28,7 +28,7 @@ use crate::node::{CHANNELS, Decision, MailTag, PLAIN, TaggedMail};
 use crate::op::{Kind, Op};
 
 impl NodeSimulation {
-    /// Does what an operation says, if it makes sense now.
+    /// Carries out an operation, if that is possible now.
     pub(crate) fn run(&mut self, op: Op) {
         let Op { kind, a, b, c } = op;
         let (conn, topic) = (self.link_of(a), self.some_topic(b));
@@ -178,7 +178,7 @@ impl NodeSimulation {
         }
     }
 
-    /// Writes what there is room for, and tells the core which sockets have caught up.
+    /// Writes what there is room for, and notifies the core of sockets that have caught up.
     pub(crate) fn write(&mut self, conn: u32) {
         let Some(link) = self.links.get(conn as usize) else { return };
         let (shard, key, who) = (link.shard, link.key, link.client);
@@ -510,7 +510,8 @@ impl NodeSimulation {
     /// Checks that nothing is left once everybody has gone.
     pub(crate) fn check_end(&mut self) {
         let mut found = Vec::new();
-        // Homes that end tell nobody: the answers that others keep for them end with the server.
+        // Homes that end notify no shard: the answers that others keep for them end with the
+        // server.
         let is_whole = self.servers.iter().all(|it| !it.has_ended);
         for (shard, server) in self.servers.iter().enumerate() {
             let it = &server.metrics;

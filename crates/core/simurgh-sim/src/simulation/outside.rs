@@ -1,4 +1,4 @@
-//! What the transport and observers do to sockets, and restarts.
+//! Effects of the transport and of observers on sockets, and restarts.
 
 use simurgh_core::{NETWORK, Phase};
 use simurgh_proto::ws::CloseCode;
@@ -51,7 +51,7 @@ impl NodeSimulation {
         }
     }
 
-    /// A client says the same several times, and all of it is read.
+    /// A client sends the same several times, and all of it is read.
     pub(crate) fn burst(&mut self, conn: u32, topic: u8, c: u32) {
         if !self.shared.profile.features.is_limited {
             return;
@@ -92,7 +92,7 @@ impl NodeSimulation {
 
     fn come_back(&mut self, client: usize, c: u32) {
         let Some(last) = self.links.iter().rposition(|it| it.client == client) else { return };
-        // What the old server said reaches it first.
+        // What the old server sent reaches it first.
         while self.take(last as u32, usize::MAX) {}
         let held: Vec<u8> = {
             let model = self.shared.model();

@@ -1,4 +1,4 @@
-//! Questions to the homes of topics, and what is still to be told of presences.
+//! Questions to the homes of topics, and events of presence that are still to come.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl NodeSimulation {
         self.shared.model().presence.unrest()
     }
 
-    /// Time passes, if there is only something to be told of presences.
+    /// Time passes, if only events of presence are still to come.
     pub(crate) fn wait_for_presence(&mut self) {
         if self.shared.profile.features.is_present && self.presence_unrest().is_some() {
             self.clock_ns += 60_000_000;

@@ -42,7 +42,7 @@ impl NodeSimulation {
         model.conns[conn as usize].waits.is_reading = true;
     }
 
-    /// A long text has been read: it is handed in, if somebody still waits for it.
+    /// A long text has been read: it is handed in, if its socket still waits for it.
     pub(crate) fn was_read(&mut self, which: usize) -> bool {
         let which = which.checked_rem(self.readings.len()).unwrap_or(0);
         let Some(Reading { conn, shard, key, ticket, serializer, sent }) =
