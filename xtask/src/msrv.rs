@@ -1,8 +1,10 @@
 //! Whether what `rust-version` promises is what CI builds with: an older compiler that nobody has
 //! tried may be refused by any line.
 
-use crate::bench::machine::first_line;
-use crate::dist::files::text;
+use anyhow::{Context, Result};
+use simurgh_bench_kit::machine::first_line;
+
+use crate::files;
 use crate::outcome::Outcome;
 
 /// A step of the tests. That everything builds is seen by the others; this says by which version.
@@ -15,14 +17,14 @@ pub(crate) fn check() -> Outcome {
 }
 
 /// The workspace's `rust-version`, and the version that rust-toolchain.toml has.
-fn promised() -> Result<(String, String), String> {
+fn promised() -> Result<(String, String)> {
     let of = |path: &str, words: &[&str]| {
-        let text = text(&crate::root().join(path))?;
-        let table: toml::Table = text.parse().map_err(|error| format!("{path}: {error}"))?;
+        let text = files::text(&crate::root().join(path))?;
+        let table: toml::Table = text.parse().context(path.to_owned())?;
         let table = toml::Value::Table(table);
         let found = words.iter().try_fold(&table, |table, word| table.get(word));
         let found = found.and_then(toml::Value::as_str).map(str::to_owned);
-        found.ok_or_else(|| format!("{path} has no {}", words.join(".")))
+        found.with_context(|| format!("{path} has no {}", words.join(".")))
     };
     let promised = of("Cargo.toml", &["workspace", "package", "rust-version"])?;
     Ok((promised, of("rust-toolchain.toml", &["toolchain", "channel"])?))

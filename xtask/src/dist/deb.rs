@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Link, Parts, Release, files, program};
+use anyhow::Result;
+
+use super::{Link, Parts, Release, program};
+use crate::files;
 
 /// Where bug reports of packages go. The name is nobody's, until somebody ships them.
 const MAINTAINER: &str = "Simurgh contributors <simurgh@packages.invalid>";
@@ -41,12 +44,12 @@ impl Release {
     }
 }
 
-pub(super) fn make(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
+pub(super) fn make(release: &Release, parts: &Parts<'_>) -> Result<()> {
     make_main(release, parts)?;
     make_dbgsym(release, parts)
 }
 
-fn make_main(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
+fn make_main(release: &Release, parts: &Parts<'_>) -> Result<()> {
     let tree = parts.work.join("deb");
     let put = |path: &str, content: &[u8], mode| files::write(&tree.join(path), content, mode);
     put("usr/bin/simurgh", &files::bytes(&parts.built.binary)?, 0o755)?;
@@ -88,7 +91,7 @@ fn make_main(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
     pack(release, &tree, &release.deb())
 }
 
-fn make_dbgsym(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
+fn make_dbgsym(release: &Release, parts: &Parts<'_>) -> Result<()> {
     let tree = parts.work.join("dbgsym");
     let put = |path: &str, content: &[u8]| files::write(&tree.join(path), content, 0o644);
     let id = &parts.built.build_id;
@@ -98,7 +101,7 @@ fn make_dbgsym(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
     // As debhelper does it: the licence is the program's, which is there too.
     let doc = tree.join("usr/share/doc");
     files::directory(&doc)?;
-    std::os::unix::fs::symlink("simurgh", doc.join("simurgh-dbgsym")).map_err(|e| e.to_string())?;
+    std::os::unix::fs::symlink("simurgh", doc.join("simurgh-dbgsym"))?;
     let version = release.debian_version();
     let size = installed_kib(&tree)?;
     let control = format!(
@@ -112,7 +115,7 @@ fn make_dbgsym(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
 }
 
 /// The same bytes for the same tree: owners are root, times the commit's, one thread compresses.
-fn pack(release: &Release, tree: &Path, to: &Path) -> Result<(), String> {
+fn pack(release: &Release, tree: &Path, to: &Path) -> Result<()> {
     write_sums(tree)?;
     let arguments = [
         "SOURCE_DATE_EPOCH=".to_owned() + &release.epoch.to_string(),
@@ -128,7 +131,7 @@ fn pack(release: &Release, tree: &Path, to: &Path) -> Result<(), String> {
     program("env", &arguments.each_ref().map(String::as_str)).map(drop)
 }
 
-fn write_sums(tree: &Path) -> Result<(), String> {
+fn write_sums(tree: &Path) -> Result<()> {
     let is_content = |path: &String| !path.starts_with("DEBIAN/") && !tree.join(path).is_symlink();
     // Configuration is the administrator's to change.
     let all = files::below(tree)?;
@@ -143,7 +146,7 @@ fn write_sums(tree: &Path) -> Result<(), String> {
     files::write(&tree.join("DEBIAN/md5sums"), sums, 0o644)
 }
 
-fn control(release: &Release, tree: &Path) -> Result<String, String> {
+fn control(release: &Release, tree: &Path) -> Result<String> {
     let (depends, built_using) = match release.link {
         Link::Static => (String::new(), format!("Built-Using: {}\n", glibc()?)),
         Link::Dynamic => ("libc6, libgcc-s1, ".to_owned(), String::new()),
@@ -160,23 +163,23 @@ fn control(release: &Release, tree: &Path) -> Result<String, String> {
 }
 
 /// The source package of the C library inside, as Debian wants it named.
-fn glibc() -> Result<String, String> {
+fn glibc() -> Result<String> {
     let arguments = ["--show", "--showformat=${source:Package} (= ${source:Version})", "libc6-dev"];
     program("dpkg-query", &arguments)
 }
 
 /// Kibibytes, each file and directory rounded up, as Debian counts them.
-fn installed_kib(tree: &Path) -> Result<u64, String> {
+fn installed_kib(tree: &Path) -> Result<u64> {
     let mut sum = 0;
     for path in files::below(tree)?.iter().filter(|path| !path.starts_with("DEBIAN/")) {
-        let size = fs::symlink_metadata(tree.join(path)).map_err(|error| error.to_string())?.len();
+        let size = fs::symlink_metadata(tree.join(path))?.len();
         sum += size.div_ceil(1024);
     }
     Ok(sum)
 }
 
 /// Debian's own form of changes: one entry, for the packaging.
-fn changelog(release: &Release) -> Result<String, String> {
+fn changelog(release: &Release) -> Result<String> {
     let epoch = format!("@{}", release.epoch);
     let date = program("date", &["--utc", "--rfc-email", "--date", &epoch])?;
     Ok(format!(
