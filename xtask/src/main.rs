@@ -53,7 +53,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Install the engine that tests of clusters need, under target/engine; the last line is its path
+    /// Install the engine that tests of clusters need, under target/engine; its path is printed
     Engine,
     /// Plan for a hundred million clients: how many machines, by measured prices, and what breaks
     /// first; all arguments are passed on (it has --help). With --write: the tables of

@@ -1,8 +1,8 @@
 //! `cargo xtask mutants`: do the tests notice when a line of the core is wrong?
 //!
 //! cargo-mutants changes one thing at a time (a function returns at once, a `<` becomes `<=`) in a
-//! copy of the sources and runs the judges: the unit tests of the crates that are changed and those of
-//! the simulator. What no judge notices is a survivor; docs/TESTING.md lists each with its reason.
+//! copy of the sources and runs the judges: the unit tests of the crates that are changed and those
+//! of the simulator. What no judge notices is a survivor; docs/TESTING.md lists each with its reason.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,6 @@
-//! The simulator of whole servers as a step of the tests: seeds that once found something, fixed ones, and fresh ones for two
-//! minutes, half a minute for each: one node, topics that are kept, several nodes, and both.
+//! The simulator of whole servers as a step of the tests: seeds that once found something, fixed
+//! ones, and fresh ones for two minutes, half a minute for each: one node, topics that are kept,
+//! several nodes, and both.
 
 use crate::outcome::Outcome;
 use crate::process::Task;

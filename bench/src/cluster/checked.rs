@@ -13,7 +13,7 @@ use simurgh_bench_kit::{stats, wait};
 
 /// Topics of each client.
 const TOPICS: usize = 10;
-/// NodeSettings long it may take, after the joins, until the engine was asked what it has of each topic.
+/// How long it may take, after the joins, until the engine was asked what it has of each topic.
 const FOLLOWED: Duration = Duration::from_secs(120);
 const CHECKED: &str = "simurgh_cluster_checked_total";
 

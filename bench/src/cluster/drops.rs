@@ -41,7 +41,7 @@ name = "new:msg"
 broadcast = "all"
 reply = {}
 "#;
-/// NodeSettings long the engine is away, beside the time that it takes to start.
+/// How long the engine is away, beside the time that it takes to start.
 const AWAY: Duration = Duration::from_millis(500);
 /// Beyond the duration of the run itself.
 const WAIT_MAX: Duration = Duration::from_secs(60);
