@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::files::text;
+use crate::files::{self, text};
 use crate::outcome::{self, Outcome};
 use crate::process::{Finished, Task, program};
 
@@ -73,9 +73,9 @@ pub(crate) fn published() -> Result<Published> {
         packages: Vec<Package>,
         target_directory: PathBuf,
     }
-    let said = program("cargo", &["metadata", "--no-deps", "--format-version", "1"])?;
+    let output = program("cargo", &["metadata", "--no-deps", "--format-version", "1"])?;
     // It may warn, too.
-    let json = said.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+    let json = output.lines().find(|line| line.starts_with('{')).unwrap_or_default();
     let metadata: Metadata = serde_json::from_str(json).context("cargo metadata")?;
     let packages = metadata.packages.into_iter().filter(Package::is_published).collect();
     Ok(Published { packages, target: metadata.target_directory })
@@ -98,7 +98,11 @@ fn build_outside() -> Result<Outcome> {
         unpack(package, &published.target, &outside.join("packages"))?;
     }
     let project = outside.join("project");
-    copy(&crate::root().join(PROJECT), &project)?;
+    let sources = crate::root().join(PROJECT);
+    // Who tried the project where it stands has built it there.
+    for path in files::below(&sources)?.iter().filter(|path| !path.starts_with("target/")) {
+        files::write(&project.join(path), files::bytes(&sources.join(path))?, 0o644)?;
+    }
     patch(&published, &outside)?;
     // The versions that the rest was built with, as far as they are needed.
     let lock = project.join("Cargo.lock");
@@ -144,7 +148,7 @@ fn unpack(package: &Package, target: &Path, to: &Path) -> Result<()> {
         "{}: {bytes} bytes, at most {PACKED_BYTES_MAX}",
         package.name
     );
-    fs::create_dir_all(to).with_context(|| to.display().to_string())?;
+    files::directory(to)?;
     let (packed, into) = (packed.to_string_lossy(), to.to_string_lossy());
     // Cargo packs all files with one fixed time; theirs must be newer than what was built of them.
     program("tar", &["--touch", "-xzf", &packed, "-C", &into])?;
@@ -181,10 +185,7 @@ fn patch(published: &Published, outside: &Path) -> Result<()> {
         let path = outside.join("packages").join(package.stem());
         let _ = writeln!(patches, "{} = {{ path = {path:?} }}", package.name);
     }
-    let directory = outside.join("project/.cargo");
-    fs::create_dir_all(&directory)
-        .and_then(|()| fs::write(directory.join("config.toml"), patches))
-        .with_context(|| directory.display().to_string())
+    files::write(&outside.join("project/.cargo/config.toml"), patches, 0o644)
 }
 
 /// Cargo in the project. What of the dependencies is built for the tests anyway is not built twice:
@@ -226,23 +227,6 @@ fn are_of_ours(published: &Published, lock: &str) -> Result<()> {
     Ok(())
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to).with_context(|| to.display().to_string())?;
-    for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
-        let entry = entry?;
-        let (path, copied) = (entry.path(), to.join(entry.file_name()));
-        match path.is_dir() {
-            // Who tried the project where it stands has built it there.
-            true if entry.file_name() == "target" => {}
-            true => copy(&path, &copied)?,
-            false => {
-                fs::copy(&path, &copied).map(drop).with_context(|| path.display().to_string())?
-            }
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,12 +248,12 @@ mod tests {
 
     #[test]
     fn what_a_manifest_does_not_say_is_named() {
-        let said = "[package]\nlicense = \"MIT\"\nkeywords = []\nreadme = false\n";
+        let manifest = "[package]\nlicense = \"MIT\"\nkeywords = []\nreadme = false\n";
         let wanted = ["description", "readme", "keywords", "categories", "rust-version"];
-        let lacking = lacks(said).unwrap();
+        let lacking = lacks(manifest).unwrap();
         assert_eq!(lacking[..5], wanted);
         assert_eq!(lacking[5..], ["metadata.docs.rs"]);
-        assert_eq!(lacks(&format!("{said}[package.metadata.docs.rs]")).unwrap(), wanted);
+        assert_eq!(lacks(&format!("{manifest}[package.metadata.docs.rs]")).unwrap(), wanted);
     }
 
     #[test]

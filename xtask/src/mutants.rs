@@ -1,11 +1,11 @@
 //! `cargo xtask mutants`: do the tests notice when a line of the core is wrong?
 //!
 //! cargo-mutants changes one thing at a time (a function returns at once, a `<` becomes `<=`) in a
-//! copy of the sources and runs the judges: the unit tests of the crates that are changed and those
-//! of the simulator. What no judge notices is a survivor; docs/TESTING.md lists each with its reason.
+//! copy of the sources and runs the judges: the unit tests of the crates that are changed and
+//! those of the simulator. What no judge notices is a survivor; docs/TESTING.md lists each with its
+//! reason.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -129,7 +129,7 @@ fn judge(options: &Options, out: &Path) -> Result<()> {
     arguments.extend(["--jobs".into(), options.jobs.to_string()]);
     // What loops for ever is caught by that; a machine that is busy makes nothing a survivor.
     arguments.extend(["--timeout", "120", "--no-times", "--colors", "never"].map(str::to_owned));
-    fs::create_dir_all(out).with_context(|| out.display().to_string())?;
+    files::directory(out)?;
     let done = Task::new(&tool.display().to_string(), &arguments, RUN_MINUTES).run();
     match done.code {
         // 2: some were missed, 3: some took too long; both are in the report.

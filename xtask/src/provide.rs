@@ -140,9 +140,9 @@ pub(crate) fn cargo_tool(tool: &Tool) -> Result<PathBuf> {
             Task::new("cargo", &wanted, TOOL_MINUTES_MAX).env("CARGO_PROFILE_DEV_DEBUG", "0");
         let done = task.run();
         if !done.ok() {
-            let said = done.output.lines().rfind(|line| !line.trim().is_empty());
-            let said = said.unwrap_or_default().trim();
-            bail!("{name} cannot be installed: {}: {said}", done.reason());
+            let last = done.output.lines().rfind(|line| !line.trim().is_empty());
+            let last = last.unwrap_or_default().trim();
+            bail!("{name} cannot be installed: {}: {last}", done.reason());
         }
     }
     Ok(program)

@@ -62,9 +62,9 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let behind = node.metric("simurgh_cluster_checked_total{result=\"behind\"}")?;
     sample.put("checked_wrong", gaps + behind);
     // All go on as before.
-    let heard = clients.total().messages;
+    let before = clients.total().messages;
     publish(&node, (0..topics).map(topic))?;
-    clients.until(|it| it.messages >= heard + topics as u64)?;
-    ensure!(clients.total().messages == heard + topics as u64, "some came twice");
+    clients.until(|it| it.messages >= before + topics as u64)?;
+    ensure!(clients.total().messages == before + topics as u64, "some came twice");
     Ok(())
 }

@@ -113,7 +113,7 @@ pub(super) struct Client {
     written: usize,
     is_waiting: bool,
     source: Option<Source>,
-    /// Bytes of the body that each answer bears.
+    /// Bytes of the body that each answer has.
     own_body: usize,
     /// What it has received.
     pub(super) received: Received,

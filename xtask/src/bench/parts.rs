@@ -126,9 +126,10 @@ fn driver(session: &mut Session) -> Result<Vec<Measure>> {
     // The first of a series finds caches and free memory as others left them.
     session.bench(&["reference", "--records", &count], 5)?;
     for run in 1..=session.runs {
-        let said = session.bench(&["reference", "--records", &count], 5)?;
-        let said: serde_json::Value = serde_json::from_str(said.trim()).context("reference")?;
-        floors.push(read::number(&said, "record_ns")?);
+        let printed = session.bench(&["reference", "--records", &count], 5)?;
+        let printed: serde_json::Value =
+            serde_json::from_str(printed.trim()).context("reference")?;
+        floors.push(read::number(&printed, "record_ns")?);
         for ((way, more), found) in ways.iter().zip(&mut found) {
             let mut arguments = vec!["drive", "--sockets", &count, "--config", &chat];
             arguments.extend(*more);

@@ -14,6 +14,7 @@ use simurgh_bench_kit::process::Process;
 use super::read;
 use super::record::{Better, Measure};
 use super::session::Session;
+use crate::files;
 
 /// As the seeds had them.
 const CONNECTIONS: &str = "1,2,4,8,16,32,128,256,512";
@@ -138,10 +139,7 @@ fn hello_page(session: &mut Session) -> Result<(Process, String)> {
 
 /// nginx as all benchmarks have it, on core 0, with a file of the page's size.
 fn nginx(session: &mut Session, directory: &Path) -> Result<(Process, String)> {
-    let root = directory.join("root");
-    fs::create_dir_all(&root)
-        .and_then(|()| fs::write(root.join("index.html"), "x".repeat(PAGE_BYTES)))
-        .with_context(|| root.display().to_string())?;
+    files::write(&directory.join("root/index.html"), "x".repeat(PAGE_BYTES), 0o644)?;
     let directory = directory.display().to_string();
     listening(session, &["nginx", "--directory", &directory, "--core", "0"])
 }

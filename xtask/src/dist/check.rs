@@ -200,8 +200,8 @@ fn unit(package: &Package<'_>) -> Result<Verdict> {
     let here = text.replace("/usr/bin/simurgh", &package.path("usr/bin/simurgh"));
     let unit = package.work().join("unit/simurgh.service");
     files::write(&unit, here, 0o644)?;
-    let said = program("systemd-analyze", &["verify", "--man=no", &unit.to_string_lossy()])?;
-    let about_it: Vec<&str> = said.lines().filter(|line| line.contains("simurgh")).collect();
+    let output = program("systemd-analyze", &["verify", "--man=no", &unit.to_string_lossy()])?;
+    let about_it: Vec<&str> = output.lines().filter(|line| line.contains("simurgh")).collect();
     ensure!(about_it.is_empty(), "{}", about_it.join("\n"));
     // Exposure from 0 to 10 as systemd counts it; what is left is the network, which it is for.
     let limit = ["security", "--offline=yes", "--threshold=20", "--no-pager"];
@@ -220,8 +220,8 @@ fn pages(package: &Package<'_>) -> Result<Verdict> {
             // As lintian asks for it; warnings go to standard error, the page is of no interest.
             let format = "LC_ALL=C.UTF-8 MANROFFSEQ='' MANWIDTH=80 \
                           man --warnings -E UTF-8 -l -Tutf8 -Z \"$1\" 2>&1 >/dev/null";
-            let said = program("sh", &["-c", format, "sh", &file])?;
-            ensure!(said.trim().is_empty(), "{name}: {said}");
+            let output = program("sh", &["-c", format, "sh", &file])?;
+            ensure!(output.trim().is_empty(), "{name}: {output}");
         }
         if mandoc {
             program("mandoc", &["-T", "lint", "-W", "error", &file])?;

@@ -25,6 +25,15 @@ Description: real-time server for Phoenix Channels, and a load generator
 /// Scripts of the package.
 const SCRIPTS: [&str; 3] = ["postinst", "postrm", "prerm"];
 
+/// What is in it as it is in the repository.
+const SOURCES: [(&str, &str); 5] = [
+    ("usr/lib/systemd/system/simurgh.service", "packaging/simurgh.service"),
+    ("usr/lib/sysusers.d/simurgh.conf", "packaging/simurgh.sysusers"),
+    ("usr/share/doc/simurgh/copyright", "packaging/copyright"),
+    ("usr/share/doc/simurgh/examples/grafana.json", "docs/grafana/simurgh.json"),
+    ("usr/share/doc/simurgh/examples/sysctl.conf", "packaging/sysctl.conf"),
+];
+
 const CONFFILE: &str = "etc/simurgh/simurgh.toml";
 
 impl Release {
@@ -54,9 +63,9 @@ fn make_main(release: &Release, parts: &Parts<'_>) -> Result<()> {
     let put = |path: &str, content: &[u8], mode| files::write(&tree.join(path), content, mode);
     put("usr/bin/simurgh", &files::bytes(&parts.built.binary)?, 0o755)?;
     put(CONFFILE, parts.texts.config.as_bytes(), 0o644)?;
-    let packaged = |name: &str| files::text(&crate::root().join("packaging").join(name));
-    put("usr/lib/systemd/system/simurgh.service", packaged("simurgh.service")?.as_bytes(), 0o644)?;
-    put("usr/lib/sysusers.d/simurgh.conf", packaged("simurgh.sysusers")?.as_bytes(), 0o644)?;
+    for (path, source) in SOURCES {
+        put(path, &files::bytes(&crate::root().join(source))?, 0o644)?;
+    }
     let completions = [
         "usr/share/bash-completion/completions/simurgh",
         "usr/share/zsh/vendor-completions/_simurgh",
@@ -74,16 +83,12 @@ fn make_main(release: &Release, parts: &Parts<'_>) -> Result<()> {
     put(&format!("{doc}/changelog.gz"), &files::gzipped(&changes, parts.work)?, 0o644)?;
     let debian = files::gzipped(&changelog(release)?, parts.work)?;
     put(&format!("{doc}/changelog.Debian.gz"), &debian, 0o644)?;
-    put(&format!("{doc}/copyright"), packaged("copyright")?.as_bytes(), 0o644)?;
     let licences = files::gzipped(parts.licences, parts.work)?;
     put(&format!("{doc}/THIRD-PARTY.txt.gz"), &licences, 0o644)?;
-    put(&format!("{doc}/examples/sysctl.conf"), packaged("sysctl.conf")?.as_bytes(), 0o644)?;
-    let dashboard = files::bytes(&crate::root().join("docs/grafana/simurgh.json"))?;
-    put(&format!("{doc}/examples/grafana.json"), &dashboard, 0o644)?;
     put("usr/share/lintian/overrides/simurgh", overrides(release).as_bytes(), 0o644)?;
     for script in SCRIPTS {
-        let text = packaged(&format!("simurgh.{script}"))?;
-        put(&format!("DEBIAN/{script}"), text.as_bytes(), 0o755)?;
+        let source = crate::root().join(format!("packaging/simurgh.{script}"));
+        put(&format!("DEBIAN/{script}"), &files::bytes(&source)?, 0o755)?;
     }
     put("DEBIAN/conffiles", format!("/{CONFFILE}\n").as_bytes(), 0o644)?;
     let control = control(release, &tree)?;

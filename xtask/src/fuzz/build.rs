@@ -72,11 +72,11 @@ pub(crate) fn build(targets: &[String], address: bool) -> Result<Programs, Unbui
     if first_line("c++", &["--version"]).is_none() {
         return Err(Unbuilt::Lacking("no C++ compiler, of which libFuzzer is built".into()));
     }
-    let told = with_compiler(address, "rustc", &["-vV"], 1).quiet().run();
-    if !told.ok() {
+    let asked = with_compiler(address, "rustc", &["-vV"], 1).quiet().run();
+    if !asked.ok() {
         return Err(Unbuilt::Lacking(format!("no {}", if address { "nightly" } else { "rustc" })));
     }
-    let version = told.output;
+    let version = asked.output;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.ok_or_else(|| Unbuilt::Failed("rustc does not tell its host".into()))?;
     let kind = if address { "address" } else { "coverage" };

@@ -98,7 +98,7 @@ fn keep(root: &Path, line: &Line) -> Result<()> {
     for line in &lines {
         text += &(serde_json::to_string(line)? + "\n");
     }
-    fs::create_dir_all(root.join(SOURCE)).context(SOURCE)?;
+    files::directory(&root.join(SOURCE))?;
     files::replace(&path, &text)
 }
 
