@@ -8,9 +8,9 @@ use clap::error::{Error, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::load::Bare;
-use crate::measure::MEASURES;
+use crate::measure::{MEASURES, Run};
 use crate::{cluster, fairness, history, http_load, load, page, presence, size};
-use simurgh_bench_kit::flags::{Paths, at_least, number};
+use simurgh_bench_kit::flags::number;
 use simurgh_bench_kit::rounds;
 
 /// Simurgh's benchmark. Without a command: measures the bare floor and `simurgh serve` in turn, and
@@ -99,57 +99,6 @@ pub(crate) enum Command {
     },
 }
 
-/// Options of the measurement of the floor and the server.
-#[derive(Args, Debug, PartialEq)]
-pub(crate) struct Run {
-    /// Joined clients
-    #[arg(long, value_name = "N", default_value_t = 18_000, value_parser = at_least::<2>)]
-    pub(crate) clients: usize,
-    /// Runs of the server under test; the floor has one more
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least::<1>)]
-    pub(crate) runs: usize,
-    /// A single measure: memory, connect, spaced, burst, heartbeat, join or turn; `fairness` is
-    /// the command of that name
-    #[arg(long, value_name = "NAME")]
-    pub(crate) only: Option<String>,
-    /// Fewer and shorter, with `--only fairness`
-    #[arg(long, hide = true)]
-    short: bool,
-    /// Where programs and figures are.
-    #[command(flatten)]
-    pub(crate) paths: Paths,
-}
-
-impl Run {
-    /// Whether a measure is wanted.
-    pub(crate) fn wants(&self, measure: &str) -> bool {
-        match self.only.as_deref() {
-            None => true,
-            // The longest turn of all the traffic there is; memory only takes waiting.
-            Some("turn") => measure != "memory",
-            Some(only) => only == measure,
-        }
-    }
-
-    /// The whole table, or `fairness`, which is a row of it that is a measurement of its own.
-    fn command(self) -> Result<Command, String> {
-        match self.only.as_deref() {
-            Some("fairness") => {
-                let (runs, paths) = (Some(self.runs), self.paths);
-                let options = rounds::Options { only: Vec::new(), runs, short: self.short, paths };
-                options.for_suite(&fairness::SUITE).map(Command::Fairness)
-            }
-            _ if self.short => {
-                Err("--short goes with fairness, presence, history and cluster".to_owned())
-            }
-            Some(only) if !MEASURES.contains(&only) => {
-                Err(format!("--only takes one of {}", MEASURES.join(", ")))
-            }
-            _ => Ok(Command::Run(self)),
-        }
-    }
-}
-
 /// Options of `hold`.
 #[derive(Args, Debug, PartialEq)]
 pub(crate) struct Hold {
@@ -164,12 +113,30 @@ pub(crate) struct Hold {
     pub(crate) seconds: u64,
 }
 
+/// The whole table, or `fairness`, which is a row of it that is a measurement of its own.
+fn run_or_fairness(run: Run) -> Result<Command, String> {
+    match run.only.as_deref() {
+        Some("fairness") => {
+            let (runs, paths) = (Some(run.runs), run.paths);
+            let options = rounds::Options { only: Vec::new(), runs, short: run.short, paths };
+            options.for_suite(&fairness::SUITE).map(Command::Fairness)
+        }
+        _ if run.short => {
+            Err("--short goes with fairness, presence, history and cluster".to_owned())
+        }
+        Some(only) if !MEASURES.contains(&only) => {
+            Err(format!("--only takes one of {}", MEASURES.join(", ")))
+        }
+        _ => Ok(Command::Run(run)),
+    }
+}
+
 /// Parses everything after the program's name.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Error> {
     let words = [OsString::from("simurgh-bench")].into_iter().chain(arguments);
     let Arguments { command, run } = Arguments::try_parse_from(words)?;
     let checked = match command.unwrap_or(Command::Run(run)) {
-        Command::Run(run) => run.command(),
+        Command::Run(run) => run_or_fairness(run),
         Command::Fairness(it) => it.for_suite(&fairness::SUITE).map(Command::Fairness),
         Command::Presence(it) => it.for_suite(&presence::SUITE).map(Command::Presence),
         Command::History(it) => it.for_suite(&history::SUITE).map(Command::History),

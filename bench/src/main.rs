@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use crate::args::{Command, Run};
-use crate::measure::Figures;
+use crate::args::Command;
+use crate::measure::{Figures, Run};
 use simurgh_bench_kit::rounds::{self, check_machine, leave, program, scratch};
 use simurgh_bench_kit::target::{CLIENT_CORE, Target};
 use simurgh_bench_kit::{nginx, sys};

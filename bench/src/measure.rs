@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
+use clap::Args;
 use serde::Serialize;
 
-use crate::args::Run;
 use simurgh_bench_kit::clients::{Script, Tally, VerifiedClients};
+use simurgh_bench_kit::flags::{Paths, at_least};
 use simurgh_bench_kit::probe::Probe;
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::sys::{self, Cpu, Kernel};
@@ -31,6 +32,39 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 /// The measures that can be asked for with `--only`.
 pub(crate) const MEASURES: [&str; 7] =
     ["memory", "connect", "spaced", "burst", "heartbeat", "join", "turn"];
+
+/// Options of the measurement of the floor and the server.
+#[derive(Args, Debug, PartialEq)]
+pub(crate) struct Run {
+    /// Joined clients
+    #[arg(long, value_name = "N", default_value_t = 18_000, value_parser = at_least::<2>)]
+    pub(crate) clients: usize,
+    /// Runs of the server under test; the floor has one more
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least::<1>)]
+    pub(crate) runs: usize,
+    /// A single measure: memory, connect, spaced, burst, heartbeat, join or turn; `fairness` is
+    /// the command of that name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) only: Option<String>,
+    /// Fewer and shorter, with `--only fairness`
+    #[arg(long, hide = true)]
+    pub(crate) short: bool,
+    /// Where programs and figures are.
+    #[command(flatten)]
+    pub(crate) paths: Paths,
+}
+
+impl Run {
+    /// Whether a measure is wanted.
+    pub(crate) fn wants(&self, measure: &str) -> bool {
+        match self.only.as_deref() {
+            None => true,
+            // The longest turn of all the traffic there is; memory only takes waiting.
+            Some("turn") => measure != "memory",
+            Some(only) => only == measure,
+        }
+    }
+}
 
 /// What one run found. Absent: not asked for, or not valid.
 #[derive(Debug, Default, Serialize)]

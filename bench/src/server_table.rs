@@ -6,8 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::args::Run;
-use crate::measure::Figures;
+use crate::measure::{Figures, Run};
 use simurgh_bench_kit::report::{self, cell, verdict};
 use simurgh_bench_kit::stats;
 

@@ -13,9 +13,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::dist::files::text;
+use crate::files::{self, text};
 use crate::outcome::{self, Outcome};
 use crate::process::{Finished, Task, program};
 
@@ -66,17 +67,16 @@ impl Package {
 }
 
 /// Asks cargo.
-pub(crate) fn published() -> Result<Published, String> {
+pub(crate) fn published() -> Result<Published> {
     #[derive(Deserialize)]
     struct Metadata {
         packages: Vec<Package>,
         target_directory: PathBuf,
     }
-    let said = program("cargo", &["metadata", "--no-deps", "--format-version", "1"])?;
+    let output = program("cargo", &["metadata", "--no-deps", "--format-version", "1"])?;
     // It may warn, too.
-    let json = said.lines().find(|line| line.starts_with('{')).unwrap_or_default();
-    let metadata: Metadata =
-        serde_json::from_str(json).map_err(|error| format!("cargo metadata: {error}"))?;
+    let json = output.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+    let metadata: Metadata = serde_json::from_str(json).context("cargo metadata")?;
     let packages = metadata.packages.into_iter().filter(Package::is_published).collect();
     Ok(Published { packages, target: metadata.target_directory })
 }
@@ -86,7 +86,7 @@ pub(crate) fn try_out() -> Outcome {
     build_outside().unwrap_or_else(Outcome::failed)
 }
 
-fn build_outside() -> Result<Outcome, String> {
+fn build_outside() -> Result<Outcome> {
     let published = published()?;
     let outside = published.target.join("outside");
     // What was built stays: the rest is made anew.
@@ -98,41 +98,40 @@ fn build_outside() -> Result<Outcome, String> {
         unpack(package, &published.target, &outside.join("packages"))?;
     }
     let project = outside.join("project");
-    copy(&crate::root().join(PROJECT), &project)?;
+    let sources = crate::root().join(PROJECT);
+    // Who tried the project where it stands has built it there.
+    for path in files::below(&sources)?.iter().filter(|path| !path.starts_with("target/")) {
+        files::write(&project.join(path), files::bytes(&sources.join(path))?, 0o644)?;
+    }
     patch(&published, &outside)?;
     // The versions that the rest was built with, as far as they are needed.
     let lock = project.join("Cargo.lock");
-    fs::copy(crate::root().join("Cargo.lock"), &lock).map_err(|error| error.to_string())?;
+    fs::copy(crate::root().join("Cargo.lock"), &lock)?;
     let mut outcome = Outcome::passed(published.packages.len() as u64);
     for part in PARTS {
         let done = cargo(&published, &outside, &["test", "--package", part]);
         let counts = outcome::of_cargo_test(&done.output);
-        if counts.failed == 0 && (!done.ok() || counts.passed == 0) {
-            return Err(format!("{part}, built with the packed crates: {}", done.reason()));
-        }
+        let is_counted = counts.failed > 0 || (done.ok() && counts.passed > 0);
+        ensure!(is_counted, "{part}, built with the packed crates: {}", done.reason());
         outcome.add(counts);
     }
-    let done = cargo(&published, &outside, &["build", "--package", PROGRAM]);
-    if !done.ok() {
-        return Err(format!("{PROGRAM}, of the packed crates: {}", done.reason()));
-    }
+    let built = cargo(&published, &outside, &["build", "--package", PROGRAM]);
+    built.or_fail(format_args!("{PROGRAM}, of the packed crates"))?;
     are_of_ours(&published, &text(&lock)?)?;
     Ok(outcome)
 }
 
-fn pack(published: &Published) -> Result<(), String> {
+fn pack(published: &Published) -> Result<()> {
     let mut arguments = vec!["package", "--no-verify", "--allow-dirty"];
     arguments.extend(published.packages.iter().flat_map(|it| ["--package", &it.name]));
     // Quietly: it names each test that is left out.
     let done = Task::new("cargo", &arguments, MINUTES_MAX).quiet().run();
     if !done.ok() {
         println!("{}", done.output);
-        return Err(format!("cargo package: {}", done.reason()));
+        bail!("cargo package: {}", done.reason());
     }
-    match done.output.lines().find(|line| is_news(line)) {
-        Some(line) => Err(format!("cargo package: {line}")),
-        None => Ok(()),
-    }
+    let news = done.output.lines().find(|line| is_news(line));
+    news.map_or(Ok(()), |line| bail!("cargo package: {line}"))
 }
 
 /// Whether cargo warns of something that is not known.
@@ -140,32 +139,31 @@ fn is_news(line: &str) -> bool {
     line.starts_with("warning: ") && !KNOWN_WARNINGS.iter().any(|known| line.contains(known))
 }
 
-fn unpack(package: &Package, target: &Path, to: &Path) -> Result<(), String> {
+fn unpack(package: &Package, target: &Path, to: &Path) -> Result<()> {
     let packed = target.join("package").join(format!("{}.crate", package.stem()));
-    let bytes = fs::metadata(&packed).map_err(|e| format!("{}: {e}", packed.display()))?.len();
+    let bytes = fs::metadata(&packed).with_context(|| packed.display().to_string())?.len();
     println!("{bytes:>9} bytes  {}", packed.display());
-    if bytes > PACKED_BYTES_MAX {
-        return Err(format!("{}: {bytes} bytes, at most {PACKED_BYTES_MAX}", package.name));
-    }
-    fs::create_dir_all(to).map_err(|error| format!("{}: {error}", to.display()))?;
+    ensure!(
+        bytes <= PACKED_BYTES_MAX,
+        "{}: {bytes} bytes, at most {PACKED_BYTES_MAX}",
+        package.name
+    );
+    files::directory(to)?;
     let (packed, into) = (packed.to_string_lossy(), to.to_string_lossy());
     // Cargo packs all files with one fixed time; theirs must be newer than what was built of them.
     program("tar", &["--touch", "-xzf", &packed, "-C", &into])?;
     let directory = to.join(package.stem());
     for file in ["LICENSE-APACHE", "LICENSE-MIT", "README.md"] {
-        if !directory.join(file).is_file() {
-            return Err(format!("{} is published without {file}", package.name));
-        }
+        ensure!(directory.join(file).is_file(), "{} is published without {file}", package.name);
     }
-    match lacks(&text(&directory.join("Cargo.toml"))?)?.as_slice() {
-        [] => Ok(()),
-        lacking => Err(format!("{} is published without {}", package.name, lacking.join(", "))),
-    }
+    let lacking = lacks(&text(&directory.join("Cargo.toml"))?)?;
+    ensure!(lacking.is_empty(), "{} is published without {}", package.name, lacking.join(", "));
+    Ok(())
 }
 
 /// What a manifest does not say that people look for.
-fn lacks(manifest: &str) -> Result<Vec<&'static str>, String> {
-    let table: toml::Table = manifest.parse().map_err(|error| format!("Cargo.toml: {error}"))?;
+fn lacks(manifest: &str) -> Result<Vec<&'static str>> {
+    let table: toml::Table = manifest.parse().context("Cargo.toml")?;
     let package = table.get("package");
     let is_there = |name: &str| match package.and_then(|package| package.get(name)) {
         Some(toml::Value::String(text)) => !text.is_empty(),
@@ -181,16 +179,13 @@ fn lacks(manifest: &str) -> Result<Vec<&'static str>, String> {
 
 /// In the project the packed crates stand for those of crates.io, as somebody would write it who
 /// tries them before they are published.
-fn patch(published: &Published, outside: &Path) -> Result<(), String> {
+fn patch(published: &Published, outside: &Path) -> Result<()> {
     let mut patches = "[patch.crates-io]\n".to_owned();
     for package in &published.packages {
         let path = outside.join("packages").join(package.stem());
         let _ = writeln!(patches, "{} = {{ path = {path:?} }}", package.name);
     }
-    let directory = outside.join("project/.cargo");
-    fs::create_dir_all(&directory)
-        .and_then(|()| fs::write(directory.join("config.toml"), patches))
-        .map_err(|error| format!("{}: {error}", directory.display()))
+    files::write(&outside.join("project/.cargo/config.toml"), patches, 0o644)
 }
 
 /// Cargo in the project. What of the dependencies is built for the tests anyway is not built twice:
@@ -206,7 +201,7 @@ fn cargo(published: &Published, outside: &Path, arguments: &[&str]) -> Finished 
 
 /// That each crate of ours was built from its package: one that no requirement of the project fits
 /// would silently come from crates.io.
-fn are_of_ours(published: &Published, lock: &str) -> Result<(), String> {
+fn are_of_ours(published: &Published, lock: &str) -> Result<()> {
     #[derive(Deserialize)]
     struct Lock {
         package: Vec<Locked>,
@@ -217,32 +212,16 @@ fn are_of_ours(published: &Published, lock: &str) -> Result<(), String> {
         version: String,
         source: Option<String>,
     }
-    let lock: Lock = toml::from_str(lock).map_err(|error| format!("Cargo.lock: {error}"))?;
+    let lock: Lock = toml::from_str(lock).context("Cargo.lock")?;
     for Package { name, version, .. } in &published.packages {
         let is_it = |it: &&Locked| it.name == *name;
         match lock.package.iter().find(is_it) {
             Some(found) if found.source.is_none() && found.version == *version => {}
             Some(found) => {
                 let from = found.source.as_deref().unwrap_or("elsewhere");
-                return Err(format!("{PROJECT} was built with {name} {} of {from}", found.version));
+                bail!("{PROJECT} was built with {name} {} of {from}", found.version);
             }
-            None => return Err(format!("{PROJECT} was built without {name}")),
-        }
-    }
-    Ok(())
-}
-
-fn copy(from: &Path, to: &Path) -> Result<(), String> {
-    let say = |error: std::io::Error| format!("{}: {error}", from.display());
-    fs::create_dir_all(to).map_err(say)?;
-    for entry in fs::read_dir(from).map_err(say)? {
-        let entry = entry.map_err(say)?;
-        let (path, copied) = (entry.path(), to.join(entry.file_name()));
-        match path.is_dir() {
-            // Who tried the project where it stands has built it there.
-            true if entry.file_name() == "target" => {}
-            true => copy(&path, &copied)?,
-            false => fs::copy(&path, &copied).map(|_| ()).map_err(say)?,
+            None => bail!("{PROJECT} was built without {name}"),
         }
     }
     Ok(())
@@ -269,12 +248,12 @@ mod tests {
 
     #[test]
     fn what_a_manifest_does_not_say_is_named() {
-        let said = "[package]\nlicense = \"MIT\"\nkeywords = []\nreadme = false\n";
+        let manifest = "[package]\nlicense = \"MIT\"\nkeywords = []\nreadme = false\n";
         let wanted = ["description", "readme", "keywords", "categories", "rust-version"];
-        let lacking = lacks(said).unwrap();
+        let lacking = lacks(manifest).unwrap();
         assert_eq!(lacking[..5], wanted);
         assert_eq!(lacking[5..], ["metadata.docs.rs"]);
-        assert_eq!(lacks(&format!("{said}[package.metadata.docs.rs]")).unwrap(), wanted);
+        assert_eq!(lacks(&format!("{manifest}[package.metadata.docs.rs]")).unwrap(), wanted);
     }
 
     #[test]
@@ -291,7 +270,7 @@ mod tests {
         let package = Package { name: "simurgh".into(), version: "0.1.0".into(), publish: None };
         let published = Published { packages: vec![package], target: PathBuf::new() };
         let lock = |rest: &str| format!("[[package]]\nname = \"simurgh\"\n{rest}");
-        assert_eq!(are_of_ours(&published, &lock("version = \"0.1.0\"")), Ok(()));
+        are_of_ours(&published, &lock("version = \"0.1.0\"")).unwrap();
         for other in ["version = \"0.2.0\"", "version = \"0.1.0\"\nsource = \"registry\""] {
             assert!(are_of_ours(&published, &lock(other)).is_err(), "{other}");
         }

@@ -2,7 +2,8 @@
 //! where that cannot be, the one that Debian has.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
 
 use crate::process::{Task, program};
 use crate::provide;
@@ -18,27 +19,11 @@ const DEBIAN: &str = "/usr/sbin/nats-server";
 /// What tests find the engine by; what it names is taken as it is.
 pub(crate) const VARIABLE: &str = "SIMURGH_NATS_SERVER";
 
-/// `cargo xtask engine`: the last line is the path.
-pub(crate) fn run() -> ExitCode {
-    match installed() {
-        Ok(path) => {
-            println!("{}", path.display());
-            ExitCode::SUCCESS
-        }
-        Err(why) => {
-            eprintln!("no engine: {why}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
 /// Where the engine is; installed if it is not there.
-pub(crate) fn installed() -> Result<PathBuf, String> {
+pub(crate) fn installed() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os(VARIABLE).map(PathBuf::from) {
-        return match path.exists() {
-            true => Ok(path),
-            false => Err(format!("{VARIABLE} is {}, which is not there", path.display())),
-        };
+        ensure!(path.exists(), "{VARIABLE} is {}, which is not there", path.display());
+        return Ok(path);
     }
     let directory = crate::root().join("target/engine");
     let path = directory.join("nats-server");
@@ -46,27 +31,24 @@ pub(crate) fn installed() -> Result<PathBuf, String> {
         return Ok(path);
     }
     let Err(why) = build(&directory) else { return Ok(path) };
-    println!("nats-server {VERSION} cannot be built ({why}): Debian's is taken, which is older");
+    println!("nats-server {VERSION} cannot be built ({why:#}): Debian's is taken, which is older");
     if !Path::new(DEBIAN).exists() {
-        provide::debian_package("nats-server").map_err(|debian| format!("{why}; {debian}"))?;
+        provide::debian_package("nats-server").with_context(|| format!("{why:#}"))?;
     }
     println!("{}", program(DEBIAN, &["--version"])?.trim());
     Ok(DEBIAN.into())
 }
 
 fn is_this_version(path: &Path) -> bool {
-    let said = path.exists().then(|| program(&path.display().to_string(), &["--version"]));
-    said.is_some_and(|it| it.is_ok_and(|it| it.trim().ends_with(&format!("v{VERSION}"))))
+    let version = program(&path.display().to_string(), &["--version"]);
+    version.is_ok_and(|it| it.trim().ends_with(&format!("v{VERSION}")))
 }
 
-fn build(directory: &Path) -> Result<(), String> {
+fn build(directory: &Path) -> Result<()> {
     let package = format!("{MODULE}@v{VERSION}");
-    let done = Task::new("go", &["install", &package], MINUTES_MAX).env("GOBIN", directory).run();
-    if !done.ok() {
-        return Err(format!("go install {package}: {}", done.reason()));
-    }
-    match is_this_version(&directory.join("nats-server")) {
-        true => Ok(()),
-        false => Err(format!("go install {package} made something else")),
-    }
+    let task = Task::new("go", &["install", &package], MINUTES_MAX).env("GOBIN", directory);
+    task.run().or_fail(format_args!("go install {package}"))?;
+    let is_made = is_this_version(&directory.join("nats-server"));
+    ensure!(is_made, "go install {package} made something else");
+    Ok(())
 }

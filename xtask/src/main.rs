@@ -5,22 +5,25 @@ mod bench;
 mod crates;
 mod dist;
 mod engine;
+mod files;
 mod fuzz;
 mod msrv;
 mod mutants;
 mod outcome;
 mod process;
 mod provide;
-mod scale;
 mod sim;
 mod suite;
 mod tidy;
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination};
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
+
+use process::Task;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Build, test, measure and ship Simurgh")]
@@ -75,16 +78,36 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Test(options) => suite::run(&options),
         Command::Ci => suite::run(&suite::Options { lints: true, only: Vec::new() }),
-        Command::Tidy { lines: true } => tidy::report(tidy::lines(&root())),
-        Command::Tidy { lines: false } => tidy::report(tidy::findings(&root())),
-        Command::Dist(options) => dist::run(&options),
-        Command::Fuzz(options) => fuzz::run(&options),
-        Command::Mutants(options) => mutants::run(&options),
-        Command::Bench { arguments } => bench::run(&arguments),
-        Command::Engine => engine::run(),
-        Command::Scale { arguments } => scale::run(&arguments),
-        Command::Sim { arguments } => sim::run(&arguments),
+        Command::Tidy { lines: false } => ended("tidy", tidy::run(&root())),
+        Command::Tidy { lines: true } => ended("tidy", tidy::count_lines(&root())),
+        Command::Dist(options) => ended("dist", dist::run(&options)),
+        Command::Fuzz(options) => ended("fuzz", fuzz::run(&options)),
+        Command::Mutants(options) => ended("mutants", mutants::run(&options)),
+        Command::Bench { arguments } => ended("bench", bench::run(&arguments)),
+        Command::Engine => {
+            ended("no engine", engine::installed().map(|path| println!("{}", path.display())))
+        }
+        Command::Scale { arguments } => release("simurgh-scale", &arguments),
+        Command::Sim { arguments } => release(sim::NAME, &arguments),
     }
+}
+
+/// What went wrong is said.
+fn ended(command: &str, result: Result<impl Termination>) -> ExitCode {
+    match result {
+        Ok(done) => done.report(),
+        Err(error) => {
+            eprintln!("{command}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A program of the workspace, built for release. By hand it may run over night.
+fn release(package: &str, arguments: &[String]) -> ExitCode {
+    const MINUTES_MAX: u64 = 24 * 60;
+    let done = Task::release(package, arguments, MINUTES_MAX).run();
+    ended(package, done.or_fail("it failed").map(drop))
 }
 
 /// The repository: the directory above this crate.

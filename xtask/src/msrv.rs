@@ -1,39 +1,41 @@
 //! Whether what `rust-version` promises is what CI builds with: an older compiler that nobody has
 //! tried may be refused by any line.
 
-use crate::bench::machine::first_line;
-use crate::dist::files::text;
+use anyhow::{Context, Result};
+use simurgh_bench_kit::machine::first_line;
+
+use crate::files;
 use crate::outcome::Outcome;
 
 /// A step of the tests. That everything builds is seen by the others; this says by which version.
 pub(crate) fn check() -> Outcome {
-    let told = first_line("rustc", &["--version"]).unwrap_or_default();
+    let version = first_line("rustc", &["--version"]).unwrap_or_default();
     match promised() {
-        Ok((promised, channel)) => judge(&promised, &channel, &told),
+        Ok((promised, channel)) => judge(&promised, &channel, &version),
         Err(why) => Outcome::failed(why),
     }
 }
 
 /// The workspace's `rust-version`, and the version that rust-toolchain.toml has.
-fn promised() -> Result<(String, String), String> {
+fn promised() -> Result<(String, String)> {
     let of = |path: &str, words: &[&str]| {
-        let text = text(&crate::root().join(path))?;
-        let table: toml::Table = text.parse().map_err(|error| format!("{path}: {error}"))?;
+        let text = files::text(&crate::root().join(path))?;
+        let table: toml::Table = text.parse().context(path.to_owned())?;
         let table = toml::Value::Table(table);
         let found = words.iter().try_fold(&table, |table, word| table.get(word));
         let found = found.and_then(toml::Value::as_str).map(str::to_owned);
-        found.ok_or_else(|| format!("{path} has no {}", words.join(".")))
+        found.with_context(|| format!("{path} has no {}", words.join(".")))
     };
     let promised = of("Cargo.toml", &["workspace", "package", "rust-version"])?;
     Ok((promised, of("rust-toolchain.toml", &["toolchain", "channel"])?))
 }
 
-/// `told` is the first line of `rustc --version`.
-fn judge(promised: &str, channel: &str, told: &str) -> Outcome {
-    let built = told.split_whitespace().nth(1).unwrap_or_default();
+/// `version` is the first line of `rustc --version`.
+fn judge(promised: &str, channel: &str, version: &str) -> Outcome {
+    let built = version.split_whitespace().nth(1).unwrap_or_default();
     let (Some(wanted), Some(pinned), Some(found)) = (minor(promised), minor(channel), minor(built))
     else {
-        return Outcome::failed(format!("{promised:?}, {channel:?} or {told:?} is no version"));
+        return Outcome::failed(format!("{promised:?}, {channel:?} or {version:?} is no version"));
     };
     if pinned != wanted {
         return Outcome::failed(format!(
@@ -45,9 +47,9 @@ fn judge(promised: &str, channel: &str, told: &str) -> Outcome {
         return Outcome::passed(1);
     }
     if found < wanted {
-        return Outcome::failed(format!("{told} is older than rust-version, {promised}"));
+        return Outcome::failed(format!("{version} is older than rust-version, {promised}"));
     }
-    let not = format!("whether {promised} (rust-version) builds it: {told} is newer");
+    let not = format!("whether {promised} (rust-version) builds it: {version} is newer");
     Outcome::skipped(format!("not verified: {not}"))
 }
 
@@ -61,8 +63,8 @@ fn minor(version: &str) -> Option<(u32, u32)> {
 mod tests {
     use super::*;
 
-    fn word(promised: &str, channel: &str, told: &str) -> (u64, u64, u64) {
-        let outcome = judge(promised, channel, told);
+    fn word(promised: &str, channel: &str, version: &str) -> (u64, u64, u64) {
+        let outcome = judge(promised, channel, version);
         (outcome.passed, outcome.failed, outcome.skipped)
     }
 

@@ -1,19 +1,19 @@
 //! `cargo xtask mutants`: do the tests notice when a line of the core is wrong?
 //!
 //! cargo-mutants changes one thing at a time (a function returns at once, a `<` becomes `<=`) in a
-//! copy of the sources and runs the judges: the unit tests of the crates that are changed
-//! and those of the simulator. What no judge notices
-//! is a survivor; docs/TESTING.md lists each with its reason.
+//! copy of the sources and runs the judges: the unit tests of the crates that are changed and
+//! those of the simulator. What no judge notices is a survivor; docs/TESTING.md lists each with its
+//! reason.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
 
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Deserialize;
+use simurgh_bench_kit::report;
 
+use crate::files;
 use crate::process::Task;
 use crate::provide::{self, Tool};
 
@@ -100,29 +100,23 @@ struct Mutant {
     name: String,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &Options) -> Result<()> {
     let out = crate::root().join("target/mutants");
-    let judged = if options.table { Ok(()) } else { judge(options, &out) };
-    match judged.and_then(|()| report(&out)) {
-        Ok(report) => {
-            println!("\n{report}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("mutants: {error}");
-            ExitCode::FAILURE
-        }
+    if !options.table {
+        judge(options, &out)?;
     }
+    let path = out.join("mutants.out/outcomes.json");
+    println!("\n{}", table(&files::text(&path)?).with_context(|| path.display().to_string())?);
+    Ok(())
 }
 
-fn judge(options: &Options, out: &Path) -> Result<(), String> {
+fn judge(options: &Options, out: &Path) -> Result<()> {
     let tool = provide::cargo_tool(&TOOL)?;
-    let files = files(&options.room)?;
     let mut arguments = vec!["mutants".to_owned()];
     for package in JUDGED {
         arguments.extend(["--package".into(), package.into()]);
     }
-    for file in files {
+    for file in sources(&options.room)? {
         arguments.extend(["--file".into(), format!("{SOURCES}{file}")]);
     }
     for judge in JUDGES {
@@ -135,34 +129,28 @@ fn judge(options: &Options, out: &Path) -> Result<(), String> {
     arguments.extend(["--jobs".into(), options.jobs.to_string()]);
     // What loops for ever is caught by that; a machine that is busy makes nothing a survivor.
     arguments.extend(["--timeout", "120", "--no-times", "--colors", "never"].map(str::to_owned));
-    fs::create_dir_all(out).map_err(|error| format!("{}: {error}", out.display()))?;
+    files::directory(out)?;
     let done = Task::new(&tool.display().to_string(), &arguments, RUN_MINUTES).run();
     match done.code {
         // 2: some were missed, 3: some took too long; both are in the report.
         Some(0 | 2 | 3) => Ok(()),
-        _ => Err(format!("cargo-mutants: {}", done.reason())),
+        _ => bail!("cargo-mutants: {}", done.reason()),
     }
 }
 
 /// The files of the rooms that are named, or of all.
-fn files(rooms: &[String]) -> Result<Vec<&'static str>, String> {
+fn sources(rooms: &[String]) -> Result<Vec<&'static str>> {
     let names: Vec<&str> = ROOMS.iter().map(|(name, _)| *name).collect();
     if let Some(unknown) = rooms.iter().find(|room| !names.contains(&room.as_str())) {
-        return Err(format!("there is no room {unknown:?}: {}", names.join(", ")));
+        bail!("there is no room {unknown:?}: {}", names.join(", "));
     }
     let is_wanted = |name: &str| rooms.is_empty() || rooms.iter().any(|room| room == name);
     let wanted = ROOMS.iter().filter(|(name, _)| is_wanted(name));
     Ok(wanted.flat_map(|(_, files)| files.iter().copied()).collect())
 }
 
-/// The figures of the last run, as Markdown.
-fn report(out: &Path) -> Result<String, String> {
-    let path = out.join("mutants.out/outcomes.json");
-    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    table(&text).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-fn table(outcomes: &str) -> Result<String, serde_json::Error> {
+/// The figures of a run, as Markdown.
+fn table(outcomes: &str) -> Result<String> {
     let all: Outcomes = serde_json::from_str(outcomes)?;
     let mut rooms: BTreeMap<&str, Room> = BTreeMap::new();
     for OneOutcome { scenario, summary } in all.outcomes {
@@ -175,22 +163,17 @@ fn table(outcomes: &str) -> Result<String, serde_json::Error> {
             _ => room.missed.push(name),
         }
     }
-    let mut text = "| room | viable | caught | of these by time-out | missed | caught |\n\
-                    |---|---|---|---|---|---|\n"
-        .to_owned();
-    for (name, room) in &rooms {
-        let caught = room.caught + room.timed_out;
-        let (missed, slow) = (room.missed.len(), room.timed_out);
+    let row = |(name, room): (&&str, &Room)| {
+        let (caught, missed) = (room.caught + room.timed_out, room.missed.len());
         let viable = caught + missed;
         let share = 100.0 * caught as f64 / viable.max(1) as f64;
-        let _ =
-            writeln!(text, "| {name} | {viable} | {caught} | {slow} | {missed} | {share:.1} % |");
-    }
+        let counts = [viable, caught, room.timed_out, missed].map(|count| count.to_string());
+        [vec![(*name).to_owned()], counts.to_vec(), vec![format!("{share:.1} %")]].concat()
+    };
+    let head = ["room", "viable", "caught", "of these by time-out", "missed", "caught"];
     let survivors = rooms.values().flat_map(|room| &room.missed);
-    for survivor in survivors {
-        let _ = write!(text, "\n- {}", survivor.trim_start_matches(SOURCES));
-    }
-    Ok(text)
+    let survivors = survivors.map(|name| format!("\n- {}", name.trim_start_matches(SOURCES)));
+    Ok(report::table(&head, rooms.iter().map(row)) + &survivors.collect::<String>())
 }
 
 /// The room that a file belongs to.
@@ -231,8 +214,8 @@ mod tests {
 
     #[test]
     fn rooms_are_known_by_name() {
-        assert_eq!(files(&["registry".into()]).unwrap(), ["simurgh-core/src/registry/**"]);
-        assert!(files(&["attic".into()]).is_err());
+        assert_eq!(sources(&["registry".into()]).unwrap(), ["simurgh-core/src/registry/**"]);
+        assert!(sources(&["attic".into()]).is_err());
         assert_eq!(room_of("crates/core/simurgh-core/src/effects.rs"), "application");
         assert_eq!(room_of("crates/core/simurgh-core/src/view.rs"), "others");
         assert_eq!(room_of("crates/core/simurgh-history/src/ring.rs"), "ring");

@@ -1,6 +1,6 @@
 //! What a step of the suite came to, and the summary at its end.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
 /// The result of one step, in tests.
@@ -18,12 +18,12 @@ impl Outcome {
         Self { passed: count, ..Self::default() }
     }
 
-    pub(crate) fn failed(note: impl Into<String>) -> Self {
-        Self { failed: 1, note: note.into(), ..Self::default() }
+    pub(crate) fn failed(note: impl Display) -> Self {
+        Self { failed: 1, note: format!("{note:#}"), ..Self::default() }
     }
 
-    pub(crate) fn skipped(note: impl Into<String>) -> Self {
-        Self { skipped: 1, note: note.into(), ..Self::default() }
+    pub(crate) fn skipped(note: impl Display) -> Self {
+        Self { skipped: 1, note: format!("{note:#}"), ..Self::default() }
     }
 
     /// Takes in another part of the same step.

@@ -3,15 +3,18 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
 
 /// How often a running child is looked at: rarely enough to cost nothing, often enough to not wait.
 const POLL: Duration = Duration::from_millis(50);
@@ -27,13 +30,13 @@ static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// From now on Ctrl-C and SIGTERM end the child that runs, and not this process: what it has
 /// measured so far is to be kept. A second one ends it at once.
-pub(crate) fn end_on_ctrl_c() -> Result<(), String> {
+pub(crate) fn end_on_ctrl_c() -> Result<()> {
     let flag = INTERRUPTED.get_or_init(Arc::default);
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // In this order: the first only sets the flag, which the second finds set.
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(flag))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(flag)))
-            .map_err(|error| format!("no signal handler: {error}"))?;
+            .context("no signal handler")?;
     }
     Ok(())
 }
@@ -77,13 +80,10 @@ impl Finished {
         }
     }
 
-    /// As this program ends with it; what went wrong is said, and of what.
-    pub(crate) fn exit_code(&self, what: &str) -> ExitCode {
-        if self.ok() {
-            return ExitCode::SUCCESS;
-        }
-        eprintln!("{what}: {}", self.reason());
-        ExitCode::FAILURE
+    /// What it wrote; where it failed an error that names it so.
+    pub(crate) fn or_fail(self, name: impl fmt::Display) -> Result<String> {
+        ensure!(self.ok(), "{name}: {}", self.reason());
+        Ok(self.output)
     }
 }
 
@@ -167,14 +167,11 @@ impl Task {
 }
 
 /// Runs a program whose output nobody wants while it works; what it wrote.
-pub(crate) fn program(program: &str, arguments: &[&str]) -> Result<String, String> {
+pub(crate) fn program(program: &str, arguments: &[&str]) -> Result<String> {
     let done = Task::new(program, arguments, 10).quiet().run();
-    match done.ok() {
-        true => Ok(done.output),
-        false => {
-            Err(format!("{program} {}: {}\n{}", arguments.join(" "), done.reason(), done.output))
-        }
-    }
+    let words = arguments.join(" ");
+    ensure!(done.ok(), "{program} {words}: {}\n{}", done.reason(), done.output);
+    Ok(done.output)
 }
 
 /// Copies `from` as it comes to `to`, and gives back its last megabytes.
@@ -258,7 +255,7 @@ fn cpu_seconds_of(child: &Child) -> Option<f64> {
 }
 
 /// Ends a child and what it has started, at once.
-pub(crate) fn kill_group(child: &mut Child) {
+fn kill_group(child: &mut Child) {
     signal_group(child, "-KILL");
     let _ = child.kill();
     let _ = child.wait();

@@ -5,9 +5,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, bail, ensure};
+
 use crate::process::Task;
 
 const MINUTES_MAX: u64 = 8;
+
+/// Counts instructions.
+pub(crate) const VALGRIND: &str = "/usr/bin/valgrind";
 
 /// A program some tests or benchmarks need, and the Debian packages that bring it.
 struct Need {
@@ -37,12 +42,11 @@ const NEEDS: &[Need] = &[
     Need { program: "/usr/bin/c++", packages: &["g++"] },
     // The prompt of `simurgh drive` is typed at.
     Need { program: "/usr/bin/tmux", packages: &["tmux"] },
-    // Counts instructions.
-    Need { program: crate::bench::instructions::VALGRIND, packages: &["valgrind"] },
+    Need { program: VALGRIND, packages: &["valgrind"] },
 ];
 
 /// Installs the missing Debian packages. An error names what is still missing and why.
-pub(crate) fn debian_packages() -> Result<(), String> {
+pub(crate) fn debian_packages() -> Result<()> {
     let missing: Vec<&Need> =
         NEEDS.iter().filter(|need| !Path::new(need.program).exists()).collect();
     if missing.is_empty() {
@@ -53,18 +57,17 @@ pub(crate) fn debian_packages() -> Result<(), String> {
 }
 
 /// Installs one Debian package. An error says why it cannot be.
-pub(crate) fn debian_package(name: &str) -> Result<(), String> {
+pub(crate) fn debian_package(name: &str) -> Result<()> {
     install(&[name])
 }
 
-fn install(packages: &[&str]) -> Result<(), String> {
+fn install(packages: &[&str]) -> Result<()> {
     let named = packages.join(", ");
-    if !Path::new("/usr/bin/apt-get").exists() {
-        return Err(format!("{named}: not installed, and there is no apt-get"));
-    }
-    if !is_root() {
-        return Err(format!("{named}: not installed, and only root may install"));
-    }
+    ensure!(
+        Path::new("/usr/bin/apt-get").exists(),
+        "{named}: not installed, and there is no apt-get"
+    );
+    ensure!(is_root(), "{named}: not installed, and only root may install");
     apt_get(&["update"])?;
     let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
     arguments.extend(packages);
@@ -77,19 +80,16 @@ pub(crate) fn has(program: &str) -> bool {
 }
 
 /// Runs `npm ci` in `e2e/`, unless this very lock file is installed already.
-pub(crate) fn npm_packages() -> Result<(), String> {
+pub(crate) fn npm_packages() -> Result<()> {
     let e2e = crate::root().join("e2e");
     let stamp = e2e.join("node_modules/.installed-lock.json");
-    let lock = fs::read(e2e.join("package-lock.json")).map_err(|error| error.to_string())?;
+    let lock = fs::read(e2e.join("package-lock.json"))?;
     if fs::read(&stamp).is_ok_and(|installed| installed == lock) {
         return Ok(());
     }
-    let done =
-        Task::new("npm", &["ci", "--no-audit", "--no-fund"], MINUTES_MAX).directory(&e2e).run();
-    if !done.ok() {
-        return Err(format!("npm ci: {}", done.reason()));
-    }
-    fs::write(&stamp, lock).map_err(|error| format!("{}: {error}", stamp.display()))
+    let task = Task::new("npm", &["ci", "--no-audit", "--no-fund"], MINUTES_MAX);
+    task.directory(&e2e).run().or_fail("npm ci")?;
+    fs::write(&stamp, lock).with_context(|| stamp.display().to_string())
 }
 
 /// Debian's own: others may be of any version.
@@ -97,26 +97,20 @@ const PYTHON: &str = "/usr/bin/python3";
 
 /// Makes an environment of exactly what a requirements file lists, unless it is there, and gives
 /// its Python.
-pub(crate) fn python_packages(requirements: &Path) -> Result<PathBuf, String> {
-    let text =
-        fs::read(requirements).map_err(|error| format!("{}: {error}", requirements.display()))?;
+pub(crate) fn python_packages(requirements: &Path) -> Result<PathBuf> {
+    let text = fs::read(requirements).with_context(|| requirements.display().to_string())?;
     let environment = crate::root().join("target/tools/supabase-py");
     let (stamp, python) = (environment.join("installed.txt"), environment.join("bin/python"));
     if python.exists() && fs::read(&stamp).is_ok_and(|installed| installed == text) {
         return Ok(python);
     }
     let directory = environment.display().to_string();
-    let made = Task::new(PYTHON, &["-m", "venv", "--clear", &directory], MINUTES_MAX).run();
-    if !made.ok() {
-        return Err(format!("no Python environment: {}", made.reason()));
-    }
+    let make = ["-m", "venv", "--clear", &directory];
+    Task::new(PYTHON, &make, MINUTES_MAX).run().or_fail("no Python environment")?;
     let listed = requirements.display().to_string();
     let install = ["-m", "pip", "install", "--no-deps", "--no-input", "--quiet", "-r", &listed];
-    let installed = Task::new(&python.display().to_string(), &install, MINUTES_MAX).run();
-    if !installed.ok() {
-        return Err(format!("pip install: {}", installed.reason()));
-    }
-    fs::write(&stamp, text).map_err(|error| format!("{}: {error}", stamp.display()))?;
+    Task::new(&python.display().to_string(), &install, MINUTES_MAX).run().or_fail("pip install")?;
+    fs::write(&stamp, text).with_context(|| stamp.display().to_string())?;
     Ok(python)
 }
 
@@ -132,7 +126,7 @@ pub(crate) struct Tool {
 const TOOL_MINUTES_MAX: u64 = 20;
 
 /// Where the program is; built if this version is not there.
-pub(crate) fn cargo_tool(tool: &Tool) -> Result<PathBuf, String> {
+pub(crate) fn cargo_tool(tool: &Tool) -> Result<PathBuf> {
     let Tool { name, version, debug } = tool;
     let root = crate::root().join("target/tools").join(format!("{name}-{version}"));
     let program = root.join("bin").join(name);
@@ -146,18 +140,18 @@ pub(crate) fn cargo_tool(tool: &Tool) -> Result<PathBuf, String> {
             Task::new("cargo", &wanted, TOOL_MINUTES_MAX).env("CARGO_PROFILE_DEV_DEBUG", "0");
         let done = task.run();
         if !done.ok() {
-            let said = done.output.lines().rfind(|line| !line.trim().is_empty());
-            let said = said.unwrap_or_default().trim();
-            return Err(format!("{name} cannot be installed: {}: {said}", done.reason()));
+            let last = done.output.lines().rfind(|line| !line.trim().is_empty());
+            let last = last.unwrap_or_default().trim();
+            bail!("{name} cannot be installed: {}: {last}", done.reason());
         }
     }
     Ok(program)
 }
 
-fn apt_get(arguments: &[&str]) -> Result<(), String> {
-    let done =
-        Task::new("apt-get", arguments, MINUTES_MAX).env("DEBIAN_FRONTEND", "noninteractive").run();
-    if done.ok() { Ok(()) } else { Err(format!("apt-get {}: {}", arguments[0], done.reason())) }
+fn apt_get(arguments: &[&str]) -> Result<()> {
+    let task = Task::new("apt-get", arguments, MINUTES_MAX);
+    let done = task.env("DEBIAN_FRONTEND", "noninteractive").run();
+    done.or_fail(format_args!("apt-get {}", arguments[0])).map(drop)
 }
 
 /// Whether we may do what only root may.

@@ -1,14 +1,12 @@
-//! `cargo xtask sim`: the simulator of whole servers, built for release; all arguments are passed
-//! on. As a step of the tests: seeds that once found something, fixed ones, and fresh ones for two
-//! minutes, half a minute for each: one node, topics that are kept, several nodes, and both.
-
-use std::process::ExitCode;
+//! The simulator of whole servers as a step of the tests: seeds that once found something, fixed
+//! ones, and fresh ones for two minutes, half a minute for each: one node, topics that are kept,
+//! several nodes, and both.
 
 use crate::outcome::Outcome;
 use crate::process::Task;
 
 /// The package, and its binary.
-const NAME: &str = "simurgh-sim";
+pub(crate) const NAME: &str = "simurgh-sim";
 /// Seeds that once found something.
 const SEEDS: &str = "crates/core/simurgh-sim/seeds.txt";
 /// And those of topics that are kept.
@@ -17,15 +15,8 @@ const HISTORIES: &str = "crates/core/simurgh-sim/histories.txt";
 const CLUSTERS: &str = "crates/core/simurgh-sim/clusters.txt";
 /// And those of both.
 const KEPT: &str = "crates/core/simurgh-sim/cluster-histories.txt";
-/// By hand it may run over night.
-const MINUTES_MAX: u64 = 24 * 60;
 
-/// Builds it and runs it with these arguments.
-pub(crate) fn run(arguments: &[String]) -> ExitCode {
-    Task::release(NAME, arguments, MINUTES_MAX).run().exit_code("sim")
-}
-
-/// A step of the tests, which fails by the first seed that does.
+/// Fails by the first seed that does.
 pub(crate) fn try_out() -> Outcome {
     let runs: [&[&str]; 12] = [
         &["--list", SEEDS],

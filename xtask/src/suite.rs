@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 
 use crate::bench::instructions::{self, Verdict};
@@ -82,7 +83,7 @@ struct Ready {
     npm: bool,
     debian: Option<String>,
     /// nats-server, or why there is none.
-    engine: Result<PathBuf, String>,
+    engine: Result<PathBuf>,
 }
 
 /// Runs the steps and prints the summary; fails when one of them did.
@@ -125,14 +126,15 @@ fn timed(steps: &mut Vec<Step>, name: &'static str, step: impl FnOnce() -> Outco
 /// Installs and builds. A package that cannot be had skips the steps that need it, on a
 /// developer's machine; in CI, where everything can be installed, it is a failure.
 fn prepare(steps: &mut Vec<Step>) -> Ready {
-    let mut ready = Ready { binaries: false, npm: false, debian: None, engine: Err(String::new()) };
+    let mut ready =
+        Ready { binaries: false, npm: false, debian: None, engine: Err(anyhow!("not looked for")) };
     timed(steps, "install", || {
-        ready.debian = provide::debian_packages().err();
+        ready.debian = provide::debian_packages().err().map(|why| format!("{why:#}"));
         let npm = provide::npm_packages();
         ready.npm = npm.is_ok();
         match (npm, &ready.debian) {
             (Err(note), _) => Outcome::failed(note),
-            (Ok(()), Some(note)) => Outcome::skipped(note.clone()),
+            (Ok(()), Some(note)) => Outcome::skipped(note),
             (Ok(()), None) => Outcome::passed(1),
         }
     });
@@ -140,8 +142,8 @@ fn prepare(steps: &mut Vec<Step>) -> Ready {
         ready.engine = engine::installed();
         match &ready.engine {
             Ok(path) => Outcome { note: path.display().to_string(), ..Outcome::passed(1) },
-            Err(why) if in_ci() => Outcome::failed(why.clone()),
-            Err(why) => Outcome::skipped(format!("tests of the cluster's engine: {why}")),
+            Err(why) if in_ci() => Outcome::failed(why),
+            Err(why) => Outcome::skipped(format!("tests of the cluster's engine: {why:#}")),
         }
     });
     timed(steps, "build", || {
@@ -185,10 +187,11 @@ fn clippy() -> Outcome {
 /// All pages for ourselves, then those that docs.rs shows: a link from there to what is private
 /// leads nowhere.
 fn rustdoc() -> Outcome {
-    let published = match crates::published() {
-        Ok(published) => published,
-        Err(why) => return Outcome::failed(why),
-    };
+    rustdoc_pages().unwrap_or_else(Outcome::failed)
+}
+
+fn rustdoc_pages() -> Result<Outcome> {
+    let published = crates::published()?;
     let mut shown = vec!["doc", "--no-deps", "--all-features"];
     shown.extend(published.packages.iter().flat_map(|package| ["--package", &package.name]));
     let all = ["doc", "--workspace", "--no-deps", "--document-private-items"];
@@ -197,7 +200,7 @@ fn rustdoc() -> Outcome {
         let task = Task::new("cargo", arguments, 10).env("RUSTDOCFLAGS", "-D warnings");
         pages.add(by_exit(&task.run()));
     }
-    pages
+    Ok(pages)
 }
 
 /// Not the advisories: they come from another place than crates.io, and change by themselves.
@@ -263,15 +266,15 @@ fn pages_of_a_cluster(ready: &Ready) -> Outcome {
 fn tests_on_nodes(
     ready: &Ready,
     needs: Option<&str>,
-    files: impl FnOnce() -> Result<Vec<String>, String>,
+    files: impl FnOnce() -> Result<Vec<String>>,
 ) -> Outcome {
     if let Some(without) = unready(ready, needs) {
         return without;
     }
     let engine = match &ready.engine {
         Ok(engine) => engine,
-        Err(why) if in_ci() => return Outcome::failed(why.clone()),
-        Err(why) => return Outcome::skipped(why.clone()),
+        Err(why) if in_ci() => return Outcome::failed(why),
+        Err(why) => return Outcome::skipped(why),
     };
     let set_up = |task: Task| task.env(engine::VARIABLE, engine).env("SIMURGH_NODES", NODES);
     run_node_tests(files(), NODES_MINUTES, set_up)
@@ -279,7 +282,7 @@ fn tests_on_nodes(
 
 /// Runs files of `e2e`, one after the other: the servers under test want the cores.
 fn run_node_tests(
-    files: Result<Vec<String>, String>,
+    files: Result<Vec<String>>,
     minutes: u64,
     set_up: impl FnOnce(Task) -> Task,
 ) -> Outcome {
@@ -343,18 +346,16 @@ fn dist(ready: &Ready) -> Outcome {
 
 /// Instructions of fixed pieces of work, which must not have become many more.
 fn count_instructions(ready: &Ready) -> Outcome {
-    if !provide::has(instructions::VALGRIND) {
-        return without(ready, instructions::VALGRIND);
+    if !provide::has(provide::VALGRIND) {
+        return without(ready, provide::VALGRIND);
     }
-    let counted =
-        instructions::baseline().and_then(|baseline| Ok((baseline, instructions::count(&[], 1)?)));
-    let (baseline, counts) = match counted {
-        Ok(counted) => counted,
-        Err(error) => return Outcome::failed(error),
-    };
-    println!("{}", instructions::table(Some(&baseline), &counts));
-    let Some(counts) = counts.first() else { return Outcome::failed("nothing was counted") };
-    match instructions::judge(&baseline, counts, true) {
+    let counted = instructions::baseline().and_then(|baseline| {
+        let counts = instructions::count(&[], 1)?;
+        println!("{}", instructions::table(Some(&baseline), &counts));
+        let first = counts.first().context("nothing was counted")?;
+        Ok(instructions::judge(&baseline, first, true))
+    });
+    match counted.unwrap_or_else(|error| Verdict::Worse(vec![format!("{error:#}")])) {
         Verdict::Fine(count) => Outcome::passed(count),
         Verdict::Incomparable(why) => Outcome::skipped(why),
         Verdict::Worse(lines) => {
@@ -391,8 +392,8 @@ fn test_files(
     e2e: &Path,
     directory: &str,
     is_wanted: impl Fn(&String) -> bool,
-) -> Result<Vec<String>, String> {
-    let entries = fs::read_dir(e2e.join(directory)).map_err(|e| format!("{directory}: {e}"))?;
+) -> Result<Vec<String>> {
+    let entries = fs::read_dir(e2e.join(directory)).context(directory.to_owned())?;
     let mut files: Vec<String> = entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| name.ends_with(".test.mjs"))
@@ -400,5 +401,6 @@ fn test_files(
         .filter(is_wanted)
         .collect();
     files.sort();
-    if files.is_empty() { Err(format!("{directory} has no tests")) } else { Ok(files) }
+    ensure!(!files.is_empty(), "{directory} has no tests");
+    Ok(files)
 }

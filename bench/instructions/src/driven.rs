@@ -11,29 +11,34 @@ use simurgh_proto::serializer::Serializer;
 
 use crate::item::{Item, give_up};
 
-/// Each message that a driven socket says: from the frame to the answer's bytes.
-const SAYING: &[&str] = &["*shard*Shard*carry_out*"];
+/// Each message of a driven socket: from the frame to the answer's bytes.
+const MESSAGE: &[&str] = &["*shard*Shard*carry_out*"];
 /// Each round of a fan-out.
-const FANNING_OUT: &[&str] = &["*fanout*Fanout*go_on*"];
-/// From the frame that one says to those that all hear, without what the client does.
-const SAID_TO_ALL: &[&str] = &["*websocket*frames*Shard*frames", FANNING_OUT[0]];
+const FAN_OUT: &[&str] = &["*fanout*Fanout*go_on*"];
+/// From the frame of one to those that all get, without what the client does.
+const WHOLE_BROADCAST: &[&str] = &["*websocket*frames*Shard*frames", FAN_OUT[0]];
 
 pub(crate) const ITEMS: &[Item] = &[
-    Item { name: "join-v2", times: 1000, inside: SAYING, run: |n| join(n, V2) },
-    Item { name: "join-values", times: 1000, inside: SAYING, run: |n| join(n, None) },
-    Item { name: "heartbeat-v2", times: 1000, inside: SAYING, run: heartbeat },
-    Item { name: "push-reply-v2", times: 16_000, inside: SAYING, run: answers },
-    Item { name: "join-push-leave-v2", times: 1000, inside: SAYING, run: converse },
-    Item { name: "broadcast-v2-1000", times: 5000, inside: FANNING_OUT, run: |n| cast(n, V2) },
-    Item { name: "broadcast-v2-10000", times: 50_000, inside: FANNING_OUT, run: |n| cast(n, V2) },
-    Item { name: "broadcast-binary-v2", times: SAID, inside: SAID_TO_ALL, run: |n| said(n, RAW) },
+    Item { name: "join-v2", times: 1000, inside: MESSAGE, run: |n| join(n, V2) },
+    Item { name: "join-values", times: 1000, inside: MESSAGE, run: |n| join(n, None) },
+    Item { name: "heartbeat-v2", times: 1000, inside: MESSAGE, run: heartbeat },
+    Item { name: "push-reply-v2", times: 16_000, inside: MESSAGE, run: answers },
+    Item { name: "join-push-leave-v2", times: 1000, inside: MESSAGE, run: join_push_leave },
+    Item { name: "broadcast-v2-1000", times: 5000, inside: FAN_OUT, run: |n| broadcasts(n, V2) },
+    Item { name: "broadcast-v2-10000", times: 50_000, inside: FAN_OUT, run: |n| broadcasts(n, V2) },
+    Item {
+        name: "broadcast-binary-v2",
+        times: MESSAGES,
+        inside: WHOLE_BROADCAST,
+        run: |n| broadcast(n, RAW),
+    },
     Item {
         name: "supabase-broadcast-v2",
-        times: SAID,
-        inside: SAID_TO_ALL,
-        run: |n| said(n, USER),
+        times: MESSAGES,
+        inside: WHOLE_BROADCAST,
+        run: |n| broadcast(n, USER),
     },
-    Item { name: "broadcast-values-10000", times: 50_000, inside: FANNING_OUT, run: values },
+    Item { name: "broadcast-values-10000", times: 50_000, inside: FAN_OUT, run: values },
 ];
 
 const V2: Option<Serializer> = Some(Serializer::V2);
@@ -41,8 +46,8 @@ const ROOM: &str = "rooms:lobby";
 /// Topics of the same length, for what is compared.
 const PLAIN: &str = "channels:lobby";
 const REALTIME: &str = "realtime:lobby";
-/// How often a member says something to all others.
-const SAID: u32 = 1000;
+/// How often one member broadcasts to all others.
+const MESSAGES: u32 = 1000;
 /// So many are there.
 const AUDIENCE: u32 = 51;
 /// Broadcasts to all that are counted together, each awaited before the next.
@@ -111,17 +116,17 @@ impl Server {
         pushed.unwrap_or_else(|error| give_up(&error));
     }
 
-    /// Waits until as many of something were heard as there are sockets.
+    /// Waits until something was received as often as there are sockets.
     fn wait(&self, count: fn(&Counts) -> u64) {
         self.wait_for(count, 1);
     }
 
-    /// Waits until each socket has heard something that often.
+    /// Waits until each socket has received something that often.
     fn wait_for(&self, count: fn(&Counts) -> u64, each: u32) {
         self.wait_until(count, self.sockets.len() as u64 * u64::from(each));
     }
 
-    /// Waits until the sockets have heard something that often altogether.
+    /// Waits until the sockets have received something that often altogether.
     fn wait_until(&self, count: fn(&Counts) -> u64, wanted: u64) {
         let until = Instant::now() + WAIT_MAX;
         while count(&self.driver.counts()) < wanted {
@@ -147,18 +152,18 @@ fn heartbeat(times: u32) {
 fn answers(times: u32) {
     let mut server = Server::start(times / PUSHES, V2);
     server.join();
-    for heard in 1..=PUSHES {
+    for push in 1..=PUSHES {
         server.push(ROOM, "new:msg", json!({"body": "said"}).into());
-        server.wait_for(|counts| counts.ok, 1 + heard);
+        server.wait_for(|counts| counts.ok, 1 + push);
     }
 }
 
-/// The life of a channel: joined, spoken with, left.
-fn converse(times: u32) {
+/// The life of a channel: joined, pushed to, left.
+fn join_push_leave(times: u32) {
     let mut server = Server::start(times, V2);
     server.join();
-    let said = json!({"body": "Said \"so\",\nand then:", "at": 1_700_000_000});
-    server.push(ROOM, "new:msg", said.into());
+    let payload = json!({"body": "Said \"so\",\nand then:", "at": 1_700_000_000});
+    server.push(ROOM, "new:msg", payload.into());
     server.wait_for(|counts| counts.ok, 2);
     let left = server.driver.leave_many(&server.sockets, ROOM);
     left.unwrap_or_else(|error| give_up(&error));
@@ -166,7 +171,7 @@ fn converse(times: u32) {
 }
 
 /// Broadcasts, `times` deliveries in all.
-fn cast(times: u32, serializer: Option<Serializer>) {
+fn broadcasts(times: u32, serializer: Option<Serializer>) {
     let mut server = Server::start(times / BROADCASTS, serializer);
     server.join();
     let pubsub = server.endpoint.pubsub();
@@ -179,16 +184,16 @@ fn cast(times: u32, serializer: Option<Serializer>) {
 }
 
 /// The data of a binary message, once as it is and once as Supabase's clients send it: JSON.
-type Said = (&'static str, fn(&str) -> Payload<'static>);
+type Push = (&'static str, fn(&str) -> Payload<'static>);
 
-const RAW: Said = (PLAIN, |text| Payload::from_bytes(text.as_bytes().to_vec()));
-const USER: Said = (REALTIME, |text| match UserBroadcast::json("cursor", text) {
+const RAW: Push = (PLAIN, |text| Payload::from_bytes(text.as_bytes().to_vec()));
+const USER: Push = (REALTIME, |text| match UserBroadcast::json("cursor", text) {
     Ok(broadcast) => Payload::User(broadcast),
     Err(error) => give_up(&error),
 });
 
 /// Binary broadcasts of a member, one after the other: from its frame to those of all members.
-fn said(times: u32, (topic, payload): Said) {
+fn broadcast(times: u32, (topic, payload): Push) {
     let mut server = Server::start(AUDIENCE, V2);
     server.join_as(topic, json!({}));
     let text = format!(r#"{{"body":"{}"}}"#, "x".repeat(64));

@@ -57,8 +57,8 @@ pub fn publish<const N: usize>(
 }
 
 /// Writes a raw file of these fields, and a text beside it, under a free name that begins with
-/// `stem`, in `out` or where raw figures go; where the raw one is. Never over an older one: raw runs
-/// are kept.
+/// `stem`, in `out` or where raw figures go; where the raw one is. Never over an older one: raw
+/// runs are kept.
 pub fn keep<const N: usize>(
     out: Option<&Path>,
     stem: &str,

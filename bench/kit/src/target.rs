@@ -247,8 +247,8 @@ fn json(text: &str) -> Result<Value> {
     serde_json::from_str(text).with_context(|| text.to_owned())
 }
 
-/// Requests of a back end that publishes a message on each topic, a thousand in a request: how many,
-/// and the body, which is made when it is asked for.
+/// Requests of a back end that publishes a message on each topic, a thousand in a request: how
+/// many, and the body, which is made when it is asked for.
 pub fn broadcasts(
     mut topics: impl Iterator<Item = String>,
     payload: &str,

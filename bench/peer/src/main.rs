@@ -1,6 +1,6 @@
-//! A bare async-nats client: what a program pays that does nothing but speak to the engine. Its input
-//! are commands, a line each; it answers each with a line of JSON. `simurgh-bench cluster` reads
-//! its CPU time from outside, as it does that of Simurgh.
+//! A bare async-nats client: what a program pays that does nothing but speak to the engine. Its
+//! input are commands, a line each; it answers each with a line of JSON. `simurgh-bench cluster`
+//! reads its CPU time from outside, as it does that of Simurgh.
 //!
 //! One thread: the cheapest way to run it (two workers wake each other). Queues are larger than
 //! anything that is measured, since async-nats drops what finds its queue full.

@@ -48,11 +48,12 @@ pub struct Options {
     pub write: bool,
 }
 
-/// Flags, each of which changes a field of `$of` if it is given: `flag (name of its value) => field`,
-/// times a factor.
+/// Flags, each of which changes a field of `$of` if it is given:
+/// `flag (name of its value) => field`, times a factor.
 macro_rules! changes {
     ($(#[$about:meta])* $name:ident of $of:ty;
-     $($(#[$help:meta])* $flag:ident $(($value:literal))? => $field:ident $(* $factor:literal)?;)*) => {
+     $($(#[$help:meta])* $flag:ident $(($value:literal))? => $field:ident
+       $(* $factor:literal)?;)*) => {
         $(#[$about])*
         #[derive(Debug, Default, PartialEq, Args)]
         pub struct $name {

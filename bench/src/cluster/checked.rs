@@ -13,7 +13,7 @@ use simurgh_bench_kit::{stats, wait};
 
 /// Topics of each client.
 const TOPICS: usize = 10;
-/// NodeSettings long it may take, after the joins, until the engine was asked what it has of each topic.
+/// How long it may take, after the joins, until the engine was asked what it has of each topic.
 const FOLLOWED: Duration = Duration::from_secs(120);
 const CHECKED: &str = "simurgh_cluster_checked_total";
 
@@ -62,9 +62,9 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let behind = node.metric("simurgh_cluster_checked_total{result=\"behind\"}")?;
     sample.put("checked_wrong", gaps + behind);
     // All go on as before.
-    let heard = clients.total().messages;
+    let before = clients.total().messages;
     publish(&node, (0..topics).map(topic))?;
-    clients.until(|it| it.messages >= heard + topics as u64)?;
-    ensure!(clients.total().messages == heard + topics as u64, "some came twice");
+    clients.until(|it| it.messages >= before + topics as u64)?;
+    ensure!(clients.total().messages == before + topics as u64, "some came twice");
     Ok(())
 }

@@ -85,8 +85,8 @@ fn room(index: usize) -> String {
     format!("rooms:{index}")
 }
 
-/// Reads for so long, or until the first one has got so many leaves and a while has passed: when that
-/// was, and how many diffs each has got.
+/// Reads for so long, or until the first one has got so many leaves and a while has passed: when
+/// that was, and how many diffs each has got.
 fn leaves(clients: &mut Clients, count: usize, within: Duration) -> Result<Value> {
     let began = Instant::now();
     let before: Vec<u32> = clients.members().iter().map(|it| it.diffs).collect();

@@ -54,7 +54,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// NodeSettings much later each came there than here, ms.
+/// How much later each came there than here, ms.
 fn later(there: &[Received], here: &[Received]) -> Result<Vec<f64>> {
     let at: HashMap<u32, _> = here.iter().map(|it| (it.number, it.at)).collect();
     let warm = there.iter().filter(|it| it.number >= WARM_UP);

@@ -41,7 +41,7 @@ name = "new:msg"
 broadcast = "all"
 reply = {}
 "#;
-/// NodeSettings long the engine is away, beside the time that it takes to start.
+/// How long the engine is away, beside the time that it takes to start.
 const AWAY: Duration = Duration::from_millis(500);
 /// Beyond the duration of the run itself.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -151,11 +151,11 @@ fn put(sample: &mut Sample, report: &Value, kept: &[Kept]) -> Result<()> {
         sample.put(format!("drops_count_{name}"), count(name));
     }
     let (published, unconfirmed) = (count("broadcasts"), count("broadcasts_unconfirmed"));
-    let heard = count("broadcasts_unconfirmed_heard");
+    let delivered = count("broadcasts_unconfirmed_heard");
     sample.put("drops_said", published);
     sample.put("drops_unconfirmed", unconfirmed);
-    sample.put("drops_unconfirmed_heard", heard);
-    let owed = published - unconfirmed + heard;
+    sample.put("drops_unconfirmed_heard", delivered);
+    let owed = published - unconfirmed + delivered;
     let different = |it: &Kept| stats::per(it.different, 1);
     // Too few: what was confirmed is not kept. Too many: something was kept that nobody received.
     let off = kept.iter().map(|it| (different(it) - owed).abs()).fold(0.0, f64::max);

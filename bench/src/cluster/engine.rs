@@ -17,7 +17,7 @@ use simurgh_bench_kit::wait;
 
 /// Names the program, as it does for the tests.
 const VARIABLE: &str = "SIMURGH_NATS_SERVER";
-/// NodeSettings long it may take to start.
+/// How long it may take to start.
 const STARTS: Duration = Duration::from_secs(10);
 
 /// Killed when dropped.

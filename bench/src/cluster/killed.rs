@@ -19,8 +19,8 @@ const MESSAGES: u32 = 10;
 const AWAY: Duration = Duration::from_millis(500);
 /// Before that and after it.
 const CALM: Duration = Duration::from_secs(2);
-/// What was published so long before the engine went was received by then, or is a loss that nobody knows
-/// of. After the link is back there is as much for what waited.
+/// What was published so long before the engine went was received by then, or is a loss that nobody
+/// knows of. After the link is back there is as much for what waited.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const LOST: &str = "simurgh_cluster_lost_total";

@@ -11,7 +11,7 @@ use simurgh_bench_kit::{stats, wait};
 
 /// The name of the thread of a node that has the link.
 pub(super) const THREAD: &str = "simurgh-cluster";
-/// NodeSettings long nodes may take to find the engine and each other.
+/// How long nodes may take to find the engine and each other.
 pub(super) const READY: Duration = Duration::from_secs(20);
 /// Until what was published has gone everywhere, and servers rest.
 pub(super) const QUIET: Duration = Duration::from_millis(300);

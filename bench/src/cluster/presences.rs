@@ -22,7 +22,7 @@ const NODES: usize = 3;
 /// After so long without a word a node's presences leave. The partition is 5 s shorter.
 const DOWN_S: u64 = 12;
 const PARTITION: Duration = Duration::from_secs(DOWN_S - 5);
-/// NodeSettings long leaves are waited for at most, and how long nothing is to be told, ms.
+/// How long leaves are waited for at most, and how long nothing is to be told, ms.
 const LEAVES_MAX_MS: u64 = 2_500 * DOWN_S;
 const WATCHED_MS: u64 = 1_000 * (DOWN_S - 5) + 4_000;
 

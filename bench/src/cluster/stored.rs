@@ -48,14 +48,8 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         let count = BLOCK.get(kind).copied().context("no kind")?;
         let (of_engine, of_node) = (engine.cpu()?, node.cpu()?);
         let seconds = match kind {
-            0 => stored(&node, count, |connection, nth| {
-                format!("kept:{connection}-{:03}", nth % 1_000)
-            })?,
-            1 => {
-                let topic =
-                    |connection, nth| format!("kept:{connection}-{:03}", nth % 1_000 / BURST);
-                stored(&node, count, topic)?
-            }
+            0 => stored(&node, count, 1)?,
+            1 => stored(&node, count, BURST)?,
             _ => {
                 let headers = if kind == 2 { "none" } else { "id" };
                 let how = format!("{TOPICS} {bytes} {count} {WINDOW} {headers}");
@@ -76,6 +70,12 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         }
     }
     let [singles, in_bursts] = by_node.map(|it| stats::per(it, 1));
+    put_counts(&node, singles, in_bursts, sample)?;
+    put_costs(&costs, sample)
+}
+
+/// What the node has counted.
+fn put_counts(node: &Server, singles: f64, in_bursts: f64, sample: &mut Sample) -> Result<()> {
     let wanted = singles + in_bursts;
     // A node shows what it has counted once a second.
     nodes::until(&format!("{wanted} are stored"), || {
@@ -85,8 +85,12 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     sample.put("stored_repeated", repeated);
     let envelopes = node.metric("simurgh_cluster_store_seconds_count")?;
     sample.put("stored_burst_items", in_bursts / (envelopes - singles).max(1.0));
+    Ok(())
+}
+
+fn put_costs(costs: &[Costs; 4], sample: &mut Sample) -> Result<()> {
     let median = stats::middle;
-    let [one, many, peer, with_ids] = &costs;
+    let [one, many, peer, with_ids] = costs;
     let (single, burst, bare) = (median(&one.rates)?, median(&many.rates)?, median(&peer.rates)?);
     let ids = median(&with_ids.rates)?;
     sample.put("stored_per_s", single);
@@ -107,12 +111,13 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// Seconds until a node has stored a block that comes by several connections. `topic`: of a
-/// message by the connection's number and its own. Who publishes is on the node's core, as the
+/// Seconds until a node has stored a block that comes by several connections, so many messages in a
+/// row of each topic. Who publishes is on the node's core, as the
 /// bare client is, so that the engine has the other one alone.
-fn stored(node: &Server, count: usize, topic: impl Fn(usize, usize) -> String) -> Result<f64> {
+fn stored(node: &Server, count: usize, burst: usize) -> Result<f64> {
     let requests = |connection| {
-        let topics = (0..count / CONNECTIONS).map(|nth| topic(connection, nth));
+        let topic = |nth| format!("kept:{connection}-{:03}", nth % 1_000 / burst);
+        let topics = (0..count / CONNECTIONS).map(topic);
         broadcasts(topics, &payload()).map(|(_, body)| body).collect()
     };
     let requests: Vec<Vec<String>> = (0..CONNECTIONS).map(requests).collect();

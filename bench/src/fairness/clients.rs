@@ -27,7 +27,7 @@ const READY_BYTES: usize = 256 << 10;
 const LONGEST: Duration = Duration::from_secs(300);
 /// How often clients on slow lines read.
 const TICK: Duration = Duration::from_millis(10);
-/// The receive buffer of a client on a slow line; the system may take twice as much for its own use.
+/// The receive buffer of a client on a slow line; the system may take twice as much for itself.
 const LINE_BUFFER: usize = 128 << 10;
 /// How much a slow line may catch up when this thread was late.
 const CATCH_UP: Duration = Duration::from_millis(50);
@@ -113,7 +113,7 @@ pub(super) struct Client {
     written: usize,
     is_waiting: bool,
     source: Option<Source>,
-    /// Bytes of the body that each answer bears.
+    /// Bytes of the body that each answer has.
     own_body: usize,
     /// What it has received.
     pub(super) received: Received,
@@ -299,8 +299,8 @@ impl Clients {
         Ok(())
     }
 
-    /// Clients on slow lines read what has come on them since the last time, if it is time; how long
-    /// it is until the next.
+    /// Clients on slow lines read what has come on them since the last time, if it is time; how
+    /// long it is until the next.
     fn tick(&mut self) -> Duration {
         let since = self.ticked.elapsed();
         if let Some(left) = TICK.checked_sub(since).filter(|left| !left.is_zero()) {

@@ -1,5 +1,5 @@
-//! One large message is published while 1,500 members, none of whom reads, publish a small one each:
-//! every one of them is at another place in the topic when the large message is due.
+//! One large message is published while 1,500 members, none of whom reads, publish a small one
+//! each: every one of them is at another place in the topic when the large message is due.
 //!
 //! The last bytes of the large message and all the small ones are sent at once, so that the server
 //! finds them together. Each member is brought up to date before it gets its answer, and by

@@ -1,5 +1,5 @@
-//! Messages of 9 MB that are dear to read: escapes, blanks, arrays in arrays. One client
-//! publishes them one after the other; a probe's heartbeats show for how long nobody else was served.
+//! Messages of 9 MB that are dear to read: escapes, blanks, arrays in arrays. One client publishes
+//! them one after the other; a probe's heartbeats show for how long nobody else was served.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -56,7 +56,8 @@ impl MemoryWatch {
         Ok(now)
     }
 
-    /// Most resident bytes at any time since [`MemoryWatch::idle`], and by the kernel since the start.
+    /// Most resident bytes at any time since [`MemoryWatch::idle`], and as the kernel has it since
+    /// the start.
     pub(super) fn most(&self) -> (u64, u64) {
         (self.state.most.load(Ordering::Relaxed), self.state.high_water.load(Ordering::Relaxed))
     }

@@ -1,9 +1,9 @@
 //! Clients that have nothing to do with an attack, and how long the server lets them wait.
 //!
 //! Each is a thread of its own before all others on the clients' core (`probe::raise_priority`), so
-//! that what it measures is the server and not the other clients' reader. Something is due at fixed times
-//! and sent then, answered or not what was sent before: a server that stands still for 100 ms is
-//! seen by all ten heartbeats that were due meanwhile, and not by one.
+//! that what it measures is the server and not the other clients' reader. Something is due at fixed
+//! times and sent then, answered or not what was sent before: a server that stands still for 100 ms
+//! is seen by all ten heartbeats that were due meanwhile, and not by one.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};

@@ -1,8 +1,8 @@
 //! Sockets that never read are owed large messages.
 //!
 //! Once one message is broadcast to twenty of them (`heard`), and then it is watched how long they
-//! stay; once each of the twenty publishes in a room of its own and is owed the answer and the message
-//! itself (`said`), the second time with little address space.
+//! stay; once each of the twenty publishes in a room of its own and is owed the answer and the
+//! message itself (`said`), the second time with little address space.
 
 use std::time::{Duration, Instant};
 

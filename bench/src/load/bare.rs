@@ -109,16 +109,16 @@ pub(crate) fn run(plan: &Bare) -> Result<()> {
     };
     let speech = arrival(plan.users) + BEFORE_MESSAGES;
     let message = |number: u32| speech + Duration::from_secs(1).mul_f64(at(number, plan.say));
-    let mut said = 0;
+    let mut sent = 0;
     let mut events: Vec<Event> = Vec::with_capacity(512);
     while begun.elapsed() < LIFETIME {
         let now = Instant::now();
         while client.sockets.len() < plan.users && arrival(client.sockets.len()) <= now {
             client.open()?;
         }
-        while said < plan.messages && message(said) <= now {
-            client.say(said)?;
-            said += 1;
+        while sent < plan.messages && message(sent) <= now {
+            client.say(sent)?;
+            sent += 1;
         }
         client.leave(now);
         let opened = client.sockets.len();
@@ -131,7 +131,7 @@ pub(crate) fn run(plan: &Bare) -> Result<()> {
         }
         let next = [
             (opened < plan.users).then(|| arrival(opened)),
-            (said < plan.messages).then(|| message(said)),
+            (sent < plan.messages).then(|| message(sent)),
             client.leaving.front().map(|(at, _)| *at),
         ];
         let wait = next.into_iter().flatten().min().map(|at| at.saturating_duration_since(now));

@@ -24,11 +24,11 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         let arguments = [members.to_string(), seconds.to_string(), presence.to_owned()];
         let output = Command::new(&program).args(arguments).stderr(Stdio::inherit()).output()?;
         ensure!(output.status.success(), "{PROGRAM} has failed: {}", output.status);
-        serde_json::from_slice::<Value>(&output.stdout).context("what it said")
+        serde_json::from_slice::<Value>(&output.stdout).context("what it printed")
     };
     let (without, with) = (run("off")?, run("on")?);
-    let number = |said: &Value, name: &str| {
-        said.get(name).and_then(Value::as_f64).with_context(|| format!("no {name}"))
+    let number = |printed: &Value, name: &str| {
+        printed.get(name).and_then(Value::as_f64).with_context(|| format!("no {name}"))
     };
     let each = number(&with, "member_bytes")? - number(&without, "member_bytes")?;
     sample.put("million_member_bytes", each - number(&with, "meta_bytes")?);

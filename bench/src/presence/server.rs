@@ -10,7 +10,7 @@ use simurgh_bench_kit::target::Server;
 /// The one topic of the rows that have one.
 pub(super) const TOPIC: &str = "rooms:crowd";
 
-/// How a server is told to treat presences.
+/// How a server treats presences.
 #[derive(Clone, Copy)]
 pub(super) struct How {
     /// Members are tracked, and get the list.

@@ -1,5 +1,5 @@
-//! Rows `summary` and `memory`: what presence costs where there are too many members for a list, and
-//! what it keeps of each.
+//! Rows `summary` and `memory`: what presence costs where there are too many members for a list,
+//! and what it keeps of each.
 
 use std::time::Duration;
 

@@ -62,8 +62,8 @@ impl Shared {
         Self { counts, peers: OnceLock::new(), tell_at, accepted: AtomicU64::new(0) }
     }
 
-    /// A thread has accepted so many more. The thread that accepts the last prints the time itself, so
-    /// that no poll delays it.
+    /// A thread has accepted so many more. The thread that accepts the last prints the time itself,
+    /// so that no poll delays it.
     pub(crate) fn accepted(&self, more: u64) {
         if self.tell_at == 0 {
             return;

@@ -538,9 +538,9 @@ mod tests {
             clients[1].say(part);
             thread::sleep(Duration::from_millis(5));
         }
-        let told = format!("[null,null,\"rooms:lobby\",\"new:msg\",{long}]");
+        let copy = format!("[null,null,\"rooms:lobby\",\"new:msg\",{long}]");
         for client in &mut clients {
-            client.expect(&frames::plain(told.as_bytes()));
+            client.expect(&frames::plain(copy.as_bytes()));
         }
         clients[2].send(frames::HEARTBEAT);
         clients[2].send(b"[null,\"77\",\"phoenix\",\"heartbeat\",{}]");
@@ -571,8 +571,8 @@ mod tests {
         http.say(body.as_bytes());
         let answer = http.rest();
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\n{}"), "{answer}");
-        let told = b"[null,null,\"rooms:road\",\"new:msg\",{\"body\":\"go\"}]";
-        speaker.expect(&frames::plain(told));
+        let copy = b"[null,null,\"rooms:road\",\"new:msg\",{\"body\":\"go\"}]";
+        speaker.expect(&frames::plain(copy));
         crowd.send(frames::HEARTBEAT);
         crowd.expect(&frames::plain(frames::HEARTBEAT_REPLY));
         figure(server, "simurgh_deliveries_total", 1);
@@ -585,16 +585,16 @@ mod tests {
         let mut hearing = Client::joined(server, 1);
         let body = "y".repeat(60_000);
         let push = format!("[\"1\",\"9\",\"rooms:lobby\",\"new:msg\",\"{body}\"]");
-        let told = format!("[null,null,\"rooms:lobby\",\"new:msg\",\"{body}\"]");
-        let told = frames::plain(told.as_bytes());
-        for said in 1..=300 {
+        let copy = format!("[null,null,\"rooms:lobby\",\"new:msg\",\"{body}\"]");
+        let copy = frames::plain(copy.as_bytes());
+        for count in 1..=300 {
             hearing.send(push.as_bytes());
-            hearing.expect(&told);
-            figure(server, "simurgh_deliveries_total", said * 2);
+            hearing.expect(&copy);
+            figure(server, "simurgh_deliveries_total", count * 2);
         }
         assert!(sum(server, "bare_refused_total") > 0, "everything was taken at once");
         for _ in 0..300 {
-            slow.expect(&told);
+            slow.expect(&copy);
         }
     }
 }

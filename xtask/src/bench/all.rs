@@ -3,13 +3,16 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
+use anyhow::Result;
 use clap::Parser;
+use clap::builder::PossibleValuesParser;
+use simurgh_bench_kit::machine::{self, Machine};
 
 use super::compare::compare;
-use super::machine::{self, Machine};
 use super::parts::{PARTS, Part};
 use super::record::{self, Record};
 use super::session::Session;
+use super::statistics::RUNS_MAX;
 use super::tables;
 use crate::process::{self, Task};
 use crate::provide;
@@ -35,14 +38,16 @@ pub(crate) struct Options {
           value_parser = clap::value_parser!(u64).range(1_000..=10_000_000))]
     size: u64,
     /// Runs of each measure. Four are the least that can show a change.
-    #[arg(long, value_name = "N", value_parser = runs)]
-    runs: Option<usize>,
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=RUNS_MAX as i64))]
+    runs: Option<u16>,
     /// A tenth of the sizes, one run: to see whether all works, not for figures.
     #[arg(long)]
     short: bool,
     /// These parts only (several with commas): instructions, server, fairness, presence, history,
     /// cluster, driver, page, load, http, road.
-    #[arg(long, value_delimiter = ',', value_name = "PART", value_parser = part)]
+    #[arg(long, value_delimiter = ',', value_name = "PART", hide_possible_values = true,
+          value_parser = PossibleValuesParser::new(PARTS.iter().map(|part| part.name)))]
     only: Vec<String>,
     /// Leaves docs/BENCHMARKS.md as it is.
     #[arg(long)]
@@ -54,44 +59,22 @@ Everything is kept in bench/runs/<date>-<machine>/all, all-2 and so on; nothing 
 Exit status: 0 nothing is worse, 1 a part failed, 2 flags are wrong, 3 something is worse than in\n\
 the last run or misses what it must reach, 130 interrupted (what was measured is kept).";
 
-fn runs(text: &str) -> Result<usize, String> {
-    let runs: usize = text.parse().map_err(|_| "not a number".to_owned())?;
-    let most = super::statistics::RUNS_MAX;
-    if (1..=most).contains(&runs) { Ok(runs) } else { Err(format!("from 1 to {most}")) }
-}
-
-fn part(text: &str) -> Result<String, String> {
-    let names: Vec<&str> = PARTS.iter().map(|part| part.name).collect();
-    if names.contains(&text) { Ok(text.to_owned()) } else { Err(names.join(", ")) }
-}
-
-pub(crate) fn run(options: &Options, command: &str) -> ExitCode {
-    match measure(options, command) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn measure(options: &Options, command: &str) -> Result<ExitCode, String> {
+pub(crate) fn run(options: &Options, command: &str) -> Result<ExitCode> {
     process::end_on_ctrl_c()?;
     let chosen =
         |part: &&Part| options.only.is_empty() || options.only.iter().any(|it| it == part.name);
     let parts: Vec<&Part> = PARTS.iter().filter(chosen).collect();
     // The parts that need what cannot be had say so; the others do without.
     if let Err(missing) = provide::debian_packages() {
-        eprintln!("bench: {missing}");
+        eprintln!("bench: {missing:#}");
     }
     build(&parts)?;
     let machine = Machine::here();
     let runs = crate::root().join(record::RUNS);
-    let day = format!("{}-{}", machine::date(), machine.slug());
     let mut session = Session {
-        directory: record::new_directory(&runs, &day)?,
+        directory: record::new_directory(&runs, &machine.runs_of_today())?,
         programs: super::release_dir(),
-        runs: options.runs.unwrap_or(if options.short { 1 } else { 5 }),
+        runs: usize::from(options.runs.unwrap_or(if options.short { 1 } else { 5 })),
         size: if options.short { options.size.min(3_000) } else { options.size },
         short: options.short,
         engine: None,
@@ -121,7 +104,7 @@ fn measure(options: &Options, command: &str) -> Result<ExitCode, String> {
 }
 
 /// The programs of a release.
-fn build(parts: &[&Part]) -> Result<(), String> {
+fn build(parts: &[&Part]) -> Result<()> {
     if parts.iter().all(|part| part.name == "instructions") {
         return Ok(());
     }
@@ -129,7 +112,7 @@ fn build(parts: &[&Part]) -> Result<(), String> {
     let mut arguments = vec!["build", "--release"];
     arguments.extend(programs.iter().flat_map(|program| ["-p", program]));
     let built = Task::new("cargo", &arguments, BUILD_MINUTES_MAX).run();
-    if built.ok() { Ok(()) } else { Err(format!("the release does not build: {}", built.reason())) }
+    built.or_fail("the release does not build").map(drop)
 }
 
 /// Measures a part; what goes wrong in it is kept with it and stops no other.
@@ -147,15 +130,16 @@ fn one(session: &mut Session, part: &Part) -> record::Part {
         Ok(measures) => kept.measures = measures,
         Err(_) if process::is_interrupted() => kept.failure = Some("interrupted".to_owned()),
         Err(error) => {
-            eprintln!("{}: {error}", part.name);
-            kept.failure = Some(error);
+            let why = format!("{error:#}");
+            eprintln!("{}: {why}", part.name);
+            kept.failure = Some(why);
         }
     }
     kept
 }
 
 /// Prints the comparison, keeps it beside the figures, and has the page show it.
-fn show(options: &Options, session: &Session, record: &Record) -> Result<ExitCode, String> {
+fn show(options: &Options, session: &Session, record: &Record) -> Result<ExitCode> {
     let root = crate::root();
     let path = session.directory.join(record::FILE);
     let name = path.strip_prefix(&root).unwrap_or(&path).display().to_string();
@@ -163,7 +147,7 @@ fn show(options: &Options, session: &Session, record: &Record) -> Result<ExitCod
     let before = before.as_ref().map(|(path, record)| (path.as_path(), record));
     let text = tables::run_text(&root, &name, record, before);
     println!("\n{text}");
-    std::fs::write(session.directory.join("run.md"), &text).map_err(|error| error.to_string())?;
+    std::fs::write(session.directory.join("run.md"), &text)?;
     let has_failed = record.parts.iter().any(|part| part.failure.is_some());
     // A page of a part of the table would lose the rest.
     let is_whole = options.only.is_empty() && !options.short && !process::is_interrupted();
@@ -212,7 +196,7 @@ mod tests {
             run: |session| {
                 session.keep("partial.txt", "as far as it came")?;
                 session.note("simurgh nothing");
-                Err("it does not work".into())
+                anyhow::bail!("it does not work")
             },
         };
         let works = Part { name: "works", about: "", run: |_| Ok(vec![Default::default()]) };

@@ -3,10 +3,13 @@
 //! Absolute times of one machine drift by a fifth within a day. So what is compared are ratios to
 //! the floor of the same run; where there is none a time has to change by more than that drift.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
+
+use simurgh_bench_kit::report;
+use simurgh_bench_kit::stats::{median, range};
 
 use super::record::{Better, Measure, Record};
-use super::statistics::{Change, change, median, range};
+use super::statistics::{Change, change};
 
 /// A change of a ratio, or of a figure that is the same on each machine, below this is none.
 const TOLERANCE: f64 = 0.03;
@@ -31,13 +34,13 @@ pub(crate) enum Verdict {
 
 /// A measure and what became of it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Line<'r> {
+pub(crate) struct Comparison<'r> {
     pub(crate) part: &'r str,
     pub(crate) measure: &'r Measure,
     pub(crate) verdict: Verdict,
 }
 
-impl Line<'_> {
+impl Comparison<'_> {
     /// Whether the median passes the limit; none without one.
     pub(crate) fn is_within(&self) -> Option<bool> {
         let (limit, median) = (self.measure.limit?, median(self.measure.compared())?);
@@ -54,7 +57,7 @@ impl Line<'_> {
 }
 
 /// Each measure of `now` beside the same of `before`.
-pub(crate) fn compare<'r>(now: &'r Record, before: Option<&Record>) -> Vec<Line<'r>> {
+pub(crate) fn compare<'r>(now: &'r Record, before: Option<&Record>) -> Vec<Comparison<'r>> {
     let same = |part: &str, measure: &Measure| {
         let mut all = before?.measures();
         let is_it = |(name, other): &(&str, &Measure)| {
@@ -64,7 +67,7 @@ pub(crate) fn compare<'r>(now: &'r Record, before: Option<&Record>) -> Vec<Line<
     };
     let lines = now.measures().map(|(part, measure)| {
         let verdict = same(part, measure).map_or(Verdict::New, |before| verdict(&before, measure));
-        Line { part, measure, verdict }
+        Comparison { part, measure, verdict }
     });
     lines.collect()
 }
@@ -119,13 +122,19 @@ impl fmt::Display for Verdict {
 }
 
 /// The table: a line for each measure, with floor, ratio, limit, and what became of it.
-pub(crate) fn table(lines: &[Line<'_>]) -> String {
-    let mut text = String::from(
-        "| part | measure | runs | floor | Simurgh | ÷ floor | must reach | since the last run |\n\
-         |---|---|---|---|---|---|---|---|\n",
-    );
-    for line in lines {
-        let Line { part, measure, verdict } = line;
+pub(crate) fn table(lines: &[Comparison<'_>]) -> String {
+    let head = [
+        "part",
+        "measure",
+        "runs",
+        "floor",
+        "Simurgh",
+        "÷ floor",
+        "must reach",
+        "since the last run",
+    ];
+    let rows = lines.iter().map(|line| {
+        let Comparison { part, measure, verdict } = line;
         let name = match measure.size.as_str() {
             "" => measure.name.clone(),
             size => format!("{} ({size})", measure.name),
@@ -135,17 +144,18 @@ pub(crate) fn table(lines: &[Line<'_>]) -> String {
             (Some(limit), _) => format!("{} {limit}: **NO**", sign(measure.better)),
             (None, _) => "–".to_owned(),
         };
-        // Writing to a text does not fail.
-        let _ = writeln!(
-            text,
-            "| {part} | {name} | {} | {} | {} | {} | {limit} | {verdict} |",
-            measure.values.len(),
+        vec![
+            (*part).to_owned(),
+            name,
+            measure.values.len().to_string(),
             cell(&measure.floor, &measure.unit),
             cell(&measure.values, &measure.unit),
             cell(&measure.ratios, ""),
-        );
-    }
-    text
+            limit,
+            verdict.to_string(),
+        ]
+    });
+    report::table(&head, rows)
 }
 
 fn sign(better: Better) -> &'static str {
@@ -157,11 +167,7 @@ fn sign(better: Better) -> &'static str {
 
 /// The median, with the lowest and the highest run behind it.
 fn cell(values: &[f64], unit: &str) -> String {
-    let (Some(median), Some((low, high))) = (median(values), range(values)) else {
-        return "–".to_owned();
-    };
-    let digits = digits(median);
-    format!("{median:.digits$} {unit} ({low:.digits$}–{high:.digits$})").replace("  ", " ")
+    report::cell(values, median(values).map_or(0, digits), unit)
 }
 
 /// Three figures that say something.
@@ -232,7 +238,7 @@ mod tests {
     #[test]
     fn a_limit_holds_for_ratios_where_there_are_some() {
         let within = |measure: &Measure| {
-            let line = Line { part: "", measure, verdict: Verdict::New };
+            let line = Comparison { part: "", measure, verdict: Verdict::New };
             (line.is_within(), line.is_bad())
         };
         let limited = |limit| Measure { limit: Some(limit), ..ratios("x", &[1.1, 1.2, 1.0]) };

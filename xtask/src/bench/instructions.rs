@@ -8,19 +8,18 @@
 
 use std::collections::BTreeMap;
 use std::env::consts;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
+use simurgh_bench_kit::stats::range;
+use simurgh_bench_kit::{machine, report};
 
-use super::machine;
 use super::record::{Better, Measure};
-use super::statistics::range;
 use crate::process::Task;
+use crate::provide::VALGRIND;
 
-/// The program that counts.
-pub(crate) const VALGRIND: &str = "/usr/bin/valgrind";
 /// What is counted: all of one package. The page has a program of its own, as it has another
 /// allocator.
 const PROGRAMS: [&str; 2] = ["simurgh-instructions", "simurgh-instructions-page"];
@@ -83,6 +82,12 @@ pub(crate) enum Verdict {
     Worse(Vec<String>),
 }
 
+impl Counted {
+    fn each(&self) -> f64 {
+        self.instructions as f64 / self.times.max(1) as f64
+    }
+}
+
 impl Toolchain {
     fn here() -> Self {
         let line = |program, arguments: &[&str]| {
@@ -116,42 +121,36 @@ impl Toolchain {
 
 /// Builds and counts, each item `runs` times, and gives the counts of each run. `only`: items whose
 /// names contain one of these; empty: all.
-pub(crate) fn count(only: &[String], runs: usize) -> Result<Vec<Counts>, String> {
+pub(crate) fn count(only: &[String], runs: usize) -> Result<Vec<Counts>> {
     let build = ["build", "--profile", "instructions", "--package", "simurgh-instructions"];
     let built = Task::new("cargo", &build, MINUTES_MAX).run();
-    if !built.ok() {
-        return Err(format!("the paths to be counted do not build: {}", built.reason()));
-    }
+    built.or_fail("the paths to be counted do not build")?;
     let target = crate::bin_dir().parent().unwrap_or(Path::new("target")).to_path_buf();
     let mut items = Vec::new();
     for program in PROGRAMS.map(|name| target.join("instructions").join(name)) {
         items.extend(list(&program)?);
     }
     items.retain(|item| only.is_empty() || only.iter().any(|part| item.name.contains(part)));
-    if items.is_empty() {
-        return Err(format!("nothing is called {}", only.join(", ")));
-    }
+    ensure!(!items.is_empty(), "nothing is called {}", only.join(", "));
     let out = target.join("callgrind");
-    fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
+    fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
     let toolchain = Toolchain::here();
     let run = |_| {
         let counts = items.iter().map(|item| Ok((item.name.clone(), count_one(&out, item)?)));
-        Ok(Counts { toolchain: toolchain.clone(), counts: counts.collect::<Result<_, String>>()? })
+        Ok(Counts { toolchain: toolchain.clone(), counts: counts.collect::<Result<_>>()? })
     };
     (0..runs).map(run).collect()
 }
 
 /// What a program can do.
-fn list(program: &Path) -> Result<Vec<Item>, String> {
+fn list(program: &Path) -> Result<Vec<Item>> {
     let listed = Task::new(&program.to_string_lossy(), &["--list"], 1).quiet().run();
-    if !listed.ok() {
-        return Err(format!("no list of what is to be counted: {}", listed.reason()));
-    }
-    listed.output.lines().map(|line| item(program, line)).collect()
+    let listed = listed.or_fail("no list of what is to be counted")?;
+    listed.lines().map(|line| item(program, line)).collect()
 }
 
 /// Reads a line of the list: name, times, functions.
-fn item(program: &Path, line: &str) -> Result<Item, String> {
+fn item(program: &Path, line: &str) -> Result<Item> {
     let mut fields = line.split('\t');
     let name = fields.next().unwrap_or_default().to_owned();
     let times = fields.next().and_then(|times| times.parse().ok());
@@ -160,12 +159,12 @@ fn item(program: &Path, line: &str) -> Result<Item, String> {
         Some(times) if !inside.is_empty() => {
             Ok(Item { program: program.to_owned(), name, times, inside })
         }
-        _ => Err(format!("not an item: {line:?}")),
+        _ => bail!("not an item: {line:?}"),
     }
 }
 
 /// Counts one item in a process of its own, so that none depends on those before it.
-fn count_one(out: &Path, item: &Item) -> Result<Counted, String> {
+fn count_one(out: &Path, item: &Item) -> Result<Counted> {
     let file: PathBuf = out.join(format!("{}.out", item.name));
     let mut arguments = vec!["--tool=callgrind".to_owned(), "--collect-atstart=no".to_owned()];
     arguments.push(format!("--callgrind-out-file={}", file.display()));
@@ -174,10 +173,10 @@ fn count_one(out: &Path, item: &Item) -> Result<Counted, String> {
     let done = Task::new(VALGRIND, &arguments, 5).quiet().run();
     if !done.ok() {
         let last = done.output.lines().last().unwrap_or_default();
-        return Err(format!("{}: {} ({last})", item.name, done.reason()));
+        bail!("{}: {} ({last})", item.name, done.reason());
     }
-    let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let instructions = total(&text).ok_or_else(|| format!("{}: no total", file.display()))?;
+    let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let instructions = total(&text).with_context(|| format!("{}: no total", file.display()))?;
     Ok(Counted { times: item.times, instructions })
 }
 
@@ -186,16 +185,16 @@ fn total(file: &str) -> Option<u64> {
     file.lines().rev().find_map(|line| line.strip_prefix("totals:"))?.trim().parse().ok()
 }
 
-pub(crate) fn baseline() -> Result<Counts, String> {
+pub(crate) fn baseline() -> Result<Counts> {
     let path = crate::root().join(BASELINE);
-    let text = fs::read_to_string(&path).map_err(|error| format!("{BASELINE}: {error}"))?;
-    serde_json::from_str(&text).map_err(|error| format!("{BASELINE}: {error}"))
+    let text = fs::read_to_string(&path).context(BASELINE)?;
+    serde_json::from_str(&text).context(BASELINE)
 }
 
 /// Makes these counts the baseline.
-pub(crate) fn accept(counts: &Counts) -> Result<(), String> {
-    let text = serde_json::to_string_pretty(counts).map_err(|error| error.to_string())? + "\n";
-    fs::write(crate::root().join(BASELINE), text).map_err(|error| format!("{BASELINE}: {error}"))
+pub(crate) fn accept(counts: &Counts) -> Result<()> {
+    let text = serde_json::to_string_pretty(counts)? + "\n";
+    fs::write(crate::root().join(BASELINE), text).context(BASELINE)
 }
 
 /// Holds counts against the baseline. `is_all`: what the baseline has besides is missing.
@@ -251,40 +250,30 @@ fn change(before: Counted, now: Counted) -> Option<f64> {
 /// All items of one or several runs beside the baseline, as a Markdown table.
 pub(crate) fn table(baseline: Option<&Counts>, runs: &[Counts]) -> String {
     let Some(first) = runs.first() else { return String::new() };
-    let mut text = "| item | times | instructions each | baseline | change |".to_owned();
-    let several = runs.len() > 1;
-    text += if several {
-        " spread |\n|---|---|---|---|---|---|\n"
-    } else {
-        "\n|---|---|---|---|---|\n"
-    };
-    for (name, now) in &first.counts {
+    let spreads = runs.len() > 1;
+    let mut head = vec!["item", "times", "instructions each", "baseline", "change"];
+    head.extend(spreads.then_some("spread"));
+    let rows = first.counts.iter().map(|(name, now)| {
         let before = baseline.and_then(|baseline| baseline.counts.get(name)).copied();
-        let each = |it: Counted| format!("{:.1}", it.instructions as f64 / it.times.max(1) as f64);
+        let each = |it: Counted| format!("{:.1}", it.each());
         let shown = before.map_or_else(|| "–".to_owned(), each);
         let changed = before.and_then(|before| change(before, *now));
         let changed = changed.map_or_else(|| "–".to_owned(), |by| format!("{:+.2} %", by * 100.0));
-        // Writing to a text does not fail.
-        let _ = write!(text, "| {name} | {} | {} | {shown} | {changed} |", now.times, each(*now));
-        if several {
-            let _ = write!(text, " {:.3} % |", spread(runs, name) * 100.0);
-        }
-        text.push('\n');
-    }
-    text
+        let mut row = vec![name.clone(), now.times.to_string(), each(*now), shown, changed];
+        row.extend(spreads.then(|| format!("{:.3} %", spread(runs, name) * 100.0)));
+        row
+    });
+    report::table(&head, rows)
 }
 
 /// The baseline alone.
 pub(crate) fn plain_table(baseline: &Counts) -> String {
     let Toolchain { rustc, target, valgrind, libc, .. } = &baseline.toolchain;
-    let mut text = format!("{rustc}, {target}, {valgrind}, {libc}.\n\n");
-    text += "| item | times | instructions each |\n|---|---|---|\n";
-    for (name, Counted { times, instructions }) in &baseline.counts {
-        let each = *instructions as f64 / (*times).max(1) as f64;
-        // Writing to a text does not fail.
-        let _ = writeln!(text, "| {name} | {times} | {each:.1} |");
-    }
-    text
+    let rows = baseline.counts.iter().map(|(name, counted)| {
+        vec![name.clone(), counted.times.to_string(), format!("{:.1}", counted.each())]
+    });
+    let table = report::table(&["item", "times", "instructions each"], rows);
+    format!("{rustc}, {target}, {valgrind}, {libc}.\n\n{table}")
 }
 
 /// The greatest count of an item over the runs ÷ the least, less 1.
@@ -297,17 +286,14 @@ pub(crate) fn spread(runs: &[Counts], name: &str) -> f64 {
 /// As measures of the whole table.
 pub(crate) fn measures(runs: &[Counts]) -> Vec<Measure> {
     let Some(first_run) = runs.first() else { return Vec::new() };
-    let measure = |(name, first): (&String, &Counted)| {
-        let each = |it: &Counted| it.instructions as f64 / it.times.max(1) as f64;
-        Measure {
-            name: name.clone(),
-            unit: "instructions".to_owned(),
-            better: Better::Lower,
-            size: format!("{} times, {}", first.times, first_run.toolchain.rustc),
-            values: runs.iter().filter_map(|run| run.counts.get(name)).map(each).collect(),
-            steady: true,
-            ..Measure::default()
-        }
+    let measure = |(name, first): (&String, &Counted)| Measure {
+        name: name.clone(),
+        unit: "instructions".to_owned(),
+        better: Better::Lower,
+        size: format!("{} times, {}", first.times, first_run.toolchain.rustc),
+        values: runs.iter().filter_map(|run| run.counts.get(name)).map(Counted::each).collect(),
+        steady: true,
+        ..Measure::default()
     };
     first_run.counts.iter().map(measure).collect()
 }

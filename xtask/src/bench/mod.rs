@@ -7,21 +7,23 @@
 mod all;
 mod compare;
 pub(crate) mod instructions;
-pub(crate) mod machine;
 mod parts;
 mod read;
 pub(crate) mod record;
 mod session;
 mod statistics;
 mod sweep;
-pub(crate) mod tables;
+mod tables;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 
+use crate::engine;
 use crate::process::Task;
+use crate::provide::{self, VALGRIND};
 use instructions::Verdict;
 
 /// A full run holds thousands of clients for minutes, several times over.
@@ -46,62 +48,41 @@ struct CountOptions {
     runs: u16,
 }
 
-pub(crate) fn run(arguments: &[String]) -> ExitCode {
+pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let words = || ["bench".to_owned()].into_iter().chain(arguments.iter().cloned());
     if has("--all") {
         let command = format!("cargo xtask bench {}", arguments.join(" "));
-        all::run(&all::Options::parse_from(words()), &command)
-    } else if has("--instructions") {
-        count(&CountOptions::parse_from(words()))
+        return all::run(&all::Options::parse_from(words()), &command);
+    }
+    if has("--instructions") {
+        count(&CountOptions::parse_from(words()))?;
     } else if has("--tables") {
-        by_result(tables::update(&crate::root(), None))
+        tables::update(&crate::root(), None)?;
     } else {
-        passed_on(arguments)
+        passed_on(arguments)?;
     }
-}
-
-fn by_result(result: Result<(), String>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The arguments are those of `simurgh-bench`.
-fn passed_on(arguments: &[String]) -> ExitCode {
+fn passed_on(arguments: &[String]) -> Result<()> {
     let is_cluster = arguments.first().is_some_and(|name| name == "cluster");
     let mut programs = vec!["build", "--release", "--package", "simurgh-cli"];
     programs
         .extend(is_cluster.then_some(["--package", "simurgh-bench-peer"]).into_iter().flatten());
-    let built = Task::new("cargo", &programs, MINUTES_MAX).run();
-    if !built.ok() {
-        return by_result(Err(format!("cannot build the server: {}", built.reason())));
-    }
+    Task::new("cargo", &programs, MINUTES_MAX).run().or_fail("cannot build the server")?;
     let mut all = vec!["run", "--release", "--package", "simurgh-bench", "--"];
     all.extend(arguments.iter().map(String::as_str));
     let mut bench = Task::new("cargo", &all, MINUTES_MAX);
     if is_cluster {
-        match crate::engine::installed() {
-            Ok(engine) => bench = bench.env(crate::engine::VARIABLE, engine),
-            Err(why) => return by_result(Err(format!("no engine: {why}"))),
-        }
+        bench = bench.env(engine::VARIABLE, engine::installed().context("no engine")?);
     }
-    let done = bench.run();
-    by_result(if done.ok() { Ok(()) } else { Err(done.reason()) })
+    bench.run().or_fail("simurgh-bench").map(drop)
 }
 
-fn count(options: &CountOptions) -> ExitCode {
-    by_result(counted(options))
-}
-
-fn counted(options: &CountOptions) -> Result<(), String> {
-    if !Path::new(instructions::VALGRIND).exists() {
-        return Err(format!("no {}: install Debian's valgrind", instructions::VALGRIND));
-    }
+fn count(options: &CountOptions) -> Result<()> {
+    ensure!(provide::has(VALGRIND), "no {VALGRIND}: install Debian's valgrind");
     let runs = instructions::count(&options.only, usize::from(options.runs))?;
     let baseline = instructions::baseline();
     println!("{}", instructions::table(baseline.as_ref().ok(), &runs));
@@ -112,8 +93,8 @@ fn counted(options: &CountOptions) -> Result<(), String> {
     }
     match instructions::judge(&baseline?, first, options.only.is_empty()) {
         Verdict::Fine(_) => Ok(()),
-        Verdict::Incomparable(why) => Err(format!("not compared: {why}")),
-        Verdict::Worse(lines) => Err(format!("\n{}", lines.join("\n"))),
+        Verdict::Incomparable(why) => bail!("not compared: {why}"),
+        Verdict::Worse(lines) => bail!("\n{}", lines.join("\n")),
     }
 }
 

@@ -2,17 +2,20 @@
 
 use std::path::Path;
 
+use anyhow::{Context, Result};
+
 use super::instructions;
 use super::read::{self, Drive};
 use super::record::{Better, Measure};
 use super::session::Session;
 use super::sweep;
+use crate::engine;
 
 /// A part: its name, what it is about, and how it is measured.
 pub(crate) struct Part {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    pub(crate) run: fn(&mut Session) -> Result<Vec<Measure>, String>,
+    pub(crate) run: fn(&mut Session) -> Result<Vec<Measure>>,
 }
 
 /// All of them, in the order in which they are run: the longest and most likely to be interrupted
@@ -31,17 +34,17 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "fairness",
         about: "what one client can take from the others (simurgh-bench fairness)",
-        run: fairness,
+        run: |session| in_rounds(session, "fairness"),
     },
     Part {
         name: "presence",
         about: "a crowd whose members are present, and a leave (simurgh-bench presence)",
-        run: presence,
+        run: |session| in_rounds(session, "presence"),
     },
     Part {
         name: "history",
         about: "broadcasts that are kept, and a crowd that resumes (simurgh-bench history)",
-        run: history,
+        run: |session| in_rounds(session, "history"),
     },
     Part {
         name: "cluster",
@@ -49,48 +52,37 @@ pub(crate) const PARTS: &[Part] = &[
         run: cluster,
     },
     Part { name: "driver", about: "sockets without a network (simurgh drive)", run: driver },
-    Part { name: "page", about: "hello_page beside nginx (simurgh-bench page)", run: page },
-    Part { name: "load", about: "load http beside wrk (simurgh-bench http-load)", run: load },
+    Part {
+        name: "page",
+        about: "hello_page beside nginx (simurgh-bench page)",
+        run: |session| read::page_table(&requests(session, "page", "page")?),
+    },
+    Part {
+        name: "load",
+        about: "load http beside wrk (simurgh-bench http-load)",
+        run: |session| read::load_table(&requests(session, "load", "http-load")?),
+    },
     Part { name: "http", about: "hello_page and nginx from 1 to 512 connections", run: sweep::run },
     Part { name: "road", about: "the road of --size connections (simurgh road)", run: road },
 ];
 
 /// Runs of the bare loop, and of Simurgh between them.
-fn server(session: &mut Session) -> Result<Vec<Measure>, String> {
+fn server(session: &mut Session) -> Result<Vec<Measure>> {
     let clients = if session.short { 2_000 } else { 18_000 };
     let (count, runs) = (clients.to_string(), session.runs.to_string());
     let raw = bench_file(session, "server", &["--clients", &count, "--runs", &runs])?;
     read::bench_table(&raw, &format!("{clients} clients"))
 }
 
-/// Attacks by one client or a few, and what became of everybody else. Limits hold for each run, and
-/// most figures are counts: two rounds say as much as five.
-fn fairness(session: &mut Session) -> Result<Vec<Measure>, String> {
-    let runs = session.runs.min(2).to_string();
-    let mut arguments = vec!["fairness", "--runs", &runs];
-    arguments.extend(session.short.then_some("--short"));
-    let raw = bench_file(session, "fairness", &arguments)?;
-    read::bench_table(&raw, if session.short { "short" } else { "" })
-}
-
-/// Crowds that are present. Each round has a server for every part of a ratio: two say enough.
-fn presence(session: &mut Session) -> Result<Vec<Measure>, String> {
-    in_rounds(session, "presence")
-}
-
-/// Broadcasts that are kept. Within a round each way is measured twice, in turn.
-fn history(session: &mut Session) -> Result<Vec<Measure>, String> {
-    in_rounds(session, "history")
-}
-
-/// Several nodes beside one, and beside a bare client of their engine. Three rounds take some ten
-/// minutes.
-fn cluster(session: &mut Session) -> Result<Vec<Measure>, String> {
-    session.engine = Some(crate::engine::installed()?);
+/// Several nodes beside one, and beside a bare client of their engine.
+fn cluster(session: &mut Session) -> Result<Vec<Measure>> {
+    session.engine = Some(engine::installed()?);
     in_rounds(session, "cluster")
 }
 
-fn in_rounds(session: &mut Session, name: &str) -> Result<Vec<Measure>, String> {
+/// Two rounds say as much as five: most figures are counts, and each round measures every part of a
+/// ratio.
+fn in_rounds(session: &mut Session, name: &str) -> Result<Vec<Measure>> {
     let runs = session.runs.min(2).to_string();
     let mut arguments = vec![name, "--runs", &runs];
     arguments.extend(session.short.then_some("--short"));
@@ -98,30 +90,16 @@ fn in_rounds(session: &mut Session, name: &str) -> Result<Vec<Measure>, String> 
     read::bench_table(&raw, if session.short { "short" } else { "" })
 }
 
-/// What a request to `hello_page` costs, beside one to nginx.
-fn page(session: &mut Session) -> Result<Vec<Measure>, String> {
+/// What a request costs: one of the two sides of a pair that is held against the other.
+fn requests(session: &mut Session, name: &str, command: &str) -> Result<serde_json::Value> {
     let runs = session.runs.to_string();
-    let mut arguments = vec!["page", "--runs", &runs];
+    let mut arguments = vec![command, "--runs", &runs];
     arguments.extend(session.short.then_some(["--seconds", "1"]).into_iter().flatten());
-    let raw = bench_file(session, "page", &arguments)?;
-    read::page_table(&raw)
-}
-
-/// What a request costs the load generator, beside wrk.
-fn load(session: &mut Session) -> Result<Vec<Measure>, String> {
-    let runs = session.runs.to_string();
-    let mut arguments = vec!["http-load", "--runs", &runs];
-    arguments.extend(session.short.then_some(["--seconds", "1"]).into_iter().flatten());
-    let raw = bench_file(session, "load", &arguments)?;
-    read::load_table(&raw)
+    bench_file(session, name, &arguments)
 }
 
 /// Runs `simurgh-bench`, and keeps the two files that it writes under the part's name.
-fn bench_file(
-    session: &mut Session,
-    name: &str,
-    arguments: &[&str],
-) -> Result<serde_json::Value, String> {
+fn bench_file(session: &mut Session, name: &str, arguments: &[&str]) -> Result<serde_json::Value> {
     let out = session.path(name);
     let arguments: Vec<&str> = arguments.iter().copied().chain(["--out", &out]).collect();
     let done = session.bench(&arguments, 40);
@@ -129,7 +107,7 @@ fn bench_file(
     session.take_text(name, "md")?;
     let file = session.take_text(name, "json")?;
     done?;
-    read::json(&file.ok_or_else(|| format!("simurgh-bench has left no file for {name}"))?)
+    read::json(&file.with_context(|| format!("simurgh-bench has left no file for {name}"))?)
 }
 
 /// The built-in chat without the history of its rooms.
@@ -139,7 +117,7 @@ fn chat() -> String {
 
 /// Sockets by value and through serializer V2. The floor is a fixed piece of work of the same kind:
 /// as many records made, looked up, walked over and let go, with nothing of Simurgh in it.
-fn driver(session: &mut Session) -> Result<Vec<Measure>, String> {
+fn driver(session: &mut Session) -> Result<Vec<Measure>> {
     let sockets: u32 = if session.short { 50_000 } else { 500_000 };
     let (count, chat) = (sockets.to_string(), chat());
     let ways: [(&str, &[&str]); 2] = [("values", &[]), ("V2", &["--serializer", "v2"])];
@@ -148,10 +126,10 @@ fn driver(session: &mut Session) -> Result<Vec<Measure>, String> {
     // The first of a series finds caches and free memory as others left them.
     session.bench(&["reference", "--records", &count], 5)?;
     for run in 1..=session.runs {
-        let said = session.bench(&["reference", "--records", &count], 5)?;
-        let said: serde_json::Value =
-            serde_json::from_str(said.trim()).map_err(|error| format!("reference: {error}"))?;
-        floors.push(read::number(&said, "record_ns")?);
+        let printed = session.bench(&["reference", "--records", &count], 5)?;
+        let printed: serde_json::Value =
+            serde_json::from_str(printed.trim()).context("reference")?;
+        floors.push(read::number(&printed, "record_ns")?);
         for ((way, more), found) in ways.iter().zip(&mut found) {
             let mut arguments = vec!["drive", "--sockets", &count, "--config", &chat];
             arguments.extend(*more);
@@ -184,7 +162,7 @@ fn driver(session: &mut Session) -> Result<Vec<Measure>, String> {
 }
 
 /// Short roads, each beside one with the bare server in the place of Simurgh.
-fn road(session: &mut Session) -> Result<Vec<Measure>, String> {
+fn road(session: &mut Session) -> Result<Vec<Measure>> {
     let size = session.size;
     let runs = session.runs.min(if size > 100_000 { 1 } else { 4 });
     let bare = format!("{} bare-server", session.program("simurgh-bench"));
@@ -211,7 +189,7 @@ fn road(session: &mut Session) -> Result<Vec<Measure>, String> {
         let has_floor = !["server_bytes", "broadcast/heartbeats/p99"].contains(path);
         let path = format!("milestones/-1/{path}");
         let values = |files: &[serde_json::Value]| {
-            files.iter().map(|road| read::number(road, &path)).collect::<Result<Vec<f64>, _>>()
+            files.iter().map(|road| read::number(road, &path)).collect::<Result<Vec<f64>>>()
         };
         let measure = Measure {
             name: (*name).to_owned(),
@@ -229,26 +207,21 @@ fn road(session: &mut Session) -> Result<Vec<Measure>, String> {
 }
 
 /// One road; its file is kept under `name`.
-fn walk(
-    session: &mut Session,
-    size: u64,
-    name: &str,
-    server: &str,
-) -> Result<serde_json::Value, String> {
+fn walk(session: &mut Session, size: u64, name: &str, server: &str) -> Result<serde_json::Value> {
     let (size, out) = (size.to_string(), session.path(name));
     let mut arguments = vec!["road", "--connections", &size, "--out", &out, "--no-storm"];
     arguments.extend(["--heartbeats", "off", "--dashboard", "off", "--server", server]);
     session.simurgh(&arguments, 60)?;
     let kept = session.take_file(&format!("{name}/road.json"), &format!("{name}.json"))?;
-    session.forget(Path::new(&out));
+    session.remove(Path::new(&out));
     read::json(&kept)
 }
 
 /// The counts that CI holds against their baseline too.
-fn count_instructions(session: &mut Session) -> Result<Vec<Measure>, String> {
+fn count_instructions(session: &mut Session) -> Result<Vec<Measure>> {
     session.note("cargo xtask bench --instructions");
     let counts = instructions::count(&[], 1)?;
-    let text = serde_json::to_string_pretty(&counts).map_err(|error| error.to_string())? + "\n";
+    let text = serde_json::to_string_pretty(&counts)? + "\n";
     session.keep("instructions.json", &text)?;
     Ok(instructions::measures(&counts))
 }

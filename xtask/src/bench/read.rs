@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::record::{Better, Measure};
@@ -10,16 +11,16 @@ use super::record::{Better, Measure};
 /// Rows of a table of `simurgh-bench` that are kept although nothing is asked of them.
 const KEPT: [&str; 2] = ["server CPU per heartbeat", "socket, file and epoll slabs"];
 
-pub(crate) fn json(path: &Path) -> Result<Value, String> {
+pub(crate) fn json(path: &Path) -> Result<Value> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let text = fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
-    serde_json::from_str(&text).map_err(|error| format!("{name}: {error}"))
+    let text = fs::read_to_string(path).context(name.clone())?;
+    serde_json::from_str(&text).context(name)
 }
 
 /// A raw file of `simurgh-bench`: its table holds the values of all runs, the floor's, and the
 /// ratios to it.
-pub(crate) fn bench_table(raw: &Value, size: &str) -> Result<Vec<Measure>, String> {
-    let rows = raw.get("table").and_then(Value::as_array).ok_or("there is no table in it")?;
+pub(crate) fn bench_table(raw: &Value, size: &str) -> Result<Vec<Measure>> {
+    let rows = raw.get("table").and_then(Value::as_array).context("there is no table in it")?;
     let measures = rows.iter().filter_map(|row| {
         let name = row.get("measure")?.as_str()?.to_owned();
         let number = |key: &str| row.get(key).and_then(Value::as_f64);
@@ -47,8 +48,8 @@ pub(crate) fn bench_table(raw: &Value, size: &str) -> Result<Vec<Measure>, Strin
 }
 
 /// A raw file of `simurgh-bench page`: what a request costs beside nginx, by connections.
-pub(crate) fn page_table(raw: &Value) -> Result<Vec<Measure>, String> {
-    let rows = raw.get("table").and_then(Value::as_array).ok_or("there is no table in it")?;
+pub(crate) fn page_table(raw: &Value) -> Result<Vec<Measure>> {
+    let rows = raw.get("table").and_then(Value::as_array).context("there is no table in it")?;
     let mut measures = Vec::new();
     for row in rows {
         let connections = number(row, "connections")?;
@@ -75,14 +76,14 @@ pub(crate) fn page_table(raw: &Value) -> Result<Vec<Measure>, String> {
 }
 
 /// A raw file of `simurgh-bench http-load`: `simurgh load http` beside wrk.
-pub(crate) fn load_table(raw: &Value) -> Result<Vec<Measure>, String> {
+pub(crate) fn load_table(raw: &Value) -> Result<Vec<Measure>> {
     // What each row has to reach stands in words in the file; these are the same in numbers.
     const KEPT: [(&str, &str, Better, Option<f64>); 3] = [
         ("requests per client CPU second", "1/s", Better::Higher, Some(0.8)),
         ("p50, us", "µs", Better::Lower, Some(1.1)),
         ("p99, us", "µs", Better::Lower, None),
     ];
-    let rows = raw.get("table").and_then(Value::as_array).ok_or("there is no table in it")?;
+    let rows = raw.get("table").and_then(Value::as_array).context("there is no table in it")?;
     let mut measures = Vec::new();
     for row in rows {
         let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -103,11 +104,9 @@ pub(crate) fn load_table(raw: &Value) -> Result<Vec<Measure>, String> {
     some(measures)
 }
 
-fn some(measures: Vec<Measure>) -> Result<Vec<Measure>, String> {
+fn some(measures: Vec<Measure>) -> Result<Vec<Measure>> {
     let has_values = measures.iter().all(|measure| !measure.values.is_empty());
-    if measures.is_empty() || !has_values {
-        return Err("its table is not what it was".into());
-    }
+    ensure!(!measures.is_empty() && has_values, "its table is not what it was");
     Ok(measures)
 }
 
@@ -117,7 +116,7 @@ fn numbers(row: &Value, key: &str) -> Vec<f64> {
 }
 
 /// The number at a path of keys and indices, such as `milestones/-1/server_bytes`; -1 is the last.
-pub(crate) fn number(raw: &Value, path: &str) -> Result<f64, String> {
+pub(crate) fn number(raw: &Value, path: &str) -> Result<f64> {
     let mut here = Some(raw);
     for step in path.split('/') {
         here = match (step, here) {
@@ -126,7 +125,7 @@ pub(crate) fn number(raw: &Value, path: &str) -> Result<f64, String> {
             (_, None) => None,
         };
     }
-    here.and_then(Value::as_f64).ok_or_else(|| format!("there is no {path} in it"))
+    here.and_then(Value::as_f64).with_context(|| format!("there is no {path} in it"))
 }
 
 /// What `simurgh drive --sockets N` prints, of each socket.
@@ -143,13 +142,13 @@ pub(crate) struct Drive {
 }
 
 /// Reads the report of `simurgh drive` with `sockets` sockets.
-pub(crate) fn drive(text: &str, sockets: u32) -> Result<Drive, String> {
+pub(crate) fn drive(text: &str, sockets: u32) -> Result<Drive> {
     let row = |start: &str| {
         let line = text.lines().find(|line| line.starts_with(start));
-        line.ok_or_else(|| format!("no line \"{start}…\" in what it printed"))
+        line.with_context(|| format!("no line \"{start}…\" in what it printed"))
     };
     // Behind the label: time, CPU time, CPU each, how many a second, memory, memory each.
-    let fields = |start: &str| -> Result<Vec<f64>, String> {
+    let fields = |start: &str| -> Result<Vec<f64>> {
         let line = row(start)?;
         let words: Vec<&str> = line.split_whitespace().collect();
         let quantities = words.windows(2).filter_map(|pair| match pair {
@@ -160,15 +159,15 @@ pub(crate) fn drive(text: &str, sockets: u32) -> Result<Drive, String> {
     };
     let at = |start: &str, index: usize| {
         let found = fields(start)?.get(index).copied();
-        found.ok_or_else(|| format!("the line \"{start}…\" is too short"))
+        found.with_context(|| format!("the line \"{start}…\" is too short"))
     };
-    let each = |start: &str| Ok::<_, String>(at(start, 1)? / f64::from(sockets));
+    let each = |start: &str| Ok::<_, anyhow::Error>(at(start, 1)? / f64::from(sockets));
     let created = fields("created and joined")?;
     Ok(Drive {
         created_ns: each("created and joined")?,
         pushed_ns: each("pushed ")?,
         broadcast_ns: each("a broadcast to all")?,
-        bytes: created.last().copied().ok_or("no memory in what it printed")?,
+        bytes: created.last().copied().context("no memory in what it printed")?,
     })
 }
 
@@ -230,7 +229,7 @@ mod tests {
     fn a_road_is_read_by_paths() {
         let road = json(&kept("issue4-road-18k-1.json")).unwrap();
         let number = |path| number(&road, path);
-        assert_eq!(number("milestones/-1/members"), Ok(18_000.0));
+        assert_eq!(number("milestones/-1/members").unwrap(), 18_000.0);
         assert!(number("milestones/-1/broadcast/server_us").unwrap() > 1.0);
         assert!(number("milestones/-1/broadcast/nothing").is_err());
         assert!(number("milestones/7/members").is_err());
@@ -275,6 +274,6 @@ mod tests {
     fn what_is_no_table_is_said() {
         assert!(bench_table(&serde_json::json!({"rows": []}), "").is_err());
         assert!(bench_table(&serde_json::json!({"table": []}), "").is_err());
-        assert!(json(Path::new("/nowhere/x.json")).unwrap_err().starts_with("x.json: "));
+        assert!(json(Path::new("/nowhere/x.json")).unwrap_err().to_string() == "x.json");
     }
 }

@@ -4,9 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+use simurgh_bench_kit::machine::Machine;
 
-use super::machine::Machine;
+use crate::files;
 
 /// Where runs are kept, from the repository's root.
 pub(crate) const RUNS: &str = "bench/runs";
@@ -91,19 +93,13 @@ impl Measure {
 }
 
 impl Record {
-    pub(crate) fn read(path: &Path) -> Result<Self, String> {
-        let say = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let text = fs::read_to_string(path).map_err(|error| say(&error))?;
-        serde_json::from_str(&text).map_err(|error| say(&error))
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        serde_json::from_str(&files::text(path)?).with_context(|| path.display().to_string())
     }
 
-    /// Writes it into `directory`, over the state before: at any moment a whole one is there.
-    pub(crate) fn write(&self, directory: &Path) -> Result<(), String> {
-        let say = |error: std::io::Error| format!("{}: {error}", directory.display());
-        let text = serde_json::to_string_pretty(self).map_err(|error| error.to_string())? + "\n";
-        let fresh = directory.join(format!("{FILE}.new"));
-        fs::write(&fresh, text).map_err(say)?;
-        fs::rename(&fresh, directory.join(FILE)).map_err(say)
+    /// Writes it into `directory`, over the state before.
+    pub(crate) fn write(&self, directory: &Path) -> Result<()> {
+        files::replace(&directory.join(FILE), &(serde_json::to_string_pretty(self)? + "\n"))
     }
 
     /// All measures, with the names of their parts.
@@ -115,19 +111,19 @@ impl Record {
 }
 
 /// Makes the directory of a new run: `<runs>/<date>-<machine>/all`, `all-2` and so on.
-pub(crate) fn new_directory(runs: &Path, day_and_machine: &str) -> Result<PathBuf, String> {
+pub(crate) fn new_directory(runs: &Path, day_and_machine: &str) -> Result<PathBuf> {
     let day = runs.join(day_and_machine);
-    fs::create_dir_all(&day).map_err(|error| format!("{}: {error}", day.display()))?;
+    fs::create_dir_all(&day).with_context(|| day.display().to_string())?;
     for number in 1..1000 {
         let name = if number == 1 { STEM.to_owned() } else { format!("{STEM}-{number}") };
         let directory = day.join(name);
         match fs::create_dir(&directory) {
             Ok(()) => return Ok(directory),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(format!("{}: {error}", directory.display())),
+            Err(error) => return Err(error).with_context(|| directory.display().to_string()),
         }
     }
-    Err("a thousand runs in one day".into())
+    bail!("a thousand runs in one day")
 }
 
 /// Runs of the same machine before this one, the newest first. What cannot be read is said and
@@ -142,7 +138,7 @@ pub(crate) fn earlier(runs: &Path, record: &Record) -> Vec<(PathBuf, Record)> {
         .filter_map(|path| match Record::read(&path) {
             Ok(earlier) => Some((path, earlier)),
             Err(error) => {
-                eprintln!("passed over: {error}");
+                eprintln!("passed over: {error:#}");
                 None
             }
         })
@@ -222,7 +218,7 @@ pub(crate) mod tests {
         let mut written = record(7, vec![measure.over_floor(vec![2.0, 0.0])]);
         written.parts[0].failure = Some("interrupted".into());
         written.write(&scratch.0).unwrap();
-        assert_eq!(Record::read(&scratch.0.join(FILE)), Ok(written.clone()));
+        assert_eq!(Record::read(&scratch.0.join(FILE)).unwrap(), written);
         assert_eq!(written.parts[0].measures[0].ratios, [0.5], "a floor of 0 divides nothing");
     }
 }

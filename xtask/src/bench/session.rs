@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, bail};
+
 use crate::engine::VARIABLE;
 use crate::process::Task;
 
@@ -27,16 +29,16 @@ pub(crate) struct Session {
 
 impl Session {
     /// Runs `simurgh`; gives what it printed.
-    pub(crate) fn simurgh(&mut self, arguments: &[&str], minutes: u64) -> Result<String, String> {
+    pub(crate) fn simurgh(&mut self, arguments: &[&str], minutes: u64) -> Result<String> {
         self.run("simurgh", arguments, minutes)
     }
 
     /// Runs `simurgh-bench`; gives what it printed.
-    pub(crate) fn bench(&mut self, arguments: &[&str], minutes: u64) -> Result<String, String> {
+    pub(crate) fn bench(&mut self, arguments: &[&str], minutes: u64) -> Result<String> {
         self.run("simurgh-bench", arguments, minutes)
     }
 
-    fn run(&mut self, name: &str, arguments: &[&str], minutes: u64) -> Result<String, String> {
+    fn run(&mut self, name: &str, arguments: &[&str], minutes: u64) -> Result<String> {
         self.note(&format!("{name} {}", arguments.join(" ")));
         let mut task = Task::new(&self.program(name), arguments, minutes);
         if let Some(engine) = &self.engine {
@@ -49,7 +51,7 @@ impl Session {
         let first = arguments.first().unwrap_or(&"");
         let last = done.output.lines().rev().find(|line| !line.trim().is_empty());
         let last = self.without_paths(last.unwrap_or("it printed nothing"));
-        Err(format!("{name} {first}: {} ({last})", done.reason()))
+        bail!("{name} {first}: {} ({last})", done.reason())
     }
 
     /// A program of the release build.
@@ -76,20 +78,20 @@ impl Session {
     }
 
     /// Keeps a text as a file of this run.
-    pub(crate) fn keep(&mut self, name: &str, text: &str) -> Result<(), String> {
+    pub(crate) fn keep(&mut self, name: &str, text: &str) -> Result<()> {
         let text = self.without_paths(text);
-        fs::write(self.directory.join(name), text).map_err(|error| format!("{name}: {error}"))?;
+        fs::write(self.directory.join(name), text).context(name.to_owned())?;
         self.files.push(name.to_owned());
         Ok(())
     }
 
     /// Keeps a text that a tool has written into a directory of this run, under another name.
-    pub(crate) fn take_file(&mut self, from: &str, to: &str) -> Result<PathBuf, String> {
+    pub(crate) fn take_file(&mut self, from: &str, to: &str) -> Result<PathBuf> {
         let (old, path) = (self.directory.join(from), self.directory.join(to));
         let taken = fs::read_to_string(&old)
             .and_then(|text| fs::write(&path, self.without_paths(&text)))
             .and_then(|()| fs::remove_file(&old));
-        taken.map_err(|error| format!("{from}: {error}"))?;
+        taken.context(from.to_owned())?;
         if let Some(directory) = Path::new(from).parent() {
             // Only if nothing is left in it.
             let _ = fs::remove_dir(self.directory.join(directory));
@@ -104,7 +106,7 @@ impl Session {
         &mut self,
         directory: &str,
         extension: &str,
-    ) -> Result<Option<PathBuf>, String> {
+    ) -> Result<Option<PathBuf>> {
         let entries = fs::read_dir(self.directory.join(directory)).into_iter().flatten();
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let ending = format!(".{extension}");
@@ -115,7 +117,7 @@ impl Session {
     }
 
     /// Takes away what a tool has written besides (journals of megabytes).
-    pub(crate) fn forget(&self, directory: &Path) {
+    pub(crate) fn remove(&self, directory: &Path) {
         if directory.starts_with(&self.directory) && directory != self.directory {
             let _ = fs::remove_dir_all(directory);
         }
@@ -157,12 +159,13 @@ pub(crate) mod tests {
         let scratch = Scratch::new("session-fails");
         let mut session = session(&scratch);
         let error = session.run("sh", &["-c", "echo so; echo why; exit 3"], 1).unwrap_err();
-        assert_eq!(error, "sh -c: exit code 3 (why)");
-        assert!(session.run("no-such-program", &[], 1).unwrap_err().contains("does not start"));
+        assert_eq!(error.to_string(), "sh -c: exit code 3 (why)");
+        let error = session.run("no-such-program", &[], 1).unwrap_err();
+        assert!(error.to_string().contains("does not start"), "{error}");
     }
 
     #[test]
-    fn files_of_tools_are_taken_and_the_rest_forgotten() {
+    fn files_of_tools_are_taken_and_the_rest_removed() {
         let scratch = Scratch::new("session-files");
         let mut session = session(&scratch);
         fs::create_dir(scratch.0.join("road")).unwrap();
@@ -176,10 +179,10 @@ pub(crate) mod tests {
         fs::write(scratch.0.join("page/issue6-page.json"), "{}").unwrap();
         let taken = session.take_text("page", "json").unwrap();
         assert_eq!(taken, Some(scratch.0.join("page.json")));
-        assert_eq!(session.take_text("page", "json"), Ok(None));
-        session.forget(&scratch.0.join("road"));
+        assert_eq!(session.take_text("page", "json").unwrap(), None);
+        session.remove(&scratch.0.join("road"));
         assert!(session.take_file("road/road.json", "again.json").is_err());
-        session.forget(&scratch.0);
+        session.remove(&scratch.0);
         assert_eq!(session.files, ["road-1.json", "page.json"]);
         assert!(scratch.0.join("road-1.json").exists() && !scratch.0.join("road").exists());
     }

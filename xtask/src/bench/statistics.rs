@@ -7,6 +7,8 @@
 //! times on a shared machine do not follow. The rank test believes in neither, one wild run moves
 //! it little, and it says by itself when there are too few runs for any statement at all.
 
+use simurgh_bench_kit::stats::median;
+
 /// How sure an interval is at least.
 pub(crate) const CONFIDENCE: f64 = 0.95;
 
@@ -82,24 +84,6 @@ fn arrangements(old: usize, new: usize) -> Vec<f64> {
     rows.pop().unwrap_or_default()
 }
 
-/// The middle value, or the mean of the two middle ones.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let upper = *sorted.get(sorted.len() / 2)?;
-    if sorted.len() % 2 == 1 {
-        return Some(upper);
-    }
-    sorted.get(sorted.len() / 2 - 1).map(|lower| f64::midpoint(*lower, upper))
-}
-
-/// The lowest and the highest value.
-pub(crate) fn range(values: &[f64]) -> Option<(f64, f64)> {
-    let low = values.iter().copied().min_by(f64::total_cmp)?;
-    let high = values.iter().copied().max_by(f64::total_cmp)?;
-    Some((low, high))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
@@ -133,15 +117,6 @@ mod tests {
         assert_eq!(change(&old[..3], &new[..3]), None);
         assert_eq!(change(&[0.0; 5], &new), None);
         assert_eq!(change(&[f64::NAN; 5], &new), None);
-    }
-
-    #[test]
-    fn medians_and_ranges() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
-        assert_eq!(range(&[4.0, 1.0, 2.0]), Some((1.0, 4.0)));
-        assert_eq!(range(&[]), None);
     }
 
     /// Of many pairs of samples of one and the same distribution, with wild runs among them, the

@@ -2,20 +2,19 @@
 //! as the floor: requests a second and latency from 1 to 512 connections, and the servers' CPU.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use simurgh_bench_kit::process::Process;
 
 use super::read;
 use super::record::{Better, Measure};
 use super::session::Session;
-use crate::process::kill_group;
+use crate::files;
 
 /// As the seeds had them.
 const CONNECTIONS: &str = "1,2,4,8,16,32,128,256,512";
@@ -37,7 +36,7 @@ struct Sweep {
     cpu_us: f64,
 }
 
-pub(crate) fn run(session: &mut Session) -> Result<Vec<Measure>, String> {
+pub(crate) fn run(session: &mut Session) -> Result<Vec<Measure>> {
     let mut floors = Vec::new();
     let mut pages = Vec::new();
     for run in 1..=session.runs {
@@ -75,10 +74,9 @@ fn measure(
     unit: &str,
     pages: &[Sweep],
     floors: &[Sweep],
-    figure: impl Fn(&Sweep) -> Result<f64, String>,
-) -> Result<Measure, String> {
-    let figures =
-        |sweeps: &[Sweep]| sweeps.iter().map(&figure).collect::<Result<Vec<f64>, String>>();
+    figure: impl Fn(&Sweep) -> Result<f64>,
+) -> Result<Measure> {
+    let figures = |sweeps: &[Sweep]| sweeps.iter().map(&figure).collect::<Result<Vec<f64>>>();
     let measure = Measure {
         name: name.to_owned(),
         unit: unit.to_owned(),
@@ -89,103 +87,71 @@ fn measure(
 }
 
 /// The figure of the row with so many connections.
-fn row(raw: &Value, connections: u64, path: &str) -> Result<f64, String> {
+fn row(raw: &Value, connections: u64, path: &str) -> Result<f64> {
     let rows = raw.get("rows").and_then(Value::as_array).into_iter().flatten();
     let mut rows =
         rows.filter(|row| row.get("connections").and_then(Value::as_u64) == Some(connections));
-    let found = rows.next().ok_or_else(|| format!("there is no row of {connections} in it"))?;
+    let found = rows.next().with_context(|| format!("there is no row of {connections} in it"))?;
     read::number(found, &format!("outcome/{path}"))
 }
 
 /// Starts the server on core 0, sweeps from core 1, and ends it.
-fn sweep(session: &mut Session, name: &str, run: usize) -> Result<Sweep, String> {
+fn sweep(session: &mut Session, name: &str, run: usize) -> Result<Sweep> {
     let directory = session.directory.join(format!("{name}-server"));
     let started = match name {
         "nginx" => nginx(session, &directory)?,
         _ => hello_page(session)?,
     };
-    let (mut server, address) = started;
+    let (server, address) = started;
     let file = format!("sweep-{name}-{run}.json");
     let swept = measure_one(session, &server, &address, &file);
-    kill_group(&mut server);
-    session.forget(&directory);
+    drop(server);
+    session.remove(&directory);
     swept
 }
 
 fn measure_one(
     session: &mut Session,
-    server: &Child,
+    server: &Process,
     address: &str,
     file: &str,
-) -> Result<Sweep, String> {
+) -> Result<Sweep> {
     let (url, json) = (format!("http://{address}/"), session.path(file));
     let time = if session.short { "500ms" } else { "2s" };
     let mut arguments = vec!["load", "http", &url, "--sweep", CONNECTIONS, "--duration", time];
     arguments.extend(["--threads", "1", "--cores", "1", "--json", &json]);
-    let before = cpu_ns(server.id());
+    let before = cpu_ns(server.pid());
     session.simurgh(&arguments, 10)?;
-    let spent = cpu_ns(server.id()).saturating_sub(before);
+    let spent = cpu_ns(server.pid()).saturating_sub(before);
     session.files.push(file.to_owned());
     let raw = read::json(&session.directory.join(file))?;
     let rows = raw.get("rows").and_then(Value::as_array).into_iter().flatten();
     let requests: f64 = rows.filter_map(|row| read::number(row, "outcome/requests").ok()).sum();
-    if requests < 1.0 {
-        return Err(format!("{file}: no request was answered"));
-    }
+    ensure!(requests >= 1.0, "{file}: no request was answered");
     Ok(Sweep { raw, cpu_us: spent as f64 / requests / 1000.0 })
 }
 
 /// The page under test, on core 0.
-fn hello_page(session: &mut Session) -> Result<(Child, String), String> {
+fn hello_page(session: &mut Session) -> Result<(Process, String)> {
     let program = session.program("hello_page");
     listening(session, &["exec", "--core", "0", "--", &program, "--listen", "127.0.0.1:0"])
 }
 
 /// nginx as all benchmarks have it, on core 0, with a file of the page's size.
-fn nginx(session: &mut Session, directory: &Path) -> Result<(Child, String), String> {
-    let root = directory.join("root");
-    fs::create_dir_all(&root)
-        .and_then(|()| fs::write(root.join("index.html"), "x".repeat(PAGE_BYTES)))
-        .map_err(|error| format!("{}: {error}", root.display()))?;
+fn nginx(session: &mut Session, directory: &Path) -> Result<(Process, String)> {
+    files::write(&directory.join("root/index.html"), "x".repeat(PAGE_BYTES), 0o644)?;
     let directory = directory.display().to_string();
     listening(session, &["nginx", "--directory", &directory, "--core", "0"])
 }
 
 /// What `simurgh-bench` becomes or starts, gone with us, once it has said where it listens.
-fn listening(session: &mut Session, words: &[&str]) -> Result<(Child, String), String> {
+fn listening(session: &mut Session, words: &[&str]) -> Result<(Process, String)> {
     session.note(&format!("simurgh-bench {}", words.join(" ")));
     let mut command = Command::new(session.program("simurgh-bench"));
-    let mut child = spawn(command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()))?;
-    let name = words.join(" ");
-    let Some(stdout) = child.stdout.take() else { return Err(format!("{name} has no output")) };
-    let (said, heard) = channel();
-    // Reads on, or the server would wait for a full pipe.
-    thread::spawn(move || {
-        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            // Nobody listens any more once the address is known.
-            let _ = said.send(line);
-        }
-    });
-    let until = Instant::now() + STARTS_WITHIN;
-    loop {
-        match heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(line) => {
-                if let Some((_, address)) = line.split_once("http://") {
-                    let address = address.split(['/', ' ']).next().unwrap_or_default();
-                    return Ok((child, address.to_owned()));
-                }
-            }
-            Err(why) => {
-                kill_group(&mut child);
-                let why = if why == RecvTimeoutError::Timeout { "does not say" } else { "ended" };
-                return Err(format!("{name} {why} where it listens"));
-            }
-        }
-    }
-}
-
-fn spawn(command: &mut Command) -> Result<Child, String> {
-    command.process_group(0).spawn().map_err(|error| format!("does not start: {error}"))
+    let mut server =
+        Process::with_output(command.args(words).stdin(Stdio::null()).process_group(0))?;
+    let address = server.line("listening on http://", STARTS_WITHIN)?;
+    Ok((server, address.split(['/', ' ']).next().unwrap_or_default().to_owned()))
 }
 
 /// CPU time of all processes of a group, their threads together, ns.
@@ -208,6 +174,9 @@ fn cpu_ns(group: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -217,8 +186,8 @@ mod tests {
             {"connections": 1, "outcome": outcome(70, 90)},
             {"connections": 32, "outcome": outcome(700, 1400)},
         ]});
-        assert_eq!(row(&raw, 32, "latency_us/p99"), Ok(1400.0));
-        assert!(row(&raw, 64, "latency_us/p99").unwrap_err().contains("row of 64"));
+        assert_eq!(row(&raw, 32, "latency_us/p99").unwrap(), 1400.0);
+        assert!(row(&raw, 64, "latency_us/p99").unwrap_err().to_string().contains("row of 64"));
         assert!(row(&raw, 1, "latency_us/p98").is_err());
         let sweeps = [Sweep { raw, cpu_us: 4.0 }];
         let found = measure("x", "µs", &sweeps, &sweeps, |it| Ok(it.cpu_us)).unwrap();
@@ -229,13 +198,12 @@ mod tests {
     fn cpu_of_a_group_is_that_of_all_its_processes() {
         let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; sleep 20 & sleep 20";
         let mut command = Command::new("sh");
-        let mut child = spawn(command.args(["-c", script])).unwrap();
+        let child = Process::start(command.args(["-c", script]).process_group(0)).unwrap();
         let until = Instant::now() + Duration::from_secs(15);
-        while cpu_ns(child.id()) < 1_000_000 && Instant::now() < until {
+        while cpu_ns(child.pid()) < 1_000_000 && Instant::now() < until {
             thread::sleep(Duration::from_millis(20));
         }
-        let spent = cpu_ns(child.id());
-        kill_group(&mut child);
+        let spent = cpu_ns(child.pid());
         assert!(spent >= 1_000_000, "{spent}");
         assert_eq!(cpu_ns(u32::MAX), 0);
     }

@@ -6,16 +6,15 @@
 use std::fs;
 use std::path::Path;
 
+use anyhow::{Context, Result, bail};
+use simurgh_bench_kit::pages::with_fresh_tables;
+
 use super::compare::{compare, table};
 use super::instructions;
 use super::record::{Record, earlier};
 
 /// Where they are.
 const PAGE: &str = "docs/BENCHMARKS.md";
-/// How a table begins; the rest of the line is what it is made of, and ` -->`.
-const BEGIN: &str = "<!-- table: ";
-const END: &str = "<!-- end of table -->";
-const CLOSE: &str = " -->";
 /// The table of instruction counts is made from the baseline.
 const INSTRUCTIONS: &str = "instructions";
 /// A table whose run there has not been yet.
@@ -25,27 +24,36 @@ const ALL: &str = "all of ";
 
 /// Makes all tables of the page again; `run`: the table of the last run is made of this file from
 /// now on (its path from the root).
-pub(crate) fn update(root: &Path, run: Option<&str>) -> Result<(), String> {
+pub(crate) fn update(root: &Path, run: Option<&str>) -> Result<()> {
     let path = root.join(PAGE);
-    let text = fs::read_to_string(&path).map_err(|error| format!("{PAGE}: {error}"))?;
-    let fresh = made_again(&text, run, &|source| content(root, source))?;
-    fs::write(&path, fresh).map_err(|error| format!("{PAGE}: {error}"))
+    let text = fs::read_to_string(&path).context(PAGE)?;
+    fs::write(&path, fresh(root, &text, run)?).context(PAGE)
+}
+
+/// The page with all tables made again.
+fn fresh(root: &Path, text: &str, run: Option<&str>) -> Result<String> {
+    with_fresh_tables(text, |source| {
+        if let Some(run) = run.filter(|_| source.starts_with(ALL)) {
+            *source = format!("{ALL}{run}");
+        }
+        content(root, source)
+    })
 }
 
 /// What a table holds, by what it is made of.
-fn content(root: &Path, source: &str) -> Result<String, String> {
+fn content(root: &Path, source: &str) -> Result<String> {
     match source {
         INSTRUCTIONS => Ok(instructions::plain_table(&instructions::baseline()?)),
         NONE => Ok("No run has been kept yet.\n".to_owned()),
         _ => match source.strip_prefix(ALL) {
             Some(path) => run_table(root, path),
-            None => Err(format!("{PAGE} wants a table of {source:?}, which there is not")),
+            None => bail!("{PAGE} wants a table of {source:?}, which there is not"),
         },
     }
 }
 
 /// The table of a run, beside the one before it.
-fn run_table(root: &Path, path: &str) -> Result<String, String> {
+fn run_table(root: &Path, path: &str) -> Result<String> {
     let record = Record::read(&root.join(path))?;
     let before = earlier(&root.join(super::record::RUNS), &record).into_iter().next();
     Ok(run_text(root, path, &record, before.as_ref().map(|(path, it)| (path.as_path(), it))))
@@ -89,63 +97,28 @@ pub(crate) fn run_text(
     text
 }
 
-/// The text with each table made again.
-pub(crate) fn made_again(
-    text: &str,
-    run: Option<&str>,
-    content: &dyn Fn(&str) -> Result<String, String>,
-) -> Result<String, String> {
-    let mut fresh = String::new();
-    let mut rest = text;
-    while let Some((before, from)) = rest.split_once(BEGIN) {
-        let line = from.lines().next().unwrap_or_default();
-        let source = line.strip_suffix(CLOSE).ok_or_else(|| format!("no end of {BEGIN}{line}"))?;
-        let (_, behind) = from.split_once(END).ok_or_else(|| format!("no {END} of {source}"))?;
-        let source = match (run, source.starts_with(ALL)) {
-            (Some(run), true) => format!("{ALL}{run}"),
-            _ => source.to_owned(),
-        };
-        fresh += before;
-        fresh += &format!("{BEGIN}{source}{CLOSE}\n{}{END}", content(&source)?);
-        rest = behind;
-    }
-    Ok(fresh + rest)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::record::tests::{Scratch, record};
     use super::*;
 
     #[test]
     fn the_tables_of_the_page_are_those_of_their_raw_files() {
         let root = crate::root();
         let text = fs::read_to_string(root.join(PAGE)).unwrap();
-        assert!(text.matches(BEGIN).count() >= 2, "{PAGE} has lost its tables");
-        let fresh = made_again(&text, None, &|source| content(&root, source)).unwrap();
+        assert!(text.matches("<!-- table: ").count() >= 2, "{PAGE} has lost its tables");
+        let fresh = fresh(&root, &text, None).unwrap();
         assert!(fresh == text, "{PAGE} is not as its raw files: cargo xtask bench --tables");
     }
 
     #[test]
-    fn what_is_written_by_hand_stays() {
-        let text = "before\n<!-- table: instructions -->\nold\n<!-- end of table -->\nbetween\n\
-                    <!-- table: all of a.json -->\nold\n<!-- end of table -->\nbehind\n";
-        let content = |source: &str| Ok(format!("new from {source}\n"));
-        let fresh = made_again(text, Some("b.json"), &content).unwrap();
-        assert_eq!(
-            fresh,
-            "before\n<!-- table: instructions -->\nnew from instructions\n<!-- end of table -->\n\
-             between\n<!-- table: all of b.json -->\nnew from all of b.json\n\
-             <!-- end of table -->\nbehind\n"
-        );
-        let kept = made_again(text, None, &content).unwrap();
-        assert!(kept.contains("all of a.json -->"));
-    }
-
-    #[test]
-    fn a_damaged_page_is_not_written_over() {
-        let content = |_: &str| Ok(String::new());
-        assert!(made_again("<!-- table: x -->\nno end", None, &content).is_err());
-        assert!(made_again("<!-- table: x\n<!-- end of table -->", None, &content).is_err());
-        assert!(super::content(Path::new("."), "anything else").is_err());
+    fn the_table_of_a_run_is_made_of_another_run_from_now_on() {
+        let page = |run: &str| format!("<!-- table: all of {run} -->\n<!-- end of table -->\n");
+        let scratch = Scratch::new("tables");
+        record(1, Vec::new()).write(&scratch.0).unwrap();
+        let text = fresh(&scratch.0, &page("a.json"), Some("run.json")).unwrap();
+        assert!(text.starts_with("<!-- table: all of run.json -->\n"), "{text}");
+        assert!(fresh(&scratch.0, &page("a.json"), None).is_err(), "there is no a.json");
+        assert!(content(Path::new("."), "anything else").is_err());
     }
 }

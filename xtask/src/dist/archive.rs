@@ -1,8 +1,11 @@
 //! Archives for systems that are no Debian, the directory that Docker builds from, and checksums.
 
-use super::{Parts, Release, files, program};
+use anyhow::Result;
 
-pub(super) fn make(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
+use super::{Parts, Release, program};
+use crate::files;
+
+pub(super) fn make(release: &Release, parts: &Parts<'_>) -> Result<()> {
     let name = release.name();
     let tree = parts.work.join("archive").join(&name);
     let put = |path: &str, content: &[u8], mode| files::write(&tree.join(path), content, mode);
@@ -38,7 +41,7 @@ pub(super) fn make(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
 }
 
 /// An archive of one directory: sorted, root's, with the commit's time.
-fn pack(release: &Release, parts: &Parts<'_>, name: &str) -> Result<(), String> {
+fn pack(release: &Release, parts: &Parts<'_>, name: &str) -> Result<()> {
     let plain = release.out.join(format!("{name}.tar"));
     let plain = plain.to_string_lossy();
     let from = parts.work.join("archive");
@@ -65,7 +68,7 @@ fn pack(release: &Release, parts: &Parts<'_>, name: &str) -> Result<(), String> 
 }
 
 /// What `docker build` of this directory needs.
-fn docker(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
+fn docker(release: &Release, parts: &Parts<'_>) -> Result<()> {
     let root = crate::root();
     let to = release.out.join("docker");
     files::write(&to.join("simurgh"), files::bytes(&parts.built.binary)?, 0o755)?;
@@ -78,7 +81,7 @@ fn docker(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn sums(release: &Release) -> Result<(), String> {
+fn sums(release: &Release) -> Result<()> {
     let mut sums = String::new();
     for (name, _) in files::list(&release.out)? {
         let line = program("sha256sum", &[&release.out.join(&name).to_string_lossy()])?;

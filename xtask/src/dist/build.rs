@@ -4,7 +4,10 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result};
+
 use super::{Link, Release, program, target_dir};
+use crate::files;
 use crate::process::Task;
 
 /// Longest build: fat LTO of everything on two busy cores.
@@ -20,14 +23,14 @@ pub(super) struct Built {
     pub(super) build_id: String,
 }
 
-pub(super) fn build(release: &Release) -> Result<Built, String> {
+pub(super) fn build(release: &Release) -> Result<Built> {
     let whole = match release.profile.as_str() {
         "dist" => build_dist(release)?,
         profile => build_plain(profile)?,
     };
     let binary = release.out.join("work/bin/simurgh");
     let debug = release.out.join("work/bin/simurgh.debug");
-    super::files::directory(&release.out.join("work/bin"))?;
+    files::directory(&release.out.join("work/bin"))?;
     let (from, to, symbols) =
         (whole.to_string_lossy(), binary.to_string_lossy(), debug.to_string_lossy());
     program("objcopy", &["--only-keep-debug", "--compress-debug-sections", &from, &symbols])?;
@@ -38,7 +41,7 @@ pub(super) fn build(release: &Release) -> Result<Built, String> {
 }
 
 /// The same flags whatever the environment says, and no path of this machine in it.
-fn build_dist(release: &Release) -> Result<PathBuf, String> {
+fn build_dist(release: &Release) -> Result<PathBuf> {
     let target = target_dir();
     let remapped = remapped(&target)?;
     let mut flags: Vec<String> =
@@ -68,27 +71,23 @@ fn build_dist(release: &Release) -> Result<PathBuf, String> {
         .env("CARGO_TARGET_DIR", &target)
         .env("SOURCE_DATE_EPOCH", release.epoch.to_string())
         .run();
-    match done.ok() {
-        true => Ok(target.join(release.target).join("dist/simurgh")),
-        false => Err(format!("cargo build: {}", done.reason())),
-    }
+    done.or_fail("cargo build")?;
+    Ok(target.join(release.target).join("dist/simurgh"))
 }
 
 /// What the tests build anyway.
-fn build_plain(profile: &str) -> Result<PathBuf, String> {
+fn build_plain(profile: &str) -> Result<PathBuf> {
     let arguments = ["build", "--workspace", "--bins", "--examples", "--profile", profile];
     let target = target_dir();
-    let done = Task::new("cargo", &arguments, MINUTES_MAX).env("CARGO_TARGET_DIR", &target).run();
+    let task = Task::new("cargo", &arguments, MINUTES_MAX).env("CARGO_TARGET_DIR", &target);
+    task.run().or_fail("cargo build")?;
     let directory = if profile == "dev" { "debug" } else { profile };
-    match done.ok() {
-        true => Ok(target.join(directory).join("simurgh")),
-        false => Err(format!("cargo build: {}", done.reason())),
-    }
+    Ok(target.join(directory).join("simurgh"))
 }
 
 /// Directories whose names must not get into the binary, and what stands there in their place. The
 /// last that fits counts.
-fn remapped(target: &Path) -> Result<Vec<(String, &'static str)>, String> {
+fn remapped(target: &Path) -> Result<Vec<(String, &'static str)>> {
     let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
     let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or(home);
     let sysroot = PathBuf::from(program("rustc", &["--print", "sysroot"])?.trim());
@@ -106,13 +105,12 @@ fn remapped(target: &Path) -> Result<Vec<(String, &'static str)>, String> {
 }
 
 /// From the note that the linker left.
-pub(super) fn build_id(file: &Path) -> Result<String, String> {
+pub(super) fn build_id(file: &Path) -> Result<String> {
     let notes = program("readelf", &["--notes", "--wide", &file.to_string_lossy()])?;
-    let id = notes.lines().find_map(|line| line.split_once("Build ID: ")).map(|(_, id)| id.trim());
-    match id {
-        Some(id) if id.len() == 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-            Ok(id.to_owned())
-        }
-        _ => Err(format!("{} has no build id", file.display())),
-    }
+    let mut ids = notes.lines().filter_map(|line| line.split_once("Build ID: "));
+    ids.next()
+        .map(|(_, id)| id.trim())
+        .filter(|id| id.len() == 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        .map(str::to_owned)
+        .with_context(|| format!("{} has no build id", file.display()))
 }

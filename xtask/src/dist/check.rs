@@ -3,9 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Parts, Release, build, files, program, trial};
+use anyhow::{Context, Result, ensure};
+
+use super::{Parts, Release, build, program, trial};
+use crate::files;
 use crate::outcome::Outcome;
-use crate::process::Task;
 use crate::provide;
 
 /// What a check came to that did not fail.
@@ -17,10 +19,10 @@ pub(super) enum Verdict {
     NotMeant,
 }
 
-type Check = fn(&Made<'_>) -> Result<Verdict, String>;
+type Check = fn(&Package<'_>) -> Result<Verdict>;
 
 /// What is looked at.
-pub(super) struct Made<'a> {
+pub(super) struct Package<'a> {
     pub(super) release: &'a Release,
     parts: &'a Parts<'a>,
     /// The package, unpacked.
@@ -48,14 +50,14 @@ const CHECKS: &[(&str, Check)] = &[
     ("SHA256SUMS are right", checksums),
 ];
 
-pub(super) fn run(release: &Release, parts: &Parts<'_>) -> Result<Outcome, String> {
+pub(super) fn run(release: &Release, parts: &Parts<'_>) -> Result<Outcome> {
     let tree = parts.work.join("installed");
     program("dpkg-deb", &["--extract", &release.deb().to_string_lossy(), &tree.to_string_lossy()])?;
-    let made = Made { release, parts, tree };
+    let package = Package { release, parts, tree };
     let mut outcome = Outcome::default();
     let (mut failed, mut without) = (Vec::new(), Vec::new());
     for (name, check) in CHECKS {
-        match check(&made) {
+        match check(&package) {
             Ok(Verdict::Right) => {
                 println!("ok       {name}");
                 outcome.passed += 1;
@@ -67,21 +69,19 @@ pub(super) fn run(release: &Release, parts: &Parts<'_>) -> Result<Outcome, Strin
             }
             Ok(Verdict::NotMeant) => {}
             Err(why) => {
-                println!("FAILED   {name}: {why}");
+                println!("FAILED   {name}: {why:#}");
                 failed.push(*name);
             }
         }
     }
-    if !failed.is_empty() {
-        return Err(format!("wrong: {}", failed.join("; ")));
-    }
+    ensure!(failed.is_empty(), "wrong: {}", failed.join("; "));
     if !without.is_empty() {
         outcome.note = format!("without {}", without.join(", "));
     }
     Ok(outcome)
 }
 
-impl Made<'_> {
+impl Package<'_> {
     /// A file of the unpacked package, as a program's argument.
     pub(super) fn path(&self, path: &str) -> String {
         self.tree.join(path).to_string_lossy().into_owned()
@@ -115,8 +115,8 @@ const FILES: &[&str] = &[
     "usr/share/zsh/vendor-completions/_simurgh",
 ];
 
-fn contents(made: &Made<'_>) -> Result<Verdict, String> {
-    let all = files::below(&made.tree)?;
+fn contents(package: &Package<'_>) -> Result<Verdict> {
+    let all = files::below(&package.tree)?;
     let is_command = |path: &&String| path.starts_with("usr/share/man/man1/simurgh-");
     let commands: Vec<&String> = all.iter().filter(is_command).collect();
     for name in [
@@ -132,31 +132,23 @@ fn contents(made: &Made<'_>) -> Result<Verdict, String> {
         "tune",
     ] {
         let page = format!("usr/share/man/man1/simurgh-{name}.1.gz");
-        if !commands.contains(&&page) {
-            return Err(format!("there is no {page}"));
-        }
+        ensure!(commands.contains(&&page), "there is no {page}");
     }
     let others: Vec<&String> = all.iter().filter(|path| !is_command(path)).collect();
-    if others != FILES.iter().collect::<Vec<_>>() {
-        return Err(format!("there are {others:#?}"));
-    }
-    let deb = made.release.deb().to_string_lossy().into_owned();
+    ensure!(others == FILES.iter().collect::<Vec<_>>(), "there are {others:#?}");
+    let deb = package.release.deb().to_string_lossy().into_owned();
     let control = program("dpkg-deb", &["--field", &deb])?;
-    let version = format!("Version: {}", made.release.debian_version());
+    let version = format!("Version: {}", package.release.debian_version());
     for line in ["Package: simurgh", &version, "Architecture: amd64"] {
-        if !control.lines().any(|it| it == line) {
-            return Err(format!("{line:?} is not in\n{control}"));
-        }
+        ensure!(control.lines().any(|it| it == line), "{line:?} is not in\n{control}");
     }
     let conffiles = program("dpkg-deb", &["--info", &deb, "conffiles"])?;
-    if conffiles.trim() != "/etc/simurgh/simurgh.toml" {
-        return Err(format!("conffiles: {conffiles}"));
-    }
+    ensure!(conffiles.trim() == "/etc/simurgh/simurgh.toml", "conffiles: {conffiles}");
     Ok(Verdict::Right)
 }
 
-fn owners(made: &Made<'_>) -> Result<Verdict, String> {
-    for deb in [made.release.deb(), made.release.dbgsym()] {
+fn owners(package: &Package<'_>) -> Result<Verdict> {
+    for deb in [package.release.deb(), package.release.dbgsym()] {
         let list = program("dpkg-deb", &["--contents", &deb.to_string_lossy()])?;
         for line in list.lines() {
             let mut words = line.split_whitespace();
@@ -166,79 +158,70 @@ fn owners(made: &Made<'_>) -> Result<Verdict, String> {
                 Some('l') => true,
                 _ => mode == if line.contains("/usr/bin/") { "-rwxr-xr-x" } else { "-rw-r--r--" },
             };
-            if !is_right || owner != Some("root/root") {
-                return Err(line.to_owned());
-            }
+            ensure!(is_right && owner == Some("root/root"), "{line}");
         }
     }
     Ok(Verdict::Right)
 }
 
-fn sums(made: &Made<'_>) -> Result<Verdict, String> {
-    let deb = made.release.deb();
-    let control = made.work().join("control");
+fn sums(package: &Package<'_>) -> Result<Verdict> {
+    let deb = package.release.deb();
+    let control = package.work().join("control");
     program("dpkg-deb", &["--control", &deb.to_string_lossy(), &control.to_string_lossy()])?;
     let listed = control.join("md5sums");
     let lines = files::text(&listed)?.lines().count();
-    if lines + 1 != files::below(&made.tree)?.len() {
-        return Err(format!("{lines} sums"));
-    }
+    // All but the configuration.
+    ensure!(lines + 1 == files::below(&package.tree)?.len(), "{lines} sums");
     let check = "cd \"$1\" && md5sum --check --strict --quiet \"$2\"";
-    let (tree, listed) = (made.tree.to_string_lossy(), listed.to_string_lossy());
+    let (tree, listed) = (package.tree.to_string_lossy(), listed.to_string_lossy());
     program("sh", &["-c", check, "sh", &tree, &listed]).map(|_| Verdict::Right)
 }
 
-fn lintian(made: &Made<'_>) -> Result<Verdict, String> {
+fn lintian(package: &Package<'_>) -> Result<Verdict> {
     if !provide::has("/usr/bin/lintian") {
         return Ok(Verdict::Without("lintian"));
     }
-    for deb in [made.release.deb(), made.release.dbgsym()] {
+    for deb in [package.release.deb(), package.release.dbgsym()] {
         let deb = deb.to_string_lossy();
         let found =
             program("lintian", &["--fail-on", "error,warning", "--allow-root", "--no-cfg", &deb])?;
-        if found.lines().any(|line| line.starts_with("E:") || line.starts_with("W:")) {
-            return Err(found);
-        }
+        let is_fault = |line: &str| line.starts_with("E:") || line.starts_with("W:");
+        ensure!(!found.lines().any(is_fault), "{found}");
     }
     Ok(Verdict::Right)
 }
 
-fn unit(made: &Made<'_>) -> Result<Verdict, String> {
+fn unit(package: &Package<'_>) -> Result<Verdict> {
     if !provide::has("/usr/bin/systemd-analyze") {
         return Ok(Verdict::Without("systemd-analyze"));
     }
     // It looks whether what is started is there.
-    let text = files::text(&made.tree.join("usr/lib/systemd/system/simurgh.service"))?;
-    let here = text.replace("/usr/bin/simurgh", &made.path("usr/bin/simurgh"));
-    let unit = made.work().join("unit/simurgh.service");
+    let text = files::text(&package.tree.join("usr/lib/systemd/system/simurgh.service"))?;
+    let here = text.replace("/usr/bin/simurgh", &package.path("usr/bin/simurgh"));
+    let unit = package.work().join("unit/simurgh.service");
     files::write(&unit, here, 0o644)?;
-    let said = program("systemd-analyze", &["verify", "--man=no", &unit.to_string_lossy()])?;
-    let about_it: Vec<&str> = said.lines().filter(|line| line.contains("simurgh")).collect();
-    if !about_it.is_empty() {
-        return Err(about_it.join("\n"));
-    }
+    let output = program("systemd-analyze", &["verify", "--man=no", &unit.to_string_lossy()])?;
+    let about_it: Vec<&str> = output.lines().filter(|line| line.contains("simurgh")).collect();
+    ensure!(about_it.is_empty(), "{}", about_it.join("\n"));
     // Exposure from 0 to 10 as systemd counts it; what is left is the network, which it is for.
     let limit = ["security", "--offline=yes", "--threshold=20", "--no-pager"];
     program("systemd-analyze", &[&limit[..], &[&*unit.to_string_lossy()]].concat())
         .map(|_| Verdict::Right)
 }
 
-fn pages(made: &Made<'_>) -> Result<Verdict, String> {
+fn pages(package: &Package<'_>) -> Result<Verdict> {
     let (groff, mandoc) = (provide::has("/usr/bin/man"), provide::has("/usr/bin/mandoc"));
-    for (name, page) in &made.parts.texts.pages {
-        let file = made.work().join("man").join(name);
+    for (name, page) in &package.parts.texts.pages {
+        let file = package.work().join("man").join(name);
         let file = file.to_string_lossy();
-        if !page.contains(".SH NAME") || !page.contains(".SH SYNOPSIS") {
-            return Err(format!("{name} has no name or synopsis"));
-        }
+        let has_both = page.contains(".SH NAME") && page.contains(".SH SYNOPSIS");
+        ensure!(has_both, "{name} has no name or synopsis");
         if groff {
             // As lintian asks for it; warnings go to standard error, the page is of no interest.
             let format = "LC_ALL=C.UTF-8 MANROFFSEQ='' MANWIDTH=80 \
                           man --warnings -E UTF-8 -l -Tutf8 -Z \"$1\" 2>&1 >/dev/null";
-            let said = program("sh", &["-c", format, "sh", &file])?;
-            if !said.trim().is_empty() {
-                return Err(format!("{name}: {said}"));
-            }
+            let output = program("sh", &["-c", format, "sh", &file])?;
+            ensure!(output.trim().is_empty(), "{name}: {output}");
         }
         if mandoc {
             program("mandoc", &["-T", "lint", "-W", "error", &file])?;
@@ -253,14 +236,14 @@ const COMPLETIONS: [(&str, &str, &str); 3] = [
     ("fish", "/usr/bin/fish", "usr/share/fish/vendor_completions.d/simurgh.fish"),
 ];
 
-fn completions(made: &Made<'_>) -> Result<Verdict, String> {
+fn completions(package: &Package<'_>) -> Result<Verdict> {
     let mut without = Vec::new();
     for (shell, program_path, script) in COMPLETIONS {
         if !provide::has(program_path) {
             without.push(shell);
             continue;
         }
-        program(shell, &["-n", &made.path(script)])?;
+        program(shell, &["-n", &package.path(script)])?;
     }
     match without.as_slice() {
         [] => Ok(Verdict::Right),
@@ -277,7 +260,7 @@ COMP_WORDS=($2); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 _simurgh simurgh \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD - 1]}\"
 echo \"${COMPREPLY[@]}\"";
 
-fn bash_completes(made: &Made<'_>) -> Result<Verdict, String> {
+fn bash_completes(package: &Package<'_>) -> Result<Verdict> {
     let (_, _, script) = COMPLETIONS[0];
     for (typed, proposed) in [
         ("simurgh obs", "observe"),
@@ -285,64 +268,57 @@ fn bash_completes(made: &Made<'_>) -> Result<Verdict, String> {
         ("simurgh load ch", "check"),
         ("simurgh completions z", "zsh"),
     ] {
-        let got = program("bash", &["-c", COMPLETE, "bash", &made.path(script), typed])?;
-        if got.trim() != proposed {
-            return Err(format!("{typed:?} is completed as {:?}, not {proposed:?}", got.trim()));
-        }
+        let got = program("bash", &["-c", COMPLETE, "bash", &package.path(script), typed])?;
+        let got = got.trim();
+        ensure!(got == proposed, "{typed:?} is completed as {got:?}, not {proposed:?}");
     }
     Ok(Verdict::Right)
 }
 
-fn symbols(made: &Made<'_>) -> Result<Verdict, String> {
-    let built = made.parts.built;
-    if build::build_id(&built.debug)? != built.build_id {
-        return Err("the build ids differ".to_owned());
-    }
-    let (binary, debug) = (made.path("usr/bin/simurgh"), built.debug.to_string_lossy());
-    if !program("readelf", &["--sections", "--wide", &binary])?.contains(".gnu_debuglink") {
-        return Err("the binary does not name its symbols".to_owned());
-    }
-    if program("nm", &[&binary])?.lines().any(|line| line.contains(" T ")) {
-        return Err("the binary has symbols of its own".to_owned());
-    }
+fn symbols(package: &Package<'_>) -> Result<Verdict> {
+    let built = package.parts.built;
+    ensure!(build::build_id(&built.debug)? == built.build_id, "the build ids differ");
+    let (binary, debug) = (package.path("usr/bin/simurgh"), built.debug.to_string_lossy());
+    let sections = program("readelf", &["--sections", "--wide", &binary])?;
+    ensure!(sections.contains(".gnu_debuglink"), "the binary does not name its symbols");
+    let own = program("nm", &[&binary])?;
+    ensure!(!own.contains(" T "), "the binary has symbols of its own");
     // A function of ours leads back to its line.
     let names = program("nm", &["--defined-only", &debug])?;
     let is_ours = |line: &&str| line.to_lowercase().contains(" t ") && line.contains("simurgh_cli");
     let ours = names.lines().find(is_ours);
-    let address = ours.and_then(|line| line.split_whitespace().next()).ok_or("no name of ours")?;
+    let address =
+        ours.and_then(|line| line.split_whitespace().next()).context("no name of ours")?;
     let place = program("addr2line", &["-e", &debug, address])?;
-    if place.contains(".rs:") { Ok(Verdict::Right) } else { Err(format!("its place is {place}")) }
+    ensure!(place.contains(".rs:"), "its place is {place}");
+    Ok(Verdict::Right)
 }
 
-fn paths(made: &Made<'_>) -> Result<Verdict, String> {
-    if made.release.profile != "dist" {
+fn paths(package: &Package<'_>) -> Result<Verdict> {
+    if package.release.profile != "dist" {
         return Ok(Verdict::NotMeant);
     }
     let root = crate::root().to_string_lossy().into_owned();
-    for file in [&made.parts.built.binary, &made.parts.built.debug] {
+    for file in [&package.parts.built.binary, &package.parts.built.debug] {
         let bytes = files::bytes(file)?;
-        if bytes.windows(root.len()).any(|window| window == root.as_bytes()) {
-            return Err(format!("{} names {root}", file.display()));
-        }
+        let is_named = bytes.windows(root.len()).any(|window| window == root.as_bytes());
+        ensure!(!is_named, "{} names {root}", file.display());
     }
     Ok(Verdict::Right)
 }
 
-fn linked(made: &Made<'_>) -> Result<Verdict, String> {
+fn linked(package: &Package<'_>) -> Result<Verdict> {
     let headers = program(
         "readelf",
-        &["--program-headers", "--dynamic", "--wide", &made.path("usr/bin/simurgh")],
+        &["--program-headers", "--dynamic", "--wide", &package.path("usr/bin/simurgh")],
     )?;
     let is_static = !headers.contains("INTERP") && !headers.contains("(NEEDED)");
-    if is_static != (made.release.link == super::Link::Static) {
-        return Err(headers);
-    }
+    ensure!(is_static == (package.release.link == super::Link::Static), "{headers}");
     Ok(Verdict::Right)
 }
 
-fn checksums(made: &Made<'_>) -> Result<Verdict, String> {
-    let out = made.release.out.to_string_lossy();
+fn checksums(package: &Package<'_>) -> Result<Verdict> {
+    let out = package.release.out.to_string_lossy();
     let check = "cd \"$1\" && sha256sum --check --strict --quiet SHA256SUMS";
-    let done = Task::new("sh", &["-c", check, "sh", &out], 1).quiet().run();
-    if done.ok() { Ok(Verdict::Right) } else { Err(done.output) }
+    program("sh", &["-c", check, "sh", &out]).map(|_| Verdict::Right)
 }

@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Link, Parts, Release, files, program};
+use anyhow::Result;
+
+use super::{Link, Parts, Release, program};
+use crate::files;
 
 /// Where bug reports of packages go. The name is nobody's, until somebody ships them.
 const MAINTAINER: &str = "Simurgh contributors <simurgh@packages.invalid>";
@@ -21,6 +24,15 @@ Description: real-time server for Phoenix Channels, and a load generator
 
 /// Scripts of the package.
 const SCRIPTS: [&str; 3] = ["postinst", "postrm", "prerm"];
+
+/// What is in it as it is in the repository.
+const SOURCES: [(&str, &str); 5] = [
+    ("usr/lib/systemd/system/simurgh.service", "packaging/simurgh.service"),
+    ("usr/lib/sysusers.d/simurgh.conf", "packaging/simurgh.sysusers"),
+    ("usr/share/doc/simurgh/copyright", "packaging/copyright"),
+    ("usr/share/doc/simurgh/examples/grafana.json", "docs/grafana/simurgh.json"),
+    ("usr/share/doc/simurgh/examples/sysctl.conf", "packaging/sysctl.conf"),
+];
 
 const CONFFILE: &str = "etc/simurgh/simurgh.toml";
 
@@ -41,19 +53,19 @@ impl Release {
     }
 }
 
-pub(super) fn make(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
+pub(super) fn make(release: &Release, parts: &Parts<'_>) -> Result<()> {
     make_main(release, parts)?;
     make_dbgsym(release, parts)
 }
 
-fn make_main(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
+fn make_main(release: &Release, parts: &Parts<'_>) -> Result<()> {
     let tree = parts.work.join("deb");
     let put = |path: &str, content: &[u8], mode| files::write(&tree.join(path), content, mode);
     put("usr/bin/simurgh", &files::bytes(&parts.built.binary)?, 0o755)?;
     put(CONFFILE, parts.texts.config.as_bytes(), 0o644)?;
-    let packaged = |name: &str| files::text(&crate::root().join("packaging").join(name));
-    put("usr/lib/systemd/system/simurgh.service", packaged("simurgh.service")?.as_bytes(), 0o644)?;
-    put("usr/lib/sysusers.d/simurgh.conf", packaged("simurgh.sysusers")?.as_bytes(), 0o644)?;
+    for (path, source) in SOURCES {
+        put(path, &files::bytes(&crate::root().join(source))?, 0o644)?;
+    }
     let completions = [
         "usr/share/bash-completion/completions/simurgh",
         "usr/share/zsh/vendor-completions/_simurgh",
@@ -71,16 +83,12 @@ fn make_main(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
     put(&format!("{doc}/changelog.gz"), &files::gzipped(&changes, parts.work)?, 0o644)?;
     let debian = files::gzipped(&changelog(release)?, parts.work)?;
     put(&format!("{doc}/changelog.Debian.gz"), &debian, 0o644)?;
-    put(&format!("{doc}/copyright"), packaged("copyright")?.as_bytes(), 0o644)?;
     let licences = files::gzipped(parts.licences, parts.work)?;
     put(&format!("{doc}/THIRD-PARTY.txt.gz"), &licences, 0o644)?;
-    put(&format!("{doc}/examples/sysctl.conf"), packaged("sysctl.conf")?.as_bytes(), 0o644)?;
-    let dashboard = files::bytes(&crate::root().join("docs/grafana/simurgh.json"))?;
-    put(&format!("{doc}/examples/grafana.json"), &dashboard, 0o644)?;
     put("usr/share/lintian/overrides/simurgh", overrides(release).as_bytes(), 0o644)?;
     for script in SCRIPTS {
-        let text = packaged(&format!("simurgh.{script}"))?;
-        put(&format!("DEBIAN/{script}"), text.as_bytes(), 0o755)?;
+        let source = crate::root().join(format!("packaging/simurgh.{script}"));
+        put(&format!("DEBIAN/{script}"), &files::bytes(&source)?, 0o755)?;
     }
     put("DEBIAN/conffiles", format!("/{CONFFILE}\n").as_bytes(), 0o644)?;
     let control = control(release, &tree)?;
@@ -88,7 +96,7 @@ fn make_main(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
     pack(release, &tree, &release.deb())
 }
 
-fn make_dbgsym(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
+fn make_dbgsym(release: &Release, parts: &Parts<'_>) -> Result<()> {
     let tree = parts.work.join("dbgsym");
     let put = |path: &str, content: &[u8]| files::write(&tree.join(path), content, 0o644);
     let id = &parts.built.build_id;
@@ -98,7 +106,7 @@ fn make_dbgsym(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
     // As debhelper does it: the licence is the program's, which is there too.
     let doc = tree.join("usr/share/doc");
     files::directory(&doc)?;
-    std::os::unix::fs::symlink("simurgh", doc.join("simurgh-dbgsym")).map_err(|e| e.to_string())?;
+    std::os::unix::fs::symlink("simurgh", doc.join("simurgh-dbgsym"))?;
     let version = release.debian_version();
     let size = installed_kib(&tree)?;
     let control = format!(
@@ -112,7 +120,7 @@ fn make_dbgsym(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
 }
 
 /// The same bytes for the same tree: owners are root, times the commit's, one thread compresses.
-fn pack(release: &Release, tree: &Path, to: &Path) -> Result<(), String> {
+fn pack(release: &Release, tree: &Path, to: &Path) -> Result<()> {
     write_sums(tree)?;
     let arguments = [
         "SOURCE_DATE_EPOCH=".to_owned() + &release.epoch.to_string(),
@@ -128,7 +136,7 @@ fn pack(release: &Release, tree: &Path, to: &Path) -> Result<(), String> {
     program("env", &arguments.each_ref().map(String::as_str)).map(drop)
 }
 
-fn write_sums(tree: &Path) -> Result<(), String> {
+fn write_sums(tree: &Path) -> Result<()> {
     let is_content = |path: &String| !path.starts_with("DEBIAN/") && !tree.join(path).is_symlink();
     // Configuration is the administrator's to change.
     let all = files::below(tree)?;
@@ -143,7 +151,7 @@ fn write_sums(tree: &Path) -> Result<(), String> {
     files::write(&tree.join("DEBIAN/md5sums"), sums, 0o644)
 }
 
-fn control(release: &Release, tree: &Path) -> Result<String, String> {
+fn control(release: &Release, tree: &Path) -> Result<String> {
     let (depends, built_using) = match release.link {
         Link::Static => (String::new(), format!("Built-Using: {}\n", glibc()?)),
         Link::Dynamic => ("libc6, libgcc-s1, ".to_owned(), String::new()),
@@ -160,23 +168,23 @@ fn control(release: &Release, tree: &Path) -> Result<String, String> {
 }
 
 /// The source package of the C library inside, as Debian wants it named.
-fn glibc() -> Result<String, String> {
+fn glibc() -> Result<String> {
     let arguments = ["--show", "--showformat=${source:Package} (= ${source:Version})", "libc6-dev"];
     program("dpkg-query", &arguments)
 }
 
 /// Kibibytes, each file and directory rounded up, as Debian counts them.
-fn installed_kib(tree: &Path) -> Result<u64, String> {
+fn installed_kib(tree: &Path) -> Result<u64> {
     let mut sum = 0;
     for path in files::below(tree)?.iter().filter(|path| !path.starts_with("DEBIAN/")) {
-        let size = fs::symlink_metadata(tree.join(path)).map_err(|error| error.to_string())?.len();
+        let size = fs::symlink_metadata(tree.join(path))?.len();
         sum += size.div_ceil(1024);
     }
     Ok(sum)
 }
 
 /// Debian's own form of changes: one entry, for the packaging.
-fn changelog(release: &Release) -> Result<String, String> {
+fn changelog(release: &Release) -> Result<String> {
     let epoch = format!("@{}", release.epoch);
     let date = program("date", &["--utc", "--rfc-email", "--date", &epoch])?;
     Ok(format!(

@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
+use anyhow::Result;
+
 use super::build::Built;
-use super::{files, program};
+use super::program;
+use crate::files;
 
 /// Texts for packages.
 pub(super) struct Documents {
@@ -16,7 +19,7 @@ pub(super) struct Documents {
     pub(super) config: String,
 }
 
-pub(super) fn make(built: &Built, work: &Path) -> Result<Documents, String> {
+pub(super) fn make(built: &Built, work: &Path) -> Result<Documents> {
     let simurgh = built.binary.to_string_lossy();
     let completion = |shell| program(&simurgh, &["completions", shell]);
     let dir = work.join("man");
@@ -24,7 +27,7 @@ pub(super) fn make(built: &Built, work: &Path) -> Result<Documents, String> {
     let pages = files::list(&dir)?
         .into_iter()
         .map(|(name, _)| Ok((name.clone(), files::text(&dir.join(name))?)))
-        .collect::<Result<Vec<_>, String>>()?;
+        .collect::<Result<Vec<_>>>()?;
     Ok(Documents {
         completions: [completion("bash")?, completion("zsh")?, completion("fish")?],
         pages,

@@ -1,12 +1,15 @@
-//! THIRD-PARTY.txt: whose code is in the binary, and under which terms. They ask that copies bear
-//! them.
+//! THIRD-PARTY.txt: whose code is in the binary, and under which terms. They ask that copies
+//! have them.
 
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Link, Release, files, program};
+use anyhow::{Context, Result, ensure};
+
+use super::{Link, Release, program};
+use crate::files;
 
 const HEAD: &str = "\
 Simurgh is licensed as MIT or Apache-2.0. Its binary holds the code of others, each of these under
@@ -22,7 +25,7 @@ public, so that it can be linked with a changed library: `cargo xtask dist`.
 /// Folders below a crate that are searched for licences: carried C sources have their own.
 const DEPTH_MAX: usize = 4;
 
-pub(super) fn text(release: &Release) -> Result<String, String> {
+pub(super) fn text(release: &Release) -> Result<String> {
     let crates = crates(release)?;
     let sources = sources()?;
     let mut out = HEAD.to_owned();
@@ -37,7 +40,8 @@ pub(super) fn text(release: &Release) -> Result<String, String> {
     for (name, licence) in &crates {
         out.push_str(&format!("{name}: {licence}\n"));
         let directory = sources.iter().map(|from| from.join(name)).find(|path| path.is_dir());
-        let directory = directory.ok_or_else(|| format!("the sources of {name} are not there"))?;
+        let directory =
+            directory.with_context(|| format!("the sources of {name} are not there"))?;
         let mut found = Vec::new();
         licences_in(&directory, DEPTH_MAX, &mut found);
         for text in found {
@@ -55,7 +59,7 @@ pub(super) fn text(release: &Release) -> Result<String, String> {
 }
 
 /// `name-version` and licence of every crate that is linked into the binary, ours apart.
-fn crates(release: &Release) -> Result<BTreeMap<String, String>, String> {
+fn crates(release: &Release) -> Result<BTreeMap<String, String>> {
     let tree = program(
         "cargo",
         &[
@@ -83,21 +87,19 @@ fn crates(release: &Release) -> Result<BTreeMap<String, String>, String> {
         let mut words = package.split_whitespace();
         let (name, version) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let licence = licence.trim_end_matches(" (*)");
-        if licence.is_empty() {
-            return Err(format!("{name} does not say what its licence is"));
-        }
+        ensure!(!licence.is_empty(), "{name} does not say what its licence is");
         found.insert(format!("{name}-{}", version.trim_start_matches('v')), licence.to_owned());
     }
-    if found.is_empty() { Err("cargo tree names no crate".to_owned()) } else { Ok(found) }
+    ensure!(!found.is_empty(), "cargo tree names no crate");
+    Ok(found)
 }
 
 /// Where cargo has unpacked crates, a directory for each registry.
-fn sources() -> Result<Vec<PathBuf>, String> {
+fn sources() -> Result<Vec<PathBuf>> {
     let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
-    let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or(home).ok_or("no CARGO_HOME")?;
+    let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or(home).context("no CARGO_HOME")?;
     let registries = cargo.join("registry/src");
-    let entries =
-        fs::read_dir(&registries).map_err(|e| format!("{}: {e}", registries.display()))?;
+    let entries = fs::read_dir(&registries).with_context(|| registries.display().to_string())?;
     Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
 }
 

@@ -16,20 +16,19 @@ mod build;
 mod check;
 mod deb;
 mod documents;
-pub(crate) mod files;
 mod licences;
 mod trial;
 mod twice;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
+use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 
+use crate::files;
 use crate::outcome::Outcome;
 use crate::process::{Task, program};
-use files::text;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -80,31 +79,21 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 const PROGRAMS: &[&str] = &["cargo", "dpkg-deb", "gzip", "md5sum", "objcopy", "tar", "xz"];
 
 /// Makes and checks it; prints what lies where.
-pub(crate) fn run(options: &Options) -> ExitCode {
-    match make(options).and_then(|(release, _)| match options.twice {
-        true => twice::compare(&release, options),
-        false => Ok(()),
-    }) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("dist: {why}");
-            ExitCode::FAILURE
-        }
-    }
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let (release, _) = make(options)?;
+    if options.twice { twice::compare(&release, options) } else { Ok(()) }
 }
 
 /// Makes one of what the tests have built, and checks it.
-pub(crate) fn try_out(out: PathBuf) -> Result<Outcome, String> {
+pub(crate) fn try_out(out: PathBuf) -> Result<Outcome> {
     let profile = "dev".to_owned();
     let options = Options { out: Some(out), profile, link: Link::Dynamic, twice: false };
     make(&options).map(|(_, checked)| checked)
 }
 
-fn make(options: &Options) -> Result<(Release, Outcome), String> {
+fn make(options: &Options) -> Result<(Release, Outcome)> {
     for program in PROGRAMS {
-        if !Task::new(program, &["--version"], 1).quiet().run().ok() {
-            return Err(format!("{program} is not there"));
-        }
+        ensure!(Task::new(program, &["--version"], 1).quiet().run().ok(), "{program} is not there");
     }
     let release = Release::new(options)?;
     empty(&release.out)?;
@@ -116,7 +105,7 @@ fn make(options: &Options) -> Result<(Release, Outcome), String> {
     deb::make(&release, &parts)?;
     archive::make(&release, &parts)?;
     let checked = check::run(&release, &parts)?;
-    fs::remove_dir_all(&work).map_err(|error| error.to_string())?;
+    fs::remove_dir_all(&work)?;
     for (name, bytes) in files::list(&release.out)? {
         println!("{bytes:>12} bytes  {}", release.out.join(name).display());
     }
@@ -124,12 +113,10 @@ fn make(options: &Options) -> Result<(Release, Outcome), String> {
 }
 
 /// Makes the directory, and takes out what an earlier release left; nothing else.
-fn empty(out: &Path) -> Result<(), String> {
+fn empty(out: &Path) -> Result<()> {
     let is_ours = ["SHA256SUMS", "work"].iter().any(|name| out.join(name).exists());
     let is_empty = fs::read_dir(out).map_or(true, |mut entries| entries.next().is_none());
-    if !is_ours && !is_empty {
-        return Err(format!("{} has other things in it: name another --out", out.display()));
-    }
+    ensure!(is_ours || is_empty, "{} has other things in it: name another --out", out.display());
     let _ = fs::remove_dir_all(out);
     files::directory(out)
 }
@@ -144,14 +131,14 @@ struct Parts<'a> {
 }
 
 impl Release {
-    fn new(options: &Options) -> Result<Self, String> {
+    fn new(options: &Options) -> Result<Self> {
         let version = version()?;
         let epoch = match std::env::var("SOURCE_DATE_EPOCH") {
             Ok(text) => text,
             Err(_) => git(&["show", "--no-patch", "--format=%ct", "HEAD"])
-                .ok_or("there is no git to ask for the time: set SOURCE_DATE_EPOCH")?,
+                .context("there is no git to ask for the time: set SOURCE_DATE_EPOCH")?,
         };
-        let epoch = epoch.parse().map_err(|_| format!("{epoch:?} is no time (seconds)"))?;
+        let epoch = epoch.parse().with_context(|| format!("{epoch:?} is no time (seconds)"))?;
         let is_release = options.profile == "dist";
         let out = options.out.clone().unwrap_or_else(|| target_dir().join(PACKAGES));
         Ok(Self {
@@ -161,7 +148,7 @@ impl Release {
             link: if is_release { options.link } else { Link::Dynamic },
             profile: options.profile.clone(),
             // Other programs run in other directories.
-            out: std::path::absolute(&out).map_err(|error| error.to_string())?,
+            out: std::path::absolute(&out)?,
             target: TARGET,
         })
     }
@@ -183,12 +170,12 @@ fn target_dir() -> PathBuf {
     bin.parent().map_or_else(|| crate::root().join("target"), Path::to_path_buf)
 }
 
-fn version() -> Result<String, String> {
-    let manifest = text(&crate::root().join("Cargo.toml"))?;
-    let table: toml::Table = manifest.parse().map_err(|error| format!("Cargo.toml: {error}"))?;
+fn version() -> Result<String> {
+    let manifest = files::text(&crate::root().join("Cargo.toml"))?;
+    let table: toml::Table = manifest.parse().context("Cargo.toml")?;
     let package = table.get("workspace").and_then(|it| it.get("package"));
     let version = package.and_then(|it| it.get("version")).and_then(toml::Value::as_str);
-    version.map(str::to_owned).ok_or_else(|| "Cargo.toml has no version".to_owned())
+    version.map(str::to_owned).context("Cargo.toml has no version")
 }
 
 /// The version itself where HEAD is its tag, else one that sorts before it, and after those of
@@ -241,7 +228,7 @@ mod tests {
     #[test]
     fn every_profile_unwinds_and_the_shipped_one_is_optimised() {
         let manifest: toml::Table =
-            text(&crate::root().join("Cargo.toml")).unwrap().parse().unwrap();
+            files::text(&crate::root().join("Cargo.toml")).unwrap().parse().unwrap();
         let profiles = manifest["profile"].as_table().unwrap();
         assert!(["dev", "release", "dist"].iter().all(|name| profiles.contains_key(*name)));
         for (name, profile) in profiles {

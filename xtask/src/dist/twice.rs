@@ -1,16 +1,19 @@
 //! Whether the same commit makes the same bytes: everything once more from a clone, in another
 //! directory, with nothing built yet.
 
-use super::{Options, Release, files, git, program, target_dir};
+use anyhow::{Result, ensure};
+
+use super::{Options, Release, git, program, target_dir};
+use crate::files;
 use crate::process::Task;
 
 /// As long as a build from nothing, and what stands around it.
 const MINUTES_MAX: u64 = 90;
 
-pub(super) fn compare(release: &Release, options: &Options) -> Result<(), String> {
-    if git(&["status", "--porcelain", "--untracked-files=no"]).is_none_or(|it| !it.is_empty()) {
-        return Err("a clone has the commit only: commit what was changed first".to_owned());
-    }
+pub(super) fn compare(release: &Release, options: &Options) -> Result<()> {
+    let changes = git(&["status", "--porcelain", "--untracked-files=no"]);
+    let is_clean = changes.is_some_and(|it| it.is_empty());
+    ensure!(is_clean, "a clone has the commit only: commit what was changed first");
     let again = target_dir().join("again");
     let _ = std::fs::remove_dir_all(&again);
     let sources = again.join("a-clone-of-the-sources");
@@ -21,18 +24,11 @@ pub(super) fn compare(release: &Release, options: &Options) -> Result<(), String
     let link = if options.link == super::Link::Static { "static" } else { "dynamic" };
     let arguments =
         ["xtask", "dist", "--out", &out_text, "--link", link, "--profile", &options.profile];
-    let done = Task::new("cargo", &arguments, MINUTES_MAX)
-        .directory(&sources)
-        .env("CARGO_TARGET_DIR", again.join("target"))
-        .run();
-    if !done.ok() {
-        return Err(format!("the second time: {}", done.reason()));
-    }
+    let task = Task::new("cargo", &arguments, MINUTES_MAX).directory(&sources);
+    task.env("CARGO_TARGET_DIR", again.join("target")).run().or_fail("the second time")?;
     let first = files::text(&release.out.join("SHA256SUMS"))?;
     let second = files::text(&out.join("SHA256SUMS"))?;
-    if first != second {
-        return Err(format!("the second time is another:\n{first}\n{second}"));
-    }
+    ensure!(first == second, "the second time is another:\n{first}\n{second}");
     let _ = std::fs::remove_dir_all(&again);
     println!("made twice, in two places: the same bytes");
     Ok(())

@@ -5,10 +5,12 @@
 //! compiler that it is built with, and a C++ compiler beside it. Only AddressSanitizer needs a
 //! nightly one.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::bench::machine::first_line;
+use anyhow::{Context, Result};
+use simurgh_bench_kit::machine::first_line;
+
+use crate::files;
 use crate::process::Task;
 
 /// Counts edges, and tells the fuzzer what is compared with what.
@@ -50,7 +52,7 @@ impl Programs {
 }
 
 /// Names of all targets, in the order of `fuzz/Cargo.toml`.
-pub(crate) fn targets(root: &Path) -> Result<Vec<String>, String> {
+pub(crate) fn targets(root: &Path) -> Result<Vec<String>> {
     #[derive(serde::Deserialize)]
     struct Manifest {
         bin: Vec<Target>,
@@ -60,9 +62,8 @@ pub(crate) fn targets(root: &Path) -> Result<Vec<String>, String> {
         name: String,
     }
     let path = root.join("fuzz/Cargo.toml");
-    let say = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let text = fs::read_to_string(&path).map_err(|error| say(&error))?;
-    let manifest: Manifest = toml::from_str(&text).map_err(|error| say(&error))?;
+    let manifest: Manifest =
+        toml::from_str(&files::text(&path)?).with_context(|| path.display().to_string())?;
     Ok(manifest.bin.into_iter().map(|target| target.name).collect())
 }
 
@@ -71,11 +72,11 @@ pub(crate) fn build(targets: &[String], address: bool) -> Result<Programs, Unbui
     if first_line("c++", &["--version"]).is_none() {
         return Err(Unbuilt::Lacking("no C++ compiler, of which libFuzzer is built".into()));
     }
-    let told = with_compiler(address, "rustc", &["-vV"], 1).quiet().run();
-    if !told.ok() {
+    let asked = with_compiler(address, "rustc", &["-vV"], 1).quiet().run();
+    if !asked.ok() {
         return Err(Unbuilt::Lacking(format!("no {}", if address { "nightly" } else { "rustc" })));
     }
-    let version = told.output;
+    let version = asked.output;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.ok_or_else(|| Unbuilt::Failed("rustc does not tell its host".into()))?;
     let kind = if address { "address" } else { "coverage" };

@@ -8,6 +8,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result};
+
 use crate::process::Task;
 
 use super::build::Programs;
@@ -57,19 +59,18 @@ pub(super) fn name_of_find(artifact: &Path, said: &str) -> String {
 }
 
 /// Copies a find into the committed corpus.
-pub(super) fn keep(target: &str, name: &str, input: &Path) -> Result<PathBuf, String> {
+pub(super) fn keep(target: &str, name: &str, input: &Path) -> Result<PathBuf> {
     let path = kept(target).join(name);
-    fs::copy(input, &path).map_err(|error| format!("{}: {error}", path.display()))?;
+    fs::copy(input, &path).with_context(|| path.display().to_string())?;
     Ok(path)
 }
 
 /// Adds to the committed corpus what reaches edges that nothing in it reaches, the smallest first,
 /// as long as there is room. What had no name before is chosen again.
-pub(super) fn merge(programs: &Programs, target: &str) -> Result<(), String> {
-    let say = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+pub(super) fn merge(programs: &Programs, target: &str) -> Result<()> {
     let (kept, chosen) = (kept(target), working(target).with_extension("merged"));
     let _ = fs::remove_dir_all(&chosen);
-    fs::create_dir_all(&chosen).map_err(|error| say(&chosen, error))?;
+    fs::create_dir_all(&chosen).with_context(|| chosen.display().to_string())?;
     let is_named = |path: &PathBuf| {
         !path.file_name().unwrap_or_default().to_string_lossy().starts_with(UNNAMED)
     };
@@ -77,19 +78,17 @@ pub(super) fn merge(programs: &Programs, target: &str) -> Result<(), String> {
         inputs(&kept).into_iter().partition(is_named);
     for path in &named {
         let copy = chosen.join(path.file_name().unwrap_or_default());
-        fs::copy(path, &copy).map_err(|error| say(&copy, error))?;
+        fs::copy(path, &copy).with_context(|| copy.display().to_string())?;
     }
     let before: HashSet<OsString> = names(&chosen);
-    let grown = copy_of_working(target).map_err(|error| say(&working(target), error))?;
+    let grown = copy_of_working(target).with_context(|| format!("the corpus of {target}"))?;
     let directories = [&chosen, &kept, &grown].map(|path| path.display().to_string());
     let mut arguments = vec!["-set_cover_merge=1".to_owned(), format!("-max_len={BYTES_MAX}")];
     // Edges only: how often each is passed would keep ten times as many.
     arguments.extend(["-use_counters=0".to_owned(), "-use_cmp=0".to_owned()]);
     arguments.extend(directories);
     let done = Task::new(&programs.path(target), &arguments, MERGE_MINUTES_MAX).quiet().run();
-    if !done.ok() {
-        return Err(format!("{target} is not merged: {}", done.reason()));
-    }
+    done.or_fail(format_args!("{target} is not merged"))?;
     let is_new = |path: &PathBuf| path.file_name().is_some_and(|name| !before.contains(name));
     let size = |path: &PathBuf| fs::metadata(path).map_or(u64::MAX, |meta| meta.len());
     let mut new: Vec<PathBuf> = inputs(&chosen).into_iter().filter(is_new).collect();
@@ -97,16 +96,16 @@ pub(super) fn merge(programs: &Programs, target: &str) -> Result<(), String> {
     new.sort_by_key(size);
     new.truncate(INPUTS_MAX.saturating_sub(named.len()));
     for path in unnamed {
-        fs::remove_file(&path).map_err(|error| say(&path, error))?;
+        fs::remove_file(&path).with_context(|| path.display().to_string())?;
     }
     for path in &new {
         let hash = path.file_name().unwrap_or_default().to_string_lossy();
         let hash = hash.strip_prefix(UNNAMED).unwrap_or(&hash);
         let copy = kept.join(format!("{UNNAMED}{}", hash.get(..12).unwrap_or(hash)));
-        fs::copy(path, &copy).map_err(|error| say(&copy, error))?;
+        fs::copy(path, &copy).with_context(|| copy.display().to_string())?;
     }
     println!("{target}: {} inputs with a name, {} that reach further", named.len(), new.len());
-    [chosen, grown].iter().try_for_each(|path| fs::remove_dir_all(path).map_err(|e| say(path, e)))
+    [chosen, grown].iter().try_for_each(fs::remove_dir_all).context("what was merged")
 }
 
 /// A fuzzer that runs meanwhile takes inputs away for smaller ones, so they are copied.

@@ -6,10 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+use simurgh_bench_kit::machine::{commit, date, unix_seconds};
+use simurgh_bench_kit::pages::with_fresh_tables;
+use simurgh_text::format::grouped;
 
-use crate::bench::machine::{commit, date, unix_seconds};
-use crate::bench::tables::made_again;
+use crate::files;
 
 use super::build::{self, Programs};
 
@@ -76,7 +79,7 @@ impl fmt::Display for Line {
 }
 
 /// Writes a line, over the one of the same call if there is one, and the table made of all lines.
-pub(super) fn note(root: &Path, line: &Line) -> Result<(), String> {
+pub(super) fn note(root: &Path, line: &Line) -> Result<()> {
     // Several targets run at a time.
     static PAGE_IS_WRITTEN: Mutex<()> = Mutex::new(());
     let _alone = PAGE_IS_WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,10 +87,8 @@ pub(super) fn note(root: &Path, line: &Line) -> Result<(), String> {
     update_page(root).map(drop)
 }
 
-/// At any moment a whole file is there.
-fn keep(root: &Path, line: &Line) -> Result<(), String> {
+fn keep(root: &Path, line: &Line) -> Result<()> {
     let path = file(root, &line.target);
-    let say = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
     let mut lines = read(root, &line.target)?;
     match lines.iter_mut().find(|known| known.unix_seconds == line.unix_seconds) {
         Some(known) => known.clone_from(line),
@@ -95,25 +96,21 @@ fn keep(root: &Path, line: &Line) -> Result<(), String> {
     }
     let mut text = String::new();
     for line in &lines {
-        text += &serde_json::to_string(line).map_err(|error| say(&error))?;
-        text.push('\n');
+        text += &(serde_json::to_string(line)? + "\n");
     }
-    fs::create_dir_all(root.join(SOURCE)).map_err(|error| say(&error))?;
-    let fresh = path.with_extension("new");
-    fs::write(&fresh, text).map_err(|error| say(&error))?;
-    fs::rename(&fresh, &path).map_err(|error| say(&error))
+    files::directory(&root.join(SOURCE))?;
+    files::replace(&path, &text)
 }
 
 /// All lines of a target; none if it never ran.
-fn read(root: &Path, target: &str) -> Result<Vec<Line>, String> {
+fn read(root: &Path, target: &str) -> Result<Vec<Line>> {
     let path = file(root, target);
-    let say = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(say(&error)),
-    };
-    text.lines().map(|line| serde_json::from_str(line).map_err(|error| say(&error))).collect()
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let lines = files::text(&path)?;
+    let read = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+    read.with_context(|| path.display().to_string())
 }
 
 fn file(root: &Path, target: &str) -> PathBuf {
@@ -132,23 +129,23 @@ pub(super) fn least_run_first(mut targets: Vec<String>) -> Vec<String> {
 }
 
 /// Puts the table into the page again, and gives it back.
-pub(super) fn update_page(root: &Path) -> Result<String, String> {
+pub(super) fn update_page(root: &Path) -> Result<String> {
     let path = root.join(PAGE);
-    let text = fs::read_to_string(&path).map_err(|error| format!("{PAGE}: {error}"))?;
+    let text = fs::read_to_string(&path).context(PAGE)?;
     let fresh = page(root, &text)?;
-    fs::write(&path, fresh).map_err(|error| format!("{PAGE}: {error}"))?;
+    fs::write(&path, fresh).context(PAGE)?;
     table(root)
 }
 
-fn page(root: &Path, text: &str) -> Result<String, String> {
-    made_again(text, None, &|source| match source {
+fn page(root: &Path, text: &str) -> Result<String> {
+    with_fresh_tables(text, |source| match source.as_str() {
         SOURCE => table(root),
-        _ => Err(format!("{PAGE} wants a table of {source:?}, which there is not")),
+        _ => bail!("{PAGE} wants a table of {source:?}, which there is not"),
     })
 }
 
 /// The sums of all targets, in the order of the manifest.
-fn table(root: &Path) -> Result<String, String> {
+fn table(root: &Path) -> Result<String> {
     let mut text = "| target | processor time | runs | a second | edges | features | finds |\n\
                     |---|---:|---:|---:|---:|---:|---:|\n"
         .to_owned();
@@ -179,19 +176,6 @@ fn a_second(runs: u64, seconds: f64) -> u64 {
     if seconds > 0.0 { (runs as f64 / seconds).round() as u64 } else { 0 }
 }
 
-/// `1234567` as `1,234,567`.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,7 +196,7 @@ mod tests {
         let lines = read(&root.0, "x").unwrap();
         assert_eq!(lines, [line(1, 2000), line(2, 1000), line(3, 0)]);
         assert_eq!(row("x", &lines), "| `x` | 3 min | 3,000 | 17 | 100 | 0 | 0 |\n");
-        assert_eq!(read(&root.0, "y"), Ok(Vec::new()));
+        assert_eq!(read(&root.0, "y").unwrap(), []);
         assert_eq!(row("y", &[]), "| `y` | 0 min | 0 | 0 | 0 | 0 | 0 |\n");
     }
 
@@ -231,11 +215,5 @@ mod tests {
         let text = fs::read_to_string(root.join(PAGE)).unwrap();
         assert!(text.contains(&format!("table: {SOURCE}")), "{PAGE} has lost its table");
         assert!(page(&root, &text).unwrap() == text, "{PAGE}: cargo xtask fuzz --table");
-    }
-
-    #[test]
-    fn numbers_are_grouped() {
-        let numbers = [0, 999, 1000, 1_234_567].map(grouped);
-        assert_eq!(numbers, ["0", "999", "1,000", "1,234,567"]);
     }
 }

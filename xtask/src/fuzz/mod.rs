@@ -11,12 +11,13 @@ mod round;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
+use simurgh_text::format::grouped;
 
 use crate::outcome::Outcome;
 use crate::process;
@@ -49,21 +50,11 @@ pub(crate) struct Options {
     table: bool,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
-    let done = match options.table {
-        true => ledger::update_page(&crate::root()).map(|table| println!("{table}")),
-        false => run_all(options),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("fuzz: {error}");
-            ExitCode::FAILURE
-        }
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.table {
+        println!("{}", ledger::update_page(&crate::root())?);
+        return Ok(());
     }
-}
-
-fn run_all(options: &Options) -> Result<(), String> {
     process::end_on_ctrl_c()?;
     let targets = chosen(&build::targets(&crate::root())?, &options.only)?;
     let programs = match build::build(&targets, options.address) {
@@ -72,10 +63,10 @@ fn run_all(options: &Options) -> Result<(), String> {
             println!("SKIPPED: {what}");
             return Ok(());
         }
-        Err(Unbuilt::Failed(why)) => return Err(why),
+        Err(Unbuilt::Failed(why)) => return Err(anyhow!(why)),
     };
     let seconds = options.minutes.max(0.0) * 60.0;
-    let time = Duration::try_from_secs_f64(seconds).map_err(|_| "no such time".to_owned())?;
+    let time = Duration::try_from_secs_f64(seconds).context("--minutes")?;
     let jobs = options.jobs.unwrap_or_else(cores);
     let started = Started { sanitizer: options.address, is_kept: true };
     let lines =
@@ -85,16 +76,15 @@ fn run_all(options: &Options) -> Result<(), String> {
             corpus::merge(&programs, target)?;
         }
     }
-    match lines.iter().map(|line| line.finds.len()).sum() {
-        0 => Ok(()),
-        finds => Err(format!("{finds} finds, each in the corpus of its target now")),
-    }
+    let finds: usize = lines.iter().map(|line| line.finds.len()).sum();
+    ensure!(finds == 0, "{finds} finds, each in the corpus of its target now");
+    Ok(())
 }
 
 /// Runs every target for a moment, for CI; nothing is written down but what is found.
 pub(crate) fn try_each(time: Duration) -> Outcome {
     let programs = build::targets(&crate::root())
-        .map_err(Unbuilt::Failed)
+        .map_err(|error| Unbuilt::Failed(format!("{error:#}")))
         .and_then(|targets| Ok((build::build(&targets, false)?, targets)));
     let (programs, targets) = match programs {
         Ok(built) => built,
@@ -113,7 +103,7 @@ pub(crate) fn try_each(time: Duration) -> Outcome {
         .flat_map(|line| line.finds.iter().map(|find| format!("{}/{find}", line.target)))
         .collect();
     let runs: u64 = lines.iter().map(|line| line.executions).sum();
-    let mut note = format!("{} runs", ledger::grouped(runs));
+    let mut note = format!("{} runs", grouped(runs));
     if !finds.is_empty() {
         note = format!("found: {}", finds.join(", "));
     } else if !idle.is_empty() {
@@ -157,7 +147,7 @@ fn run_targets(
             if started.is_kept
                 && let Err(error) = ledger::note(&crate::root(), &line)
             {
-                eprintln!("fuzz: not written down: {error}");
+                eprintln!("fuzz: not written down: {error:#}");
             }
             let left = if is_over { Duration::ZERO } else { left.saturating_sub(turn) };
             lock(&queue).push_back((line, left));
@@ -180,9 +170,9 @@ fn cores() -> usize {
 }
 
 /// The targets that were asked for; all of them if none was named.
-fn chosen(targets: &[String], only: &[String]) -> Result<Vec<String>, String> {
+fn chosen(targets: &[String], only: &[String]) -> Result<Vec<String>> {
     if let Some(name) = only.iter().find(|name| !targets.contains(name)) {
-        return Err(format!("there is no target \"{name}\": {}", targets.join(", ")));
+        bail!("there is no target \"{name}\": {}", targets.join(", "));
     }
     let is_asked = |target: &&String| only.is_empty() || only.contains(target);
     Ok(targets.iter().filter(is_asked).cloned().collect())
@@ -200,9 +190,9 @@ mod tests {
     #[test]
     fn targets_are_chosen_by_name() {
         let all = ["a".to_owned(), "b".to_owned()];
-        assert_eq!(chosen(&all, &[]), Ok(all.to_vec()));
-        assert_eq!(chosen(&all, &["b".to_owned()]), Ok(vec!["b".to_owned()]));
-        let error = chosen(&all, &["c".to_owned()]).unwrap_err();
+        assert_eq!(chosen(&all, &[]).unwrap(), all);
+        assert_eq!(chosen(&all, &["b".to_owned()]).unwrap(), ["b"]);
+        let error = chosen(&all, &["c".to_owned()]).unwrap_err().to_string();
         assert!(error.contains("\"c\"") && error.contains("a, b"), "{error}");
     }
 

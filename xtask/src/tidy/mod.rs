@@ -55,42 +55,32 @@ impl File {
     }
 }
 
-/// The text that a command prints, and whether all is well.
-type Report = Result<(String, bool), String>;
-
-/// Prints a report; fails with it.
-pub(crate) fn report(report: Report) -> ExitCode {
-    match report {
-        Ok((text, all_well)) => {
-            println!("{text}");
-            if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+/// Prints the findings; fails when there are any.
+pub(crate) fn run(root: &Path) -> Result<ExitCode, String> {
+    let findings = check(root)?;
+    findings.iter().for_each(|finding| println!("{finding}"));
+    Ok(match findings.len() {
+        0 => {
+            println!("tidy");
+            ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("tidy: {error}");
+        count => {
+            println!("{count} findings");
             ExitCode::FAILURE
         }
-    }
-}
-
-/// The findings, a line each.
-pub(crate) fn findings(root: &Path) -> Report {
-    let findings = check(root)?;
-    let lines: String = findings.iter().map(|finding| format!("{finding}\n")).collect();
-    Ok(match findings.len() {
-        0 => ("tidy".into(), true),
-        count => (format!("{lines}{count} findings"), false),
     })
 }
 
-/// How many lines each crate has without its tests, and how many they are together.
-pub(crate) fn lines(root: &Path) -> Report {
+/// Prints how many lines each crate has without its tests, and how many they are together.
+pub(crate) fn count_lines(root: &Path) -> Result<(), String> {
     let files = read(root)?;
     let (parsed, tests) = source::parse_all(&files)?;
     let crates = source::crates(&parsed, &tests);
     let sum = crates.values().sum();
-    let rows = crates.into_iter().chain([(String::from("together"), sum)]);
-    let rows: Vec<String> = rows.map(|(home, lines)| format!("{lines:>7}  {home}")).collect();
-    Ok((rows.join("\n"), true))
+    for (home, lines) in crates.into_iter().chain([(String::from("together"), sum)]) {
+        println!("{lines:>7}  {home}");
+    }
+    Ok(())
 }
 
 /// All that is against the rules and not excepted.

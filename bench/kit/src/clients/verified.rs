@@ -1,6 +1,6 @@
-//! Clients that verify every delivery, not only count it: broadcasts carry a running number and each
-//! connection knows which one it must see next, so one that is missing, doubled or out of order is
-//! noticed on the connection it happened to.
+//! Clients that verify every delivery, not only count it: broadcasts carry a running number and
+//! each connection knows which one it must see next, so one that is missing, doubled or out of
+//! order is noticed on the connection it happened to.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;

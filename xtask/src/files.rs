@@ -4,41 +4,53 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-pub(crate) fn text(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+use anyhow::{Context, Result};
+
+use crate::process::program;
+
+pub(crate) fn text(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| path.display().to_string())
 }
 
-pub(super) fn bytes(path: &Path) -> Result<Vec<u8>, String> {
-    fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
+pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| path.display().to_string())
 }
 
 /// Makes a directory and those above it, with the mode that packages want whatever the umask is.
-pub(super) fn directory(path: &Path) -> Result<(), String> {
+pub(crate) fn directory(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
     }
     if let Some(above) = path.parent() {
         directory(above)?;
     }
-    fs::create_dir(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    fs::create_dir(path).with_context(|| path.display().to_string())?;
     mode(path, 0o755)
 }
 
 /// Writes a file, and the directories above it.
-pub(super) fn write(path: &Path, content: impl AsRef<[u8]>, bits: u32) -> Result<(), String> {
+pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>, bits: u32) -> Result<()> {
     directory(path.parent().unwrap_or(path))?;
-    fs::write(path, content).map_err(|error| format!("{}: {error}", path.display()))?;
+    fs::write(path, content).with_context(|| path.display().to_string())?;
     mode(path, bits)
 }
 
-fn mode(path: &Path, bits: u32) -> Result<(), String> {
+/// Writes a file over what is there: at any moment a whole one is there.
+pub(crate) fn replace(path: &Path, content: &str) -> Result<()> {
+    let fresh = path.with_extension("new");
+    fs::write(&fresh, content)
+        .and_then(|()| fs::rename(&fresh, path))
+        .with_context(|| path.display().to_string())
+}
+
+fn mode(path: &Path, bits: u32) -> Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(bits))
-        .map_err(|error| format!("{}: {error}", path.display()))
+        .with_context(|| path.display().to_string())
 }
 
 /// Names in a directory, in order, with sizes.
-pub(super) fn list(directory: &Path) -> Result<Vec<(String, u64)>, String> {
-    let entries = fs::read_dir(directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+pub(crate) fn list(directory: &Path) -> Result<Vec<(String, u64)>> {
+    let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
     let mut found: Vec<(String, u64)> = entries
         .filter_map(Result::ok)
         .filter(|entry| entry.path().is_file())
@@ -51,11 +63,11 @@ pub(super) fn list(directory: &Path) -> Result<Vec<(String, u64)>, String> {
 }
 
 /// Every file below a directory, as paths from there, in order.
-pub(super) fn below(directory: &Path) -> Result<Vec<String>, String> {
+pub(crate) fn below(directory: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let mut folders = vec![directory.to_path_buf()];
     while let Some(folder) = folders.pop() {
-        let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
             if path.is_dir() && !path.is_symlink() {
                 folders.push(path);
@@ -69,9 +81,9 @@ pub(super) fn below(directory: &Path) -> Result<Vec<String>, String> {
 }
 
 /// As `gzip` makes it, without name and time, so that the bytes are always the same.
-pub(super) fn gzipped(content: &str, work: &Path) -> Result<Vec<u8>, String> {
+pub(crate) fn gzipped(content: &str, work: &Path) -> Result<Vec<u8>> {
     let plain = work.join("to-gzip");
     write(&plain, content, 0o644)?;
-    super::program("gzip", &["-9", "--no-name", "--force", &plain.to_string_lossy()])?;
+    program("gzip", &["-9", "--no-name", "--force", &plain.to_string_lossy()])?;
     bytes(&work.join("to-gzip.gz"))
 }
