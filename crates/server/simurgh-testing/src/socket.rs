@@ -145,7 +145,7 @@ impl TestSocket {
         }
     }
 
-    /// Asks to join a topic, and does not wait for the reply: `assert_joined!` does, or
+    /// HasReply to join a topic, and does not wait for the reply: `assert_joined!` does, or
     /// `assert_reply!`, for which the channel stands for its join.
     ///
     /// ```

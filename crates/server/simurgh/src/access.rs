@@ -7,9 +7,8 @@
 
 use axum::http::{HeaderMap, header};
 use simurgh_proto::origin::OwnOrigin;
+use simurgh_shard::config::Config;
 use subtle::ConstantTimeEq;
-
-use crate::config::Config;
 
 /// What a request bears against what the server wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,28 +11,28 @@ use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{DRAIN_GRACE, FanoutPermits};
 use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
+use simurgh_shard::callback_watch::CallbackWatch;
+use simurgh_shard::cluster_inbox::{ClusterInbox, Service};
+use simurgh_shard::config::{Config, cores};
+use simurgh_shard::connections::HttpConnections;
+use simurgh_shard::mail::Mail;
+use simurgh_shard::member_counts::MemberCounts;
+use simurgh_shard::peer_limits::PeerLimits;
+use simurgh_shard::saved::Saved;
+use simurgh_shard::server::{ConnectionLimit, Server};
+use simurgh_shard::shard::{Shard, USER_SOCKETS_MAX};
 use simurgh_socket::UserSocket;
 
 use crate::BroadcastError;
-use crate::callback_watch::CallbackWatch;
 use crate::cluster;
-use crate::cluster_inbox::{ClusterInbox, Service};
-use crate::config::{Config, cores};
-use crate::connections::HttpConnections;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::http;
 use crate::longpoll::{self, LongPolls, Signer};
-use crate::mail::Mail;
-use crate::member_counts::MemberCounts;
 use crate::observe::{self, Observer};
-use crate::peer_limits::PeerLimits;
 use crate::presence::Presence;
 use crate::pubsub::PubSub;
-use crate::saved::Saved;
 use crate::secret;
-use crate::server::{ConnectionLimit, Server};
-use crate::shard::{Shard, USER_SOCKETS_MAX};
 use crate::signals::Signals;
 use crate::watchdog::{self, Watchdog};
 
@@ -200,7 +200,7 @@ impl Endpoint {
             self.server.saved.write(path);
         }
         if let Some(began) = self.server.drain_began.get() {
-            http::see_out(&self.server, *began + self.server.config.drain_time + DRAIN_GRACE);
+            http::finish(&self.server, *began + self.server.config.drain_time + DRAIN_GRACE);
         }
         self.http = None;
         if let Some(mut cluster) = self.cluster.take() {
@@ -474,7 +474,7 @@ fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Se
         let (longpolls, observer) = (Arc::clone(&longpolls), Arc::clone(&observer));
         Box::pin(async move {
             match service {
-                Service::LongPoll => longpoll::elsewhere::serve(&longpolls, &body, left).await,
+                Service::LongPoll => longpoll::other_node::serve(&longpolls, &body, left).await,
                 Service::Look => observe::serve(&observer, &body).await,
             }
         })

@@ -14,11 +14,11 @@ use simurgh_core::{
     Range,
 };
 use simurgh_proto::message::Payload;
+use simurgh_shard::server::Server;
 use tokio::sync::oneshot;
 
 pub(crate) use self::confirmations::Confirmations;
 use crate::pubsub::PubSub;
-use crate::server::Server;
 
 /// Messages that [`HistoryQuery`] gives at most, unless it is told a lower
 /// [limit](HistoryQuery::limit).
@@ -194,7 +194,7 @@ impl PubSub {
 }
 
 /// Asks what is kept of a topic when awaited; see [`PubSub::history`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "nothing is asked before it is awaited"]
 pub struct HistoryQuery {
     server: Arc<Server>,
@@ -241,13 +241,6 @@ impl IntoFuture for HistoryQuery {
     }
 }
 
-impl fmt::Debug for HistoryQuery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { topic, range, .. } = self;
-        f.debug_struct("HistoryQuery").field("topic", topic).field("range", range).finish()
-    }
-}
-
 /// Where a listing of topics goes on: of one page, for the next. As text it is what
 /// `GET /api/history/topics` has as `next`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -285,7 +278,7 @@ pub struct HistoryTopics {
 }
 
 /// Asks for topics when awaited; see [`PubSub::history_topics`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "nothing is asked before it is awaited"]
 pub struct HistoryTopicsQuery {
     server: Arc<Server>,
@@ -344,13 +337,6 @@ impl HistoryTopicsQuery {
             };
         }
         Ok(HistoryTopics { topics, next: None })
-    }
-}
-
-impl fmt::Debug for HistoryTopicsQuery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { from, limit, .. } = self;
-        f.debug_struct("HistoryTopicsQuery").field("from", from).field("limit", limit).finish()
     }
 }
 

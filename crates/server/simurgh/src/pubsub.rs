@@ -11,13 +11,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use simurgh_cluster::NodeId;
 use simurgh_core::{Broadcast, BroadcastError, ChannelId, Listener, Node};
 use simurgh_proto::message::{Payload, events};
+use simurgh_shard::mail::Mail;
+use simurgh_shard::server::Server;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 pub use disconnect::{DISCONNECT_TIMEOUT, DisconnectError};
-
-use crate::mail::Mail;
-use crate::server::Server;
 
 /// What a [`Subscription`] may hold that nobody has taken; what comes beyond that is not kept, and
 /// counted.
@@ -44,7 +43,7 @@ pub const SUBSCRIPTION_BYTES_MAX: usize = 16 << 20;
 /// assert_eq!((heard.event(), heard.payload()), ("changed", &json!({"tea": 3}).into()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct PubSub(pub(crate) Arc<Server>);
 
 impl PubSub {
@@ -167,12 +166,6 @@ impl PubSub {
 
     fn post(&self, shard: u16, mail: simurgh_core::Mail) {
         self.0.post_to(shard, Mail::Core(mail));
-    }
-}
-
-impl fmt::Debug for PubSub {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PubSub")
     }
 }
 

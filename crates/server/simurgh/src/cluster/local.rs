@@ -9,9 +9,9 @@ use simurgh_cluster::{
 use simurgh_core::{Broadcast, ChannelId, FromEngine, Mail, Node, Posted, PresenceMail};
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
+use simurgh_shard::server::Server;
 
 use super::served::{Serve, Served};
-use crate::server::Server;
 
 /// The shards of this node, as the cluster's thread reaches them.
 pub(super) struct Shard {

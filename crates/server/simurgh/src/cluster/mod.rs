@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
 use simurgh_cluster::{LinkState, NAME_BYTES_MAX, SETTINGS_MAX};
+use simurgh_shard::server::Server;
 use simurgh_socket::UserSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 pub(crate) use self::run::Started;
 pub(crate) use self::served::Serve;
-pub use crate::cluster_inbox::{Disconnected, NodeName};
 use crate::error::Error;
 pub use crate::pubsub::{DISCONNECT_TIMEOUT, DisconnectError};
 use crate::secret;
-use crate::server::Server;
+pub use simurgh_shard::cluster_inbox::{Disconnected, NodeName};
 
 /// Workers of the cluster's runtime. One: the adapter reads and writes when it is asked for
 /// events, and memory that is always of one thread is found again. With two a publish took three

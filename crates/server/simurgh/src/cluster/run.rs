@@ -21,10 +21,10 @@ use tokio::time::{Sleep, sleep_until};
 use super::local::Shard;
 use super::served::{Serve, Served};
 use super::{AdapterSetup, FLUSH_TIMEOUT, Prepared};
-use crate::cluster_inbox::{
+use simurgh_shard::cluster_inbox::{
     CallReply, ClusterInbox, DisconnectReply, Disconnected, Mail, NodeName, Service,
 };
-use crate::server::Server;
+use simurgh_shard::server::Server;
 
 /// Rounds of mail, engine and time in one turn of the task; then other tasks of the runtime have
 /// theirs.

@@ -62,15 +62,15 @@ use simurgh_proto::serializer::Serializer;
 use simurgh_reactor::Key;
 
 use crate::endpoint::Endpoint;
-use crate::server::Server;
 
-pub use crate::mail::driver::Counts;
-use crate::mail::driver::{
+pub use simurgh_shard::mail::driver::Counts;
+use simurgh_shard::mail::driver::{
     Batch, ClientMessage, CommandKind, Connect, EventQueue, EventSender, OpenBatch,
 };
-pub use crate::mail::driver_event::{
+pub use simurgh_shard::mail::driver_event::{
     DriverError as Error, Event, MessageRef, Received, Reply, SocketId, What,
 };
+use simurgh_shard::server::Server;
 
 /// How long [`Driver::reply`] and [`Driver::message`] wait.
 const WAIT_MAX: Duration = Duration::from_secs(5);

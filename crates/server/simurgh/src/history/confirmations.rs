@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use simurgh_core::{Broadcast, Ids, KeptAt, Node};
+use simurgh_shard::server::Server;
 use tokio::time::{Instant, timeout_at};
 
 use super::NotKept;
 use crate::remote_waker::RemoteWaker;
-use crate::server::Server;
 
 /// Longer times are cut to this, which can be added to any instant.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);

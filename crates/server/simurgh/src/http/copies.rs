@@ -15,10 +15,9 @@ use std::time::SystemTime;
 use async_compression::Level;
 use async_compression::tokio::bufread::{BrotliEncoder, GzipEncoder};
 use axum::body::Bytes;
+use simurgh_shard::config::cores;
 use tokio::io::AsyncReadExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::config::cores;
 
 /// More would cost the server more than it spares the line: brotli's highest levels are made for
 /// archives.

@@ -4,7 +4,7 @@
 //! with a serializer, whose peer is whoever bears its token. What differs is where its frames go.
 //!
 //! ```text
-//!        tokio (`request`, `http::parked`)               shard (`shard::polled`)
+//!        tokio (`request`, `http::waiting_poll`)               shard (`shard::polled`)
 //!  GET  ─► Origin, vsn, params ──────── Open ─────────► connect, a local connection
 //!       ◄─ 410, token ◄──────────────── its key ◄─────┘
 //!  GET  ─► token ────────────────────── Poll ─────────► what waits, at once; or the poll waits
@@ -15,12 +15,12 @@
 //!
 //! Requests are parsed, tokens are checked and messages are decoded on tokio; the application runs
 //! on the shard alone. A request that reaches another node of a cluster than the one that has its
-//! session is passed on ([`elsewhere`]). A poll that waits owns no parser: its connection is taken
-//! from hyper and parked (`http::parked`).
+//! session is passed on ([`other_node`]). A poll that waits owns no parser: its connection is taken
+//! from hyper (`http::waiting_poll`).
 
 mod answer;
-pub(crate) mod elsewhere;
 mod frames;
+pub(crate) mod other_node;
 mod request;
 mod session_request;
 mod token;
@@ -29,7 +29,7 @@ mod waiting;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::server::Server;
+use simurgh_shard::server::Server;
 use simurgh_socket::{LongPoll, UserSocket};
 
 pub(crate) use answer::{HEADERS, Reply};

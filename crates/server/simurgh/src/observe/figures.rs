@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use simurgh_core::{SUBSCRIPTION_BYTES, TOPIC_BYTES};
 use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
+use simurgh_shard::server::Server;
+use simurgh_shard::shard::CONNECTION_BYTES;
+use simurgh_shard::view::{ErrorRow, Memory, Overview, Point, ShardRow};
 
 use super::{Observer, unix_s};
 use crate::metrics::{REACTOR_METRICS, ShardMetrics, process};
-use crate::server::Server;
-use crate::shard::CONNECTION_BYTES;
-use crate::view::{ErrorRow, Memory, Overview, Point, ShardRow};
 
 /// How often.
 const EVERY: Duration = Duration::from_secs(1);

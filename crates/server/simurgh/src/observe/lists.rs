@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use simurgh_reactor::Key;
+use simurgh_shard::mail::Mail;
+use simurgh_shard::mail::survey::{Answer, MembersHere, Peer, ShardQuery, Surveyed, TopicCount};
+use simurgh_shard::view::{ConnectionOrder, ConnectionRow, List, Members, TopicOrder, TopicRow};
 use tokio::sync::oneshot;
 
 use super::{Observer, nodes, unix_s};
-use crate::mail::Mail;
-use crate::mail::survey::{Answer, MembersHere, Peer, ShardQuery, Surveyed, TopicCount};
-use crate::view::{ConnectionOrder, ConnectionRow, List, Members, TopicOrder, TopicRow};
 
 /// A list is kept for so many times what it cost.
 const PACE: u32 = 200;
@@ -300,7 +300,7 @@ async fn ask_one<T>(
 
 /// Asks all shards at once; those that have ended say nothing.
 async fn ask_all<T>(observer: &Observer, ask: impl Fn(Answer<T>) -> ShardQuery) -> Vec<T> {
-    let answer_query: Vec<_> = (0..observer.server.mailboxes.len())
+    let answers: Vec<_> = (0..observer.server.mailboxes.len())
         .map(|shard| {
             let (answer, answered) = oneshot::channel();
             observer.server.post_to(shard as u16, Mail::Observe(Box::new(ask(answer))));
@@ -308,8 +308,8 @@ async fn ask_all<T>(observer: &Observer, ask: impl Fn(Answer<T>) -> ShardQuery) 
         })
         .collect();
     let until = tokio::time::Instant::now() + ANSWER_MAX;
-    let mut found = Vec::with_capacity(answer_query.len());
-    for answered in answer_query {
+    let mut found = Vec::with_capacity(answers.len());
+    for answered in answers {
         found.extend(tokio::time::timeout_at(until, answered).await.ok().and_then(Result::ok));
     }
     found

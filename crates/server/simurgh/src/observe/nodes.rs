@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{Observer, lists, unix_s};
-use crate::cluster_inbox::{ClusterInbox, NodeView, Service, View};
-use crate::view::{
+use simurgh_shard::cluster_inbox::{ClusterInbox, NodeView, Service, View};
+use simurgh_shard::view::{
     ClusterOverview, HistoriesRow, InterestsRow, LinkRow, NamedCount, NodeFigures, NodeMembers,
     NodeRow, OutboxRow, Overview,
 };
@@ -74,7 +74,7 @@ struct Shown {
 
 /// How much others are answered.
 pub(super) struct Served {
-    counted_peers: Semaphore,
+    places: Semaphore,
     /// When the second began, and the questions answered in it.
     second: Mutex<(Instant, u32)>,
 }
@@ -82,7 +82,7 @@ pub(super) struct Served {
 impl Default for Served {
     fn default() -> Self {
         let second = Mutex::new((Instant::now(), 0));
-        Self { counted_peers: Semaphore::new(SERVED_AT_ONCE), second }
+        Self { places: Semaphore::new(SERVED_AT_ONCE), second }
     }
 }
 
@@ -101,7 +101,7 @@ impl Served {
 /// What this node shows another that asks: 200, 400 if it does not know what is asked, or 503.
 pub(crate) async fn serve(observer: &Observer, question: &[u8]) -> (u16, Vec<u8>) {
     let served = &observer.served;
-    let Ok(_place) = served.counted_peers.try_acquire() else { return (503, Vec::new()) };
+    let Ok(_place) = served.places.try_acquire() else { return (503, Vec::new()) };
     if !served.may(Instant::now()) {
         return (503, Vec::new());
     }
@@ -195,7 +195,7 @@ async fn ask(inbox: &Arc<ClusterInbox>, question: &Question) -> Vec<Shown> {
     if question.len() > QUESTION_BYTES_MAX {
         return Vec::new();
     }
-    let answer_query: Vec<NodeId> = {
+    let asked: Vec<NodeId> = {
         let view = inbox.view();
         // Of a node that is not heard nothing comes, and without a link of nobody.
         let is_asked = |it: &&NodeView| matches!(it.state, "alive" | "draining");
@@ -203,7 +203,7 @@ async fn ask(inbox: &Arc<ClusterInbox>, question: &Question) -> Vec<Shown> {
         let nodes = view.nodes.iter().filter(|_| is_linked).filter(is_asked);
         nodes.take(ASKED_MAX).map(|it| it.node).collect()
     };
-    let shown: JoinSet<Option<Shown>> = answer_query
+    let shown: JoinSet<Option<Shown>> = asked
         .into_iter()
         .map(|node| {
             let (began, calling) =
