@@ -1,8 +1,9 @@
 //! What the threads of a server share, and the shards.
 //!
 //! ```text
-//! shard ─► server ─► mail, connections, cluster_inbox, member_counts, peer_limits, saved, callback_watch
-//!                      └─► view        └─► config
+//! shard ─► server ─┬─► mail ─► view
+//!                  ├─► connections, peer_limits ─► config
+//!                  └─► cluster_inbox, member_counts, saved, callback_watch
 //! ```
 //!
 //! A [`Shard`](shard::Shard) is `simurgh-core`'s shard on the event loop of `simurgh-reactor`: the

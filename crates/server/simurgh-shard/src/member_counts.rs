@@ -3,7 +3,7 @@
 //! A slot holds a tag of the topic's hash and a count. Shards only ever add and subtract. When two
 //! shards claim different slots for a new topic in the same instant, each counts its own from then
 //! on until one of them is empty; when no slot is free nearby, the topic is uncounted. Both only
-//! make the number a little too small, and nothing but the courtesy of announcements rests on it.
+//! make the number a little too small, and only whether joins are announced depends on it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

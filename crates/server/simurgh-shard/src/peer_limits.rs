@@ -2,8 +2,8 @@
 //!
 //! Counted are numbers made of addresses and users with a key of this start, so that an entry is
 //! small, and nobody can choose a name that another is taken for. A connection is counted once as
-//! it comes and once as it goes, under a lock that few others want at that moment; a count of none
-//! is no entry. What a connection is counted as is known to its shard, sixteen bytes each.
+//! it comes and once as it goes, under a lock that few others want at that moment; a count of 0
+//! has no entry. The shard of a connection keeps what it is counted as, sixteen bytes.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};

@@ -223,10 +223,10 @@ pub struct Kept {
     pub epoch: String,
     /// The last position that was given.
     pub head: String,
-    /// The highest position that is no longer kept, or has never been: who has heard this one, or
-    /// a later one, is given all that it has missed.
+    /// The highest position that is no longer kept, or has never been: who has received this one,
+    /// or a later one, is given all that it has missed.
     pub floor: String,
-    /// What somebody is told who has heard less; none if there is nothing before.
+    /// What somebody is told who has received less; none if there is nothing before.
     pub lost: Option<String>,
 }
 

@@ -41,7 +41,7 @@ pub enum NotKept {
     /// for it: nobody has got it.
     #[error("{NOT_STORED}")]
     NotStored,
-    /// The engine of the cluster is away, and the members on this node have heard it at once
+    /// The engine of the cluster is away, and the members on this node have received it at once
     /// ([`Cluster::local_when_away`](crate::Cluster::local_when_away)): nobody else has, or will.
     #[error("the engine of the cluster is away: members on this node alone have heard it")]
     LocalOnly,
@@ -116,8 +116,8 @@ const ENDED: &str = "the server has ended, or is about to";
 /// # }
 /// ```
 impl PubSub {
-    /// Broadcasts to all who hear a topic, and waits until that is kept in the topic's history.
-    /// Nothing is broadcast before this is first polled.
+    /// Broadcasts to all members and subscriptions of a topic, and waits until that is kept in the
+    /// topic's history. Nothing is broadcast before this is first polled.
     ///
     /// # Errors
     /// See [`NotKept`].
@@ -131,9 +131,9 @@ impl PubSub {
         Ok(keep(&self.0, broadcast, None).await?.position)
     }
 
-    /// The same once for all that bear the same id, of 1 to 128 bytes: repeated within two minutes
-    /// it is not kept, nor heard, again, and what is returned is where the first is kept. A topic
-    /// remembers the last 10,000 ids.
+    /// The same once for all broadcasts with the same id, of 1 to 128 bytes: repeated within two
+    /// minutes it is not kept, nor received, again, and what is returned is where the first is
+    /// kept. A topic remembers the last 10,000 ids.
     ///
     /// # Errors
     /// See [`NotKept`].

@@ -1,6 +1,6 @@
 //! A real-time channels server that speaks the Phoenix Channels protocol.
 //!
-//! A chat in which everybody hears what everybody says, for the official `phoenix` clients
+//! A chat in which everybody receives what anybody sends, for the official `phoenix` clients
 //! unchanged:
 //!
 //! ```no_run
@@ -47,8 +47,9 @@
 //!
 //! None is on by default.
 //!
-//! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). What a
-//!   crowd leaves behind, or channels release when they hibernate, goes back to the system.
+//! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). What
+//!   many closed connections leave, or channels release when they hibernate, goes back to the
+//! system.
 //! - `token`: the module `token`, with sockets that are let in by `Phoenix.Token` or JSON Web
 //!   Token, and closed when that expires. Brings `ring`.
 

@@ -46,7 +46,7 @@ use simurgh_shard::server::Server;
 #[derive(Clone, Debug)]
 pub struct Presence(pub(crate) Arc<Server>);
 
-/// Why there is no list.
+/// Why a list was not given.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PresenceListError {

@@ -1,5 +1,5 @@
-//! Topics for code outside of channels: a [`PubSub`] hears them and speaks on them, from any
-//! thread.
+//! Topics for code outside of channels: a [`PubSub`] subscribes to them and broadcasts on them,
+//! from any thread.
 
 mod disconnect;
 
@@ -51,7 +51,7 @@ impl PubSub {
         Self(server)
     }
 
-    /// Hears what is broadcast on a topic from now on, by whomever.
+    /// Subscribes to a topic: to all that is broadcast on it from now on.
     pub fn subscribe(&self, topic: impl Into<Box<str>>) -> Subscription {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let topic = topic.into();
@@ -85,7 +85,7 @@ impl PubSub {
         Subscription { pubsub: self.clone(), topic, name, inbox, unread }
     }
 
-    /// Broadcasts to all who hear a topic, members and subscriptions.
+    /// Broadcasts to all members and subscriptions of a topic.
     ///
     /// # Errors
     /// Too much is under way, or the payload is too large: nobody has got it.
@@ -98,7 +98,7 @@ impl PubSub {
         self.0.broadcast(Broadcast::new(topic, event, payload.into()))
     }
 
-    /// Broadcasts to all who hear the topic of a subscription but itself.
+    /// Broadcasts on the topic of a subscription to all but that.
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
@@ -112,8 +112,8 @@ impl PubSub {
         self.0.broadcast(broadcast.but_for(from.name))
     }
 
-    /// Broadcasts to those who hear a topic on one node, by its [name](Self::node_name), or by the
-    /// id of this start of it; Phoenix' `direct_broadcast`.
+    /// Broadcasts to members and subscriptions of a topic on one node, by its
+    /// [name](Self::node_name), or by the id of this start of it; Phoenix' `direct_broadcast`.
     ///
     /// # Errors
     /// There is no such node, or as [`broadcast`](Self::broadcast).
@@ -169,7 +169,7 @@ impl PubSub {
     }
 }
 
-/// What a subscription has heard and nobody has taken, and what was too much.
+/// What a subscription has received and nobody has taken, and what was too much.
 #[derive(Default)]
 struct Unread {
     bytes: AtomicUsize,
@@ -189,7 +189,7 @@ impl Unread {
     }
 }
 
-/// Hears a topic until it is dropped.
+/// Receives the broadcasts of a topic until it is dropped.
 pub struct Subscription {
     pubsub: PubSub,
     topic: Box<str>,
@@ -215,7 +215,7 @@ pub enum RecvError {
 }
 
 impl Subscription {
-    /// The topic it hears.
+    /// Its topic.
     pub fn topic(&self) -> &str {
         &self.topic
     }

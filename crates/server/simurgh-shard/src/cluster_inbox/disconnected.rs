@@ -16,7 +16,7 @@ pub struct NodeName {
 pub struct Disconnected {
     /// Nodes that have closed all sockets with that id.
     pub confirmed: Vec<NodeName>,
-    /// Nodes that have not said so within a minute, or were not heard any more: they
+    /// Nodes that have not said so within a minute, or were not connected any more: they
     /// may still serve one. Have the client refused where its token is checked, and ask again when
     /// the node is back.
     pub missing: Vec<NodeName>,

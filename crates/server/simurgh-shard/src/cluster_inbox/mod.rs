@@ -30,9 +30,9 @@ pub enum Mail {
     Core(ToCluster),
     /// Have all sockets with an id closed on all other nodes, and tell what has become of it.
     Disconnect(Box<str>, DisconnectReply),
-    /// A topic is to be heard before its member is let in, who waits to be told.
+    /// A topic is to be subscribed to before its member is let in, who waits for it.
     AwaitTopic(Box<str>, oneshot::Sender<()>),
-    /// A broadcast for those who hear its topic on one other node.
+    /// A broadcast for the members of its topic on one other node.
     Direct(NodeId, Arc<Broadcast>),
     /// A service of another node is asked something, with these bytes.
     Call(NodeId, CallNumber, Service, Vec<u8>, CallReply),
@@ -116,7 +116,7 @@ impl ClusterInbox {
         self.dropped.load(Relaxed)
     }
 
-    /// Asks for a disconnect; what is returned hears what has become of it, or nothing, if the
+    /// Asks for a disconnect; what is returned receives what has become of it, or nothing, if the
     /// server ends, or too many are asked for.
     pub fn disconnect(&self, socket_id: &str) -> oneshot::Receiver<Option<Disconnected>> {
         let (reply, told) = oneshot::channel();
@@ -124,11 +124,11 @@ impl ClusterInbox {
         told
     }
 
-    /// Waits until a topic of other nodes is heard here, or the cluster has ended.
+    /// Waits until this node is subscribed to a topic, or the cluster has ended.
     pub async fn await_topic(&self, topic: Box<str>) {
         let (reply, told) = oneshot::channel();
         self.post(Mail::AwaitTopic(topic, reply));
-        // Where the thread has ended there is nobody to be heard.
+        // Where the thread has ended there are no other nodes.
         let _ = told.await;
     }
 
@@ -140,7 +140,7 @@ impl ClusterInbox {
         Calling::new(self, number, answered)
     }
 
-    /// Has those hear a broadcast who hear its topic on one other node.
+    /// Sends a broadcast to the members of its topic on one other node.
     pub fn direct(&self, node: NodeId, broadcast: Broadcast) {
         self.post(Mail::Direct(node, Arc::new(broadcast)));
     }

@@ -47,7 +47,7 @@ pub struct View {
     pub dropped_at_shards: u64,
     /// Of topics that the engine keeps; none, if no channel has a history.
     pub kept: Option<KeptView>,
-    /// Broadcasts to be kept that were heard here alone.
+    /// Broadcasts to be kept that were received here alone.
     pub local_only: u64,
 }
 
@@ -77,7 +77,7 @@ pub struct NodeView {
     pub has_namesake: bool,
     /// Its open sockets.
     pub sockets: u64,
-    /// When it was heard last.
+    /// When it was last received from.
     pub heard: Instant,
     /// By how much its clock is ahead of this node's; an estimate.
     pub clock_offset_ms: Option<i64>,
@@ -93,7 +93,8 @@ impl View {
         self.ids.contains(&node)
     }
 
-    /// Its id, if that is what it is, or its name; the one that was heard last, if several have it.
+    /// Its id, if that is what it is, or its name; the one whose beat came last, if several have
+    /// it.
     pub fn find(&self, node: &str) -> Option<NodeId> {
         let id: Option<NodeId> = node.parse().ok();
         let is_it = |it: &&NodeView| Some(it.node) == id || it.name == node;

@@ -14,7 +14,7 @@ mod http;
 
 pub use http::HttpConfig;
 
-/// Everything an `Endpoint` can be told besides its user_sockets.
+/// Everything an `Endpoint` can be told besides its user sockets.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
@@ -35,7 +35,8 @@ pub struct Config {
     /// a socket, which both of these share, and some 30 an address.
     pub max_connections_per_address: Option<u32>,
     /// The same for one user: sockets to which the application's connect gave the same id
-    /// ([`Connect::id`](simurgh_socket::Connect::id)). Those without are not counted. Default: any number.
+    /// ([`Connect::id`](simurgh_socket::Connect::id)). Those without are not counted. Default: any
+    /// number.
     pub max_connections_per_user: Option<u32>,
     /// Pins shard n to core `n % cores`. Default: off. Useful to measure, rarely to serve.
     pub pin_shards: bool,
@@ -43,8 +44,9 @@ pub struct Config {
     /// (PROTOCOL §7). No timer is kept: the check is a sweep over the records.
     pub idle_timeout: Option<Duration>,
     /// A channel on which nothing has happened for so long, and for twice as long at most, is asked
-    /// to release what it can ([`Channel::hibernate`](simurgh_core::Channel::hibernate)); `None`: never.
-    /// Default 15 s, as in Phoenix. Costs a look at each channel in that time while any is awake.
+    /// to release what it can ([`Channel::hibernate`](simurgh_core::Channel::hibernate)); `None`:
+    /// never. Default 15 s, as in Phoenix. Costs a look at each channel in that time while any is
+    /// awake.
     pub hibernate_after: Option<Duration>,
     /// From accept to the end of the upgrade request. Default 10 s.
     pub handshake_timeout: Duration,
@@ -107,11 +109,11 @@ pub struct Config {
     /// Bearer token of `POST /api/broadcast`, whose path does not exist without, and of the
     /// observer at `/observer/`. Default: none.
     pub api_token: Option<String>,
-    /// Secret from which the keys are made that sign what clients bear: the tokens of long-poll
-    /// sessions. At least 64 random characters; the same on all nodes that are to read each other's
-    /// tokens. Default: none, and each start of the server has a key of its own.
+    /// Secret from which the keys are made that sign what clients send back: the tokens of
+    /// long-poll sessions. At least 64 random characters; the same on all nodes that are to read
+    /// each other's tokens. Default: none, and each start of the server has a key of its own.
     pub secret_key_base: Option<String>,
-    /// Opens the observer to clients beyond this machine that bear the token. Default: off; this
+    /// Opens the observer to clients beyond this machine that send the token. Default: off; this
     /// machine may look without, and with the token only if there is one.
     pub observer: bool,
     /// The HTTP side: all that is not on a socket's user socket.

@@ -19,7 +19,7 @@ pub use watch::{Overdue, Wait, Watch};
 
 /// Of the places this part is kept free by asking idle connections to leave: one of so many.
 const HEADROOM: usize = 16;
-/// Looking through all connections is not worth its time again so soon after it was in vain.
+/// After a search through all connections that found none idle, the next waits so long.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How often it is tried anew to find a place, so far apart.
 const TRIES: usize = 100;

@@ -36,7 +36,7 @@ struct Tally {
 
 const KINDS: usize = 6;
 
-/// What driven sockets have heard, each counted once.
+/// What driven sockets have received, each counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -122,7 +122,7 @@ impl EventSender {
         Arc::ptr_eq(&self.queue, queue)
     }
 
-    /// A socket heard something; `what` makes it, if anybody is to see it.
+    /// A socket received something; `what` makes it, if anybody is to see it.
     pub fn hear(&mut self, key: Key, kind: EventKind, what: impl FnOnce() -> What) {
         self.count(kind, 1);
         if self.queue.counts_only {
@@ -135,7 +135,7 @@ impl EventSender {
         }
     }
 
-    /// A socket heard a broadcast.
+    /// A socket received a broadcast.
     pub fn hear_broadcast(&mut self, key: Key, broadcast: &Arc<Broadcast>) {
         self.count(EventKind::Message, 1);
         if self.queue.counts_only {
@@ -174,14 +174,14 @@ impl EventSender {
         has_room
     }
 
-    /// Sends what was heard so far.
+    /// Sends what was received so far.
     pub fn send(&mut self) {
         if self.items.is_empty() {
             return;
         }
         let items = std::mem::take(&mut self.items);
         self.queue.queued.fetch_add(std::mem::take(&mut self.weight), Relaxed);
-        // A driver that is gone hears nothing.
+        // A driver that is gone receives nothing.
         let _ = self.sender.send(Batch { shard: self.shard, items });
     }
 }
@@ -191,7 +191,7 @@ impl EventSender {
 pub struct OpenBatch {
     shard: u16,
     items: std::vec::IntoIter<Item>,
-    /// A broadcast and who else heard it.
+    /// A broadcast and who else received it.
     many: Option<(Arc<Broadcast>, std::vec::IntoIter<Key>)>,
 }
 

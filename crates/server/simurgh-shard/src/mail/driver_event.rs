@@ -1,4 +1,4 @@
-//! What a driven socket hears, as values.
+//! What a driven socket receives, as values.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl fmt::Debug for SocketId {
 }
 
 /// Names one message that was sent, for the reply to it. A message that was sent to many sockets at
-/// once bears the same on all of them.
+/// once has the same on all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageRef(pub u64);
 
@@ -48,7 +48,7 @@ pub struct Event {
     pub what: What,
 }
 
-/// What a socket may hear.
+/// What a socket may receive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum What {
@@ -66,7 +66,7 @@ pub enum What {
         /// Its topic.
         topic: Box<str>,
     },
-    /// The socket is closed, with this code if one was said; the last of what it hears.
+    /// The socket is closed, with this code if one was said; the last of what it receives.
     Closed {
         /// Close code (RFC 6455 §7.4).
         code: Option<u16>,
@@ -76,7 +76,7 @@ pub enum What {
 /// A reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// The message that it answers; `None` for one that bore another's ref.
+    /// The message that it answers; `None` for one that had another's ref.
     pub to: Option<MessageRef>,
     /// The topic.
     pub topic: Box<str>,
@@ -182,7 +182,7 @@ pub fn kind(message: &ServerMessage<'_>) -> EventKind {
 }
 
 impl What {
-    /// What a server's message is to the one who hears it.
+    /// What a server's message is to the one who receives it.
     pub fn of(message: &ServerMessage<'_>) -> Self {
         match message {
             ServerMessage::Reply { msg_ref, topic, status, response, .. } => Self::Reply(Reply {

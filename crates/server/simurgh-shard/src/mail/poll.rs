@@ -7,7 +7,7 @@ use simurgh_core::{Received, Wire};
 use simurgh_reactor::Key;
 use tokio::sync::oneshot;
 
-/// Bytes that no other session of the same place bears.
+/// Bytes that tell a session from others in the same place.
 pub type Nonce = [u8; 16];
 
 /// A request's command for a shard.

@@ -79,7 +79,7 @@ impl Driven {
         self.to_drivers.get_mut(usize::from(driver))?.as_mut()
     }
 
-    /// A socket hears broadcasts; how many.
+    /// A socket receives broadcasts; how many.
     #[inline]
     pub(crate) fn deliver_broadcasts<'a>(
         &mut self,
@@ -98,7 +98,7 @@ impl Driven {
         heard
     }
 
-    /// A socket hears a message as a value.
+    /// A socket receives a message as a value.
     #[inline]
     pub(crate) fn deliver(&mut self, driver: u8, key: Key, message: &ServerMessage<'_>) {
         if let Some(to_driver) = self.sender(driver) {
@@ -106,7 +106,7 @@ impl Driven {
         }
     }
 
-    /// A socket hears that it is closed.
+    /// A socket learns that it is closed.
     pub(crate) fn deliver_close(&mut self, driver: u8, key: Key, code: Option<CloseCode>) {
         if let Some(to_driver) = self.sender(driver) {
             to_driver
@@ -137,7 +137,7 @@ impl Shard {
         loop {
             let next = self.driven.as_deref_mut().and_then(|driven| driven.agenda.pop_front());
             let Some(mut task) = next else { return Next::Idle };
-            // What was done before it has been heard at the end of this turn.
+            // What was done before it has been received at the end of this turn.
             let waits = matches!(task.command.what, CommandKind::Settle(_)) && !is_first;
             is_first = false;
             if waits || !self.work(io, &mut task, deadline) {
@@ -149,7 +149,7 @@ impl Shard {
         }
     }
 
-    /// Sends drivers what their sockets heard in this turn.
+    /// Sends drivers what their sockets received in this turn.
     pub(crate) fn send_heard(&mut self) {
         let to_drivers =
             self.driven.as_deref_mut().map(|driven| driven.to_drivers.iter_mut().flatten());

@@ -59,7 +59,7 @@ impl Tidying {
 }
 
 impl Shard {
-    /// After a crowd has left, has the allocator give back what it keeps for the next.
+    /// When many connections have left, has the allocator return what it keeps for new ones.
     pub(super) fn tidy(&mut self, now: Now) -> Next {
         let has_released = self.core.take_released();
         let ended = self.core.ended() + self.tidying.connections;

@@ -2,9 +2,9 @@
 //!
 //! The data's way: bytes come in [`Handler::readable`]; `websocket` makes messages of them and
 //! gives them to the core (`simurgh_core`), which says through `transport` what is to be done with
-//! the sockets. `memory` gives back what a crowd leaves. Sockets that a driver in this process has
-//! instead of a network are in `driven`, those that are polled in `polled`, what
-//! somebody who looks is shown in `survey`. Nothing here is shared with another thread:
+//! the sockets. `memory` returns to the system what many closed connections leave. Sockets that a
+//! driver in this process has instead of a network are in `driven`, those that are polled in
+//! `polled`, what an observer is shown in `survey`. Nothing here is shared with another thread:
 //! other threads reach it by [`Mail`] alone.
 
 mod conn;

@@ -217,7 +217,7 @@ impl Shard {
         (is_open && session.nonce == *nonce).then_some(session)
     }
 
-    /// `heard` is of which answer the poll knows.
+    /// `heard` is the number of the last answer that the client has received.
     fn poll(
         &mut self,
         io: &mut Io,

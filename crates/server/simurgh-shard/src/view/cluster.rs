@@ -12,7 +12,7 @@ pub struct ClusterOverview {
     pub nodes: Vec<NodeRow>,
     /// Nodes that are known and not among them.
     pub more_nodes: u64,
-    /// What this node hears of others.
+    /// What this node is subscribed to.
     pub interests: InterestsRow,
     /// What waits to be told others.
     pub outbox: OutboxRow,
@@ -139,7 +139,7 @@ pub struct NodeFigures {
     pub errors_per_s: f64,
 }
 
-/// What a node hears of others.
+/// What a node is subscribed to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InterestsRow {
@@ -147,11 +147,11 @@ pub struct InterestsRow {
     pub topics: u64,
     /// Subscriptions to single topics.
     pub exact: u64,
-    /// Of these there may be so many; then whole buckets of topics are heard.
+    /// Of these there may be so many; then whole buckets of topics are subscribed to.
     pub exact_max: u64,
     /// Subscriptions to whole buckets.
     pub whole: u64,
-    /// Buckets of topics, of 4,096, that are heard as a whole.
+    /// Buckets of topics, of 4,096, that are subscribed to as a whole.
     pub whole_buckets: u64,
 }
 

@@ -13,7 +13,7 @@ use crate::check::{Sort, report};
 use crate::fail;
 use crate::socket::{Push, Subscription, TestChannel, TestSocket};
 
-/// What can be pushed to: a socket hears on all its topics, a channel on its own.
+/// What can be pushed to: a socket is on all its topics, a channel on its own.
 pub trait HasPushes {
     /// Looks for a push.
     fn pushes(&self) -> Check;
@@ -64,7 +64,7 @@ impl<A: HasReply> HasReply for &A {
     }
 }
 
-/// What has a topic whose broadcasts the test hears.
+/// What has a topic whose broadcasts the test receives.
 pub trait HasBroadcasts {
     /// Looks for a broadcast.
     fn broadcasts(&self) -> Check;

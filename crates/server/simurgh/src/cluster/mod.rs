@@ -105,9 +105,9 @@ impl Cluster {
     }
 
     /// While the link to the engine is known to be away, what is said in topics with a history is
-    /// heard by the members on this node at once, as in any topic, and nowhere else: it is not
+    /// received by the members on this node at once, as in any topic, and nowhere else: it is not
     /// kept, and has no position. Without this it waits, and is refused after 8.5 s if there is no
-    /// link by then, so that nothing is heard by some and not by others.
+    /// link by then, so that nothing reaches some and not others.
     pub fn local_when_away(mut self) -> Self {
         self.is_local_when_away = true;
         self
@@ -157,7 +157,7 @@ pub(crate) fn prepare(
 }
 
 impl Prepared {
-    /// Begins: the node connects, and hears what its shards say from now on. Waits for the link if
+    /// Begins: the node connects, and takes what its shards send from now on. Waits for the link if
     /// it is required.
     ///
     /// # Errors

@@ -132,7 +132,7 @@ struct Thread {
     waiting: HashMap<DisconnectNumber, DisconnectReply>,
     /// And for the answer to a call.
     calls: HashMap<CallNumber, CallReply>,
-    /// And until topics are heard, by number.
+    /// And until topics are subscribed to, by number.
     awaits: HashMap<u64, oneshot::Sender<()>>,
     last_await: u64,
     mail: Vec<Mail>,
@@ -144,7 +144,7 @@ struct Thread {
     look_ns: u64,
     /// The last log line about how histories are kept.
     keeping: Option<String>,
-    /// What is to be kept is heard here alone while there is no link.
+    /// Broadcasts to be kept go to members here alone while there is no link.
     is_local_when_away: bool,
 }
 
@@ -157,8 +157,8 @@ impl Thread {
     ) -> Poll<()> {
         for round in 0.. {
             let time = now(&self.shard.server);
-            // Before the mail, and heard after it: who was told that it is a member before another
-            // node spoke is one by then.
+            // Before the mail, and handled after it: who was told that it is a member before
+            // another node spoke is one by then.
             let has_more = self.node.receive(context);
             let has_mail = self.take_mail(time);
             self.node.handle_events(time, &mut self.shard);
@@ -268,7 +268,7 @@ impl Thread {
         self.node.store(broadcast.topic(), store, time, &mut self.shard);
     }
 
-    /// Has other nodes hear a broadcast, or one of them.
+    /// Sends a broadcast to other nodes, or to one of them.
     fn publish(&mut self, broadcast: &Broadcast, node: Option<NodeId>, time: Time) {
         let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
         let item = Item::new(broadcast.event(), payload);
@@ -321,7 +321,7 @@ impl Thread {
         }
     }
 
-    /// Answers those who wait until a topic is heard.
+    /// Answers those who wait until a topic is subscribed to.
     fn send_awaits(&mut self) {
         while let Some(number) = self.node.poll_awaited() {
             if let Some(reply) = self.awaits.remove(&number) {

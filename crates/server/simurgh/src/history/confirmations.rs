@@ -87,7 +87,7 @@ struct Book {
 struct Entries {
     /// In the order of the broadcasts; none where no word has come. Empty when nobody waits.
     outcomes: Vec<Option<Outcome>>,
-    /// Up to here all are confirmed, or heard on this node alone.
+    /// Up to here all are confirmed, or received on this node alone.
     settled: usize,
     waker: Option<RemoteWaker>,
     /// Those missing at the deadline were counted.

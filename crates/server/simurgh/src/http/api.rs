@@ -68,7 +68,7 @@ struct Message<'a> {
 }
 
 /// Takes the messages in their order and answers once every shard has them, and those are kept
-/// whose topics have a history: 202 with their number, and positions if some are kept or bear ids,
+/// whose topics have a history: 202 with their number, and positions if some are kept or have ids,
 /// 401 without the token, 400 for a body of another shape or a payload that members of the topic
 /// may not send either, 413 for one that is too large to be broadcast, 503 while the server is
 /// congested, 504 if it is not known in time whether all are kept.
@@ -131,7 +131,7 @@ pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Resp
                 duplicates += usize::from(is_duplicate);
                 Some(At(position))
             }
-            // Repeated, members here would hear it again.
+            // Repeated, members here would receive it again.
             None | Some(Err(NotKept::LocalOnly)) => None,
             Some(Err(error)) => return refused(&error, count),
         });

@@ -1,5 +1,5 @@
-//! One handed-over connection: served by hyper, taken from hyper while a long poll of it waits, or given back
-//! when it asks for an upgrade.
+//! One handed-over connection: served by hyper, taken from hyper while a long poll of it waits, or
+//! given back when it asks for an upgrade.
 #![allow(
     clippy::disallowed_types,
     reason = "these sockets came by SCM_RIGHTS and belong to the main table"

@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const LEVEL: Level = Level::Precise(4);
 /// Shorter files are not worth it.
 const FILE_BYTES_MIN: u64 = 256;
-/// A file of more than this part of all that is kept would crowd out too many others.
+/// A file of more than this part of all that is kept would displace too many others.
 const FILE_PART_MAX: u64 = 4;
 /// A request waits for the copy of a file up to this size. That of a larger one is for those who
 /// come later.

@@ -26,9 +26,9 @@ struct Whose {
     id: String,
 }
 
-/// 200 once all nodes have confirmed it, 202 if some have not within a minute, or are not heard any
-/// more: which, stands in the answer. 401 without the token, 400 for a body of another shape, 503
-/// while too much is under way.
+/// 200 once all nodes have confirmed it, 202 if some have not within a minute, or are not connected
+/// any more: which, stands in the answer. 401 without the token, 400 for a body of another shape,
+/// 503 while too much is under way.
 async fn disconnect(State(server): State<Arc<Server>>, request: Request) -> Response {
     let body = match authorized_body(&server, request).await {
         Ok(body) => body,

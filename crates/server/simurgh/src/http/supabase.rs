@@ -49,7 +49,7 @@ pub(super) fn has_topic(user_sockets: &[UserSocket], topic: &str) -> bool {
     user_sockets.iter().any(|user_socket| user_socket.is_supabase(&topic) == Some(true))
 }
 
-/// A message of a back end as members hear it.
+/// A message of a back end as members receive it.
 pub(super) fn to_broadcast(topic: &str, event: &str, payload: &RawValue) -> Broadcast {
     let payload = compact(payload.get());
     let payload = format!(
@@ -125,7 +125,7 @@ fn check(user_sockets: &[UserSocket], topic: &str, event: &str) -> Result<(), St
 }
 
 /// The same for one message: JSON, or with `content-type: application/octet-stream` raw bytes,
-/// which members hear that speak V2. 415 for another type.
+/// which members receive that speak V2. 415 for another type.
 async fn one(
     State(server): State<Arc<Server>>,
     Path((topic, event)): Path<(String, String)>,

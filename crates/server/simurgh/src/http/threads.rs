@@ -1,9 +1,9 @@
 //! The threads that HTTP connections live on: each has an event loop of its own, and a connection
 //! stays where it begins.
 //!
-//! One scheduler for all threads would carry each request's wake-up across them, which costs a
-//! short answer more than it takes to make it. What one thread is spared another has to bear,
-//! so a new connection goes to the thread that has the fewest.
+//! With one scheduler for all threads each request's wake-up would cross from one to another, which
+//! costs a short answer more than it takes to make it. In exchange nothing balances their load, so
+//! a new connection goes to the thread that has the fewest.
 #![allow(
     clippy::disallowed_types,
     reason = "these sockets came by SCM_RIGHTS and belong to the main table"

@@ -1,14 +1,15 @@
 //! Long polling (PROTOCOL §9): Channels for clients that get no WebSocket through.
 //!
 //! A long-poll session is a socket of a shard like any other: a local connection of the reactor
-//! with a serializer, whose peer is whoever bears its token. What differs is where its frames go.
+//! with a serializer, whose peer is the client that sends its token. What differs is where its
+//! frames go.
 //!
 //! ```text
 //!        tokio (`request`, `http::waiting_poll`)               shard (`shard::polled`)
 //!  GET  ─► Origin, vsn, params ──────── Open ─────────► connect, a local connection
 //!       ◄─ 410, token ◄──────────────── its key ◄─────┘
 //!  GET  ─► token ────────────────────── Poll ─────────► what waits, at once; or the poll waits
-//!       ◄─ 200, messages; 204 ◄──────── Heard ◄─────── frames of the turn, by the end of it
+//!       ◄─ 200, messages; 204 ◄──────── Delivery ◄──── frames of the turn, by the end of it
 //!  POST ─► token, lines, messages ───── Say ──────────► `Core::message`, one after the other
 //!       ◄─ 200, 408, 410 ◄───────────── status ◄──────┘
 //! ```

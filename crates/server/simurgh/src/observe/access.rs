@@ -55,7 +55,7 @@ pub(super) enum Refusal {
     Missing,
     /// With another token.
     Wrong,
-    /// Nobody may, for there is no token.
+    /// Nobody may: the server has no token.
     NobodyMay,
 }
 

@@ -197,7 +197,7 @@ async fn ask(inbox: &Arc<ClusterInbox>, question: &Question) -> Vec<Shown> {
     }
     let asked: Vec<NodeId> = {
         let view = inbox.view();
-        // Of a node that is not heard nothing comes, and without a link of nobody.
+        // A node whose beats do not come would not answer, and without a link none would.
         let is_asked = |it: &&NodeView| matches!(it.state, "alive" | "draining");
         let is_linked = view.state != LinkState::Away;
         let nodes = view.nodes.iter().filter(|_| is_linked).filter(is_asked);

@@ -1,6 +1,6 @@
 //! From a connection's first bytes to an open socket, a refusal, or the HTTP side.
 //!
-//! What is on a socket's user_socket stays here, its refusals included, in the order of PROTOCOL
+//! What is for a user socket stays here, its refusals included, in the order of PROTOCOL
 //! §2; every other request goes to the HTTP side with the bytes already read.
 
 use std::net::{IpAddr, SocketAddr};

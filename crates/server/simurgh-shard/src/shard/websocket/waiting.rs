@@ -248,7 +248,7 @@ fn take_passing(
     Some((before, *conn.passing.take_if(|passing| is_it(passing))?))
 }
 
-/// Reads a long message of a client; none if it is no message.
+/// Reads a long message of a client; `None` if it is malformed.
 pub fn receive(
     user_socket: Option<&UserSocket>,
     serializer: Serializer,
