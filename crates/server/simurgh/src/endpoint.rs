@@ -325,7 +325,7 @@ impl Builder {
             return Err(Error::HistorySaveInCluster(path.clone()));
         }
         let prepared = cluster.map(|it| cluster::prepare(it, &user_sockets, secret)).transpose()?;
-        let inbox = prepared.as_ref().map(|_| Arc::new(ClusterInbox::new()));
+        let inbox = prepared.as_ref().map(|_| Arc::new(ClusterInbox::default()));
         if let Some(inbox) = &inbox {
             user_sockets.iter_mut().for_each(|user_socket| join_cluster(user_socket, inbox));
         }

@@ -49,7 +49,7 @@
 //!
 //! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). What
 //!   many closed connections leave, or channels release when they hibernate, goes back to the
-//! system.
+//!   system.
 //! - `token`: the module `token`, with sockets that are let in by `Phoenix.Token` or JSON Web
 //!   Token, and closed when that expires. Brings `ring`.
 

@@ -57,8 +57,8 @@ pub struct ClusterInbox {
     view: Mutex<View>,
 }
 
-impl ClusterInbox {
-    pub fn new() -> Self {
+impl Default for ClusterInbox {
+    fn default() -> Self {
         Self {
             queue: Mutex::default(),
             bytes: AtomicUsize::new(0),
@@ -69,7 +69,9 @@ impl ClusterInbox {
             view: Mutex::new(View::new(Instant::now())),
         }
     }
+}
 
+impl ClusterInbox {
     fn queue(&self) -> MutexGuard<'_, Vec<Mail>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
