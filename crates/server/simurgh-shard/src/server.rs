@@ -73,8 +73,8 @@ pub struct Server {
     pub saved: Saved,
     /// What proves clients' first joins.
     pub history_key: hmac::Key,
-    /// When the server was made, on both clocks: what is kept grows old evenly.
-    pub made: (Instant, SystemTime),
+    /// When the server was started, by both clocks: what is kept ages by the monotonic one.
+    pub started: (Instant, SystemTime),
 }
 
 impl Server {
@@ -226,7 +226,7 @@ impl Node for Server {
     }
 
     fn unix_ms(&self, _now_ns: u64) -> u64 {
-        let (instant, time) = self.made;
+        let (instant, time) = self.started;
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default() + instant.elapsed();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }

@@ -461,7 +461,7 @@ fn make_server(
         has_history: user_sockets.iter().any(|user_socket| user_socket.channels.has_history()),
         unconfirmed: Arc::default(),
         history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
-        made: (Instant::now(), SystemTime::now()),
+        started: (Instant::now(), SystemTime::now()),
         limits: config.limits_of_core(),
         config,
         user_sockets,

@@ -123,7 +123,7 @@ impl EventSender {
     }
 
     /// A socket received something; `what` makes it, if anybody is to see it.
-    pub fn hear(&mut self, key: Key, kind: EventKind, what: impl FnOnce() -> What) {
+    pub fn receive(&mut self, key: Key, kind: EventKind, what: impl FnOnce() -> What) {
         self.count(kind, 1);
         if self.queue.counts_only {
             return;
@@ -136,7 +136,7 @@ impl EventSender {
     }
 
     /// A socket received a broadcast.
-    pub fn hear_broadcast(&mut self, key: Key, broadcast: &Arc<Broadcast>) {
+    pub fn receive_broadcast(&mut self, key: Key, broadcast: &Arc<Broadcast>) {
         self.count(EventKind::Message, 1);
         if self.queue.counts_only {
             return;

@@ -22,7 +22,7 @@ pub enum PollCommand {
         is_elsewhere: bool,
         answer: oneshot::Sender<PollAnswer>,
     },
-    Say {
+    Post {
         key: Key,
         nonce: Nonce,
         post: Post,

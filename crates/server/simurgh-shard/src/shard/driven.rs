@@ -48,7 +48,7 @@ const NOT_YET: Key = Key { slot: u32::MAX, generation: u32::MAX };
 pub(crate) struct Driven {
     /// Indexed by `Socket::transport`.
     to_drivers: Vec<Option<EventSender>>,
-    agenda: VecDeque<Task>,
+    tasks: VecDeque<Task>,
     /// Commands for sockets that are not read now.
     waiting: HashMap<Key, VecDeque<Rc<DriverCommand>>>,
     frame: Vec<u8>,
@@ -91,7 +91,7 @@ impl Driven {
         let mut heard = 0;
         for broadcast in broadcasts {
             if let Some(to_driver) = &mut to_driver {
-                to_driver.hear_broadcast(key, broadcast);
+                to_driver.receive_broadcast(key, broadcast);
             }
             heard += 1;
         }
@@ -102,7 +102,7 @@ impl Driven {
     #[inline]
     pub(crate) fn deliver(&mut self, driver: u8, key: Key, message: &ServerMessage<'_>) {
         if let Some(to_driver) = self.sender(driver) {
-            to_driver.hear(key, kind(message), || What::of(message));
+            to_driver.receive(key, kind(message), || What::of(message));
         }
     }
 
@@ -110,7 +110,7 @@ impl Driven {
     pub(crate) fn deliver_close(&mut self, driver: u8, key: Key, code: Option<CloseCode>) {
         if let Some(to_driver) = self.sender(driver) {
             to_driver
-                .hear(key, EventKind::Closed, || What::Closed { code: code.map(|code| code.0) });
+                .receive(key, EventKind::Closed, || What::Closed { code: code.map(|code| code.0) });
         }
     }
 }
@@ -127,7 +127,7 @@ impl Shard {
         };
         let Some(driver) = driven.to_drivers.iter().position(is_of) else { return };
         let (driver, command) = (driver as u8, Rc::new(command));
-        driven.agenda.push_back(Task { command, driver, done: 0, cursor: 0, has_found: false });
+        driven.tasks.push_back(Task { command, driver, done: 0, cursor: 0, has_found: false });
     }
 
     /// Carries out what drivers ask, for at most one slice.
@@ -135,14 +135,14 @@ impl Shard {
         let deadline = io.clock_ns() + nanoseconds(SLICE);
         let mut is_first = true;
         loop {
-            let next = self.driven.as_deref_mut().and_then(|driven| driven.agenda.pop_front());
+            let next = self.driven.as_deref_mut().and_then(|driven| driven.tasks.pop_front());
             let Some(mut task) = next else { return Next::Idle };
             // What was done before it has been received at the end of this turn.
             let waits = matches!(task.command.what, CommandKind::Settle(_)) && !is_first;
             is_first = false;
             if waits || !self.work(io, &mut task, deadline) {
                 if let Some(driven) = &mut self.driven {
-                    driven.agenda.push_front(task);
+                    driven.tasks.push_front(task);
                 }
                 return Next::Now;
             }
@@ -150,7 +150,7 @@ impl Shard {
     }
 
     /// Sends drivers what their sockets received in this turn.
-    pub(crate) fn send_heard(&mut self) {
+    pub(crate) fn send_events(&mut self) {
         let to_drivers =
             self.driven.as_deref_mut().map(|driven| driven.to_drivers.iter_mut().flatten());
         for to_driver in to_drivers.into_iter().flatten() {
@@ -285,7 +285,7 @@ impl Shard {
     }
 
     /// What was said to a driven socket that speaks in frames.
-    pub(crate) fn hear_frames(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
+    pub(crate) fn receive_frames(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
         let Some(conn) = io.conn_ref(key) else { return };
         let (driver, wire) = (conn.socket.transport, conn.socket.wire());
         let Some(to_driver) = self.driven.as_deref_mut().and_then(|driven| driven.sender(driver))
@@ -301,7 +301,7 @@ impl Shard {
                 Event::Binary(bytes) => Frame::Binary(bytes),
                 Event::Close(close) => {
                     let code = close.as_ref().map(|close| close.code.0);
-                    to_driver.hear(key, EventKind::Closed, || What::Closed { code });
+                    to_driver.receive(key, EventKind::Closed, || What::Closed { code });
                     // It was the first to say so, or has just been answered.
                     io.close(key);
                     return;
@@ -309,9 +309,9 @@ impl Shard {
                 Event::Ping(_) | Event::Pong(_) => continue,
             };
             match wire.serializer().map(|serializer| serializer.decode_server(frame)) {
-                Some(Ok(message)) => to_driver.hear(key, kind(&message), || What::of(&message)),
+                Some(Ok(message)) => to_driver.receive(key, kind(&message), || What::of(&message)),
                 Some(Err(error)) => tracing::error!(%error, "a message of our own is no message"),
-                None => to_driver.hear(key, EventKind::Message, || bare(frame)),
+                None => to_driver.receive(key, EventKind::Message, || bare(frame)),
             }
         }
     }

@@ -199,10 +199,10 @@ impl Handler for Shard {
         while let Some((key, data)) = output.next() {
             match is_polled(io, key) {
                 true => self.collect_polled(io, key, data),
-                false => self.hear_frames(io, key, data),
+                false => self.receive_frames(io, key, data),
             }
         }
-        self.send_heard();
+        self.send_events();
         if self.answer_polls(io) != Next::Idle {
             // The rest has its turn.
             self.server.post_to(self.index, Mail::Pulse);
@@ -279,7 +279,7 @@ impl Handler for Shard {
             core.settle(&mut out)
         };
         self.do_later(io);
-        self.send_heard();
+        self.send_events();
         let polling = self.answer_polls(io);
         let next = fanning_out.sooner(due, now).sooner(judged, now).sooner(tidied, now);
         let next = next.sooner(settling, now).sooner(driving, now).sooner(looking, now);

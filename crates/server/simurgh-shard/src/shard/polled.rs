@@ -112,7 +112,7 @@ impl Shard {
                     polled.outbound_bytes += session.bytes;
                 }
             }
-            PollCommand::Say { key, nonce, post } => self.take_post(io, key, &nonce, post),
+            PollCommand::Post { key, nonce, post } => self.take_post(io, key, &nonce, post),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Lists come from a walk over the records, some 100 µs in a millisecond, so that nobody notices; a
 //! list is a heap of as many as are wanted. A record has no counter of its messages: while somebody
-//! looks, the most talkative are counted beside the records. When nobody has asked for a while all
+//! looks, those of the connections that send most are counted beside the records. When nobody has asked for a while all
 //! this is gone.
 
 use std::cmp::Reverse;
@@ -31,7 +31,7 @@ const WINDOW_MIN: Duration = Duration::from_millis(900);
 /// Rows that are put together between two looks at the clock.
 const ROWS_STRIDE: usize = 4;
 /// Connections whose messages are counted.
-const TALKERS_MAX: usize = 1024;
+const SENDERS_MAX: usize = 1024;
 /// Topics that a row names, and one alone; bytes of each name.
 const TOPICS_IN_ROW: usize = 3;
 const TOPICS_ALONE: usize = 100;
@@ -43,7 +43,7 @@ pub(crate) struct Observed {
     next_slice: u64,
     asked_ns: u64,
     topics: Window,
-    talkers: Talkers,
+    senders: TopSenders,
 }
 
 /// A stretch of time over which something is counted.
@@ -76,15 +76,15 @@ impl Window {
 /// Counts messages of those who send the most: never more than by how many it would count too few
 /// for everybody, which is at most one in a thousand of all (Misra and Gries).
 #[derive(Default)]
-struct Talkers {
+struct TopSenders {
     window: Window,
     counts: HashMap<Key, u32>,
     before: HashMap<Key, u32>,
 }
 
-impl Talkers {
-    fn heard(&mut self, key: Key) {
-        if self.counts.len() >= TALKERS_MAX && !self.counts.contains_key(&key) {
+impl TopSenders {
+    fn count(&mut self, key: Key) {
+        if self.counts.len() >= SENDERS_MAX && !self.counts.contains_key(&key) {
             self.counts.retain(|_, count| {
                 *count -= 1;
                 *count > 0
@@ -204,13 +204,13 @@ impl Observed {
             next_slice: now_ns,
             asked_ns: now_ns,
             topics: Window::default(),
-            talkers: Talkers::default(),
+            senders: TopSenders::default(),
         }
     }
 
     /// A message came from a client.
-    pub(crate) fn heard(&mut self, key: Key) {
-        self.talkers.heard(key);
+    pub(crate) fn count(&mut self, key: Key) {
+        self.senders.count(key);
     }
 }
 
@@ -246,7 +246,7 @@ impl Shard {
             }
             ShardQuery::Connections { by, peer, most, answer } => {
                 let observed = self.observed(now_ns);
-                observed.talkers.roll(now_ns);
+                observed.senders.roll(now_ns);
                 observed.begin(Over::Connections { by, peer, rows: Rows::new(most, answer) });
             }
         }
@@ -342,8 +342,8 @@ impl Shard {
             Over::Connections { by: ConnectionOrder::Rate, peer: None, rows } => {
                 // Who sent nothing has no place among them; that needs no walk.
                 walk.total = io.len() as u64;
-                let talkers = self.observed.as_ref().map(|observed| &observed.talkers.before);
-                for (key, count) in talkers.into_iter().flatten() {
+                let senders = self.observed.as_ref().map(|observed| &observed.senders.before);
+                for (key, count) in senders.into_iter().flatten() {
                     if io.conn_ref(*key).is_some() {
                         rows.top.offer(u64::from(*count), *key);
                     }
@@ -429,7 +429,7 @@ impl Shard {
             self.server.user_sockets.get(usize::from(socket.user_socket())).filter(|_| has_request);
         let topics = self.core.topics_of(socket).take(topics_most).map(|name| shortened(&name));
         let socket_id = socket.state().and_then(|state| state.id.as_deref());
-        let talkers = self.observed.as_ref().map(|observed| &observed.talkers);
+        let senders = self.observed.as_ref().map(|observed| &observed.senders);
         let limit_met = self.core.limit_met(key, io.now().ns);
         Some(ConnectionRow {
             id: format!("{}.{}.{}", self.index, key.slot, key.generation),
@@ -444,7 +444,7 @@ impl Shard {
             age_is_more,
             quiet_s: (TICK * now.saturating_sub(socket.last_heard())).as_secs_f64(),
             queued_bytes: io.queued(key) as u64,
-            messages_per_s: talkers.and_then(|talkers| talkers.rate(key)),
+            messages_per_s: senders.and_then(|senders| senders.rate(key)),
             limit: limit_met.map(|(limit, _)| limit.name().to_owned()),
             limited: limit_met.map_or(0, |(_, count)| count.into()),
         })
@@ -555,17 +555,17 @@ mod tests {
     }
 
     #[test]
-    fn whoever_talks_most_is_found_among_a_crowd() {
-        let mut talkers = Talkers::default();
+    fn who_sends_most_is_found_among_many() {
+        let mut senders = TopSenders::default();
         let key = |slot| Key { slot, generation: 0 };
         for round in 0..100_000_u32 {
-            talkers.heard(key(round));
+            senders.count(key(round));
             if round % 10 == 0 {
-                talkers.heard(key(u32::MAX));
+                senders.count(key(u32::MAX));
             }
         }
-        assert!(talkers.counts.len() <= TALKERS_MAX);
-        let most = talkers.counts.iter().max_by_key(|(_, count)| **count);
+        assert!(senders.counts.len() <= SENDERS_MAX);
+        let most = senders.counts.iter().max_by_key(|(_, count)| **count);
         let (found, count) = most.map(|(key, count)| (*key, *count)).unwrap();
         assert_eq!(found, key(u32::MAX));
         assert!((9_800..=10_000).contains(&count), "{count}");

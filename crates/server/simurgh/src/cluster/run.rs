@@ -120,7 +120,7 @@ pub(super) fn start(prepared: Prepared, server: &Arc<Server>, serve: Serve) -> S
 }
 
 fn now(server: &Server) -> Time {
-    let ns = u64::try_from(server.made.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let ns = u64::try_from(server.started.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
     Time { ns, unix_ms: server.unix_ms(ns) }
 }
 
@@ -177,10 +177,10 @@ impl Thread {
             }
         }
         self.reply();
-        let (time, made) = (now(&self.shard.server), self.shard.server.made.0);
+        let (time, started) = (now(&self.shard.server), self.shard.server.started.0);
         let soon = time.ns.saturating_add(POLL_INTERVAL.as_nanos() as u64);
         let next_ns = self.node.next_ns().map_or(soon, |next_ns| next_ns.min(soon));
-        sleep.as_mut().reset((made + Duration::from_nanos(next_ns)).into());
+        sleep.as_mut().reset((started + Duration::from_nanos(next_ns)).into());
         if sleep.poll(context).is_ready() {
             context.waker().wake_by_ref();
         }
@@ -386,7 +386,7 @@ impl Thread {
             let sockets = self.shard.server.metrics.iter().map(|it| it.sockets.value()).sum();
             self.node.set_sockets(sockets);
             let mut view = self.inbox.view();
-            view.look(&self.node, self.shard.server.made.0);
+            view.look(&self.node, self.shard.server.started.0);
             let keeping = &view.measures.keeping;
             if *keeping != self.keeping
                 && let Some(text) = keeping

@@ -263,7 +263,7 @@ fn whole(out: &mut String, server: &Server) {
             "process_start_time_seconds",
             "gauge",
             "When the server was started, since 1970.",
-            unix_s(server.made.1),
+            unix_s(server.started.1),
         ),
     ];
     for (name, kind, help, value) in figures {

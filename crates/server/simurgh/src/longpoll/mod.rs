@@ -5,12 +5,12 @@
 //! frames go.
 //!
 //! ```text
-//!        tokio (`request`, `http::waiting_poll`)               shard (`shard::polled`)
+//!        tokio (`request`, `http::waiting_poll`)         shard (`shard::polled`)
 //!  GET  ─► Origin, vsn, params ──────── Open ─────────► connect, a local connection
 //!       ◄─ 410, token ◄──────────────── its key ◄─────┘
 //!  GET  ─► token ────────────────────── Poll ─────────► what waits, at once; or the poll waits
 //!       ◄─ 200, messages; 204 ◄──────── Delivery ◄──── frames of the turn, by the end of it
-//!  POST ─► token, lines, messages ───── Say ──────────► `Core::message`, one after the other
+//!  POST ─► token, lines, messages ───── Post ─────────► `Core::message`, one after the other
 //!       ◄─ 200, 408, 410 ◄───────────── status ◄──────┘
 //! ```
 //!

@@ -79,8 +79,8 @@ impl SessionRequest<'_> {
         let bytes = lines.iter().map(weight).sum();
         let (answer, handled) = oneshot::channel();
         let post = Post { lines: lines.into_iter(), bytes, answer };
-        let say = PollCommand::Say { key, nonce, post };
-        self.polls.server.post_to(shard, Mail::LongPoll(Box::new(say)));
+        let command = PollCommand::Post { key, nonce, post };
+        self.polls.server.post_to(shard, Mail::LongPoll(Box::new(command)));
         match timeout(self.window, handled).await {
             Ok(Ok(200)) if is_wrong => None,
             Ok(Ok(status)) => Some(status),

@@ -130,7 +130,7 @@ fn take(observer: &Observer) -> Overview {
         server: "simurgh".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         commit: config.commit.clone(),
-        uptime_s: server.made.0.elapsed().as_secs_f64(),
+        uptime_s: server.started.0.elapsed().as_secs_f64(),
         max_connections: config.max_connections.map(|most| most as u64),
         outbound_bytes_max: config.outbound_bytes_max as u64,
         mailbox_bytes_max: config.mailbox_bytes_max as u64,

@@ -137,7 +137,7 @@ impl Shard {
     pub(crate) fn count_message(&mut self, key: Key) {
         self.metrics.messages_in.add(1);
         if let Some(observed) = &mut self.observed {
-            observed.heard(key);
+            observed.count(key);
         }
     }
 
