@@ -235,9 +235,10 @@ mod tests {
     fn the_library_and_all_it_is_made_of_are_published() {
         let published = published().unwrap();
         let names: Vec<&str> = published.packages.iter().map(|it| it.name.as_str()).collect();
-        for part in
-            ["core", "page", "proto", "reactor", "text", "load", "tune", "road", "cli", "chat"]
-        {
+        for part in [
+            "core", "page", "proto", "reactor", "text", "socket", "shard", "testing", "load",
+            "tune", "road", "cli", "chat",
+        ] {
             assert!(names.contains(&format!("simurgh-{part}").as_str()), "{part}: {names:?}");
         }
         assert!(names.contains(&"simurgh"));

@@ -61,6 +61,16 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["simurgh-channel", "simurgh-history", "simurgh-proto", "simurgh-text", "simurgh-token"],
     ),
     (
+        "simurgh-shard",
+        &[
+            "simurgh-cluster",
+            "simurgh-core",
+            "simurgh-proto",
+            "simurgh-reactor",
+            "simurgh-socket",
+        ],
+    ),
+    (
         "simurgh",
         &[
             "simurgh-cluster",
@@ -69,6 +79,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",
+            "simurgh-shard",
             "simurgh-socket",
         ],
     ),

@@ -1,8 +1,9 @@
 //! What an application says of its sockets, as `simurgh` shows it.
 //!
 //! ```text
-//! declared ─► socket ─► supabase ─► token ─► connect        (below them: shape, ids, off_shard, panics)
+//! declared ─► socket ─► supabase ─► token ─► connect
 //!                └────► asynchronous ────────► connect
+//!                                    below them: shape, ids, off_shard, panics
 //! ```
 //!
 //! A [`UserSocket`] says at which path sockets connect, who may ([`Connect`]), and which topics

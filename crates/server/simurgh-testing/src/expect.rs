@@ -163,58 +163,27 @@ impl Expect for Exactly {
     }
 }
 
-impl From<Payload<'_>> for Exactly {
-    fn from(payload: Payload<'_>) -> Self {
-        Self(payload.into_owned())
-    }
+/// What is exactly expected, from whatever a test has.
+macro_rules! exactly_from {
+    ($($(const $n:ident in)? $from:ty => |$it:ident| $payload:expr;)*) => {
+        $(impl $(<const $n: usize>)? From<$from> for Exactly {
+            fn from($it: $from) -> Self {
+                Self($payload)
+            }
+        })*
+    };
 }
 
-impl From<&Payload<'_>> for Exactly {
-    fn from(payload: &Payload<'_>) -> Self {
-        Self(payload.into())
-    }
-}
-
-impl From<Value> for Exactly {
-    fn from(value: Value) -> Self {
-        Self(value.into())
-    }
-}
-
-impl From<&Value> for Exactly {
-    fn from(value: &Value) -> Self {
-        Self(value.clone().into())
-    }
-}
-
-impl From<&str> for Exactly {
-    fn from(text: &str) -> Self {
-        Value::from(text).into()
-    }
-}
-
-impl From<Vec<u8>> for Exactly {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self(bytes.into())
-    }
-}
-
-impl From<&[u8]> for Exactly {
-    fn from(bytes: &[u8]) -> Self {
-        bytes.to_vec().into()
-    }
-}
-
-impl<const N: usize> From<&[u8; N]> for Exactly {
-    fn from(bytes: &[u8; N]) -> Self {
-        bytes.to_vec().into()
-    }
-}
-
-impl<const N: usize> From<[u8; N]> for Exactly {
-    fn from(bytes: [u8; N]) -> Self {
-        bytes.to_vec().into()
-    }
+exactly_from! {
+    Payload<'_> => |it| it.into_owned();
+    &Payload<'_> => |it| it.into();
+    Value => |it| it.into();
+    &Value => |it| it.clone().into();
+    &str => |it| Value::from(it).into();
+    Vec<u8> => |it| it.into();
+    &[u8] => |it| it.to_vec().into();
+    const N in &[u8; N] => |it| it.to_vec().into();
+    const N in [u8; N] => |it| it.to_vec().into();
 }
 
 /// A value of a type of the test's that passes a check.

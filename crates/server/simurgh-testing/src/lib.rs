@@ -1,8 +1,8 @@
 //! Tests of an application's channels: what `Phoenix.ChannelTest` is to Phoenix.
 //!
 //! A [`TestServer`] is a whole server, with shards, connect functions, channels, broadcasts, and
-//! without a port; sockets are [driven](simurgh::driver). Each test starts its own, which takes about
-//! a millisecond, so tests run side by side and need no cleaning up.
+//! without a port; sockets are [driven](simurgh::driver). Each test starts its own, which takes
+//! about a millisecond, so tests run side by side and need no cleaning up.
 //!
 //! ```
 //! use simurgh_testing::{TestServer, assert_closed, assert_push, assert_reply, refute_push};

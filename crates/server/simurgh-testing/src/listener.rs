@@ -1,4 +1,4 @@
-//! The test's own socket, which hears broadcasts.
+//! The test's own socket, which receives broadcasts.
 
 use serde_json::Value;
 use simurgh::driver::Error as DriverError;
@@ -9,7 +9,7 @@ use crate::check::report;
 use crate::fail;
 use crate::state::Shared;
 
-/// Where the test itself connects to hear broadcasts.
+/// Where the test itself connects to receive broadcasts.
 const LISTEN_AT: &str = "/simurgh/testing/listener";
 
 /// Where it connects.
@@ -22,14 +22,14 @@ pub(crate) fn user_socket() -> UserSocket {
 struct Listener;
 
 impl Channel for Listener {
-    /// What the test is not to hear itself.
+    /// A broadcast that the test itself is not to receive.
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
         ctx.broadcast_from(event, payload.into_owned());
         Outcome::NoReply
     }
 }
 
-/// Has the test hear a topic; the place of the mailbox.
+/// Subscribes the test to a topic; the place of the mailbox.
 #[track_caller]
 pub(crate) fn subscribe(shared: &Shared, topic: &str) -> usize {
     let known = shared.lock().listener;

@@ -176,8 +176,8 @@ macro_rules! assert_crashed {
 ///
 /// It waits for 100 ms at most ([`set_refute_timeout`]), and ends as soon as nothing can come any
 /// more: when the shards have nothing under way, no work is under way on tokio, and nobody else
-/// holds a [`ChannelHandle`](simurgh::ChannelHandle) or a [`Handle`](simurgh::Handle). That is at once,
-/// unless the application does something of its own accord.
+/// holds a [`ChannelHandle`](simurgh::ChannelHandle) or a [`Handle`](simurgh::Handle). That is at
+/// once, unless the application does something of its own accord.
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -219,7 +219,7 @@ macro_rules! refute_reply {
     };
 }
 
-/// Makes sure that an event is not broadcast on a topic that the test hears; waits as
+/// Makes sure that an event is not broadcast on a topic that the test receives; waits as
 /// [`refute_push!`] does.
 ///
 /// ```

@@ -51,7 +51,7 @@ impl Pattern {
     /// This value.
     ///
     /// # Panics
-    /// It is none that JSON knows, such as a map whose keys are no strings.
+    /// JSON has no such value, for example a map whose keys are not strings.
     #[track_caller]
     pub fn is(value: &impl Serialize) -> Self {
         match serde_json::to_value(value) {

@@ -181,7 +181,7 @@ impl TestServer {
         }
     }
 
-    /// Has the test hear what is broadcast on a topic from now on, for
+    /// Has the test receive what is broadcast on a topic from now on, for
     /// [`assert_broadcast!`](crate::assert_broadcast). It is no member: presence, counts and the
     /// channels' own state are as without it. The first time it takes one of the server's
     /// [`max_connections`](simurgh::Config::max_connections).

@@ -69,7 +69,7 @@ pub struct Push {
     pub(crate) to: MessageRef,
 }
 
-/// A topic whose broadcasts the test hears; from [`TestServer::subscribe`](crate::TestServer).
+/// A topic whose broadcasts the test receives; from [`TestServer::subscribe`](crate::TestServer).
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -145,7 +145,7 @@ impl TestSocket {
         }
     }
 
-    /// Asks to join a topic, and does not wait for the reply: `assert_joined!` does, or
+    /// HasReply to join a topic, and does not wait for the reply: `assert_joined!` does, or
     /// `assert_reply!`, for which the channel stands for its join.
     ///
     /// ```
@@ -202,7 +202,8 @@ impl TestSocket {
         Push { shared: Arc::clone(&self.shared), at: self.at, topic: topic.into(), to }
     }
 
-    /// Sends a text on a [plain user_socket](simurgh::UserSocket::plain), where there are no events.
+    /// Sends a text on a [plain user socket](simurgh::UserSocket::plain), where there are no
+    /// events.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -216,7 +217,7 @@ impl TestSocket {
         self.push("", "text", Payload::from_json(text.into()));
     }
 
-    /// Sends bytes on a [plain user_socket](simurgh::UserSocket::plain).
+    /// Sends bytes on a [plain user socket](simurgh::UserSocket::plain).
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -247,7 +248,7 @@ impl TestSocket {
         }
     }
 
-    /// Takes all that the socket has heard and no assertion has found, without waiting.
+    /// Takes all that the socket has received and no assertion has found, without waiting.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -333,7 +334,7 @@ impl TestChannel {
         listener::broadcast(&self.socket.shared, &self.topic, event, payload.into());
     }
 
-    /// As [`broadcast`](Self::broadcast), but the test itself does not hear it where it is
+    /// As [`broadcast`](Self::broadcast), but the test itself does not receive it where it is
     /// subscribed to the topic: `assert_broadcast!` then finds what channels made of it.
     ///
     /// ```

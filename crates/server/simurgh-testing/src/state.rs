@@ -40,7 +40,7 @@ pub(crate) struct State {
     places: HashMap<SocketId, usize>,
     /// Which event each message was that a test sent.
     pub(crate) asked: HashMap<MessageRef, Box<str>>,
-    /// The test's own socket, which hears broadcasts, and on which topics.
+    /// The test's own socket, which receives broadcasts, and on which topics.
     pub(crate) listener: Option<usize>,
     pub(crate) topics: HashSet<Box<str>>,
     pub(crate) assert_time: Duration,
@@ -48,7 +48,7 @@ pub(crate) struct State {
     numbered: usize,
 }
 
-/// What one socket has heard, in order.
+/// What one socket has received, in order.
 pub(crate) struct Mailbox {
     pub(crate) socket: SocketId,
     /// As it is called in messages; none for the test's own.
@@ -90,8 +90,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at what was heard, and again whenever there is more, until `look` has found something
-    /// or time is over.
+    /// Looks at what was received, and again whenever there is more, until `look` has found
+    /// something or time is over.
     pub(crate) fn look<T>(
         &self,
         time: Duration,
@@ -141,7 +141,7 @@ impl Shared {
         }
     }
 
-    /// Whether nothing can be heard any more unless the test does something: the shards have
+    /// Whether nothing can be received any more unless the test does something: the shards have
     /// nothing under way, no work is under way on tokio, and nobody has a handle with which a
     /// socket or a channel is reached.
     pub(crate) fn is_quiet(&self, time: Duration) -> bool {
@@ -230,7 +230,7 @@ impl State {
 }
 
 impl Mailbox {
-    /// What was heard, with its number, and whether it was taken.
+    /// What was received, with its number, and whether it was taken.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, &Entry)> {
         self.entries.iter().enumerate().map(|(at, entry)| (self.dropped + at + 1, entry))
     }
@@ -261,7 +261,7 @@ impl Mailbox {
         .collect()
     }
 
-    /// Whether the socket is closed, of which nothing more is heard; with which code.
+    /// Whether the socket is closed, of which nothing more is received; with which code.
     pub(crate) fn closed(&self) -> Option<Option<u16>> {
         match self.entries.back().map(|entry| &entry.what) {
             Some(What::Closed { code }) => Some(*code),

@@ -555,7 +555,7 @@ fn the_listener_of_the_test_is_no_member() {
 
 /// A whole test takes little, and what of it takes how much.
 #[test]
-#[ignore = "measures: cargo test --release -p simurgh-testing --test assertions -- --ignored --nocapture"]
+#[ignore = "measures: run it with --release --ignored --nocapture"]
 fn a_hundred_whole_tests() {
     const PARTS: [&str; 6] = ["start", "connect", "join", "push and reply", "refute", "drop"];
     let mut took = [Duration::ZERO; PARTS.len()];

@@ -7,11 +7,10 @@
 
 use axum::http::{HeaderMap, header};
 use simurgh_proto::origin::OwnOrigin;
+use simurgh_shard::config::Config;
 use subtle::ConstantTimeEq;
 
-use crate::config::Config;
-
-/// What a request bears against what the server wants.
+/// The token of a request, compared with that of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bearer {
     /// The server has no token.

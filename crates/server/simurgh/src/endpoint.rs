@@ -11,28 +11,28 @@ use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{DRAIN_GRACE, FanoutPermits};
 use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
+use simurgh_shard::callback_watch::CallbackWatch;
+use simurgh_shard::cluster_inbox::{ClusterInbox, Service};
+use simurgh_shard::config::{Config, cores};
+use simurgh_shard::connections::HttpConnections;
+use simurgh_shard::mail::Mail;
+use simurgh_shard::member_counts::MemberCounts;
+use simurgh_shard::peer_limits::PeerLimits;
+use simurgh_shard::saved::Saved;
+use simurgh_shard::server::{ConnectionLimit, Server};
+use simurgh_shard::shard::{Shard, USER_SOCKETS_MAX};
 use simurgh_socket::UserSocket;
 
 use crate::BroadcastError;
-use crate::callback_watch::CallbackWatch;
 use crate::cluster;
-use crate::cluster_inbox::{ClusterInbox, Service};
-use crate::config::{Config, cores};
-use crate::connections::HttpConnections;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::http;
 use crate::longpoll::{self, LongPolls, Signer};
-use crate::mail::Mail;
-use crate::member_counts::MemberCounts;
 use crate::observe::{self, Observer};
-use crate::peer_limits::PeerLimits;
 use crate::presence::Presence;
 use crate::pubsub::PubSub;
-use crate::saved::Saved;
 use crate::secret;
-use crate::server::{ConnectionLimit, Server};
-use crate::shard::{Shard, USER_SOCKETS_MAX};
 use crate::signals::Signals;
 use crate::watchdog::{self, Watchdog};
 
@@ -55,8 +55,8 @@ pub struct Endpoint {
     /// None on a single node.
     cluster: Option<cluster::Started>,
     /// What is served knows these for as long as they are here.
-    _longpolls: Arc<LongPolls>,
-    _observer: Arc<Observer>,
+    longpolls: Arc<LongPolls>,
+    observer: Arc<Observer>,
 }
 
 /// What is done once a server listens.
@@ -178,6 +178,22 @@ impl Endpoint {
         Ok(())
     }
 
+    fn serve_http(
+        &mut self,
+        threads: http::Prepared,
+        router: axum::Router,
+        set: &mut reactor::ShardSet<Mail>,
+    ) -> Result<(), Error> {
+        let Some(runtime) = &self.runtime else { return Ok(()) };
+        let served = (&self.server, &self.longpolls, &self.observer);
+        let served = http::serve(runtime, threads, served, router, set.take_hand_off_ends());
+        let (threads, admin_address) =
+            served.map_err(|error| Error::Admin(self.server.config.admin_listen, error))?;
+        self.http = Some(threads);
+        self.admin_address = admin_address;
+        Ok(())
+    }
+
     fn end(&mut self) {
         self.handle().stop();
         // How it ended is in the log.
@@ -200,7 +216,7 @@ impl Endpoint {
             self.server.saved.write(path);
         }
         if let Some(began) = self.server.drain_began.get() {
-            http::see_out(&self.server, *began + self.server.config.drain_time + DRAIN_GRACE);
+            http::finish(&self.server, *began + self.server.config.drain_time + DRAIN_GRACE);
         }
         self.http = None;
         if let Some(mut cluster) = self.cluster.take() {
@@ -296,13 +312,7 @@ impl Builder {
         if user_sockets.len() > USER_SOCKETS_MAX {
             return Err(Error::TooManyUserSockets(user_sockets.len()));
         }
-        let (descriptors, _) = reactor::raise_descriptor_limit();
-        let most = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(HTTP_RESERVE);
-        config.http.fit(most, config.admin_listen.is_some());
-        if let Some(most) = config.max_connections {
-            config.shards = config.shards.max(reactor::shards_for(most, descriptors));
-        }
-        config.shards = config.shards.clamp(1, usize::from(u16::MAX));
+        fit_into_descriptors(&mut config);
         let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
             .map_err(Error::Prepare)?;
         let addresses = set.bind(&config.listen).map_err(|error| Error::Listen(error.into()))?;
@@ -315,15 +325,9 @@ impl Builder {
             return Err(Error::HistorySaveInCluster(path.clone()));
         }
         let prepared = cluster.map(|it| cluster::prepare(it, &user_sockets, secret)).transpose()?;
-        let inbox = prepared.as_ref().map(|_| Arc::new(ClusterInbox::new()));
+        let inbox = prepared.as_ref().map(|_| Arc::new(ClusterInbox::default()));
         if let Some(inbox) = &inbox {
-            for user_socket in &mut user_sockets {
-                let inbox = Arc::clone(inbox);
-                user_socket.join_cluster(move |topic| {
-                    let inbox = Arc::clone(&inbox);
-                    async move { inbox.await_topic(topic).await }
-                });
-            }
+            user_sockets.iter_mut().for_each(|user_socket| join_cluster(user_socket, inbox));
         }
         let history_key = secret::key(secret, b"simurgh history");
         let keys = (signer.node, history_key.map_err(Error::Prepare)?);
@@ -347,8 +351,8 @@ impl Builder {
             http: None,
             is_saved: false,
             cluster: None,
-            _longpolls: Arc::clone(&longpolls),
-            _observer: Arc::clone(&observer),
+            longpolls: Arc::clone(&longpolls),
+            observer: Arc::clone(&observer),
             _watchdog: watchdog,
         };
         if let Some(path) = &server.config.history_save {
@@ -359,18 +363,8 @@ impl Builder {
         endpoint.spawn_shards(&mut set)?;
         // Without an address there are no pages, and no observer.
         let is_served = is_listening || server.config.admin_listen.is_some();
-        if let Some(runtime) = endpoint.runtime.as_ref().filter(|_| is_served) {
-            let hand_offs = set.take_hand_off_ends();
-            let (threads, admin_address) = http::serve(
-                runtime,
-                http_threads,
-                (&server, &longpolls, &observer),
-                router,
-                hand_offs,
-            )
-            .map_err(|error| Error::Admin(server.config.admin_listen, error))?;
-            endpoint.http = Some(threads);
-            endpoint.admin_address = admin_address;
+        if is_served {
+            endpoint.serve_http(http_threads, router, &mut set)?;
         }
         Ok(endpoint)
     }
@@ -414,6 +408,26 @@ impl fmt::Debug for Builder {
     }
 }
 
+/// Shards and places for HTTP connections, as many as there are descriptors for.
+fn fit_into_descriptors(config: &mut Config) {
+    let (descriptors, _) = reactor::raise_descriptor_limit();
+    let most = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(HTTP_RESERVE);
+    config.http.fit(most, config.admin_listen.is_some());
+    if let Some(most) = config.max_connections {
+        config.shards = config.shards.max(reactor::shards_for(most, descriptors));
+    }
+    config.shards = config.shards.clamp(1, usize::from(u16::MAX));
+}
+
+/// Has joins that wait for other nodes wait until this node is subscribed to their topics.
+fn join_cluster(user_socket: &mut UserSocket, inbox: &Arc<ClusterInbox>) {
+    let inbox = Arc::clone(inbox);
+    user_socket.join_cluster(move |topic| {
+        let inbox = Arc::clone(&inbox);
+        async move { inbox.await_topic(topic).await }
+    });
+}
+
 fn make_server(
     config: Config,
     user_sockets: Vec<UserSocket>,
@@ -447,7 +461,7 @@ fn make_server(
         has_history: user_sockets.iter().any(|user_socket| user_socket.channels.has_history()),
         unconfirmed: Arc::default(),
         history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
-        made: (Instant::now(), SystemTime::now()),
+        started: (Instant::now(), SystemTime::now()),
         limits: config.limits_of_core(),
         config,
         user_sockets,
@@ -474,7 +488,7 @@ fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Se
         let (longpolls, observer) = (Arc::clone(&longpolls), Arc::clone(&observer));
         Box::pin(async move {
             match service {
-                Service::LongPoll => longpoll::elsewhere::serve(&longpolls, &body, left).await,
+                Service::LongPoll => longpoll::other_node::serve(&longpolls, &body, left).await,
                 Service::Look => observe::serve(&observer, &body).await,
             }
         })

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::shard::USER_SOCKETS_MAX;
+use simurgh_shard::shard::USER_SOCKETS_MAX;
 
 /// Why [`Builder::start`](crate::Builder::start) failed.
 #[derive(thiserror::Error)]

@@ -1,21 +1,20 @@
 //! A [`Handle`] reaches a running server from any thread.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_reactor as reactor;
+use simurgh_shard::mail::Mail;
+use simurgh_shard::server::Server;
 
 use crate::history::HistoryQuery;
-use crate::mail::Mail;
 use crate::presence::Presence;
 use crate::pubsub::PubSub;
-use crate::server::Server;
 
 /// Reaches a running server from any thread.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Handle(pub(crate) Arc<Server>);
 
 impl Handle {
@@ -112,9 +111,3 @@ pub struct Activity {
 /// What [`Handle::ask_pulse`] has asked.
 #[derive(Debug)]
 pub struct Pulse(Vec<u64>);
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Handle")
-    }
-}

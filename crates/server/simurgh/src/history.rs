@@ -14,11 +14,11 @@ use simurgh_core::{
     Range,
 };
 use simurgh_proto::message::Payload;
+use simurgh_shard::server::Server;
 use tokio::sync::oneshot;
 
 pub(crate) use self::confirmations::Confirmations;
 use crate::pubsub::PubSub;
-use crate::server::Server;
 
 /// Messages that [`HistoryQuery`] gives at most, unless it is told a lower
 /// [limit](HistoryQuery::limit).
@@ -41,7 +41,7 @@ pub enum NotKept {
     /// for it: nobody has got it.
     #[error("{NOT_STORED}")]
     NotStored,
-    /// The engine of the cluster is away, and the members on this node have heard it at once
+    /// The engine of the cluster is away, and the members on this node have received it at once
     /// ([`Cluster::local_when_away`](crate::Cluster::local_when_away)): nobody else has, or will.
     #[error("the engine of the cluster is away: members on this node alone have heard it")]
     LocalOnly,
@@ -116,8 +116,8 @@ const ENDED: &str = "the server has ended, or is about to";
 /// # }
 /// ```
 impl PubSub {
-    /// Broadcasts to all who hear a topic, and waits until that is kept in the topic's history.
-    /// Nothing is broadcast before this is first polled.
+    /// Broadcasts to all members and subscriptions of a topic, and waits until that is kept in the
+    /// topic's history. Nothing is broadcast before this is first polled.
     ///
     /// # Errors
     /// See [`NotKept`].
@@ -131,9 +131,9 @@ impl PubSub {
         Ok(keep(&self.0, broadcast, None).await?.position)
     }
 
-    /// The same once for all that bear the same id, of 1 to 128 bytes: repeated within two minutes
-    /// it is not kept, nor heard, again, and what is returned is where the first is kept. A topic
-    /// remembers the last 10,000 ids.
+    /// The same once for all broadcasts with the same id, of 1 to 128 bytes: repeated within two
+    /// minutes it is not kept, nor received, again, and what is returned is where the first is
+    /// kept. A topic remembers the last 10,000 ids.
     ///
     /// # Errors
     /// See [`NotKept`].
@@ -194,7 +194,7 @@ impl PubSub {
 }
 
 /// Asks what is kept of a topic when awaited; see [`PubSub::history`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "nothing is asked before it is awaited"]
 pub struct HistoryQuery {
     server: Arc<Server>,
@@ -241,13 +241,6 @@ impl IntoFuture for HistoryQuery {
     }
 }
 
-impl fmt::Debug for HistoryQuery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { topic, range, .. } = self;
-        f.debug_struct("HistoryQuery").field("topic", topic).field("range", range).finish()
-    }
-}
-
 /// Where a listing of topics goes on: of one page, for the next. As text it is what
 /// `GET /api/history/topics` has as `next`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -285,7 +278,7 @@ pub struct HistoryTopics {
 }
 
 /// Asks for topics when awaited; see [`PubSub::history_topics`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "nothing is asked before it is awaited"]
 pub struct HistoryTopicsQuery {
     server: Arc<Server>,
@@ -344,13 +337,6 @@ impl HistoryTopicsQuery {
             };
         }
         Ok(HistoryTopics { topics, next: None })
-    }
-}
-
-impl fmt::Debug for HistoryTopicsQuery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { from, limit, .. } = self;
-        f.debug_struct("HistoryTopicsQuery").field("from", from).field("limit", limit).finish()
     }
 }
 

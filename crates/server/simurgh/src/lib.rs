@@ -1,6 +1,6 @@
 //! A real-time channels server that speaks the Phoenix Channels protocol.
 //!
-//! A chat in which everybody hears what everybody says, for the official `phoenix` clients
+//! A chat in which everybody receives what anybody sends, for the official `phoenix` clients
 //! unchanged:
 //!
 //! ```no_run
@@ -47,17 +47,14 @@
 //!
 //! None is on by default.
 //!
-//! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). What a
-//!   crowd leaves behind, or channels release when they hibernate, goes back to the system.
+//! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). What
+//!   many closed connections leave, or channels release when they hibernate, goes back to the
+//!   system.
 //! - `token`: the module `token`, with sockets that are let in by `Phoenix.Token` or JSON Web
 //!   Token, and closed when that expires. Brings `ring`.
 
 mod access;
-mod callback_watch;
 pub mod cluster;
-mod cluster_inbox;
-mod config;
-mod connections;
 pub mod driver;
 mod endpoint;
 mod error;
@@ -65,25 +62,16 @@ mod handle;
 pub mod history;
 pub mod http;
 mod longpoll;
-mod mail;
-mod member_counts;
 pub mod metrics;
 pub mod observe;
-mod peer_limits;
 mod presence;
-mod proxies;
 pub mod pubsub;
 mod remote_waker;
-mod saved;
 mod secret;
-mod server;
-mod shard;
 mod signals;
-mod view;
 mod watchdog;
 
 pub use cluster::Cluster;
-pub use config::Config;
 pub use endpoint::{Builder, Endpoint};
 pub use error::Error;
 #[doc(hidden)]
@@ -106,6 +94,7 @@ pub use simurgh_proto::message::{Payload, PayloadError, UserBroadcast};
 pub use simurgh_proto::origin::CheckOrigin;
 pub use simurgh_proto::serializer::Serializer;
 pub use simurgh_proto::ws::{CloseCode, Limits};
+pub use simurgh_shard::config::Config;
 pub use simurgh_socket::asynchronous::{
     Async, AsyncChannel, AsyncContext, AsyncHandleInfo, ConnectRequest, IntoJoin, JoinContext,
     Reject,

@@ -1,14 +1,12 @@
 //! Who is present, for code outside of channels.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use simurgh_core::{NodeHandle, PresenceList};
-
-use crate::server::Server;
+use simurgh_shard::server::Server;
 
 /// Tells who is present in topics, for code that is no channel: tasks, HTTP handlers, other
 /// threads. Channels track themselves with [`Context::presence`](crate::Context::presence). A cheap
@@ -45,10 +43,10 @@ use crate::server::Server;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Presence(pub(crate) Arc<Server>);
 
-/// Why there is no list.
+/// Why a list was not given.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PresenceListError {
@@ -100,11 +98,5 @@ impl Presence {
         };
         self.0.list_presences(topic, Box::new(answered));
         answer.await.map_err(|_| PresenceListError::Ended)
-    }
-}
-
-impl fmt::Debug for Presence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Presence")
     }
 }

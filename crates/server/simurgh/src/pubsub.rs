@@ -1,5 +1,5 @@
-//! Topics for code outside of channels: a [`PubSub`] hears them and speaks on them, from any
-//! thread.
+//! Topics for code outside of channels: a [`PubSub`] subscribes to them and broadcasts on them,
+//! from any thread.
 
 mod disconnect;
 
@@ -11,13 +11,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use simurgh_cluster::NodeId;
 use simurgh_core::{Broadcast, BroadcastError, ChannelId, Listener, Node};
 use simurgh_proto::message::{Payload, events};
+use simurgh_shard::mail::Mail;
+use simurgh_shard::server::Server;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 pub use disconnect::{DISCONNECT_TIMEOUT, DisconnectError};
-
-use crate::mail::Mail;
-use crate::server::Server;
 
 /// What a [`Subscription`] may hold that nobody has taken; what comes beyond that is not kept, and
 /// counted.
@@ -44,7 +43,7 @@ pub const SUBSCRIPTION_BYTES_MAX: usize = 16 << 20;
 /// assert_eq!((heard.event(), heard.payload()), ("changed", &json!({"tea": 3}).into()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct PubSub(pub(crate) Arc<Server>);
 
 impl PubSub {
@@ -52,7 +51,7 @@ impl PubSub {
         Self(server)
     }
 
-    /// Hears what is broadcast on a topic from now on, by whomever.
+    /// Subscribes to a topic: to all that is broadcast on it from now on.
     pub fn subscribe(&self, topic: impl Into<Box<str>>) -> Subscription {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let topic = topic.into();
@@ -86,7 +85,7 @@ impl PubSub {
         Subscription { pubsub: self.clone(), topic, name, inbox, unread }
     }
 
-    /// Broadcasts to all who hear a topic, members and subscriptions.
+    /// Broadcasts to all members and subscriptions of a topic.
     ///
     /// # Errors
     /// Too much is under way, or the payload is too large: nobody has got it.
@@ -99,7 +98,7 @@ impl PubSub {
         self.0.broadcast(Broadcast::new(topic, event, payload.into()))
     }
 
-    /// Broadcasts to all who hear the topic of a subscription but itself.
+    /// Broadcasts on the topic of a subscription to all but that.
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
@@ -113,8 +112,8 @@ impl PubSub {
         self.0.broadcast(broadcast.but_for(from.name))
     }
 
-    /// Broadcasts to those who hear a topic on one node, by its [name](Self::node_name), or by the
-    /// id of this start of it; Phoenix' `direct_broadcast`.
+    /// Broadcasts to members and subscriptions of a topic on one node, by its
+    /// [name](Self::node_name), or by the id of this start of it; Phoenix' `direct_broadcast`.
     ///
     /// # Errors
     /// There is no such node, or as [`broadcast`](Self::broadcast).
@@ -170,13 +169,7 @@ impl PubSub {
     }
 }
 
-impl fmt::Debug for PubSub {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PubSub")
-    }
-}
-
-/// What a subscription has heard and nobody has taken, and what was too much.
+/// What a subscription has received and nobody has taken, and what was too much.
 #[derive(Default)]
 struct Unread {
     bytes: AtomicUsize,
@@ -196,7 +189,7 @@ impl Unread {
     }
 }
 
-/// Hears a topic until it is dropped.
+/// Receives the broadcasts of a topic until it is dropped.
 pub struct Subscription {
     pubsub: PubSub,
     topic: Box<str>,
@@ -222,7 +215,7 @@ pub enum RecvError {
 }
 
 impl Subscription {
-    /// The topic it hears.
+    /// Its topic.
     pub fn topic(&self) -> &str {
         &self.topic
     }

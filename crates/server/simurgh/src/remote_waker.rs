@@ -9,16 +9,16 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 thread_local! {
     /// Leads to this thread's event loop; none where requests are not served.
-    static BELL: OnceCell<UnboundedSender<Waker>> = const { OnceCell::new() };
+    static WAKERS: OnceCell<UnboundedSender<Waker>> = const { OnceCell::new() };
 }
 
 /// Wakes what others want woken; runs on a thread's event loop, and is made there.
-pub(crate) fn hear() -> impl Future<Output = ()> {
-    let (remote_waker, mut rung) = unbounded_channel::<Waker>();
-    BELL.with(|it| _ = it.set(remote_waker));
+pub(crate) fn wake_all() -> impl Future<Output = ()> {
+    let (remote_waker, mut asked) = unbounded_channel::<Waker>();
+    WAKERS.with(|it| _ = it.set(remote_waker));
     async move {
         // Woken once for all that come until it has taken them; and they are on its own thread.
-        while let Some(waker) = rung.recv().await {
+        while let Some(waker) = asked.recv().await {
             waker.wake();
         }
     }
@@ -27,14 +27,14 @@ pub(crate) fn hear() -> impl Future<Output = ()> {
 /// Wakes a request from another thread.
 pub(crate) struct RemoteWaker {
     waker: Waker,
-    remote_waker: Option<UnboundedSender<Waker>>,
+    thread: Option<UnboundedSender<Waker>>,
 }
 
 impl RemoteWaker {
     /// For what waits in this context, on the thread that it waits on.
     pub(crate) fn new(context: &Context<'_>) -> Self {
-        let remote_waker = BELL.with(|it| it.get().cloned());
-        Self { waker: context.waker().clone(), remote_waker }
+        let thread = WAKERS.with(|it| it.get().cloned());
+        Self { waker: context.waker().clone(), thread }
     }
 
     /// Whether it is for this context.
@@ -43,9 +43,9 @@ impl RemoteWaker {
     }
 
     pub(crate) fn wake(self) {
-        match self.remote_waker {
-            Some(remote_waker) => {
-                if let Err(has_ended) = remote_waker.send(self.waker) {
+        match self.thread {
+            Some(thread) => {
+                if let Err(has_ended) = thread.send(self.waker) {
                     has_ended.0.wake();
                 }
             }
@@ -80,17 +80,17 @@ mod tests {
 
     #[test]
     fn a_thread_is_knocked_at_once_for_all_requests_that_are_to_be_woken() {
-        let (of_thread, knocked) = waiting();
-        let mut hears = pin!(hear());
-        assert!(hears.as_mut().poll(&mut Context::from_waker(&of_thread)).is_pending());
+        let (of_thread, woken_thread) = waiting();
+        let mut waking = pin!(wake_all());
+        assert!(waking.as_mut().poll(&mut Context::from_waker(&of_thread)).is_pending());
         let (of_request, woken) = waiting();
         let context = Context::from_waker(&of_request);
-        let rings: Vec<RemoteWaker> = (0..10).map(|_| RemoteWaker::new(&context)).collect();
-        assert!(rings.iter().all(|it| it.is_for(&context)));
-        let ring_all = move || rings.into_iter().for_each(RemoteWaker::wake);
-        std::thread::spawn(ring_all).join().unwrap();
-        assert_eq!((knocked.0.load(Relaxed), woken.0.load(Relaxed)), (1, 0));
-        assert!(hears.as_mut().poll(&mut Context::from_waker(&of_thread)).is_pending());
+        let wakers: Vec<RemoteWaker> = (0..10).map(|_| RemoteWaker::new(&context)).collect();
+        assert!(wakers.iter().all(|it| it.is_for(&context)));
+        let wake_them = move || wakers.into_iter().for_each(RemoteWaker::wake);
+        std::thread::spawn(wake_them).join().unwrap();
+        assert_eq!((woken_thread.0.load(Relaxed), woken.0.load(Relaxed)), (1, 0));
+        assert!(waking.as_mut().poll(&mut Context::from_waker(&of_thread)).is_pending());
         assert_eq!(woken.0.load(Relaxed), 10);
     }
 
@@ -100,7 +100,7 @@ mod tests {
         let context = Context::from_waker(&of_request);
         RemoteWaker::new(&context).wake();
         assert_eq!(woken.0.load(Relaxed), 1);
-        drop(hear());
+        drop(wake_all());
         RemoteWaker::new(&context).wake();
         assert_eq!(woken.0.load(Relaxed), 2);
     }

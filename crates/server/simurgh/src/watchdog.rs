@@ -7,25 +7,25 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::server::Server;
+use simurgh_shard::server::Server;
 
 /// How often shards are looked at, and how long a callback may run before it is named.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The thread that watches, which ends when this is dropped.
 pub(crate) struct Watchdog {
-    _leash: Sender<()>,
+    _stop: Sender<()>,
 }
 
 /// Starts the thread.
 pub(crate) fn start(server: &Arc<Server>) -> std::io::Result<Watchdog> {
     let server = Arc::downgrade(server);
-    let (leash, end) = channel();
+    let (stop, end) = channel();
     std::thread::Builder::new()
         .name("simurgh-watchdog".into())
         .stack_size(128 << 10)
         .spawn(move || watch(&server, &end))?;
-    Ok(Watchdog { _leash: leash })
+    Ok(Watchdog { _stop: stop })
 }
 
 fn watch(server: &Weak<Server>, end: &Receiver<()>) {

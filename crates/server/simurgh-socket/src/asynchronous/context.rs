@@ -135,10 +135,8 @@ impl AsyncContext {
         self.does(Effect::Unsubscribe(topic.into()));
     }
 
-    /// The presences of this channel, and who is present in its topic; [`Presence::list`] for the
+    /// The presences of this channel, and who is present in its topic; `Presence::list` for the
     /// answer to `await`.
-    ///
-    /// [`Presence::list`]: crate::Presence::list
     pub fn presence(&mut self) -> Presences<'_> {
         Presences::new(&**self.handle.node(), self.known.topic(), &mut self.outbox)
     }

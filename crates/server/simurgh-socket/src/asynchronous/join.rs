@@ -61,7 +61,7 @@ impl JoinContext {
         self.assigns.as_ref()?.downcast_ref()
     }
 
-    /// What the client says it has heard; as [`Context::resume`].
+    /// What the client says it has received; as [`Context::resume`].
     pub fn resume(&self) -> Option<&Resume> {
         self.resume.as_deref()
     }

@@ -50,7 +50,7 @@
 //! Never on the shard, not even the first step: a shard has a descriptor table of its own, in which
 //! a connection that a handler opens would be lost. For the same reason a channel is dropped on
 //! tokio, too, with its handlers, their errors, and messages of the application that it does not
-//! come to hear. What is assigned to a socket is dropped on the shard.
+//! come to handle. What is assigned to a socket is dropped on the shard.
 //! [`hibernate`](AsyncChannel::hibernate) and [`terminate`](AsyncChannel::terminate) do run on the
 //! shard, and must neither block nor use a connection.
 //!
@@ -58,7 +58,7 @@
 //! [`BEHIND_MAX`] messages of the client, or [`BEHIND_BYTES_MAX`] bytes of them, wait behind one
 //! that is handled. Then the socket is not read until half of them are handled; nobody else notices
 //! anything. If that takes longer than `Config::decision_timeout`, the channel is
-//! given up as crashed: its handler is dropped, and the client hears `phx_error`.
+//! given up as crashed: its handler is dropped, and the client receives `phx_error`.
 //!
 //! # Ends
 //! A channel that ends (a leave, a disconnect, a drain, another message's error) drops its handler
@@ -86,7 +86,7 @@ pub use reject::Reject;
 /// A channel whose handlers may wait, for a database or anything else; see the
 /// [module](self). It is given to [`UserSocket::async_channel`](crate::UserSocket::async_channel).
 ///
-/// An `Err` is what the client hears as the reply of its message, with status `error`
+/// An `Err` is what the client receives as the reply of its message, with status `error`
 /// ([`Reject`]); where there is no message of the client to answer, it is logged.
 pub trait AsyncChannel: Send + Sized + 'static {
     /// The events of which this channel wants to see every broadcast before it leaves, in
@@ -142,9 +142,10 @@ pub trait AsyncChannel: Send + Sized + 'static {
     }
 }
 
-/// An [`AsyncChannel`] that hears messages of the application itself, of one type, as
+/// An [`AsyncChannel`] that receives messages of the application itself, of one type, as
 /// [`HandleInfo`](simurgh_channel::HandleInfo) does. They are sent with [`AsyncContext::handle`]'s
-/// [`send`](simurgh_channel::ChannelHandle::send), and wait behind the message that is being handled.
+/// [`send`](simurgh_channel::ChannelHandle::send), and wait behind the message that is being
+/// handled.
 pub trait AsyncHandleInfo<M>: AsyncChannel {
     /// A message has come.
     fn handle_info(

@@ -13,13 +13,13 @@ use simurgh_proto::message::{Payload, PayloadError};
 /// A client is told what was chosen for it, and nothing else. [`Reject::new`] and [`Reject::with`]
 /// choose. An error of the application that becomes a `Reject` by `?` may say anything, so it is
 /// logged, and the client hears `{"reason": "internal error"}`. A payload that
-/// [`Payload::parse`] does not take is the client's own: it hears what is wrong with it.
+/// [`Payload::parse`] does not take is the client's own: it learns what is wrong with it.
 ///
 /// ```
 /// use simurgh::Reject;
 ///
 /// fn seat(text: &str) -> Result<u32, Reject> {
-///     // Logged; the client hears that there is an internal error.
+///     // Logged; the client learns that there is an internal error.
 ///     let seat: u32 = text.parse()?;
 ///     if seat > 8 {
 ///         return Err(Reject::new("the table has eight seats"));
@@ -33,11 +33,11 @@ pub struct Reject(Box<Kind>);
 
 #[derive(Debug)]
 enum Kind {
-    /// The client hears this.
+    /// The client receives this.
     Said(Payload<'static>),
     /// The client's payload is wrong, as this says.
     Payload(String),
-    /// The client hears that there was one.
+    /// The client learns that there was one.
     Internal(Box<dyn Error + Send + Sync>),
     /// The channel ends.
     Stop(Stop),
@@ -55,8 +55,8 @@ impl Reject {
     }
 
     /// What the end of every `match event` returns: as
-    /// [`Outcome::unknown_event`](simurgh_channel::Outcome::unknown_event), it ends the channel with
-    /// `phx_error`.
+    /// [`Outcome::unknown_event`](simurgh_channel::Outcome::unknown_event), it ends the channel
+    /// with `phx_error`.
     pub fn unknown_event() -> Self {
         Self::stop(Stop::Abnormal)
     }

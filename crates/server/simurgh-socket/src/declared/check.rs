@@ -151,7 +151,7 @@ impl Found<'_> {
         super::rules::Rules::compile(spec, |key, message| self.add(key, message))
     }
 
-    /// What all members hear of a join must not have its token in it.
+    /// What all members receive of a join must not have its token in it.
     #[cfg(feature = "token")]
     fn join_token(
         &mut self,

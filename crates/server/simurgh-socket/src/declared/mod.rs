@@ -141,8 +141,8 @@ pub struct ChannelSpec {
     /// gets the list. Its key is the socket's id, or 32 digits that are made up, unless `key` says
     /// it: a text or a number, and who says neither is not tracked. Its meta is
     /// `{"online_at": "UNIX SECONDS"}` and the fields of `meta`. A key or meta that is longer than
-    /// [`PresenceConfig`](simurgh_channel::PresenceConfig) allows refuses the join. Default: `false`, which
-    /// costs nothing.
+    /// [`PresenceConfig`](simurgh_channel::PresenceConfig) allows refuses the join. Default:
+    /// `false`, which costs nothing.
     pub presence: Option<Value>,
     /// How much of the topic's broadcasts is kept for clients that come back and say what they have
     /// heard (docs/HISTORY.md): `true`, or a table of `count` (100), `age` (`"5m"`) and `bytes`
@@ -151,8 +151,8 @@ pub struct ChannelSpec {
     #[serde(deserialize_with = "history::deserialize")]
     pub history: Option<HistoryRule>,
     /// Whether joins are answered only once what other nodes of a cluster say on the topic is
-    /// heard here (docs/CLUSTER.md); for the first member of a topic that is a millisecond or so.
-    /// Default: `false`: what another node says in that time may be missed.
+    /// received here (docs/CLUSTER.md); for the first member of a topic that is a millisecond or
+    /// so. Default: `false`: what another node says in that time may be missed.
     pub wait_for_interest: bool,
     /// The events members may send.
     pub event: Vec<EventSpec>,
@@ -555,7 +555,7 @@ struct Member {
     declared: Arc<Declared>,
 }
 
-// What every joined client costs beside its membership; see the module's text.
+// What every joined client costs beside its membership.
 const _: () = assert!(size_of::<Member>() <= 8);
 
 impl Channel for Member {

@@ -27,7 +27,7 @@ struct OwnToken {
 }
 
 impl Rules {
-    /// Reads what a spec says; `add` hears of mistakes, with the key they are about.
+    /// Reads what a spec says; `add` is told of mistakes, with the key they are about.
     pub(super) fn compile(spec: &ChannelSpec, mut add: impl FnMut(&'static str, String)) -> Self {
         let pattern = Pattern::parse(&spec.topic).ok();
         let mut read = |key, texts: &[String]| {

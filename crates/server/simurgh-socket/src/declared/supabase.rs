@@ -45,7 +45,7 @@ pub(super) fn complete(specs: &[ChannelSpec]) -> Vec<ChannelSpec> {
     specs
 }
 
-/// What such a channel is served by; `add` hears of mistakes, with the key they are about.
+/// What such a channel is served by; `add` is told of mistakes, with the key they are about.
 #[cfg_attr(
     not(feature = "token"),
     allow(clippy::needless_update, reason = "the other settings are about tokens")

@@ -73,7 +73,7 @@ pub struct UserSocket {
 /// What of a channel concerns other nodes.
 #[derive(Debug, Clone, Default)]
 struct InCluster {
-    /// Whether its joins wait until other nodes are heard.
+    /// Whether its joins wait until broadcasts of other nodes arrive.
     waits: bool,
     /// Settings that must be alike on all nodes, as text.
     alike: String,
@@ -90,10 +90,9 @@ impl UserSocket {
     }
 
     /// A WebSocket endpoint that speaks no Channels: every message comes to
-    /// [`Channel::handle_in`](simurgh_channel::Channel::handle_in) as event `text` or `binary` with the
-    /// message as payload (text stands in [`Payload::Json`] as it came, whether it is JSON or
-    /// not); pushes, replies and broadcasts on `topic` leave as bare messages, without their
-    /// event.
+    /// [`Channel::handle_in`](simurgh_channel::Channel::handle_in) as event `text` or `binary` with
+    /// the message as payload (text stands in [`Payload::Json`] as it came, whether it is JSON or
+    /// not); pushes, replies and broadcasts on `topic` leave as bare messages, without their event.
     pub fn plain(
         path: &str,
         topic: &str,
@@ -155,9 +154,9 @@ impl UserSocket {
     }
 
     /// As [`channel`](Self::channel), joined by an `async fn` that returns an
-    /// [`AsyncChannel`](crate::asynchronous::AsyncChannel), or one with the payload of its reply. Until it is
-    /// decided, nothing more is read from the socket; after
-    /// `Config::decision_timeout` (30 s by default) the client hears an error.
+    /// [`AsyncChannel`](crate::asynchronous::AsyncChannel), or one with the payload of its reply.
+    /// Until it is decided, nothing more is read from the socket; after `Config::decision_timeout`
+    /// (30 s by default) the client receives an error.
     ///
     /// # Panics
     /// As [`channel`](Self::channel).
@@ -237,7 +236,7 @@ impl UserSocket {
 
     /// Serves long polling beside WebSockets (PROTOCOL §9), for clients that get no WebSocket
     /// through: at `/socket/longpoll` for a user socket at `/socket`. Off by default, as in
-    /// Phoenix; a [plain](Self::plain) user_socket speaks no Channels and cannot be polled.
+    /// Phoenix; a [plain](Self::plain) user socket speaks no Channels and cannot be polled.
     pub fn longpoll(mut self, longpoll: LongPoll) -> Self {
         self.longpoll = Some(longpoll);
         self
@@ -256,7 +255,7 @@ impl UserSocket {
     }
 
     /// Answers joins of the channel that was added last only once what other nodes of a cluster say
-    /// on the topic is heard (docs/CLUSTER.md). Without it a client is let in at once, and what
+    /// on the topic arrives (docs/CLUSTER.md). Without it a client is let in at once, and what
     /// another node says in the first milliseconds of a topic's first member here may be missed.
     /// Where the server is no part of a cluster, or has no link to it, nothing is waited for.
     pub fn wait_for_interest(mut self) -> Self {
@@ -366,7 +365,7 @@ impl UserSocket {
 
     /// How much each socket may say on each topic of the channel that was added last (PROTOCOL
     /// §6.7). Without it, as much as it likes. Costs a record for each member who has said
-    /// something lately. A [plain](Self::plain) user_socket has no such channel.
+    /// something lately. A [plain](Self::plain) user socket has no such channel.
     pub fn channel_limits(mut self, limits: ChannelLimits) -> Self {
         if let Kind::Channels(routes) = &mut self.channels.kind
             && let Some(route) = routes.last_mut()
@@ -377,9 +376,9 @@ impl UserSocket {
     }
 
     /// Keeps the broadcasts of the channel that was added last, for clients that come back and say
-    /// what they have heard (docs/HISTORY.md). Without it nothing is kept, and nothing costs
+    /// what they have received (docs/HISTORY.md). Without it nothing is kept, and nothing costs
     /// anything. The rule belongs to the topics of the channel's pattern, also where other user
-    /// sockets broadcast on them. A [plain](Self::plain) user_socket has no such channel.
+    /// sockets broadcast on them. A [plain](Self::plain) user socket has no such channel.
     ///
     /// ```
     /// use std::time::Duration;

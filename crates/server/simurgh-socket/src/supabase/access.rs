@@ -115,7 +115,7 @@ fn allow(rules: &[Rule], ctx: &Context<'_>, claims: Option<&Claims>) -> bool {
     claims.is_some_and(|claims| rules.iter().any(|rule| rule.allows(ctx.topic(), claims)))
 }
 
-/// In Supabase's words what is told of a token that is no good.
+/// What clients are told of a token that is refused, in Supabase's words.
 fn refusal(reason: &'static str) -> Refusal {
     match reason {
         "expired" => Refusal("InvalidJWTToken", "Token has expired".to_owned()),

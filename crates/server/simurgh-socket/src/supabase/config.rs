@@ -26,7 +26,7 @@ pub(super) struct JoinConfig {
     pub(super) token: Option<String>,
 }
 
-/// A filter of `postgres_changes` that is no object.
+/// A filter of `postgres_changes` is not an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WrongChanges;
 

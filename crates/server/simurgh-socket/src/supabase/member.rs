@@ -1,4 +1,4 @@
-//! A membership: what a client sends on its channel, and what it hears of it (PROTOCOL §11.3).
+//! A membership: what a client sends on its channel, and what it receives of it (PROTOCOL §11.3).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) struct Member {
     wants_changes: bool,
 }
 
-// What every joined client costs beside its membership; see the module's text.
+// What every joined client costs beside its membership.
 const _: () = assert!(size_of::<Member>() <= 56);
 
 /// The token that was the `.0`th is not good any more.

@@ -88,20 +88,20 @@ macro_rules! pass_on_to_inner {
 }
 use pass_on_to_inner;
 
-mod held;
 mod join;
 mod renewal;
+mod verifying;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use held::Held;
-pub use held::JwksFileError;
 pub(crate) use renewal::{is_same, renewing};
 use simurgh_channel::Context;
 pub use simurgh_token::*;
+use verifying::CurrentVerifier;
+pub use verifying::JwksFileError;
 
 use crate::connect::{Connect, ConnectInfo};
 
@@ -111,7 +111,7 @@ use crate::connect::{Connect, ConnectInfo};
 /// level debug, and never the token.
 #[derive(Clone)]
 pub struct TokenPolicy {
-    held: Arc<Held>,
+    keys: Arc<CurrentVerifier>,
     on_expiry: OnExpiry,
     socket_id: Arc<Template>,
     is_optional: bool,
@@ -137,7 +137,7 @@ impl TokenPolicy {
     /// # Errors
     /// Keys that cannot be used.
     pub fn new(settings: Settings) -> Result<Self, KeyError> {
-        Verifier::new(settings).map(|verifier| Self::of(Held::fixed(verifier)))
+        Verifier::new(settings).map(|verifier| Self::of(CurrentVerifier::fixed(verifier)))
     }
 
     /// By the keys of a JWKS file, which is read again when a token names a key that it did not
@@ -150,13 +150,13 @@ impl TokenPolicy {
         algorithms: Vec<jwt::Algorithm>,
         checks: jwt::Checks,
     ) -> Result<Self, JwksFileError> {
-        Held::file(path.into(), algorithms, checks).map(Self::of)
+        CurrentVerifier::file(path.into(), algorithms, checks).map(Self::of)
     }
 
-    fn of(held: Held) -> Self {
+    fn of(keys: CurrentVerifier) -> Self {
         let since_epoch = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Self {
-            held: Arc::new(held),
+            keys: Arc::new(keys),
             on_expiry: OnExpiry::Close,
             socket_id: Arc::new(Template::of_subject("user_socket:")),
             is_optional: false,
@@ -201,7 +201,7 @@ impl TokenPolicy {
     /// What is wrong with it; [`TokenError::reason`] is for its client.
     pub fn verify(&self, token: Option<&str>) -> Result<Claims, TokenError> {
         let token = token.ok_or(TokenError::Missing)?;
-        self.held.verifier().verify(token, (self.clock)())
+        self.keys.verifier().verify(token, (self.clock)())
     }
 
     /// Decides about a connection, for a connect function of your own.
@@ -209,10 +209,10 @@ impl TokenPolicy {
         let (token, peer) = (info.token(), info.peer());
         match self.verify(token.as_deref()) {
             Ok(claims) => self.let_in(claims),
-            Err(error) if error.is_unknown_key() && self.held.may_be_newer() => {
+            Err(error) if error.is_unknown_key() && self.keys.may_be_newer() => {
                 let policy = self.clone();
                 Connect::later(async move {
-                    policy.held.read_again().await;
+                    policy.keys.read_again().await;
                     match policy.verify(token.as_deref()) {
                         Ok(claims) => policy.let_in(claims),
                         Err(error) => refuse(&error, peer),
@@ -232,9 +232,9 @@ impl TokenPolicy {
         token: Option<&str>,
     ) -> Result<Claims, &'static str> {
         self.verify(token).map_err(|error| {
-            if error.is_unknown_key() && self.held.may_be_newer() {
-                let held = Arc::clone(&self.held);
-                ctx.spawn(async move { held.read_again().await });
+            if error.is_unknown_key() && self.keys.may_be_newer() {
+                let keys = Arc::clone(&self.keys);
+                ctx.spawn(async move { keys.read_again().await });
             }
             tracing::debug!(topic = ctx.topic(), reason = error.reason(), "refused: {error}");
             error.reason()
@@ -254,7 +254,7 @@ impl TokenPolicy {
     pub(crate) fn lifetime(&self, claims: &Claims) -> Option<Duration> {
         // The second in which it expires is over then: who comes again with the same is refused.
         let until = Duration::from_secs(claims.expires_at()?.saturating_add(1));
-        let until = until.saturating_add(self.held.verifier().leeway());
+        let until = until.saturating_add(self.keys.verifier().leeway());
         Some(until.saturating_sub((self.clock)()))
     }
 
@@ -271,9 +271,9 @@ fn refuse(error: &TokenError, peer: std::net::SocketAddr) -> Connect {
 
 impl fmt::Debug for TokenPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { held, on_expiry, socket_id, is_optional, clock: _ } = self;
+        let Self { keys, on_expiry, socket_id, is_optional, clock: _ } = self;
         f.debug_struct("TokenPolicy")
-            .field("held", held)
+            .field("keys", keys)
             .field("on_expiry", on_expiry)
             .field("socket_id", socket_id)
             .field("is_optional", is_optional)

@@ -13,71 +13,71 @@ use crate::check::{Sort, report};
 use crate::fail;
 use crate::socket::{Push, Subscription, TestChannel, TestSocket};
 
-/// What can be pushed to: a socket hears on all its topics, a channel on its own.
-pub trait Ears {
+/// What can be pushed to: a socket is on all its topics, a channel on its own.
+pub trait HasPushes {
     /// Looks for a push.
     fn pushes(&self) -> Check;
 }
 
-impl Ears for TestSocket {
+impl HasPushes for TestSocket {
     fn pushes(&self) -> Check {
         Check { shared: Arc::clone(&self.shared), at: self.at, sort: Sort::Push(None) }
     }
 }
 
-impl Ears for TestChannel {
+impl HasPushes for TestChannel {
     fn pushes(&self) -> Check {
         let sort = Sort::Push(Some(self.topic().into()));
         Check { sort, ..self.socket().pushes() }
     }
 }
 
-impl<E: Ears> Ears for &E {
+impl<E: HasPushes> HasPushes for &E {
     fn pushes(&self) -> Check {
         E::pushes(self)
     }
 }
 
 /// What can be replied to: a push, and the join of a channel.
-pub trait Asks {
+pub trait HasReply {
     /// Looks for the reply.
     fn replies(&self) -> Check;
 }
 
-impl Asks for Push {
+impl HasReply for Push {
     fn replies(&self) -> Check {
         let sort = Sort::Reply(self.to, self.topic.clone());
         Check { shared: Arc::clone(&self.shared), at: self.at, sort }
     }
 }
 
-impl Asks for TestChannel {
+impl HasReply for TestChannel {
     fn replies(&self) -> Check {
         let sort = Sort::Reply(self.join, self.topic().into());
         Check { sort, ..self.socket().pushes() }
     }
 }
 
-impl<A: Asks> Asks for &A {
+impl<A: HasReply> HasReply for &A {
     fn replies(&self) -> Check {
         A::replies(self)
     }
 }
 
-/// What has a topic whose broadcasts the test hears.
-pub trait Overhears {
+/// What has a topic whose broadcasts the test receives.
+pub trait HasBroadcasts {
     /// Looks for a broadcast.
     fn broadcasts(&self) -> Check;
 }
 
-impl Overhears for Subscription {
+impl HasBroadcasts for Subscription {
     fn broadcasts(&self) -> Check {
         let sort = Sort::Broadcast(self.topic.clone());
         Check { shared: Arc::clone(&self.shared), at: self.at, sort }
     }
 }
 
-impl Overhears for TestChannel {
+impl HasBroadcasts for TestChannel {
     #[track_caller]
     fn broadcasts(&self) -> Check {
         let shared = Arc::clone(&self.socket().shared);
@@ -89,7 +89,7 @@ impl Overhears for TestChannel {
     }
 }
 
-impl<O: Overhears> Overhears for &O {
+impl<O: HasBroadcasts> HasBroadcasts for &O {
     #[track_caller]
     fn broadcasts(&self) -> Check {
         O::broadcasts(self)
@@ -97,18 +97,18 @@ impl<O: Overhears> Overhears for &O {
 }
 
 /// Looks for a push to a socket or a channel.
-pub fn pushes(ears: &impl Ears) -> Check {
-    ears.pushes()
+pub fn pushes(of: &impl HasPushes) -> Check {
+    of.pushes()
 }
 
 /// Looks for a reply.
-pub fn replies(asked: &impl Asks) -> Check {
+pub fn replies(asked: &impl HasReply) -> Check {
     asked.replies()
 }
 
 /// Looks for a broadcast.
 #[track_caller]
-pub fn broadcasts(of: &impl Overhears) -> Check {
+pub fn broadcasts(of: &impl HasBroadcasts) -> Check {
     of.broadcasts()
 }
 

@@ -60,7 +60,7 @@ impl Words {
     }
 }
 
-/// How something that was heard is what is looked for.
+/// How something that was received is what is looked for.
 enum Fit<T> {
     /// It is of another sort.
     Not,

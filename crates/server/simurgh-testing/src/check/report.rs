@@ -90,7 +90,7 @@ pub(crate) fn goes_on(state: &State, at: usize, event: &str, time: Duration) -> 
     finish(text, &[])
 }
 
-/// Broadcasts of a topic that the test does not hear.
+/// Broadcasts of a topic that the test does not receive.
 pub(crate) fn not_subscribed(topic: &str) -> String {
     format!(
         "the test hears no broadcasts on {topic}: join with subscribe_and_join, or subscribe \

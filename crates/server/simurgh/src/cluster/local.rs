@@ -9,9 +9,9 @@ use simurgh_cluster::{
 use simurgh_core::{Broadcast, ChannelId, FromEngine, Mail, Node, Posted, PresenceMail};
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
+use simurgh_shard::server::Server;
 
 use super::served::{Serve, Served};
-use crate::server::Server;
 
 /// The shards of this node, as the cluster's thread reaches them.
 pub(super) struct Shard {
@@ -20,7 +20,7 @@ pub(super) struct Shard {
     pub(super) serve: Serve,
     /// Broadcasts that a shard was not given, because too much was under way there.
     pub(super) dropped: u64,
-    /// Broadcasts to be kept that members here alone have heard, for want of a link.
+    /// Broadcasts to be kept that members here alone have received, for want of a link.
     pub(super) local_only: u64,
     /// What has become of disconnects that this node has asked for.
     pub(super) outcomes: Vec<(DisconnectNumber, DisconnectOutcome)>,

@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
 use simurgh_cluster::{LinkState, NAME_BYTES_MAX, SETTINGS_MAX};
+use simurgh_shard::server::Server;
 use simurgh_socket::UserSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 pub(crate) use self::run::Started;
 pub(crate) use self::served::Serve;
-pub use crate::cluster_inbox::{Disconnected, NodeName};
 use crate::error::Error;
 pub use crate::pubsub::{DISCONNECT_TIMEOUT, DisconnectError};
 use crate::secret;
-use crate::server::Server;
+pub use simurgh_shard::cluster_inbox::{Disconnected, NodeName};
 
 /// Workers of the cluster's runtime. One: the adapter reads and writes when it is asked for
 /// events, and memory that is always of one thread is found again. With two a publish took three
@@ -105,9 +105,9 @@ impl Cluster {
     }
 
     /// While the link to the engine is known to be away, what is said in topics with a history is
-    /// heard by the members on this node at once, as in any topic, and nowhere else: it is not
+    /// received by the members on this node at once, as in any topic, and nowhere else: it is not
     /// kept, and has no position. Without this it waits, and is refused after 8.5 s if there is no
-    /// link by then, so that nothing is heard by some and not by others.
+    /// link by then, so that nothing reaches some and not others.
     pub fn local_when_away(mut self) -> Self {
         self.is_local_when_away = true;
         self
@@ -157,7 +157,7 @@ pub(crate) fn prepare(
 }
 
 impl Prepared {
-    /// Begins: the node connects, and hears what its shards say from now on. Waits for the link if
+    /// Begins: the node connects, and takes what its shards send from now on. Waits for the link if
     /// it is required.
     ///
     /// # Errors

@@ -20,10 +20,10 @@ use tokio::time::{Sleep, sleep_until};
 use super::local::Shard;
 use super::served::{Serve, Served};
 use super::{AdapterSetup, FLUSH_TIMEOUT, Prepared};
-use crate::cluster_inbox::{
+use simurgh_shard::cluster_inbox::{
     CallReply, ClusterInbox, DisconnectReply, Disconnected, Mail, NodeName, Service,
 };
-use crate::server::Server;
+use simurgh_shard::server::Server;
 
 /// Rounds of mail, engine and time in one turn of the task; then other tasks of the runtime have
 /// theirs.
@@ -119,7 +119,7 @@ pub(super) fn start(prepared: Prepared, server: &Arc<Server>, serve: Serve) -> S
 }
 
 fn now(server: &Server) -> Time {
-    let ns = u64::try_from(server.made.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let ns = u64::try_from(server.started.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
     Time { ns, unix_ms: server.unix_ms(ns) }
 }
 
@@ -131,7 +131,7 @@ struct Thread {
     waiting: HashMap<DisconnectNumber, DisconnectReply>,
     /// And for the answer to a call.
     calls: HashMap<CallNumber, CallReply>,
-    /// And until topics are heard, by number.
+    /// And until topics are subscribed to, by number.
     awaits: HashMap<u64, oneshot::Sender<()>>,
     last_await: u64,
     mail: Vec<Mail>,
@@ -143,7 +143,7 @@ struct Thread {
     look_ns: u64,
     /// The last log line about how histories are kept.
     keeping: Option<String>,
-    /// What is to be kept is heard here alone while there is no link.
+    /// Broadcasts to be kept go to members here alone while there is no link.
     is_local_when_away: bool,
 }
 
@@ -156,8 +156,8 @@ impl Thread {
     ) -> Poll<()> {
         for round in 0.. {
             let time = now(&self.shard.server);
-            // Before the mail, and heard after it: who was told that it is a member before another
-            // node spoke is one by then.
+            // Before the mail, and handled after it: who was told that it is a member before
+            // another node spoke is one by then.
             let has_more = self.node.receive(context);
             let has_mail = self.take_mail(time);
             self.node.handle_events(time, &mut self.shard);
@@ -176,10 +176,10 @@ impl Thread {
             }
         }
         self.reply();
-        let (time, made) = (now(&self.shard.server), self.shard.server.made.0);
+        let (time, started) = (now(&self.shard.server), self.shard.server.started.0);
         let soon = time.ns.saturating_add(POLL_INTERVAL.as_nanos() as u64);
         let next_ns = self.node.next_ns().map_or(soon, |next_ns| next_ns.min(soon));
-        sleep.as_mut().reset((made + Duration::from_nanos(next_ns)).into());
+        sleep.as_mut().reset((started + Duration::from_nanos(next_ns)).into());
         if sleep.poll(context).is_ready() {
             context.waker().wake_by_ref();
         }
@@ -267,7 +267,7 @@ impl Thread {
         self.node.store(broadcast.topic(), store, time, &mut self.shard);
     }
 
-    /// Has other nodes hear a broadcast, or one of them.
+    /// Sends a broadcast to other nodes, or to one of them.
     fn publish(&mut self, broadcast: &Broadcast, node: Option<NodeId>, time: Time) {
         let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
         let item = Item::new(broadcast.event(), payload);
@@ -320,7 +320,7 @@ impl Thread {
         }
     }
 
-    /// Answers those who wait until a topic is heard.
+    /// Answers those who wait until a topic is subscribed to.
     fn send_awaits(&mut self) {
         while let Some(number) = self.node.poll_awaited() {
             if let Some(reply) = self.awaits.remove(&number) {
@@ -385,7 +385,7 @@ impl Thread {
             let sockets = self.shard.server.metrics.iter().map(|it| it.sockets.value()).sum();
             self.node.set_sockets(sockets);
             let mut view = self.inbox.view();
-            view.look(&self.node, self.shard.server.made.0);
+            view.look(&self.node, self.shard.server.started.0);
             let keeping = &view.measures.keeping;
             if *keeping != self.keeping
                 && let Some(text) = keeping

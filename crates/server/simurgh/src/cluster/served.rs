@@ -6,10 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use simurgh_cluster::{Answer, NodeId};
+use simurgh_shard::cluster_inbox::{Mail, Service};
+use simurgh_shard::server::Server;
 use tokio::sync::oneshot;
-
-use crate::cluster_inbox::{Mail, Service};
-use crate::server::Server;
 
 /// Calls of other nodes that are served at a time; more are not answered.
 const SERVED_MAX: usize = 1 << 17;

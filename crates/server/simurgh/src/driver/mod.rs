@@ -1,9 +1,9 @@
 //! Sockets without a network: for tests of an application's channels, and for load.
 //!
 //! A driven socket is a socket of its [`Endpoint`] like any other. It lives on a shard, passes the
-//! user socket's connect function, joins the same channels, hears the same broadcasts and is
+//! user socket's connect function, joins the same channels, receives the same broadcasts and is
 //! counted by the same metrics; only its transport is this module instead of a WebSocket. What such
-//! sockets hear arrives at the one receiver of their [`Driver`], as values that name the socket.
+//! sockets receive arrives at the one receiver of their [`Driver`], as values that name the socket.
 //!
 //! ```
 //! use simurgh::{Channel, Context, Endpoint, Join, UserSocket, Outcome, Payload, driver::Driver,
@@ -29,15 +29,15 @@
 //!
 //! # Values, or the whole way
 //! By default nothing is serialized: a message goes to the channel as it was given, and a broadcast
-//! is one shared value for all who hear it. With [`Options::serializer`] everything passes that
+//! is one shared value for all who receive it. With [`Options::serializer`] everything passes that
 //! serializer and WebSocket frames in both directions, on the shard, as with a client: the codec's
 //! share of the work can then be measured as the difference. Sockets of a
-//! [plain user_socket](crate::UserSocket::plain) always pass frames.
+//! [plain user socket](crate::UserSocket::plain) always pass frames.
 //!
 //! # Bounds
 //! What is asked of sockets is charged to the mailboxes of their shards, like broadcasts; beyond
 //! [`Config::mailbox_bytes_max`](crate::Config) it is refused with [`Error::Congested`]. What
-//! sockets heard and nobody has taken yet is counted in bytes: beyond
+//! sockets received and nobody has taken yet is counted in bytes: beyond
 //! [`Options::queue_bytes_max`] events are dropped and counted ([`Counts::lost`]), for a socket
 //! without a network cannot be slow. [`Counts`] counts them all, dropped or not; with
 //! [`Options::counts_only`] nothing is kept but the counts.
@@ -62,15 +62,15 @@ use simurgh_proto::serializer::Serializer;
 use simurgh_reactor::Key;
 
 use crate::endpoint::Endpoint;
-use crate::server::Server;
 
-pub use crate::mail::driver::Counts;
-use crate::mail::driver::{
+pub use simurgh_shard::mail::driver::Counts;
+use simurgh_shard::mail::driver::{
     Batch, ClientMessage, CommandKind, Connect, EventQueue, EventSender, OpenBatch,
 };
-pub use crate::mail::driver_event::{
+pub use simurgh_shard::mail::driver_event::{
     DriverError as Error, Event, MessageRef, Received, Reply, SocketId, What,
 };
+use simurgh_shard::server::Server;
 
 /// How long [`Driver::reply`] and [`Driver::message`] wait.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -145,7 +145,7 @@ impl Driver {
 
     /// Opens a socket on the user socket at `path` (`/socket`, or a plain user socket's own path),
     /// and waits until the application has let it in. `params` is an object; all its values arrive
-    /// as strings, as those of a URL do. `null` is no params.
+    /// as strings, as those of a URL do. `null` stands for none.
     ///
     /// # Errors
     /// It was refused, or the server has ended.
@@ -203,7 +203,7 @@ impl Driver {
     ///
     /// # Errors
     /// [`Error::Congested`] or [`Error::Ended`], here and wherever something is asked of a socket.
-    /// A socket that is closed hears and says nothing.
+    /// A socket that is closed receives and says nothing.
     pub fn join(
         &mut self,
         socket: SocketId,
@@ -270,7 +270,7 @@ impl Driver {
         self.say(sockets, topic, events::LEAVE, Payload::EMPTY_OBJECT)
     }
 
-    /// Closes a socket; it hears [`What::Closed`] as its last.
+    /// Closes a socket; it receives [`What::Closed`] as its last.
     ///
     /// # Errors
     /// As for [`join`](Self::join).
@@ -313,18 +313,18 @@ impl Driver {
         Ok(())
     }
 
-    /// What was heard next; `None` if there is nothing now.
+    /// What was received next; `None` if there is nothing now.
     pub fn try_recv(&mut self) -> Option<Event> {
         self.recv_within(Duration::ZERO).ok()
     }
 
-    /// What was heard next, waiting for it for as long; `None` if nothing came, or the server has
-    /// ended.
+    /// What was received next, waiting for it for as long; `None` if nothing came, or the server
+    /// has ended.
     pub fn recv_timeout(&mut self, time: Duration) -> Option<Event> {
         self.recv_within(time).ok()
     }
 
-    /// What was heard next, waiting for it until the server has ended.
+    /// What was received next, waiting for it until the server has ended.
     pub fn recv(&mut self) -> Option<Event> {
         loop {
             match self.recv_within(Duration::from_secs(3600)) {
@@ -335,7 +335,7 @@ impl Driver {
         }
     }
 
-    /// Waits up to 5 s for the reply to a message; what else is heard meanwhile stays to be
+    /// Waits up to 5 s for the reply to a message; what else is received meanwhile stays to be
     /// received.
     ///
     /// # Errors
@@ -351,8 +351,8 @@ impl Driver {
         })
     }
 
-    /// Waits up to 5 s until a socket hears this event, in a push or a broadcast; what else is
-    /// heard meanwhile stays to be received.
+    /// Waits up to 5 s until a socket receives this event, in a push or a broadcast; what else is
+    /// received meanwhile stays to be received.
     ///
     /// # Errors
     /// It did not come in time, or the server has ended.
@@ -367,7 +367,7 @@ impl Driver {
         })
     }
 
-    /// How much was heard so far of each sort.
+    /// How much was received so far of each sort.
     pub fn counts(&self) -> Counts {
         self.queue.counts()
     }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use simurgh_shard::mail::Mail;
+use simurgh_shard::mail::driver::{Charge, CommandKind, DriverCommand, EventQueue};
+use simurgh_shard::server::Server;
+
 use super::Error;
-use crate::mail::Mail;
-use crate::mail::driver::{Charge, CommandKind, DriverCommand, EventQueue};
-use crate::server::Server;
 
 /// Posts a command to a shard.
 pub(crate) fn post(

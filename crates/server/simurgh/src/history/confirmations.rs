@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use simurgh_core::{Broadcast, Ids, KeptAt, Node};
+use simurgh_shard::server::Server;
 use tokio::time::{Instant, timeout_at};
 
 use super::NotKept;
 use crate::remote_waker::RemoteWaker;
-use crate::server::Server;
 
 /// Longer times are cut to this, which can be added to any instant.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
@@ -22,7 +22,7 @@ pub(crate) type Outcome = Result<KeptAt, NotKept>;
 
 /// Broadcasts that are sent to be kept. They go on their way whether or not this is dropped.
 pub(crate) struct Confirmations {
-    book: Arc<Book>,
+    pending: Arc<Pending>,
     /// How many were sent.
     sent: usize,
 }
@@ -31,7 +31,7 @@ impl Confirmations {
     /// For so many broadcasts at most, whose common time begins now.
     pub(crate) fn new(server: &Server, count: usize) -> Self {
         let longest = server.limits.history.confirm_timeout;
-        Self { book: Arc::new(Book::new(count, longest, &server.unconfirmed)), sent: 0 }
+        Self { pending: Arc::new(Pending::new(count, longest, &server.unconfirmed)), sent: 0 }
     }
 
     /// Sends a broadcast to the shard that keeps its topic, which is known to have a history. It
@@ -48,8 +48,8 @@ impl Confirmations {
         if id.as_ref().is_some_and(|id| !Ids::is_id(id)) {
             return Err(NotKept::BadId);
         }
-        let entry = Entry::new(&self.book, self.sent);
-        let answer = Box::new(move |kept| entry.tell(kept));
+        let entry = Entry::new(&self.pending, self.sent);
+        let answer = Box::new(move |kept| entry.resolve(kept));
         server.keep(broadcast, id, Some(answer)).map_err(NotKept::Refused)?;
         self.sent += 1;
         Ok(())
@@ -61,21 +61,21 @@ impl Confirmations {
     ///
     /// Only on event loops that were there before the shards: others these must not wake.
     pub(crate) async fn outcomes(self) -> Vec<Outcome> {
-        self.book.entries().outcomes.truncate(self.sent);
-        let settled = poll_fn(|context| self.book.poll_settled(context));
-        let is_late = timeout_at(self.book.deadline, settled).await.is_err();
-        self.book.close(is_late)
+        self.pending.entries().outcomes.truncate(self.sent);
+        let settled = poll_fn(|context| self.pending.poll_settled(context));
+        let is_late = timeout_at(self.pending.deadline, settled).await.is_err();
+        self.pending.close(is_late)
     }
 }
 
 impl Drop for Confirmations {
     fn drop(&mut self) {
-        self.book.leave();
+        self.pending.abandon();
     }
 }
 
 /// What is shared with the shards.
-struct Book {
+struct Pending {
     entries: Mutex<Entries>,
     /// How long the waiter waits.
     longest: Duration,
@@ -87,7 +87,7 @@ struct Book {
 struct Entries {
     /// In the order of the broadcasts; none where no word has come. Empty when nobody waits.
     outcomes: Vec<Option<Outcome>>,
-    /// Up to here all are confirmed, or heard on this node alone.
+    /// Up to here all are confirmed, or received on this node alone.
     settled: usize,
     waker: Option<RemoteWaker>,
     /// Those missing at the deadline were counted.
@@ -104,7 +104,7 @@ impl Entries {
     }
 }
 
-impl Book {
+impl Pending {
     fn new(count: usize, longest: Duration, unconfirmed: &Arc<AtomicU64>) -> Self {
         let outcomes = (0..count).map(|_| None).collect();
         let entries = Entries { outcomes, settled: 0, waker: None, is_counted: false };
@@ -132,9 +132,9 @@ impl Book {
     }
 }
 
-impl Book {
+impl Pending {
     /// Takes the outcome of a broadcast.
-    fn tell(&self, at: usize, outcome: Outcome) {
+    fn resolve(&self, at: usize, outcome: Outcome) {
         let mut entries = self.entries();
         let is_counted = entries.is_counted;
         let is_unconfirmed = match entries.outcomes.get_mut(at) {
@@ -176,7 +176,7 @@ impl Book {
     }
 
     /// Nobody waits any more.
-    fn leave(&self) {
+    fn abandon(&self) {
         let mut entries = self.entries();
         let left = (std::mem::take(&mut entries.outcomes), entries.waker.take());
         drop(entries);
@@ -186,32 +186,32 @@ impl Book {
 
 /// The place of a broadcast's outcome; dropped without one, the shard has ended.
 struct Entry {
-    book: Arc<Book>,
+    pending: Arc<Pending>,
     at: usize,
-    is_told: bool,
+    is_resolved: bool,
 }
 
 impl Entry {
-    fn new(book: &Arc<Book>, at: usize) -> Self {
-        Self { book: Arc::clone(book), at, is_told: false }
+    fn new(pending: &Arc<Pending>, at: usize) -> Self {
+        Self { pending: Arc::clone(pending), at, is_resolved: false }
     }
 
-    fn tell(mut self, kept: Result<KeptAt, simurgh_core::NotKept>) {
+    fn resolve(mut self, kept: Result<KeptAt, simurgh_core::NotKept>) {
         use simurgh_core::NotKept::{Full, LocalOnly, Refused, Unconfirmed};
-        self.is_told = true;
+        self.is_resolved = true;
         let outcome = kept.map_err(|why| match why {
             Refused(_) | Full => NotKept::NotStored,
             LocalOnly => NotKept::LocalOnly,
-            Unconfirmed => NotKept::Unconfirmed(self.book.longest),
+            Unconfirmed => NotKept::Unconfirmed(self.pending.longest),
         });
-        self.book.tell(self.at, outcome);
+        self.pending.resolve(self.at, outcome);
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        if !self.is_told {
-            self.book.tell(self.at, Err(NotKept::Ended));
+        if !self.is_resolved {
+            self.pending.resolve(self.at, Err(NotKept::Ended));
         }
     }
 }

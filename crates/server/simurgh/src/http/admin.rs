@@ -1,6 +1,6 @@
 //! `/metrics`, in Prometheus' text format: every counter of every shard, read without stopping any.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,12 +9,12 @@ use axum::Router;
 use axum::http::header;
 use axum::routing::get;
 use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
+use simurgh_shard::connections::HttpConnections;
+use simurgh_shard::server::Server;
 
-use super::cluster_metrics;
-use crate::connections::HttpConnections;
+use super::cluster_metrics::{self, histogram};
 use crate::longpoll::LongPolls;
 use crate::metrics::{HISTOGRAM_BOUNDS_NS, REACTOR_METRICS, ShardMetrics, process};
-use crate::server::Server;
 
 pub(super) fn router(polls: &Arc<LongPolls>) -> Router {
     let polls = Arc::downgrade(polls);
@@ -34,11 +34,8 @@ fn render(polls: &LongPolls) -> String {
         if *name == PRESENCES_REMOTE || LABELLED.iter().any(|it| it.part_of(name).is_some()) {
             continue;
         }
-        let name = full_name(name, kind);
-        family(&mut out, &name, kind, help);
-        for (shard, metrics) in server.metrics.iter().enumerate() {
-            let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {}", read(metrics));
-        }
+        let values = server.metrics.iter().map(|metrics| read(metrics));
+        by_shard(&mut out, (&full_name(name, kind), kind, help), values);
     }
     LABELLED.iter().for_each(|it| labelled(&mut out, server, it));
     resume_times(&mut out, server);
@@ -136,27 +133,8 @@ fn resume_times(out: &mut String, server: &Server) {
     family(out, name, "histogram", help);
     for (shard, metrics) in server.metrics.iter().enumerate() {
         let (buckets, sum_ns) = metrics.resume_times.value();
-        histogram(out, name, shard, (&HISTOGRAM_BOUNDS_NS, &buckets), sum_ns);
+        histogram(out, name, Some(shard), (&HISTOGRAM_BOUNDS_NS, &buckets), sum_ns);
     }
-}
-
-/// One shard's of a histogram: its bounds, what fell between them, and the sum.
-fn histogram(
-    out: &mut String,
-    name: &str,
-    shard: usize,
-    (bounds_ns, buckets): (&[u64], &[u64]),
-    sum_ns: u64,
-) {
-    let mut total = 0;
-    let bounds = bounds_ns.iter().map(|ns| (*ns as f64 / 1e9).to_string());
-    for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(buckets) {
-        total += count;
-        let _ = writeln!(out, "{name}_bucket{{shard=\"{shard}\",le=\"{bound}\"}} {total}");
-    }
-    let sum = sum_ns as f64 / 1e9;
-    let _ = writeln!(out, "{name}_sum{{shard=\"{shard}\"}} {sum}");
-    let _ = writeln!(out, "{name}_count{{shard=\"{shard}\"}} {total}");
 }
 
 fn full_name(name: &str, kind: &str) -> String {
@@ -168,21 +146,29 @@ fn family(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {}\n# TYPE {name} {kind}", help.trim());
 }
 
+/// A family of which each shard has a series.
+fn by_shard<T: Display>(
+    out: &mut String,
+    (name, kind, help): (&str, &str, &str),
+    values: impl Iterator<Item = T>,
+) {
+    family(out, name, kind, help);
+    for (shard, value) in values.enumerate() {
+        let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {value}");
+    }
+}
+
 /// The event loops' own figures.
 fn reactor(out: &mut String, server: &Server) {
     let counts = counts(server);
     for (name, kind, help, read) in REACTOR_METRICS {
-        let name = full_name(name, kind);
-        family(out, &name, kind, help);
-        for (shard, counts) in counts.iter().enumerate() {
-            let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {}", read(counts));
-        }
+        by_shard(out, (&full_name(name, kind), kind, help), counts.iter().map(read));
     }
     let name = "simurgh_shard_turn_seconds";
     family(out, name, "histogram", "How long turns took, waiting excluded.");
     for (shard, counts) in counts.iter().enumerate() {
         let buckets = &counts.turns_by_duration;
-        histogram(out, name, shard, (&TURN_BUCKETS_NS, buckets), counts.turn_ns);
+        histogram(out, name, Some(shard), (&TURN_BUCKETS_NS, buckets), counts.turn_ns);
     }
 }
 
@@ -193,17 +179,13 @@ fn counts(server: &Server) -> Vec<Counts> {
 
 /// What waits before the shards.
 fn mailboxes(out: &mut String, server: &Server) {
-    let name = "simurgh_mailbox_bytes";
-    family(out, name, "gauge", "Bytes of broadcasts under way in the shard, its mailbox included.");
-    for (shard, mailbox) in server.mailboxes.iter().enumerate() {
-        let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {}", mailbox.bytes());
-    }
-    let name = "simurgh_mailbox_mails";
-    family(out, name, "gauge", "Mails that wait in the shard's mailbox.");
-    for (shard, (mailbox, counts)) in server.mailboxes.iter().zip(counts(server)).enumerate() {
-        let waiting = mailbox.posted().saturating_sub(counts.mails);
-        let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {waiting}");
-    }
+    let help = "Bytes of broadcasts under way in the shard, its mailbox included.";
+    let bytes = server.mailboxes.iter().map(|mailbox| mailbox.bytes());
+    by_shard(out, ("simurgh_mailbox_bytes", "gauge", help), bytes);
+    let both = server.mailboxes.iter().zip(counts(server));
+    let waiting = both.map(|(mailbox, counts)| mailbox.posted().saturating_sub(counts.mails));
+    let help = "Mails that wait in the shard's mailbox.";
+    by_shard(out, ("simurgh_mailbox_mails", "gauge", help), waiting);
 }
 
 /// The same of plain HTTP connections.
@@ -242,21 +224,21 @@ fn http_connections(out: &mut String, server: &Server) {
 
 /// What of publishing and of long polling no shard knows.
 fn elsewhere(out: &mut String, polls: &LongPolls) {
-    let name = "simurgh_publish_unconfirmed_total";
-    let help = "Broadcasts from outside of channels of which it was not heard in time that they \
-        are kept.";
-    family(out, name, "counter", help);
-    let _ = writeln!(out, "{name} {}", polls.server.unconfirmed.load(Relaxed));
-    let name = "simurgh_longpoll_polls_waiting";
-    family(out, name, "gauge", "Long polls that wait for something to be said.");
-    let _ = writeln!(out, "{name} {}", polls.waiting.load(Relaxed));
-    let name = "simurgh_longpoll_refused_total";
-    family(out, name, "counter", "Long-poll requests refused before a shard had them.");
-    let _ = writeln!(out, "{name} {}", polls.refused.load(Relaxed));
-    let name = "simurgh_longpoll_elsewhere_total";
-    let help = "Long-poll requests passed on to the node that has their session.";
-    family(out, name, "counter", help);
-    let _ = writeln!(out, "{name} {}", polls.elsewhere.load(Relaxed));
+    let unconfirmed = "Broadcasts from outside of channels of which it was not heard in time that \
+        they are kept.";
+    let elsewhere = "Long-poll requests passed on to the node that has their session.";
+    let refused = "Long-poll requests refused before a shard had them.";
+    let waiting = "Long polls that wait for something to be said.";
+    for (name, kind, help, value) in [
+        ("publish_unconfirmed", "counter", unconfirmed, polls.server.unconfirmed.load(Relaxed)),
+        ("longpoll_polls_waiting", "gauge", waiting, polls.waiting.load(Relaxed) as u64),
+        ("longpoll_refused", "counter", refused, polls.refused.load(Relaxed)),
+        ("longpoll_elsewhere", "counter", elsewhere, polls.elsewhere.load(Relaxed)),
+    ] {
+        let name = full_name(name, kind);
+        family(out, &name, kind, help);
+        let _ = writeln!(out, "{name} {value}");
+    }
 }
 
 /// What there is one of.
@@ -281,7 +263,7 @@ fn whole(out: &mut String, server: &Server) {
             "process_start_time_seconds",
             "gauge",
             "When the server was started, since 1970.",
-            unix_s(server.made.1),
+            unix_s(server.started.1),
         ),
     ];
     for (name, kind, help, value) in figures {

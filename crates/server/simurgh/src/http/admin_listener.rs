@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use axum::Router;
 use simurgh_proto::ws::handshake;
+use simurgh_shard::server::Server;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-use super::seldom::Seldom;
+use super::repeated_warning::RepeatedWarning;
 use super::{Pages, connection};
-use crate::server::Server;
 
 /// How long it waits after it could not accept.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -43,14 +43,14 @@ pub(super) fn serve(
 }
 
 async fn accept_all(server: Arc<Server>, listener: TcpListener, pages: Pages) {
-    let mut complaint = Seldom::default();
+    let mut warning = RepeatedWarning::default();
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             // A connection that ended while it waited, or no descriptor left for it.
             Err(error) => {
                 server.admin_connections.lost.fetch_add(1, Relaxed);
-                if let Some(times) = complaint.again() {
+                if let Some(times) = warning.count() {
                     tracing::warn!(%error, times, "the admin address cannot accept");
                 }
                 tokio::time::sleep(PAUSE).await;
@@ -64,10 +64,10 @@ async fn accept_all(server: Arc<Server>, listener: TcpListener, pages: Pages) {
             refuse(&stream);
             continue;
         }
-        let (server, pages, seat) =
-            (Arc::clone(&server), pages.clone(), server.admin_connections.seat());
+        let (server, pages, slot) =
+            (Arc::clone(&server), pages.clone(), server.admin_connections.slot());
         tokio::spawn(async move {
-            let served = connection::serve(server, pages, None, stream, Vec::new(), seat).await;
+            let served = connection::serve(server, pages, None, stream, Vec::new(), slot).await;
             if let Err(error) = served {
                 tracing::debug!(%error, "a connection to the admin address broke");
             }

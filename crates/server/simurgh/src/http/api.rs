@@ -19,13 +19,13 @@ use serde_json::{Value, json};
 use simurgh_core::{Ids, KeptAt, Node, Position, PresenceList};
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::json::compact;
+use simurgh_shard::server::Server;
 use simurgh_socket::{PayloadShape, UserSocket};
 
 use super::supabase;
 use crate::access::{Bearer, bearer};
 use crate::history::{Confirmations, NotKept};
 use crate::presence::Presence;
-use crate::server::Server;
 use crate::{Broadcast, BroadcastError};
 
 /// Largest body, bytes.
@@ -68,24 +68,18 @@ struct Message<'a> {
 }
 
 /// Takes the messages in their order and answers once every shard has them, and those are kept
-/// whose topics have a history: 202 with their number, and positions if some are kept or bear ids,
+/// whose topics have a history: 202 with their number, and positions if some are kept or have ids,
 /// 401 without the token, 400 for a body of another shape or a payload that members of the topic
 /// may not send either, 413 for one that is too large to be broadcast, 503 while the server is
 /// congested, 504 if it is not known in time whether all are kept.
 async fn broadcast(State(server): State<Arc<Server>>, request: Request) -> Response {
-    // Before its body is read: nobody else may make the server hold one.
-    if !is_authorized(&server, request.headers()) {
-        return unauthorized();
-    }
-    let body = match Bytes::from_request(request, &()).await {
+    let body = match authorized_body(&server, request).await {
         Ok(body) => body,
-        Err(rejection) => return rejection.into_response(),
+        Err(response) => return response,
     };
     let messages = match parse(&body).and_then(|messages| fitting(&server.user_sockets, messages)) {
         Ok(messages) => messages,
-        Err(error) => {
-            return (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response();
-        }
+        Err(error) => return wrong(&error),
     };
     // It may be large, and the answer may take its time.
     drop(body);
@@ -137,7 +131,7 @@ pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Resp
                 duplicates += usize::from(is_duplicate);
                 Some(At(position))
             }
-            // Repeated, members here would hear it again.
+            // Repeated, members here would receive it again.
             None | Some(Err(NotKept::LocalOnly)) => None,
             Some(Err(error)) => return refused(&error, count),
         });
@@ -201,8 +195,7 @@ async fn presence(
         return unauthorized();
     }
     let Ok(Query(About { topic })) = about else {
-        let error = Json(json!({"error": "expected ?topic=NAME, and nothing else"}));
-        return (StatusCode::BAD_REQUEST, error).into_response();
+        return wrong("expected ?topic=NAME, and nothing else");
     };
     match Presence::new(server).ask(&topic).await {
         Ok(PresenceList { entries, keys, json }) => {
@@ -234,6 +227,20 @@ pub(super) fn unauthorized() -> Response {
         Json(json!({"error": "authorization: Bearer TOKEN is missing or wrong"})),
     )
         .into_response()
+}
+
+/// The body of a request with the token; not read before that is known: nobody else may make the
+/// server hold one.
+pub(super) async fn authorized_body(server: &Server, request: Request) -> Result<Bytes, Response> {
+    if !is_authorized(server, request.headers()) {
+        return Err(unauthorized());
+    }
+    Bytes::from_request(request, &()).await.map_err(IntoResponse::into_response)
+}
+
+/// 400, with what is wrong.
+pub(super) fn wrong(error: &str) -> Response {
+    (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response()
 }
 
 pub(super) fn is_authorized(server: &Server, headers: &HeaderMap) -> bool {

@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use simurgh_cluster::{DURATION_BOUNDS_NS, Durations, Kind, LinkState};
-
-use crate::cluster_inbox::{KeptView, View};
+use simurgh_shard::cluster_inbox::{KeptView, View};
 
 /// One family of metrics.
 struct Family {
@@ -24,24 +23,40 @@ pub(crate) fn render(out: &mut String, view: &View) {
         }
     }
     let help = "From questions to the engine to its answers.";
-    histogram(out, "simurgh_cluster_rtt_seconds", help, &view.measures.round_trips);
+    durations(out, "simurgh_cluster_rtt_seconds", help, &view.measures.round_trips);
     let help = "By how much beats of other nodes came later than their fastest, estimated.";
-    histogram(out, "simurgh_cluster_delay_seconds", help, &view.delays);
+    durations(out, "simurgh_cluster_delay_seconds", help, &view.delays);
     let help = "From handing a kept broadcast over to the engine to its answer.";
     let kept = view.kept.as_ref().map(|it| it.counts.store_time).unwrap_or_default();
-    histogram(out, "simurgh_cluster_store_seconds", help, &kept);
+    durations(out, "simurgh_cluster_store_seconds", help, &kept);
 }
 
-fn histogram(out: &mut String, name: &str, help: &str, durations: &Durations) {
+fn durations(out: &mut String, name: &str, help: &str, durations: &Durations) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
+    let counts = (&DURATION_BOUNDS_NS[..], &durations.buckets[..]);
+    histogram(out, name, None, counts, durations.sum_ns);
+}
+
+/// The series of a histogram, of one shard or of the server: its bounds, what fell between them,
+/// and the sum.
+pub(super) fn histogram(
+    out: &mut String,
+    name: &str,
+    shard: Option<usize>,
+    (bounds_ns, buckets): (&[u64], &[u64]),
+    sum_ns: u64,
+) {
+    let label = shard.map(|shard| format!("shard=\"{shard}\"")).unwrap_or_default();
+    let comma = if label.is_empty() { "" } else { "," };
+    let labels = if label.is_empty() { String::new() } else { format!("{{{label}}}") };
     let mut total = 0;
-    let bounds = DURATION_BOUNDS_NS.iter().map(|ns| (*ns as f64 / 1e9).to_string());
-    for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(durations.buckets) {
+    let bounds = bounds_ns.iter().map(|ns| (*ns as f64 / 1e9).to_string());
+    for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(buckets) {
         total += count;
-        let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {total}");
+        let _ = writeln!(out, "{name}_bucket{{{label}{comma}le=\"{bound}\"}} {total}");
     }
-    let sum = durations.sum_ns as f64 / 1e9;
-    let _ = writeln!(out, "{name}_sum {sum}\n{name}_count {total}");
+    let sum = sum_ns as f64 / 1e9;
+    let _ = writeln!(out, "{name}_sum{labels} {sum}\n{name}_count{labels} {total}");
 }
 
 fn families(view: &View) -> Vec<Family> {

@@ -1,5 +1,5 @@
-//! One handed-over connection: served by hyper, parked while a long poll of it waits, or given back
-//! when it asks for an upgrade.
+//! One handed-over connection: served by hyper, taken from hyper while a long poll of it waits, or
+//! given back when it asks for an upgrade.
 #![allow(
     clippy::disallowed_types,
     reason = "these sockets came by SCM_RIGHTS and belong to the main table"
@@ -26,6 +26,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use simurgh_reactor::HandOffEnd;
+use simurgh_shard::config::HttpConfig;
+use simurgh_shard::connections::{ConnectionSlot, HttpConnections, Overdue, Watch};
+use simurgh_shard::server::Server;
 use simurgh_socket::LongPoll;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,11 +38,8 @@ use tower_service::Service;
 
 use super::Pages;
 use super::gate::Gate;
-use super::parked::{self, Parked};
-use crate::config::HttpConfig;
-use crate::connections::{ConnectionSlot, HttpConnections, Overdue, Watch};
+use super::waiting_poll::{self, WaitingPoll};
 use crate::longpoll::{self, LongPolls, Served};
-use crate::server::Server;
 
 /// How long, and for how many bytes, a client may go on sending after its answer.
 const LINGER: Duration = Duration::from_secs(2);
@@ -59,7 +59,7 @@ struct Answers {
     /// The head of an upgrade request, once there is one: the connection is then ours again.
     upgrade: Mutex<Option<Vec<u8>>>,
     /// A poll that waits, once there is one: its connection does not wait in hyper.
-    parked: Mutex<Option<Parked>>,
+    waiting: Mutex<Option<WaitingPoll>>,
     /// Whether there is a shard to give it to.
     can_go_back: bool,
     http_connections: Arc<HttpConnections>,
@@ -75,32 +75,32 @@ pub(super) fn serve(
     back: Option<Back>,
     mut stream: TcpStream,
     mut ahead: Vec<u8>,
-    mut seat: ConnectionSlot,
+    mut slot: ConnectionSlot,
 ) -> impl Future<Output = io::Result<()>> + Send {
     let answers = stream.peer_addr().map(|peer| {
         let watch = Arc::new(Watch::new(Instant::now()));
-        seat.sit(&watch);
+        slot.enter(&watch);
         Arc::new(Answers {
             server,
             pages,
             peer,
             watch,
             upgrade: Mutex::new(None),
-            parked: Mutex::new(None),
+            waiting: Mutex::new(None),
             can_go_back: back.is_some(),
-            http_connections: Arc::clone(seat.http_connections()),
+            http_connections: Arc::clone(slot.http_connections()),
         })
     });
     async move {
-        let _seat = &seat;
+        let _seat = &slot;
         let answers = answers.as_ref().map_err(|error| io::Error::from(error.kind()))?;
         loop {
             let ended;
             (ended, stream, ahead) = boxed(|| serve_requests(answers, stream, ahead)).await?;
             match (ended, &back) {
                 (Ended::Upgrade(head), Some(back)) => return give_back(back, stream, head, &ahead),
-                (Ended::Parked(parked), _) => {
-                    if !boxed(|| answer_parked(answers, &mut stream, parked)).await? {
+                (Ended::Waits(parked), _) => {
+                    if !boxed(|| answer_waiting(answers, &mut stream, parked)).await? {
                         return boxed(|| linger(stream)).await;
                     }
                 }
@@ -126,16 +126,16 @@ fn give_back(back: &Back, stream: TcpStream, mut head: Vec<u8>, ahead: &[u8]) ->
 }
 
 /// Waits for what a poll is told and answers it; whether there may be further requests.
-async fn answer_parked(
+async fn answer_waiting(
     answers: &Answers,
     stream: &mut TcpStream,
-    mut parked: Box<Parked>,
+    mut parked: Box<WaitingPoll>,
 ) -> io::Result<bool> {
     let limits = &answers.server.config.http;
-    let body = parked::wait(stream, &mut parked.waiting).await;
-    let Parked { number, closes, .. } = *parked;
+    let body = waiting_poll::wait(stream, &mut parked.waiting).await;
+    let WaitingPoll { number, closes, .. } = *parked;
     let closes = closes || number >= limits.requests_max || answers.is_over(number);
-    parked::write(stream, &body, closes, limits.write_timeout).await?;
+    waiting_poll::write(stream, &body, closes, limits.write_timeout).await?;
     answers.watch.answered();
     Ok(!closes)
 }
@@ -172,9 +172,9 @@ async fn serve_requests(
             return Poll::Ready(Ok(Ended::Upgrade(head)));
         }
         // An answer that is still on its way out would be lost with hyper.
-        let may_park = served.is_pending() && !answers.watch.is_writing();
-        match answers.parked.lock().map(|mut parked| parked.take_if(|_| may_park)) {
-            Ok(Some(parked)) => Poll::Ready(Ok(Ended::Parked(Box::new(parked)))),
+        let may_wait = served.is_pending() && !answers.watch.is_writing();
+        match answers.waiting.lock().map(|mut waiting| waiting.take_if(|_| may_wait)) {
+            Ok(Some(parked)) => Poll::Ready(Ok(Ended::Waits(Box::new(parked)))),
             _ if served.is_pending() && answers.watch.has_to_leave() && answers.watch.is_idle() => {
                 Poll::Ready(Ok(Ended::SentAway))
             }
@@ -199,7 +199,7 @@ enum Ended {
     /// With the head of an upgrade request.
     Upgrade(Vec<u8>),
     /// With a poll that waits.
-    Parked(Box<Parked>),
+    Waits(Box<WaitingPoll>),
 }
 
 /// Looks whether somebody is too slow, when it is time to. A request that is gets its answer first;
@@ -306,8 +306,8 @@ async fn answer_poll(
         Served::Now(response) => response,
         // It has no body: with one a GET is refused.
         Served::Waits(waiting) => {
-            if let Ok(mut parked) = answers.parked.lock() {
-                *parked = Some(Parked { waiting, number, closes });
+            if let Ok(mut place) = answers.waiting.lock() {
+                *place = Some(WaitingPoll { waiting, number, closes });
             }
             return pending().await;
         }

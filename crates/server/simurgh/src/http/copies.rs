@@ -15,17 +15,16 @@ use std::time::SystemTime;
 use async_compression::Level;
 use async_compression::tokio::bufread::{BrotliEncoder, GzipEncoder};
 use axum::body::Bytes;
+use simurgh_shard::config::cores;
 use tokio::io::AsyncReadExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::config::cores;
 
 /// More would cost the server more than it spares the line: brotli's highest levels are made for
 /// archives.
 const LEVEL: Level = Level::Precise(4);
 /// Shorter files are not worth it.
 const FILE_BYTES_MIN: u64 = 256;
-/// A file of more than this part of all that is kept would crowd out too many others.
+/// A file of more than this part of all that is kept would displace too many others.
 const FILE_PART_MAX: u64 = 4;
 /// A request waits for the copy of a file up to this size. That of a larger one is for those who
 /// come later.

@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::json;
+use simurgh_shard::cluster_inbox::Disconnected;
+use simurgh_shard::server::Server;
 
-use super::api::{is_authorized, unauthorized};
-use crate::cluster_inbox::Disconnected;
+use super::api::{authorized_body, wrong};
 use crate::pubsub::{DisconnectError, PubSub};
-use crate::server::Server;
 
 pub(super) fn router() -> Router<Arc<Server>> {
     Router::new().route("/api/disconnect", post(disconnect))
@@ -27,16 +26,13 @@ struct Whose {
     id: String,
 }
 
-/// 200 once all nodes have confirmed it, 202 if some have not within a minute, or are not heard any
-/// more: which, stands in the answer. 401 without the token, 400 for a body of another shape, 503
-/// while too much is under way.
+/// 200 once all nodes have confirmed it, 202 if some have not within a minute, or are not connected
+/// any more: which, stands in the answer. 401 without the token, 400 for a body of another shape,
+/// 503 while too much is under way.
 async fn disconnect(State(server): State<Arc<Server>>, request: Request) -> Response {
-    if !is_authorized(&server, request.headers()) {
-        return unauthorized();
-    }
-    let body = match Bytes::from_request(request, &()).await {
+    let body = match authorized_body(&server, request).await {
         Ok(body) => body,
-        Err(rejection) => return rejection.into_response(),
+        Err(response) => return response,
     };
     let id = match serde_json::from_slice::<Whose>(&body) {
         Ok(Whose { id }) if !id.is_empty() => id,
@@ -48,10 +44,6 @@ async fn disconnect(State(server): State<Arc<Server>>, request: Request) -> Resp
         Ok(done) => (StatusCode::ACCEPTED, Json(done)).into_response(),
         Err(error) => not_done(error),
     }
-}
-
-fn wrong(error: &str) -> Response {
-    (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response()
 }
 
 fn not_done(error: DisconnectError) -> Response {

@@ -38,7 +38,7 @@ const CACHING: HeaderValue = HeaderValue::from_static("no-cache");
 /// Serves the files below a directory, as a router's fallback: `index.html` for a directory, an
 /// `ETag` and `Last-Modified` with 304 for who has it already, ranges, and `br`, `zstd` or `gzip`
 /// as the client takes them: `page.css.br` and the like where they are there, else a copy (`br` or
-/// `gzip`) that is made on a thread of its own and kept. Answers bear security headers with
+/// `gzip`) that is made on a thread of its own and kept. Answers have security headers with
 /// `policy` ([`with_security_headers`]).
 ///
 /// Copies take up to 32 MiB, and a file of more than a quarter of that gets none;

@@ -19,11 +19,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use simurgh_proto::ws::handshake::{Framing, Request};
+use simurgh_shard::config::HttpConfig;
+use simurgh_shard::connections::{Wait, Watch};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-
-use crate::config::HttpConfig;
-use crate::connections::{Wait, Watch};
 
 /// What hyper reads in place of a head that is refused.
 const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n";

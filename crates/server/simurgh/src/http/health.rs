@@ -10,9 +10,8 @@ use axum::{Json, Router};
 use serde::Serialize;
 
 use simurgh_cluster::LinkState;
-
-use crate::cluster_inbox::ClusterInbox;
-use crate::server::Server;
+use simurgh_shard::cluster_inbox::ClusterInbox;
+use simurgh_shard::server::Server;
 
 pub(super) fn router(server: &Arc<Server>) -> Router {
     Router::new().route("/healthz", get(health)).with_state(server.cluster.clone())

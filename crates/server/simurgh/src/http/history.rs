@@ -16,11 +16,11 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use simurgh_core::{HistoryPage, HistoryTopic, KeptMessage, Position};
 use simurgh_proto::message::Payload;
+use simurgh_shard::server::Server;
 
-use super::api::{is_authorized, unauthorized};
+use super::api::{is_authorized, unauthorized, wrong};
 use crate::history::{HistoryCursor, HistoryError, HistoryTopics, PAGE_MESSAGES_MAX};
 use crate::pubsub::PubSub;
-use crate::server::Server;
 
 /// Messages or topics in one answer, unless another limit is asked for.
 const LIMIT: usize = 100;
@@ -226,10 +226,6 @@ fn read_limit(limit: Option<&str>) -> Result<usize, String> {
         Ok(limit @ 1..=PAGE_MESSAGES_MAX) => Ok(limit),
         _ => Err(format!("limit: expected 1 to {PAGE_MESSAGES_MAX}")),
     }
-}
-
-fn wrong(error: &str) -> Response {
-    (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response()
 }
 
 fn refused(error: HistoryError) -> Response {

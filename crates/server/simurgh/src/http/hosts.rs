@@ -8,9 +8,9 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use serde_json::json;
+use simurgh_shard::server::Server;
 
 use crate::access::{FOREIGN, is_known};
-use crate::server::Server;
 
 /// Lets through to a router what names a known host.
 pub(super) fn for_known_hosts(router: Router, server: &Arc<Server>, is_admin: bool) -> Router {

@@ -19,10 +19,10 @@ mod headers;
 mod health;
 mod history;
 mod hosts;
-mod parked;
-mod seldom;
+mod repeated_warning;
 mod supabase;
 mod threads;
+mod waiting_poll;
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,16 +31,16 @@ use std::time::Instant;
 
 use axum::Router;
 use simurgh_reactor::HandOffEnd;
+use simurgh_shard::server::Server;
 use simurgh_socket::UserSocket;
 use tokio::runtime::Runtime;
 
 use crate::longpoll::LongPolls;
 use crate::observe::{self, Observer};
-use crate::server::Server;
 
-pub use crate::config::HttpConfig;
 pub use files::{static_files, static_files_keeping};
 pub use headers::with_security_headers;
+pub use simurgh_shard::config::HttpConfig;
 pub(crate) use threads::{Prepared, Threads, prepare};
 
 /// Threads of the runtime beside the connections' own.
@@ -93,9 +93,9 @@ pub(crate) fn serve(
 
 /// The sockets have gone: waits until all requests under way have their answers, but not beyond
 /// `until`.
-pub(crate) fn see_out(server: &Server, until: Instant) {
+pub(crate) fn finish(server: &Server, until: Instant) {
     for http_connections in [&server.http_connections, &server.admin_connections] {
-        http_connections.see_out(until);
+        http_connections.finish(until);
     }
 }
 

@@ -17,12 +17,12 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use simurgh_proto::message::{Payload, UserBroadcast, events};
 use simurgh_proto::serializer::json::compact;
+use simurgh_shard::server::Server;
 use simurgh_socket::supabase::TOPIC_PREFIX;
 use simurgh_socket::{PayloadShape, UserSocket};
 
-use super::api::{BODY_MAX, Published, is_authorized, publish, unauthorized};
+use super::api::{BODY_MAX, Published, authorized_body, is_authorized, publish, unauthorized};
 use crate::Broadcast;
-use crate::server::Server;
 
 pub(super) fn router(server: &Arc<Server>) -> axum::Router {
     axum::Router::new()
@@ -49,7 +49,7 @@ pub(super) fn has_topic(user_sockets: &[UserSocket], topic: &str) -> bool {
     user_sockets.iter().any(|user_socket| user_socket.is_supabase(&topic) == Some(true))
 }
 
-/// A message of a back end as members hear it.
+/// A message of a back end as members receive it.
 pub(super) fn to_broadcast(topic: &str, event: &str, payload: &RawValue) -> Broadcast {
     let payload = compact(payload.get());
     let payload = format!(
@@ -81,12 +81,9 @@ struct Message<'a> {
 /// 202 when every shard has them, 401 without the token, 400 for a body that is not JSON, 422 for
 /// one of another shape or a topic that no channel takes, 413 and 503 as `POST /api/broadcast`.
 async fn many(State(server): State<Arc<Server>>, request: Request) -> Response {
-    if !is_authorized(&server, request.headers()) {
-        return unauthorized();
-    }
-    let body = match Bytes::from_request(request, &()).await {
+    let body = match authorized_body(&server, request).await {
         Ok(body) => body,
-        Err(rejection) => return rejection.into_response(),
+        Err(response) => return response,
     };
     match read(&server.user_sockets, &body) {
         Ok(broadcasts) => publish(&server, broadcasts).await,
@@ -128,7 +125,7 @@ fn check(user_sockets: &[UserSocket], topic: &str, event: &str) -> Result<(), St
 }
 
 /// The same for one message: JSON, or with `content-type: application/octet-stream` raw bytes,
-/// which members hear that speak V2. 415 for another type.
+/// which members receive that speak V2. 415 for another type.
 async fn one(
     State(server): State<Arc<Server>>,
     Path((topic, event)): Path<(String, String)>,

@@ -1,9 +1,9 @@
 //! The threads that HTTP connections live on: each has an event loop of its own, and a connection
 //! stays where it begins.
 //!
-//! One scheduler for all threads would carry each request's wake-up across them, which costs a
-//! short answer more than it takes to make it. What one thread is spared another has to bear,
-//! so a new connection goes to the thread that has the fewest.
+//! With one scheduler for all threads each request's wake-up would cross from one to another, which
+//! costs a short answer more than it takes to make it. In exchange nothing balances their load, so
+//! a new connection goes to the thread that has the fewest.
 #![allow(
     clippy::disallowed_types,
     reason = "these sockets came by SCM_RIGHTS and belong to the main table"
@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use simurgh_reactor::HandOffEnd;
+use simurgh_shard::connections::ConnectionSlot;
+use simurgh_shard::server::Server;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
@@ -22,10 +24,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Pages;
 use super::connection::{self, Back};
-use super::seldom::Seldom;
-use crate::connections::ConnectionSlot;
+use super::repeated_warning::RepeatedWarning;
 use crate::remote_waker;
-use crate::server::Server;
 
 /// Event loops that were made and not started: before the shards part from the process's
 /// descriptor table, so that these can be woken from there.
@@ -42,13 +42,13 @@ struct Taken {
     read_ahead: Vec<u8>,
     back: Back,
     /// Which a shard took for it.
-    seat: ConnectionSlot,
+    slot: ConnectionSlot,
     counted: Counted,
 }
 
 /// How a thread is reached, and how many connections it has.
 #[derive(Clone)]
-struct Entrance {
+struct Thread {
     inbox: mpsc::UnboundedSender<Taken>,
     connections: Arc<AtomicUsize>,
 }
@@ -81,10 +81,10 @@ impl Prepared {
             // Only the admin address is served, and that on the runtime.
             return Ok(Threads { _stop: Vec::new() });
         }
-        let (entrances, doors): (Vec<_>, Vec<_>) = (0..loops)
+        let (threads, inboxes): (Vec<_>, Vec<_>) = (0..loops)
             .map(|_| {
                 let (inbox, taken) = mpsc::unbounded_channel();
-                (Entrance { inbox, connections: Arc::default() }, taken)
+                (Thread { inbox, connections: Arc::default() }, taken)
             })
             .unzip();
         let mut ends_of: Vec<Vec<HandOffEnd>> = (0..loops).map(|_| Vec::new()).collect();
@@ -95,18 +95,18 @@ impl Prepared {
         }
         let mut stops = Vec::with_capacity(loops);
         for (index, ((runtime, taken), ends)) in
-            self.0.into_iter().zip(doors).zip(ends_of).enumerate()
+            self.0.into_iter().zip(inboxes).zip(ends_of).enumerate()
         {
             let (stop, stopped) = oneshot::channel();
-            let (server, pages, entrances) = (Arc::clone(server), pages.clone(), entrances.clone());
+            let (server, pages, threads) = (Arc::clone(server), pages.clone(), threads.clone());
             std::thread::Builder::new().name(format!("simurgh-http-{index}")).spawn(move || {
                 for end in ends {
-                    runtime.spawn(take_all(Arc::clone(&server), end, entrances.clone()));
+                    runtime.spawn(take_all(Arc::clone(&server), end, threads.clone()));
                 }
                 if index == 0 {
                     runtime.spawn(Arc::clone(&server.http_connections).keep_room());
                 }
-                runtime.spawn(remote_waker::hear());
+                runtime.spawn(remote_waker::wake_all());
                 runtime.spawn(serve_all(server, pages, taken));
                 // Ends with the sender of `stop`, which says nothing.
                 let _ = runtime.block_on(stopped);
@@ -120,33 +120,33 @@ impl Prepared {
 
 /// Takes connections from one shard until the shard ends, and gives each to the thread that has the
 /// fewest.
-async fn take_all(server: Arc<Server>, end: HandOffEnd, entrances: Vec<Entrance>) {
+async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
     #[allow(deprecated, reason = "sound here: the end owns its descriptor and never changes it")]
     let end = match AsyncFd::new(end) {
         Ok(end) => Arc::new(end),
         Err(error) => return tracing::error!(%error, "no hand-off from a shard"),
     };
-    let mut complaint = Seldom::default();
+    let mut warning = RepeatedWarning::default();
     loop {
         let Ok(mut ready) = end.readable().await else { return };
         match ready.get_inner().recv() {
             Ok(Some((descriptor, read_ahead))) => {
-                let seat = server.http_connections.seat();
+                let slot = server.http_connections.slot();
                 server.http_connections.make_room();
                 let Some(descriptor) = descriptor else {
                     server.http_connections.lost.fetch_add(1, Relaxed);
-                    if let Some(lost) = complaint.again() {
+                    if let Some(lost) = warning.count() {
                         tracing::warn!(lost, "no descriptor is left for HTTP connections");
                     }
                     continue;
                 };
-                let fewest = |it: &&Entrance| it.connections.load(Relaxed);
-                let Some(entrance) = entrances.iter().min_by_key(fewest) else { return };
-                entrance.connections.fetch_add(1, Relaxed);
-                let counted = Counted(Arc::clone(&entrance.connections));
+                let fewest = |it: &&Thread| it.connections.load(Relaxed);
+                let Some(thread) = threads.iter().min_by_key(fewest) else { return };
+                thread.connections.fetch_add(1, Relaxed);
+                let counted = Counted(Arc::clone(&thread.connections));
                 let (stream, back) = (StdTcpStream::from(descriptor), Arc::clone(&end));
                 // Fails only when that thread has ended, and this one is about to.
-                let _ = entrance.inbox.send(Taken { stream, read_ahead, back, seat, counted });
+                let _ = thread.inbox.send(Taken { stream, read_ahead, back, slot, counted });
             }
             Ok(None) => return,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
@@ -157,12 +157,12 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, entrances: Vec<Entrance>
 
 /// Serves what this thread is given.
 async fn serve_all(server: Arc<Server>, pages: Pages, mut taken: mpsc::UnboundedReceiver<Taken>) {
-    while let Some(Taken { stream, read_ahead, back, seat, counted }) = taken.recv().await {
+    while let Some(Taken { stream, read_ahead, back, slot, counted }) = taken.recv().await {
         let (server, pages) = (Arc::clone(&server), pages.clone());
         let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
         match stream {
             Ok(stream) => {
-                let served = connection::serve(server, pages, Some(back), stream, read_ahead, seat);
+                let served = connection::serve(server, pages, Some(back), stream, read_ahead, slot);
                 tokio::spawn(async move {
                     let _counted = counted;
                     if let Err(error) = served.await {

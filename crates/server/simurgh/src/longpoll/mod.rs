@@ -1,26 +1,27 @@
 //! Long polling (PROTOCOL §9): Channels for clients that get no WebSocket through.
 //!
 //! A long-poll session is a socket of a shard like any other: a local connection of the reactor
-//! with a serializer, whose peer is whoever bears its token. What differs is where its frames go.
+//! with a serializer, whose peer is the client that sends its token. What differs is where its
+//! frames go.
 //!
 //! ```text
-//!        tokio (`request`, `http::parked`)               shard (`shard::polled`)
+//!        tokio (`request`, `http::waiting_poll`)         shard (`shard::polled`)
 //!  GET  ─► Origin, vsn, params ──────── Open ─────────► connect, a local connection
 //!       ◄─ 410, token ◄──────────────── its key ◄─────┘
 //!  GET  ─► token ────────────────────── Poll ─────────► what waits, at once; or the poll waits
-//!       ◄─ 200, messages; 204 ◄──────── Heard ◄─────── frames of the turn, by the end of it
-//!  POST ─► token, lines, messages ───── Say ──────────► `Core::message`, one after the other
+//!       ◄─ 200, messages; 204 ◄──────── Delivery ◄──── frames of the turn, by the end of it
+//!  POST ─► token, lines, messages ───── Post ─────────► `Core::message`, one after the other
 //!       ◄─ 200, 408, 410 ◄───────────── status ◄──────┘
 //! ```
 //!
 //! Requests are parsed, tokens are checked and messages are decoded on tokio; the application runs
 //! on the shard alone. A request that reaches another node of a cluster than the one that has its
-//! session is passed on ([`elsewhere`]). A poll that waits owns no parser: its connection is taken
-//! from hyper and parked (`http::parked`).
+//! session is passed on ([`other_node`]). A poll that waits owns no parser: its connection is taken
+//! from hyper (`http::waiting_poll`).
 
 mod answer;
-pub(crate) mod elsewhere;
 mod frames;
+pub(crate) mod other_node;
 mod request;
 mod session_request;
 mod token;
@@ -29,7 +30,7 @@ mod waiting;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::server::Server;
+use simurgh_shard::server::Server;
 use simurgh_socket::{LongPoll, UserSocket};
 
 pub(crate) use answer::{HEADERS, Reply};

@@ -12,6 +12,11 @@ use simurgh_cluster::NodeId;
 use simurgh_core::Wire;
 use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
+use simurgh_shard::cluster_inbox::ClusterInbox;
+use simurgh_shard::mail::Mail;
+use simurgh_shard::mail::poll::{Opener, Opening, PollCommand};
+use simurgh_shard::proxies::{is_trusted, origin_is_allowed, real_peer};
+use simurgh_shard::server::Server;
 use simurgh_socket::{LongPoll, UserSocket};
 use tokio::sync::oneshot;
 
@@ -19,12 +24,7 @@ use super::answer::{bare, json};
 use super::frames::is_ndjson;
 use super::session_request::{PollOutcome, SessionRequest};
 use super::token::{Claim, now_s};
-use super::{LongPolls, Reply, Waiting, elsewhere};
-use crate::cluster_inbox::ClusterInbox;
-use crate::mail::Mail;
-use crate::mail::poll::{Opener, Opening, PollCommand};
-use crate::proxies::{is_trusted, origin_is_allowed, real_peer};
-use crate::server::Server;
+use super::{LongPolls, Reply, Waiting, other_node};
 
 /// Where newer clients have their token; it counts before the one in the address.
 const TOKEN_HEADER: &str = "x-phoenix-longpoll-token";
@@ -126,7 +126,7 @@ impl PollRequest<'_> {
         };
         let (polls, server, window) = (self.polls, self.server, self.longpoll.window_time());
         if let Some(node) = self.elsewhere(&claim) {
-            let calling = elsewhere::poll(server, node, &token);
+            let calling = other_node::poll(server, node, &token);
             return match calling {
                 Some(calling) => {
                     self.polls.elsewhere.fetch_add(1, Relaxed);
@@ -213,7 +213,7 @@ impl PollRequest<'_> {
         let status = match self.elsewhere(&claim) {
             Some(node) => {
                 self.polls.elsewhere.fetch_add(1, Relaxed);
-                elsewhere::post(server, node, &token, is_many, &body, window).await
+                other_node::post(server, node, &token, is_many, &body, window).await
             }
             None => SessionRequest { polls, window, claim, token }.post(is_many, body).await,
         };

@@ -6,6 +6,9 @@ use std::time::Duration;
 use axum::body::Bytes;
 use simurgh_core::Received;
 use simurgh_proto::serializer::{Frame, Serializer};
+use simurgh_shard::mail::Mail;
+use simurgh_shard::mail::poll::{Batch, Line, PollAnswer, PollCommand, Post};
+use simurgh_shard::shard::{Long, TEXT_BYTES_MAX, receive};
 use simurgh_socket::UserSocket;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -14,9 +17,6 @@ use super::frames::{PostFrame, frames};
 use super::token::Claim;
 use super::waiting::token_of;
 use super::{LongPolls, Reply, Waiting};
-use crate::mail::Mail;
-use crate::mail::poll::{Batch, Line, PollAnswer, PollCommand, Post};
-use crate::shard::{Long, TEXT_BYTES_MAX, receive};
 
 /// A request and the session that its token names.
 pub(super) struct SessionRequest<'a> {
@@ -79,8 +79,8 @@ impl SessionRequest<'_> {
         let bytes = lines.iter().map(weight).sum();
         let (answer, handled) = oneshot::channel();
         let post = Post { lines: lines.into_iter(), bytes, answer };
-        let say = PollCommand::Say { key, nonce, post };
-        self.polls.server.post_to(shard, Mail::LongPoll(Box::new(say)));
+        let command = PollCommand::Post { key, nonce, post };
+        self.polls.server.post_to(shard, Mail::LongPoll(Box::new(command)));
         match timeout(self.window, handled).await {
             Ok(Ok(200)) if is_wrong => None,
             Ok(Ok(status)) => Some(status),

@@ -13,8 +13,8 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use simurgh_core::Wire;
 use simurgh_reactor::Key;
+use simurgh_shard::mail::poll::Nonce;
 
-use crate::mail::poll::Nonce;
 use crate::secret::{self, fill};
 
 /// `HS256`, as Phoenix writes it.

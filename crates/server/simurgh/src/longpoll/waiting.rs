@@ -8,14 +8,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use simurgh_cluster::Answer;
+use simurgh_shard::cluster_inbox::Calling;
+use simurgh_shard::mail::poll::{Batch, Delivery};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::time::sleep;
 
 use super::token::Claim;
 use super::{LongPolls, Reply};
-use crate::cluster_inbox::Calling;
-use crate::mail::poll::{Batch, Delivery};
 
 /// Another node may take so much longer than a poll may wait, until it is given up.
 const GRACE: Duration = Duration::from_secs(2);

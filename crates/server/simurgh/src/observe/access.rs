@@ -14,9 +14,9 @@ use axum::extract::ConnectInfo;
 use axum::http::{Extensions, HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
+use simurgh_shard::config::Config;
 
 use crate::access::{Bearer, FOREIGN, bearer, is_known};
-use crate::config::Config;
 
 /// Headers by which proxies say whom they speak for, beside those that begin with `x-forwarded`. A
 /// proxy on this machine would make everybody local.
@@ -55,7 +55,7 @@ pub(super) enum Refusal {
     Missing,
     /// With another token.
     Wrong,
-    /// Nobody may, for there is no token.
+    /// Nobody may: the server has no token.
     NobodyMay,
 }
 
@@ -196,7 +196,8 @@ mod tests {
         assert_eq!(place(&config, false, local, &elsewhere), Err(Refusal::Misdirected));
         assert_eq!(place(&config, false, local, &[]), Err(Refusal::Misdirected));
         let trusted_hosts = vec!["evil.example".to_owned()];
-        let listing = Config { trusted_hosts, ..Config::default() };
+        let mut listing = Config::default();
+        listing.trusted_hosts = trusted_hosts;
         assert_eq!(place(&listing, false, local, &elsewhere), Err(Refusal::Off), "a proxy's name");
     }
 
@@ -212,7 +213,8 @@ mod tests {
             }
         }
         let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
-        let trusting = Config { trusted_proxies, ..Config::default() };
+        let mut trusting = Config::default();
+        trusting.trusted_proxies = trusted_proxies;
         let check = |of: &[_]| place(&trusting, false, local, &[&[HOST], of].concat());
         assert_eq!(check(&[]), Err(Refusal::Off), "it says nothing");
         assert_eq!(check(&[("x-forwarded-for", "127.0.0.1")]), Ok(()));

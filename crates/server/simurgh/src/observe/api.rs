@@ -12,14 +12,14 @@ use axum::routing::{get, post};
 use axum::{Router, http::HeaderMap};
 use serde::Deserialize;
 use serde_json::json;
+use simurgh_shard::mail::survey::Peer;
+use simurgh_shard::view::{ConnectionOrder, TopicOrder};
 
 use super::Observer;
 use super::access::{self, Refusal};
 use super::feed;
 use super::lists::{self, ROWS_MAX, Wanted};
 use super::nodes;
-use crate::mail::survey::Peer;
-use crate::view::{ConnectionOrder, TopicOrder};
 
 /// Bytes of an order: an id in JSON.
 const ORDER_BYTES_MAX: usize = 1024;

@@ -30,9 +30,9 @@ struct FeedQuery {
     list: String,
 }
 
-/// What is told beside the overview.
+/// What is sent beside the overview.
 #[derive(Debug, PartialEq)]
-enum Beside {
+enum Extra {
     Nothing,
     List(Wanted),
     Cluster,
@@ -42,7 +42,7 @@ enum Beside {
 /// `connections`, or of the `cluster`, for as long as somebody reads.
 pub(super) async fn feed(observer: WithObserver, query: RawQuery) -> Result<Response, Response> {
     let wanted = wanted(query.0.as_deref().unwrap_or_default())?;
-    if wanted == Beside::Cluster && observer.server.cluster.is_none() {
+    if wanted == Extra::Cluster && observer.server.cluster.is_none() {
         return Err(no_cluster());
     }
     let Ok(place) = Arc::clone(&observer.feeds).try_acquire_owned() else {
@@ -50,14 +50,14 @@ pub(super) async fn feed(observer: WithObserver, query: RawQuery) -> Result<Resp
         return Err((StatusCode::SERVICE_UNAVAILABLE, error).into_response());
     };
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
-    tokio::spawn(tell_overviews(Arc::clone(&observer.0), sender.clone()));
+    tokio::spawn(send_overviews(Arc::clone(&observer.0), sender.clone()));
     match wanted {
-        Beside::Nothing => {}
-        Beside::List(wanted) => {
-            tokio::spawn(tell_lists(Arc::clone(&observer.0), wanted, sender));
+        Extra::Nothing => {}
+        Extra::List(wanted) => {
+            tokio::spawn(send_lists(Arc::clone(&observer.0), wanted, sender));
         }
-        Beside::Cluster => {
-            tokio::spawn(tell_cluster(Arc::clone(&observer.0), sender));
+        Extra::Cluster => {
+            tokio::spawn(send_cluster(Arc::clone(&observer.0), sender));
         }
     }
     let begun = (receiver, place, Arc::clone(&observer.server.http_connections));
@@ -71,7 +71,7 @@ pub(super) async fn feed(observer: WithObserver, query: RawQuery) -> Result<Resp
 }
 
 /// What a query asks for beside the overview. Which list it is decides what else may be there.
-fn wanted(query: &str) -> Result<Beside, Mistake> {
+fn wanted(query: &str) -> Result<Extra, Mistake> {
     let (list, rest): (Vec<&str>, Vec<&str>) =
         query.split('&').partition(|pair| pair.starts_with("list="));
     let uri = |query: &str| Uri::builder().path_and_query(format!("/?{query}")).build();
@@ -79,25 +79,25 @@ fn wanted(query: &str) -> Result<Beside, Mistake> {
     let rest_uri = uri(&rest.join("&")).map_err(|error| wrong(&error.to_string()))?;
     let Query(FeedQuery { list }) = Query::try_from_uri(&list_uri).map_err(wrong_query)?;
     match list.as_str() {
-        "" => Ok(Beside::Nothing),
-        "cluster" if rest.is_empty() => Ok(Beside::Cluster),
+        "" => Ok(Extra::Nothing),
+        "cluster" if rest.is_empty() => Ok(Extra::Cluster),
         "cluster" => Err(wrong("list=cluster: there is nothing else to be said of it")),
         "topics" => {
             let Query(query) =
                 Query::<TopicsQuery>::try_from_uri(&rest_uri).map_err(wrong_query)?;
-            Ok(Beside::List(query.wanted()))
+            Ok(Extra::List(query.wanted()))
         }
         "connections" => {
             let Query(query) =
                 Query::<ConnectionsQuery>::try_from_uri(&rest_uri).map_err(wrong_query)?;
-            query.wanted().map(Beside::List)
+            query.wanted().map(Extra::List)
         }
         _ => Err(wrong("list: there are topics, connections and cluster")),
     }
 }
 
 /// Until the reader is gone. The server is not kept alive for it: a feed is its runtime's.
-async fn tell_overviews(observer: Arc<Observer>, sender: mpsc::Sender<Event>) {
+async fn send_overviews(observer: Arc<Observer>, sender: mpsc::Sender<Event>) {
     let mut latest = observer.latest.subscribe();
     let mut overview = (**latest.borrow_and_update()).clone();
     overview.history = observer.points();
@@ -113,26 +113,26 @@ async fn tell_overviews(observer: Arc<Observer>, sender: mpsc::Sender<Event>) {
     }
 }
 
-async fn tell_lists(observer: Arc<Observer>, wanted: Wanted, sender: mpsc::Sender<Event>) {
+async fn send_lists(observer: Arc<Observer>, wanted: Wanted, sender: mpsc::Sender<Event>) {
     let name = match wanted {
         Wanted::Topics { .. } => "topics",
         Wanted::Connections { .. } => "connections",
     };
-    let mut told: Option<Arc<lists::Listed>> = None;
+    let mut sent: Option<Arc<lists::Listed>> = None;
     while !sender.is_closed() {
         let listed = lists::list(&observer, &wanted).await;
         // Somebody else's look may have made it; then it is the same until its time is up.
-        if !told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &listed)) {
+        if !sent.as_ref().is_some_and(|sent| Arc::ptr_eq(sent, &listed)) {
             if sender.send(event(name, &*listed)).await.is_err() {
                 return;
             }
-            told = Some(Arc::clone(&listed));
+            sent = Some(Arc::clone(&listed));
         }
         wait(listed.next_in(), &sender).await;
     }
 }
 
-async fn tell_cluster(observer: Arc<Observer>, sender: mpsc::Sender<Event>) {
+async fn send_cluster(observer: Arc<Observer>, sender: mpsc::Sender<Event>) {
     while !sender.is_closed() {
         let Some(overview) = nodes::cluster(&observer).await else { return };
         if sender.send(event("cluster", &*overview)).await.is_err() {
@@ -158,15 +158,13 @@ mod tests {
 
     #[test]
     fn a_query_names_at_most_one_list_with_its_own_parameters() {
-        assert_eq!(wanted("").unwrap(), Beside::Nothing);
-        assert_eq!(wanted("list=cluster").unwrap(), Beside::Cluster);
+        assert_eq!(wanted("").unwrap(), Extra::Nothing);
+        assert_eq!(wanted("list=cluster").unwrap(), Extra::Cluster);
         let topics = wanted("list=topics&by=deliveries&search=a%20b&most=7").unwrap();
-        let Beside::List(Wanted::Topics { search, most, .. }) = topics else {
-            panic!("{topics:?}")
-        };
+        let Extra::List(Wanted::Topics { search, most, .. }) = topics else { panic!("{topics:?}") };
         assert_eq!((&*search, most), ("a b", 7));
         let connections = wanted("list=connections").unwrap();
-        assert!(matches!(connections, Beside::List(Wanted::Connections { .. })));
+        assert!(matches!(connections, Extra::List(Wanted::Connections { .. })));
         for query in [
             "list=shards",
             "list=topics&by=age",

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use simurgh_core::{SUBSCRIPTION_BYTES, TOPIC_BYTES};
 use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
+use simurgh_shard::server::Server;
+use simurgh_shard::shard::CONNECTION_BYTES;
+use simurgh_shard::view::{ErrorRow, Memory, Overview, Point, ShardRow};
 
 use super::{Observer, unix_s};
 use crate::metrics::{REACTOR_METRICS, ShardMetrics, process};
-use crate::server::Server;
-use crate::shard::CONNECTION_BYTES;
-use crate::view::{ErrorRow, Memory, Overview, Point, ShardRow};
 
 /// How often.
 const EVERY: Duration = Duration::from_secs(1);
@@ -130,7 +130,7 @@ fn take(observer: &Observer) -> Overview {
         server: "simurgh".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         commit: config.commit.clone(),
-        uptime_s: server.made.0.elapsed().as_secs_f64(),
+        uptime_s: server.started.0.elapsed().as_secs_f64(),
         max_connections: config.max_connections.map(|most| most as u64),
         outbound_bytes_max: config.outbound_bytes_max as u64,
         mailbox_bytes_max: config.mailbox_bytes_max as u64,

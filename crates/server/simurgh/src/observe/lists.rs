@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use simurgh_reactor::Key;
+use simurgh_shard::mail::Mail;
+use simurgh_shard::mail::survey::{Answer, MembersHere, Peer, ShardQuery, Surveyed, TopicCount};
+use simurgh_shard::view::{ConnectionOrder, ConnectionRow, List, Members, TopicOrder, TopicRow};
 use tokio::sync::oneshot;
 
 use super::{Observer, nodes, unix_s};
-use crate::mail::Mail;
-use crate::mail::survey::{Answer, MembersHere, Peer, ShardQuery, Surveyed, TopicCount};
-use crate::view::{ConnectionOrder, ConnectionRow, List, Members, TopicOrder, TopicRow};
 
 /// A list is kept for so many times what it cost.
 const PACE: u32 = 200;
@@ -68,11 +68,11 @@ impl Listed {
 /// Those made last.
 #[derive(Default)]
 pub(super) struct Lists {
-    made: Vec<Made>,
+    kept: Vec<KeptList>,
     not_before: Option<Instant>,
 }
 
-struct Made {
+struct KeptList {
     wanted: Wanted,
     until: Instant,
     listed: Arc<Listed>,
@@ -84,8 +84,8 @@ pub(super) async fn list(observer: &Observer, wanted: &Wanted) -> Arc<Listed> {
         // Held for the whole walk: one at a time, and who wants the same waits for the same.
         let mut lists = observer.lists.lock().await;
         let now = Instant::now();
-        if let Some(made) = lists.made.iter().find(|it| it.wanted == *wanted && it.until > now) {
-            return Arc::clone(&made.listed);
+        if let Some(kept) = lists.kept.iter().find(|it| it.wanted == *wanted && it.until > now) {
+            return Arc::clone(&kept.listed);
         }
         let wait = lists.not_before.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         if wait.is_zero() {
@@ -101,13 +101,13 @@ impl Lists {
     fn keep(&mut self, wanted: &Wanted, listed: Listed, busy: Duration) -> Arc<Listed> {
         let now = Instant::now();
         self.not_before = Some(now + (busy * PACE_BETWEEN).min(BETWEEN_MAX));
-        self.made.retain(|it| it.wanted != *wanted && it.until > now);
-        if self.made.len() >= LISTS_MAX {
-            self.made.remove(0);
+        self.kept.retain(|it| it.wanted != *wanted && it.until > now);
+        if self.kept.len() >= LISTS_MAX {
+            self.kept.remove(0);
         }
         let listed = Arc::new(listed);
         let until = now + listed.next_in();
-        self.made.push(Made { wanted: wanted.clone(), until, listed: Arc::clone(&listed) });
+        self.kept.push(KeptList { wanted: wanted.clone(), until, listed: Arc::clone(&listed) });
         listed
     }
 }
@@ -300,7 +300,7 @@ async fn ask_one<T>(
 
 /// Asks all shards at once; those that have ended say nothing.
 async fn ask_all<T>(observer: &Observer, ask: impl Fn(Answer<T>) -> ShardQuery) -> Vec<T> {
-    let answer_query: Vec<_> = (0..observer.server.mailboxes.len())
+    let answers: Vec<_> = (0..observer.server.mailboxes.len())
         .map(|shard| {
             let (answer, answered) = oneshot::channel();
             observer.server.post_to(shard as u16, Mail::Observe(Box::new(ask(answer))));
@@ -308,8 +308,8 @@ async fn ask_all<T>(observer: &Observer, ask: impl Fn(Answer<T>) -> ShardQuery) 
         })
         .collect();
     let until = tokio::time::Instant::now() + ANSWER_MAX;
-    let mut found = Vec::with_capacity(answer_query.len());
-    for answered in answer_query {
+    let mut found = Vec::with_capacity(answers.len());
+    for answered in answers {
         found.extend(tokio::time::timeout_at(until, answered).await.ok().and_then(Result::ok));
     }
     found

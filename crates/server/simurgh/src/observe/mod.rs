@@ -22,17 +22,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Semaphore, watch};
 
-/// What is shown.
-pub mod view {
-    pub use crate::view::*;
-}
 pub(crate) use api::router;
 pub(crate) use figures::run;
 pub(crate) use nodes::serve;
+#[doc(inline)]
+pub use simurgh_shard::view;
 
-use crate::server::Server;
 use figures::History;
 use lists::Lists;
+use simurgh_shard::server::Server;
 use view::Overview;
 
 /// Live feeds at a time.

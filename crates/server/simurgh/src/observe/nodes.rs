@@ -1,7 +1,7 @@
 //! The other nodes: what they are asked while somebody looks, and what this one answers them.
 //!
 //! ```text
-//! look ─► Question ─► ClusterInbox ─► Service::Look of each node ─► its serve() ─► Shown ─► rows
+//! look ─► Question ─► ClusterInbox ─► Service::Look of each node ─► its serve() ─► NodeAnswer ─► rows
 //! ```
 //! Questions and answers are JSON of which unknown parts mean nothing, so that nodes of two
 //! versions show each other what both know. Whoever may publish at the engine can write answers:
@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{Observer, lists, unix_s};
-use crate::cluster_inbox::{ClusterInbox, NodeView, Service, View};
-use crate::view::{
+use simurgh_shard::cluster_inbox::{ClusterInbox, NodeView, Service, View};
+use simurgh_shard::view::{
     ClusterOverview, HistoriesRow, InterestsRow, LinkRow, NamedCount, NodeFigures, NodeMembers,
     NodeRow, OutboxRow, Overview,
 };
@@ -64,7 +64,7 @@ pub(super) struct Latest(Option<(Instant, Arc<ClusterOverview>)>);
 
 /// What a node has shown.
 #[derive(Debug)]
-struct Shown {
+struct NodeAnswer {
     node: NodeId,
     /// From the question to its answer.
     took: Duration,
@@ -74,7 +74,7 @@ struct Shown {
 
 /// How much others are answered.
 pub(super) struct Served {
-    counted_peers: Semaphore,
+    places: Semaphore,
     /// When the second began, and the questions answered in it.
     second: Mutex<(Instant, u32)>,
 }
@@ -82,7 +82,7 @@ pub(super) struct Served {
 impl Default for Served {
     fn default() -> Self {
         let second = Mutex::new((Instant::now(), 0));
-        Self { counted_peers: Semaphore::new(SERVED_AT_ONCE), second }
+        Self { places: Semaphore::new(SERVED_AT_ONCE), second }
     }
 }
 
@@ -101,7 +101,7 @@ impl Served {
 /// What this node shows another that asks: 200, 400 if it does not know what is asked, or 503.
 pub(crate) async fn serve(observer: &Observer, question: &[u8]) -> (u16, Vec<u8>) {
     let served = &observer.served;
-    let Ok(_place) = served.counted_peers.try_acquire() else { return (503, Vec::new()) };
+    let Ok(_place) = served.places.try_acquire() else { return (503, Vec::new()) };
     if !served.may(Instant::now()) {
         return (503, Vec::new());
     }
@@ -190,20 +190,20 @@ pub(super) async fn members(
 }
 
 /// Asks the other nodes; what they show that answer in time.
-async fn ask(inbox: &Arc<ClusterInbox>, question: &Question) -> Vec<Shown> {
+async fn ask(inbox: &Arc<ClusterInbox>, question: &Question) -> Vec<NodeAnswer> {
     let question = serde_json::to_vec(question).unwrap_or_default();
     if question.len() > QUESTION_BYTES_MAX {
         return Vec::new();
     }
-    let answer_query: Vec<NodeId> = {
+    let asked: Vec<NodeId> = {
         let view = inbox.view();
-        // Of a node that is not heard nothing comes, and without a link of nobody.
+        // A node whose beats do not come would not answer, and without a link none would.
         let is_asked = |it: &&NodeView| matches!(it.state, "alive" | "draining");
         let is_linked = view.state != LinkState::Away;
         let nodes = view.nodes.iter().filter(|_| is_linked).filter(is_asked);
         nodes.take(ASKED_MAX).map(|it| it.node).collect()
     };
-    let shown: JoinSet<Option<Shown>> = answer_query
+    let shown: JoinSet<Option<NodeAnswer>> = asked
         .into_iter()
         .map(|node| {
             let (began, calling) =
@@ -212,7 +212,7 @@ async fn ask(inbox: &Arc<ClusterInbox>, question: &Question) -> Vec<Shown> {
                 let answer = timeout(ANSWER_MAX, calling).await.ok().flatten();
                 let Answer { status, body: what } = answer?;
                 let is_one = status == 200;
-                is_one.then(|| Shown { node, took: began.elapsed(), what })
+                is_one.then(|| NodeAnswer { node, took: began.elapsed(), what })
             }
         })
         .collect();
@@ -220,16 +220,16 @@ async fn ask(inbox: &Arc<ClusterInbox>, question: &Question) -> Vec<Shown> {
 }
 
 /// What can be understood of it, and how long it took.
-fn by_node<T: for<'a> Deserialize<'a>>(shown: &[Shown]) -> HashMap<NodeId, (T, Duration)> {
-    let read = |it: &Shown| Some((it.node, (serde_json::from_slice(&it.what).ok()?, it.took)));
+fn by_node<T: for<'a> Deserialize<'a>>(shown: &[NodeAnswer]) -> HashMap<NodeId, (T, Duration)> {
+    let read = |it: &NodeAnswer| Some((it.node, (serde_json::from_slice(&it.what).ok()?, it.took)));
     shown.iter().filter_map(read).collect()
 }
 
-fn overview(view: &View, own: Option<NodeFigures>, shown: &[Shown]) -> ClusterOverview {
+fn overview(view: &View, own: Option<NodeFigures>, shown: &[NodeAnswer]) -> ClusterOverview {
     let mut figures = by_node::<NodeFigures>(shown);
     let others = view.nodes.iter().take(ROWS_MAX).map(|node| {
         let (figures, took) = figures.remove(&node.node).unzip();
-        node_row(node, figures.map(sane), took)
+        node_row(node, figures.map(finite), took)
     });
     let own = own_row(view, own);
     let counts = &view.counts;
@@ -333,7 +333,7 @@ fn milliseconds(it: Duration) -> f64 {
 }
 
 /// What cannot be is none: numbers of others are whatever they wrote.
-fn sane(mut figures: NodeFigures) -> NodeFigures {
+fn finite(mut figures: NodeFigures) -> NodeFigures {
     let rates = [
         &mut figures.uptime_s,
         &mut figures.messages_in_per_s,
@@ -378,9 +378,9 @@ mod tests {
         assert!(served.may(now + Duration::from_secs(2)));
     }
 
-    fn shown(node: u64, what: &str) -> Shown {
+    fn shown(node: u64, what: &str) -> NodeAnswer {
         let (node, took) = (NodeId(node), Duration::from_millis(3));
-        Shown { node, took, what: what.as_bytes().to_vec() }
+        NodeAnswer { node, took, what: what.as_bytes().to_vec() }
     }
 
     #[test]
@@ -399,9 +399,9 @@ mod tests {
         let mut nodes: Vec<u64> = figures.keys().map(|it| it.0).collect();
         nodes.sort_unstable();
         assert_eq!(nodes, [2, 7]);
-        let two = figures.remove(&NodeId(2)).map(|(it, _)| sane(it)).unwrap();
+        let two = figures.remove(&NodeId(2)).map(|(it, _)| finite(it)).unwrap();
         assert_eq!((two.sockets, two.cpu_cores, two.topics), (7, 0.5, 0));
-        let seven = figures.remove(&NodeId(7)).map(|(it, _)| sane(it)).unwrap();
+        let seven = figures.remove(&NodeId(7)).map(|(it, _)| finite(it)).unwrap();
         assert_eq!(seven, NodeFigures::default());
     }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use simurgh_core::BroadcastError;
 use simurgh_proto::message::{Payload, events};
+use simurgh_shard::cluster_inbox::Disconnected;
 
 use super::PubSub;
-use crate::cluster_inbox::Disconnected;
 
 /// How long a disconnect is asked for before it is known who has not confirmed it.
 pub const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(60);

@@ -20,7 +20,7 @@ impl Wake for Woken {
 
 /// Somebody who waits for broadcasts that were sent, and the shards' side of it.
 struct Waits {
-    book: Arc<Book>,
+    pending: Arc<Pending>,
     entries: Vec<Option<Entry>>,
     woken: Arc<Woken>,
     unconfirmed: Arc<AtomicU64>,
@@ -29,9 +29,9 @@ struct Waits {
 impl Waits {
     fn new(count: usize, longest: Duration) -> Self {
         let unconfirmed = Arc::default();
-        let book = Arc::new(Book::new(count, longest, &unconfirmed));
-        let entries = (0..count).map(|at| Some(Entry::new(&book, at))).collect();
-        let it = Self { book, entries, woken: Arc::default(), unconfirmed };
+        let pending = Arc::new(Pending::new(count, longest, &unconfirmed));
+        let entries = (0..count).map(|at| Some(Entry::new(&pending, at))).collect();
+        let it = Self { pending, entries, woken: Arc::default(), unconfirmed };
         assert_eq!(it.polls(), count == 0);
         it
     }
@@ -39,11 +39,11 @@ impl Waits {
     /// Whether there is nothing to wait for any more.
     fn polls(&self) -> bool {
         let waker = Waker::from(Arc::clone(&self.woken));
-        self.book.poll_settled(&Context::from_waker(&waker)).is_ready()
+        self.pending.poll_settled(&Context::from_waker(&waker)).is_ready()
     }
 
-    fn tell(&mut self, at: usize, kept: Result<KeptAt, simurgh_core::NotKept>) {
-        self.entries[at].take().unwrap().tell(kept);
+    fn resolve(&mut self, at: usize, kept: Result<KeptAt, simurgh_core::NotKept>) {
+        self.entries[at].take().unwrap().resolve(kept);
     }
 
     fn woken(&self) -> usize {
@@ -63,12 +63,12 @@ fn kept(number: u64) -> KeptAt {
 #[test]
 fn whoever_waits_for_many_is_woken_once_and_told_in_their_order() {
     let mut it = Waits::new(3, LONG);
-    it.tell(1, Ok(kept(1)));
-    it.tell(0, Err(simurgh_core::NotKept::LocalOnly));
+    it.resolve(1, Ok(kept(1)));
+    it.resolve(0, Err(simurgh_core::NotKept::LocalOnly));
     assert_eq!((it.woken(), it.polls()), (0, false));
-    it.tell(2, Ok(kept(2)));
+    it.resolve(2, Ok(kept(2)));
     assert_eq!((it.woken(), it.polls()), (1, true));
-    let outcomes = it.book.close(false);
+    let outcomes = it.pending.close(false);
     assert_eq!(outcomes, [Err(NotKept::LocalOnly), Ok(kept(1)), Ok(kept(2))]);
     assert_eq!(it.unconfirmed(), 0);
 }
@@ -76,56 +76,56 @@ fn whoever_waits_for_many_is_woken_once_and_told_in_their_order() {
 #[test]
 fn the_first_that_is_not_kept_is_told_at_once_when_all_before_it_are_known() {
     let mut it = Waits::new(4, LONG);
-    it.tell(1, Err(simurgh_core::NotKept::Full));
-    it.tell(2, Err(simurgh_core::NotKept::Unconfirmed));
+    it.resolve(1, Err(simurgh_core::NotKept::Full));
+    it.resolve(2, Err(simurgh_core::NotKept::Unconfirmed));
     assert_eq!((it.woken(), it.polls()), (0, false));
-    it.tell(0, Ok(kept(1)));
+    it.resolve(0, Ok(kept(1)));
     assert_eq!((it.woken(), it.polls()), (1, true));
-    assert_eq!(it.book.close(false), [Ok(kept(1)), Err(NotKept::NotStored)]);
-    it.tell(3, Ok(kept(2)));
+    assert_eq!(it.pending.close(false), [Ok(kept(1)), Err(NotKept::NotStored)]);
+    it.resolve(3, Ok(kept(2)));
     assert_eq!((it.woken(), it.unconfirmed()), (1, 1));
 }
 
 #[test]
 fn of_a_shard_that_has_ended_nothing_is_known() {
     let mut it = Waits::new(2, LONG);
-    it.tell(1, Ok(kept(1)));
+    it.resolve(1, Ok(kept(1)));
     it.entries.clear();
     assert_eq!((it.woken(), it.polls()), (1, true));
-    assert_eq!(it.book.close(false), [Err(NotKept::Ended)]);
+    assert_eq!(it.pending.close(false), [Err(NotKept::Ended)]);
 }
 
 #[test]
 fn what_is_not_known_in_time_is_counted_once_each_also_if_nobody_waits() {
     let mut it = Waits::new(4, Duration::ZERO);
-    it.tell(0, Ok(kept(1)));
-    it.tell(1, Err(simurgh_core::NotKept::Unconfirmed));
+    it.resolve(0, Ok(kept(1)));
+    it.resolve(1, Err(simurgh_core::NotKept::Unconfirmed));
     assert_eq!(it.unconfirmed(), 1);
-    let outcomes = it.book.close(true);
+    let outcomes = it.pending.close(true);
     assert_eq!(outcomes, [Ok(kept(1)), Err(NotKept::Unconfirmed(Duration::ZERO))]);
     assert_eq!(it.unconfirmed(), 3);
-    it.tell(2, Ok(kept(2)));
-    it.tell(3, Err(simurgh_core::NotKept::Unconfirmed));
-    it.book.leave();
+    it.resolve(2, Ok(kept(2)));
+    it.resolve(3, Err(simurgh_core::NotKept::Unconfirmed));
+    it.pending.abandon();
     assert_eq!(it.unconfirmed(), 3, "once each");
 
     let mut it = Waits::new(2, Duration::ZERO);
-    it.book.leave();
-    it.tell(0, Ok(kept(1)));
+    it.pending.abandon();
+    it.resolve(0, Ok(kept(1)));
     it.entries.clear();
     assert_eq!((it.woken(), it.unconfirmed()), (0, 2), "late");
 
     let mut it = Waits::new(2, LONG);
-    it.book.leave();
-    it.tell(0, Ok(kept(1)));
+    it.pending.abandon();
+    it.resolve(0, Ok(kept(1)));
     assert_eq!(it.unconfirmed(), 0, "in time");
-    it.tell(1, Err(simurgh_core::NotKept::Unconfirmed));
+    it.resolve(1, Err(simurgh_core::NotKept::Unconfirmed));
     assert_eq!(it.unconfirmed(), 1);
 }
 
 #[test]
 fn a_time_without_end_may_be_waited() {
     let mut it = Waits::new(1, Duration::MAX);
-    it.tell(0, Ok(kept(1)));
+    it.resolve(0, Ok(kept(1)));
     assert!(it.polls());
 }

@@ -1,0 +1,78 @@
+//! Calls to other nodes.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use simurgh_cluster::{Answer, CALL_BYTES_MAX, CallNumber};
+use tokio::sync::oneshot;
+
+use super::{ClusterInbox, Mail};
+
+/// Bytes of what an observer is answered by another node.
+const LOOK_ANSWER_BYTES_MAX: usize = 4096;
+
+/// The services that nodes call on each other. A number is never reused for another service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Service {
+    /// A request of a long poll, for the node that has its session.
+    LongPoll = 1,
+    /// Figures and lists for an observer.
+    Look = 2,
+}
+
+impl Service {
+    /// The longest answer that is accepted.
+    pub const fn answer_bytes_max(self) -> usize {
+        match self {
+            Self::LongPoll => CALL_BYTES_MAX,
+            Self::Look => LOOK_ANSWER_BYTES_MAX,
+        }
+    }
+
+    pub fn of(number: u16) -> Option<Self> {
+        [Self::LongPoll, Self::Look].into_iter().find(|it| *it as u16 == number)
+    }
+}
+
+/// Receives the answer to a call; `None` if there will be none.
+pub type CallReply = oneshot::Sender<Option<Answer>>;
+
+/// A call that is waited for. Dropping it hangs up.
+pub struct Calling {
+    inbox: Arc<ClusterInbox>,
+    number: CallNumber,
+    answered: Option<oneshot::Receiver<Option<Answer>>>,
+}
+
+impl Calling {
+    pub fn new(
+        inbox: &Arc<ClusterInbox>,
+        number: CallNumber,
+        answered: oneshot::Receiver<Option<Answer>>,
+    ) -> Self {
+        Self { inbox: Arc::clone(inbox), number, answered: Some(answered) }
+    }
+}
+
+/// Resolves to the answer; `None` if there will be none.
+impl Future for Calling {
+    type Output = Option<Answer>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Answer>> {
+        let Some(answered) = &mut self.answered else { return Poll::Ready(None) };
+        let answer = std::task::ready!(pin!(answered).poll(context));
+        self.answered = None;
+        Poll::Ready(answer.ok().flatten())
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        if self.answered.is_some() {
+            self.inbox.post(Mail::HangUp(self.number));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The queue by which other threads reach the cluster's thread.
+
+mod calls;
+mod disconnected;
+mod view;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use simurgh_cluster::{Answer, CallNumber, ENVELOPE_BYTES_MAX, NodeId};
+use simurgh_core::{Broadcast, ToCluster};
+use tokio::sync::{Notify, oneshot};
+
+pub use calls::{CallReply, Calling, Service};
+pub use disconnected::{Disconnected, NodeName};
+pub use view::{KeptView, NodeView, View};
+
+/// What an envelope has beside topic, event and payload, with room to spare.
+const AROUND_BYTES: usize = 256;
+/// Bytes of broadcasts that wait here; more are dropped, and counted: the thread is not
+/// served.
+const BYTES_MAX: usize = 8 << 20;
+
+/// Receives the outcome of a disconnect; `None` if too many are under way.
+pub type DisconnectReply = oneshot::Sender<Option<Disconnected>>;
+
+/// Mail for the cluster's thread.
+pub enum Mail {
+    Core(ToCluster),
+    /// Have all sockets with an id closed on all other nodes, and tell what has become of it.
+    Disconnect(Box<str>, DisconnectReply),
+    /// A topic is to be subscribed to before its member is let in, who waits for it.
+    AwaitTopic(Box<str>, oneshot::Sender<()>),
+    /// A broadcast for the members of its topic on one other node.
+    Direct(NodeId, Arc<Broadcast>),
+    /// A service of another node is asked something, with these bytes.
+    Call(NodeId, CallNumber, Service, Vec<u8>, CallReply),
+    /// What was asked is not waited for any more.
+    HangUp(CallNumber),
+    /// What another node has asked of a service here is answered.
+    Answer(NodeId, u64, Answer),
+    /// This node closes its sockets.
+    Drain,
+    /// Say good-bye to the other nodes; then the thread ends.
+    Bye,
+}
+
+/// The cluster thread's queue, and what that thread shows of itself.
+pub struct ClusterInbox {
+    queue: Mutex<Vec<Mail>>,
+    bytes: AtomicUsize,
+    dropped: AtomicU64,
+    notify: Notify,
+    is_closed: AtomicBool,
+    calls: AtomicU64,
+    view: Mutex<View>,
+}
+
+impl Default for ClusterInbox {
+    fn default() -> Self {
+        Self {
+            queue: Mutex::default(),
+            bytes: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
+            notify: Notify::new(),
+            is_closed: AtomicBool::new(false),
+            calls: AtomicU64::new(0),
+            view: Mutex::new(View::new(Instant::now())),
+        }
+    }
+}
+
+impl ClusterInbox {
+    fn queue(&self) -> MutexGuard<'_, Vec<Mail>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn post(&self, mail: Mail) {
+        if self.is_closed.load(Relaxed) {
+            return;
+        }
+        let was_empty = {
+            let mut queue = self.queue();
+            queue.push(mail);
+            queue.len() == 1
+        };
+        if was_empty {
+            self.notify.notify_one();
+        }
+    }
+
+    /// All that waits; `empty` takes its place.
+    pub fn take(&self, empty: Vec<Mail>) -> Vec<Mail> {
+        let mail = std::mem::replace(&mut *self.queue(), empty);
+        self.bytes.store(0, Relaxed);
+        mail
+    }
+
+    /// Until there is mail.
+    pub async fn has_mail(&self) {
+        self.notify.notified().await;
+    }
+
+    /// Drops what is queued, and refuses further mail.
+    pub fn close(&self) {
+        self.is_closed.store(true, Relaxed);
+        self.queue().clear();
+    }
+
+    /// The state of the cluster, at most a second old.
+    pub fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Broadcasts that were dropped here.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
+    }
+
+    /// Asks for a disconnect; what is returned receives what has become of it, or nothing, if the
+    /// server ends, or too many are asked for.
+    pub fn disconnect(&self, socket_id: &str) -> oneshot::Receiver<Option<Disconnected>> {
+        let (reply, told) = oneshot::channel();
+        self.post(Mail::Disconnect(socket_id.into(), reply));
+        told
+    }
+
+    /// Waits until this node is subscribed to a topic, or the cluster has ended.
+    pub async fn await_topic(&self, topic: Box<str>) {
+        let (reply, told) = oneshot::channel();
+        self.post(Mail::AwaitTopic(topic, reply));
+        // Where the thread has ended there are no other nodes.
+        let _ = told.await;
+    }
+
+    /// Asks a service of another node something.
+    pub fn call(self: &Arc<Self>, node: NodeId, service: Service, body: Vec<u8>) -> Calling {
+        let number = CallNumber(self.calls.fetch_add(1, Relaxed) + 1);
+        let (reply, answered) = oneshot::channel();
+        self.post(Mail::Call(node, number, service, body, reply));
+        Calling::new(self, number, answered)
+    }
+
+    /// Sends a broadcast to the members of its topic on one other node.
+    pub fn direct(&self, node: NodeId, broadcast: Broadcast) {
+        self.post(Mail::Direct(node, Arc::new(broadcast)));
+    }
+
+    /// The node begins to close its sockets.
+    pub fn drain(&self) {
+        self.post(Mail::Drain);
+    }
+
+    /// The node has closed all its sockets.
+    pub fn bye(&self) {
+        self.post(Mail::Bye);
+    }
+}
+
+impl simurgh_core::Cluster for ClusterInbox {
+    fn send(&self, what: ToCluster) {
+        if let ToCluster::Broadcast(broadcast) = &what {
+            // A disconnect is never dropped.
+            let is_full = self.bytes.load(Relaxed) > BYTES_MAX;
+            if is_full && broadcast.event() != simurgh_proto::message::events::DISCONNECT {
+                self.dropped.fetch_add(1, Relaxed);
+                return;
+            }
+            self.bytes.fetch_add(broadcast.weight(), Relaxed);
+        }
+        self.post(Mail::Core(what));
+    }
+
+    fn broadcast_bytes_max(&self) -> usize {
+        ENVELOPE_BYTES_MAX - AROUND_BYTES
+    }
+}

@@ -1,0 +1,207 @@
+//! The cluster's state as metrics, the health check and the observer read it.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use simurgh_cluster::{
+    Adapter, Cluster, ClusterConfig, ClusterCounts, Durations, HistoryCounts, InterestCounts,
+    LinkState, Measures, NodeId, Peer,
+};
+
+/// Patterns of a node's other settings that are named.
+const DIFFERING_MAX: usize = 20;
+
+/// The state of the cluster, at most a second old.
+#[derive(Clone, Debug)]
+pub struct View {
+    pub state: LinkState,
+    pub since: Instant,
+    /// Why there is no link, while there is none.
+    pub why: String,
+    /// This node's own.
+    pub id: String,
+    pub name: String,
+    pub version: String,
+    /// It closes its sockets.
+    pub is_draining: bool,
+    /// The others, by name.
+    pub nodes: Vec<NodeView>,
+    /// The ids of those.
+    ids: BTreeSet<NodeId>,
+    pub interests: InterestCounts,
+    /// Of these, so many may be exact.
+    pub exact_max: usize,
+    /// The buckets that bring most of what nobody here wants.
+    pub worst: Vec<(String, u64)>,
+    pub outbox_bytes: usize,
+    /// So many bytes of broadcasts may wait there.
+    pub outbox_bytes_max: usize,
+    pub under_way: usize,
+    pub name_conflicts: usize,
+    pub counts: ClusterCounts,
+    pub measures: Measures,
+    /// How long beats of others were under way.
+    pub delays: Durations,
+    /// Broadcasts that were dropped before the thread had them, and after.
+    pub dropped_at_inbox: u64,
+    pub dropped_at_shards: u64,
+    /// Of topics that the engine keeps; none, if no channel has a history.
+    pub kept: Option<KeptView>,
+    /// Broadcasts to be kept that were received here alone.
+    pub local_only: u64,
+}
+
+/// What the engine keeps, as this node sees it.
+#[derive(Clone, Debug, Default)]
+pub struct KeptView {
+    pub counts: HistoryCounts,
+    /// Topics that are followed here.
+    pub followed: usize,
+    /// Bytes that wait until they are stored.
+    pub store_bytes: usize,
+}
+
+/// Another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeView {
+    pub node: NodeId,
+    /// Kept over restarts.
+    pub name: String,
+    /// Of its program.
+    pub version: String,
+    /// `alive`, `silent`, `draining` or `incompatible`.
+    pub state: &'static str,
+    /// It closes its sockets.
+    pub is_draining: bool,
+    /// Another node has its name.
+    pub has_namesake: bool,
+    /// Its open sockets.
+    pub sockets: u64,
+    /// When it was last received from.
+    pub heard: Instant,
+    /// By how much its clock is ahead of this node's; an estimate.
+    pub clock_offset_ms: Option<i64>,
+    /// How much longer its last beat was under way than its fastest; an estimate.
+    pub delay: Option<Duration>,
+    /// Patterns of topics that it has other settings for: some of them.
+    pub differing: Vec<String>,
+}
+
+impl View {
+    /// Whether a node is one of the others, and not gone.
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.ids.contains(&node)
+    }
+
+    /// Its id, if that is what it is, or its name; the one whose beat came last, if several have
+    /// it.
+    pub fn find(&self, node: &str) -> Option<NodeId> {
+        let id: Option<NodeId> = node.parse().ok();
+        let is_it = |it: &&NodeView| Some(it.node) == id || it.name == node;
+        self.nodes.iter().filter(is_it).max_by_key(|it| it.heard).map(|it| it.node)
+    }
+
+    /// Before anything is known.
+    pub fn new(since: Instant) -> Self {
+        Self {
+            state: LinkState::Away,
+            since,
+            why: "nothing is known of it yet".to_owned(),
+            id: String::new(),
+            name: String::new(),
+            version: String::new(),
+            is_draining: false,
+            nodes: Vec::new(),
+            ids: BTreeSet::new(),
+            interests: InterestCounts::default(),
+            exact_max: 0,
+            worst: Vec::new(),
+            outbox_bytes: 0,
+            outbox_bytes_max: 0,
+            under_way: 0,
+            name_conflicts: 0,
+            counts: ClusterCounts::default(),
+            measures: Measures::default(),
+            delays: Durations::default(),
+            dropped_at_inbox: 0,
+            dropped_at_shards: 0,
+            kept: None,
+            local_only: 0,
+        }
+    }
+
+    /// What a node is told at its start.
+    pub fn know(&mut self, config: &ClusterConfig) {
+        self.name = config.name.to_string();
+        self.version = config.version.to_string();
+        self.exact_max = config.interests.exact_max;
+        self.outbox_bytes_max = config.outbox.plain_bytes;
+    }
+
+    /// Looks at a cluster; `made` is when its clock showed nothing.
+    pub fn look(&mut self, cluster: &Cluster<dyn Adapter>, made: Instant) {
+        let (state, since_ns) = cluster.state();
+        self.state = state;
+        self.since = made + Duration::from_nanos(since_ns);
+        self.id = cluster.me().to_string();
+        self.ids = cluster.peers().iter().map(Peer::id).collect();
+        self.nodes.clear();
+        self.nodes.extend(cluster.peers().iter().map(|it| NodeView::of(it, cluster, made)));
+        self.nodes.sort_by(|one, other| (&one.name, one.node).cmp(&(&other.name, other.node)));
+        self.interests = cluster.interests().counts();
+        let worst = cluster.interests().worst_buckets().into_iter();
+        self.worst = worst.map(|(bucket, count)| (bucket.to_string(), count)).collect();
+        self.outbox_bytes = cluster.outbox().bytes();
+        self.under_way = cluster.adapter().in_flight();
+        self.name_conflicts = cluster.peers().counts().name_conflicts;
+        self.counts = cluster.counts().clone();
+        self.measures = cluster.adapter().measures();
+        self.delays = *cluster.peers().delays();
+        self.kept = cluster.history_counts().map(|counts| KeptView {
+            counts: counts.clone(),
+            followed: cluster.followed(),
+            store_bytes: cluster.store_bytes(),
+        });
+    }
+
+    /// What was not sent, or not given to a shard, by why.
+    pub fn dropped(&self) -> [(&'static str, u64); 8] {
+        let counts = &self.counts;
+        [
+            ("bytes", counts.dropped.by_bytes),
+            ("age", counts.dropped.by_age),
+            ("door", self.dropped_at_inbox),
+            ("shard", self.dropped_at_shards),
+            ("control", counts.refused_control),
+            ("presence", counts.refused_presence),
+            ("call", counts.refused_calls),
+            ("too_large", counts.refused_large),
+        ]
+    }
+}
+
+impl NodeView {
+    fn of(peer: &Peer, cluster: &Cluster<dyn Adapter>, made: Instant) -> Self {
+        let beat = &peer.beat;
+        let state = match peer.is_silent {
+            _ if peer.is_incompatible => "incompatible",
+            true => "silent",
+            false if beat.is_draining => "draining",
+            false => "alive",
+        };
+        let differing = cluster.peers().differing(beat.id).take(DIFFERING_MAX);
+        Self {
+            node: beat.id,
+            name: beat.name.to_string(),
+            version: beat.version.to_string(),
+            state,
+            is_draining: beat.is_draining,
+            has_namesake: peer.has_namesake,
+            sockets: beat.sockets,
+            heard: made + Duration::from_nanos(peer.heard_ns),
+            clock_offset_ms: peer.clock_offset_ms(),
+            delay: peer.delay,
+            differing: differing.map(str::to_owned).collect(),
+        }
+    }
+}

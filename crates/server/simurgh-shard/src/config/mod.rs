@@ -1,0 +1,209 @@
+//! The knobs of a server: each with its unit, its default and what it costs.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use simurgh_core::{HistoryConfig, PresenceConfig};
+use simurgh_proto::origin::CheckOrigin;
+use simurgh_proto::ws::Limits;
+
+mod http;
+
+pub use http::HttpConfig;
+
+/// Everything an `Endpoint` can be told besides its user sockets.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Config {
+    /// Where to listen, IPv4 and IPv6; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// Where `/metrics` is served when a listening address is public; on loopback alone it is
+    /// served on the same port. The observer is there, too. Default: nowhere.
+    pub admin_listen: Option<SocketAddr>,
+    /// Shards, each one thread with one descriptor table. Default: one a core.
+    pub shards: usize,
+    /// Sockets that the server holds at most; an upgrade beyond them gets 503 with Retry-After.
+    /// There are as many shards as the descriptor limit asks for then, or [`shards`](Self::shards)
+    /// if those are more. `None`: as many as the shards have descriptors for. Default: `None`.
+    pub max_connections: Option<usize>,
+    /// Sockets, long-poll sessions included, that may come from one address at once; an upgrade
+    /// beyond them gets 429. Behind [`trusted_proxies`](Self::trusted_proxies) it is the address
+    /// that they name; of IPv6 its first 64 bits. `None`, the default: any number. Costs 16 bytes
+    /// a socket, which both of these share, and some 30 an address.
+    pub max_connections_per_address: Option<u32>,
+    /// The same for one user: sockets to which the application's connect gave the same id
+    /// ([`Connect::id`](simurgh_socket::Connect::id)). Those without are not counted. Default: any
+    /// number.
+    pub max_connections_per_user: Option<u32>,
+    /// Pins shard n to core `n % cores`. Default: off. Useful to measure, rarely to serve.
+    pub pin_shards: bool,
+    /// A connection that says nothing for so long is closed with 1002; `None`: never. Default 60 s
+    /// (PROTOCOL §7). No timer is kept: the check is a sweep over the records.
+    pub idle_timeout: Option<Duration>,
+    /// A channel on which nothing has happened for so long, and for twice as long at most, is asked
+    /// to release what it can ([`Channel::hibernate`](simurgh_core::Channel::hibernate)); `None`:
+    /// never. Default 15 s, as in Phoenix. Costs a look at each channel in that time while any is
+    /// awake.
+    pub hibernate_after: Option<Duration>,
+    /// From accept to the end of the upgrade request. Default 10 s.
+    pub handshake_timeout: Duration,
+    /// How long a close frame may wait for its answer. Default 3 s.
+    pub close_timeout: Duration,
+    /// Over how much time a drain spreads its closes (1012). Default 10 s.
+    pub drain_time: Duration,
+    /// Largest frame and message a peer may send, bytes; above: 1009. Default 10,000,000 each.
+    /// Memory is taken as data arrives, and only while a message is incomplete.
+    pub limits: Limits,
+    /// Bytes all half-received messages and heads of a shard may hold; above, those who hold most
+    /// for longest end with 1013. Default 256 MiB.
+    pub inbound_budget_bytes: usize,
+    /// From the first byte of a message to its last; one that takes longer is waited for as long as
+    /// it brings 8 kB a second, else it ends with 1013. Default 30 s.
+    pub message_timeout: Duration,
+    /// How long the application may take to decide about a connect (then 503) or a join (then an
+    /// error reply, `join timed out`). Its work is dropped some time after. Default 30 s.
+    pub decision_timeout: Duration,
+    /// Bytes that may wait for one reader; above, it is cut with 1013. Broadcasts are there once
+    /// for all who wait for them, and half of this is the largest message and the largest broadcast
+    /// there may be. Once a reader has a quarter of this before it, what is published on its topic
+    /// is slowed to half of it in [`slow_after`](Self::slow_after), so that whoever takes as much
+    /// is not cut by others' speed. Default 24 MiB.
+    pub outbound_bytes_max: usize,
+    /// Bytes that may wait for all readers of a shard, broadcasts counted once; above, those who
+    /// have kept most waiting for longest are cut with 1013. Default 128 MiB.
+    pub outbound_budget_bytes: usize,
+    /// A reader that has taken less than 16 kB of what waits for it in this time is cut with 1013.
+    /// Default 10 s. No timer is kept: only who has something waiting is looked at.
+    pub slow_after: Duration,
+    /// Bytes of broadcasts under way in a shard, its mailbox included; above, publishers are held
+    /// back (their sockets are not read; other threads get an error). Default 16 MiB.
+    pub mailbox_bytes_max: usize,
+    /// How presence is told, and how much of it there may be ([`Context::presence`]).
+    ///
+    /// [`Context::presence`]: simurgh_core::Context::presence
+    pub presence: PresenceConfig,
+    /// How much of all topics' broadcasts is kept, where channels declare that it is
+    /// ([`UserSocket::history`](simurgh_socket::UserSocket::history)).
+    pub history: HistoryConfig,
+    /// The file that keeps histories over a planned restart: written at the end of a drain
+    /// (`Endpoint::drain`, SIGTERM), read at the next start and removed,
+    /// so that clients resume as if nothing had been. A crash leaves none, and its clients are
+    /// told. Default: none.
+    pub history_save: Option<PathBuf>,
+    /// Which pages may connect; `None`: `Conn` (the request's own scheme, host and port), or
+    /// `Local` (pages of this machine and of the request's own host) while the server listens on
+    /// loopback alone.
+    pub check_origin: Option<CheckOrigin>,
+    /// While the server listens on loopback alone, `/metrics`, the observer and the publish API
+    /// answer requests whose `Host` is a name of loopback, or one of these (without a port): those
+    /// under which a proxy on this machine passes them on. Default: none.
+    pub trusted_hosts: Vec<String>,
+    /// Proxies whose `x-forwarded-for` and `x-forwarded-proto` are believed. Default: none.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Connections from trusted proxies begin with a PROXY protocol header (v1 or v2). Default:
+    /// off.
+    pub proxy_protocol: bool,
+    /// Bearer token of `POST /api/broadcast`, whose path does not exist without, and of the
+    /// observer at `/observer/`. Default: none.
+    pub api_token: Option<String>,
+    /// Secret from which the keys are made that sign what clients send back: the tokens of
+    /// long-poll sessions. At least 64 random characters; the same on all nodes that are to read
+    /// each other's tokens. Default: none, and each start of the server has a key of its own.
+    pub secret_key_base: Option<String>,
+    /// Opens the observer to clients beyond this machine that send the token. Default: off; this
+    /// machine may look without, and with the token only if there is one.
+    pub observer: bool,
+    /// The HTTP side: all that is not on a socket's user socket.
+    pub http: HttpConfig,
+    /// A callback that holds its shard longer than this is named in the log. Default 10 ms.
+    pub callback_warning: Duration,
+    /// How this node is called (`PubSub::direct`). Default: `simurgh`.
+    pub node_name: String,
+    /// The commit that the program was built from, for `/metrics` and the observer; empty where it
+    /// is not known. Default: empty.
+    pub commit: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            admin_listen: None,
+            shards: cores(),
+            max_connections: None,
+            max_connections_per_address: None,
+            max_connections_per_user: None,
+            pin_shards: false,
+            idle_timeout: Some(Duration::from_secs(60)),
+            hibernate_after: Some(Duration::from_secs(15)),
+            handshake_timeout: Duration::from_secs(10),
+            close_timeout: Duration::from_secs(3),
+            drain_time: Duration::from_secs(10),
+            limits: Limits::default(),
+            inbound_budget_bytes: 256 << 20,
+            message_timeout: Duration::from_secs(30),
+            decision_timeout: Duration::from_secs(30),
+            outbound_bytes_max: 24 << 20,
+            outbound_budget_bytes: 128 << 20,
+            slow_after: Duration::from_secs(10),
+            mailbox_bytes_max: 16 << 20,
+            presence: PresenceConfig::default(),
+            history: HistoryConfig::default(),
+            history_save: None,
+            check_origin: None,
+            trusted_hosts: Vec::new(),
+            trusted_proxies: Vec::new(),
+            proxy_protocol: false,
+            api_token: None,
+            secret_key_base: None,
+            observer: false,
+            http: HttpConfig::default(),
+            callback_warning: Duration::from_millis(10),
+            node_name: "simurgh".to_owned(),
+            commit: String::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Whether every listening address is loopback.
+    pub fn is_loopback(&self) -> bool {
+        self.listen.iter().all(|address| address.ip().is_loopback())
+    }
+
+    /// What the core of each shard is told of this.
+    pub fn limits_of_core(&self) -> simurgh_core::Config {
+        simurgh_core::Config {
+            idle_timeout: self.idle_timeout,
+            hibernate_after: self.hibernate_after,
+            handshake_timeout: self.handshake_timeout,
+            close_timeout: self.close_timeout,
+            decision_timeout: self.decision_timeout,
+            outbound_bytes_max: self.outbound_bytes_max,
+            slow_after: self.slow_after,
+            mailbox_bytes_max: self.mailbox_bytes_max,
+            presence: self.presence.clone(),
+            history: self.history.clone(),
+            callback_warning: self.callback_warning,
+        }
+    }
+
+    /// The origin policy in force where a user socket has none of its own.
+    pub fn origin_policy(&self) -> CheckOrigin {
+        match &self.check_origin {
+            Some(policy) => policy.clone(),
+            None if self.is_loopback() => CheckOrigin::Local,
+            None => CheckOrigin::Conn,
+        }
+    }
+}
+
+/// Cores that the process may use. Asked once: to answer, the system reads files of control groups,
+/// and a server would ask a handful of times at its start.
+pub fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}

@@ -1,0 +1,355 @@
+//! The plain HTTP connections of one listener, and how many there may be.
+//!
+//! A connection that waits for its next request is worth less than one that has a request, whoever
+//! holds it: when places grow scarce the longest idle are asked to leave, and the others may be
+//! idle for a shorter time. Some places are kept for the server's own paths, by which it is watched
+//! and told what to publish, so that a full server does not look like a dead one.
+
+mod watch;
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+pub use watch::{Overdue, Wait, Watch};
+
+/// Of the places this part is kept free by asking idle connections to leave: one of so many.
+const HEADROOM: usize = 16;
+/// After a search through all connections that found none idle, the next waits so long.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How often it is tried anew to find a place, so far apart.
+const TRIES: usize = 100;
+const APART: Duration = Duration::from_millis(1);
+/// However full it is, so long a connection may wait for its next request.
+const IDLE_LEAST: Duration = Duration::from_secs(1);
+
+/// Whether a path is one of the server's own, for which places are kept.
+pub fn is_reserved(path: &str) -> bool {
+    let own = ["/healthz", "/metrics", "/api/broadcast", "/api/presence", "/observer"];
+    own.contains(&path)
+        || path.starts_with("/observer/")
+        || path == "/realtime/v1/api/broadcast"
+        || ["/api/disconnect", "/api/history", "/api/history/topics"].contains(&path)
+}
+
+/// The connections of one listener.
+#[derive(Debug)]
+pub struct HttpConnections {
+    /// Places for everybody, and those beyond them for the server's own paths.
+    most: usize,
+    reserve: usize,
+    taken: AtomicUsize,
+    present: Mutex<Present>,
+    /// No place was free for a connection.
+    crowded: Notify,
+    /// A connection has ended while the server ends.
+    left: Condvar,
+    is_draining: AtomicBool,
+    is_closing: AtomicBool,
+    is_over: AtomicBool,
+    pub evicted: AtomicU64,
+    pub refused: AtomicU64,
+    /// Connections that the system had no descriptor for.
+    pub lost: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Present {
+    next: u64,
+    all: HashMap<u64, Arc<Watch>>,
+    /// Those of them that were asked to leave.
+    leaving: usize,
+    paused_until: Instant,
+}
+
+/// A place that is taken; free again when this is dropped.
+#[derive(Debug)]
+pub struct ConnectionSlot {
+    http_connections: Arc<HttpConnections>,
+    number: Option<u64>,
+}
+
+impl HttpConnections {
+    pub fn new(most: usize, reserve: usize) -> Self {
+        let present =
+            Present { next: 0, all: HashMap::new(), leaving: 0, paused_until: Instant::now() };
+        Self {
+            most,
+            reserve,
+            taken: AtomicUsize::new(0),
+            present: Mutex::new(present),
+            crowded: Notify::new(),
+            left: Condvar::new(),
+            is_draining: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            evicted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes a place, if one is left for such a path. From any thread; never waits.
+    pub fn take(&self, is_reserved: bool) -> bool {
+        let is_taken = self.try_take(is_reserved);
+        if !is_taken {
+            self.refused.fetch_add(1, Relaxed);
+            self.crowded.notify_one();
+        }
+        is_taken
+    }
+
+    /// As [`take`](Self::take) for everybody, but waits a moment for those who are asked to leave.
+    pub async fn take_soon(&self) -> bool {
+        for _ in 0..TRIES {
+            let is_taken = self.try_take(false);
+            self.make_room();
+            if is_taken {
+                return true;
+            }
+            tokio::time::sleep(APART).await;
+        }
+        self.refused.fetch_add(1, Relaxed);
+        false
+    }
+
+    fn try_take(&self, is_reserved: bool) -> bool {
+        let most = if is_reserved { self.most + self.reserve } else { self.most };
+        let one_more = |taken: usize| (taken < most).then_some(taken + 1);
+        self.taken.fetch_update(Relaxed, Relaxed, one_more).is_ok()
+    }
+
+    /// Gives a place back that was taken.
+    pub fn give_back(&self) {
+        // In one order with the beginning of `finish`: one of the two sees the other.
+        self.taken.fetch_sub(1, SeqCst);
+        if self.is_closing.load(SeqCst) {
+            // Under the lock, or whoever is about to wait would miss it.
+            let _present = self.present();
+            self.left.notify_all();
+        }
+    }
+
+    /// Connections that are there.
+    pub fn taken(&self) -> usize {
+        self.taken.load(Relaxed)
+    }
+
+    /// The place that was taken for a connection which has come.
+    pub fn slot(self: &Arc<Self>) -> ConnectionSlot {
+        ConnectionSlot { http_connections: Arc::clone(self), number: None }
+    }
+
+    /// How long a connection may wait for its next request: as long as it is set while half of the
+    /// places are free, and less and less from there on.
+    pub fn idle_limit(&self, whole: Duration) -> Duration {
+        let free = self.most.saturating_sub(self.taken());
+        let half = (self.most / 2).max(1);
+        if free >= half {
+            return whole;
+        }
+        whole.mul_f64(free as f64 / half as f64).max(IDLE_LEAST.min(whole))
+    }
+
+    /// Asks the longest idle to leave where it has grown too full, some more than that each time,
+    /// so that who comes next finds a place without looking.
+    pub fn make_room(&self) {
+        let headroom = (self.most / HEADROOM).max(1);
+        let excess = |leaving| (self.taken() + headroom).saturating_sub(self.most + leaving);
+        if excess(0) == 0 {
+            return;
+        }
+        let mut present = self.present();
+        let excess = excess(present.leaving);
+        let now = Instant::now();
+        if excess == 0 || now < present.paused_until {
+            return;
+        }
+        let mut idle: Vec<(Instant, &Arc<Watch>)> = present
+            .all
+            .values()
+            .filter_map(|watch| watch.idle_since().map(|since| (since, watch)))
+            .collect();
+        let asked = (excess + headroom / 4).min(idle.len());
+        if asked == 0 {
+            present.paused_until = now + PAUSE;
+            return;
+        }
+        idle.select_nth_unstable_by_key(asked - 1, |(since, _)| *since);
+        for (_, watch) in idle.iter().take(asked) {
+            watch.ask_to_leave();
+        }
+        drop(idle);
+        present.leaving += asked;
+        self.evicted.fetch_add(asked as u64, Relaxed);
+    }
+
+    /// Makes room whenever somebody was refused a place.
+    pub async fn keep_room(self: Arc<Self>) {
+        loop {
+            self.crowded.notified().await;
+            self.make_room();
+        }
+    }
+
+    /// From now on each answer is the last of its connection.
+    pub fn drain(&self) {
+        self.is_draining.store(true, Relaxed);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Relaxed)
+    }
+
+    /// Whether nobody stays who has no request under way.
+    pub fn is_closing(&self) -> bool {
+        self.is_closing.load(Relaxed)
+    }
+
+    /// Sends away who is idle, and waits until all others have their answers or the time is up.
+    pub fn finish(&self, until: Instant) {
+        self.drain();
+        self.is_closing.store(true, SeqCst);
+        let mut present = self.present();
+        for watch in present.all.values() {
+            watch.ask_to_leave();
+        }
+        while self.taken.load(SeqCst) > 0 && !self.is_over.load(Relaxed) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                tracing::warn!(requests = self.taken(), "ends before their answers");
+                return;
+            }
+            let waited = self.left.wait_timeout(present, left);
+            present = waited.map_or_else(|error| error.into_inner().0, |(present, _)| present);
+        }
+    }
+
+    /// Nobody is waited for any more.
+    pub fn end(&self) {
+        let _present = self.present();
+        self.is_over.store(true, Relaxed);
+        self.left.notify_all();
+    }
+
+    fn present(&self) -> MutexGuard<'_, Present> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConnectionSlot {
+    /// A connection is served from here on.
+    pub fn enter(&mut self, watch: &Arc<Watch>) {
+        let http_connections = &self.http_connections;
+        let mut present = http_connections.present();
+        // Whoever got a place out of the reserve has it for one request.
+        if http_connections.is_closing() || http_connections.taken() > http_connections.most {
+            watch.ask_to_leave();
+            present.leaving += 1;
+        }
+        let number = present.next;
+        present.next += 1;
+        present.all.insert(number, Arc::clone(watch));
+        self.number = Some(number);
+    }
+
+    pub fn http_connections(&self) -> &Arc<HttpConnections> {
+        &self.http_connections
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        let number = self.number.take();
+        if let Some(number) = number {
+            let mut present = self.http_connections.present();
+            let watch = present.all.remove(&number);
+            if watch.is_some_and(|watch| watch.has_to_leave()) {
+                present.leaving = present.leaving.saturating_sub(1);
+            }
+        }
+        self.http_connections.give_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections(
+        most: usize,
+        reserve: usize,
+        idle: usize,
+    ) -> (Arc<HttpConnections>, Vec<(ConnectionSlot, Arc<Watch>)>) {
+        let http_connections = Arc::new(HttpConnections::new(most, reserve));
+        let began = Instant::now();
+        let idle = (0..idle).map(|n| {
+            assert!(http_connections.take(false));
+            // The later ones were there before the others.
+            let began = began.checked_sub(Duration::from_secs(n as u64)).unwrap_or(began);
+            let watch = Arc::new(Watch::new(began));
+            watch.idle_from_the_beginning();
+            let mut slot = http_connections.slot();
+            slot.enter(&watch);
+            (slot, watch)
+        });
+        let idle = idle.collect();
+        (http_connections, idle)
+    }
+
+    #[test]
+    fn the_last_places_are_for_the_servers_own_paths() {
+        let (http_connections, mut idle) = connections(4, 2, 4);
+        assert!(
+            !http_connections.take(is_reserved("/"))
+                && !http_connections.take(is_reserved("/api/other"))
+        );
+        assert!(
+            http_connections.take(is_reserved("/healthz"))
+                && http_connections.take(is_reserved("/metrics"))
+        );
+        assert!(!http_connections.take(is_reserved("/api/broadcast")));
+        assert!(is_reserved("/api/presence") && !is_reserved("/api/presences"));
+        assert!(is_reserved("/api/history") && is_reserved("/api/history/topics"));
+        assert!(!is_reserved("/api/history/"));
+        assert_eq!(http_connections.refused.load(Relaxed), 3);
+        http_connections.give_back();
+        assert!(http_connections.take(is_reserved("/observer/api/overview")));
+        idle.clear();
+        assert_eq!(http_connections.taken(), 2);
+        assert!(http_connections.take(false));
+    }
+
+    #[test]
+    fn the_longest_idle_are_asked_first_and_no_more_than_it_takes() {
+        let (http_connections, mut idle) = connections(64, 2, 60);
+        http_connections.make_room();
+        assert!(idle.iter().all(|(_, watch)| !watch.has_to_leave()), "four are free");
+        assert!(http_connections.take(false) && http_connections.take(false));
+        http_connections.make_room();
+        let asked = |idle: &[(ConnectionSlot, Arc<Watch>)]| {
+            idle.iter().filter(|(_, watch)| watch.has_to_leave()).count()
+        };
+        assert_eq!(asked(&idle), 3, "two too many, and a quarter of the headroom");
+        assert!(idle.iter().rev().take(3).all(|(_, watch)| watch.has_to_leave()));
+        http_connections.make_room();
+        assert_eq!(asked(&idle), 3, "they are on their way");
+        idle.truncate(57);
+        http_connections.make_room();
+        assert_eq!((asked(&idle), http_connections.taken()), (0, 59));
+    }
+
+    #[test]
+    fn idle_time_shrinks_as_places_fill() {
+        let whole = Duration::from_secs(100);
+        let kept = |idle| {
+            let (http_connections, _seats) = connections(100, 0, idle);
+            http_connections.idle_limit(whole).as_secs()
+        };
+        assert_eq!((kept(0), kept(50), kept(75), kept(100)), (100, 100, 50, 1));
+    }
+}

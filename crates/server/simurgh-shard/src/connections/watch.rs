@@ -1,0 +1,268 @@
+//! What the parts of one HTTP connection tell each other: the gate what it waits for and since
+//! when, the task around hyper whose time is up, the service how to answer.
+//!
+//! Nothing here is a timer. The connection's task has one, which it sets again when it fires and
+//! not with each request: no wait can be over before the shortest limit has passed since it began,
+//! so it is enough to look that often.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::task::Context;
+use std::time::{Duration, Instant};
+
+use futures_util::task::AtomicWaker;
+
+use crate::config::HttpConfig;
+
+/// What a connection waits for its client to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Wait {
+    /// Nothing: the server is at work.
+    Nothing,
+    /// The first byte of the next request.
+    Request,
+    /// The rest of a head.
+    Head,
+    /// More of a body.
+    Body,
+    /// Nothing more, since it has shut its side: that it takes some of its answer is the only sign
+    /// that it is still there.
+    Sign,
+}
+
+const WAITS: [Wait; 5] = [Wait::Nothing, Wait::Request, Wait::Head, Wait::Body, Wait::Sign];
+
+/// Whose time is up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overdue {
+    /// No further request came: the connection is closed without a word.
+    Idle,
+    /// A head did not end, or a body came too slowly: 408.
+    Request,
+    /// The client does not read its answer: nothing can be said any more.
+    Answer,
+}
+
+/// One connection's, and used by its task; others only look how long it has been idle, and ask it
+/// to leave.
+#[derive(Debug)]
+pub struct Watch {
+    began: Instant,
+    wait: AtomicU8,
+    /// When that wait began, ms since the connection did.
+    since_ms: AtomicU64,
+    /// When a write began to wait; 0: none does.
+    write_since_ms: AtomicU64,
+    /// Of the body under way: bytes that came, and how long they were waited for.
+    body_bytes: AtomicU64,
+    body_waited_ms: AtomicU64,
+    /// Heads that hyper was given, stand-ins for refused ones included.
+    heads: AtomicU64,
+    /// Requests that the service was given, and those whose answers are made.
+    requests: AtomicU64,
+    answered: AtomicU64,
+    /// The status that the last head is refused with; 0: it is not.
+    refusal: AtomicU16,
+    /// Nothing behind the last head is to be believed.
+    is_last: AtomicBool,
+    is_given_up: AtomicBool,
+    /// Nobody else's: when it is idle it goes.
+    has_to_leave: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Watch {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            began: now,
+            wait: AtomicU8::new(Wait::Nothing as u8),
+            since_ms: AtomicU64::new(0),
+            write_since_ms: AtomicU64::new(0),
+            body_bytes: AtomicU64::new(0),
+            body_waited_ms: AtomicU64::new(0),
+            heads: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            refusal: AtomicU16::new(0),
+            is_last: AtomicBool::new(false),
+            is_given_up: AtomicBool::new(false),
+            has_to_leave: AtomicBool::new(false),
+            task: AtomicWaker::new(),
+        }
+    }
+
+    /// The client is waited for. A wait that goes on keeps its beginning.
+    pub fn wait_for(&self, what: Wait) {
+        if self.wait() != what {
+            self.wait.store(what as u8, Relaxed);
+            self.since_ms.store(self.now_ms(), Relaxed);
+        }
+    }
+
+    /// Bytes of a body came.
+    pub fn body_came(&self, bytes: usize) {
+        if self.wait() == Wait::Body {
+            self.body_waited_ms.store(self.body_waited_ms(self.now_ms()), Relaxed);
+            self.wait.store(Wait::Nothing as u8, Relaxed);
+        }
+        self.body_bytes.store(self.body_bytes.load(Relaxed) + bytes as u64, Relaxed);
+    }
+
+    /// A head is whole. `is_last`: what comes behind this request is not to be believed.
+    pub fn head_came(&self, is_last: bool) {
+        self.wait.store(Wait::Nothing as u8, Relaxed);
+        self.body_bytes.store(0, Relaxed);
+        self.body_waited_ms.store(0, Relaxed);
+        self.heads.store(self.heads.load(Relaxed) + 1, Relaxed);
+        if is_last {
+            self.is_last.store(true, Relaxed);
+        }
+    }
+
+    /// The last head stands in for one that is refused.
+    pub fn refuse(&self, status: u16) {
+        self.refusal.store(status, Relaxed);
+        self.head_came(true);
+    }
+
+    /// A write was taken, at least in part, or has to wait. While an answer leaves nobody has to
+    /// ask for the next, so that wait begins again.
+    pub fn wrote(&self, is_taken: bool) {
+        if is_taken {
+            self.write_since_ms.store(0, Relaxed);
+            self.wait.store(Wait::Nothing as u8, Relaxed);
+        } else if self.write_since_ms.load(Relaxed) == 0 {
+            self.write_since_ms.store(self.now_ms().max(1), Relaxed);
+        }
+    }
+
+    /// Whether something written has to wait for the client.
+    pub fn is_writing(&self) -> bool {
+        self.write_since_ms.load(Relaxed) != 0
+    }
+
+    /// The request that is waited for is too slow.
+    pub fn give_up(&self) {
+        self.is_given_up.store(true, Relaxed);
+        self.is_last.store(true, Relaxed);
+    }
+
+    pub fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Relaxed)
+    }
+
+    /// The task that is woken to leave.
+    pub fn is_watched_by(&self, context: &Context<'_>) {
+        self.task.register(context.waker());
+    }
+
+    /// Its place is wanted: it ends with the answer under way, or at once if there is none. From
+    /// any thread.
+    pub fn ask_to_leave(&self) {
+        self.has_to_leave.store(true, Relaxed);
+        self.task.wake();
+    }
+
+    pub fn has_to_leave(&self) -> bool {
+        self.has_to_leave.load(Relaxed)
+    }
+
+    /// Since when it waits for its next request, unless it was asked to leave already. From any
+    /// thread.
+    pub fn idle_since(&self) -> Option<Instant> {
+        let since = Duration::from_millis(self.since_ms.load(Relaxed));
+        (self.is_idle() && !self.has_to_leave()).then(|| self.began + since)
+    }
+
+    /// Whether nobody has anything to do but to wait for the next request.
+    pub fn is_idle(&self) -> bool {
+        self.wait() == Wait::Request && !self.is_answering()
+    }
+
+    /// The service is given a request; its number, from 1 on.
+    pub fn request_came(&self) -> u64 {
+        let number = self.requests.load(Relaxed) + 1;
+        self.requests.store(number, Relaxed);
+        number
+    }
+
+    /// The answer to a request is made to its end.
+    pub fn answered(&self) {
+        self.answered.store(self.answered.load(Relaxed) + 1, Relaxed);
+        self.wait.store(Wait::Nothing as u8, Relaxed);
+    }
+
+    /// Whether an answer is being made.
+    pub fn is_answering(&self) -> bool {
+        self.requests.load(Relaxed) > self.answered.load(Relaxed)
+    }
+
+    /// The status to refuse this request with, if it is refused.
+    pub fn refusal_of(&self, number: u64) -> Option<u16> {
+        let refusal = self.refusal.load(Relaxed);
+        (refusal != 0 && number == self.heads.load(Relaxed)).then_some(refusal)
+    }
+
+    /// Whether the connection ends with this request.
+    pub fn is_last(&self, number: u64) -> bool {
+        self.is_last.load(Relaxed) && number == self.heads.load(Relaxed)
+    }
+
+    /// Who is too slow; or when to look again.
+    /// `idle_limit`: what now holds of that.
+    pub fn look(&self, limits: &HttpConfig, idle_limit: Duration) -> Result<Duration, Overdue> {
+        let shortest = limits.shortest_timeout();
+        let now_ms = self.now_ms();
+        let left = |limit: Duration, since_ms: u64| {
+            let waited = Duration::from_millis(now_ms.saturating_sub(since_ms));
+            limit.checked_sub(waited).filter(|left| !left.is_zero())
+        };
+        let write_left = match self.write_since_ms.load(Relaxed) {
+            0 => shortest,
+            since_ms => left(limits.write_timeout, since_ms).ok_or(Overdue::Answer)?,
+        };
+        let since_ms = self.since_ms.load(Relaxed);
+        let read_left = match self.wait() {
+            Wait::Nothing => shortest,
+            Wait::Request | Wait::Head if self.is_answering() => shortest,
+            Wait::Request => left(idle_limit, since_ms).ok_or(Overdue::Idle)?,
+            Wait::Head => left(limits.head_timeout, since_ms).ok_or(Overdue::Request)?,
+            Wait::Body => self.body_left(limits, now_ms).ok_or(Overdue::Request)?,
+            Wait::Sign => left(limits.idle_timeout, since_ms).ok_or(Overdue::Answer)?,
+        };
+        Ok(shortest.min(write_left).min(read_left))
+    }
+
+    /// What is left of the time that the body under way has.
+    fn body_left(&self, limits: &HttpConfig, now_ms: u64) -> Option<Duration> {
+        let bytes = self.body_bytes.load(Relaxed);
+        let earned_ms = bytes.saturating_mul(1_000) / limits.body_rate_min.max(1);
+        let waited = Duration::from_millis(self.body_waited_ms(now_ms));
+        let time = limits.body_timeout.saturating_add(Duration::from_millis(earned_ms));
+        time.checked_sub(waited).filter(|left| !left.is_zero())
+    }
+
+    /// How long the body under way was waited for, the present wait included.
+    fn body_waited_ms(&self, now_ms: u64) -> u64 {
+        let this = match self.wait() {
+            Wait::Body => now_ms.saturating_sub(self.since_ms.load(Relaxed)),
+            _ => 0,
+        };
+        self.body_waited_ms.load(Relaxed) + this
+    }
+
+    fn wait(&self) -> Wait {
+        let wait = usize::from(self.wait.load(Relaxed));
+        WAITS.get(wait).copied().unwrap_or(Wait::Nothing)
+    }
+
+    #[cfg(test)]
+    pub fn idle_from_the_beginning(&self) {
+        self.wait.store(Wait::Request as u8, Relaxed);
+        self.since_ms.store(0, Relaxed);
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,254 @@
+//! What a driven socket receives, as values.
+
+use std::fmt;
+use std::sync::Arc;
+
+use simurgh_core::Broadcast;
+use simurgh_proto::message::{Message, Payload, Ref, events};
+use simurgh_proto::serializer::ServerMessage;
+use simurgh_reactor::Key;
+
+/// Names a driven socket of one server, for as long as it is open; never used again afterwards.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SocketId {
+    pub key: Key,
+    pub shard: u16,
+}
+
+impl SocketId {
+    /// The shard that holds the socket.
+    pub fn shard(self) -> usize {
+        usize::from(self.shard)
+    }
+
+    /// The socket's place on its shard, which another socket may have after it: with
+    /// [`shard`](Self::shard) an index for tables of one's own.
+    pub fn slot(self) -> usize {
+        self.key.slot as usize
+    }
+}
+
+impl fmt::Debug for SocketId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SocketId({}.{}.{})", self.shard, self.key.slot, self.key.generation)
+    }
+}
+
+/// Names one message that was sent, for the reply to it. A message that was sent to many sockets at
+/// once has the same on all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageRef(pub u64);
+
+/// Something a driven socket heard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Which socket.
+    pub socket: SocketId,
+    /// What it heard.
+    pub what: What,
+}
+
+/// What a socket may receive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum What {
+    /// The reply to a join, a leave or a push.
+    Reply(Reply),
+    /// A push to this socket alone, or a broadcast: clients cannot tell them apart either.
+    Message(Received),
+    /// A channel ended as intended (`phx_close`).
+    ChannelClosed {
+        /// Its topic.
+        topic: Box<str>,
+    },
+    /// A channel crashed (`phx_error`); it may be joined again.
+    ChannelCrashed {
+        /// Its topic.
+        topic: Box<str>,
+    },
+    /// The socket is closed, with this code if one was said; the last of what it receives.
+    Closed {
+        /// Close code (RFC 6455 §7.4).
+        code: Option<u16>,
+    },
+}
+
+/// A reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// The message that it answers; `None` for one that had another's ref.
+    pub to: Option<MessageRef>,
+    /// The topic.
+    pub topic: Box<str>,
+    /// `ok`, `error`, or another word of the application's.
+    pub status: Box<str>,
+    /// What was answered.
+    pub response: Payload<'static>,
+}
+
+/// An event that was received. What a broadcast carries is shared by all who received it.
+#[derive(Clone)]
+pub struct Received(Content);
+
+#[derive(Clone)]
+enum Content {
+    Shared(Arc<Broadcast>),
+    Own(Box<(Box<str>, Box<str>, Payload<'static>)>),
+}
+
+impl Received {
+    pub fn own(topic: &str, event: &str, payload: Payload<'static>) -> Self {
+        Self(Content::Own(Box::new((topic.into(), event.into(), payload))))
+    }
+
+    pub fn shared(broadcast: &Arc<Broadcast>) -> Self {
+        Self(Content::Shared(Arc::clone(broadcast)))
+    }
+
+    /// The topic; empty for a message of a plain socket.
+    pub fn topic(&self) -> &str {
+        match &self.0 {
+            Content::Shared(broadcast) => broadcast.topic(),
+            Content::Own(own) => &own.0,
+        }
+    }
+
+    /// The event; `text` or `binary` for a message of a plain socket.
+    pub fn event(&self) -> &str {
+        match &self.0 {
+            Content::Shared(broadcast) => broadcast.event(),
+            Content::Own(own) => &own.1,
+        }
+    }
+
+    /// What it carries.
+    pub fn payload(&self) -> &Payload<'static> {
+        match &self.0 {
+            Content::Shared(broadcast) => broadcast.payload(),
+            Content::Own(own) => &own.2,
+        }
+    }
+
+    /// Bytes of it that nobody shares.
+    fn own_bytes(&self) -> usize {
+        match &self.0 {
+            Content::Shared(_) => 0,
+            Content::Own(own) => size_of_val(&**own) + own.0.len() + own.1.len() + own.2.len(),
+        }
+    }
+}
+
+impl PartialEq for Received {
+    fn eq(&self, other: &Self) -> bool {
+        (self.topic(), self.event(), self.payload())
+            == (other.topic(), other.event(), other.payload())
+    }
+}
+
+impl Eq for Received {}
+
+impl fmt::Debug for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Received")
+            .field("topic", &self.topic())
+            .field("event", &self.event())
+            .field("payload", self.payload())
+            .finish()
+    }
+}
+
+/// The sorts of [`What`], to be counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    Ok,
+    NotOk,
+    Message,
+    ChannelClosed,
+    ChannelCrashed,
+    Closed,
+}
+
+/// Which sort a server's message is.
+pub fn kind(message: &ServerMessage<'_>) -> EventKind {
+    match message {
+        ServerMessage::Reply { status, .. } if status == "ok" => EventKind::Ok,
+        ServerMessage::Reply { .. } => EventKind::NotOk,
+        ServerMessage::Event(Message { event, .. }) => match &**event {
+            events::CLOSE => EventKind::ChannelClosed,
+            events::ERROR => EventKind::ChannelCrashed,
+            _ => EventKind::Message,
+        },
+    }
+}
+
+impl What {
+    /// What a server's message is to the one who receives it.
+    pub fn of(message: &ServerMessage<'_>) -> Self {
+        match message {
+            ServerMessage::Reply { msg_ref, topic, status, response, .. } => Self::Reply(Reply {
+                to: MessageRef::read(msg_ref),
+                topic: (&**topic).into(),
+                status: (&**status).into(),
+                response: response.into(),
+            }),
+            ServerMessage::Event(Message { topic, event, payload, .. }) => match &**event {
+                events::CLOSE => Self::ChannelClosed { topic: (&**topic).into() },
+                events::ERROR => Self::ChannelCrashed { topic: (&**topic).into() },
+                _ => Self::Message(Received::own(topic, event, payload.into())),
+            },
+        }
+    }
+
+    /// Bytes that it is counted with while nobody has taken it.
+    pub fn weight(&self) -> usize {
+        let more = match self {
+            Self::Reply(Reply { topic, status, response, .. }) => {
+                topic.len() + status.len() + response.len()
+            }
+            Self::Message(message) => message.own_bytes(),
+            Self::ChannelClosed { topic } | Self::ChannelCrashed { topic } => topic.len(),
+            Self::Closed { .. } => 0,
+        };
+        size_of::<Event>() + more
+    }
+}
+
+impl MessageRef {
+    /// As it stands in a message: a string, as the official client writes it.
+    pub fn write(self) -> Ref<'static> {
+        Ref::from_json(format!("\"{}\"", self.0))
+    }
+
+    fn read(text: &Ref<'_>) -> Option<Self> {
+        let digits = text.raw().strip_prefix('"')?.strip_suffix('"')?;
+        digits.parse().ok().map(Self)
+    }
+}
+
+/// Why something could not be asked of a socket.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriverError {
+    /// The connection was refused, with an HTTP status; by the user socket, the application, or for
+    /// want of place.
+    #[error("the connection was refused with {status}{}", after_colon(body))]
+    Refused {
+        /// The status: 403 by custom, 404 where nothing is mounted.
+        status: u16,
+        /// What the application said beside it.
+        body: String,
+    },
+    /// Too many bytes are under way in a shard; try again later.
+    #[error("too many bytes are under way, try again later")]
+    Congested,
+    /// The server has ended.
+    #[error("the server has ended")]
+    Ended,
+    /// What was waited for did not come in time.
+    #[error("what was waited for did not come in time")]
+    TimedOut,
+}
+
+fn after_colon(body: &str) -> String {
+    if body.is_empty() { String::new() } else { format!(": {}", body.trim_end()) }
+}

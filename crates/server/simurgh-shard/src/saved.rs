@@ -1,0 +1,108 @@
+//! The file that keeps histories over a planned restart: written whole at the end of a drain, read
+//! and removed at the next start. After a crash it is not there, so nothing old is taken for new.
+
+use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use simurgh_core::SavedHistory;
+
+/// What happens to a file that is not ours, and what to do.
+const ALONE: &str =
+    "it is left alone, and nothing is saved until it is removed or history_save names another";
+
+/// The histories of the shards, between the file and the shards' start and end.
+#[derive(Default)]
+pub struct Saved {
+    /// By shard.
+    before: Mutex<Vec<Option<SavedHistory>>>,
+    after: Mutex<Vec<SavedHistory>>,
+    /// The file is there and is not ours: it is not written over.
+    is_foreign: AtomicBool,
+}
+
+impl Saved {
+    /// Reads what the last drain has left, and removes it. What cannot be read stays where it is,
+    /// and is said: the server begins without it, and saves nothing while it is there.
+    pub fn read(&self, path: &Path, shards: usize) {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => {
+                self.is_foreign.store(true, Relaxed);
+                return tracing::error!(?path, %error, "saved history cannot be read: {ALONE}");
+            }
+        };
+        let seed = RandomState::new().hash_one(shards);
+        let found = match SavedHistory::decode(&bytes, shards, seed) {
+            Ok(found) => found,
+            Err(error) => {
+                self.is_foreign.store(true, Relaxed);
+                return tracing::error!(?path, %error, "saved history is wrong: {ALONE}");
+            }
+        };
+        // Before anything new is kept: a second start from the same file would give numbers twice.
+        if let Err(error) = fs::remove_file(path).and_then(|()| sync_folder(path)) {
+            return tracing::error!(?path, %error, "saved history cannot be removed: not used");
+        }
+        let topics: usize = found.iter().map(SavedHistory::topics).sum();
+        tracing::info!(?path, topics, bytes = bytes.len(), "history goes on from before");
+        *lock(&self.before) = found.into_iter().map(Some).collect();
+    }
+
+    /// What a shard begins with.
+    pub fn begin(&self, shard: usize) -> Option<SavedHistory> {
+        lock(&self.before).get_mut(shard).and_then(Option::take)
+    }
+
+    /// What a shard ends with.
+    pub fn end(&self, history: SavedHistory) {
+        lock(&self.after).push(history);
+    }
+
+    /// Writes what shards have ended with: all of it, or nothing.
+    pub fn write(&self, path: &Path) {
+        let all = std::mem::take(&mut *lock(&self.after));
+        if self.is_foreign.load(Relaxed) && path.exists() {
+            return tracing::error!(?path, "history is not saved over this file: {ALONE}");
+        }
+        let bytes = SavedHistory::encode(&all);
+        match write_whole(path, &bytes) {
+            Ok(()) => {
+                let topics: usize = all.iter().map(SavedHistory::topics).sum();
+                tracing::info!(?path, topics, bytes = bytes.len(), "history is saved");
+            }
+            Err(error) => {
+                tracing::error!(?path, %error, "history cannot be saved: clients will have gaps");
+            }
+        }
+    }
+}
+
+fn lock<T>(it: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// By way of a file beside it: under its name there is never half of it. What clients said is
+/// nobody else's to read.
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".part");
+    let beside = PathBuf::from(beside);
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    sync_folder(path)
+}
+
+/// Has what became of names in a file's folder outlive the machine's power.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}

@@ -1,0 +1,329 @@
+//! The state that shards, the HTTP side and an application's handles share: mailboxes, counters,
+//! settings.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::hmac;
+use simurgh_core::metrics::ShardMetrics;
+use simurgh_core::{
+    Audience, BroadcastError, Callback, ChannelId, FanoutPermits, JoinDecision, LinkedWork, Node,
+    NodeHandle, PresenceCallback, PresenceConfig, ToChannel, Work,
+};
+use simurgh_proto::message::Payload;
+use simurgh_proto::origin::CheckOrigin;
+use simurgh_reactor::{Key, Mailbox, ReactorStats};
+use simurgh_socket::{OffShard, UserSocket, log_panic};
+use tokio::sync::oneshot;
+use tokio::task::JoinError;
+
+use crate::callback_watch::CallbackWatch;
+use crate::cluster_inbox::ClusterInbox;
+use crate::config::Config;
+use crate::connections::HttpConnections;
+use crate::mail::Mail;
+use crate::member_counts::MemberCounts;
+use crate::peer_limits::PeerLimits;
+use crate::saved::Saved;
+
+/// What all handles lead to. Only counters change after the
+/// start.
+pub struct Server {
+    /// Differs for each start.
+    pub id: u64,
+    pub config: Config,
+    /// The part of it that the shards' cores use.
+    pub limits: simurgh_core::Config,
+    /// In force where a user socket has none of its own.
+    pub origin_policy: CheckOrigin,
+    pub user_sockets: Vec<UserSocket>,
+    pub mailboxes: Vec<Mailbox<Mail>>,
+    /// Which shards have ended, as in a drain some do before others: what their mailboxes were
+    /// charged is never given back, and nobody waits for it.
+    pub ended: Vec<AtomicBool>,
+    pub metrics: Vec<Arc<ShardMetrics>>,
+    pub member_counts: MemberCounts,
+    pub permits: FanoutPermits,
+    pub connection_limit: ConnectionLimit,
+    pub peer_limits: PeerLimits,
+    /// Plain HTTP connections, and those to the admin address.
+    pub http_connections: Arc<HttpConnections>,
+    pub admin_connections: Arc<HttpConnections>,
+    /// When a drain began.
+    pub drain_began: OnceLock<Instant>,
+    pub watches: Vec<CallbackWatch>,
+    /// Counters of the event loops; there once the shards have started.
+    pub stats: OnceLock<Vec<Arc<ReactorStats>>>,
+    /// The way to the cluster's thread; none on a single node.
+    pub cluster: Option<Arc<ClusterInbox>>,
+    /// Long messages that are read off the shards at once.
+    pub readers: tokio::sync::Semaphore,
+    pub runtime: OnceLock<tokio::runtime::Handle>,
+    /// Whether some channel's broadcasts are kept, and how many bytes of them by shard.
+    pub has_history: bool,
+    pub history_bytes: Vec<AtomicU64>,
+    /// Broadcasts from outside of channels that were not confirmed in time.
+    pub unconfirmed: Arc<AtomicU64>,
+    /// What is kept over a planned restart.
+    pub saved: Saved,
+    /// What proves clients' first joins.
+    pub history_key: hmac::Key,
+    /// When the server was started, by both clocks: what is kept ages by the monotonic one.
+    pub started: (Instant, SystemTime),
+}
+
+impl Server {
+    /// Control mail and answers: never refused.
+    pub fn post_to(&self, shard: u16, mail: Mail) {
+        if let Some(mailbox) = self.mailboxes.get(usize::from(shard)) {
+            mailbox.post_anyway(mail);
+        }
+    }
+
+    /// Has the application decide something on tokio, and its decision posted to a shard; none if
+    /// it panics. `at` is what is decided.
+    pub fn decide_and<T: Send + 'static>(
+        &self,
+        shard: usize,
+        at: &'static str,
+        work: impl Future<Output = T> + Send + 'static,
+        decided: impl FnOnce(Option<T>) -> Mail + Send + 'static,
+    ) {
+        let Some(mailbox) = self.mailboxes.get(shard).cloned() else { return };
+        // By then the shard has given up waiting.
+        let longest = 2 * self.config.decision_timeout;
+        self.spawn(async move {
+            let mut task = tokio::spawn(work);
+            let Ok(result) = tokio::time::timeout(longest, &mut task).await else {
+                return task.abort();
+            };
+            let panicked = |error: JoinError| {
+                if let Ok(panic) = error.try_into_panic() {
+                    log_panic("", at, panic);
+                }
+            };
+            mailbox.post_anyway(decided(result.map_err(panicked).ok()));
+        });
+    }
+
+    /// A channel for a shard's answer, by way of our runtime: the caller may wait on another, whose
+    /// waker a shard must not touch. A shard that has ended drops the sender.
+    pub fn answer<T: Send + 'static>(&self) -> (oneshot::Sender<T>, oneshot::Receiver<T>) {
+        let (from_shard, told) = oneshot::channel();
+        let (to_asker, answer) = oneshot::channel();
+        self.spawn(async move {
+            if let Ok(it) = told.await {
+                // Nobody waits for it any more.
+                let _ = to_asker.send(it);
+            }
+        });
+        (from_shard, answer)
+    }
+
+    /// Runs work on tokio.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = self.runtime.get() {
+            runtime.spawn(work);
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What the handles of channels use from any thread.
+impl NodeHandle for Server {
+    fn send(&self, channel: ChannelId, what: ToChannel) {
+        self.post_to(channel.shard, Mail::ToChannel(channel, OffShard::new(what)));
+    }
+
+    fn broadcast_by(
+        &self,
+        channel: ChannelId,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) -> Result<(), BroadcastError> {
+        self.broadcast_for(channel, event, payload, audience)
+    }
+
+    fn spawn(&self, work: Work) {
+        Self::spawn(self, work);
+    }
+
+    fn spawn_linked(&self, work: Work) -> Box<dyn LinkedWork> {
+        let task = self.runtime.get().map(|runtime| runtime.spawn(work).abort_handle());
+        Box::new(Task(task))
+    }
+
+    fn presence_config(&self) -> &PresenceConfig {
+        &self.limits.presence
+    }
+
+    fn list_presences(&self, topic: &str, answer: PresenceCallback) {
+        self.request_presences(topic, answer);
+    }
+
+    fn member_count(&self, topic: &str) -> Option<u32> {
+        self.member_counts.is_counting().then(|| self.member_counts.count(topic))
+    }
+}
+
+/// Work on tokio that is dropped with this; none on a server that has no runtime (any more).
+struct Task(Option<tokio::task::AbortHandle>);
+
+impl LinkedWork for Task {
+    fn is_finished(&self) -> bool {
+        self.0.as_ref().is_none_or(tokio::task::AbortHandle::is_finished)
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// What each shard's core uses of the others and of the shared state.
+impl Node for Server {
+    fn config(&self) -> &simurgh_core::Config {
+        &self.limits
+    }
+
+    fn user_socket(&self, index: u8) -> Option<&simurgh_core::UserSocket> {
+        self.user_sockets.get(usize::from(index)).map(|user_socket| &user_socket.channels)
+    }
+
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn has_history(&self) -> bool {
+        self.has_history
+    }
+
+    fn sign(&self, text: &str) -> String {
+        URL_SAFE_NO_PAD.encode(hmac::sign(&self.history_key, text.as_bytes()))
+    }
+
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        let proof = URL_SAFE_NO_PAD.decode(proof);
+        proof.is_ok_and(|it| hmac::verify(&self.history_key, text.as_bytes(), &it).is_ok())
+    }
+
+    fn history_bytes(&self) -> &[AtomicU64] {
+        &self.history_bytes
+    }
+
+    fn unix_ms(&self, _now_ns: u64) -> u64 {
+        let (instant, time) = self.started;
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default() + instant.elapsed();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    #[inline]
+    fn cluster(&self) -> Option<&dyn simurgh_core::Cluster> {
+        self.cluster.as_ref().map(|inbox| &**inbox as &dyn simurgh_core::Cluster)
+    }
+
+    fn permits(&self) -> &FanoutPermits {
+        &self.permits
+    }
+
+    fn shards(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    fn post(&self, shard: usize, mail: simurgh_core::Mail) -> bool {
+        self.mailboxes.get(shard).is_some_and(|mailbox| mailbox.post_anyway(Mail::Core(mail)))
+    }
+
+    fn charge(&self, shard: usize, bytes: usize) {
+        if let Some(mailbox) = self.mailboxes.get(shard) {
+            mailbox.charge(bytes);
+        }
+    }
+
+    fn discharge(&self, shard: usize, bytes: usize) {
+        if let Some(mailbox) = self.mailboxes.get(shard) {
+            mailbox.discharge(bytes);
+        }
+    }
+
+    fn charged(&self, shard: usize) -> usize {
+        let is_there = |ended: &AtomicBool| !ended.load(Relaxed);
+        match (self.mailboxes.get(shard), self.ended.get(shard)) {
+            (Some(mailbox), Some(ended)) if is_there(ended) => mailbox.bytes(),
+            _ => 0,
+        }
+    }
+
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision) {
+        self.decide_and(shard, "join", work, move |join| {
+            Mail::Core(simurgh_core::Mail::Joined(key, ticket, join))
+        });
+    }
+
+    fn enter_callback(&self, shard: usize, callback: Callback) {
+        if let Some(watch) = self.watches.get(shard) {
+            watch.enter(callback);
+        }
+    }
+
+    fn leave_callback(&self, shard: usize) -> Duration {
+        self.watches.get(shard).map_or(Duration::ZERO, CallbackWatch::leave)
+    }
+
+    fn member_joined(&self, topic: &str) {
+        self.member_counts.add(topic);
+    }
+
+    fn member_left(&self, topic: &str) {
+        self.member_counts.subtract(topic);
+    }
+
+    fn release_connection(&self) {
+        self.connection_limit.give_back();
+    }
+}
+
+/// Counts connections, where their number is limited.
+pub struct ConnectionLimit {
+    most: Option<usize>,
+    taken: AtomicUsize,
+}
+
+impl ConnectionLimit {
+    pub fn new(most: Option<usize>) -> Self {
+        Self { most, taken: AtomicUsize::new(0) }
+    }
+
+    /// Whether the limit is reached; the answer may be outdated when it is used.
+    pub fn is_full(&self) -> bool {
+        self.most.is_some_and(|most| self.taken.load(Relaxed) >= most)
+    }
+
+    /// Counts one more, if the limit allows it.
+    pub fn take(&self) -> bool {
+        let Some(most) = self.most else { return true };
+        let one_more = |taken: usize| (taken < most).then_some(taken + 1);
+        self.taken.fetch_update(Relaxed, Relaxed, one_more).is_ok()
+    }
+
+    /// Counts one less.
+    pub fn give_back(&self) {
+        if self.most.is_some() {
+            self.taken.fetch_sub(1, Relaxed);
+        }
+    }
+}

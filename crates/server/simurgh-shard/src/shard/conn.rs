@@ -1,0 +1,104 @@
+//! The record of a connection: what it owns always, and what only for a while (`passing`).
+
+use std::net::SocketAddr;
+
+use simurgh_core::{Phase, Socket};
+use simurgh_proto::ws::Decoder;
+
+use crate::mail::{Answer, Opener};
+
+/// User sockets that an endpoint may have.
+pub const USER_SOCKETS_MAX: usize = 1 << u8::BITS;
+
+/// One connection. With the reactor's part it fills a cache line; all pointers are empty while it
+/// idles.
+pub struct Conn {
+    /// Owns memory only while a message is incomplete.
+    pub(crate) decoder: Decoder,
+    /// None while the connection idles.
+    pub(crate) passing: Option<Box<Passing>>,
+    /// The session's part; `transport` says which driver has it, if any.
+    pub(crate) socket: Socket,
+}
+
+const _: () = assert!(size_of::<Conn>() <= 40, "a connection's record is budgeted at 40 bytes");
+
+/// What a connection owns only for a while.
+pub(crate) enum Passing {
+    /// Bytes of an upgrade request, and who sends it if a PROXY header said so.
+    Head { bytes: Vec<u8>, peer: Option<SocketAddr> },
+    /// The application decides whether it is let in.
+    Connecting {
+        /// The 101 response, sent if the application agrees.
+        response: Vec<u8>,
+        /// Who waits for the answer, unless it is this connection's peer.
+        requester: Option<Requester>,
+        waiting: Waiting,
+    },
+    /// A message of so many bytes is read elsewhere, too long to be read in one turn.
+    Reading { bytes: usize, waiting: Waiting },
+    /// What came behind a join that is being decided.
+    Backlog(Vec<u8>),
+}
+
+/// Who in this process asked for a socket.
+pub(crate) enum Requester {
+    Driver(Answer),
+    Poll(Opener),
+}
+
+/// A wait during which the connection is not read.
+pub(crate) struct Waiting {
+    /// Tells the answer from a late one to an earlier wait.
+    pub(crate) ticket: u32,
+    /// Bytes that came behind it.
+    pub(crate) behind: Vec<u8>,
+}
+
+impl Passing {
+    /// Heap bytes, for the shard's budget.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Head { bytes, .. } | Self::Backlog(bytes) => bytes.capacity(),
+            Self::Connecting { response, waiting, .. } => {
+                response.capacity() + waiting.behind.capacity()
+            }
+            Self::Reading { bytes, waiting } => bytes + waiting.behind.capacity(),
+        }
+    }
+
+    /// The ticket of what is awaited, unique in its shard.
+    pub(crate) fn ticket(&self) -> Option<u32> {
+        match self {
+            Self::Connecting { waiting, .. } | Self::Reading { waiting, .. } => {
+                Some(waiting.ticket)
+            }
+            Self::Head { .. } | Self::Backlog(_) => None,
+        }
+    }
+
+    /// Takes more bytes that came behind what is awaited.
+    pub(crate) fn stash(&mut self, data: &[u8]) {
+        match self {
+            Self::Head { .. } => {}
+            Self::Backlog(behind) => behind.extend_from_slice(data),
+            Self::Connecting { waiting, .. } | Self::Reading { waiting, .. } => {
+                waiting.behind.extend_from_slice(data);
+            }
+        }
+    }
+}
+
+impl Conn {
+    /// A connection in a phase before its session; `driver` is [`NETWORK`](simurgh_core::NETWORK)
+    /// for one that has none.
+    pub(crate) fn new(phase: Phase, tick: u32, driver: u8) -> Self {
+        let socket = Socket::new(phase, tick, driver);
+        Self { decoder: Decoder::new(), passing: None, socket }
+    }
+
+    /// Heap bytes of what it has received but not handled.
+    pub(crate) fn inbound_bytes(&self) -> usize {
+        self.decoder.buffered() + self.passing.as_ref().map_or(0, |passing| passing.bytes())
+    }
+}

@@ -1,0 +1,88 @@
+//! Memory of many closed connections is given back to the system some time after.
+
+use std::time::Duration;
+
+use simurgh_core::{nanoseconds, until};
+use simurgh_reactor::{Next, Now};
+
+use super::Shard;
+
+/// After so many connections or memberships have ended, memory is given back.
+const CROWD: u64 = 256;
+/// Bytes of free pages that are kept for the next connections.
+const FREE_KEPT: usize = 256 << 10;
+/// How long after the last of fewer has left memory is given back.
+const FEW_AFTER: Duration = Duration::from_secs(30);
+/// How long after that memory is given back: others may still be leaving.
+const TIDY_AFTER: Duration = Duration::from_secs(4);
+/// So much later by each shard than by the one before: while one has the allocator give memory
+/// back, the same asked by another does nothing.
+const TIDY_APART: Duration = Duration::from_millis(5);
+
+/// When memory is given back.
+#[derive(Default)]
+pub(super) struct Tidying {
+    /// Connections that ended.
+    connections: u64,
+    /// Connections and memberships that had ended when memory was last given back.
+    before: u64,
+    /// How many of them that were when last looked at, and until when nobody more may leave for
+    /// memory to be given back although they are few.
+    few: (u64, Option<u64>),
+    /// When it is given back next, ns.
+    at_ns: Option<u64>,
+}
+
+impl Tidying {
+    /// A connection has ended.
+    pub(super) fn one_left(&mut self) {
+        self.connections += 1;
+    }
+
+    /// Has memory given back at this time, or a little later.
+    fn soon(&mut self, at_ns: u64, shard: u16) {
+        let apart = TIDY_APART * u32::from(shard);
+        self.few = (0, None);
+        self.at_ns = Some(at_ns + nanoseconds(apart));
+    }
+
+    /// Until when nobody more may leave for memory to be given back after a few have.
+    fn few_left(&mut self, left: u64, now_ns: u64) -> Option<u64> {
+        if left == 0 || self.at_ns.is_some() {
+            return None;
+        }
+        if self.few.0 != left || self.few.1.is_none() {
+            self.few = (left, Some(now_ns + nanoseconds(FEW_AFTER)));
+        }
+        self.few.1
+    }
+}
+
+impl Shard {
+    /// When many connections have left, has the allocator return what it keeps for new ones.
+    pub(super) fn tidy(&mut self, now: Now) -> Next {
+        let has_released = self.core.take_released();
+        let ended = self.core.ended() + self.tidying.connections;
+        let tidying = &mut self.tidying;
+        let left = ended - tidying.before;
+        // The last few empty the pages on which they were left behind.
+        let more = tidying.at_ns.is_none() && simurgh_reactor::free_memory() >= FREE_KEPT;
+        if left >= CROWD || more {
+            tidying.before = ended;
+            tidying.soon(now.ns + nanoseconds(TIDY_AFTER), self.index);
+        } else if has_released || tidying.few_left(left, now.ns).is_some_and(|at| at <= now.ns) {
+            tidying.before = ended;
+            tidying.soon(now.ns, self.index);
+        }
+        let after = |at_ns: u64| Next::After(until(at_ns, now.ns));
+        match tidying.at_ns {
+            None => tidying.few_left(ended - tidying.before, now.ns).map_or(Next::Idle, after),
+            Some(at_ns) if at_ns > now.ns => after(at_ns),
+            Some(_) => {
+                let is_done = simurgh_reactor::give_back_memory();
+                tidying.at_ns = (!is_done).then_some(now.ns);
+                if is_done { Next::Idle } else { Next::Now }
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! A shard: one thread's connections, and the transport between them and the shard's core.
+//!
+//! The data's way: bytes come in [`Handler::readable`]; `websocket` makes messages of them and
+//! gives them to the core (`simurgh_core`), which says through `transport` what is to be done with
+//! the sockets. `memory` returns to the system what many closed connections leave. Sockets that a
+//! driver in this process has instead of a network are in `driven`, those that are polled in
+//! `polled`, what an observer is shown in `survey`. Nothing here is shared with another thread:
+//! other threads reach it by [`Mail`] alone.
+
+mod conn;
+mod driven;
+mod memory;
+mod peers;
+mod polled;
+mod survey;
+mod transport;
+mod websocket;
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use simurgh_core::metrics::ShardMetrics;
+use simurgh_core::{Core, NETWORK, Phase, guarded};
+use simurgh_proto::ws::{self, CloseCode};
+use simurgh_reactor::{Accepted, Closed, Handler, Key, LocalOutput, Next, Slow};
+
+use crate::mail::{Mail, POLLED};
+use crate::server::Server;
+pub use conn::{Conn, USER_SOCKETS_MAX};
+pub(crate) use conn::{Passing, Requester, Waiting};
+use driven::Driven;
+use memory::Tidying;
+use peers::CountedPeers;
+use polled::Polled;
+use simurgh_socket::enter_shard;
+use survey::Observed;
+use transport::Later;
+pub(crate) use transport::Transport;
+use websocket::Inbound;
+pub use websocket::{Long, TEXT_BYTES_MAX, receive};
+
+/// What a handler of the reactor is handed: the sockets of this shard.
+pub(crate) type Io = simurgh_reactor::Io<Conn>;
+
+/// Of a connection that idles: its record with the reactor's part.
+pub const CONNECTION_BYTES: usize = size_of::<Conn>() + 24;
+
+/// The state of one shard.
+pub struct Shard {
+    pub(crate) server: Arc<Server>,
+    pub(crate) index: u16,
+    pub(crate) metrics: Arc<ShardMetrics>,
+    pub(crate) core: Core<Server>,
+    /// Work that the core has asked for, and that calls the core again.
+    later: Vec<Later>,
+    /// None until there is a driver.
+    pub(crate) driven: Option<Box<Driven>>,
+    /// None until there is a long-poll session.
+    pub(crate) polled: Option<Box<Polled>>,
+    pub(crate) inbound: Inbound,
+    /// None unless connections are limited by address or user.
+    pub(crate) counted_peers: Option<Box<CountedPeers>>,
+    tidying: Tidying,
+    /// The last ticket that was given out ([`Waiting`]).
+    pub(crate) tickets: u32,
+    /// Only while an observer is open.
+    pub(crate) observed: Option<Box<Observed>>,
+}
+
+const _: () = assert!(size_of::<Shard>() <= 1024, "a shard without clients is budgeted at 1 KiB");
+
+impl Shard {
+    /// On the thread that it is to have.
+    pub fn new(server: Arc<Server>, index: u16) -> Self {
+        enter_shard(server.runtime.get());
+        let metrics = server.metrics.get(usize::from(index)).cloned().unwrap_or_default();
+        let seed = RandomState::new().hash_one(index);
+        let mut core = Core::new(Arc::clone(&server), index, Arc::clone(&metrics), seed);
+        if let Some(saved) = server.saved.begin(usize::from(index)) {
+            core.restore_history(saved, 0);
+        }
+        Self {
+            core,
+            later: Vec::new(),
+            driven: None,
+            polled: None,
+            server,
+            index,
+            metrics,
+            inbound: Inbound::default(),
+            counted_peers: None,
+            tidying: Tidying::default(),
+            tickets: 0,
+            observed: None,
+        }
+    }
+
+    /// The core, and the sockets that it is lent for a call.
+    pub(crate) fn parts<'a>(&'a mut self, io: &'a mut Io) -> (&'a mut Core<Server>, Transport<'a>) {
+        let Self { core, driven, later, .. } = self;
+        (core, Transport { io, driven, later })
+    }
+
+    /// Does the work of `later`.
+    pub(crate) fn do_later(&mut self, io: &mut Io) {
+        while !self.later.is_empty() {
+            for later in std::mem::take(&mut self.later) {
+                match later {
+                    Later::Resume(key) => self.resume(io, key),
+                    Later::Abandon(key, why) => self.abandoned(io, key, why),
+                }
+            }
+        }
+    }
+
+    /// Bytes of a client, in whichever state its connection is.
+    pub(crate) fn readable_bytes(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
+        let Some(conn) = io.conn(key) else { return };
+        let before = conn.inbound_bytes();
+        match conn.socket.phase() {
+            Phase::Head | Phase::Full => self.head(io, key, data),
+            Phase::Open | Phase::Closing => self.frames(io, key, data),
+            Phase::Connecting | Phase::Waiting => self.stash(io, key, data),
+            Phase::Ending => {}
+        }
+        self.account_inbound(io, key, before);
+    }
+
+    /// A connection without a network is read again.
+    fn resume_local(&mut self, io: &mut Io, key: Key) {
+        match is_polled(io, key) {
+            true => self.resume_polled(io, key),
+            false => self.resume_driven(io, key),
+        }
+    }
+
+    /// Drops something of the application's.
+    pub(crate) fn drop_guarded<T>(&self, value: T) {
+        if guarded(|| drop(value)).is_none() {
+            self.metrics.errors_callback_panic.add(1);
+        }
+    }
+
+    /// Closes a connection whose peer broke the protocol, or costs too much.
+    pub(crate) fn fail(&mut self, io: &mut Io, key: Key, code: CloseCode) {
+        let (core, mut out) = self.parts(io);
+        core.fail(&mut out, key, code);
+    }
+}
+
+/// Whether a connection without a network is a long-poll session, and no driver's socket.
+fn is_polled(io: &Io, key: Key) -> bool {
+    io.conn_ref(key).is_some_and(|conn| conn.socket.transport == POLLED)
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        self.core.retire();
+        if self.server.config.history_save.is_some() && self.server.drain_began.get().is_some() {
+            self.server.saved.end(self.core.take_history());
+        }
+        if let Some(ended) = self.server.ended.get(usize::from(self.index)) {
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+        // Applications' panics are caught; this would be one of our own. A server of which a part
+        // is silently dead helps nobody: all end, and whoever supervises the process starts
+        // it again.
+        if std::thread::panicking() {
+            for shard in 0..self.server.mailboxes.len() {
+                self.server.post_to(shard as u16, Mail::Stop);
+            }
+        }
+    }
+}
+
+impl Handler for Shard {
+    type Conn = Conn;
+    type Mail = Mail;
+
+    fn accepted(&mut self, io: &mut Io, from: Accepted) -> Option<Conn> {
+        let phase = if from.over_capacity { Phase::Full } else { Phase::Head };
+        Some(Conn::new(phase, io.now().tick, NETWORK))
+    }
+
+    fn adopted(&mut self, io: &mut Io, _key: Key, _peer: SocketAddr) -> Option<Conn> {
+        Some(Conn::new(Phase::Head, io.now().tick, NETWORK))
+    }
+
+    fn readable(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
+        match data.is_empty() {
+            true => self.resume_local(io, key),
+            false => self.readable_bytes(io, key, data),
+        }
+        self.do_later(io);
+    }
+
+    fn local(&mut self, io: &mut Io, output: &mut LocalOutput) {
+        while let Some((key, data)) = output.next() {
+            match is_polled(io, key) {
+                true => self.collect_polled(io, key, data),
+                false => self.receive_frames(io, key, data),
+            }
+        }
+        self.send_events();
+        if self.answer_polls(io) != Next::Idle {
+            // The rest has its turn.
+            self.server.post_to(self.index, Mail::Pulse);
+        }
+    }
+
+    fn closed(&mut self, io: &mut Io, key: Key, conn: Conn, _why: Closed) {
+        self.forget_inbound(key, conn.inbound_bytes());
+        self.uncount_peer(key);
+        self.tidying.one_left();
+        match conn.socket.transport {
+            POLLED => self.polled_gone(key),
+            driver => self.driven_gone(key, driver, &conn),
+        }
+        let (core, mut out) = self.parts(io);
+        core.closed(&mut out, key, conn.socket);
+        self.do_later(io);
+    }
+
+    fn mail(&mut self, io: &mut Io, mail: Mail) {
+        match mail {
+            Mail::Core(mail) => {
+                let (core, mut out) = self.parts(io);
+                core.mail(&mut out, mail);
+            }
+            Mail::ToChannel(channel, what) => {
+                let Some(what) = what.take() else { return };
+                let (core, mut out) = self.parts(io);
+                core.mail(&mut out, simurgh_core::Mail::ToChannel(channel, what));
+            }
+            Mail::Connected(key, ticket, connect) => self.connected(io, key, ticket, connect),
+            Mail::Read(key, ticket, received) => self.was_read(io, key, ticket, received),
+            Mail::Drive(command) => self.take_driver_command(*command),
+            Mail::LongPoll(command) => self.take_poll_command(io, *command),
+            Mail::Observe(query) => self.answer_query(io, *query),
+            Mail::Pulse => {}
+            Mail::Stop => io.stop(),
+        }
+        self.do_later(io);
+    }
+
+    fn drained(&mut self, io: &mut Io, key: Key) {
+        let (core, out) = self.parts(io);
+        core.drained(&out, key);
+    }
+
+    fn slow(&mut self, _io: &mut Io, _key: Key) -> Slow {
+        self.metrics.slow_peer_disconnects.add(1);
+        let mut farewell = Vec::new();
+        ws::encode_close(CloseCode::TRY_AGAIN, "too slow", None, &mut farewell);
+        Slow::Cut { farewell }
+    }
+
+    fn turn_end(&mut self, io: &mut Io) -> Next {
+        let now = io.now();
+        // What drivers open is looked after from this turn on: there may be none for long.
+        let driving = self.drive(io);
+        let expiring = self.expire_polled(io);
+        // Whose time is up has channels that may broadcast their end, so the fan-out comes second.
+        let due = {
+            let (core, mut out) = self.parts(io);
+            core.tick(&mut out)
+        };
+        self.do_later(io);
+        let judged = self.judge_inbound(io);
+        let tidied = self.tidy(now);
+        let fanning_out = {
+            let (core, mut out) = self.parts(io);
+            core.fan_out(&mut out)
+        };
+        let looking = self.survey(io);
+        let settling = {
+            let (core, mut out) = self.parts(io);
+            core.settle(&mut out)
+        };
+        self.do_later(io);
+        self.send_events();
+        let polling = self.answer_polls(io);
+        let next = fanning_out.sooner(due, now).sooner(judged, now).sooner(tidied, now);
+        let next = next.sooner(settling, now).sooner(driving, now).sooner(looking, now);
+        next.sooner(expiring, now).sooner(polling, now)
+    }
+}

@@ -1,0 +1,464 @@
+//! Long-poll sessions of a shard: local connections whose frames wait to be polled.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_core::{Phase, Received, nanoseconds};
+use simurgh_proto::ws::handshake::{HeadLimits, Request};
+use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
+use simurgh_reactor::{Key, Next};
+use simurgh_socket::{Connect, ConnectKind, Transport};
+use tokio::sync::oneshot;
+
+use super::{Conn, Io, Requester, Shard};
+use crate::mail::POLLED;
+use crate::mail::poll::{
+    Batch, Delivery, Line, Messages, Nonce, Opener, Opening, PollAnswer, PollCommand, Post,
+};
+
+/// Longest slice of answers to polls that wait.
+const SLICE: Duration = Duration::from_micros(400);
+/// Answers between two looks at the clock.
+const STRIDE: usize = 16;
+/// Messages of one session that are handled at once.
+const LINES_MAX: usize = 64;
+/// What a message takes beside its text while it waits.
+const MESSAGE_BYTES: usize = size_of::<Box<str>>() + 16;
+
+/// The long-poll sessions of a shard; made for the first of them.
+#[derive(Default)]
+pub(crate) struct Polled {
+    sessions: HashMap<Key, Box<Session>>,
+    /// Sessions that have both, messages and a poll that waits for them.
+    ready: VecDeque<Key>,
+    /// When to check next whether a session is still polled, ns.
+    due: BinaryHeap<Reverse<(u64, Key)>>,
+    /// Bytes that wait to be polled, and of messages that wait to be handled.
+    outbound_bytes: usize,
+    inbound_bytes: usize,
+}
+
+/// What a session has beside its socket.
+struct Session {
+    nonce: Nonce,
+    window_ns: u64,
+    /// When its last poll ended; of one that waits, when it will at the latest.
+    polled_ns: u64,
+    messages: Messages,
+    /// Bytes of those.
+    bytes: usize,
+    /// Whether its answers are numbered, because messages with positions may be in them, or because
+    /// they may be lost between nodes.
+    is_counted: bool,
+    /// The number of the last answer that was given away.
+    given: u32,
+    /// The poll that waits, or has given up since.
+    poll: Option<oneshot::Sender<Delivery>>,
+    /// What is not handled yet, because a join is being decided or a publisher is held back.
+    posts: VecDeque<Post>,
+}
+
+impl Session {
+    /// When it ends if nobody polls it: one and a half windows after its last poll.
+    fn due_ns(&self) -> u64 {
+        self.polled_ns.saturating_add(self.window_ns.saturating_mul(3) / 2)
+    }
+
+    fn next_number(&self) -> u32 {
+        self.given.wrapping_add(u32::from(self.is_counted))
+    }
+
+    /// Hands what waits to the poll that waits for it; the bytes that are given away.
+    fn answer(&mut self, now_ns: u64) -> usize {
+        if self.messages.is_empty() {
+            return 0;
+        }
+        let Some(poll) = self.poll.take() else { return 0 };
+        self.polled_ns = self.polled_ns.min(now_ns);
+        let number = self.next_number();
+        let messages = std::mem::take(&mut self.messages);
+        match poll.send(Delivery::Messages(Batch { number, messages })) {
+            Ok(()) => {
+                self.given = number;
+                std::mem::take(&mut self.bytes)
+            }
+            Err(Delivery::Messages(given)) => {
+                // It has given up: the next gets them.
+                self.messages = given.messages;
+                0
+            }
+            Err(Delivery::Newer) => 0,
+        }
+    }
+}
+
+impl Shard {
+    /// Carries out a request's command.
+    pub(crate) fn take_poll_command(&mut self, io: &mut Io, command: PollCommand) {
+        match command {
+            PollCommand::Open(opening) => self.open_polled(io, opening),
+            PollCommand::Poll { key, nonce, heard, is_elsewhere, answer } => {
+                let answered = self.poll(io, key, &nonce, heard, is_elsewhere);
+                let Err(PollAnswer::Messages(given)) = answer.send(answered) else { return };
+                // Who asked has gone: the next gets them.
+                if let Some(polled) = self.polled.as_deref_mut()
+                    && let Some(session) = polled.sessions.get_mut(&key)
+                {
+                    session.bytes = given.messages.iter().map(|it| weight(it)).sum();
+                    session.messages = given.messages;
+                    session.given = heard;
+                    polled.outbound_bytes += session.bytes;
+                }
+            }
+            PollCommand::Post { key, nonce, post } => self.take_post(io, key, &nonce, post),
+        }
+    }
+
+    /// Opens a session, unless the application refuses or decides later.
+    fn open_polled(&mut self, io: &mut Io, opening: Opening) {
+        let server = Arc::clone(&self.server);
+        let Opening { head, user_socket: at, wire, params, auth_token, peer, opener } = opening;
+        let limits = HeadLimits { bytes_max: usize::MAX, ..server.config.http.head_limits() };
+        let parsed = Request::parse(&head, &limits);
+        let (Ok(Some((request, _))), Some(user_socket)) =
+            (parsed, server.user_sockets.get(usize::from(at)))
+        else {
+            return opener.refuse(400);
+        };
+        let mut conn = Conn::new(Phase::Head, io.now().tick, POLLED);
+        conn.socket.lead_to(at, wire);
+        let Ok(key) = io.open_local(conn) else {
+            self.metrics.refused_full.add(1);
+            return self.refuse_polled(opener, 503);
+        };
+        if self.count_address(key, || peer.ip()).is_err() {
+            self.end_unopened(io, key);
+            return self.refuse_polled(opener, 503);
+        }
+        let auth_token = auth_token.as_deref();
+        let transport = Transport::LongPoll;
+        let info = user_socket.connect_info(&request, params, auth_token, peer, transport);
+        let connect = self.ask_connect(user_socket, &info);
+        self.polled_decided(io, key, opener, connect);
+    }
+
+    /// The application has decided about a session; `None`: it panicked.
+    pub(crate) fn polled_decided(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        opener: Opener,
+        connect: Option<Connect>,
+    ) {
+        let refused = match connect.map(|connect| connect.0) {
+            Some(ConnectKind::Later(work)) => {
+                let requester = Some(Requester::Poll(opener));
+                return self.await_connect(io, key, Vec::new(), requester, &[], work);
+            }
+            Some(ConnectKind::Ok(state)) if self.count_user(key, state.id.as_deref()).is_err() => {
+                self.drop_guarded(state);
+                503
+            }
+            Some(ConnectKind::Ok(state)) if self.server.connection_limit.take() => {
+                self.read_again(io, key);
+                self.open(io, key, &[], state);
+                return self.begin_polled(io, key, opener);
+            }
+            Some(ConnectKind::Ok(state)) => {
+                self.drop_guarded(state);
+                self.metrics.refused_full.add(1);
+                503
+            }
+            Some(ConnectKind::Refuse { status, .. }) => status,
+            None => 500,
+        };
+        self.end_unopened(io, key);
+        self.refuse_polled(opener, refused);
+    }
+
+    pub(crate) fn refuse_polled(&self, opener: Opener, status: u16) {
+        self.metrics.upgrades_refused.add(1);
+        opener.refuse(status);
+    }
+
+    fn begin_polled(&mut self, io: &mut Io, key: Key, opener: Opener) {
+        let Some(at) = io.conn_ref(key).map(|conn| usize::from(conn.socket.user_socket())) else {
+            return;
+        };
+        let longpoll =
+            self.server.user_sockets.get(at).and_then(|user_socket| user_socket.longpoll);
+        let window_ns = nanoseconds(longpoll.unwrap_or_default().window_time());
+        let now_ns = io.now().ns;
+        let polled = self.polled.get_or_insert_default();
+        let session = Session {
+            nonce: opener.nonce,
+            window_ns,
+            polled_ns: now_ns,
+            messages: Vec::new(),
+            bytes: 0,
+            is_counted: false,
+            given: 0,
+            poll: None,
+            posts: VecDeque::new(),
+        };
+        polled.due.push(Reverse((session.due_ns(), key)));
+        polled.sessions.insert(key, Box::new(session));
+        self.metrics.longpoll_sessions.set(polled.sessions.len() as u64);
+        // Whoever asked may have gone; then nobody polls it, and it ends.
+        let _ = opener.answer.send(Ok(key));
+    }
+
+    /// The open session of this key and nonce.
+    fn session(&mut self, io: &Io, key: Key, nonce: &Nonce) -> Option<&mut Session> {
+        let is_open = io.conn_ref(key).is_some_and(|conn| conn.socket.is_open());
+        let session = self.polled.as_deref_mut()?.sessions.get_mut(&key)?;
+        (is_open && session.nonce == *nonce).then_some(session)
+    }
+
+    /// `heard` is the number of the last answer that the client has received.
+    fn poll(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        nonce: &Nonce,
+        heard: u32,
+        is_elsewhere: bool,
+    ) -> PollAnswer {
+        let now_ns = io.now().ns;
+        let Some(session) = self.session(io, key, nonce) else { return PollAnswer::Gone };
+        if heard != session.given {
+            self.metrics.longpoll_lost.add(1);
+            let (core, mut out) = self.parts(io);
+            core.peer_closed(&mut out, key, None);
+            return PollAnswer::Lost;
+        }
+        session.is_counted |= is_elsewhere;
+        session.polled_ns = now_ns;
+        if let Some(older) = session.poll.take() {
+            // It may have given up.
+            let _ = older.send(Delivery::Newer);
+        }
+        if session.messages.is_empty() {
+            session.polled_ns = now_ns.saturating_add(session.window_ns);
+            let (poll, heard) = oneshot::channel();
+            session.poll = Some(poll);
+            return PollAnswer::Waits(heard);
+        }
+        session.given = session.next_number();
+        let number = session.given;
+        let messages = std::mem::take(&mut session.messages);
+        let bytes = std::mem::take(&mut session.bytes);
+        if let Some(polled) = self.polled.as_deref_mut() {
+            polled.outbound_bytes = polled.outbound_bytes.saturating_sub(bytes);
+        }
+        PollAnswer::Messages(Batch { number, messages })
+    }
+
+    /// Takes what a client says. More than may wait is not handled at all.
+    fn take_post(&mut self, io: &mut Io, key: Key, nonce: &Nonce, post: Post) {
+        let budget = self.server.config.inbound_budget_bytes;
+        let most = usize::try_from(self.server.config.http.body_bytes_max).unwrap_or(usize::MAX);
+        let held = self.polled.as_deref().map_or(0, |polled| polled.inbound_bytes);
+        // Who is told nothing finds that the session has gone.
+        let Some(session) = self.session(io, key, nonce) else { return self.drop_guarded(post) };
+        let waiting: usize = session.posts.iter().map(|post| post.bytes).sum();
+        let bytes = post.bytes;
+        if waiting > 0 && (waiting + bytes > most || held + bytes > budget) {
+            let _ = post.answer.send(408);
+            return;
+        }
+        session.posts.push_back(post);
+        if let Some(polled) = self.polled.as_deref_mut() {
+            polled.inbound_bytes += bytes;
+        }
+        self.resume_polled(io, key);
+    }
+
+    /// Goes on with what a client has said, as far as its socket is read now.
+    pub(crate) fn resume_polled(&mut self, io: &mut Io, key: Key) {
+        for _ in 0..LINES_MAX {
+            let Some(phase) = io.conn_ref(key).map(|conn| conn.socket.phase()) else { return };
+            let is_held = phase.is_pending() || io.is_held(key);
+            let Some(polled) = self.polled.as_deref_mut() else { return };
+            let Some(session) = polled.sessions.get_mut(&key) else { return };
+            let Some(post) = session.posts.front_mut() else { return };
+            if is_held {
+                break;
+            }
+            // What nobody waits for any more is not handled, but for what is under way.
+            let next = if post.answer.is_closed() { None } else { post.lines.next() };
+            let Some(line) = next else {
+                if let Some(post) = session.posts.pop_front() {
+                    polled.inbound_bytes = polled.inbound_bytes.saturating_sub(post.bytes);
+                    let _ = post.answer.send(200);
+                }
+                if session.posts.is_empty() {
+                    session.posts = VecDeque::new();
+                }
+                continue;
+            };
+            if phase != Phase::Open {
+                return;
+            }
+            match line {
+                Line::Message(received) => self.handle_polled(io, key, *received),
+                Line::Malformed => self.crash_polled(io, key, CloseCode::INTERNAL),
+                Line::TooBig => self.crash_polled(io, key, CloseCode::TOO_BIG),
+            }
+        }
+        io.announce_local(key);
+    }
+
+    fn handle_polled(&mut self, io: &mut Io, key: Key, received: Received<'static>) {
+        let tick = io.now().tick;
+        if let Some(conn) = io.conn(key) {
+            conn.socket.heard(tick);
+        }
+        self.count_message(key);
+        self.received(io, key, Some(received));
+    }
+
+    /// Ends the session of a client that sent a malformed message.
+    fn crash_polled(&mut self, io: &mut Io, key: Key, code: CloseCode) {
+        let counter = match code {
+            CloseCode::TOO_BIG => &self.metrics.errors_too_big,
+            _ => &self.metrics.errors_bad_message,
+        };
+        counter.add(1);
+        let session = self.polled.as_deref_mut().and_then(|it| it.sessions.get_mut(&key));
+        if let Some(post) = session.and_then(|session| session.posts.pop_front()) {
+            let _ = post.answer.send(408);
+        }
+        self.fail(io, key, code);
+    }
+
+    /// What a turn has said to a session.
+    pub(crate) fn collect_polled(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
+        let limits = Limits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
+        self.count_if_positions(io, key);
+        // What leaves in one piece holds whole frames, so nothing has to be kept for the next.
+        let mut decoder = Decoder::new();
+        while let Ok(Some(event)) = decoder.next(Role::Client, &limits, &mut data) {
+            match event {
+                Event::Text(text) => self.keep_for_poll(io, key, text.into()),
+                // There is no form for it (PROTOCOL §4).
+                Event::Binary(_) => self.metrics.longpoll_binary_dropped.add(1),
+                Event::Close(_) => return io.close(key),
+                Event::Ping(_) | Event::Pong(_) => {}
+            }
+        }
+    }
+
+    /// From the first message with a position on its answers are numbered.
+    fn count_if_positions(&mut self, io: &Io, key: Key) {
+        let Some(polled) = self.polled.as_deref_mut() else { return };
+        let Some(session) = polled.sessions.get_mut(&key) else { return };
+        session.is_counted |=
+            io.conn_ref(key).is_some_and(|conn| self.core.has_positions(&conn.socket));
+    }
+
+    fn keep_for_poll(&mut self, io: &mut Io, key: Key, text: Box<str>) {
+        let Some(polled) = self.polled.as_deref_mut() else { return };
+        let Some(session) = polled.sessions.get_mut(&key) else { return };
+        let bytes = weight(&text);
+        session.bytes += bytes;
+        polled.outbound_bytes += bytes;
+        let is_first = session.messages.is_empty();
+        session.messages.push(text);
+        if is_first && session.poll.is_some() {
+            polled.ready.push_back(key);
+        }
+        if session.bytes > self.server.config.outbound_bytes_max {
+            self.cut_polled(io, key);
+        } else if polled.outbound_bytes > self.server.config.outbound_budget_bytes {
+            // Whoever has kept most waiting pays for all.
+            let most = polled.sessions.iter().max_by_key(|(_, session)| session.bytes);
+            if let Some(key) = most.map(|(key, _)| *key) {
+                self.cut_polled(io, key);
+            }
+        }
+    }
+
+    /// Ends a session that is polled too slowly, and frees what waits for it.
+    #[cold]
+    fn cut_polled(&mut self, io: &mut Io, key: Key) {
+        let Some(polled) = self.polled.as_deref_mut() else { return };
+        let Some(session) = polled.sessions.get_mut(&key) else { return };
+        session.messages = Vec::new();
+        let bytes = std::mem::take(&mut session.bytes);
+        polled.outbound_bytes = polled.outbound_bytes.saturating_sub(bytes);
+        if io.conn_ref(key).is_some_and(|conn| conn.socket.is_open()) {
+            self.metrics.slow_peer_disconnects.add(1);
+            self.fail(io, key, CloseCode::TRY_AGAIN);
+        }
+    }
+
+    /// Answers polls for which there is something now, for at most one slice.
+    pub(crate) fn answer_polls(&mut self, io: &Io) -> Next {
+        let Some(polled) = self.polled.as_deref_mut() else { return Next::Idle };
+        if polled.ready.is_empty() {
+            return Next::Idle;
+        }
+        let now_ns = io.now().ns;
+        let deadline_ns = io.clock_ns() + nanoseconds(SLICE);
+        let mut answered = 0_usize;
+        while let Some(key) = polled.ready.pop_front() {
+            if let Some(session) = polled.sessions.get_mut(&key) {
+                let bytes = session.answer(now_ns);
+                polled.outbound_bytes = polled.outbound_bytes.saturating_sub(bytes);
+            }
+            answered += 1;
+            if answered.is_multiple_of(STRIDE) && io.clock_ns() >= deadline_ns {
+                return Next::Now;
+            }
+        }
+        Next::Idle
+    }
+
+    /// Ends sessions that nobody polls any more.
+    pub(crate) fn expire_polled(&mut self, io: &mut Io) -> Next {
+        let now_ns = io.now().ns;
+        loop {
+            let Some(polled) = self.polled.as_deref_mut() else { return Next::Idle };
+            let Some(Reverse((at_ns, key))) = polled.due.peek().copied() else {
+                return Next::Idle;
+            };
+            if at_ns > now_ns {
+                return Next::After(Duration::from_nanos(at_ns - now_ns));
+            }
+            polled.due.pop();
+            let Some(session) = polled.sessions.get(&key) else { continue };
+            let due_ns = session.due_ns();
+            if due_ns > now_ns {
+                polled.due.push(Reverse((due_ns, key)));
+                continue;
+            }
+            self.metrics.longpoll_expired.add(1);
+            let (core, mut out) = self.parts(io);
+            core.peer_closed(&mut out, key, None);
+        }
+    }
+
+    /// A session has ended: its last messages go to the poll that waits; later requests find it
+    /// gone.
+    pub(crate) fn polled_gone(&mut self, key: Key) {
+        let Some(polled) = self.polled.as_deref_mut() else { return };
+        let Some(mut session) = polled.sessions.remove(&key) else { return };
+        let inbound: usize = session.posts.iter().map(|post| post.bytes).sum();
+        polled.inbound_bytes = polled.inbound_bytes.saturating_sub(inbound);
+        polled.outbound_bytes = polled.outbound_bytes.saturating_sub(session.bytes);
+        if polled.sessions.is_empty() {
+            // Their memory is given back.
+            (polled.sessions, polled.ready) = (HashMap::new(), VecDeque::new());
+        }
+        self.metrics.longpoll_sessions.set(polled.sessions.len() as u64);
+        session.answer(session.polled_ns);
+        self.drop_guarded(session);
+    }
+}
+
+fn weight(text: &str) -> usize {
+    text.len() + MESSAGE_BYTES
+}

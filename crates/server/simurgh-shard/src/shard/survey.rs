@@ -1,0 +1,583 @@
+//! What somebody who looks is shown of a shard, on the shard.
+//!
+//! Lists come from a walk over the records, some 100 µs in a millisecond, so that nobody notices; a
+//! list is a heap of as many as are wanted. A record has no counter of its messages: while somebody
+//! looks, those of the connections that send most are counted beside the records. When nobody has asked for a while all
+//! this is gone.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::time::Duration;
+
+use simurgh_core::{KeptView, Phase, Position, TICK, TopicId, TopicView, Wire, nanoseconds, until};
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::{Key, Next};
+
+use super::{Io, Shard};
+use crate::mail::survey::{Answer, MembersHere, Peer, ShardQuery, Surveyed, TopicCount};
+use crate::view::{ConnectionOrder, ConnectionRow, Kept, TopicOrder};
+
+/// Longest slice of a walk, and the time between two.
+const SLICE: Duration = Duration::from_micros(100);
+const SLICE_EVERY: Duration = Duration::from_millis(1);
+/// Records between two looks at the clock.
+const STRIDE: usize = 64;
+/// The same where names are searched, or the system is asked for addresses.
+const SLOW_STRIDE: usize = 16;
+/// Without a question for so long nobody looks any more.
+const KEPT: Duration = Duration::from_secs(20);
+/// A rate is measured over no less.
+const WINDOW_MIN: Duration = Duration::from_millis(900);
+/// Rows that are put together between two looks at the clock.
+const ROWS_STRIDE: usize = 4;
+/// Connections whose messages are counted.
+const SENDERS_MAX: usize = 1024;
+/// Topics that a row names, and one alone; bytes of each name.
+const TOPICS_IN_ROW: usize = 3;
+const TOPICS_ALONE: usize = 100;
+const NAME_BYTES_MAX: usize = 200;
+
+/// Kept while somebody looks.
+pub(crate) struct Observed {
+    walk: Option<Walk>,
+    next_slice: u64,
+    asked_ns: u64,
+    topics: Window,
+    senders: TopSenders,
+}
+
+/// A stretch of time over which something is counted.
+#[derive(Default)]
+struct Window {
+    /// When it began, ns.
+    since: Option<u64>,
+    /// How long the one before was, seconds.
+    before_s: Option<f64>,
+}
+
+impl Window {
+    /// Begins the next if this one is long enough; whether it did.
+    fn roll(&mut self, now_ns: u64) -> bool {
+        let length = self.since.map(|since| until(now_ns, since));
+        if length.is_some_and(|length| length < WINDOW_MIN) {
+            return false;
+        }
+        self.since = Some(now_ns);
+        self.before_s = length.map(|length| length.as_secs_f64());
+        true
+    }
+
+    /// So many in the window before as a rate.
+    fn rate(&self, count: u32) -> Option<f64> {
+        self.before_s.map(|seconds| f64::from(count) / seconds)
+    }
+}
+
+/// Counts messages of those who send the most: never more than by how many it would count too few
+/// for everybody, which is at most one in a thousand of all (Misra and Gries).
+#[derive(Default)]
+struct TopSenders {
+    window: Window,
+    counts: HashMap<Key, u32>,
+    before: HashMap<Key, u32>,
+}
+
+impl TopSenders {
+    fn count(&mut self, key: Key) {
+        if self.counts.len() >= SENDERS_MAX && !self.counts.contains_key(&key) {
+            self.counts.retain(|_, count| {
+                *count -= 1;
+                *count > 0
+            });
+            return;
+        }
+        *self.counts.entry(key).or_default() += 1;
+    }
+
+    fn roll(&mut self, now_ns: u64) {
+        if self.window.roll(now_ns) {
+            self.before = std::mem::take(&mut self.counts);
+        }
+    }
+
+    fn rate(&self, key: Key) -> Option<f64> {
+        self.window.rate(self.before.get(&key).copied().unwrap_or(0))
+    }
+}
+
+/// The greatest of what was offered.
+struct Top<T> {
+    most: usize,
+    heap: BinaryHeap<Reverse<(u64, T)>>,
+}
+
+impl<T: Ord + Copy> Top<T> {
+    fn new(most: usize) -> Self {
+        Self { most, heap: BinaryHeap::new() }
+    }
+
+    fn offer(&mut self, value: u64, it: T) {
+        if self.heap.len() < self.most {
+            self.heap.push(Reverse((value, it)));
+        } else if let Some(mut least) = self.heap.peek_mut()
+            && least.0.0 < value
+        {
+            *least = Reverse((value, it));
+        }
+    }
+
+    /// The greatest first.
+    fn into_sorted(self) -> impl Iterator<Item = T> {
+        self.heap.into_sorted_vec().into_iter().map(|Reverse((_, it))| it)
+    }
+}
+
+/// A walk over the records that is under way.
+struct Walk {
+    cursor: u32,
+    total: u64,
+    busy: Duration,
+    over: Over,
+}
+
+/// What a walk is to find, and the rows that are put together when it has: each costs some cache
+/// misses and a system call, so a hundred of them are no matter of one turn either.
+struct Rows<T, R> {
+    top: Top<T>,
+    /// The greatest last; none while the walk goes on.
+    found: Option<Vec<T>>,
+    rows: Vec<R>,
+    answer: Answer<Surveyed<R>>,
+}
+
+impl<T: Ord + Copy, R> Rows<T, R> {
+    fn new(most: usize, answer: Answer<Surveyed<R>>) -> Self {
+        Self { top: Top::new(most), found: None, rows: Vec::new(), answer }
+    }
+
+    /// The walk is over.
+    fn finish(&mut self) {
+        let top = std::mem::replace(&mut self.top, Top::new(0));
+        let mut found: Vec<T> = top.into_sorted().collect();
+        found.reverse();
+        self.found = Some(found);
+    }
+
+    /// Puts some rows together; whether they were the last.
+    fn put_together(&mut self, row: impl Fn(T) -> Option<R>) -> bool {
+        let Some(found) = &mut self.found else { return false };
+        for _ in 0..ROWS_STRIDE {
+            let Some(it) = found.pop() else { return true };
+            self.rows.extend(row(it));
+        }
+        found.is_empty()
+    }
+
+    fn send(self, total: u64, busy: Duration) {
+        let _ = self.answer.send(Surveyed { rows: self.rows, total, busy });
+    }
+}
+
+enum Over {
+    Topics {
+        by: TopicOrder,
+        search: Box<str>,
+        roll: bool,
+        rows: Rows<TopicId, TopicCount>,
+    },
+    /// By their places.
+    Kept {
+        search: Box<str>,
+        rows: Rows<u32, TopicCount>,
+    },
+    Connections {
+        by: ConnectionOrder,
+        peer: Option<Peer>,
+        rows: Rows<Key, ConnectionRow>,
+    },
+}
+
+impl Observed {
+    fn new(now_ns: u64) -> Self {
+        Self {
+            walk: None,
+            next_slice: now_ns,
+            asked_ns: now_ns,
+            topics: Window::default(),
+            senders: TopSenders::default(),
+        }
+    }
+
+    /// A message came from a client.
+    pub(crate) fn count(&mut self, key: Key) {
+        self.senders.count(key);
+    }
+}
+
+impl Shard {
+    /// Answers, or begins a walk for the answer. A walk that is under way is given up: whoever asks
+    /// waits for the last, so nobody waits for that any more.
+    pub(crate) fn answer_query(&mut self, io: &mut Io, ask: ShardQuery) {
+        let now_ns = io.now().ns;
+        // A receiver that is gone wants no answer.
+        match ask {
+            ShardQuery::Counts { topics, answer } => {
+                let counts = topics.iter().map(|name| self.topic_count(name)).collect();
+                let _ = answer.send(counts);
+            }
+            ShardQuery::Members { topic, most, answer } => {
+                let _ = answer.send(self.members_of(io, &topic, most));
+            }
+            ShardQuery::Connection { key, answer } => {
+                let _ = answer.send(self.row(io, key, TOPICS_ALONE));
+            }
+            ShardQuery::Disconnect { key, answer } => {
+                let _ = answer.send(self.disconnect(io, key));
+            }
+            ShardQuery::Topics { by: TopicOrder::Kept, search, most, answer } => {
+                let rows = Rows::new(most, answer);
+                self.observed(now_ns).begin(Over::Kept { search, rows });
+            }
+            ShardQuery::Topics { by, search, most, answer } => {
+                let observed = self.observed(now_ns);
+                let roll = observed.topics.roll(now_ns);
+                let rows = Rows::new(most, answer);
+                observed.begin(Over::Topics { by, search, roll, rows });
+            }
+            ShardQuery::Connections { by, peer, most, answer } => {
+                let observed = self.observed(now_ns);
+                observed.senders.roll(now_ns);
+                observed.begin(Over::Connections { by, peer, rows: Rows::new(most, answer) });
+            }
+        }
+    }
+
+    fn observed(&mut self, now_ns: u64) -> &mut Observed {
+        let observed = self.observed.get_or_insert_with(|| Box::new(Observed::new(now_ns)));
+        observed.asked_ns = now_ns;
+        observed
+    }
+
+    /// Goes on with a walk, for one slice; says when it has to run again.
+    pub(crate) fn survey(&mut self, io: &mut Io) -> Next {
+        let Some(observed) = &mut self.observed else { return Next::Idle };
+        let began = io.clock_ns();
+        let Some(mut walk) = observed.walk.take() else {
+            let quiet = until(began, observed.asked_ns);
+            if quiet < KEPT {
+                return Next::After(KEPT - quiet);
+            }
+            self.observed = None;
+            return Next::Idle;
+        };
+        if began < observed.next_slice {
+            let wait = until(observed.next_slice, began);
+            observed.walk = Some(walk);
+            return Next::After(wait);
+        }
+        observed.next_slice = began + nanoseconds(SLICE_EVERY);
+        loop {
+            let is_over = self.step(io, &mut walk);
+            let took = until(io.clock_ns(), began);
+            if is_over {
+                walk.answer(took);
+                return Next::After(KEPT);
+            }
+            if took >= SLICE {
+                walk.busy += took;
+                break;
+            }
+        }
+        if let Some(observed) = &mut self.observed {
+            observed.walk = Some(walk);
+        }
+        Next::After(SLICE_EVERY)
+    }
+
+    /// Looks at some records, or puts some rows together; whether they were the last.
+    fn step(&mut self, io: &mut Io, walk: &mut Walk) -> bool {
+        match &mut walk.over {
+            Over::Topics { rows, .. } if rows.found.is_some() => rows.put_together(|id| {
+                let count = self.counted(self.core.topic(id)?);
+                Some(TopicCount { kept: self.kept(&count.topic), ..count })
+            }),
+            Over::Kept { rows, .. } if rows.found.is_some() => rows.put_together(|place| {
+                let it = self.core.kept_at(place)?;
+                Some(self.topic_count(it.name))
+            }),
+            Over::Connections { rows, .. } if rows.found.is_some() => {
+                rows.put_together(|key| self.row(io, key, TOPICS_IN_ROW))
+            }
+            _ => {
+                self.look(io, walk);
+                false
+            }
+        }
+    }
+
+    /// Looks at some records.
+    fn look(&mut self, io: &mut Io, walk: &mut Walk) {
+        let is_over = match &mut walk.over {
+            Over::Topics { by, search, roll, rows } => {
+                let stride = if search.is_empty() { STRIDE } else { SLOW_STRIDE };
+                self.core.visit_topics(&mut walk.cursor, stride, *roll, |id, topic| {
+                    // One that only waits to leave the fan-out has no members.
+                    if topic.members > 0 && topic.name.contains(&**search) {
+                        walk.total += 1;
+                        rows.top.offer(topic_value(topic, *by), id);
+                    }
+                });
+                walk.cursor == 0
+            }
+            Over::Kept { search, rows } => {
+                let stride = if search.is_empty() { STRIDE } else { SLOW_STRIDE };
+                self.core.visit_kept(&mut walk.cursor, stride, |place, it| {
+                    if it.name.contains(&**search) {
+                        walk.total += 1;
+                        rows.top.offer(it.bytes, place);
+                    }
+                });
+                walk.cursor == 0
+            }
+            Over::Connections { by: ConnectionOrder::Rate, peer: None, rows } => {
+                // Who sent nothing has no place among them; that needs no walk.
+                walk.total = io.len() as u64;
+                let senders = self.observed.as_ref().map(|observed| &observed.senders.before);
+                for (key, count) in senders.into_iter().flatten() {
+                    if io.conn_ref(*key).is_some() {
+                        rows.top.offer(u64::from(*count), *key);
+                    }
+                }
+                true
+            }
+            Over::Connections { by, peer, rows } => {
+                let stride = if peer.is_some() { SLOW_STRIDE } else { STRIDE };
+                let mut keys = Vec::with_capacity(stride);
+                io.sweep(&mut walk.cursor, stride, |_, _| true, &mut keys);
+                for key in keys {
+                    if peer.is_some_and(|peer| !is_from(io, key, peer)) {
+                        continue;
+                    }
+                    walk.total += 1;
+                    let value = connection_value(io, key, *by);
+                    // Nothing waits for most: they are no part of that order.
+                    if value > 0 || peer.is_some() {
+                        rows.top.offer(value, key);
+                    }
+                }
+                walk.cursor == 0
+            }
+        };
+        if is_over {
+            match &mut walk.over {
+                Over::Topics { rows, .. } => rows.finish(),
+                Over::Kept { rows, .. } => rows.finish(),
+                Over::Connections { rows, .. } => rows.finish(),
+            }
+        }
+    }
+
+    fn topic_count(&self, name: &str) -> TopicCount {
+        let topic = self.core.find_topic(name).and_then(|id| self.core.topic(id));
+        let none = || TopicCount { topic: name.into(), ..TopicCount::default() };
+        let count = topic.map_or_else(none, |topic| self.counted(topic));
+        TopicCount { kept: self.kept(name), ..count }
+    }
+
+    /// What is kept of a topic, if that is here.
+    fn kept(&self, name: &str) -> Option<Kept> {
+        let KeptView { messages, bytes, head, marks, .. } = self.core.find_kept(name)?;
+        let floor = Position { place: marks.floor, ..head };
+        let lost = (marks.floor.seq > 0).then(|| marks.reason.as_str().to_owned());
+        Some(Kept {
+            messages: messages as u64,
+            bytes,
+            epoch: head.epoch.to_string(),
+            head: head.to_string(),
+            floor: floor.to_string(),
+            lost,
+        })
+    }
+
+    fn counted(&self, topic: TopicView<'_>) -> TopicCount {
+        let window = self.observed.as_ref().map(|observed| &observed.topics);
+        TopicCount {
+            topic: topic.name.into(),
+            members: topic.members as u64,
+            deliveries_per_s: window.and_then(|window| window.rate(topic.deliveries_before)),
+            kept: None,
+        }
+    }
+
+    fn members_of(&self, io: &Io, name: &str, most: usize) -> MembersHere {
+        let kept = self.kept(name);
+        let Some(id) = self.core.find_topic(name) else {
+            return MembersHere { kept, ..MembersHere::default() };
+        };
+        let total = self.core.topic(id).map_or(0, |topic| topic.members as u64);
+        let first = self.core.members(id).take(most);
+        let rows = first.filter_map(|key| self.row(io, key, TOPICS_IN_ROW)).collect();
+        MembersHere { total, rows, kept }
+    }
+
+    fn row(&self, io: &Io, key: Key, topics_most: usize) -> Option<ConnectionRow> {
+        let socket = &io.conn_ref(key)?.socket;
+        let now = io.now().tick;
+        let (age, age_is_more) = socket.age_ticks(now);
+        let has_request = !matches!(socket.phase(), Phase::Head | Phase::Full);
+        let user_socket =
+            self.server.user_sockets.get(usize::from(socket.user_socket())).filter(|_| has_request);
+        let topics = self.core.topics_of(socket).take(topics_most).map(|name| shortened(&name));
+        let socket_id = socket.state().and_then(|state| state.id.as_deref());
+        let senders = self.observed.as_ref().map(|observed| &observed.senders);
+        let limit_met = self.core.limit_met(key, io.now().ns);
+        Some(ConnectionRow {
+            id: format!("{}.{}.{}", self.index, key.slot, key.generation),
+            peer: io.peer_addr(key).ok().map(|peer| peer.to_string()),
+            path: user_socket.map(|user_socket| user_socket.path.clone()).unwrap_or_default(),
+            wire: wire_name(socket.wire()).to_owned(),
+            state: phase_name(socket.phase()).to_owned(),
+            socket_id: socket_id.map(shortened),
+            channels: u64::from(socket.channels()),
+            topics: topics.collect(),
+            age_s: (TICK * age).as_secs(),
+            age_is_more,
+            quiet_s: (TICK * now.saturating_sub(socket.last_heard())).as_secs_f64(),
+            queued_bytes: io.queued(key) as u64,
+            messages_per_s: senders.and_then(|senders| senders.rate(key)),
+            limit: limit_met.map(|(limit, _)| limit.name().to_owned()),
+            limited: limit_met.map_or(0, |(_, count)| count.into()),
+        })
+    }
+
+    /// Closes a connection for somebody who looks.
+    fn disconnect(&mut self, io: &mut Io, key: Key) -> bool {
+        let Some(conn) = io.conn_ref(key) else { return false };
+        if matches!(conn.socket.phase(), Phase::Closing | Phase::Ending) {
+            return false;
+        }
+        let is_open = conn.socket.is_open();
+        self.metrics.observer_disconnects.add(1);
+        let peer = io.peer_addr(key).ok();
+        tracing::info!(shard = self.index, slot = key.slot, ?peer, "disconnected by an observer");
+        if is_open {
+            let (core, mut out) = self.parts(io);
+            core.close(&mut out, key, CloseCode::GOING_AWAY);
+        } else {
+            io.close(key);
+        }
+        true
+    }
+}
+
+impl Walk {
+    /// Sends the rows, now that all are there.
+    fn answer(self, took: Duration) {
+        let busy = self.busy + took;
+        match self.over {
+            Over::Topics { rows, .. } => rows.send(self.total, busy),
+            Over::Kept { rows, .. } => rows.send(self.total, busy),
+            Over::Connections { rows, .. } => rows.send(self.total, busy),
+        }
+    }
+}
+
+impl Observed {
+    fn begin(&mut self, over: Over) {
+        self.walk = Some(Walk { cursor: 0, total: 0, busy: Duration::ZERO, over });
+    }
+}
+
+fn topic_value(topic: TopicView<'_>, by: TopicOrder) -> u64 {
+    match by {
+        TopicOrder::Members => topic.members as u64,
+        // Their walk is another.
+        TopicOrder::Deliveries | TopicOrder::Kept => u64::from(topic.deliveries_before),
+    }
+}
+
+fn connection_value(io: &Io, key: Key, by: ConnectionOrder) -> u64 {
+    let Some(conn) = io.conn_ref(key) else { return 0 };
+    match by {
+        ConnectionOrder::Queue => io.queued(key) as u64,
+        // Everybody has an age.
+        ConnectionOrder::Age => u64::from(conn.socket.age_ticks(io.now().tick).0) + 1,
+        ConnectionOrder::Channels => u64::from(conn.socket.channels()),
+        ConnectionOrder::Rate => 0,
+    }
+}
+
+fn is_from(io: &Io, key: Key, peer: Peer) -> bool {
+    io.peer_addr(key).is_ok_and(|it| {
+        it.ip().to_canonical() == peer.address.to_canonical()
+            && peer.port.is_none_or(|port| it.port() == port)
+    })
+}
+
+fn shortened(name: &str) -> String {
+    name.get(..name.floor_char_boundary(NAME_BYTES_MAX)).unwrap_or_default().to_owned()
+}
+
+fn wire_name(wire: Wire) -> &'static str {
+    match wire {
+        Wire::V1 => "v1",
+        Wire::V2 => "v2",
+        Wire::Plain => "plain",
+        Wire::Values => "values",
+    }
+}
+
+fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Head => "head",
+        Phase::Full => "full",
+        Phase::Connecting | Phase::Waiting => "pending",
+        Phase::Open => "open",
+        Phase::Closing => "closing",
+        Phase::Ending => "ending",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greatest_are_kept_in_order() {
+        let mut top = Top::new(3);
+        for value in [5, 1, 9, 7, 3, 8, 2] {
+            top.offer(value, value);
+        }
+        assert_eq!(top.into_sorted().collect::<Vec<_>>(), [9, 8, 7]);
+        let mut none = Top::new(0);
+        none.offer(1, 1);
+        assert_eq!(none.into_sorted().count(), 0);
+    }
+
+    #[test]
+    fn who_sends_most_is_found_among_many() {
+        let mut senders = TopSenders::default();
+        let key = |slot| Key { slot, generation: 0 };
+        for round in 0..100_000_u32 {
+            senders.count(key(round));
+            if round % 10 == 0 {
+                senders.count(key(u32::MAX));
+            }
+        }
+        assert!(senders.counts.len() <= SENDERS_MAX);
+        let most = senders.counts.iter().max_by_key(|(_, count)| **count);
+        let (found, count) = most.map(|(key, count)| (*key, *count)).unwrap();
+        assert_eq!(found, key(u32::MAX));
+        assert!((9_800..=10_000).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn a_rate_needs_two_looks_that_are_apart() {
+        let mut window = Window::default();
+        assert!(window.roll(7));
+        assert_eq!(window.rate(5), None);
+        assert!(!window.roll(7 + WINDOW_MIN.as_nanos() as u64 / 2));
+        assert!(window.roll(7 + 2_000_000_000));
+        assert_eq!(window.rate(5), Some(2.5));
+    }
+}

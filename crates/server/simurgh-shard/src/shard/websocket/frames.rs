@@ -1,0 +1,154 @@
+//! From bytes to WebSocket messages, and what the protocol itself answers: pongs and errors.
+
+use std::borrow::Cow;
+
+use simurgh_core::{Phase, Received};
+use simurgh_proto::serializer::{Frame, Serializer};
+use simurgh_proto::ws::{self, CloseCode, Event, FrameError, OpCode, Role};
+use simurgh_reactor::Key;
+
+use super::waiting::{Long, TEXT_BYTES_MAX};
+use crate::shard::{Io, Shard};
+
+impl Shard {
+    /// Handles the messages in `data`; what is incomplete stays with the decoder.
+    pub(crate) fn frames(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
+        let ticks = io.now().tick;
+        let Some(conn) = io.conn_ref(key) else { return };
+        let own = self
+            .server
+            .user_sockets
+            .get(usize::from(conn.socket.user_socket()))
+            .and_then(|user_socket| user_socket.limits);
+        let mut limits = own.unwrap_or(self.server.config.limits);
+        // What could not be passed on is not taken.
+        limits.message_bytes_max =
+            limits.message_bytes_max.min(self.server.limits.broadcast_bytes_max());
+        let mut rest = data;
+        loop {
+            let Some(conn) = io.conn(key) else { return };
+            let phase = conn.socket.phase();
+            match phase {
+                Phase::Open => conn.socket.heard(ticks),
+                Phase::Closing => {}
+                Phase::Connecting | Phase::Waiting => return self.stash(io, key, rest),
+                Phase::Head | Phase::Full | Phase::Ending => return,
+            }
+            let is_open = phase == Phase::Open;
+            let mut decoder = std::mem::take(&mut conn.decoder);
+            let event = decoder.next(Role::Server, &limits, &mut rest);
+            if let Some(conn) = io.conn(key) {
+                conn.decoder = decoder;
+            }
+            match event {
+                Ok(None) => return,
+                Ok(Some(Event::Close(frame))) => {
+                    let (core, mut out) = self.parts(io);
+                    return core.peer_closed(&mut out, key, frame.map(|frame| frame.code));
+                }
+                // While our close waits for its answer nothing else is listened to.
+                Ok(Some(_)) if !is_open => {}
+                Ok(Some(Event::Text(text))) => {
+                    self.inbound.is_whole = true;
+                    self.text(io, key, text);
+                }
+                Ok(Some(Event::Binary(data))) => {
+                    self.inbound.is_whole = true;
+                    self.message(io, key, Frame::Binary(&data));
+                }
+                Ok(Some(Event::Ping(payload))) => {
+                    io.send_with(key, |out| ws::encode(OpCode::Pong, &payload, None, out));
+                }
+                Ok(Some(Event::Pong(_))) => {}
+                Err(error) => return self.frame_error(io, key, error),
+            }
+        }
+    }
+
+    /// A text: read here, or elsewhere if it is long.
+    fn text(&mut self, io: &mut Io, key: Key, text: Cow<'_, str>) {
+        let Some(wire) = io.conn_ref(key).map(|conn| conn.socket.wire()) else { return };
+        match wire.serializer().filter(|_| text.len() > TEXT_BYTES_MAX) {
+            Some(serializer) => {
+                self.count_message(key);
+                self.read_elsewhere(io, key, serializer, Long::Text(text.into_owned()));
+            }
+            None => self.message(io, key, Frame::Text(&text)),
+        }
+    }
+
+    /// One message of a client.
+    fn message(&mut self, io: &mut Io, key: Key, frame: Frame<'_>) {
+        self.count_message(key);
+        let Some(wire) = io.conn_ref(key).map(|conn| conn.socket.wire()) else { return };
+        match wire.serializer() {
+            Some(serializer) => match serializer.decode(frame) {
+                Ok(message) => self.received(io, key, Some(Received::from(message))),
+                Err(_) => self.not_phoenix(io, key, serializer, frame),
+            },
+            None => {
+                let (core, mut out) = self.parts(io);
+                core.plain_message(&mut out, key, frame);
+            }
+        }
+    }
+
+    /// What is no message of Phoenix may be one of Supabase's, where such are taken.
+    #[inline(never)]
+    fn not_phoenix(&mut self, io: &mut Io, key: Key, serializer: Serializer, frame: Frame<'_>) {
+        let Some(user_socket) = io.conn_ref(key).map(|conn| usize::from(conn.socket.user_socket()))
+        else {
+            return;
+        };
+        let user_socket = self
+            .server
+            .user_sockets
+            .get(user_socket)
+            .filter(|user_socket| user_socket.speaks_supabase());
+        match (frame, user_socket) {
+            // Its data is JSON to be looked through.
+            (Frame::Binary(data), Some(_)) if data.len() > TEXT_BYTES_MAX => {
+                self.read_elsewhere(io, key, serializer, Long::Binary(data.to_vec()));
+            }
+            (Frame::Binary(_), Some(user_socket)) => {
+                let message = user_socket.decode(serializer, frame);
+                self.received(io, key, message.map(Received::from));
+            }
+            _ => self.received(io, key, None),
+        }
+    }
+
+    /// Does what a message asks for; closes the socket if it is none.
+    pub(crate) fn received(&mut self, io: &mut Io, key: Key, received: Option<Received<'_>>) {
+        match received {
+            Some(received) => {
+                let (core, mut out) = self.parts(io);
+                core.message(&mut out, key, received);
+            }
+            None => {
+                self.metrics.errors_bad_message.add(1);
+                self.fail(io, key, CloseCode::INTERNAL);
+            }
+        }
+    }
+
+    /// Counts a message of a client; whose it was only while somebody looks.
+    #[inline(always)]
+    pub(crate) fn count_message(&mut self, key: Key) {
+        self.metrics.messages_in.add(1);
+        if let Some(observed) = &mut self.observed {
+            observed.count(key);
+        }
+    }
+
+    fn frame_error(&mut self, io: &mut Io, key: Key, error: FrameError) {
+        let code = error.close_code();
+        let counter = match code {
+            CloseCode::TOO_BIG => &self.metrics.errors_too_big,
+            CloseCode::INVALID_DATA => &self.metrics.errors_utf8,
+            _ => &self.metrics.errors_protocol,
+        };
+        counter.add(1);
+        self.fail(io, key, code);
+    }
+}

@@ -1,0 +1,375 @@
+//! From a connection's first bytes to an open socket, a refusal, or the HTTP side.
+//!
+//! What is for a user socket stays here, its refusals included, in the order of PROTOCOL
+//! §2; every other request goes to the HTTP side with the bytes already read.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use simurgh_core::{Callback, Kind, NETWORK, Node, Phase, SocketState, Wire, guarded};
+use simurgh_proto::params;
+use simurgh_proto::serializer::Serializer;
+use simurgh_proto::ws::handshake::{self, Framing, Request};
+use simurgh_reactor::Key;
+use simurgh_socket::{Connect, ConnectInfo, ConnectKind, Transport, UserSocket};
+
+use crate::connections::is_reserved;
+use crate::peer_limits::TooMany;
+use crate::proxies::{is_trusted, origin_is_allowed, real_peer};
+use crate::server::Server;
+use crate::shard::Passing;
+use crate::shard::{Io, Shard};
+
+/// Seconds after which a client that met a full shard may try again.
+const RETRY_AFTER_S: &str = "1";
+
+/// What the checks before the application's own decided.
+pub(crate) struct Checked {
+    pub(crate) wire: Wire,
+    subprotocol: Option<String>,
+    pub(crate) token: Option<String>,
+}
+
+impl Shard {
+    /// Bytes of an upgrade request, which may come in parts.
+    pub(crate) fn head(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
+        let Some(conn) = io.conn(key) else { return };
+        match conn.passing.take().map(|passing| *passing) {
+            Some(Passing::Head { mut bytes, peer }) => {
+                bytes.extend_from_slice(data);
+                // A head ends with a line; reading it anew for each byte of a trickle would cost
+                // its square.
+                let longest = self.server.config.http.head_bytes_max;
+                let may_be_whole = data.contains(&b'\n') || bytes.len() > longest;
+                if may_be_whole {
+                    return self.head_bytes(io, key, &mut bytes, peer);
+                }
+                conn.passing = Some(Box::new(Passing::Head { bytes, peer }));
+            }
+            _ => self.head_bytes(io, key, data, None),
+        }
+    }
+
+    fn head_bytes(&mut self, io: &mut Io, key: Key, data: &mut [u8], peer: Option<SocketAddr>) {
+        let (skip, peer) = match self.proxy_header(io, key, data, peer) {
+            Ok(Some(found)) => found,
+            Ok(None) => return keep_head(io, key, data, peer),
+            Err(()) => return self.refuse(io, key, 400, ""),
+        };
+        let Some((_, request_bytes)) = data.split_at_mut_checked(skip) else { return };
+        let limits = self.server.config.http.head_limits();
+        let (request, length) = match Request::parse(request_bytes, &limits) {
+            Ok(Some(parsed)) => parsed,
+            Ok(None) => return keep_head(io, key, request_bytes, peer),
+            Err(error) => return self.refuse(io, key, error.status(), ""),
+        };
+        if io.conn_ref(key).is_some_and(|conn| conn.socket.phase() == Phase::Full) {
+            return self.refuse_full(io, key);
+        }
+        let server = Arc::clone(&self.server);
+        let wants_upgrade =
+            request.header("upgrade").is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"));
+        let user_socket =
+            server.user_sockets.iter().position(|it| it.takes(request.path(), wants_upgrade));
+        let Some((index, user_socket)) =
+            user_socket.and_then(|at| Some((at, server.user_sockets.get(at)?)))
+        else {
+            let is_reserved = is_reserved(request.path());
+            return self.hand_off(io, key, request_bytes, is_reserved);
+        };
+        if server.connection_limit.is_full() {
+            return self.refuse_full(io, key);
+        }
+        // What the HTTP side asks of every request (`http/gate.rs`); and an upgrade has no body.
+        match request.framing() {
+            Ok(Framing::Length(0)) => {}
+            Ok(_) => return self.refuse(io, key, 400, ""),
+            Err(error) => return self.refuse(io, key, error.status(), &format!("{error}\n")),
+        }
+        let answer = self.upgrade(io, key, &server, user_socket, &request, peer);
+        drop(request);
+        let rest = request_bytes.get_mut(length..).unwrap_or_default();
+        match answer {
+            Answer::Refused { status, body } => self.refuse(io, key, status, &body),
+            Answer::Accepted { wire, response, connect } => {
+                if let Some(conn) = io.conn(key) {
+                    conn.socket.lead_to(index as u8, wire);
+                }
+                self.answer_connect(io, key, response, connect, rest);
+            }
+        }
+    }
+
+    /// The PROXY protocol header that a trusted proxy sends first: how many bytes to skip, and who
+    /// the client is. `None` while it is incomplete.
+    #[allow(clippy::type_complexity, reason = "local to this file, read in one place")]
+    fn proxy_header(
+        &self,
+        io: &Io,
+        key: Key,
+        data: &[u8],
+        known: Option<SocketAddr>,
+    ) -> Result<Option<(usize, Option<SocketAddr>)>, ()> {
+        let config = &self.server.config;
+        if !config.proxy_protocol || known.is_some() {
+            return Ok(Some((0, known)));
+        }
+        let Ok(peer) = io.peer_addr(key) else { return Err(()) };
+        if !config.trusted_proxies.iter().any(|net| net.contains(&peer.ip())) {
+            return Ok(Some((0, None)));
+        }
+        use ppp::{HeaderResult, PartialResult as _};
+        let parsed = HeaderResult::parse(data);
+        if parsed.is_incomplete() {
+            return Ok(None);
+        }
+        let (bytes, client): (usize, Option<(IpAddr, u16)>) = match parsed {
+            HeaderResult::V1(Ok(header)) => {
+                let client = match header.addresses {
+                    ppp::v1::Addresses::Tcp4(it) => {
+                        Some((it.source_address.into(), it.source_port))
+                    }
+                    ppp::v1::Addresses::Tcp6(it) => {
+                        Some((it.source_address.into(), it.source_port))
+                    }
+                    ppp::v1::Addresses::Unknown => None,
+                };
+                (header.header.len(), client)
+            }
+            HeaderResult::V2(Ok(header)) => {
+                let client = match header.addresses {
+                    ppp::v2::Addresses::IPv4(it) => {
+                        Some((it.source_address.into(), it.source_port))
+                    }
+                    ppp::v2::Addresses::IPv6(it) => {
+                        Some((it.source_address.into(), it.source_port))
+                    }
+                    ppp::v2::Addresses::Unspecified | ppp::v2::Addresses::Unix(_) => None,
+                };
+                (header.len(), client)
+            }
+            HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => return Err(()),
+        };
+        Ok(Some((bytes, Some(client.map_or(peer, SocketAddr::from)))))
+    }
+
+    /// Everything that is asked of an upgrade, in the order of PROTOCOL §2.
+    fn upgrade(
+        &mut self,
+        io: &Io,
+        key: Key,
+        server: &Server,
+        user_socket: &UserSocket,
+        request: &Request<'_>,
+        peer: Option<SocketAddr>,
+    ) -> Answer {
+        let address = || client(server, request, io, key, peer).ip();
+        if let Err(too_many) = self.count_address(key, address) {
+            return Answer::too_many(too_many);
+        }
+        let checked = match check(server, user_socket, request, io, key) {
+            Ok(checked) => checked,
+            Err(status) => return Answer::refused(status),
+        };
+        let connect = match &user_socket.connect {
+            None => Connect::ok(),
+            Some(_) => {
+                let Ok(params) = params::decode(request.query()) else {
+                    return Answer::refused(400);
+                };
+                let (token, transport) = (checked.token.as_deref(), Transport::WebSocket);
+                let peer = client(server, request, io, key, peer);
+                let info = user_socket.connect_info(request, params, token, peer, transport);
+                match self.ask_connect(user_socket, &info) {
+                    Some(connect) => connect,
+                    None => return Answer::refused(500),
+                }
+            }
+        };
+        if let ConnectKind::Refuse { status, body } = connect.0 {
+            return Answer::Refused { status, body };
+        }
+        match handshake::check_upgrade(request) {
+            Ok(upgrade) => {
+                let mut response = Vec::with_capacity(160);
+                handshake::write_accept(upgrade.key, checked.subprotocol.as_deref(), &mut response);
+                Answer::Accepted { wire: checked.wire, response, connect }
+            }
+            Err(error) => Answer::Refused { status: error.status(), body: format!("{error}\n") },
+        }
+    }
+
+    /// What the application's connect says; `None` when it panicked.
+    pub(crate) fn ask_connect(
+        &mut self,
+        user_socket: &UserSocket,
+        info: &ConnectInfo<'_>,
+    ) -> Option<Connect> {
+        let Some(connect) = &user_socket.connect else { return Some(Connect::ok()) };
+        let shard = usize::from(self.index);
+        self.server.enter_callback(shard, Callback::Connect);
+        let decided = guarded(|| connect(info));
+        self.server.leave_callback(shard);
+        if decided.is_none() {
+            self.metrics.errors_callback_panic.add(1);
+        }
+        decided
+    }
+
+    pub(crate) fn answer_connect(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        response: Vec<u8>,
+        connect: Connect,
+        rest: &mut [u8],
+    ) {
+        match connect.0 {
+            ConnectKind::Ok(state) => {
+                if let Err(too_many) = self.count_user(key, state.id.as_deref()) {
+                    self.drop_guarded(state);
+                    return self.refuse(io, key, 429, too_many.text());
+                }
+                if !self.server.connection_limit.take() {
+                    self.drop_guarded(state);
+                    return self.refuse_full(io, key);
+                }
+                self.open(io, key, &response, state);
+                if !rest.is_empty() {
+                    self.frames(io, key, rest);
+                }
+            }
+            ConnectKind::Refuse { status, body } => self.refuse(io, key, status, &body),
+            ConnectKind::Later(work) => {
+                self.await_connect(io, key, response, None, rest, work);
+            }
+        }
+    }
+
+    /// The socket is open from here on.
+    pub(crate) fn open(&mut self, io: &mut Io, key: Key, response: &[u8], state: SocketState) {
+        io.send(key, response);
+        let (core, mut out) = self.parts(io);
+        core.opened(&mut out, key, state);
+    }
+
+    /// The shard or the whole server is full.
+    fn refuse_full(&mut self, io: &mut Io, key: Key) {
+        self.metrics.refused_full.add(1);
+        self.refuse_for_now(io, key);
+    }
+
+    /// Refuses with 503; the client may try again soon.
+    pub(crate) fn refuse_for_now(&mut self, io: &mut Io, key: Key) {
+        self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
+    }
+
+    pub(crate) fn refuse(&mut self, io: &mut Io, key: Key, status: u16, body: &str) {
+        self.refuse_with(io, key, status, &[], body);
+    }
+
+    fn refuse_with(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        status: u16,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) {
+        self.metrics.upgrades_refused.add(1);
+        let ticks = io.now().tick;
+        let Some(conn) = io.conn(key) else { return };
+        conn.socket.enter(Phase::Ending, ticks);
+        conn.passing = None;
+        if conn.socket.transport != NETWORK {
+            // A driven socket speaks no HTTP; its driver gets the close event.
+            return io.close(key);
+        }
+        io.send_with(key, |out| handshake::write_refusal(status, headers, body, out));
+        io.shutdown_write(key);
+    }
+
+    /// Gives the connection, with the bytes read so far, to the HTTP side, where some places are
+    /// kept for the server's own paths.
+    fn hand_off(&mut self, io: &mut Io, key: Key, read_ahead: &[u8], is_reserved: bool) {
+        if !self.server.http_connections.take(is_reserved) {
+            return self.refuse_full(io, key);
+        }
+        if io.hand_off(key, read_ahead).is_err() {
+            self.server.http_connections.give_back();
+            self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
+        }
+    }
+}
+
+enum Answer {
+    Refused { status: u16, body: String },
+    Accepted { wire: Wire, response: Vec<u8>, connect: Connect },
+}
+
+impl Answer {
+    fn refused(status: u16) -> Self {
+        Self::Refused { status, body: String::new() }
+    }
+
+    fn too_many(what: TooMany) -> Self {
+        Self::Refused { status: 429, body: what.text().to_owned() }
+    }
+}
+
+fn keep_head(io: &mut Io, key: Key, bytes: &[u8], peer: Option<SocketAddr>) {
+    if let Some(conn) = io.conn(key) {
+        conn.passing = Some(Box::new(Passing::Head { bytes: bytes.to_vec(), peer }));
+    }
+}
+
+/// Origin, auth token, subprotocols, serializer: all that comes before the application's connect.
+/// The error is an HTTP status.
+pub(crate) fn check(
+    server: &Server,
+    user_socket: &UserSocket,
+    request: &Request<'_>,
+    io: &Io,
+    key: Key,
+) -> Result<Checked, u16> {
+    let vsn = params::vsn(request.query());
+    let text = |name| request.header(name).and_then(|value| std::str::from_utf8(value).ok());
+    let origin = request.header("origin").map(|value| std::str::from_utf8(value).unwrap_or(""));
+    let policy = user_socket.check_origin.as_ref().unwrap_or(&server.origin_policy);
+    let is_https = text("x-forwarded-proto") == Some("https") && proxy_is_trusted(server, io, key);
+    if !origin_is_allowed(policy, origin, text("host"), is_https) {
+        return Err(403);
+    }
+    let configured: Vec<&str> = user_socket.subprotocols.iter().map(String::as_str).collect();
+    let negotiated =
+        handshake::negotiate(request, &configured, user_socket.auth_token).map_err(|_| 403_u16)?;
+    let wire = match &user_socket.channels.kind {
+        Kind::Plain { .. } => Wire::Plain,
+        Kind::Channels(_) => {
+            let vsn = vsn.map_err(|_| 403_u16)?;
+            Wire::from(Serializer::for_vsn(vsn.as_deref()).map_err(|_| 403_u16)?)
+        }
+    };
+    let subprotocol = negotiated.subprotocol.map(str::to_owned);
+    Ok(Checked { wire, subprotocol, token: negotiated.token })
+}
+
+/// Whether the connection itself comes from a trusted proxy.
+fn proxy_is_trusted(server: &Server, io: &Io, key: Key) -> bool {
+    let trusted = &server.config.trusted_proxies;
+    !trusted.is_empty() && io.peer_addr(key).is_ok_and(|hop| is_trusted(trusted, hop.ip()))
+}
+
+/// Who the client is: what a PROXY header said, else what trusted proxies say in `x-forwarded-for`.
+pub(crate) fn client(
+    server: &Server,
+    request: &Request<'_>,
+    io: &Io,
+    key: Key,
+    peer: Option<SocketAddr>,
+) -> SocketAddr {
+    let hop = || io.peer_addr(key).unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+    let peer = peer.unwrap_or_else(hop);
+    let forwarded = request.header("x-forwarded-for").and_then(|it| std::str::from_utf8(it).ok());
+    real_peer(peer, forwarded, &server.config.trusted_proxies)
+}

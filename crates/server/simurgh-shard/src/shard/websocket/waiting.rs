@@ -1,0 +1,267 @@
+//! What a connection waits for without being read: the application's word on its connect, or the
+//! reading of a message too long for a turn. What came behind waits with it, so everything is
+//! handled in the order in which it came (PROTOCOL §5.4). Joins are waited for by the core; what
+//! came behind those is kept here, too.
+//!
+//! No wait is for ever: what the application has not decided in `decision_timeout` is refused, and
+//! a peer that has hung up is not waited for longer than for the answer to a close.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use simurgh_core::{AbandonReason, Phase, Received};
+use simurgh_proto::serializer::{Frame, Serializer};
+use simurgh_reactor::Key;
+use simurgh_socket::{Connect, UserSocket};
+
+use crate::mail::Mail;
+use crate::shard::{Io, Passing, Requester, Shard, Waiting};
+
+/// Longer texts are read elsewhere: one of escapes or blanks takes 8 ns a byte.
+pub const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// A message that is read elsewhere.
+pub enum Long {
+    /// A text.
+    Text(String),
+    /// A binary frame of Supabase's.
+    Binary(Vec<u8>),
+}
+
+impl Long {
+    fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl Shard {
+    /// Has a connection wait for the application's word on its connect; `rest` is what came behind
+    /// its request.
+    pub(crate) fn await_connect(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        response: Vec<u8>,
+        requester: Option<Requester>,
+        rest: &[u8],
+        work: impl Future<Output = Connect> + Send + 'static,
+    ) {
+        let waiting = self.ticket(rest);
+        let ticket = waiting.ticket;
+        let passing = Passing::Connecting { response, requester, waiting };
+        if self.wait(io, key, Phase::Connecting, passing) {
+            let decided = move |connect| Mail::Connected(key, ticket, connect);
+            self.server.decide_and(usize::from(self.index), "connect", work, decided);
+        }
+    }
+
+    /// Has a long message read where nobody else waits for it.
+    pub(crate) fn read_elsewhere(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        serializer: Serializer,
+        long: Long,
+    ) {
+        let waiting = self.ticket(&[]);
+        let ticket = waiting.ticket;
+        let passing = Passing::Reading { bytes: long.len(), waiting };
+        if !self.wait(io, key, Phase::Waiting, passing) {
+            return;
+        }
+        let (server, shard) = (Arc::clone(&self.server), self.index);
+        let user_socket = io.conn_ref(key).map(|conn| usize::from(conn.socket.user_socket()));
+        self.server.spawn(async move {
+            // As many at once as there are cores: others wait here and not on a thread each.
+            let _permit = server.readers.acquire().await;
+            let user_sockets = Arc::clone(&server);
+            let read = move || {
+                let user_socket =
+                    user_socket.and_then(|user_socket| user_sockets.user_sockets.get(user_socket));
+                let read = || receive(user_socket, serializer, long);
+                catch_unwind(AssertUnwindSafe(read)).ok().flatten()
+            };
+            let received = tokio::task::spawn_blocking(read).await.ok().flatten();
+            server.post_to(shard, Mail::Read(key, ticket, received));
+        });
+    }
+
+    fn ticket(&mut self, rest: &[u8]) -> Waiting {
+        self.tickets = self.tickets.wrapping_add(1);
+        Waiting { ticket: self.tickets, behind: rest.to_vec() }
+    }
+
+    /// Holds a connection; whether it is there.
+    fn wait(&self, io: &mut Io, key: Key, phase: Phase, passing: Passing) -> bool {
+        let tick = io.now().tick;
+        let Some(conn) = io.conn(key) else { return false };
+        conn.socket.enter(phase, tick);
+        conn.passing = Some(Box::new(passing));
+        io.hold(key);
+        true
+    }
+
+    /// The application has decided about a connect, or panicked (`None`).
+    pub(crate) fn connected(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        ticket: u32,
+        connect: Option<Connect>,
+    ) {
+        let is_it = |passing: &Passing| passing.ticket() == Some(ticket);
+        let Some((before, passing)) = take_passing(io, key, is_it) else {
+            return self.drop_guarded(connect);
+        };
+        let Passing::Connecting { response, requester, mut waiting } = passing else { return };
+        match requester {
+            Some(Requester::Driver(answer)) => {
+                return self.driven_decided(io, key, &answer, connect);
+            }
+            Some(Requester::Poll(opener)) => {
+                if connect.is_none() {
+                    self.metrics.errors_callback_panic.add(1);
+                }
+                return self.polled_decided(io, key, opener, connect);
+            }
+            None => self.read_again(io, key),
+        }
+        match connect {
+            Some(connect) => {
+                self.answer_connect(io, key, response, connect, &mut waiting.behind);
+            }
+            None => {
+                self.metrics.errors_callback_panic.add(1);
+                self.refuse(io, key, 500, "");
+            }
+        }
+        self.account_inbound(io, key, before);
+    }
+
+    /// A connection that is not let in yet waits no more.
+    pub(crate) fn read_again(&self, io: &mut Io, key: Key) {
+        let tick = io.now().tick;
+        if let Some(conn) = io.conn(key) {
+            conn.socket.enter(Phase::Head, tick);
+        }
+        io.release(key);
+    }
+
+    /// Closes a connection that was not let in.
+    pub(crate) fn end_unopened(&self, io: &mut Io, key: Key) {
+        let tick = io.now().tick;
+        if let Some(conn) = io.conn(key) {
+            conn.socket.enter(Phase::Ending, tick);
+        }
+        io.close(key);
+    }
+
+    /// A long message was decoded; `None` if it is malformed.
+    pub(crate) fn was_read(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        ticket: u32,
+        received: Option<Received<'static>>,
+    ) {
+        let is_it = |passing: &Passing| passing.ticket() == Some(ticket);
+        let Some((before, passing)) = take_passing(io, key, is_it) else {
+            return self.drop_guarded(received);
+        };
+        let Passing::Reading { mut waiting, .. } = passing else { return };
+        let (core, mut out) = self.parts(io);
+        core.resume(&mut out, key);
+        self.received(io, key, received);
+        self.frames(io, key, &mut waiting.behind);
+        self.account_inbound(io, key, before);
+    }
+
+    /// Keeps what came behind something that is awaited. The connection is held, so this is at most
+    /// what one read brought.
+    pub(crate) fn stash(&mut self, io: &mut Io, key: Key, data: &[u8]) {
+        let Some(conn) = io.conn(key).filter(|_| !data.is_empty()) else { return };
+        match conn.passing.as_deref_mut() {
+            Some(passing) => passing.stash(data),
+            None => conn.passing = Some(Box::new(Passing::Backlog(data.to_vec()))),
+        }
+    }
+
+    /// A connection is read again that something came behind: that is handled first, unless it has
+    /// ended meanwhile.
+    pub(crate) fn resume(&mut self, io: &mut Io, key: Key) {
+        let waits = |phase: Phase| phase.is_pending() || phase == Phase::Head;
+        if io.conn_ref(key).is_none_or(|conn| waits(conn.socket.phase())) {
+            return;
+        }
+        let Some((before, passing)) = take_passing(io, key, |_| true) else { return };
+        if let Passing::Backlog(mut behind) = passing {
+            self.frames(io, key, &mut behind);
+        }
+        self.account_inbound(io, key, before);
+    }
+
+    /// The core has given up on a connection that has no session yet.
+    pub(crate) fn abandoned(&mut self, io: &mut Io, key: Key, why: AbandonReason) {
+        let Some(conn) = io.conn_ref(key) else { return };
+        let is_connecting = conn.socket.phase() == Phase::Connecting;
+        let Some((before, passing)) = take_passing(io, key, |_| true) else {
+            // A client that sent nothing gets no answer.
+            return io.close(key);
+        };
+        match passing {
+            Passing::Connecting { requester: Some(Requester::Poll(opener)), .. } => {
+                self.end_unopened(io, key);
+                self.refuse_polled(opener, 503);
+            }
+            Passing::Connecting { requester: Some(Requester::Driver(answer)), .. } => {
+                self.end_unopened(io, key);
+                // Who asked may have gone.
+                let _ = answer.send(vec![self.refuse_driven(503, String::new())]);
+            }
+            _ if why == AbandonReason::Drain => {
+                self.refuse(io, key, 503, "");
+                io.release(key);
+            }
+            _ if is_connecting => {
+                self.read_again(io, key);
+                self.refuse_for_now(io, key);
+            }
+            // A client that began a request gets an answer.
+            _ => self.refuse(io, key, 408, ""),
+        }
+        self.account_inbound(io, key, before);
+    }
+}
+
+/// Takes `passing` of a connection if it is the one that is meant, with the bytes held before.
+fn take_passing(
+    io: &mut Io,
+    key: Key,
+    is_it: impl FnOnce(&Passing) -> bool,
+) -> Option<(usize, Passing)> {
+    let conn = io.conn(key)?;
+    let before = conn.inbound_bytes();
+    Some((before, *conn.passing.take_if(|passing| is_it(passing))?))
+}
+
+/// Reads a long message of a client; `None` if it is malformed.
+pub fn receive(
+    user_socket: Option<&UserSocket>,
+    serializer: Serializer,
+    long: Long,
+) -> Option<Received<'static>> {
+    let mut message = match long {
+        Long::Text(text) => serializer.decode_owned(text).ok()?,
+        Long::Binary(bytes) => user_socket?.decode(serializer, Frame::Binary(&bytes))?.into_owned(),
+    };
+    let route = user_socket.and_then(|user_socket| user_socket.channels.route(&message.topic));
+    let prepare = route.and_then(|route| route.prepare.as_ref());
+    let bytes = message.payload.len();
+    let prepared = prepare.map(|prepare| prepare(&mut message));
+    let taken_bytes = bytes.saturating_sub(message.payload.len());
+    Some(Received { message, prepared, taken_bytes })
+}
