@@ -62,13 +62,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "simurgh-shard",
-        &[
-            "simurgh-cluster",
-            "simurgh-core",
-            "simurgh-proto",
-            "simurgh-reactor",
-            "simurgh-socket",
-        ],
+        &["simurgh-cluster", "simurgh-core", "simurgh-proto", "simurgh-reactor", "simurgh-socket"],
     ),
     (
         "simurgh",

@@ -18,6 +18,8 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Error;
+
 /// One breach of one rule.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
@@ -56,8 +58,8 @@ impl File {
 }
 
 /// Prints the findings; fails when there are any.
-pub(crate) fn run(root: &Path) -> Result<ExitCode, String> {
-    let findings = check(root)?;
+pub(crate) fn run(root: &Path) -> anyhow::Result<ExitCode> {
+    let findings = check(root).map_err(Error::msg)?;
     findings.iter().for_each(|finding| println!("{finding}"));
     Ok(match findings.len() {
         0 => {
@@ -72,9 +74,9 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode, String> {
 }
 
 /// Prints how many lines each crate has without its tests, and how many they are together.
-pub(crate) fn count_lines(root: &Path) -> Result<(), String> {
-    let files = read(root)?;
-    let (parsed, tests) = source::parse_all(&files)?;
+pub(crate) fn count_lines(root: &Path) -> anyhow::Result<()> {
+    let files = read(root).map_err(Error::msg)?;
+    let (parsed, tests) = source::parse_all(&files).map_err(Error::msg)?;
     let crates = source::crates(&parsed, &tests);
     let sum = crates.values().sum();
     for (home, lines) in crates.into_iter().chain([(String::from("together"), sum)]) {
