@@ -207,5 +207,5 @@ fn broadcast(times: u32, (topic, payload): Push) {
 }
 
 fn values(times: u32) {
-    cast(times, None);
+    broadcasts(times, None);
 }
