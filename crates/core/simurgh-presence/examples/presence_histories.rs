@@ -5,21 +5,21 @@
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use support::{Step, World};
+use support::{Step, TestCluster};
 
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|it| it.parse::<u64>().unwrap());
     let (count, seed) = (arguments.next().unwrap_or(1000), arguments.next().unwrap_or(1));
     let mut random = seed;
     for history in 0..count {
-        let mut world = World::new(1 + history as usize % 3);
+        let mut cluster = TestCluster::new(1 + history as usize % 3);
         for _ in 0..random_below(&mut random, 200) {
-            world.step(step(&mut random));
+            cluster.step(step(&mut random));
         }
-        world.heal();
-        world.check_union();
-        let ordered = !world.is_reordered();
-        let node = &mut world.nodes[0];
+        cluster.heal();
+        cluster.check_union();
+        let ordered = !cluster.is_reordered();
+        let node = &mut cluster.nodes[0];
         let (events, list) = (node.events.join(","), node.list_text());
         println!(r#"{{"events":[{events}],"list":{list},"ordered":{ordered}}}"#);
     }
