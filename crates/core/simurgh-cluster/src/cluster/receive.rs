@@ -195,7 +195,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
                     local.presence(topic, FromPeers::StateWanted(Owner(origin.0)));
                 }
             }
-            Message::Beat(beat) => self.peers.receive_beat(&beat, time.ns, time.unix_ms),
+            Message::Beat(beat) => self.peers.heard(&beat, time.ns, time.unix_ms),
             Message::Hello(hello) => {
                 self.peers.hello(&hello, time.ns, time.unix_ms);
                 self.disconnects.hello(origin, time.ns);

@@ -223,7 +223,7 @@ impl Peers {
     }
 
     /// A beat of a node came. `unix_ms` is this node's own clock, to estimate theirs.
-    pub fn receive_beat(&mut self, beat: &Beat, now_ns: u64, unix_ms: u64) {
+    pub fn heard(&mut self, beat: &Beat, now_ns: u64, unix_ms: u64) {
         self.run(now_ns);
         self.receive(beat, false, now_ns, unix_ms);
     }

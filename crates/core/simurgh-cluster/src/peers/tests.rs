@@ -63,7 +63,7 @@ impl Node {
     }
 
     fn note_beat(&mut self, beat: &Beat) -> Vec<PeerEvent> {
-        self.peers.receive_beat(beat, self.now_ns, UNIX);
+        self.peers.heard(beat, self.now_ns, UNIX);
         self.events()
     }
 
@@ -405,15 +405,15 @@ fn what_is_beyond_the_bound_or_cannot_be_right_is_counted() {
 fn the_clocks_offset_is_that_of_the_fastest_beat() {
     let mut node = Node::new();
     for delay_ms in [40, 3, 900, 20] {
-        node.peers.receive_beat(&beat(A), node.now_ns, UNIX - 5000 + delay_ms);
+        node.peers.heard(&beat(A), node.now_ns, UNIX - 5000 + delay_ms);
     }
     let offset = |node: &Node| node.peers.get(A).unwrap().clock_offset_ms();
     assert_eq!(offset(&node), Some(4997));
     for _ in 0..8 {
-        node.peers.receive_beat(&beat(A), node.now_ns, UNIX + 100);
+        node.peers.heard(&beat(A), node.now_ns, UNIX + 100);
     }
     assert_eq!(offset(&node), Some(-100), "old ones are forgotten");
-    node.peers.receive_beat(&Beat { unix_ms: u64::MAX, ..beat(A) }, node.now_ns, 0);
+    node.peers.heard(&Beat { unix_ms: u64::MAX, ..beat(A) }, node.now_ns, 0);
     assert_eq!(offset(&node), Some(-100), "a mad clock has no estimate");
     assert_eq!(node.peers.get(A).unwrap().delay, None, "nor a delay");
 }
@@ -424,7 +424,7 @@ fn a_beats_delay_is_by_how_much_it_was_slower_than_the_fastest() {
     let mut delays = Vec::new();
     // The last but one looks like an hour.
     for delay_ms in [40, 3, 900, 20, 3_600_000, 3] {
-        node.peers.receive_beat(&beat(A), node.now_ns, UNIX - 5000 + delay_ms);
+        node.peers.heard(&beat(A), node.now_ns, UNIX - 5000 + delay_ms);
         let delay = node.peers.get(A).unwrap().delay;
         delays.push(delay.map(|it| it.as_millis()));
     }
@@ -506,7 +506,7 @@ proptest! {
             match call {
                 Call::Beat(id) | Call::Hello(id) => {
                     match call {
-                        Call::Beat(_) => peers.receive_beat(&beat(NodeId(id)), now_ns, UNIX),
+                        Call::Beat(_) => peers.heard(&beat(NodeId(id)), now_ns, UNIX),
                         _ => {
                             let hello = Hello { beat: beat(NodeId(id)), settings: vec![] };
                             peers.hello(&hello, now_ns, UNIX);
