@@ -59,7 +59,7 @@ impl Simulation {
                     let hello = Hello { beat: beat.clone(), settings: Vec::new() };
                     peers.hello(&hello, now_ns, 0);
                 }
-                false => peers.receive_beat(&beat, now_ns, 0),
+                false => peers.heard(&beat, now_ns, 0),
             }
         }
     }
