@@ -2,8 +2,8 @@
 //!
 //! Lists come from a walk over the records, some 100 µs in a millisecond, so that nobody notices; a
 //! list is a heap of as many as are wanted. A record has no counter of its messages: while somebody
-//! looks, those of the connections that send most are counted beside the records. When nobody has asked for a while all
-//! this is gone.
+//! looks, those of the connections that send most are counted beside the records. When nobody has
+//! asked for a while all this is gone.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

@@ -1,7 +1,7 @@
 //! The other nodes: what they are asked while somebody looks, and what this one answers them.
 //!
 //! ```text
-//! look ─► Question ─► ClusterInbox ─► Service::Look of each node ─► its serve() ─► NodeAnswer ─► rows
+//! look ─► Question ─► ClusterInbox ─► Service::Look of each ─► serve() ─► NodeAnswer ─► rows
 //! ```
 //! Questions and answers are JSON of which unknown parts mean nothing, so that nodes of two
 //! versions show each other what both know. Whoever may publish at the engine can write answers:

@@ -1,4 +1,4 @@
-//! What a poll that waits costs, and how soon a crowd of them hears a broadcast.
+//! What a poll that waits costs, and how soon five thousand of them receive a broadcast.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_types)]
 
 mod support;
@@ -76,7 +76,7 @@ fn heap() -> usize {
 }
 
 #[test]
-fn five_thousand_polls_wait_in_two_kilobytes_each_and_hear_at_once() {
+fn five_thousand_polls_wait_in_two_kilobytes_each_and_are_answered_at_once() {
     let _profiler = dhat::Profiler::builder().testing().build();
     let user_socket = UserSocket::new("/socket")
         .longpoll(LongPoll::new().window(Duration::from_secs(120)))
