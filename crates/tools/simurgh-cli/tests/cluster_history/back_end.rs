@@ -20,8 +20,8 @@ pub(crate) fn position(text: &str) -> (String, u64, u64) {
     (epoch.to_owned(), seq.parse().unwrap(), item.parse().unwrap())
 }
 
-/// Channels: `kept` with this history, `own` with `only_own` as well, `plain` without a history. The
-/// event `say` is broadcast to all, `tell` to all but the sender.
+/// Channels: `kept` with this history, `own` with `only_own` as well, `plain` without a history.
+/// The event `say` is broadcast to all, `tell` to all but the sender.
 pub(crate) fn channels(history: &str) -> String {
     let event = |name: &str, reach: &str| {
         format!("[[channel.event]]\nname = \"{name}\"\nbroadcast = \"{reach}\"\nreply = {{}}\n")
