@@ -239,7 +239,7 @@ impl<'a> Envelope<'a> {
     pub fn topic_of(bytes: &'a [u8]) -> Result<&'a str, EnvelopeError> {
         let mut reader = Reader::new(bytes);
         Header::take(&mut reader)?;
-        Ok(reader.text16()?)
+        reader.text16()
     }
 
     /// Its items, in order.
