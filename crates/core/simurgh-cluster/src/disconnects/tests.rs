@@ -177,7 +177,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
 }
 
 /// A disconnect in the model: nodes that were to confirm, and what has become of them.
-struct ModelEntry {
+struct Model {
     since_ns: u64,
     waiting: BTreeSet<u64>,
     lost: BTreeSet<u64>,
@@ -185,7 +185,7 @@ struct ModelEntry {
     is_told: bool,
 }
 
-impl ModelEntry {
+impl Model {
     fn is_alive(&self, now_ns: u64) -> bool {
         now_ns < self.since_ns + 60 * SECOND
     }
@@ -226,20 +226,20 @@ proptest! {
     #[test]
     fn each_has_one_outcome_that_names_all_and_who_is_waited_for_is_asked(calls in calls()) {
         let mut all = new();
-        let mut model: Vec<ModelEntry> = Vec::new();
+        let mut model: Vec<Model> = Vec::new();
         let mut now_ns = 0;
         for call in calls {
             if let Call::Wait(more) = call {
                 now_ns += more;
             }
-            let alive = |it: &ModelEntry| it.is_alive(now_ns);
+            let alive = |it: &Model| it.is_alive(now_ns);
             for (number, it) in (1..).zip(&mut model).filter(|(_, it)| alive(it)) {
                 it.call(number, &call);
             }
             if let Call::Start(nodes) = &call {
                 let waiting = nodes.iter().copied().collect();
                 let (lost, confirmed) = (BTreeSet::new(), BTreeSet::new());
-                model.push(ModelEntry { since_ns: now_ns, waiting, lost, confirmed, is_told: false });
+                model.push(Model { since_ns: now_ns, waiting, lost, confirmed, is_told: false });
             }
             apply(&mut all, call, now_ns);
             all.tick(now_ns);
