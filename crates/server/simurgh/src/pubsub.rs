@@ -1,5 +1,4 @@
-//! Topics for code outside of channels: a [`PubSub`] subscribes to them and broadcasts on them,
-//! from any thread.
+//! Topics for code outside of channels: a [`PubSub`] subscribes and broadcasts, from any thread.
 
 mod disconnect;
 
@@ -18,12 +17,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 pub use disconnect::{DISCONNECT_TIMEOUT, DisconnectError};
 
-/// What a [`Subscription`] may hold that nobody has taken; what comes beyond that is not kept, and
+/// The most bytes that may wait in a [`Subscription`]; broadcasts beyond that are dropped and
 /// counted.
 pub const SUBSCRIPTION_BYTES_MAX: usize = 16 << 20;
 
-/// Broadcasts on topics and subscribes to them, for code that is no channel: tasks, HTTP handlers,
-/// other threads. A cheap clone; it does not keep the server running.
+/// Broadcasts on topics and subscribes to them, for code outside of channels: tasks, HTTP handlers,
+/// other threads. A cheap clone, which does not keep the server running.
 ///
 /// ```
 /// use simurgh::{Channel, Context, Endpoint, Join, UserSocket, Outcome, Payload, json};
@@ -51,11 +50,11 @@ impl PubSub {
         Self(server)
     }
 
-    /// Subscribes to a topic: to all that is broadcast on it from now on.
+    /// Subscribes to all later broadcasts on a topic.
     pub fn subscribe(&self, topic: impl Into<Box<str>>) -> Subscription {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let topic = topic.into();
-        // Every shard takes every broadcast, so one of them is enough; which one, the name says.
+        // Every shard gets every broadcast, so one is enough; the name selects it.
         let mut hasher = DefaultHasher::new();
         topic.hash(&mut hasher);
         let shards = self.0.mailboxes.len().max(1) as u64;
@@ -67,12 +66,12 @@ impl PubSub {
         let of_shard = Arc::clone(&unread);
         let hear = move |broadcast: &Arc<Broadcast>| {
             if of_shard.has_room(broadcast.weight()) {
-                // Nobody is there any more who would take it: that is on its way here as mail.
+                // Fails if the subscription was dropped; the shard learns that by mail.
                 let _ = from_shard.send(Arc::clone(broadcast));
             }
         };
-        // Whoever waits for it may do so on a runtime of its own, whose waker a shard must not
-        // touch: its descriptor is another in a shard's table. Ours is known to all shards.
+        // The subscriber may wait on another runtime, whose waker a shard must not use: its
+        // descriptor is a different one in a shard's table. All shards have our runtime's.
         self.0.spawn(async move {
             while let Some(broadcast) = heard.recv().await {
                 if to_subscriber.send(broadcast).is_err() {
@@ -88,7 +87,7 @@ impl PubSub {
     /// Broadcasts to all members and subscriptions of a topic.
     ///
     /// # Errors
-    /// Too much is under way, or the payload is too large: nobody has got it.
+    /// The server is congested, or the payload is too large; no member has received it.
     pub fn broadcast(
         &self,
         topic: &str,
@@ -98,7 +97,7 @@ impl PubSub {
         self.0.broadcast(Broadcast::new(topic, event, payload.into()))
     }
 
-    /// Broadcasts on the topic of a subscription to all but that.
+    /// Broadcasts on the topic of a subscription, except to the subscription itself.
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
@@ -113,7 +112,7 @@ impl PubSub {
     }
 
     /// Broadcasts to members and subscriptions of a topic on one node, by its
-    /// [name](Self::node_name), or by the id of this start of it; Phoenix' `direct_broadcast`.
+    /// [name](Self::node_name), or by the id of this run of it; Phoenix' `direct_broadcast`.
     ///
     /// # Errors
     /// There is no such node, or as [`broadcast`](Self::broadcast).
@@ -135,12 +134,12 @@ impl PubSub {
         Ok(())
     }
 
-    /// How this node is called: as in its cluster, or [`Config::node_name`](crate::Config).
+    /// The name of this node: in its cluster, or [`Config::node_name`](crate::Config).
     pub fn node_name(&self) -> &str {
         &self.0.config.node_name
     }
 
-    /// The same for those on this node alone, where it is one of several.
+    /// As [`broadcast`](Self::broadcast), but only to members and subscriptions on this node.
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
@@ -153,8 +152,8 @@ impl PubSub {
         self.0.broadcast_local(Broadcast::new(topic, event, payload.into()))
     }
 
-    /// Closes every socket with this id, with 1001, on all nodes; [`disconnect_everywhere`] says
-    /// which have done so.
+    /// Closes every socket with this id, with 1001, on all nodes; [`disconnect_everywhere`] also
+    /// reports which have done so.
     ///
     /// [`disconnect_everywhere`]: Self::disconnect_everywhere
     ///
@@ -169,7 +168,7 @@ impl PubSub {
     }
 }
 
-/// What a subscription has received and nobody has taken, and what was too much.
+/// Bytes that wait in a subscription, and how many broadcasts were lost.
 #[derive(Default)]
 struct Unread {
     bytes: AtomicUsize,
@@ -198,15 +197,15 @@ pub struct Subscription {
     unread: Arc<Unread>,
 }
 
-/// Why nothing was heard.
+/// Why no broadcast was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// There is nothing now; only [`Subscription::try_recv`] says this.
+    /// There is none now; only from [`Subscription::try_recv`].
     #[error("nothing has been heard")]
     Empty,
-    /// So many broadcasts were not kept, because [`SUBSCRIPTION_BYTES_MAX`] waited already. They
-    /// were the last ones by then; what comes next is newer.
+    /// So many broadcasts were dropped because [`SUBSCRIPTION_BYTES_MAX`] bytes waited. They were
+    /// the newest at that time; the next one received is newer.
     #[error("{0} broadcasts were lost, for too many waited")]
     Lagged(u64),
     /// The server has ended.
@@ -220,7 +219,7 @@ impl Subscription {
         &self.topic
     }
 
-    /// What was broadcast next, when it comes.
+    /// Waits for the next broadcast.
     ///
     /// # Errors
     /// Some were lost (once for each time), or the server has ended.
@@ -233,7 +232,7 @@ impl Subscription {
         heard.map(|it| self.taken(it)).ok_or(RecvError::Ended)
     }
 
-    /// What was broadcast next; waits for it, on a thread that may.
+    /// Waits for the next broadcast, blocking the thread.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -249,10 +248,10 @@ impl Subscription {
         heard.map(|it| self.taken(it)).ok_or(RecvError::Ended)
     }
 
-    /// What was broadcast next, if it is there.
+    /// Returns the next broadcast, if there is one now.
     ///
     /// # Errors
-    /// There is nothing, some were lost (once for each time), or the server has ended.
+    /// There is none, some were lost (once for each time), or the server has ended.
     pub fn try_recv(&mut self) -> Result<Arc<Broadcast>, RecvError> {
         match self.inbox.try_recv() {
             Ok(heard) => Ok(self.taken(heard)),

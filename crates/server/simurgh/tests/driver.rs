@@ -1,5 +1,5 @@
-//! Sockets without a network are sockets: the same channels, order, limits and ends, whichever way
-//! their messages go.
+//! Sockets without a network are like others: the same channels, order, limits and ends, for each
+//! way of their messages.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -15,7 +15,7 @@ use simurgh::{
 };
 use support::{Client, WAIT_MAX};
 
-/// Does whatever it is told to.
+/// A channel that does what the client asks.
 struct Room {
     pushed: u32,
 }
@@ -71,7 +71,7 @@ impl Channel for Room {
     }
 }
 
-/// Members of these have no application code between them and a broadcast.
+/// A channel without application code between its members and a broadcast.
 struct Listener;
 
 impl Channel for Listener {
@@ -111,7 +111,7 @@ fn start() -> Endpoint {
     server().start_local().unwrap()
 }
 
-/// Every way that messages may go.
+/// All options for the way of messages.
 fn ways() -> Vec<Options> {
     let with = |serializer| {
         let mut options = Options::default();
@@ -121,7 +121,7 @@ fn ways() -> Vec<Options> {
     vec![with(None), with(Some(Serializer::V2)), with(Some(Serializer::V1))]
 }
 
-/// The next event, in a few words.
+/// The next event, in short form.
 fn heard(driver: &mut Driver) -> (SocketId, String) {
     let Event { socket, what } = driver.recv_timeout(WAIT_MAX).expect("something to be heard");
     let text = match what {

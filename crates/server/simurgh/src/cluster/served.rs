@@ -10,23 +10,23 @@ use simurgh_shard::cluster_inbox::{Mail, Service};
 use simurgh_shard::server::Server;
 use tokio::sync::oneshot;
 
-/// Calls of other nodes that are served at a time; more are not answered.
+/// Calls of other nodes that are served at a time; further ones get no answer.
 const SERVED_MAX: usize = 1 << 17;
 
-/// What is answered: a status, and what belongs to it.
+/// The answer: a status and a body.
 type Serving = Pin<Box<dyn Future<Output = (u16, Vec<u8>)> + Send>>;
 
-/// Has a service answer what another node asks, until that waits no longer.
+/// Serves a call of another node until the future is dropped.
 pub(crate) type Serve =
     Arc<dyn Fn(Service, Vec<u8>, oneshot::Receiver<()>) -> Serving + Send + Sync>;
 
-/// Calls of other nodes that are being served: dropping what is kept here tells the service that
-/// nobody waits any more.
+/// Calls of other nodes that are being served. Dropping an entry tells the service that the caller
+/// has stopped waiting.
 #[derive(Default)]
 pub(super) struct Served(HashMap<(NodeId, u64), oneshot::Sender<()>>);
 
 impl Served {
-    /// Has a service do what it is asked, and post its answer.
+    /// Starts a service, which posts its answer.
     pub(super) fn begin(
         &mut self,
         server: &Server,
@@ -50,12 +50,12 @@ impl Served {
         });
     }
 
-    /// A call was answered or given up; whether it was still waited for.
+    /// Ends a call that was answered or given up; returns whether it was still open.
     pub(super) fn end(&mut self, by: NodeId, number: u64) -> bool {
         self.0.remove(&(by, number)).is_some()
     }
 
-    /// A node has gone: drops all its calls.
+    /// Drops all calls of a node that has gone.
     pub(super) fn gone(&mut self, node: NodeId) {
         self.0.retain(|(by, _), _| *by != node);
     }

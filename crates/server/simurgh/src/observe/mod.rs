@@ -7,8 +7,8 @@
 //! access (who may look) --> api (JSON), feed (live), page
 //! ```
 //!
-//! Looking is paced: a list is made anew only so often that the walks take less than a hundredth of
-//! a core, however many connections there are (`lists`).
+//! Updates are paced: the walks for lists take less than a hundredth of a core, for any number of
+//! connections (`lists`).
 
 mod access;
 mod api;
@@ -36,7 +36,6 @@ use view::Overview;
 /// Live feeds at a time.
 const FEEDS_MAX: usize = 32;
 
-/// What the observer keeps.
 pub(crate) struct Observer {
     server: Arc<Server>,
     latest: watch::Sender<Arc<Overview>>,
