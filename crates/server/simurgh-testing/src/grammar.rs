@@ -1,7 +1,6 @@
 //! Splits an assertion into event, payload and time, and reads JSON with wildcards.
 //!
-//! Each macro takes a part from the front and passes the rest to the next macro. They are exported
-//! only for that; do not call them.
+//! Each macro takes a part from the front and passes the rest on. Exported only for that.
 
 /// Takes the event or the status.
 #[doc(hidden)]

@@ -9,7 +9,6 @@ use crate::check::report;
 use crate::fail;
 use crate::state::Shared;
 
-/// The path of the test's own socket.
 const LISTEN_AT: &str = "/simurgh/testing/listener";
 
 pub(crate) fn user_socket() -> UserSocket {

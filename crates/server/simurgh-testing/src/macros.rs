@@ -125,8 +125,8 @@ macro_rules! assert_joined {
     };
 }
 
-/// Waits until a channel (`phx_close`) or a socket is closed as intended. For a socket it returns
-/// the close code, or checks the code that is given.
+/// Waits until a channel (`phx_close`) or a socket is closed as intended, and panics if it is not.
+/// For a socket it returns the close code, or checks the code that is given.
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -137,9 +137,6 @@ macro_rules! assert_joined {
 /// socket.close();
 /// assert_closed!(socket, 1000);
 /// ```
-///
-/// # Panics
-/// It was not closed so in time.
 #[macro_export]
 macro_rules! assert_closed {
     ($who:expr $(, timeout_ms = $time:expr)? $(,)?) => {
@@ -150,7 +147,8 @@ macro_rules! assert_closed {
     };
 }
 
-/// Waits until a channel crashes (`phx_error`): a callback panicked, or did not know the event.
+/// Waits until a channel crashes (`phx_error`), because a callback panicked or did not know the
+/// event. Panics if it does not.
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -158,9 +156,6 @@ macro_rules! assert_closed {
 /// room.push("no such event", json!({}));
 /// assert_crashed!(room);
 /// ```
-///
-/// # Panics
-/// It did not crash in time.
 #[macro_export]
 macro_rules! assert_crashed {
     ($channel:expr $(, timeout_ms = $time:expr)? $(,)?) => {
@@ -168,9 +163,9 @@ macro_rules! assert_crashed {
     };
 }
 
-/// Checks that an event is not pushed to a channel, or to a socket on any of its topics. The
-/// unwanted message is written as in [`assert_push!`]; without an event, any push fails the test.
-/// Messages that earlier assertions have found do not count.
+/// Checks that an event is not pushed to a channel, or to a socket on any of its topics, and panics
+/// if it is. The unwanted message is written as in [`assert_push!`]; without an event, any push
+/// fails the test. Messages that earlier assertions have found do not count.
 ///
 /// It waits for 100 ms at most ([`set_refute_timeout`]), and ends as soon as nothing more can come:
 /// the shards are idle, no task runs on tokio, and the application holds no
@@ -188,9 +183,6 @@ macro_rules! assert_crashed {
 /// ```
 ///
 /// [`set_refute_timeout`]: crate::TestServer::set_refute_timeout
-///
-/// # Panics
-/// It was pushed.
 #[macro_export]
 macro_rules! refute_push {
     ($who:expr $(, $($rest:tt)*)?) => {
@@ -198,7 +190,8 @@ macro_rules! refute_push {
     };
 }
 
-/// Checks that a push or a join gets no reply, or no matching one; waits as [`refute_push!`] does.
+/// Checks that a push or a join gets no reply, or no matching one, and panics if it does; waits as
+/// [`refute_push!`] does.
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -206,9 +199,6 @@ macro_rules! refute_push {
 /// refute_reply!(room.push("text", json!({})));
 /// refute_reply!(room.push("echo", json!({})), "error");
 /// ```
-///
-/// # Panics
-/// A matching reply came.
 #[macro_export]
 macro_rules! refute_reply {
     ($asked:expr $(, $($rest:tt)*)?) => {

@@ -1,5 +1,4 @@
-//! JSON patterns, which name some members of objects and have `_` for any value, and the
-//! differences of a value from its pattern.
+//! JSON patterns with `_` for any value, and how a value differs from one.
 
 use std::fmt;
 
@@ -48,10 +47,7 @@ impl Pattern {
         Self::Array { items: Vec::new(), is_open: false }
     }
 
-    /// This value.
-    ///
-    /// # Panics
-    /// JSON has no such value, for example for a map whose keys are not strings.
+    /// This value. Panics if JSON has no such value, as for a map whose keys are not strings.
     #[track_caller]
     pub fn is(value: &impl Serialize) -> Self {
         match serde_json::to_value(value) {
@@ -192,7 +188,6 @@ impl Difference {
     }
 }
 
-/// The number of values in something.
 trait Extent: fmt::Display {
     /// The number of values without children.
     fn extent(&self) -> usize;
@@ -236,7 +231,6 @@ impl fmt::Display for Difference {
     }
 }
 
-/// As it is written in a test.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

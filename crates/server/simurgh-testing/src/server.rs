@@ -58,10 +58,8 @@ impl From<Builder> for App {
 }
 
 impl TestServer {
-    /// Starts a server for a [`UserSocket`] or a [`Builder`].
-    ///
-    /// # Panics
-    /// The system has no threads or descriptors left, or no user socket is mounted.
+    /// Starts a server for a [`UserSocket`] or a [`Builder`]. Panics if the system has no threads
+    /// or descriptors left, or if no user socket is mounted.
     #[track_caller]
     pub fn start(app: impl Into<App>) -> Self {
         Self::with(app, Options::default())
@@ -77,9 +75,6 @@ impl TestServer {
     /// let room = TestServer::with(user_socket(), options).connect(()).join("rooms:1", json!({}));
     /// assert_reply!(room.push("echo", json!({"n": 1})), "ok", {"n": 1});
     /// ```
-    ///
-    /// # Panics
-    /// As [`start`](Self::start).
     #[track_caller]
     pub fn with(app: impl Into<App>, mut options: Options) -> Self {
         // Assertions need the messages, not only their counts.
@@ -98,8 +93,8 @@ impl TestServer {
         }
     }
 
-    /// Connects to the first user socket. All params arrive as strings, as those of a URL do; `()`
-    /// means none.
+    /// Connects to the first user socket; panics if it is refused. All params arrive as strings, as
+    /// those of a URL do; `()` means none.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -108,9 +103,6 @@ impl TestServer {
     /// server.disconnect("users:ann");
     /// assert_closed!(socket, 1001);
     /// ```
-    ///
-    /// # Panics
-    /// It was refused.
     #[track_caller]
     pub fn connect(&self, params: impl Into<Value>) -> TestSocket {
         let path = self.shared.path.clone();
@@ -125,16 +117,14 @@ impl TestServer {
     /// let refused = server.try_connect(json!({"token": "wrong"})).unwrap_err();
     /// assert_eq!(refused.status, 403);
     /// ```
-    ///
-    /// # Errors
-    /// It was refused.
     #[track_caller]
     pub fn try_connect(&self, params: impl Into<Value>) -> Result<TestSocket, Refused> {
         let path = self.shared.path.clone();
         self.try_connect_to(&path, params)
     }
 
-    /// Connects to the user socket at `path`, with the values of its variables.
+    /// Connects to the user socket at `path`, with the values of its variables; panics if it is
+    /// refused.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -143,9 +133,6 @@ impl TestServer {
     /// let server = TestServer::start(app); server.connect_to("/socket", ());
     /// server.connect_to("/of/acme", ());
     /// ```
-    ///
-    /// # Panics
-    /// It was refused.
     #[track_caller]
     pub fn connect_to(&self, path: &str, params: impl Into<Value>) -> TestSocket {
         match self.try_connect_to(path, params) {
@@ -163,9 +150,6 @@ impl TestServer {
     /// let server = TestServer::start(user_socket());
     /// assert_eq!(server.try_connect_to("/elsewhere", ()).unwrap_err().status, 404);
     /// ```
-    ///
-    /// # Errors
-    /// It was refused.
     #[track_caller]
     pub fn try_connect_to(
         &self,
@@ -228,7 +212,7 @@ impl TestServer {
     }
 
     /// Waits until the shards have done all their work, broadcasts included, but not for tasks that
-    /// the application has spawned.
+    /// the application has spawned. Panics after 5 s.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -238,9 +222,6 @@ impl TestServer {
     /// let metrics = server.endpoint().handle();
     /// assert_eq!(metrics.metrics()[0].messages_in.value(), 2);
     /// ```
-    ///
-    /// # Panics
-    /// It takes longer than 5 s.
     #[track_caller]
     pub fn settle(&self) {
         if !self.shared.settle(WAIT_MAX) {
@@ -302,7 +283,6 @@ pub struct Refused {
     pub body: String,
 }
 
-/// The path of a user socket for its clients.
 fn path_of(user_socket: &UserSocket) -> String {
     let path = match user_socket.channels.kind {
         Kind::Channels(_) => user_socket.path.strip_suffix("/websocket"),

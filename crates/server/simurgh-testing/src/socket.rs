@@ -1,4 +1,4 @@
-//! The handles of a test: sockets, channels that they have joined, and pushed messages.
+//! The handles of a test: sockets, channels, and pushed messages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,6 @@ use crate::state::{Shared, WAIT_MAX};
 #[derive(Clone)]
 pub struct TestSocket {
     pub(crate) shared: Arc<Shared>,
-    /// The index of its mailbox.
     pub(crate) at: usize,
     pub(crate) id: SocketId,
     number: usize,
@@ -93,7 +92,8 @@ impl TestSocket {
         Self { shared: Arc::clone(shared), at, id, number }
     }
 
-    /// Joins a topic, and waits until the join is accepted.
+    /// Joins a topic, and waits until the join is accepted. Panics if it is refused, or not decided
+    /// within 5 s.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -101,9 +101,6 @@ impl TestSocket {
     /// let room = socket.join("rooms:1", json!({}));
     /// assert_joined!(room, {"members": _});
     /// ```
-    ///
-    /// # Panics
-    /// It was refused, or not decided within 5 s.
     #[track_caller]
     pub fn join(&self, topic: &str, payload: impl Into<Payload<'static>>) -> TestChannel {
         match self.try_join(topic, payload) {
@@ -112,7 +109,7 @@ impl TestSocket {
         }
     }
 
-    /// As `join`, but returns a refusal, which is the reply, as an error.
+    /// As `join`, but returns a reply other than `ok` as an error.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -120,12 +117,6 @@ impl TestSocket {
     /// let refused = socket.try_join("rooms:private", json!({})).unwrap_err();
     /// assert_eq!(refused.response, json!({"reason": "unauthorized"}).into());
     /// ```
-    ///
-    /// # Errors
-    /// The reply has another status than `ok`.
-    ///
-    /// # Panics
-    /// It was not decided within 5 s.
     #[track_caller]
     pub fn try_join(
         &self,
@@ -173,9 +164,6 @@ impl TestSocket {
     /// room.push("new_msg", json!({"body": "hi"}));
     /// assert_broadcast!(room, "new_msg", {"body": "hi"});
     /// ```
-    ///
-    /// # Panics
-    /// As [`join`](Self::join).
     #[track_caller]
     pub fn subscribe_and_join(
         &self,
@@ -356,7 +344,6 @@ impl Subscription {
     }
 }
 
-/// Its name in failure messages.
 impl fmt::Display for TestSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "socket {}", self.number)

@@ -10,7 +10,7 @@ use simurgh_proto::message::Payload;
 
 /// How long calls without a timeout wait: for the reply to a join, or space in a mailbox.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(5);
-/// The default timeout of asserts, as in Phoenix.
+/// As in Phoenix.
 const ASSERT: Duration = Duration::from_millis(100);
 /// How often a waiting assertion releases the lock.
 const SLICE: Duration = Duration::from_millis(5);
@@ -37,7 +37,6 @@ pub(crate) struct State {
     pub(crate) driver: Driver,
     pub(crate) mailboxes: Vec<Mailbox>,
     places: HashMap<SocketId, usize>,
-    /// The event of each message that a test sent.
     pub(crate) asked: HashMap<MessageRef, Box<str>>,
     /// The index of the test's own socket, which receives broadcasts.
     pub(crate) listener: Option<usize>,
@@ -47,13 +46,11 @@ pub(crate) struct State {
     numbered: usize,
 }
 
-/// The messages that one socket has received, in order.
 pub(crate) struct Mailbox {
     pub(crate) socket: SocketId,
     /// Its number in failure messages; `None` for the test's own socket.
     pub(crate) number: Option<usize>,
     entries: VecDeque<Entry>,
-    /// How many entries were dropped.
     dropped: usize,
 }
 
@@ -111,7 +108,7 @@ impl Shared {
         }
     }
 
-    /// Sends a request to the driver, and retries while the server is congested.
+    /// Retries while the server is congested.
     pub(crate) fn ask<T>(
         &self,
         mut ask: impl FnMut(&mut Driver) -> Result<T, Error>,
@@ -126,7 +123,6 @@ impl Shared {
         }
     }
 
-    /// Waits until the shards are idle; returns whether that came in time.
     pub(crate) fn settle(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         loop {
@@ -171,7 +167,6 @@ impl Shared {
 /// How often to check for a shard to release those bytes.
 const SPINS: usize = 100;
 
-/// Always false.
 fn yield_now() -> bool {
     std::thread::yield_now();
     false
@@ -184,7 +179,6 @@ impl Holders {
 }
 
 impl State {
-    /// Adds the mailbox of an opened socket; returns its index.
     pub(crate) fn opened(&mut self, socket: SocketId, is_listener: bool) -> usize {
         let place = self.mailboxes.len();
         let number = (!is_listener).then(|| {
@@ -196,14 +190,12 @@ impl State {
         place
     }
 
-    /// Moves events of the driver into the mailboxes.
     pub(crate) fn take_in(&mut self) {
         while let Some(event) = self.driver.try_recv() {
             self.file(event);
         }
     }
 
-    /// Waits until another event arrives.
     pub(crate) fn wait(&mut self, time: Duration) {
         let began = Instant::now();
         match self.driver.recv_timeout(time) {
@@ -227,12 +219,10 @@ impl State {
 }
 
 impl Mailbox {
-    /// The kept messages with their numbers.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, &Entry)> {
         self.entries.iter().enumerate().map(|(at, entry)| (self.dropped + at + 1, entry))
     }
 
-    /// The messages that no assertion has taken.
     pub(crate) fn left(&self) -> impl Iterator<Item = (usize, &What)> {
         self.entries().filter(|(_, entry)| !entry.is_taken).map(|(n, entry)| (n, &entry.what))
     }
@@ -247,7 +237,6 @@ impl Mailbox {
         }
     }
 
-    /// Takes all messages that are left.
     pub(crate) fn take_all(&mut self) -> Vec<What> {
         let left = self.entries.iter_mut().filter(|entry| !entry.is_taken);
         left.map(|entry| {
@@ -265,7 +254,6 @@ impl Mailbox {
         }
     }
 
-    /// Whether the server has replied that it has no such topic or channel.
     pub(crate) fn is_unmatched(response: &Payload<'_>) -> bool {
         response.json().is_some_and(|text| text == r#"{"reason":"unmatched topic"}"#)
     }

@@ -14,10 +14,8 @@ use simurgh::{
 };
 use simurgh_testing::*;
 
-/// A channel that does what the client asks.
 struct Room;
 
-/// Handles that a channel has exposed.
 static KEPT: Mutex<Vec<ChannelHandle<Room>>> = Mutex::new(Vec::new());
 
 impl Channel for Room {
@@ -588,7 +586,6 @@ fn a_hundred_whole_tests() {
     assert!(wall < Duration::from_millis(500), "{wall:?}");
 }
 
-/// CPU time of this process.
 fn cpu_ms() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();

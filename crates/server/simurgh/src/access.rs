@@ -13,7 +13,6 @@ use subtle::ConstantTimeEq;
 /// The token of a request, compared with the server's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bearer {
-    /// The server has no token.
     NotWanted,
     Missing,
     Wrong,
@@ -40,7 +39,6 @@ pub(crate) const FOREIGN: &str = "this server listens on loopback and does not k
                                   was asked for: say 127.0.0.1 or localhost, or list the host in \
                                   the setting trusted_hosts";
 
-/// Whether a request to the server's own port, or to the admin address, names an accepted host.
 pub(crate) fn is_known(config: &Config, is_admin: bool, headers: &HeaderMap) -> bool {
     let is_loopback = match config.admin_listen {
         Some(address) if is_admin => address.ip().is_loopback(),

@@ -54,7 +54,7 @@ pub struct Endpoint {
     is_saved: bool,
     /// `None` on a single node.
     cluster: Option<cluster::Started>,
-    /// Services hold weak references to these.
+    /// Kept here for the services.
     longpolls: Arc<LongPolls>,
     observer: Arc<Observer>,
 }
@@ -112,35 +112,30 @@ impl Endpoint {
         self.pubsub().disconnect(socket_id)
     }
 
-    /// A cheap clone for other threads and tasks that observes and drains the server without owning
-    /// it.
+    /// A cheap clone that observes and drains the server without owning it.
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.server))
     }
 
-    /// A cheap clone for other threads and tasks that subscribes and broadcasts.
+    /// A cheap clone that subscribes and broadcasts.
     pub fn pubsub(&self) -> PubSub {
         PubSub::new(Arc::clone(&self.server))
     }
 
-    /// A cheap clone for other threads and tasks that lists who is present.
+    /// A cheap clone that lists who is present.
     pub fn presence(&self) -> Presence {
         Presence::new(Arc::clone(&self.server))
     }
 
     /// Serves until a signal has drained the server; a second signal ends the process at once.
-    ///
-    /// # Errors
-    /// The system has no thread left to wait for signals.
+    /// Fails if the system has no thread left to wait for signals.
     pub fn serve(self, signals: Signals) -> Result<(), Error> {
         signals.drain(self.handle()).map_err(Error::Prepare)?;
         self.wait()
     }
 
-    /// Waits until the server has ended.
-    ///
-    /// # Errors
-    /// A shard's event loop failed, which ended the server.
+    /// Waits until the server has ended; an error means that a shard's event loop failed and ended
+    /// it.
     pub fn wait(mut self) -> Result<(), Error> {
         self.join()
     }
@@ -196,7 +191,6 @@ impl Endpoint {
 
     fn end(&mut self) {
         self.handle().stop();
-        // The log has the result.
         let _ = self.join();
     }
 
@@ -301,9 +295,6 @@ impl Builder {
 
     /// As [`start`](Self::start), but no address is needed: without one only sockets of a
     /// [`Driver`](crate::driver::Driver) can connect, and there are no HTTP threads.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start), except for a missing address.
     pub fn start_local(self) -> Result<Endpoint, Error> {
         if let Some(address) = self.wrong_address {
             return Err(Error::WrongAddress(address));
@@ -386,10 +377,7 @@ impl Builder {
     }
 
     /// Starts the server, and serves until SIGTERM or SIGINT has drained it; a second signal ends
-    /// the process at once.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
+    /// the process at once. Errors as for [`start`](Self::start).
     pub fn run(mut self) -> Result<(), Error> {
         let signals = Signals::block().map_err(Error::Prepare)?;
         let ready = self.ready.take();
@@ -481,7 +469,6 @@ fn reactor_config(config: &Config, index: usize) -> reactor::Config {
     reactor
 }
 
-/// Serves the calls of other nodes.
 fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Serve {
     let (longpolls, observer) = (Arc::clone(longpolls), Arc::clone(observer));
     Arc::new(move |service, body, left| {

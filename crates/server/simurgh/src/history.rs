@@ -118,9 +118,6 @@ const ENDED: &str = "the server has ended, or is about to";
 impl PubSub {
     /// Broadcasts to all members and subscriptions of a topic, and waits until the topic's history
     /// has it. Nothing is broadcast before the first poll.
-    ///
-    /// # Errors
-    /// See [`NotKept`].
     pub async fn broadcast_kept(
         &self,
         topic: &str,
@@ -134,9 +131,6 @@ impl PubSub {
     /// As [`broadcast_kept`](Self::broadcast_kept), but only once for the same id, of 1 to 128
     /// bytes: a repetition within two minutes is neither kept nor received again, and returns the
     /// position of the first. A topic remembers the last 10,000 ids.
-    ///
-    /// # Errors
-    /// See [`NotKept`].
     pub async fn broadcast_once(
         &self,
         topic: &str,
@@ -179,9 +173,6 @@ impl PubSub {
     /// Deletes what is kept of a topic, and returns the last position. Numbering continues after
     /// it; a client that resumes with an older position is told of a gap, `purged`. Ids of
     /// broadcasts are still remembered.
-    ///
-    /// # Errors
-    /// See [`HistoryError`].
     pub async fn forget(&self, topic: &str) -> Result<Position, HistoryError> {
         if !self.0.keeps(topic) {
             return Err(HistoryError::NoHistory);
@@ -304,8 +295,7 @@ impl IntoFuture for HistoryTopicsQuery {
     type Output = Result<HistoryTopics, HistoryError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
-    /// # Errors
-    /// [`HistoryError::Ended`]. A server that declares no history has no topics.
+    /// Fails only with [`HistoryError::Ended`]. A server that declares no history has no topics.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.collect())
     }
@@ -359,7 +349,6 @@ async fn keep(
     outcome.await.ok().flatten().unwrap_or(Err(NotKept::Ended))
 }
 
-/// A callback for a shard, and the receiver of its answer.
 fn answer<T: Send + 'static>(server: &Server) -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<T>) {
     let (from_shard, answered) = server.answer();
     let answer = move |it| {

@@ -82,15 +82,11 @@ impl Presence {
         Ok(all.into_iter().map(|(key, it)| (key, it.metas)).collect())
     }
 
-    /// How many presences a topic has; one key may have several.
-    ///
-    /// # Errors
-    /// The server ends.
+    /// How many presences a topic has; one key may have several. Fails if the server ends.
     pub async fn count(&self, topic: &str) -> Result<usize, PresenceListError> {
         Ok(self.ask(topic).await?.entries)
     }
 
-    /// The list from the shard of the topic.
     pub(crate) async fn ask(&self, topic: &str) -> Result<PresenceList, PresenceListError> {
         let (from_shard, answer) = self.0.answer();
         let answered = move |list| {

@@ -17,8 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 pub use disconnect::{DISCONNECT_TIMEOUT, DisconnectError};
 
-/// The most bytes that may wait in a [`Subscription`]; broadcasts beyond that are dropped and
-/// counted.
+/// The most bytes that may wait in a [`Subscription`]; broadcasts beyond are dropped and counted.
 pub const SUBSCRIPTION_BYTES_MAX: usize = 16 << 20;
 
 /// Broadcasts on topics and subscribes to them, for code outside of channels: tasks, HTTP handlers,
@@ -97,10 +96,8 @@ impl PubSub {
         self.0.broadcast(Broadcast::new(topic, event, payload.into()))
     }
 
-    /// Broadcasts on the topic of a subscription, except to the subscription itself.
-    ///
-    /// # Errors
-    /// As [`broadcast`](Self::broadcast).
+    /// Broadcasts on the topic of a subscription, except to the subscription itself. Errors as for
+    /// [`broadcast`](Self::broadcast).
     pub fn broadcast_from(
         &self,
         from: &Subscription,
@@ -112,10 +109,8 @@ impl PubSub {
     }
 
     /// Broadcasts to members and subscriptions of a topic on one node, by its
-    /// [name](Self::node_name), or by the id of this run of it; Phoenix' `direct_broadcast`.
-    ///
-    /// # Errors
-    /// There is no such node, or as [`broadcast`](Self::broadcast).
+    /// [name](Self::node_name), or by the id of this run of it; Phoenix' `direct_broadcast`. Fails
+    /// if there is no such node, or as [`broadcast`](Self::broadcast).
     pub fn direct(
         &self,
         node: &str,
@@ -140,9 +135,6 @@ impl PubSub {
     }
 
     /// As [`broadcast`](Self::broadcast), but only to members and subscriptions on this node.
-    ///
-    /// # Errors
-    /// As [`broadcast`](Self::broadcast).
     pub fn broadcast_local(
         &self,
         topic: &str,
@@ -152,13 +144,9 @@ impl PubSub {
         self.0.broadcast_local(Broadcast::new(topic, event, payload.into()))
     }
 
-    /// Closes every socket with this id, with 1001, on all nodes; [`disconnect_everywhere`] also
-    /// reports which have done so.
-    ///
-    /// [`disconnect_everywhere`]: Self::disconnect_everywhere
-    ///
-    /// # Errors
-    /// As [`broadcast`](Self::broadcast).
+    /// Closes every socket with this id, with 1001, on all nodes;
+    /// [`disconnect_everywhere`](Self::disconnect_everywhere) also reports which have done so.
+    /// Errors as for [`broadcast`](Self::broadcast).
     pub fn disconnect(&self, socket_id: &str) -> Result<(), BroadcastError> {
         self.broadcast(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT)
     }
@@ -168,7 +156,6 @@ impl PubSub {
     }
 }
 
-/// Bytes that wait in a subscription, and how many broadcasts were lost.
 #[derive(Default)]
 struct Unread {
     bytes: AtomicUsize,
@@ -219,10 +206,8 @@ impl Subscription {
         &self.topic
     }
 
-    /// Waits for the next broadcast.
-    ///
-    /// # Errors
-    /// Some were lost (once for each time), or the server has ended.
+    /// Waits for the next broadcast. Fails if some were lost (once for each time), or the server
+    /// has ended.
     pub async fn recv(&mut self) -> Result<Arc<Broadcast>, RecvError> {
         match self.try_recv() {
             Err(RecvError::Empty) => {}
@@ -232,10 +217,7 @@ impl Subscription {
         heard.map(|it| self.taken(it)).ok_or(RecvError::Ended)
     }
 
-    /// Waits for the next broadcast, blocking the thread.
-    ///
-    /// # Errors
-    /// As [`recv`](Self::recv).
+    /// Waits for the next broadcast, blocking the thread. Errors as for [`recv`](Self::recv).
     ///
     /// # Panics
     /// On a thread of an asynchronous runtime.
@@ -248,10 +230,8 @@ impl Subscription {
         heard.map(|it| self.taken(it)).ok_or(RecvError::Ended)
     }
 
-    /// Returns the next broadcast, if there is one now.
-    ///
-    /// # Errors
-    /// There is none, some were lost (once for each time), or the server has ended.
+    /// Returns the next broadcast, if there is one now. Otherwise errors as for
+    /// [`recv`](Self::recv).
     pub fn try_recv(&mut self) -> Result<Arc<Broadcast>, RecvError> {
         match self.inbox.try_recv() {
             Ok(heard) => Ok(self.taken(heard)),

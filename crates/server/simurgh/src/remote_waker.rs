@@ -1,5 +1,4 @@
-//! Wakes requests on a thread of the HTTP side from a shard: one wake-up of a busy thread serves
-//! all of them.
+//! Wakes requests on a thread of the HTTP side from a shard, many with one wake-up of the thread.
 
 use std::cell::OnceCell;
 use std::future::Future;
@@ -24,7 +23,6 @@ pub(crate) fn wake_all() -> impl Future<Output = ()> {
     }
 }
 
-/// Wakes a request from another thread.
 pub(crate) struct RemoteWaker {
     waker: Waker,
     thread: Option<UnboundedSender<Waker>>,
@@ -71,7 +69,6 @@ mod tests {
         }
     }
 
-    /// A waker, and how often it was woken.
     fn waiting() -> (Waker, Arc<Woken>) {
         let woken = Arc::new(Woken::default());
         (Waker::from(Arc::clone(&woken)), woken)

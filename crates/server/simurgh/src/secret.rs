@@ -5,10 +5,7 @@ use std::io;
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// A key of this secret for this use; without a secret a random one, which ends with the server.
-///
-/// # Errors
-/// The system has no random bytes.
+/// Without a secret the key is random, and ends with the server.
 pub(crate) fn key(secret_key_base: Option<&str>, purpose: &[u8]) -> io::Result<hmac::Key> {
     let mut own = [0; 32];
     fill(&SystemRandom::new(), &mut own)?;
@@ -17,8 +14,7 @@ pub(crate) fn key(secret_key_base: Option<&str>, purpose: &[u8]) -> io::Result<h
     Ok(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))
 }
 
-/// The same number for the same text, always and on every node; it does not reveal a text that
-/// cannot be guessed.
+/// The same for the same text on every node; does not reveal a text that cannot be guessed.
 pub(crate) fn hash(text: &str) -> u64 {
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     let first = digest.as_ref().first_chunk().copied().unwrap_or_default();

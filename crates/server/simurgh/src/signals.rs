@@ -14,10 +14,7 @@ pub struct Signals(SigSet);
 
 impl Signals {
     /// Blocks them, and SIGXFSZ, in this thread and all that it starts later. Call it before any
-    /// thread is started.
-    ///
-    /// # Errors
-    /// The system refuses; it has no reason to.
+    /// thread is started. The system has no reason to refuse.
     pub fn block() -> std::io::Result<Self> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGTERM);
@@ -31,18 +28,12 @@ impl Signals {
     }
 
     /// From now on the first signal drains the server, and the second ends the process at once,
-    /// with 128 plus the signal's number as its status.
-    ///
-    /// # Errors
-    /// The system has no thread left.
+    /// with 128 plus the signal's number as its status. Fails if the system has no thread left.
     pub fn drain(self, server: Handle) -> std::io::Result<()> {
         self.drain_telling(server, || {})
     }
 
     /// As [`drain`](Self::drain), and calls `tell` before the drain begins.
-    ///
-    /// # Errors
-    /// The system has no thread left.
     pub fn drain_telling(
         self,
         server: Handle,
@@ -56,11 +47,8 @@ impl Signals {
         self.first_then_exit(drain, || {})
     }
 
-    /// From now on each signal calls `heard`, on a thread for that, with its name and with the exit
-    /// status for it: 128 plus its number.
-    ///
-    /// # Errors
-    /// The system has no thread left.
+    /// From now on each signal calls `heard`, on another thread, with its name and with the exit
+    /// status for it: 128 plus its number. Fails if the system has no thread left.
     pub fn each(self, heard: impl Fn(&'static str, i32) + Send + 'static) -> std::io::Result<()> {
         let wait = move || {
             while let Ok(signal) = self.0.wait() {
@@ -70,11 +58,9 @@ impl Signals {
         start(wait)
     }
 
-    /// From now on the first signal calls `first` with its name, on a thread for that; the second
-    /// calls `second` and ends the process at once, as with [`Signals::drain`].
-    ///
-    /// # Errors
-    /// The system has no thread left.
+    /// From now on the first signal calls `first` with its name, on another thread; the second
+    /// calls `second` and ends the process at once. Exit status and errors as for
+    /// [`Signals::drain`].
     pub fn first_then_exit(
         self,
         first: impl FnOnce(&'static str) + Send + 'static,

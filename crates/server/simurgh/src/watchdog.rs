@@ -12,7 +12,6 @@ use simurgh_shard::server::Server;
 /// How often shards are checked, and how long a callback may run before it is logged.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The watchdog thread, which ends when this is dropped.
 pub(crate) struct Watchdog {
     _stop: Sender<()>,
 }

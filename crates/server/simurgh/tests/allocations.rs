@@ -1,5 +1,5 @@
-//! A heartbeat on an idle connection allocates nothing: with millions of connections, each of which
-//! must send one twice a minute, that is most of the server's work.
+//! A heartbeat on an idle connection allocates nothing: with millions of connections that is most
+//! of the server's work.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![allow(clippy::disallowed_types, reason = "a test's socket never meets a shard's table")]
 

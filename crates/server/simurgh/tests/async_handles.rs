@@ -1,5 +1,4 @@
-//! Handles and contexts of handlers that outlive their channel have no effect, not even on a
-//! channel that has the topic or the slot since.
+//! Handles and contexts that outlive their channel have no effect, also on its successors.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -16,13 +15,11 @@ const TOPIC: &str = "room:1";
 
 #[derive(Default)]
 struct Ledger {
-    /// A channel's handle, with the message that is still to be answered.
     handle: Mutex<Option<(ChannelHandle<Async<Room>>, ReplyRef)>>,
     /// For the handler that cannot be dropped: it blocks its thread.
     blocks: AtomicBool,
     is_open: AtomicBool,
     is_done: AtomicBool,
-    /// Dropped messages and linked tasks.
     dropped: AtomicUsize,
 }
 
@@ -123,7 +120,6 @@ impl Stage {
         socket
     }
 
-    /// The handle of a socket's channel, with an unanswered message.
     fn handle_of(&mut self, socket: SocketId) -> (ChannelHandle<Async<Room>>, ReplyRef) {
         self.driver.push(socket, TOPIC, "handle", json!({})).unwrap();
         self.driver.message(socket, "handed").unwrap();
@@ -177,13 +173,12 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The slot of a channel, without its generation.
 fn slot(handle: &ChannelHandle<Async<Room>>) -> String {
     let text = format!("{handle:?}");
     text.split(", generation").next().unwrap().to_owned()
 }
 
-/// Shows that the handle works before its channel ends.
+/// Control for the other tests.
 #[test]
 fn a_handle_reaches_its_channel_while_it_is_there() {
     let mut it = Stage::new();

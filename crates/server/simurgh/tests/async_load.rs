@@ -117,7 +117,6 @@ fn joined(endpoint: &Endpoint, topic: &str) -> Client {
     client
 }
 
-/// Sockets in one topic, each with a waiting handler, a linked task, and queued messages.
 fn waiting(endpoint: &Endpoint) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..SOCKETS).map(|_| joined(endpoint, "room:1")).collect();
     for client in &mut clients {
@@ -133,7 +132,6 @@ fn witnesses(endpoint: &Endpoint) -> Vec<Client> {
     (0..WITNESSES).map(|_| joined(endpoint, "room:2")).collect()
 }
 
-/// Sends a message; the next message received is its answer.
 fn asks(client: &mut Client) {
     client.push("9", "room:2", "number", json!("7"));
     let answer = client.recv();
@@ -153,7 +151,6 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Each future is dropped once, and its event does not wake anything any more.
 fn nothing_is_left_of_them(server: &Handle, ledger: &Ledger) {
     let dropped = || ledger.dropped.load(SeqCst);
     until("all futures are dropped", || dropped() >= 2 * SOCKETS);
@@ -232,7 +229,6 @@ fn handlers_that_wait_are_dropped_once_when_their_server_is_drained() {
     endpoint.wait().unwrap();
 }
 
-/// Asks until its socket is closed with 1012; returns the number of answers.
 fn asks_to_the_end(mut client: Client) -> usize {
     let mut answers = 0;
     loop {
@@ -251,7 +247,6 @@ fn asks_to_the_end(mut client: Client) -> usize {
     }
 }
 
-/// The 99th percentile of the answer times.
 fn p99(client: &mut Client, asked: usize) -> Duration {
     let once = |_| {
         let began = Instant::now();
@@ -263,8 +258,7 @@ fn p99(client: &mut Client, asked: usize) -> Duration {
     all[asked * 99 / 100 - 1]
 }
 
-/// Sends numbered messages on a connection that another thread reads; counts those that the system
-/// has accepted.
+/// Counts the messages that the system has accepted; another thread reads the answers.
 fn sends(stream: TcpStream, messages: usize, padding: usize, sent: &AtomicUsize) {
     stream.set_write_timeout(Some(WAIT_MAX)).unwrap();
     let mut socket = WebSocket::from_raw_socket(stream, Role::Client, None);

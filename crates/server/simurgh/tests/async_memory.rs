@@ -44,7 +44,6 @@ fn heap() -> usize {
     dhat::HeapStats::get().curr_bytes
 }
 
-/// Sockets that have joined, and the bytes that each of them took.
 fn joined(driver: &mut Driver, topic: &str) -> (Vec<SocketId>, usize) {
     let sockets = driver.connect_many(SOCKETS, "/socket", json!({})).unwrap();
     let sockets: Vec<SocketId> = sockets.into_iter().map(Result::unwrap).collect();

@@ -1,5 +1,4 @@
-//! Errors and panics of an application go to the log, and never to a client: every byte that a
-//! client receives is checked.
+//! Errors and panics of an application go to the log; every byte that a client receives is checked.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 #![allow(clippy::disallowed_types, reason = "a test's sockets never meet a shard's table")]
 
@@ -42,7 +41,6 @@ fn is_logged(secret: &str) -> bool {
     String::from_utf8_lossy(&LOG.lock().unwrap()).contains(secret)
 }
 
-/// A secret that only this place uses.
 fn secret(place: &str) -> String {
     format!("<{SECRET} {place}>")
 }
@@ -73,7 +71,6 @@ impl std::error::Error for DbError {
     }
 }
 
-/// A query that fails after a while.
 async fn query(place: &str) -> Result<(), DbError> {
     sleep(Duration::from_millis(2)).await;
     Err(DbError::of(place))
@@ -155,7 +152,6 @@ fn stage() -> Endpoint {
     start(Endpoint::builder().socket(user_socket))
 }
 
-/// Keeps every byte that it reads.
 struct Tap {
     stream: TcpStream,
     heard: Arc<Mutex<Vec<u8>>>,
@@ -210,7 +206,6 @@ impl Client {
         serde_json::from_str(message.to_text().unwrap()).unwrap()
     }
 
-    /// The event and the payload that follow an event.
     fn hears_of(&mut self, event: &str, topic: &str) -> (String, Value) {
         self.send(event, topic);
         let message = self.recv();

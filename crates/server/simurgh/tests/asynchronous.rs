@@ -16,7 +16,6 @@ use simurgh::{
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-/// A slow database.
 #[derive(Default)]
 struct Db {
     posts: Mutex<Vec<String>>,
@@ -47,7 +46,6 @@ struct Post {
     body: String,
 }
 
-/// Records that a handler is dropped.
 struct Guard(Arc<Db>);
 
 impl Guard {
@@ -241,7 +239,6 @@ impl Stage {
         socket
     }
 
-    /// The status and the response of a push's reply.
     fn asks(&mut self, socket: SocketId, event: &str, payload: serde_json::Value) -> String {
         let said = self.driver.push(socket, "room:1", event, payload).unwrap();
         let reply = self.driver.reply(said).unwrap();
@@ -504,8 +501,7 @@ fn a_handler_is_dropped_where_it_waits_when_its_channel_ends() {
     }
 }
 
-/// So many messages behind one that the socket is not read: other clients are not affected, and all
-/// are handled in order when it is done.
+/// Beyond a number of waiting messages the socket is not read; all are handled in order later.
 #[test]
 fn a_thousand_messages_wait_behind_one_and_none_is_lost() {
     let mut it = Stage::new();
@@ -524,7 +520,7 @@ fn a_thousand_messages_wait_behind_one_and_none_is_lost() {
     assert_eq!(heard, expected);
 }
 
-/// The socket is not read, so its leave would never be: the channel is closed.
+/// The socket is not read, so a leave would never be, either: the channel is closed.
 #[test]
 fn a_handler_that_never_ends_is_given_up_when_too_much_waits_behind_it() {
     let mut it = Stage::with(|builder| {

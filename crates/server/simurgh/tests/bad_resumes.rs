@@ -1,5 +1,5 @@
-//! Misbehaving clients that resume: two with one identity, forged proofs of a first join, slow
-//! readers; and broadcasts too long to be kept.
+//! Clients that resume with a shared identity, forged proofs, or slow reads; and too long
+//! broadcasts.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -58,7 +58,7 @@ fn joined(server: &Endpoint, topic: &str, simurgh: &Value) -> (Client, Value, Va
     (client, resumed[4].clone(), resumed[1].clone())
 }
 
-/// Pushes, and waits for the answer; returns the messages before it, without positions.
+/// Returns the messages before the answer, without positions.
 fn push(client: &mut Client, topic: &str, event: &str, n: u64) -> Vec<(Value, Value)> {
     client.push("push", topic, event, json!({"n": n}));
     let mut before = Vec::new();
@@ -249,8 +249,7 @@ async fn what_is_larger_than_its_history_is_delivered_and_who_was_away_is_told()
         assert_eq!((page.messages.len(), page.position), (0, position));
         assert_eq!(metric(&server, "simurgh_history_bytes"), kept, "{topic}");
         push(&mut member, &topic, "say", 3);
-        // A client that has received it has missed one message; another has a gap and gets what is
-        // kept.
+        // A client that has received it has missed one message; another has a gap.
         let (_, resumed, _) = joined(&server, &topic, &json!({"since": position.to_string()}));
         assert_eq!(resumed, json!({"recovered": true, "count": 1}));
         let (_, resumed, _) = joined(&server, &topic, &json!({"since": first}));
@@ -291,8 +290,7 @@ impl Write for Slow {
     }
 }
 
-/// The numbers of the messages, and the last position, until the connection ends or the last one
-/// has come.
+/// Reads until the connection ends or the last number has come.
 fn numbers(socket: &mut WebSocket<Slow>, last: u64) -> (Vec<u64>, Option<Value>) {
     let (mut numbers, mut position) = (Vec::new(), None);
     while numbers.last() != Some(&last) {
@@ -355,7 +353,6 @@ async fn who_hardly_reads_what_it_has_missed_is_cut_and_goes_on_from_there() {
     assert_eq!(heard, (0..MESSAGES).collect::<Vec<_>>());
 }
 
-/// A server that saves its histories; broadcasts on a topic, and drains.
 fn saves(path: &Path, since: &Value) -> Value {
     let path = path.to_owned();
     let server = start(builder(History::default()).configure(|config| {

@@ -1,5 +1,4 @@
-//! Every queue is bounded, and a client that fills one is the one that waits; proxies are believed
-//! only if they are trusted.
+//! A client that fills a queue is the one that waits; only trusted proxies are believed.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![allow(clippy::disallowed_types, reason = "a test's sockets never meet a shard's table")]
 

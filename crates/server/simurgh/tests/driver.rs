@@ -1,5 +1,4 @@
-//! Sockets without a network are like others: the same channels, order, limits and ends, for each
-//! way of their messages.
+//! Driven sockets have the same channels, order, limits and ends, with each serializer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -15,7 +14,6 @@ use simurgh::{
 };
 use support::{Client, WAIT_MAX};
 
-/// A channel that does what the client asks.
 struct Room {
     pushed: u32,
 }
@@ -111,7 +109,6 @@ fn start() -> Endpoint {
     server().start_local().unwrap()
 }
 
-/// All options for the way of messages.
 fn ways() -> Vec<Options> {
     let with = |serializer| {
         let mut options = Options::default();
@@ -121,7 +118,6 @@ fn ways() -> Vec<Options> {
     vec![with(None), with(Some(Serializer::V2)), with(Some(Serializer::V1))]
 }
 
-/// The next event, in short form.
 fn heard(driver: &mut Driver) -> (SocketId, String) {
     let Event { socket, what } = driver.recv_timeout(WAIT_MAX).expect("something to be heard");
     let text = match what {

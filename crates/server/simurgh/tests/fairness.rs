@@ -89,7 +89,6 @@ fn readers_that_read_are_not_cut_by_the_speed_of_a_publisher() {
     }
 }
 
-/// Appends a text frame of a client, with a zero mask.
 fn masked(out: &mut Vec<u8>, text: &[u8]) {
     out.push(0x81);
     match text.len() {
@@ -202,7 +201,6 @@ fn when_too_much_waits_the_largest_goes_and_the_server_stays() {
     bystander.heartbeat();
 }
 
-/// An upgraded socket for raw writes.
 fn raw(endpoint: &Endpoint) -> TcpStream {
     let client = Client::v2(endpoint);
     client.0.get_ref().try_clone().unwrap()

@@ -10,7 +10,6 @@ use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket, js
 
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Remembers messages until it hibernates.
 struct Memory {
     said: Vec<String>,
     hibernated: Arc<AtomicU64>,

@@ -1,5 +1,4 @@
-//! A back end and the histories of topics, over real sockets and by the library: what is kept, and
-//! where, is what members receive.
+//! Histories of topics for a back end, by HTTP and by the library, agree with what members receive.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -94,8 +93,7 @@ fn message(topic: &str, n: usize, id: Option<&str>) -> Value {
     message
 }
 
-/// A client that has opted in and joined, with the missed messages that it received, and its
-/// position.
+/// Opts in; also returns the missed messages, and the position.
 fn joined(endpoint: &Endpoint, topic: &str, since: &Value) -> (Client, Value, Value) {
     let mut client = Client::v2(endpoint);
     client.send(json!(["1", "1", topic, "phx_join", {"simurgh": {"since": since}}]));

@@ -1,5 +1,4 @@
-//! Topics with a history on two nodes of this process, over the loopback: both have what one keeps;
-//! and the answers while the engine is down.
+//! Topics with a history on two nodes over the loopback, also while the engine is down.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,5 +1,4 @@
-//! A back end waits for confirmation that its messages are kept, while the shard that keeps them is
-//! blocked: for how long, and what happens to its messages if it leaves.
+//! A back end waits for confirmations from a blocked shard, or leaves.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,7 +20,6 @@ use support::raw::{Answer, Raw};
 use support::{Client, start};
 
 const TOKEN: &str = "history-token";
-/// A timeout that a test waits for.
 const SHORT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);
 
@@ -36,7 +34,6 @@ impl Channel for Holds {
     }
 }
 
-/// Unblocks the shard.
 struct Release(Arc<Barrier>);
 
 impl Drop for Release {
@@ -45,7 +42,6 @@ impl Drop for Release {
     }
 }
 
-/// A server with one shard, which is blocked while `then` runs with connections of a back end.
 fn while_held<const N: usize>(
     confirm_timeout: Duration,
     then: impl FnOnce(&Endpoint, [Raw; N]),
@@ -102,7 +98,6 @@ fn messages(count: usize) -> String {
     json!({"messages": (0..count).map(message).collect::<Vec<_>>()}).to_string()
 }
 
-/// The response on a new connection.
 fn get(server: &Endpoint, target: &str) -> Value {
     json_of(&ask(&mut Raw::connect(server.addresses()[0]), "GET", target, ""))
 }
@@ -113,7 +108,6 @@ fn metric(raw: &mut Raw, name: &str) -> usize {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-/// Waits until a metric meets a condition.
 fn until(raw: &mut Raw, name: &str, is_so: impl Fn(usize) -> bool) {
     let began = Instant::now();
     while !is_so(metric(raw, name)) {

@@ -1,6 +1,6 @@
-//! A drain aborted running HTTP requests: it ended with the last socket. Now they are finished
-//! within the time of the drain and its grace; the next answer on a kept-alive connection closes
-//! it, and no new client is accepted.
+//! A drain ended with the last socket and aborted running HTTP requests. Now they are finished
+//! within its time and grace; kept-alive connections close with the next answer, and no new ones
+//! are accepted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_types)]
 
 mod support;
@@ -31,9 +31,7 @@ impl Channel for Room {
 
 struct Server {
     endpoint: Endpoint,
-    /// Releases requests for `/held`.
     go: Arc<AtomicBool>,
-    /// Whether a request for `/never` has come.
     has_come: Arc<AtomicBool>,
 }
 
@@ -85,7 +83,7 @@ fn ask_forever(raw: &mut Raw, server: &Server) {
     }
 }
 
-/// Runs the drain on another thread; returns how long it took.
+/// Returns how long it took.
 fn drain(endpoint: Endpoint) -> std::thread::JoinHandle<Duration> {
     std::thread::spawn(|| {
         let began = Instant::now();

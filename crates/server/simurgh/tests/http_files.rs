@@ -14,7 +14,6 @@ use simurgh::http::static_files;
 use support::raw::{Answer, Raw};
 use support::start;
 
-/// A directory with files, and a secret beside it.
 struct Scene {
     root: PathBuf,
     endpoint: Endpoint,

@@ -24,7 +24,6 @@ use support::{Client, start};
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 /// The limit for what must happen at once.
 const SOON: Duration = Duration::from_secs(5);
-/// A timeout that a test waits for.
 const SHORT: Duration = Duration::from_millis(300);
 const LARGE: usize = 8 << 20;
 
@@ -36,7 +35,6 @@ impl Channel for Room {
     }
 }
 
-/// How many requests to `/never` are open.
 struct Held(Arc<AtomicUsize>);
 
 impl Drop for Held {
@@ -85,7 +83,7 @@ impl Server {
         Raw::connect(self.endpoint.addresses()[0])
     }
 
-    /// Sends the requests, shuts the sending side, and reads until the server has closed.
+    /// Shuts the sending side, and reads until the server has closed.
     fn ask(&self, requests: &str) -> Vec<(u16, String)> {
         let mut raw = self.raw();
         raw.send(requests).finish();

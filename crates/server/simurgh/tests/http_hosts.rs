@@ -38,7 +38,6 @@ fn ask(endpoint: &Endpoint, path: &str, host: &str) -> Answer {
     raw.answer()
 }
 
-/// The status of a page's upgrade.
 fn connect(endpoint: &Endpoint, host: &str, origin: &str) -> u16 {
     let mut raw = Raw::connect(endpoint.addresses()[0]);
     raw.send(format!(

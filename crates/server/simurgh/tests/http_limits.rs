@@ -15,7 +15,6 @@ use support::raw::Raw;
 use support::{Client, metrics, start};
 
 const OK: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
-/// A timeout that a test waits for.
 const SHORT: Duration = Duration::from_millis(300);
 /// The limit for what follows it.
 const SOON: Duration = Duration::from_secs(5);

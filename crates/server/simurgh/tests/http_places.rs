@@ -43,7 +43,7 @@ fn get_at(address: SocketAddr, path: &str) -> Raw {
     raw
 }
 
-/// A refusal may come before the request is sent.
+/// A connection that is closed without an answer was refused, too.
 fn status(mut raw: Raw) -> u16 {
     raw.answer_or_end().map_or(0, |answer| answer.status)
 }
@@ -67,7 +67,6 @@ fn figure(address: SocketAddr, name: &str) -> u64 {
     line.trim().parse().unwrap()
 }
 
-/// Waits for what happens on other threads.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + SOON;
     while !is_so() {

@@ -1,6 +1,5 @@
-//! Requests that two parsers could read differently: each is refused and its connection closed,
-//! whether it is the first of a connection, which a shard parses, or a later one. A request hidden
-//! behind it never reaches the application.
+//! Requests that two parsers could read differently are refused and their connection is closed, as
+//! the first of a connection, which a shard parses, or later. None hidden behind them is served.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_types)]
 
 mod support;
@@ -46,8 +45,7 @@ impl Scene {
         std::mem::take(&mut *self.seen.lock().unwrap())
     }
 
-    /// Sends an invalid request as the first, as a later and as a pipelined one, each with another
-    /// behind it.
+    /// As the first, as a later and as a pipelined request, each with another behind it.
     fn refuses(&self, request: &str, status: u16) {
         let bad = format!("{request}{HIDDEN}");
         let mut first = self.raw();
@@ -253,8 +251,7 @@ fn a_get_has_no_body() {
     assert_eq!(raw.send(OK).answer().status, 200, "kept alive");
 }
 
-/// A chunked body is accepted, and nothing after it: wherever another parser sees its end, there is
-/// no second request.
+/// Nothing after a chunked body is a request, wherever another parser sees its end.
 #[test]
 fn nothing_behind_a_chunked_body_is_a_request() {
     let scene = Scene::new();

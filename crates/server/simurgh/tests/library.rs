@@ -1,5 +1,5 @@
-//! Guarantees for applications: a failing callback affects only its channel, answers may come
-//! later, any thread may broadcast, and nothing is lost or doubled across shards.
+//! Failing callbacks affect only their channel, answers may come later, any thread may broadcast,
+//! and nothing is lost or doubled across shards.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
 mod support;
@@ -15,7 +15,6 @@ use simurgh::{
 };
 use support::{Client, metric, start};
 
-/// Does what the event's name says.
 struct Room {
     panics_in_drop: bool,
 }

@@ -1,5 +1,4 @@
-//! Long payloads, which are not copied into their frames, arrive like short ones at all kinds of
-//! receivers.
+//! Long payloads, which are not copied into their frames, arrive like short ones.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod support;

@@ -66,7 +66,6 @@ fn messages(answer: &Answer) -> Vec<Value> {
     texts.map(|text| serde_json::from_str(text.as_str().unwrap()).unwrap()).collect()
 }
 
-/// A session, and a connection for its requests.
 struct Session {
     raw: Raw,
     target: String,
@@ -96,7 +95,6 @@ impl Session {
         self.raw.send(get(&self.target)).answer()
     }
 
-    /// Sends a poll on another connection, without reading the answer.
     fn begin_poll(&self, endpoint: &Endpoint) -> Raw {
         let mut raw = Raw::connect(endpoint.addresses()[0]);
         let waiting = metric_of_all(endpoint, "simurgh_longpoll_polls_waiting");
@@ -164,8 +162,7 @@ fn token(answer: &Answer) -> String {
     body(answer)["token"].as_str().unwrap().to_owned()
 }
 
-/// A browser repeats a poll after a broken connection without telling its page, which would then
-/// miss the lost answer unnoticed.
+/// A browser repeats a poll after a broken connection; its page would miss the lost answer.
 #[test]
 fn a_poll_whose_last_answer_was_lost_ends_the_session_of_who_goes_by_positions() {
     let endpoint = keeping();
@@ -348,8 +345,7 @@ fn long_messages_keep_their_place() {
     assert_eq!(heard[0][4]["response"]["long"], json!(long));
 }
 
-/// A POST is answered when its join is decided; a join that takes longer than the window gives 408.
-/// It is still handled, but messages after it are not.
+/// A join that takes longer than the window gives 408. It is still handled, but nothing after it.
 #[test]
 fn a_post_waits_for_the_join_in_it() {
     let endpoint = start(builder());
@@ -428,8 +424,7 @@ fn a_drain_ends_sessions_and_their_connections() {
     assert!(began.elapsed() < SOON);
 }
 
-/// Long polling has no path unless it is enabled; path variables and params reach connect, and all
-/// decisions of an asynchronous connect reach the client.
+/// Path variables and params reach connect, and all its decisions reach the client.
 #[test]
 fn a_user_socket_is_polled_where_it_says_so() {
     async fn connect(request: ConnectRequest) -> Result<Connect, Reject> {

@@ -18,7 +18,6 @@ use support::{Client, start};
 const PAGE: &str = include_str!("../../../../docs/METRICS.md");
 const DASHBOARD: &str = include_str!("../../../../docs/grafana/simurgh.json");
 
-/// `/metrics` of a cluster's node with used channels.
 fn metrics() -> String {
     struct Room;
     impl simurgh::Channel for Room {
@@ -39,7 +38,6 @@ fn metrics() -> String {
     answer.split_once("\r\n\r\n").unwrap().1.to_owned()
 }
 
-/// The value of a series, summed over shards.
 fn value(text: &str, name: &str, labels: &str) -> f64 {
     let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
     let meant = lines.filter(|(of, _)| of.starts_with(['{', ' ']) || of.is_empty());

@@ -72,7 +72,6 @@ fn get(endpoint: &Endpoint, path: &str) -> Value {
     serde_json::from_str(&body).unwrap()
 }
 
-/// Repeats the request until the answer is as wanted.
 fn wait_for(endpoint: &Endpoint, path: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
     let until = Instant::now() + WAIT_MAX;
     loop {

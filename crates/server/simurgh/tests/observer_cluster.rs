@@ -66,7 +66,6 @@ fn get(endpoint: &Endpoint, path: &str) -> Value {
     serde_json::from_str(&body).unwrap()
 }
 
-/// Repeats the request until the answer is as wanted.
 #[track_caller]
 fn wait_for(endpoint: &Endpoint, path: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
     let until = Instant::now() + WAIT_MAX;
@@ -275,8 +274,7 @@ fn a_node_that_drains_says_so() {
     wait_for(&b, CLUSTER, |it| it["nodes"].as_array().unwrap().len() == 1);
 }
 
-/// A client that may publish at the engine and speaks the nodes' protocol, but is not one of our
-/// servers.
+/// A client that may publish at the engine and speaks the nodes' protocol.
 struct Stranger {
     node: simurgh_cluster::Cluster<Loopback>,
     heard: Heard,
@@ -327,7 +325,6 @@ impl Stranger {
         Time { ns: self.began.elapsed().as_nanos() as u64, unix_ms: 1 }
     }
 
-    /// Does all pending work.
     fn turns(&mut self) {
         let time = self.time();
         let mut context = TaskContext::from_waker(Waker::noop());
@@ -368,7 +365,6 @@ impl Lie {
     }
 }
 
-/// Sets the flag at the end, also when a test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {

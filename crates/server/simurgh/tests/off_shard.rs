@@ -1,5 +1,5 @@
-//! No value of an asynchronous application is dropped on a shard's thread, however it ends: a shard
-//! has its own descriptor table, in which the application's descriptor would be a different one.
+//! Values of an asynchronous application are never dropped on a shard's thread, which has its own
+//! descriptor table: a descriptor in them would close a different one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -64,7 +64,6 @@ impl Drop for Owner {
     }
 }
 
-/// An error that owns a value.
 struct Failed(#[allow(dead_code, reason = "it is owned")] Owner);
 
 impl fmt::Debug for Failed {
@@ -125,7 +124,6 @@ impl AsyncHandleInfo<Owner> for Room {
     }
 }
 
-/// A synchronous channel that blocks its shard.
 struct Blocks(Arc<Ledger>);
 
 impl Channel for Blocks {
@@ -207,12 +205,11 @@ impl Stage {
         self.ledger.handle.lock().unwrap().clone().unwrap()
     }
 
-    /// Waits until a socket receives a matching event.
     fn hears(&mut self, is_it: impl Fn(&What) -> bool) {
         while !is_it(&self.driver.recv_timeout(Duration::from_secs(5)).expect("it comes").what) {}
     }
 
-    /// All owners have been dropped, these among them, and none on a shard's thread.
+    /// None was dropped on a shard's thread.
     fn all_is_dropped(self, these: &[&'static str]) {
         let Self { endpoint, driver, ledger } = self;
         drop((driver, endpoint));
@@ -297,7 +294,6 @@ fn a_join_that_is_decided_too_late_is_dropped_on_tokio() {
     it.all_is_dropped(&["channel", "local of a join"]);
 }
 
-/// The timeout ends a handler that no channel waits for.
 #[test]
 fn a_join_that_is_never_decided_is_dropped_in_the_end() {
     let mut it = Stage::new();
@@ -355,7 +351,7 @@ fn what_a_shard_has_when_its_server_stops_is_dropped_on_tokio() {
     it.all_is_dropped(&["channel", "message that is not taken"]);
 }
 
-/// The connect function is not awaited if the request turns out to be invalid.
+/// An invalid request is refused without waiting for its connect function.
 #[test]
 fn a_connect_that_is_not_wanted_any_more_is_dropped_on_tokio() {
     let ledger = Ledger::new();

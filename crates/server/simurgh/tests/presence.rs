@@ -1,5 +1,5 @@
-//! Presence over real sockets, with members on other shards than the topic's: what members receive
-//! adds up to the list for code outside of channels, however members leave.
+//! Presence over real sockets, with members on other shards than the topic's: members receive the
+//! same list as code outside of channels, however others leave.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -67,7 +67,6 @@ impl Channel for Room {
     }
 }
 
-/// The same with asynchronous handlers.
 struct Slow {
     user: String,
 }
@@ -142,7 +141,6 @@ impl Member {
         member
     }
 
-    /// A member that has received the list.
     fn joined(endpoint: &Endpoint, topic: &str, user: &str) -> Self {
         let mut member = Self::join(endpoint, topic, json!(user));
         member.until("its list", |list| list.contains_key(user));
@@ -162,7 +160,6 @@ impl Member {
         }
     }
 
-    /// Pushes, and returns the response.
     fn ask(&mut self, event: &str, payload: Value) -> Value {
         self.send(event, payload);
         self.reply()
@@ -196,7 +193,6 @@ impl Member {
         }
     }
 
-    /// Reads until the list is as wanted; the client's timeout ends it.
     fn until(&mut self, what: &str, wanted: impl Fn(&List) -> bool) -> &List {
         let since = Instant::now();
         while !self.list.as_ref().is_some_and(&wanted) {
@@ -231,7 +227,7 @@ fn apply(list: &mut List, joins: List, leaves: &List) {
     }
 }
 
-/// Runs like a program with a small runtime, which has neither timers nor I/O.
+/// The runtime has neither timers nor I/O, like a small one of a program.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }

@@ -45,7 +45,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Sockets that join, so many per topic, and leave; returns the heap in use while they are there.
+/// Returns the heap in use while the sockets are there.
 fn crowd(
     endpoint: &Endpoint,
     driver: &mut Driver,
@@ -67,8 +67,7 @@ fn crowd(
     most
 }
 
-/// The heap in use once all is delivered: it stays the same for a while, except for work on other
-/// threads.
+/// The heap in use once it stays the same for a while.
 fn settled(driver: &mut Driver) -> usize {
     let (mut last, mut same) = (heap(), 0);
     let since = Instant::now();

@@ -46,7 +46,6 @@ fn hears(subscription: &mut Subscription, count: usize) -> Vec<String> {
     (0..count).map(|_| said(&subscription.blocking_recv().unwrap())).collect()
 }
 
-/// The error if there is no broadcast.
 fn nothing(subscription: &mut Subscription) -> Option<RecvError> {
     subscription.try_recv().err()
 }

@@ -16,7 +16,6 @@ use simurgh::{
 use support::{Client, WAIT_MAX, metric, start};
 use tungstenite::Message;
 
-/// Does what the event's name says.
 struct Room;
 
 /// Its drop, which is application code, panics.
@@ -59,7 +58,6 @@ impl HandleInfo<Mine> for Room {
     }
 }
 
-/// Intercepts, and broadcasts meanwhile.
 struct Interceptor;
 
 impl Channel for Interceptor {
@@ -87,7 +85,6 @@ impl Channel for Interceptor {
     }
 }
 
-/// Panics in `intercept`.
 struct Undecided;
 
 impl Channel for Undecided {
@@ -137,9 +134,8 @@ fn builder() -> Builder {
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1)
 }
 
-/// The bytes of a fan-out are cached for the next member by topic and numbers. A topic that reused
-/// the slot of a closed one began with the same numbers, and its members received the other topic's
-/// messages.
+/// The cached bytes of a fan-out were found by topic and numbers. A topic in the slot of a closed
+/// one began with the same numbers, and its members received the other's messages.
 #[test]
 fn a_topic_never_sends_what_another_in_its_slot_has_left() {
     let endpoint = start(builder());

@@ -1,6 +1,6 @@
-//! Random but reproducible operations of many clients on four shards, checked to the last message:
-//! each answer comes once and in order, each broadcast reaches each member, and only members, once
-//! and in its sender's order, and nothing remains when all have left.
+//! Random but reproducible operations of many clients on four shards: each answer comes once and in
+//! order, each broadcast reaches each member, and no other client, once and in its sender's order,
+//! and nothing remains when all have left.
 //!
 //! Every sender numbers its broadcasts on a topic. A membership receives these numbers without a
 //! gap; at the end of a round, when every client has its answers and every topic a last broadcast,
@@ -70,7 +70,6 @@ impl Channel for Room {
     }
 }
 
-/// SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -99,7 +98,6 @@ enum End {
     Disconnected,
 }
 
-/// One client's part of a round.
 struct Plan {
     sends: Vec<String>,
     end: End,
@@ -177,7 +175,7 @@ impl Seat {
         self.expect(msg_ref, "ok", None);
     }
 
-    /// Sends, ends as planned, and reads until all is answered; returns whether it stays.
+    /// Returns whether it stays.
     fn run(&mut self, endpoint: &Endpoint) -> Result<bool, String> {
         for text in std::mem::take(&mut self.plan.sends) {
             let sent = self.peer.socket.0.send(Message::text(text));
@@ -237,7 +235,7 @@ impl Stress {
         json!({"s": sender, "n": count, "x": topic, "pad": "x".repeat(pad)})
     }
 
-    /// Plans a round; returns the endpoint's broadcasts, and the operations for a report.
+    /// Returns the endpoint's broadcasts, and the operations for a report.
     fn plan(&mut self, round: usize) -> (Vec<(String, Value)>, String) {
         let fresh = format!("rooms:f{round}");
         let topics: Vec<&str> = TOPICS.iter().copied().chain([&*fresh]).collect();
@@ -386,8 +384,7 @@ impl Stress {
         Ok(())
     }
 
-    /// All clients leave: some leave their topics, some close, some vanish, all right after a
-    /// broadcast. Then nothing may remain.
+    /// All leave right after a broadcast, in several ways. Then nothing may remain.
     fn finish(mut self) -> Result<(), String> {
         for at in 0..self.seats.len() {
             for (topic, join_ref) in self.seats[at].joined.clone() {
@@ -411,7 +408,7 @@ impl Stress {
         self.wait_for(&gauges.each_ref().map(String::as_str), 0)
     }
 
-    /// Waits until each of these metrics has this sum; none is ever negative.
+    /// None is ever negative.
     fn wait_for(&self, names: &[&str], wanted: u64) -> Result<(), String> {
         let until = Instant::now() + WAIT_MAX;
         loop {

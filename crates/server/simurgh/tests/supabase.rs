@@ -23,7 +23,6 @@ fn user_socket() -> UserSocket {
         .channel("rooms:*", |_, _| Join::ok(Echo))
 }
 
-/// The payload of a client's frame of kind 3.
 fn said(data: &str) -> Payload<'static> {
     Payload::User(UserBroadcast::json("e", data).unwrap())
 }

@@ -20,7 +20,6 @@ fn sign_by(secret: &[u8], claims: &Value) -> String {
     signer.mint(claims, Duration::from_secs(NOW), None).unwrap()
 }
 
-/// A user's token, valid for an hour.
 fn token(sub: &str) -> String {
     sign_by(SECRET, &json!({"sub": sub, "exp": NOW + 3600}))
 }
@@ -51,7 +50,6 @@ fn anon(server: &TestServer) -> TestSocket {
     server.connect(json!({"apikey": sign_by(SECRET, &json!({"exp": NOW + 7200}))}))
 }
 
-/// The payload of a join.
 fn wanted(private: bool, token: Option<&str>) -> Value {
     json!({"config": {"private": private, "broadcast": {"ack": true, "self": true}},
         "access_token": token})

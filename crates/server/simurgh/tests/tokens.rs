@@ -51,7 +51,6 @@ fn policy() -> (TokenPolicy, Arc<AtomicU64>) {
     (policy.clock(move || Duration::from_millis(read.load(Ordering::Relaxed))), ms)
 }
 
-/// Replies with the data of its socket.
 struct Room;
 
 impl Channel for Room {
@@ -116,7 +115,6 @@ fn client(endpoint: &Endpoint, token: &str) -> Client {
     Client::connect(endpoint.addresses()[0], &path(token))
 }
 
-/// The status and the body of a refused upgrade.
 fn refusal(address: SocketAddr, path: &str) -> (u16, String) {
     let upgrade = "upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n\
                    sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==";
@@ -410,7 +408,6 @@ fn a_jwks_file_that_changes_is_read_again_and_a_broken_one_is_not_taken() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// The whole log of this process, at all levels.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -15,10 +15,9 @@ use report::Findings;
 /// How often a refutation checks while the server is busy.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// A search of the messages that one socket has received.
+/// Searches the messages that one socket has received.
 pub struct Check {
     pub(crate) shared: Arc<Shared>,
-    /// The index of the socket's mailbox.
     pub(crate) at: usize,
     pub(crate) sort: Sort,
 }
@@ -58,7 +57,6 @@ impl Words {
     }
 }
 
-/// How well a received message fits.
 enum Fit<T> {
     Not,
     /// Its topic or its word differs; whether everything else fits.
@@ -68,7 +66,7 @@ enum Fit<T> {
 }
 
 impl Check {
-    /// Waits for the message, and takes it. Panics if it does not come in time.
+    /// Waits for the message and takes it; panics if it does not come in time.
     #[track_caller]
     pub fn assert<E: Expect>(self, words: Words, expect: E, timeout_ms: Option<u64>) -> E::Value {
         let time = match timeout_ms {
@@ -81,7 +79,7 @@ impl Check {
         }
     }
 
-    /// Waits until the message cannot come any more, or the time is over. Panics if it comes.
+    /// Waits until the message cannot come any more or the time is over; panics if it comes.
     #[track_caller]
     pub fn refute<E: Expect>(self, words: Words, expect: E, timeout_ms: Option<u64>) {
         let time = match timeout_ms {
@@ -174,7 +172,6 @@ impl Check {
         }
     }
 
-    /// The failure message.
     pub(crate) fn missing<E: Expect>(&self, words: &Words, expect: &E, time: Duration) -> String {
         let state = self.shared.lock();
         let mut findings = Findings::default();

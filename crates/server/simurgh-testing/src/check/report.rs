@@ -1,5 +1,4 @@
-//! The message of a failed assertion: the expected message, the nearest one, all that were
-//! received, and possible reasons.
+//! The message of a failed assertion: what was expected, what came, and possible reasons.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -43,7 +42,6 @@ impl Findings {
     }
 }
 
-/// An expected message did not come.
 pub(crate) fn missing(
     check: &Check,
     state: &State,
@@ -67,7 +65,6 @@ pub(crate) fn missing(
     finish(text, &findings.hints)
 }
 
-/// An unwanted message came.
 pub(crate) fn unwanted(
     check: &Check,
     state: &State,
@@ -83,7 +80,6 @@ pub(crate) fn unwanted(
     finish(text, &[])
 }
 
-/// A channel or a socket did not end, or not as expected.
 pub(crate) fn goes_on(state: &State, at: usize, event: &str, time: Duration) -> String {
     let mut text = format!("it was to happen that {event}, within {} ms\n", time.as_millis());
     list(&mut text, state, at);
@@ -136,7 +132,6 @@ fn words_text(words: &Words) -> String {
     format!(" {}", quoted.join(" or "))
 }
 
-/// All messages that a socket has received.
 fn list(text: &mut String, state: &State, at: usize) {
     let Some(mailbox) = state.mailbox(at) else { return };
     let whose = match mailbox.number {

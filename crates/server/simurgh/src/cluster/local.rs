@@ -13,10 +13,8 @@ use simurgh_shard::server::Server;
 
 use super::served::{Serve, Served};
 
-/// The shards of this node, for the cluster's thread.
 pub(super) struct Shard {
     pub(super) server: Arc<Server>,
-    /// Serves the calls of other nodes.
     pub(super) serve: Serve,
     /// Broadcasts that a congested shard has not taken.
     pub(super) dropped: u64,
@@ -24,9 +22,7 @@ pub(super) struct Shard {
     pub(super) local_only: u64,
     /// Results of disconnects that this node has requested.
     pub(super) outcomes: Vec<(DisconnectNumber, DisconnectOutcome)>,
-    /// Calls of other nodes that are being served.
     pub(super) served: Served,
-    /// Answers to this node's calls.
     pub(super) answers: Vec<(CallNumber, Option<Answer>)>,
 }
 
@@ -91,7 +87,6 @@ impl LocalNode for Shard {
     }
 }
 
-/// Converts an event of a kept topic for its home shard.
 fn from_engine(topic: &str, what: HistoryEvent<'_>) -> FromEngine {
     match what {
         HistoryEvent::Begun { epoch, floor, purged, head, messages } => {

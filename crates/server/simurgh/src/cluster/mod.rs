@@ -30,10 +30,9 @@ pub use simurgh_shard::cluster_inbox::{Disconnected, NodeName};
 const WORKERS: usize = 1;
 /// How often a required link is checked during the start.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a stopping node waits until the engine has its last messages.
+/// How long a stopping node waits for the engine to take its last messages.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The name of the secret in the settings.
 const SECRET: &str = "secret_key_base";
 
 type MakeAdapter = Box<dyn FnOnce(&AdapterSetup<'_>) -> Box<dyn Adapter> + Send>;
@@ -127,11 +126,8 @@ pub(crate) struct Prepared {
     runtime: Runtime,
 }
 
-/// Creates the runtime of a cluster. Other nodes receive the settings that all must share: those of
-/// channels, and a hash of the secret, which does not reveal it.
-///
-/// # Errors
-/// The system has no threads left.
+/// Other nodes receive the settings that all must share: those of channels, and a hash of the
+/// secret, which does not reveal it. Fails if the system has no threads left.
 pub(crate) fn prepare(
     mut cluster: Cluster,
     user_sockets: &[UserSocket],
@@ -157,10 +153,8 @@ pub(crate) fn prepare(
 }
 
 impl Prepared {
-    /// Connects the node, and accepts mail of its shards. Waits for the link if it is required.
-    ///
-    /// # Errors
-    /// There was no link in time.
+    /// Connects the node, and accepts mail of its shards. Waits for the link if it is required, and
+    /// fails if there is none in time.
     pub(crate) fn start(self, server: &Arc<Server>, serve: Serve) -> Result<Started, Error> {
         let required = self.cluster.required;
         let started = run::start(self, server, serve);

@@ -30,7 +30,6 @@ const ROUNDS_MAX: usize = 16;
 /// The longest time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The cluster of a running server.
 pub(crate) struct Started {
     runtime: Option<Runtime>,
     ended: Option<oneshot::Receiver<()>>,
@@ -96,16 +95,16 @@ pub(super) fn start(prepared: Prepared, server: &Arc<Server>, serve: Serve) -> S
             let mut mail = pin!(inbox.has_mail());
             poll_fn(|context| {
                 // Until one is pending, so that the waker is registered. A second may be ready at
-                // once, and a completed future must not be polled. No third: the queue has mail by
-                // then.
+                // once, and a completed future must not be polled. No third: by then the queue has
+                // mail.
                 let mut has_mail = false;
                 while mail.as_mut().poll(context).is_ready() {
                     mail.set(inbox.has_mail());
                     has_mail = true;
                 }
                 if has_mail {
-                    // The poster may be about to post more, on the same core: yield, so that one
-                    // write sends it all.
+                    // The poster may post more, on the same core: yield, so that one write sends it
+                    // all.
                     std::thread::yield_now();
                 }
                 thread.turn(context, sleep.as_mut())
@@ -127,9 +126,7 @@ struct Thread {
     node: Cluster<dyn Adapter>,
     shard: Shard,
     inbox: Arc<ClusterInbox>,
-    /// Callers that wait for the result of a disconnect.
     waiting: HashMap<DisconnectNumber, DisconnectReply>,
-    /// Callers that wait for the answer to a call.
     calls: HashMap<CallNumber, CallReply>,
     /// Joins that wait until their topics are subscribed to, by number.
     awaits: HashMap<u64, oneshot::Sender<()>>,
@@ -137,9 +134,7 @@ struct Thread {
     mail: Vec<Mail>,
     /// Buffer for frames of broadcasts that are not encoded yet.
     frame: Vec<u8>,
-    /// The deadline for flushing the last messages.
     bye_ns: Option<u64>,
-    /// When the view is updated next.
     look_ns: u64,
     /// The last log line about stored histories.
     keeping: Option<String>,
@@ -186,7 +181,6 @@ impl Thread {
         Poll::Pending
     }
 
-    /// Handles the mail of this node's threads; returns whether there was any.
     fn take_mail(&mut self, time: Time) -> bool {
         let mut mail = self.inbox.take(std::mem::take(&mut self.mail));
         let has_mail = !mail.is_empty();
@@ -292,12 +286,10 @@ impl Thread {
                 self.node.bound_answer(number, service.answer_bytes_max());
                 self.calls.insert(number, reply);
             }
-            // The caller may have stopped waiting.
             Err(_) => drop(reply.send(None)),
         }
     }
 
-    /// Sends the answer of a local service, unless the other node has stopped waiting.
     fn answer(&mut self, by: NodeId, number: u64, answer: &Answer, time: Time) {
         if !self.shard.served.end(by, number) {
             return;
@@ -318,7 +310,6 @@ impl Thread {
         }
     }
 
-    /// Notifies the joins whose topics are subscribed to.
     fn send_awaits(&mut self) {
         while let Some(number) = self.node.poll_awaited() {
             if let Some(reply) = self.awaits.remove(&number) {
@@ -351,7 +342,6 @@ impl Thread {
         }
     }
 
-    /// Sends pending answers, logs notices and updates the view.
     fn reply(&mut self) {
         self.send_outcomes();
         self.send_answers();
@@ -396,7 +386,6 @@ impl Thread {
         }
     }
 
-    /// Logs a change of another node, and what to do about a problem.
     fn log_peer(&self, event: PeerEvent) {
         let name = |id: NodeId| self.node.peers().name(id).unwrap_or_default();
         match event {
@@ -426,7 +415,6 @@ impl Thread {
     }
 }
 
-/// Logs a problem with the engine's stored histories.
 fn log_keeping(notice: &HistoryNotice, why: &str) {
     match notice {
         HistoryNotice::Nothing => tracing::error!(

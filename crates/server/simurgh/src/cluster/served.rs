@@ -10,23 +10,21 @@ use simurgh_shard::cluster_inbox::{Mail, Service};
 use simurgh_shard::server::Server;
 use tokio::sync::oneshot;
 
-/// Calls of other nodes that are served at a time; further ones get no answer.
+/// Further calls get no answer.
 const SERVED_MAX: usize = 1 << 17;
 
-/// The answer: a status and a body.
+/// A status and a body.
 type Serving = Pin<Box<dyn Future<Output = (u16, Vec<u8>)> + Send>>;
 
 /// Serves a call of another node until the future is dropped.
 pub(crate) type Serve =
     Arc<dyn Fn(Service, Vec<u8>, oneshot::Receiver<()>) -> Serving + Send + Sync>;
 
-/// Calls of other nodes that are being served. Dropping an entry tells the service that the caller
-/// has stopped waiting.
+/// Dropping an entry tells the service that the caller has stopped waiting.
 #[derive(Default)]
 pub(super) struct Served(HashMap<(NodeId, u64), oneshot::Sender<()>>);
 
 impl Served {
-    /// Starts a service, which posts its answer.
     pub(super) fn begin(
         &mut self,
         server: &Server,
@@ -50,12 +48,11 @@ impl Served {
         });
     }
 
-    /// Ends a call that was answered or given up; returns whether it was still open.
+    /// Returns whether the call was still open.
     pub(super) fn end(&mut self, by: NodeId, number: u64) -> bool {
         self.0.remove(&(by, number)).is_some()
     }
 
-    /// Drops all calls of a node that has gone.
     pub(super) fn gone(&mut self, node: NodeId) {
         self.0.retain(|(by, _), _| *by != node);
     }

@@ -86,7 +86,6 @@ pub struct Driver {
     queue: Arc<EventQueue>,
     options: Options,
     inbox: Receiver<Batch>,
-    /// The batch that is being read.
     batch: OpenBatch,
     /// Events that were skipped while another was searched for, and their weight.
     skipped: VecDeque<(Event, usize)>,
@@ -102,7 +101,7 @@ pub struct Options {
     pub serializer: Option<Serializer>,
     /// Counts events without keeping them. Default off.
     pub counts_only: bool,
-    /// Bytes of events that may wait to be taken; further ones are dropped and counted. Default 64
+    /// Bytes of events that may wait to be taken; further ones are dropped and counted. Default: 64
     /// MiB.
     pub queue_bytes_max: usize,
 }
@@ -199,11 +198,10 @@ impl Driver {
         Ok(opened)
     }
 
-    /// Joins a topic; the reply reports the result.
+    /// Joins a topic; the reply reports the result. A closed socket sends and receives nothing.
     ///
     /// # Errors
-    /// [`Error::Congested`] or [`Error::Ended`], as for all requests to a socket. A closed socket
-    /// sends and receives nothing.
+    /// [`Error::Congested`] or [`Error::Ended`], as for all requests to a socket.
     pub fn join(
         &mut self,
         socket: SocketId,
@@ -213,10 +211,7 @@ impl Driver {
         self.join_many(&[socket], topic, payload)
     }
 
-    /// Joins the same topic with all these sockets.
-    ///
-    /// # Errors
-    /// As for [`join`](Self::join).
+    /// Joins the same topic with all these sockets. Errors as for [`join`](Self::join).
     pub fn join_many(
         &mut self,
         sockets: &[SocketId],
@@ -226,10 +221,7 @@ impl Driver {
         self.say(sockets, topic, events::JOIN, payload.into())
     }
 
-    /// Pushes an event to a channel.
-    ///
-    /// # Errors
-    /// As for [`join`](Self::join).
+    /// Pushes an event to a channel. Errors as for [`join`](Self::join).
     pub fn push(
         &mut self,
         socket: SocketId,
@@ -240,10 +232,7 @@ impl Driver {
         self.push_many(&[socket], topic, event, payload)
     }
 
-    /// Pushes the same event with all these sockets.
-    ///
-    /// # Errors
-    /// As for [`join`](Self::join).
+    /// Pushes the same event with all these sockets. Errors as for [`join`](Self::join).
     pub fn push_many(
         &mut self,
         sockets: &[SocketId],
@@ -254,34 +243,22 @@ impl Driver {
         self.say(sockets, topic, event, payload.into())
     }
 
-    /// Leaves a topic.
-    ///
-    /// # Errors
-    /// As for [`join`](Self::join).
+    /// Leaves a topic. Errors as for [`join`](Self::join).
     pub fn leave(&mut self, socket: SocketId, topic: &str) -> Result<MessageRef, Error> {
         self.leave_many(&[socket], topic)
     }
 
-    /// Leaves a topic with all these sockets.
-    ///
-    /// # Errors
-    /// As for [`join`](Self::join).
+    /// Leaves a topic with all these sockets. Errors as for [`join`](Self::join).
     pub fn leave_many(&mut self, sockets: &[SocketId], topic: &str) -> Result<MessageRef, Error> {
         self.say(sockets, topic, events::LEAVE, Payload::EMPTY_OBJECT)
     }
 
-    /// Closes a socket; its last event is [`What::Closed`].
-    ///
-    /// # Errors
-    /// As for [`join`](Self::join).
+    /// Closes a socket; its last event is [`What::Closed`]. Errors as for [`join`](Self::join).
     pub fn close(&mut self, socket: SocketId) -> Result<(), Error> {
         self.close_many(&[socket])
     }
 
-    /// Closes all these sockets.
-    ///
-    /// # Errors
-    /// As for [`join`](Self::join).
+    /// Closes all these sockets. Errors as for [`join`](Self::join).
     pub fn close_many(&mut self, sockets: &[SocketId]) -> Result<(), Error> {
         for (shard, keys) in self.by_shard(sockets) {
             self.ask(shard, CommandKind::Close(keys))?;
@@ -333,10 +310,8 @@ impl Driver {
         }
     }
 
-    /// Waits up to 5 s for the reply to a message; other events stay in the queue.
-    ///
-    /// # Errors
-    /// It did not come in time, or the server has ended.
+    /// Waits up to 5 s for the reply to a message; other events stay in the queue. Fails if it does
+    /// not come in time, or the server has ended.
     pub fn reply(&mut self, to: MessageRef) -> Result<Reply, Error> {
         self.find(|event| match &event.what {
             What::Reply(reply) => reply.to == Some(to),
@@ -349,10 +324,7 @@ impl Driver {
     }
 
     /// Waits up to 5 s until a socket receives this event, in a push or a broadcast; other events
-    /// stay in the queue.
-    ///
-    /// # Errors
-    /// It did not come in time, or the server has ended.
+    /// stay in the queue. Fails as [`reply`](Self::reply) does.
     pub fn message(&mut self, socket: SocketId, event: &str) -> Result<Received, Error> {
         self.find(|heard| match &heard.what {
             What::Message(message) => heard.socket == socket && message.event() == event,
@@ -397,7 +369,6 @@ impl Driver {
         Ok(event)
     }
 
-    /// The next event that was not skipped yet.
     fn next(&mut self, time: Duration) -> Result<(Event, usize), Error> {
         loop {
             if let Some(event) = self.batch.next() {
@@ -427,7 +398,7 @@ impl Driver {
         Ok(name)
     }
 
-    /// The keys of these sockets by shard, in parts for one message each.
+    /// In parts for one message each.
     fn by_shard(&self, sockets: &[SocketId]) -> Vec<(u16, Vec<Key>)> {
         if let [one] = sockets {
             return vec![(one.shard, vec![one.key])];
@@ -448,7 +419,6 @@ impl Driver {
         queue::post(&self.server, &self.queue, shard, what)
     }
 
-    /// The user socket at `path`, and the request that its client would send.
     fn request(&self, path: &str, params: &Value) -> Result<(u8, Box<[u8]>), Error> {
         let refused = |status, body: &str| Error::Refused { status, body: body.to_owned() };
         if !path.starts_with('/') || path.contains(|it: char| it.is_ascii_control() || it == ' ') {
@@ -473,7 +443,6 @@ impl Driver {
     }
 }
 
-/// Why a channel from the shards was empty.
 fn recv_error(error: RecvTimeoutError) -> Error {
     match error {
         RecvTimeoutError::Timeout => Error::TimedOut,

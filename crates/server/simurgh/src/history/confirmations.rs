@@ -32,11 +32,8 @@ impl Confirmations {
         Self { pending: Arc::new(Pending::new(count, longest, &server.unconfirmed)), sent: 0 }
     }
 
-    /// Sends a broadcast to the shard of its topic, which must have a history; it is ahead of all
-    /// that is sent later.
-    ///
-    /// # Errors
-    /// The id is invalid, or the broadcast was refused; nothing may be sent after it.
+    /// Sends a broadcast to the shard of its topic, which must have a history, ahead of all that is
+    /// sent later. After an error (invalid id, or refused) nothing more may be sent.
     pub(crate) fn keep(
         &mut self,
         server: &Server,
@@ -71,7 +68,6 @@ impl Drop for Confirmations {
     }
 }
 
-/// The state shared with the shards.
 struct Pending {
     entries: Mutex<Entries>,
     longest: Duration,
@@ -133,7 +129,6 @@ impl Pending {
         let is_counted = entries.is_counted;
         let is_unconfirmed = match entries.outcomes.get_mut(at) {
             Some(entry) => matches!(entry.insert(outcome), Err(NotKept::Unconfirmed(_))),
-            // The waiter has gone.
             None if is_counted => false,
             None => {
                 matches!(outcome, Err(NotKept::Unconfirmed(_))) || Instant::now() >= self.deadline
@@ -169,7 +164,6 @@ impl Pending {
         outcomes.into_iter().map(|it| it.unwrap_or(unconfirmed)).take_while(is_wanted).collect()
     }
 
-    /// The waiter stops waiting.
     fn abandon(&self) {
         let mut entries = self.entries();
         let left = (std::mem::take(&mut entries.outcomes), entries.waker.take());

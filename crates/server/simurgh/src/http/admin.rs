@@ -54,7 +54,6 @@ fn render(polls: &LongPolls) -> String {
 /// Exported on the nodes of a cluster only.
 const PRESENCES_REMOTE: &str = "presences_remote";
 
-/// Presences on a node of a cluster, local and remote.
 fn presence_entries(out: &mut String, server: &Server) {
     let name = "simurgh_presence_entries";
     family(out, name, "gauge", "Presences that this shard keeps, by the node of their members.");
@@ -69,7 +68,6 @@ fn presence_entries(out: &mut String, server: &Server) {
 
 /// Counters of shards that form one family with labels.
 struct Labelled {
-    /// The prefix of their names.
     prefix: &'static str,
     name: &'static str,
     help: &'static str,
@@ -105,7 +103,6 @@ const LABELLED: &[Labelled] = &[
 ];
 
 impl Labelled {
-    /// The rest of a counter's name, if it has the prefix.
     fn part_of<'a>(&self, counter: &'a str) -> Option<&'a str> {
         counter.strip_prefix(self.prefix)
     }
@@ -146,7 +143,6 @@ fn family(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {}\n# TYPE {name} {kind}", help.trim());
 }
 
-/// A family with one series per shard.
 fn by_shard<T: Display>(
     out: &mut String,
     (name, kind, help): (&str, &str, &str),
@@ -176,7 +172,6 @@ fn counts(server: &Server) -> Vec<Counts> {
     stats.iter().map(|stats| stats.read()).collect()
 }
 
-/// Mail that waits for the shards.
 fn mailboxes(out: &mut String, server: &Server) {
     let help = "Bytes of broadcasts under way in the shard, its mailbox included.";
     let bytes = server.mailboxes.iter().map(|mailbox| mailbox.bytes());
@@ -187,7 +182,6 @@ fn mailboxes(out: &mut String, server: &Server) {
     by_shard(out, ("simurgh_mailbox_mails", "gauge", help), waiting);
 }
 
-/// The values of plain HTTP connections.
 #[allow(clippy::type_complexity, reason = "a table of names and readers")]
 const HTTP_METRICS: &[(&str, &str, &str, fn(&HttpConnections) -> u64)] = &[
     ("http_connections", "gauge", "Plain HTTP connections open now.", |it| it.taken() as u64),
@@ -208,7 +202,6 @@ const HTTP_METRICS: &[(&str, &str, &str, fn(&HttpConnections) -> u64)] = &[
     ),
 ];
 
-/// Plain HTTP connections on the server's own port and on the admin address.
 fn http_connections(out: &mut String, server: &Server) {
     for (name, kind, help, read) in HTTP_METRICS {
         let name = full_name(name, kind);
@@ -240,7 +233,6 @@ fn elsewhere(out: &mut String, polls: &LongPolls) {
     }
 }
 
-/// Figures of the whole process.
 fn whole(out: &mut String, server: &Server) {
     let version = env!("CARGO_PKG_VERSION");
     let name = "simurgh_build_info";

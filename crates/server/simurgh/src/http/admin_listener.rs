@@ -25,7 +25,6 @@ use super::{Pages, connection};
 /// How long it waits after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Starts the listener on the runtime; returns its address.
 pub(super) fn serve(
     runtime: &Runtime,
     server: &Arc<Server>,

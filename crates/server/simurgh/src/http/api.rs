@@ -31,7 +31,6 @@ use crate::{Broadcast, BroadcastError};
 /// Largest body, bytes.
 pub(super) const BODY_MAX: usize = 8_000_000;
 
-/// The shape of a body.
 const EXPECTED: &str =
     "expected {\"topic\": …, \"event\": …, \"payload\": {…}} or {\"messages\": [ … ]}";
 
@@ -139,7 +138,6 @@ pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Resp
         .into_response()
 }
 
-/// The positions of the messages.
 #[derive(Serialize)]
 struct Accepted {
     accepted: usize,
@@ -150,7 +148,6 @@ struct Accepted {
     duplicates: usize,
 }
 
-/// A position as text.
 struct At(Position);
 
 impl Serialize for At {

@@ -50,7 +50,6 @@ const SMALL_BYTES: u64 = 64 << 10;
 /// The shard that a connection came from, and may return to.
 pub(super) type Back = Arc<AsyncFd<HandOffEnd>>;
 
-/// Shared by all requests of one connection.
 struct Answers {
     server: Arc<Server>,
     pages: Pages,
@@ -60,7 +59,6 @@ struct Answers {
     upgrade: Mutex<Option<Vec<u8>>>,
     /// A waiting poll; its connection leaves hyper.
     waiting: Mutex<Option<WaitingPoll>>,
-    /// Whether there is a shard to return to.
     can_go_back: bool,
     http_connections: Arc<HttpConnections>,
 }
@@ -139,8 +137,7 @@ async fn answer_waiting(
     Ok(!closes)
 }
 
-/// Serves requests until one of them needs the connection itself; returns it with what was read
-/// ahead.
+/// Serves requests until one needs the connection itself; returns it with what was read ahead.
 async fn serve_requests(
     answers: &Arc<Answers>,
     stream: TcpStream,
@@ -164,8 +161,7 @@ async fn serve_requests(
             Err(Overdue::Idle) => return Poll::Ready(Ok(Ended::Served)),
             Err(_) => return Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut))),
         }
-        // With shutdown: only that waits until an answer is written whose request's body was not
-        // read.
+        // With shutdown: only that waits for the answer to a request whose body was not read.
         let served = Pin::new(&mut connection).poll(context);
         if let Ok(Some(head)) = answers.upgrade.lock().map(|mut head| head.take()) {
             return Poll::Ready(Ok(Ended::Upgrade(head)));
@@ -192,10 +188,9 @@ async fn serve_requests(
 enum Ended {
     /// After its last answer, or after its idle timeout.
     Served,
-    /// Idle, closed to free its slot.
+    /// Closed while idle to free its slot.
     SentAway,
     Upgrade(Vec<u8>),
-    /// With a waiting poll.
     Waits(Box<WaitingPoll>),
 }
 
@@ -313,8 +308,7 @@ async fn answer_poll(
     response
 }
 
-/// Whether the client closes its connection after this request, which is the default before
-/// HTTP/1.1.
+/// `close` is the default before HTTP/1.1.
 fn wants_close(version: Version, headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::CONNECTION).iter();
     let mut words = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
@@ -365,7 +359,6 @@ fn body_of(body: Incoming, limits: &HttpConfig) -> Body {
     }
 }
 
-/// Refuses a request before the application sees it, and closes the connection.
 fn refusal(status: u16) -> Response<Body> {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
     let reason = status.canonical_reason().unwrap_or_default();
@@ -379,7 +372,6 @@ impl Answers {
             || self.http_connections.is_draining()
     }
 
-    /// Adds `connection: close` to the last response.
     fn mark_last(&self, number: u64, response: &mut Response<Body>) {
         if number >= self.server.config.http.requests_max || self.is_over(number) {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -407,7 +399,6 @@ impl Answers {
     }
 }
 
-/// Writes a request's head again, for a shard to parse.
 fn write_head(request: &Parts) -> Vec<u8> {
     let target = request.uri.path_and_query().map_or("/", |target| target.as_str());
     let mut head = format!("{} {target} {:?}\r\n", request.method, request.version).into_bytes();

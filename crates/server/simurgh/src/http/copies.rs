@@ -19,8 +19,7 @@ use simurgh_shard::config::cores;
 use tokio::io::AsyncReadExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Higher levels of brotli are made for archives: they cost the server more than they save in
-/// traffic.
+/// Higher levels of brotli are for archives: they cost more than they save in traffic.
 const LEVEL: Level = Level::Precise(4);
 /// Shorter files are not worth it.
 const FILE_BYTES_MIN: u64 = 256;
@@ -46,10 +45,8 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// The extension of a copy.
     const ALL: [(&str, Self); 2] = [("br", Self::Brotli), ("gz", Self::Gzip)];
 
-    /// The original and the encoding, if a name is that of a copy.
     pub(super) fn of(path: &Path) -> Option<(PathBuf, Self)> {
         let extension = path.extension()?;
         let (_, encoding) = Self::ALL.into_iter().find(|(name, _)| extension == *name)?;
@@ -107,7 +104,6 @@ struct Known {
     looked_at: u64,
 }
 
-/// A copy that is being made; dropping this ends the work.
 struct Work {
     copies: Arc<Copies>,
     path: PathBuf,
@@ -124,8 +120,8 @@ impl Copies {
         Arc::new(Self { bytes_max, at_work, kept: Mutex::default() })
     }
 
-    /// The copy of a file, if there is one, or one can be made soon. `has_own` checks for a
-    /// compressed file beside the file.
+    /// Makes the copy if that can be done soon. `has_own` checks for a compressed file beside the
+    /// file.
     pub(super) async fn find(
         self: &Arc<Self>,
         path: PathBuf,
@@ -196,7 +192,6 @@ impl Copies {
     }
 }
 
-/// The next step for a request.
 enum Look {
     Copy(Bytes),
     Nothing,

@@ -1,5 +1,4 @@
-//! `POST /api/disconnect`: closes all sockets with an id on all nodes, and reports which have done
-//! so.
+//! `POST /api/disconnect`: closes all sockets with an id on all nodes.
 
 use std::sync::Arc;
 

@@ -48,13 +48,14 @@ const CACHING: HeaderValue = HeaderValue::from_static("no-cache");
 ///
 /// Reads run on a pool of threads: for a few files that never change, `include_bytes!` and a route
 /// are faster.
+///
 /// # Errors
 /// The directory cannot be opened.
 pub fn static_files(directory: impl AsRef<Path>, policy: HeaderValue) -> io::Result<Router> {
     static_files_keeping(directory, policy, COPIES_BYTES_MAX)
 }
 
-/// As [`static_files`], with a limit of bytes for compressed copies of files; with 0 none are made.
+/// As [`static_files`], with a limit of bytes for compressed copies; with 0 none are made.
 ///
 /// # Errors
 /// As [`static_files`].
@@ -162,8 +163,7 @@ impl Beneath {
     fn open_beneath(&self, path: &Path) -> io::Result<StdFile> {
         use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
         use rustix::io::Errno;
-        // The kernel itself refuses to leave the directory, even if files move or are linked
-        // meanwhile.
+        // The kernel refuses to leave the directory, even if files move or are linked meanwhile.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         match openat2(&*self.directory, path, flags, Mode::empty(), resolve) {
@@ -186,7 +186,6 @@ impl Beneath {
     }
 }
 
-/// Whether no part of a path is hidden.
 fn is_open(path: &Path) -> bool {
     path.components().all(|part| match part {
         Component::Normal(name) => {

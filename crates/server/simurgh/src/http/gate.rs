@@ -1,5 +1,5 @@
-//! The gate between a socket and hyper: passes a request once its head is complete and unambiguous,
-//! and nothing of the next request before.
+//! The gate between a socket and hyper passes one request at a time, with a complete, unambiguous
+//! head.
 //!
 //! hyper repairs heads that two parsers may read differently: it drops a `Content-Length` after a
 //! `Transfer-Encoding`, joins equal `Content-Length`s, and accepts lines that end in LF only. A
@@ -56,7 +56,6 @@ pub(super) struct Gate {
     unread: Unread,
 }
 
-/// Unread bytes in a socket, as far as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unread {
     Unknown,
@@ -78,14 +77,13 @@ impl Gate {
         Self { stream, watch, limits, ahead, at: 0, is_unjudged, pass: Pass::Head, unread }
     }
 
-    /// The socket, and the bytes that were read and have not passed.
     pub(super) fn into_parts(self) -> (TcpStream, Vec<u8>) {
         let Self { stream, mut ahead, at, .. } = self;
         ahead.drain(..at.min(ahead.len()));
         (stream, ahead)
     }
 
-    /// Checks the head at the front of `bytes`; returns whether it is complete.
+    /// Returns whether the head at the front of `bytes` is complete.
     fn judge(&mut self, bytes: &[u8]) -> Result<bool, u16> {
         let limits = self.limits.head_limits();
         let parsed = Request::parse(bytes, &limits).map_err(|error| error.status())?;
@@ -151,7 +149,6 @@ impl Gate {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads more of an incomplete head.
     fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut scratch = [0; STEP_BYTES];
         let mut step = ReadBuf::new(&mut scratch);
@@ -256,7 +253,6 @@ impl AsyncRead for Gate {
             } else if this.is_unjudged {
                 this.judge_ahead();
             } else if !ready!(this.poll_head(context))? {
-                // The peer left in the middle of a head.
                 this.forget_ahead();
                 return Poll::Ready(Ok(()));
             }

@@ -21,9 +21,7 @@ pub(super) fn router(server: &Arc<Server>) -> Router {
 #[derive(Serialize)]
 struct Degraded {
     status: &'static str,
-    /// The state of the link.
     cluster: &'static str,
-    /// For how many seconds.
     for_s: u64,
 }
 

@@ -166,7 +166,6 @@ struct Listed {
     after: Option<String>,
 }
 
-/// Lists the topics that have a history, page by page.
 async fn topics(
     State(server): State<Arc<Server>>,
     headers: HeaderMap,
@@ -197,7 +196,6 @@ async fn topics(
 #[derive(Serialize)]
 struct Listing {
     topics: Vec<Topic>,
-    /// The next page; `None` on the last one.
     next: Option<String>,
 }
 

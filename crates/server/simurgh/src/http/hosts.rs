@@ -12,7 +12,6 @@ use simurgh_shard::server::Server;
 
 use crate::access::{FOREIGN, is_known};
 
-/// Passes requests for known hosts to a router.
 pub(super) fn for_known_hosts(router: Router, server: &Arc<Server>, is_admin: bool) -> Router {
     router.layer(from_fn_with_state((Arc::downgrade(server), is_admin), check))
 }

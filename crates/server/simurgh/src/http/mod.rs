@@ -45,7 +45,7 @@ pub(crate) use threads::{Prepared, Threads, prepare};
 /// Threads of the runtime besides the connections' own.
 const WORKERS: usize = 2;
 
-/// Creates the runtime for tasks of applications, the observer and the admin address.
+/// For tasks of applications, the observer and the admin address.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -89,15 +89,13 @@ pub(crate) fn serve(
     Ok((threads.start(server, &Pages::new(observer, polls, router), hand_offs)?, admin_address))
 }
 
-/// After the sockets have closed: waits until all running requests have their answers, at most
-/// until `until`.
+/// Waits after the sockets have closed until all requests have answers, at most until `until`.
 pub(crate) fn finish(server: &Server, until: Instant) {
     for http_connections in [&server.http_connections, &server.admin_connections] {
         http_connections.finish(until);
     }
 }
 
-/// The routers of the server's own port.
 #[derive(Clone)]
 struct Pages {
     /// The observer, and all others as its fallback.

@@ -49,7 +49,6 @@ pub(super) fn has_topic(user_sockets: &[UserSocket], topic: &str) -> bool {
     user_sockets.iter().any(|user_socket| user_socket.is_supabase(&topic) == Some(true))
 }
 
-/// A message of a back end as members receive it.
 pub(super) fn to_broadcast(topic: &str, event: &str, payload: &RawValue) -> Broadcast {
     let payload = compact(payload.get());
     let payload = format!(

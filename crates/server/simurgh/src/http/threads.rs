@@ -30,7 +30,7 @@ use crate::remote_waker;
 /// descriptor table, so that shards can wake them.
 pub(crate) struct Prepared(Vec<Runtime>);
 
-/// Running threads; dropping this ends them.
+/// Dropping this ends them.
 pub(crate) struct Threads {
     _stop: Vec<oneshot::Sender<()>>,
 }
@@ -39,19 +39,16 @@ struct Taken {
     stream: StdTcpStream,
     read_ahead: Vec<u8>,
     back: Back,
-    /// Reserved by the shard.
     slot: ConnectionSlot,
     counted: Counted,
 }
 
-/// A thread's inbox and its number of connections.
 #[derive(Clone)]
 struct Thread {
     inbox: mpsc::UnboundedSender<Taken>,
     connections: Arc<AtomicUsize>,
 }
 
-/// Counts one of a thread's connections until it is dropped.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -66,7 +63,6 @@ pub(crate) fn prepare(threads: usize) -> io::Result<Prepared> {
 }
 
 impl Prepared {
-    /// Starts a thread on each event loop, which serves connections from the shards.
     pub(super) fn start(
         self,
         server: &Arc<Server>,
@@ -115,8 +111,7 @@ impl Prepared {
     }
 }
 
-/// Takes connections from one shard until the shard ends, and gives each to the thread with the
-/// fewest.
+/// Gives each connection from one shard to the thread with the fewest.
 async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
     #[allow(deprecated, reason = "sound here: the end owns its descriptor and never changes it")]
     let end = match AsyncFd::new(end) {

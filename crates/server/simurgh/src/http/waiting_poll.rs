@@ -15,10 +15,8 @@ use tokio::net::TcpStream;
 
 use crate::longpoll::{HEADERS, Waiting};
 
-/// A poll, and how its connection continues.
 pub(super) struct WaitingPoll {
     pub(super) waiting: Box<Waiting>,
-    /// The number of the request on its connection.
     pub(super) number: u64,
     /// The client wants no further request on it.
     pub(super) closes: bool,

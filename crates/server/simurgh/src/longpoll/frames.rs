@@ -22,8 +22,7 @@ pub(super) enum PostFrame {
     Nonsense,
 }
 
-/// The frames of a body, of one frame or many lines; `None` as the last item if a line is not
-/// base64.
+/// `None` as the last item if a line is not base64.
 pub(super) fn frames(is_many: bool, body: Bytes) -> impl Iterator<Item = Option<PostFrame>> {
     let whole = (!is_many).then(|| Some(text(&body)));
     let lines = is_many.then(|| Lines { body, at: 0 }).into_iter().flatten().take(LINES_MAX);
@@ -36,7 +35,6 @@ pub(super) fn is_ndjson(content_type: &HeaderValue) -> bool {
     essence.trim_ascii().eq_ignore_ascii_case(b"application/x-ndjson")
 }
 
-/// The lines of a body that are not empty.
 struct Lines {
     body: Bytes,
     at: usize,

@@ -37,7 +37,6 @@ pub(crate) use request::{Served, serve};
 pub(crate) use token::Signer;
 pub(crate) use waiting::Waiting;
 
-/// State that all long polls of a server share.
 pub(crate) struct LongPolls {
     pub(crate) server: Arc<Server>,
     signer: Signer,
@@ -67,7 +66,6 @@ impl LongPolls {
         (self.next_shard.fetch_add(1, Relaxed) % shards) as u16
     }
 
-    /// The user socket that a path polls, if there is one.
     pub(crate) fn user_socket_at(&self, path: &str) -> Option<(u8, LongPoll)> {
         let polled = |(at, user_socket): (usize, &UserSocket)| {
             Some((at as u8, user_socket.polled_at(path)?))

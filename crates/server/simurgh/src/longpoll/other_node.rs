@@ -1,5 +1,4 @@
-//! Requests that reach a node without their session: they are forwarded to the session's node,
-//! whose response is the answer.
+//! Requests that reach a node without their session are forwarded to the session's node.
 //!
 //! ```text
 //! call     u8 0 poll, 1 POST of one frame, 2 POST of many; u16 length, token; then the body
@@ -29,7 +28,6 @@ const POLL: u8 = 0;
 const POST_ONE: u8 = 1;
 const POST_MANY: u8 = 2;
 
-/// Forwards a poll.
 pub(super) fn poll(server: &Server, node: NodeId, token: &str) -> Option<Calling> {
     call(server, node, POLL, token, &[])
 }
@@ -43,7 +41,6 @@ pub(super) async fn post(
     body: &[u8],
     window: Duration,
 ) -> Option<u16> {
-    /// The fields of an answer.
     #[derive(Deserialize)]
     struct Status {
         status: u16,
@@ -74,8 +71,8 @@ fn call(server: &Server, node: NodeId, what: u8, token: &str, body: &[u8]) -> Op
     Some(inbox.call(node, Service::LongPoll, bytes))
 }
 
-/// Serves a request of another node until that stops waiting: `left`. A malformed one is answered
-/// as if its session did not exist.
+/// Runs until the other node stops waiting: `left`. A malformed request is answered as if its
+/// session did not exist.
 pub(crate) async fn serve(
     polls: &Arc<LongPolls>,
     bytes: &[u8],

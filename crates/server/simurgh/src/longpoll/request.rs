@@ -43,7 +43,6 @@ impl From<Reply<'_>> for Served {
     }
 }
 
-/// The known parts of a request.
 struct PollRequest<'a> {
     polls: &'a Arc<LongPolls>,
     server: &'a Arc<Server>,
@@ -57,7 +56,7 @@ struct PollRequest<'a> {
     head: fn(&Parts) -> Vec<u8>,
 }
 
-/// Serves a request to the path of a user socket. `head` writes a request's head.
+/// `head` writes a request's head.
 pub(crate) async fn serve(
     polls: &Arc<LongPolls>,
     (at, longpoll): (u8, LongPoll),
@@ -100,7 +99,6 @@ impl PollRequest<'_> {
         Reply::status(status.min(500)).into()
     }
 
-    /// The session of a request, and its token.
     fn claim(&self) -> Option<(Claim, String)> {
         let token = match self.parts.headers.get(TOKEN_HEADER) {
             Some(token) => token.to_str().ok()?.to_owned(),
@@ -152,7 +150,6 @@ impl PollRequest<'_> {
         }
     }
 
-    /// Opens a session, if the application accepts it.
     async fn open(self) -> Served {
         let server = self.server;
         if server.drain_began.get().is_some() {

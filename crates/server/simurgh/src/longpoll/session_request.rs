@@ -27,7 +27,6 @@ pub(super) struct SessionRequest<'a> {
 
 pub(super) enum PollOutcome {
     Body(Vec<u8>),
-    /// Nothing yet.
     Waits(Box<Waiting>),
     Gone,
 }
@@ -37,7 +36,6 @@ impl SessionRequest<'_> {
         self.polls.server.user_sockets.get(usize::from(self.claim.user_socket))
     }
 
-    /// Serves a poll, possibly forwarded by another node.
     pub(super) async fn poll(self, is_elsewhere: bool) -> PollOutcome {
         let Self { polls, window, claim, token } = self;
         let Claim { shard, key, nonce, heard, .. } = claim;

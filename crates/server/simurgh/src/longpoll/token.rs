@@ -1,5 +1,4 @@
-//! The token of a long-poll session: names the session, and is signed so that clients cannot forge
-//! one.
+//! The signed token of a long-poll session, which clients cannot forge.
 //!
 //! It has the form of Phoenix' tokens, which clients treat as opaque: `SFMyNTY.`, the claim, a dot,
 //! the signature (HMAC-SHA256), in base64 for URLs without padding.
@@ -27,7 +26,6 @@ const AGE_MAX_S: u64 = 14 * 24 * 60 * 60;
 const SKEW_MAX_S: u64 = 60;
 const CLAIM_BYTES: usize = 48;
 
-/// The content of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// The run of the server that holds the session.
@@ -44,7 +42,6 @@ pub(crate) struct Claim {
     pub(crate) heard: u32,
 }
 
-/// Signs and verifies tokens.
 pub(crate) struct Signer {
     key: hmac::Key,
     random: SystemRandom,
@@ -52,10 +49,8 @@ pub(crate) struct Signer {
 }
 
 impl Signer {
-    /// With a key from this secret, or else a random one that ends with the server.
-    ///
-    /// # Errors
-    /// The system has no random bytes.
+    /// With a key from this secret, or else a random one that ends with the server. Fails if the
+    /// system has no random bytes.
     pub(crate) fn new(secret_key_base: Option<&str>) -> io::Result<Self> {
         let random = SystemRandom::new();
         let mut node = [0; 8];
@@ -65,9 +60,6 @@ impl Signer {
     }
 
     /// Random bytes for a new session.
-    ///
-    /// # Errors
-    /// As for [`new`](Self::new).
     pub(crate) fn nonce(&self) -> io::Result<Nonce> {
         let mut nonce = Nonce::default();
         fill(&self.random, &mut nonce).map(|()| nonce)
@@ -82,8 +74,7 @@ impl Signer {
         token
     }
 
-    /// The claim of a token, if this key has signed it and it is not too old. The comparison runs
-    /// in constant time.
+    /// The claim of a token, if this key has signed it and it is not too old. Takes constant time.
     pub(crate) fn verify(&self, token: &str) -> Option<Claim> {
         self.verify_at(token, now_s())
     }

@@ -37,9 +37,7 @@ pub(crate) struct Waiting {
 }
 
 enum What {
-    /// A session of a local shard.
     Delivery(oneshot::Receiver<Delivery>),
-    /// A session on another node.
     Elsewhere(Calling),
 }
 
@@ -54,7 +52,6 @@ impl Waiting {
         Self::new(polls, What::Delivery(heard), claim, token, window)
     }
 
-    /// For a session on another node, to which the poll is sent.
     pub(super) fn elsewhere(
         polls: &Arc<LongPolls>,
         calling: Calling,

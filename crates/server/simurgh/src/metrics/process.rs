@@ -1,5 +1,5 @@
 //! Memory and CPU of the process, from /proc. Nothing here lists /proc/self/fd: that would cost 0.9
-//! kB of kernel memory for each descriptor.
+//! kB of kernel memory per descriptor.
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Process {

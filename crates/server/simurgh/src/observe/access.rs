@@ -112,7 +112,6 @@ pub(super) fn check_place(
     }
 }
 
-/// Whether a request may see figures.
 pub(super) fn check_viewer(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
     let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
     let is_foreign_site = site.is_some_and(|site| site != b"same-origin" && site != b"none");
@@ -128,7 +127,6 @@ pub(super) fn check_viewer(config: &Config, headers: &HeaderMap) -> Result<(), R
     }
 }
 
-/// Whether a viewer may disconnect.
 pub(super) fn check_order(config: &Config) -> Result<(), Refusal> {
     config.api_token.as_ref().map(|_| ()).ok_or(Refusal::NobodyMay)
 }

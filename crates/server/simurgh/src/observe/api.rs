@@ -39,7 +39,6 @@ const SCRIPTS: [&str; 4] = [
 #[derive(Clone)]
 struct Place {
     observer: Weak<Observer>,
-    /// This is the admin listener.
     is_admin: bool,
 }
 
@@ -74,7 +73,6 @@ pub(crate) fn router(observer: &Arc<Observer>, is_admin: bool) -> Router {
         .layer(middleware::from_fn_with_state(place, in_place))
 }
 
-/// Checks where a request comes from.
 async fn in_place(State(place): State<Place>, request: Request, next: Next) -> Response {
     let Some(observer) = place.observer.upgrade() else { return ended() };
     let checked = access::check_place(
@@ -92,7 +90,7 @@ async fn in_place(State(place): State<Place>, request: Request, next: Next) -> R
     response
 }
 
-/// Checks who sends a request, before its body is read.
+/// Runs before the body is read.
 async fn for_viewers(State(place): State<Place>, mut request: Request, next: Next) -> Response {
     let Some(observer) = place.observer.upgrade() else { return ended() };
     if let Err(refusal) = access::check_viewer(&observer.server.config, request.headers()) {
@@ -255,7 +253,6 @@ fn parse_peer(text: &str) -> Option<Peer> {
     Some(Peer { address: address.ip(), port: Some(address.port()) })
 }
 
-/// A malformed request: 400.
 #[derive(Debug)]
 pub(super) struct Mistake(String);
 

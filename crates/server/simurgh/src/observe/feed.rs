@@ -30,7 +30,6 @@ struct FeedQuery {
     list: String,
 }
 
-/// What is sent besides the overview.
 #[derive(Debug, PartialEq)]
 enum Extra {
     Nothing,
@@ -96,7 +95,7 @@ fn wanted(query: &str) -> Result<Extra, Mistake> {
     }
 }
 
-/// Runs until the reader has gone, without keeping the server alive.
+/// Does not keep the server alive.
 async fn send_overviews(observer: Arc<Observer>, sender: mpsc::Sender<Event>) {
     let mut latest = observer.latest.subscribe();
     let mut overview = (**latest.borrow_and_update()).clone();
@@ -142,7 +141,6 @@ async fn send_cluster(observer: Arc<Observer>, sender: mpsc::Sender<Event>) {
     }
 }
 
-/// Sleeps until the time is over or the reader has gone.
 async fn wait(time: Duration, sender: &mpsc::Sender<Event>) {
     let _ = tokio::time::timeout(time, sender.closed()).await;
 }

@@ -75,7 +75,6 @@ pub(crate) async fn run(observer: Weak<Observer>) {
 }
 
 impl Observer {
-    /// The history, oldest point first.
     pub(super) fn points(&self) -> Vec<Point> {
         let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         history.points.iter().cloned().collect()
@@ -238,7 +237,6 @@ fn per_second(count: u64, span_s: f64) -> f64 {
     if span_s > 0.0 { count as f64 / span_s } else { 0.0 }
 }
 
-/// The event-loop turns of an interval by duration.
 #[derive(Default)]
 struct Turns {
     buckets: [u64; TURN_BUCKETS_NS.len() + 1],

@@ -22,8 +22,7 @@ use super::{Observer, nodes, unix_s};
 const PACE: u32 = 200;
 /// The least time it is kept.
 const KEPT_MIN: Duration = Duration::from_secs(1);
-/// The pause between two walks for different lists, as a multiple of the first one's cost, at most
-/// this.
+/// The pause between walks for different lists, as a multiple of the first one's cost.
 const PACE_BETWEEN: u32 = 20;
 const BETWEEN_MAX: Duration = Duration::from_secs(2);
 const LISTS_MAX: usize = 16;
@@ -31,9 +30,7 @@ const LISTS_MAX: usize = 16;
 pub(super) const ROWS_MAX: usize = 100;
 /// A shard that has not answered after this time is left out.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Topics whose members are counted on all shards.
 const CANDIDATES_MAX: usize = 512;
-/// How many of them are sent in one request.
 const COUNTED_AT_ONCE: usize = 64;
 /// Bytes of a topic's name that are shown in a list.
 const NAME_BYTES_MAX: usize = 512;
@@ -62,7 +59,6 @@ impl Listed {
     }
 }
 
-/// The latest lists.
 #[derive(Default)]
 pub(super) struct Lists {
     kept: Vec<KeptList>,
@@ -75,7 +71,7 @@ struct KeptList {
     listed: Arc<Listed>,
 }
 
-/// A list that is recent enough; may take some seconds.
+/// May take some seconds.
 pub(super) async fn list(observer: &Observer, wanted: &Wanted) -> Arc<Listed> {
     loop {
         // Held for the whole walk: one walk at a time, and equal requests share its result.
@@ -109,7 +105,7 @@ impl Lists {
     }
 }
 
-/// Makes a list; also returns how much time of all shards it took.
+/// Also returns how much time of all shards it took.
 async fn make(observer: &Observer, wanted: &Wanted) -> (Listed, Duration) {
     match wanted {
         Wanted::Topics { by, search, most } => {
@@ -169,7 +165,6 @@ fn together<T>(found: Vec<Surveyed<T>>) -> (Vec<T>, u64, Duration) {
     (rows, total, busy)
 }
 
-/// The same topics, with totals over all shards.
 async fn whole_topics(
     observer: &Observer,
     mut counts: Vec<TopicCount>,
@@ -275,7 +270,6 @@ pub(super) async fn disconnect(observer: &Observer, (shard, key): (u16, Key)) ->
     ask_one(observer, shard, |answer| ShardQuery::Disconnect { key, answer }).await.unwrap_or(false)
 }
 
-/// Parses the `id` of a row.
 pub(super) fn parse_id(id: &str) -> Option<(u16, Key)> {
     let mut parts = id.split('.');
     let (shard, slot, generation) = (parts.next()?, parts.next()?, parts.next()?);

@@ -38,7 +38,6 @@ const QUESTION_BYTES_MAX: usize = 2048;
 const SERVED_PER_S: u32 = 200;
 const SERVED_AT_ONCE: usize = 16;
 
-/// A request to another node.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Question {
@@ -51,26 +50,22 @@ enum Question {
     },
 }
 
-/// The number of members of a topic on a node.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct MembersHere {
     members: u64,
 }
 
-/// The latest result.
 #[derive(Default)]
 pub(super) struct Latest(Option<(Instant, Arc<ClusterOverview>)>);
 
 #[derive(Debug)]
 struct NodeAnswer {
     node: NodeId,
-    /// The time from question to answer.
     took: Duration,
     /// Untrusted bytes; the service limits their number.
     what: Vec<u8>,
 }
 
-/// Limits answers to other nodes.
 pub(super) struct Served {
     places: Semaphore,
     /// The start of the current second, and the questions answered in it.
@@ -85,7 +80,6 @@ impl Default for Served {
 }
 
 impl Served {
-    /// Whether another question may be answered.
     fn may(&self, now: Instant) -> bool {
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(second.0) >= Duration::from_secs(1) {
@@ -122,7 +116,6 @@ async fn answer(observer: &Observer, question: Question) -> Option<Vec<u8>> {
     answer.ok()
 }
 
-/// The figures of this node; `None` if there are none yet.
 fn own_figures(observer: &Observer) -> Option<NodeFigures> {
     let overview = Arc::clone(&observer.latest.borrow());
     let Overview { now, uptime_s, .. } = &*overview;
@@ -165,8 +158,7 @@ pub(super) async fn cluster(observer: &Observer) -> Option<Arc<ClusterOverview>>
     Some(overview)
 }
 
-/// The nodes with members of a topic, this one first, which has `here`; `None` outside of a
-/// cluster.
+/// This node first, with `here` members; `None` outside of a cluster.
 pub(super) async fn members(
     observer: &Observer,
     topic: &str,
@@ -187,7 +179,7 @@ pub(super) async fn members(
     Some([own].into_iter().chain(others).collect())
 }
 
-/// Asks the other nodes; returns the answers that came in time.
+/// Returns the answers that came in time.
 async fn ask(inbox: &Arc<ClusterInbox>, question: &Question) -> Vec<NodeAnswer> {
     let question = serde_json::to_vec(question).unwrap_or_default();
     if question.len() > QUESTION_BYTES_MAX {
@@ -217,7 +209,6 @@ async fn ask(inbox: &Arc<ClusterInbox>, question: &Question) -> Vec<NodeAnswer> 
     shown.join_all().await.into_iter().flatten().collect()
 }
 
-/// The answers that can be parsed, with their times.
 fn by_node<T: for<'a> Deserialize<'a>>(shown: &[NodeAnswer]) -> HashMap<NodeId, (T, Duration)> {
     let read = |it: &NodeAnswer| Some((it.node, (serde_json::from_slice(&it.what).ok()?, it.took)));
     shown.iter().filter_map(read).collect()

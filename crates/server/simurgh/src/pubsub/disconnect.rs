@@ -31,11 +31,8 @@ pub enum DisconnectError {
 impl PubSub {
     /// Closes every socket with this id on all nodes, with 1001, and reports which nodes have done
     /// so: once all have, or after [`DISCONNECT_TIMEOUT`]. The request is repeated to nodes that do
-    /// not answer, and sent to those that join meanwhile. Outside of a cluster there are no others
-    /// to wait for.
-    ///
-    /// # Errors
-    /// At most sockets on this node were closed.
+    /// not answer, and sent to those that join meanwhile. On an error at most sockets on this node
+    /// were closed.
     pub async fn disconnect_everywhere(
         &self,
         socket_id: &str,

@@ -1,5 +1,4 @@
-//! One client of the stress test: a socket, its expected answers in order, and for each membership
-//! a window that checks the numbers of every sender.
+//! One client of the stress test, with its expected answers and the numbers of every sender.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -29,7 +28,6 @@ pub(crate) enum Expected {
     Close { topic: String, join_ref: String },
 }
 
-/// A membership on the receiver's side.
 #[derive(Debug)]
 struct Membership {
     join_ref: String,
@@ -196,7 +194,6 @@ impl Peer {
         Ok(())
     }
 
-    /// Whether every window has received the endpoint's last broadcast.
     pub(crate) fn is_level(&self, counts: &HashMap<Stream, u64>) -> bool {
         self.windows().all(|(source, window)| {
             let sent = counts.get(&("e".to_owned(), source.to_owned())).copied();
@@ -209,7 +206,6 @@ impl Peer {
         all.map(|(source, window)| (source.as_str(), window))
     }
 
-    /// Compares every window with all that was sent, and starts again from there.
     pub(crate) fn settle(
         &mut self,
         counts: &HashMap<Stream, u64>,

@@ -38,7 +38,6 @@ pub fn metrics(endpoint: &Endpoint) -> String {
     metrics_at(endpoint.addresses()[0])
 }
 
-/// The sum of a gauge or counter over all shards.
 pub fn metric(endpoint: &Endpoint, name: &str) -> u64 {
     metrics(endpoint)
         .lines()
@@ -110,7 +109,6 @@ impl Client {
     }
 }
 
-/// Refuses every join.
 pub fn no_channel(_: &mut simurgh::Context<'_>, _: simurgh::Payload<'_>) -> simurgh::Join {
     simurgh::Join::error(json!({}))
 }

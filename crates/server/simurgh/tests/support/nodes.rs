@@ -1,5 +1,4 @@
-//! Several servers in this process as nodes of one cluster, over the loopback; a thread advances
-//! its clock.
+//! Several servers of this process as nodes of one cluster; a thread advances the loopback's clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,7 +9,6 @@ use simurgh::cluster::{ClusterConfig, Prefix};
 use simurgh::{Builder, Cluster};
 use simurgh_loopback::{Network, NetworkConfig, UNIX_MS};
 
-/// An engine, which ends when this is dropped.
 pub struct Engine {
     pub network: Network,
     pub prefix: Prefix,

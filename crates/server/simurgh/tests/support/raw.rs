@@ -62,17 +62,14 @@ impl Raw {
         set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
     }
 
-    /// The next response to a GET or POST.
     pub fn answer(&mut self) -> Answer {
         self.next(true).expect("the server closed without an answer")
     }
 
-    /// The next response to a HEAD.
     pub fn answer_to_head(&mut self) -> Answer {
         self.next(false).expect("the server closed without an answer")
     }
 
-    /// All responses until the server closes.
     pub fn until_the_end(&mut self) -> Vec<Answer> {
         let mut all = Vec::new();
         while let Some(answer) = self.next(true) {
@@ -112,7 +109,6 @@ impl Raw {
         !matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// How many bytes come until the server closes or resets.
     pub fn count_until_the_end(&mut self) -> usize {
         let mut all = std::mem::take(&mut self.received).len();
         let mut buffer = vec![0; 64 << 10];
@@ -176,7 +172,6 @@ impl Raw {
         self.received.drain(..bytes).collect()
     }
 
-    /// Reads more; 0 if the server has closed.
     fn fill(&mut self) -> usize {
         let mut buffer = [0; 16 << 10];
         match self.stream.read(&mut buffer) {
