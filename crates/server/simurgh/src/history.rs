@@ -232,8 +232,8 @@ impl IntoFuture for HistoryQuery {
     }
 }
 
-/// Where the next page of a listing of topics begins. As text it is the `next` of `GET
-/// /api/history/topics`.
+/// Where the next page of a listing of topics begins. As text it is the `next` of
+/// `GET /api/history/topics`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HistoryCursor {
     shard: u16,

@@ -367,7 +367,7 @@ fn saves(path: &Path, since: &Value) -> Value {
 }
 
 /// A save file that is cut, changed, of another server or not one at all is reported and left
-/// unchanged, at the start and at the drain; clients are told that the server was restarted.
+/// unchanged, at the start and at the drain; clients learn that the server was restarted.
 #[test]
 fn a_save_file_that_is_wrong_is_left_alone_and_clients_are_told() {
     let dir = std::env::temp_dir().join(format!("simurgh-save-{}", std::process::id()));

@@ -447,7 +447,7 @@ fn a_flood_of_questions_is_answered_in_part_and_the_server_serves_on() {
         |wanted: u16| stranger.heard.answers.iter().filter(|it| status(it) == wanted).count();
     let (answered, refused, busy) = (with(200), with(400), with(503));
     assert_eq!(answered + refused + busy, count as usize, "each is told");
-    // The limit is for each second that the test may take.
+    // At most 200 a second, for up to ten seconds.
     assert!((1..=2000).contains(&answered), "{answered}");
     assert!(busy > 0 && refused > 0, "{refused} {busy}");
     Client::v2(&endpoint).join("rooms:a");

@@ -110,7 +110,7 @@ impl Check {
         }
     }
 
-    /// As `run`, and also returns the event or the status.
+    /// Waits for the message and takes it; also returns its event or status.
     pub(crate) fn find<E: Expect>(
         &self,
         words: &Words,

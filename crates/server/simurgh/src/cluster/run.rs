@@ -151,7 +151,7 @@ impl Thread {
     ) -> Poll<()> {
         for round in 0.. {
             let time = now(&self.shard.server);
-            // Received before the mail, and handled after it: a client that was told of its
+            // Received before the mail, and handled after it: a client that learned of its
             // membership before another node's message is a member when that is delivered.
             let has_more = self.node.receive(context);
             let has_mail = self.take_mail(time);

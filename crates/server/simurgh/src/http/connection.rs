@@ -44,7 +44,7 @@ use crate::longpoll::{self, LongPolls, Served};
 /// How long a client may continue to send after its answer, and how many bytes.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 8 << 20;
-/// The largest body that is complete when the response begins.
+/// A body up to this size counts as sent when the response begins.
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// The shard that a connection came from, and may return to.

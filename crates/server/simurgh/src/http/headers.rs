@@ -9,9 +9,9 @@ use axum::response::Response;
 use tower::util::MapResponseLayer;
 
 /// Adds security headers to all answers of a router, including its fallback: the given content
-/// security policy, `x-frame-options: DENY`, `x-content-type-options: nosniff`, `referrer-policy:
-/// strict-origin-when-cross-origin`, `x-permitted-cross-domain-policies: none` and
-/// `cross-origin-opener-policy: same-origin`. Headers that a handler has set stay.
+/// security policy, `x-frame-options: DENY`, `x-content-type-options: nosniff`,
+/// `referrer-policy: strict-origin-when-cross-origin`, `x-permitted-cross-domain-policies: none`
+/// and `cross-origin-opener-policy: same-origin`. Headers that a handler has set stay.
 ///
 /// ```
 /// use simurgh::axum::Router;

@@ -3,7 +3,7 @@
 //! ```text
 //! call     u8 0 poll, 1 POST of one frame, 2 POST of many; u16 length, token; then the body
 //! answer   status 200: the body of the answer
-//!          400: the body is wrong somewhere   410: there is no such session
+//!          400: the body is malformed   410: the session does not exist
 //! ```
 //! An answer may be lost between nodes. So a forwarded session counts its answers, and the next
 //! poll shows that one is missing: then its client starts again, as after a broken connection.

@@ -140,8 +140,8 @@ impl PollRequest<'_> {
         }
     }
 
-    /// There is no such session: a new one replaces it. If an answer of it may be lost, its client
-    /// is told to start again instead: versions before 1.8 would poll a new session and believe
+    /// The session does not exist; a new one replaces it. If an answer of it may be lost, its
+    /// client has to start again instead: versions before 1.8 would poll a new session and believe
     /// that they are still joined.
     async fn begin_anew(self, claim: &Claim) -> Served {
         match claim.heard > 0 {
