@@ -1,4 +1,4 @@
-//! What a payload may be expected to be, and what is read from it when it is.
+//! What an assertion expects of a payload, and the value that it returns.
 
 use std::fmt::Write as _;
 use std::marker::PhantomData;
@@ -9,42 +9,42 @@ use simurgh_proto::message::Payload;
 
 use crate::pattern::{Difference, Pattern};
 
-/// Bytes of a binary payload that are shown.
+/// How many bytes of a binary payload are shown.
 const BYTES: usize = 24;
 
-/// Something a payload is held against.
+/// Something that a payload is compared with.
 pub trait Expect {
-    /// What the test goes on with.
+    /// What the assertion returns.
     type Value;
 
-    /// Reads it, if it is what is expected.
+    /// Reads the payload, if it matches.
     fn read(&self, seen: Seen<'_>) -> Result<Self::Value, Misfit>;
 
-    /// As it is written in the test; none where nothing is expected.
+    /// The expectation as written in the test; `None` if there is none.
     fn text(&self) -> Option<String>;
 }
 
-/// A payload that was heard.
+/// A payload that was received.
 #[derive(Clone, Copy)]
 pub struct Seen<'a> {
     pub(crate) payload: &'a Payload<'static>,
-    /// Of a socket without Channels, whose texts need not be JSON.
+    /// From a socket without Channels, whose texts need not be JSON.
     pub(crate) is_plain: bool,
 }
 
-/// Why a payload is not what is expected.
+/// Why a payload does not match.
 #[derive(Debug)]
 pub enum Misfit {
     /// It differs at these places.
     At(Vec<Difference>),
-    /// In a sentence; it does not even read as what is expected.
+    /// It cannot be read as the expected type; in a sentence.
     Unlike(String),
-    /// In a sentence.
+    /// It fails a check; in a sentence.
     Fails(String),
 }
 
 impl Misfit {
-    /// In lines; and how far it is from what was expected, to find what is nearest.
+    /// How much it differs, to find the nearest message, and where, in lines.
     pub(crate) fn tell(&self) -> (usize, Vec<String>) {
         match self {
             Self::Unlike(text) => (usize::MAX, vec![text.clone()]),
@@ -81,7 +81,7 @@ impl Seen<'_> {
         }
     }
 
-    /// Whether it is this text, where texts need not be JSON.
+    /// Whether it is this text, if texts need not be JSON.
     fn is_text(self, expected: &Value) -> bool {
         self.is_plain && expected.as_str().is_some_and(|text| self.payload.json() == Some(text))
     }
@@ -91,7 +91,7 @@ fn binary() -> Misfit {
     Misfit::Unlike("it is binary, and JSON was expected".to_owned())
 }
 
-/// The name of a type without the modules it is in.
+/// The name of a type without its modules.
 fn short(name: &str) -> String {
     let mut short = String::new();
     for part in name.split_inclusive(['<', '>', ',', ' ', '(', ')', '&', '[', ']']) {
@@ -135,7 +135,7 @@ impl Expect for Pattern {
     }
 }
 
-/// A payload that is the same, whatever the order of an object's members.
+/// Exactly this payload; the order of an object's members does not matter.
 pub struct Exactly(Payload<'static>);
 
 impl Expect for Exactly {
@@ -163,7 +163,6 @@ impl Expect for Exactly {
     }
 }
 
-/// What is exactly expected, from whatever a test has.
 macro_rules! exactly_from {
     ($($(const $n:ident in)? $from:ty => |$it:ident| $payload:expr;)*) => {
         $(impl $(<const $n: usize>)? From<$from> for Exactly {
@@ -186,7 +185,7 @@ exactly_from! {
     const N in [u8; N] => |it| it.to_vec().into();
 }
 
-/// A value of a type of the test's that passes a check.
+/// A value of the test's own type that passes a check.
 struct Typed<T, F> {
     check: F,
     text: String,
@@ -215,7 +214,7 @@ pub fn meeting<T: DeserializeOwned, F: Fn(&T) -> bool>(
     Typed { check: move |value: T| check(&value), text: text.to_owned(), of: PhantomData }
 }
 
-/// As [`meeting`], for closures that do not say what they take.
+/// As [`meeting`], for closures that do not name the type of their argument.
 pub fn meeting_json(check: impl Fn(&Value) -> bool, text: &str) -> impl Expect<Value = Value> {
     meeting(check, text)
 }
@@ -224,7 +223,7 @@ impl<T: DeserializeOwned, F: Fn(T) -> bool> Expect for Typed<T, F> {
     type Value = T;
 
     fn read(&self, seen: Seen<'_>) -> Result<T, Misfit> {
-        // The check consumes its value; the test gets another.
+        // The check consumes its value; parse another for the test.
         match (self.check)(seen.parse()?) {
             true => seen.parse(),
             false => Err(Misfit::Fails(format!("it does not match {}", self.text))),
@@ -236,7 +235,6 @@ impl<T: DeserializeOwned, F: Fn(T) -> bool> Expect for Typed<T, F> {
     }
 }
 
-/// A payload in one line.
 pub(crate) fn payload_line(payload: &Payload<'_>) -> String {
     match payload {
         Payload::Json(text) => text.to_string(),

@@ -1,9 +1,8 @@
-//! How the parts of an assertion are told apart: event, payload, time; and JSON with wildcards.
+//! Splits an assertion into event, payload and time, and reads JSON with wildcards.
 //!
-//! Each part is taken from the front, what is left goes on to the next macro. That is why these
-//! are exported; nobody else is to call them.
+//! Each macro takes a part from the front and passes the rest on. Exported only for that.
 
-/// Takes the event, or the status.
+/// Takes the event or the status.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __testing_words {
@@ -30,7 +29,7 @@ macro_rules! __testing_words {
     };
 }
 
-/// Takes what is expected of the payload, and the time.
+/// Takes the expected payload and the time.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __testing_payload {
@@ -125,7 +124,7 @@ macro_rules! __testing_expect {
     };
 }
 
-/// A check whether a value matches a pattern.
+/// Checks that a value matches a pattern.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __testing_pattern {
@@ -144,7 +143,7 @@ macro_rules! __testing_pattern {
     };
 }
 
-/// How long to wait, if it is said.
+/// The time to wait, if it is given.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __testing_time {
@@ -177,7 +176,7 @@ macro_rules! __testing_json {
     };
 }
 
-/// The members of an object, one by one.
+/// The members of an object, one at a time.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __testing_members {
@@ -211,7 +210,7 @@ macro_rules! __testing_members {
     };
 }
 
-/// The values of an array, one by one.
+/// The values of an array, one at a time.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __testing_items {

@@ -1,8 +1,8 @@
-//! Tests of an application's channels: what `Phoenix.ChannelTest` is to Phoenix.
+//! Tests of an application's channels, like `Phoenix.ChannelTest` for Phoenix.
 //!
-//! A [`TestServer`] is a whole server, with shards, connect functions, channels, broadcasts, and
-//! without a port; sockets are [driven](simurgh::driver). Each test starts its own, which takes
-//! about a millisecond, so tests run side by side and need no cleaning up.
+//! A [`TestServer`] is a whole server with shards, connect functions, channels and broadcasts, but
+//! without a port; its sockets are [driven](simurgh::driver). Starting one takes about a
+//! millisecond, so each test starts its own: tests run side by side and need no cleanup.
 //!
 //! ```
 //! use simurgh_testing::{TestServer, assert_closed, assert_push, assert_reply, refute_push};
@@ -64,8 +64,8 @@
 //! # everybody_in_a_room_hears_what_is_said();
 //! ```
 //!
-//! A failed assertion tells what was expected, where what comes nearest differs, all that the
-//! socket has heard, and what may be the reason:
+//! A failed assertion shows what was expected, how the nearest message differs, everything that the
+//! socket has received, and possible reasons:
 //!
 //! ```text
 //! no push "new:msg" to socket 2 on rooms:1 came within 100 ms
@@ -81,7 +81,7 @@
 //!      2. rooms:1 "new:msg" {"body":"ho"}
 //! ```
 //!
-//! # What is Phoenix's, and what differs
+//! # Compared with Phoenix
 //!
 //! | Phoenix.ChannelTest | here |
 //! |---|---|
@@ -96,14 +96,14 @@
 //! | `assert_broadcast`, `refute_broadcast` | [`assert_broadcast!`], [`refute_broadcast!`] |
 //! | `assert_receive %Message{event: "phx_close"}` | [`assert_closed!`], [`assert_crashed!`] |
 //!
-//! - Asserts are about one socket or one channel, not about the test's process.
-//! - There is no socket without its connect function: assigns are what that assigned.
-//! - Asserts wait up to 100 ms, as there. Refutations end as soon as nothing can come any more,
-//!   which mostly is at once ([`refute_push!`]).
-//! - Handles are cheap to clone, and may be used from any thread. The server ends when the last of
-//!   them is dropped.
+//! - Asserts check one socket or one channel, not the test's process.
+//! - A socket always passes its connect function, which sets its assigns.
+//! - Asserts wait up to 100 ms, as in Phoenix. Refutations end as soon as nothing more can come,
+//!   which is mostly at once ([`refute_push!`]).
+//! - Handles are cheap to clone and may be used from any thread. The server ends when the last one
+//!   is dropped.
 
-/// What the README shows has to compile and run.
+/// The README's examples must compile and run.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
@@ -124,7 +124,7 @@ pub use server::{App, Refused, TestServer};
 pub use simurgh::driver::{Reply, What};
 pub use socket::{Push, Subscription, TestChannel, TestSocket};
 
-/// Fails the test, at the place that the caller's callers were called from.
+/// Fails the test, and reports the line that called the assertion.
 #[track_caller]
 #[allow(clippy::panic, reason = "a helper of tests fails the test")]
 fn fail(text: &str) -> ! {

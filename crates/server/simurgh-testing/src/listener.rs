@@ -9,27 +9,24 @@ use crate::check::report;
 use crate::fail;
 use crate::state::Shared;
 
-/// Where the test itself connects to receive broadcasts.
 const LISTEN_AT: &str = "/simurgh/testing/listener";
 
-/// Where it connects.
 pub(crate) fn user_socket() -> UserSocket {
     UserSocket::new(LISTEN_AT).channels_max(u16::MAX).channel("*", |_, _| Join::ok(Listener))
 }
 
-/// The test's own membership of a topic. It intercepts nothing, so that broadcasts come as they
-/// were made.
+/// The test's own member of a topic. It intercepts nothing, so broadcasts arrive unchanged.
 struct Listener;
 
 impl Channel for Listener {
-    /// A broadcast that the test itself is not to receive.
+    /// Sends a broadcast to all members except the test.
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
         ctx.broadcast_from(event, payload.into_owned());
         Outcome::NoReply
     }
 }
 
-/// Subscribes the test to a topic; the place of the mailbox.
+/// Subscribes the test to a topic; returns the index of the mailbox.
 #[track_caller]
 pub(crate) fn subscribe(shared: &Shared, topic: &str) -> usize {
     let known = shared.lock().listener;
@@ -62,7 +59,6 @@ pub(crate) fn subscribe(shared: &Shared, topic: &str) -> usize {
     at
 }
 
-/// Broadcasts to all members of a topic.
 #[track_caller]
 pub(crate) fn broadcast(shared: &Shared, topic: &str, event: &str, payload: Payload<'static>) {
     let sent = shared.ask(|_| match shared.endpoint.broadcast(topic, event, payload.clone()) {
@@ -76,7 +72,7 @@ pub(crate) fn broadcast(shared: &Shared, topic: &str, event: &str, payload: Payl
     }
 }
 
-/// Broadcasts to all members of a topic but the test.
+/// Broadcasts to all members of a topic except the test.
 #[track_caller]
 pub(crate) fn broadcast_from(shared: &Shared, topic: &str, event: &str, payload: Payload<'static>) {
     let listener = {

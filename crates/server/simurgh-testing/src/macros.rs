@@ -1,11 +1,10 @@
-//! The assertions' macros: they say what is looked for, and leave the rest to `grammar` and
-//! `check`.
+//! The public macros of assertions; `grammar` and `check` do their work.
 
-/// Waits until a channel, or a socket on any of its topics, is pushed an event, and goes on with
-/// what it carries. Broadcasts are pushed, too: as with a client there is no telling them apart.
+/// Waits until an event is pushed to a channel, or to a socket on any of its topics, and returns
+/// its payload. Broadcasts are pushed, too: as a client does, the test cannot tell them apart.
 ///
-/// What was found is not found again; what stands before it in the mailbox stays for later
-/// assertions, as in Phoenix.
+/// A message is found only once; earlier messages in the mailbox stay for later assertions, as in
+/// Phoenix.
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -35,7 +34,7 @@
 /// assert_push!(room, "new_msg" | "old_msg", timeout_ms = 500);
 /// ```
 ///
-/// # What may be expected
+/// # Expectations
 ///
 /// | written | matches | returns |
 /// |---|---|---|
@@ -49,13 +48,13 @@
 /// | `\|it\| it["id"] == 3` | what the closure is true for, as JSON | the JSON |
 /// | `== json!({})`, `== vec![0, 1]` | exactly this | the payload |
 ///
-/// Inside of braces and brackets other expressions stand for their values, which then have to be
-/// the same: `{"id": user.id}`. An event is an expression, some literals between bars, or `_` for
-/// any. `timeout_ms = 500` may stand at the end; without it an assertion waits up to 100 ms
+/// Inside braces and brackets other expressions stand for their values, which must be equal:
+/// `{"id": user.id}`. An event is an expression, several literals between bars, or `_` for any. An
+/// optional `timeout_ms = 500` at the end sets the time; the default is 100 ms
 /// ([`set_assert_timeout`](crate::TestServer::set_assert_timeout)).
 ///
 /// # Panics
-/// Nothing that matches came in time. The message shows what came instead.
+/// No matching message came in time. The panic message shows what was received instead.
 #[macro_export]
 macro_rules! assert_push {
     ($who:expr $(, $($rest:tt)*)?) => {
@@ -63,8 +62,8 @@ macro_rules! assert_push {
     };
 }
 
-/// Waits for the reply to a push, or to the join of a channel, and goes on with its response, which
-/// is expected in the same ways as a payload of [`assert_push!`].
+/// Waits for the reply to a push or to the join of a channel, and returns its response.
+/// Expectations are written as in [`assert_push!`].
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -74,7 +73,7 @@ macro_rules! assert_push {
 /// ```
 ///
 /// # Panics
-/// No reply came in time, or another one.
+/// No reply came in time, or a different one.
 #[macro_export]
 macro_rules! assert_reply {
     ($asked:expr $(, $($rest:tt)*)?) => {
@@ -84,9 +83,8 @@ macro_rules! assert_reply {
 
 /// Waits until an event is broadcast on the topic of a channel that was joined with
 /// [`subscribe_and_join`](crate::TestSocket::subscribe_and_join), or of a
-/// [`Subscription`](crate::Subscription), and goes on with what it carries, which is
-/// expected in the same ways as that of [`assert_push!`]. It is found as it was broadcast: whether
-/// channels intercept it does not matter.
+/// [`Subscription`](crate::Subscription), and returns its payload. Expectations are written as in
+/// [`assert_push!`]. The test receives the original broadcast, even if channels intercept it.
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -97,7 +95,7 @@ macro_rules! assert_reply {
 /// ```
 ///
 /// # Panics
-/// Nothing that matches came in time, or the test is not subscribed to the topic.
+/// No matching broadcast came in time, or the test is not subscribed to the topic.
 #[macro_export]
 macro_rules! assert_broadcast {
     ($of:expr $(, $($rest:tt)*)?) => {
@@ -105,8 +103,8 @@ macro_rules! assert_broadcast {
     };
 }
 
-/// Waits until a channel has been let in, and goes on with the response to its join, which is
-/// expected in the same ways as the payload of [`assert_push!`].
+/// Waits until the join of a channel is accepted, and returns the response. Expectations are
+/// written as in [`assert_push!`].
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -116,7 +114,7 @@ macro_rules! assert_broadcast {
 /// ```
 ///
 /// # Panics
-/// It was not decided in time, or refused, or the response does not match.
+/// The join was not decided in time or was refused, or the response does not match.
 #[macro_export]
 macro_rules! assert_joined {
     ($channel:expr $(, $($rest:tt)*)?) => {
@@ -127,8 +125,8 @@ macro_rules! assert_joined {
     };
 }
 
-/// Waits until a channel is closed as intended (`phx_close`), or a socket, whose close code is
-/// returned, or may be expected.
+/// Waits until a channel (`phx_close`) or a socket is closed as intended, and panics if it is not.
+/// For a socket it returns the close code, or checks the code that is given.
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -139,9 +137,6 @@ macro_rules! assert_joined {
 /// socket.close();
 /// assert_closed!(socket, 1000);
 /// ```
-///
-/// # Panics
-/// It did not end so in time.
 #[macro_export]
 macro_rules! assert_closed {
     ($who:expr $(, timeout_ms = $time:expr)? $(,)?) => {
@@ -152,7 +147,8 @@ macro_rules! assert_closed {
     };
 }
 
-/// Waits until a channel crashes (`phx_error`): a callback panicked, or did not know an event.
+/// Waits until a channel crashes (`phx_error`), because a callback panicked or did not know the
+/// event. Panics if it does not.
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -160,9 +156,6 @@ macro_rules! assert_closed {
 /// room.push("no such event", json!({}));
 /// assert_crashed!(room);
 /// ```
-///
-/// # Panics
-/// It did not crash in time.
 #[macro_export]
 macro_rules! assert_crashed {
     ($channel:expr $(, timeout_ms = $time:expr)? $(,)?) => {
@@ -170,14 +163,14 @@ macro_rules! assert_crashed {
     };
 }
 
-/// Makes sure that a channel, or a socket on any of its topics, is not pushed an event. What is not
-/// wanted is written as what is expected in [`assert_push!`]; without an event nothing is to be
-/// pushed. What earlier assertions have found does not count.
+/// Checks that an event is not pushed to a channel, or to a socket on any of its topics, and panics
+/// if it is. The unwanted message is written as in [`assert_push!`]; without an event, any push
+/// fails the test. Messages that earlier assertions have found do not count.
 ///
-/// It waits for 100 ms at most ([`set_refute_timeout`]), and ends as soon as nothing can come any
-/// more: when the shards have nothing under way, no work is under way on tokio, and nobody else
-/// holds a [`ChannelHandle`](simurgh::ChannelHandle) or a [`Handle`](simurgh::Handle). That is at
-/// once, unless the application does something of its own accord.
+/// It waits for 100 ms at most ([`set_refute_timeout`]), and ends as soon as nothing more can come:
+/// the shards are idle, no task runs on tokio, and the application holds no
+/// [`ChannelHandle`](simurgh::ChannelHandle) or [`Handle`](simurgh::Handle). That is at once,
+/// unless the application acts by itself.
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -190,9 +183,6 @@ macro_rules! assert_crashed {
 /// ```
 ///
 /// [`set_refute_timeout`]: crate::TestServer::set_refute_timeout
-///
-/// # Panics
-/// It came.
 #[macro_export]
 macro_rules! refute_push {
     ($who:expr $(, $($rest:tt)*)?) => {
@@ -200,7 +190,7 @@ macro_rules! refute_push {
     };
 }
 
-/// Makes sure that there is no reply to a push or a join, or none that matches; waits as
+/// Checks that a push or a join gets no reply, or no matching one, and panics if it does; waits as
 /// [`refute_push!`] does.
 ///
 /// ```
@@ -209,9 +199,6 @@ macro_rules! refute_push {
 /// refute_reply!(room.push("text", json!({})));
 /// refute_reply!(room.push("echo", json!({})), "error");
 /// ```
-///
-/// # Panics
-/// It came.
 #[macro_export]
 macro_rules! refute_reply {
     ($asked:expr $(, $($rest:tt)*)?) => {
@@ -219,7 +206,7 @@ macro_rules! refute_reply {
     };
 }
 
-/// Makes sure that an event is not broadcast on a topic that the test receives; waits as
+/// Checks that an event is not broadcast on a topic that the test receives; waits as
 /// [`refute_push!`] does.
 ///
 /// ```
@@ -231,7 +218,7 @@ macro_rules! refute_reply {
 /// ```
 ///
 /// # Panics
-/// It came, or the test is not subscribed to the topic.
+/// It was broadcast, or the test is not subscribed to the topic.
 #[macro_export]
 macro_rules! refute_broadcast {
     ($of:expr $(, $($rest:tt)*)?) => {

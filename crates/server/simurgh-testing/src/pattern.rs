@@ -1,21 +1,20 @@
-//! JSON as a test expects it: of objects the members that are named, with `_` for any value; and
-//! where a value differs from that.
+//! JSON patterns with `_` for any value, and how a value differs from one.
 
 use std::fmt;
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// A JSON value as it is expected; what the braces in [`assert_push!`](crate::assert_push) become.
+/// An expected JSON value; the braces in [`assert_push!`](crate::assert_push) become one.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Pattern {
-    /// `_`: whatever there is.
+    /// `_`: any value.
     Any,
-    /// This very value.
+    /// Exactly this value.
     Is(Value),
     /// An object that has these members, and may have others.
     Object(Vec<(String, Pattern)>),
-    /// An array of these.
+    /// An array that begins with these values.
     Array {
         /// Its first values.
         items: Vec<Pattern>,
@@ -24,16 +23,16 @@ pub enum Pattern {
     },
 }
 
-/// One place at which a value is not what was expected.
+/// One place where a value differs from the expected one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Such as `user.names[2]`; empty for the value itself.
     path: String,
-    /// What was expected there; none, if nothing was.
+    /// The expected value; `None` if none was expected.
     expected: Option<String>,
-    /// What is there; none, if nothing is.
+    /// The actual value; `None` if there is none.
     found: Option<String>,
-    /// How much differs.
+    /// The number of values that differ.
     weight: usize,
 }
 
@@ -48,10 +47,7 @@ impl Pattern {
         Self::Array { items: Vec::new(), is_open: false }
     }
 
-    /// This value.
-    ///
-    /// # Panics
-    /// JSON has no such value, for example a map whose keys are not strings.
+    /// This value. Panics if JSON has no such value, as for a map whose keys are not strings.
     #[track_caller]
     pub fn is(value: &impl Serialize) -> Self {
         match serde_json::to_value(value) {
@@ -60,7 +56,7 @@ impl Pattern {
         }
     }
 
-    /// An object with a further member.
+    /// Adds a member to an object.
     #[must_use]
     pub fn with(mut self, key: &str, value: Self) -> Self {
         if let Self::Object(members) = &mut self {
@@ -69,7 +65,7 @@ impl Pattern {
         self
     }
 
-    /// An array with a further value.
+    /// Adds a value to an array.
     #[must_use]
     pub fn then(mut self, value: Self) -> Self {
         if let Self::Array { items, .. } = &mut self {
@@ -78,7 +74,7 @@ impl Pattern {
         self
     }
 
-    /// An array that may go on.
+    /// Allows further values at the end of an array.
     #[must_use]
     pub fn and_more(mut self) -> Self {
         if let Self::Array { is_open, .. } = &mut self {
@@ -87,7 +83,7 @@ impl Pattern {
         self
     }
 
-    /// Where a value differs; nowhere, if it matches.
+    /// The places where a value differs; empty if it matches.
     pub fn differences(&self, found: &Value) -> Vec<Difference> {
         let mut all = Vec::new();
         self.compare("", found, &mut all);
@@ -124,7 +120,6 @@ impl Pattern {
     }
 }
 
-/// Where a value is not this one.
 fn compare_values(path: &str, expected: &Value, found: &Value, into: &mut Vec<Difference>) {
     match (expected, found) {
         (Value::Object(expected), Value::Object(found)) => {
@@ -154,7 +149,7 @@ fn compare_values(path: &str, expected: &Value, found: &Value, into: &mut Vec<Di
     }
 }
 
-/// What an array has beyond what was expected.
+/// Adds the values of an array beyond the expected ones.
 fn add_surplus(path: &str, expected: usize, found: &[Value], into: &mut Vec<Difference>) {
     for (at, value) in found.iter().enumerate().skip(expected) {
         into.push(Difference::of(format!("{path}[{at}]"), None::<&Value>, Some(value)));
@@ -173,7 +168,7 @@ fn member(path: &str, key: &str) -> String {
 impl Difference {
     fn of(path: String, expected: Option<&impl Extent>, found: Option<&impl Extent>) -> Self {
         let weight = match (expected, found) {
-            // Not even of the same sort: any other message is nearer.
+            // Another kind of value: any other message is nearer.
             (Some(_), Some(_)) if path.is_empty() => usize::MAX,
             (Some(expected), None) => expected.extent(),
             (None, Some(found)) => found.extent(),
@@ -187,16 +182,14 @@ impl Difference {
         }
     }
 
-    /// How much differs: values for which there is nothing on the other side, or one that is
-    /// another.
+    /// The number of values that exist only on one side, or 1 for a changed value.
     pub(crate) fn weight(&self) -> usize {
         self.weight
     }
 }
 
-/// How much there is of something.
 trait Extent: fmt::Display {
-    /// Values that hold no others.
+    /// The number of values without children.
     fn extent(&self) -> usize;
 }
 
@@ -238,7 +231,6 @@ impl fmt::Display for Difference {
     }
 }
 
-/// As it is written in a test.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

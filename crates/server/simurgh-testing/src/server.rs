@@ -16,7 +16,7 @@ use crate::listener;
 use crate::socket::{Subscription, TestSocket};
 use crate::state::{Shared, WAIT_MAX};
 
-/// A server for one test, without a port; it ends with the last of its handles.
+/// A server for one test, without a port. It ends when its last handle is dropped.
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -28,9 +28,8 @@ pub struct TestServer {
     shared: Arc<Shared>,
 }
 
-/// What a [`TestServer`] is started from: a [`UserSocket`], which one shard then serves, or a
-/// [`Builder`], which is served by as many as it says. The addresses that a builder would listen on
-/// are left out.
+/// The application that a [`TestServer`] serves: a [`UserSocket`], on one shard, or a [`Builder`],
+/// on as many shards as it sets. The addresses of a builder are ignored.
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -43,7 +42,7 @@ pub struct TestServer {
 pub struct App(Builder);
 
 impl From<UserSocket> for App {
-    /// One shard; presences are told sooner than assertions give up.
+    /// One shard; presence changes are sent before assertions time out.
     fn from(user_socket: UserSocket) -> Self {
         Self(Endpoint::builder().socket(user_socket).configure(|config| {
             config.shards = 1;
@@ -59,17 +58,15 @@ impl From<Builder> for App {
 }
 
 impl TestServer {
-    /// Starts a server for a [`UserSocket`], or as a [`Builder`] says.
-    ///
-    /// # Panics
-    /// The system gives no threads or descriptors, or nothing is mounted.
+    /// Starts a server for a [`UserSocket`] or a [`Builder`]. Panics if the system has no threads
+    /// or descriptors left, or if no user socket is mounted.
     #[track_caller]
     pub fn start(app: impl Into<App>) -> Self {
         Self::with(app, Options::default())
     }
 
-    /// As [`start`](Self::start), with sockets that are driven as the options say: with a
-    /// serializer, for example, everything passes it and WebSocket frames.
+    /// As [`start`](Self::start), with options of the driver: with a serializer, for example, every
+    /// message passes it and WebSocket frames.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -78,12 +75,9 @@ impl TestServer {
     /// let room = TestServer::with(user_socket(), options).connect(()).join("rooms:1", json!({}));
     /// assert_reply!(room.push("echo", json!({"n": 1})), "ok", {"n": 1});
     /// ```
-    ///
-    /// # Panics
-    /// As [`start`](Self::start).
     #[track_caller]
     pub fn with(app: impl Into<App>, mut options: Options) -> Self {
-        // What is only counted cannot be looked at.
+        // Assertions need the messages, not only their counts.
         options.counts_only = false;
         let App(builder) = app.into();
         let Some(path) = builder.user_sockets().first().map(path_of) else {
@@ -99,8 +93,8 @@ impl TestServer {
         }
     }
 
-    /// Connects to the first user socket; all params arrive as strings, as those of a URL do, and
-    /// `()` is none.
+    /// Connects to the first user socket; panics if it is refused. All params arrive as strings, as
+    /// those of a URL do; `()` means none.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -109,16 +103,13 @@ impl TestServer {
     /// server.disconnect("users:ann");
     /// assert_closed!(socket, 1001);
     /// ```
-    ///
-    /// # Panics
-    /// It was refused.
     #[track_caller]
     pub fn connect(&self, params: impl Into<Value>) -> TestSocket {
         let path = self.shared.path.clone();
         self.connect_to(&path, params)
     }
 
-    /// As [`connect`](Self::connect), where it may be refused.
+    /// As [`connect`](Self::connect), but returns a refusal as an error.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -126,16 +117,14 @@ impl TestServer {
     /// let refused = server.try_connect(json!({"token": "wrong"})).unwrap_err();
     /// assert_eq!(refused.status, 403);
     /// ```
-    ///
-    /// # Errors
-    /// It was refused.
     #[track_caller]
     pub fn try_connect(&self, params: impl Into<Value>) -> Result<TestSocket, Refused> {
         let path = self.shared.path.clone();
         self.try_connect_to(&path, params)
     }
 
-    /// Connects to the user socket at `path`, with the values of its variables.
+    /// Connects to the user socket at `path`, with the values of its variables; panics if it is
+    /// refused.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -144,9 +133,6 @@ impl TestServer {
     /// let server = TestServer::start(app); server.connect_to("/socket", ());
     /// server.connect_to("/of/acme", ());
     /// ```
-    ///
-    /// # Panics
-    /// It was refused.
     #[track_caller]
     pub fn connect_to(&self, path: &str, params: impl Into<Value>) -> TestSocket {
         match self.try_connect_to(path, params) {
@@ -157,16 +143,13 @@ impl TestServer {
         }
     }
 
-    /// As [`connect_to`](Self::connect_to), where it may be refused.
+    /// As [`connect_to`](Self::connect_to), but returns a refusal as an error.
     ///
     /// ```
     #[doc = include_str!("example.md")]
     /// let server = TestServer::start(user_socket());
     /// assert_eq!(server.try_connect_to("/elsewhere", ()).unwrap_err().status, 404);
     /// ```
-    ///
-    /// # Errors
-    /// It was refused.
     #[track_caller]
     pub fn try_connect_to(
         &self,
@@ -181,10 +164,10 @@ impl TestServer {
         }
     }
 
-    /// Has the test receive what is broadcast on a topic from now on, for
-    /// [`assert_broadcast!`](crate::assert_broadcast). It is no member: presence, counts and the
-    /// channels' own state are as without it. The first time it takes one of the server's
-    /// [`max_connections`](simurgh::Config::max_connections).
+    /// Subscribes the test to the broadcasts on a topic, for
+    /// [`assert_broadcast!`](crate::assert_broadcast). The test does not become a member: presence,
+    /// counts and the channels' state do not change. The first subscription takes one of the
+    /// server's [`max_connections`](simurgh::Config::max_connections).
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -199,7 +182,7 @@ impl TestServer {
         Subscription { shared: Arc::clone(&self.shared), at, topic: topic.into() }
     }
 
-    /// Broadcasts to all members of a topic, as the application would from outside.
+    /// Broadcasts to all members of a topic, as the application does from outside.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -228,8 +211,8 @@ impl TestServer {
         listener::broadcast(&self.shared, socket_id, event, Payload::EMPTY_OBJECT);
     }
 
-    /// Waits until the shards have done all that was asked of them, broadcasts included; not for
-    /// work that the application has spawned.
+    /// Waits until the shards have done all their work, broadcasts included, but not for tasks that
+    /// the application has spawned. Panics after 5 s.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -239,9 +222,6 @@ impl TestServer {
     /// let metrics = server.endpoint().handle();
     /// assert_eq!(metrics.metrics()[0].messages_in.value(), 2);
     /// ```
-    ///
-    /// # Panics
-    /// It takes longer than 5 s.
     #[track_caller]
     pub fn settle(&self) {
         if !self.shared.settle(WAIT_MAX) {
@@ -249,7 +229,7 @@ impl TestServer {
         }
     }
 
-    /// How long asserts wait that do not say so themselves: 100 ms, unless this was called.
+    /// Sets how long asserts without a `timeout_ms` wait. Default 100 ms.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -260,8 +240,7 @@ impl TestServer {
         self.shared.lock().assert_time = time;
     }
 
-    /// How long refutations wait at most that do not say so themselves: 100 ms, unless this was
-    /// called.
+    /// Sets how long refutations without a `timeout_ms` wait at most. Default 100 ms.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -294,17 +273,16 @@ impl fmt::Debug for TestServer {
     }
 }
 
-/// A connection that the server, or the application, has not let in.
+/// A connection that the server or the application has refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
     /// The HTTP status.
     pub status: u16,
-    /// What the application said beside it.
+    /// The body of the response.
     pub body: String,
 }
 
-/// Where clients connect to a user socket.
 fn path_of(user_socket: &UserSocket) -> String {
     let path = match user_socket.channels.kind {
         Kind::Channels(_) => user_socket.path.strip_suffix("/websocket"),

@@ -1,4 +1,4 @@
-//! What a test holds: sockets, the channels that they have joined, what was pushed to them.
+//! The handles of a test: sockets, channels, and pushed messages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::fail;
 use crate::listener;
 use crate::state::{Shared, WAIT_MAX};
 
-/// A socket that a test has opened. Clones are the same socket; it stays open until it is
-/// [closed](Self::close), or the server ends with the last of its handles.
+/// A socket that a test has opened. Clones refer to the same socket. It stays open until it is
+/// [closed](Self::close), or until the server's last handle is dropped.
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -29,13 +29,12 @@ use crate::state::{Shared, WAIT_MAX};
 #[derive(Clone)]
 pub struct TestSocket {
     pub(crate) shared: Arc<Shared>,
-    /// The place of its mailbox.
     pub(crate) at: usize,
     pub(crate) id: SocketId,
     number: usize,
 }
 
-/// A channel: what a socket has joined. Clones are the same.
+/// A channel that a socket has joined. Clones refer to the same channel.
 ///
 /// ```
 #[doc = include_str!("example.md")]
@@ -48,7 +47,6 @@ pub struct TestSocket {
 pub struct TestChannel {
     socket: TestSocket,
     topic: Arc<str>,
-    /// Its join.
     pub(crate) join: MessageRef,
 }
 
@@ -94,7 +92,8 @@ impl TestSocket {
         Self { shared: Arc::clone(shared), at, id, number }
     }
 
-    /// Joins a topic, and waits until its channel has been let in.
+    /// Joins a topic, and waits until the join is accepted. Panics if it is refused, or not decided
+    /// within 5 s.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -102,9 +101,6 @@ impl TestSocket {
     /// let room = socket.join("rooms:1", json!({}));
     /// assert_joined!(room, {"members": _});
     /// ```
-    ///
-    /// # Panics
-    /// It was refused, or not decided within 5 s.
     #[track_caller]
     pub fn join(&self, topic: &str, payload: impl Into<Payload<'static>>) -> TestChannel {
         match self.try_join(topic, payload) {
@@ -113,7 +109,7 @@ impl TestSocket {
         }
     }
 
-    /// Joins a topic that may be refused; the error is the reply.
+    /// As `join`, but returns a reply other than `ok` as an error.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -121,12 +117,6 @@ impl TestSocket {
     /// let refused = socket.try_join("rooms:private", json!({})).unwrap_err();
     /// assert_eq!(refused.response, json!({"reason": "unauthorized"}).into());
     /// ```
-    ///
-    /// # Errors
-    /// The reply has another status than `ok`.
-    ///
-    /// # Panics
-    /// It was not decided within 5 s.
     #[track_caller]
     pub fn try_join(
         &self,
@@ -145,8 +135,8 @@ impl TestSocket {
         }
     }
 
-    /// HasReply to join a topic, and does not wait for the reply: `assert_joined!` does, or
-    /// `assert_reply!`, for which the channel stands for its join.
+    /// Sends a join without waiting for the reply: use `assert_joined!`, or `assert_reply!`, which
+    /// takes the channel as its join.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -164,7 +154,7 @@ impl TestSocket {
         TestChannel { socket: self.clone(), topic: topic.into(), join }
     }
 
-    /// As [`join`](Self::join); before that, the test is subscribed to the topic, for
+    /// As [`join`](Self::join), after subscribing the test to the topic for
     /// [`assert_broadcast!`](crate::assert_broadcast).
     ///
     /// ```
@@ -174,9 +164,6 @@ impl TestSocket {
     /// room.push("new_msg", json!({"body": "hi"}));
     /// assert_broadcast!(room, "new_msg", {"body": "hi"});
     /// ```
-    ///
-    /// # Panics
-    /// As [`join`](Self::join).
     #[track_caller]
     pub fn subscribe_and_join(
         &self,
@@ -202,8 +189,7 @@ impl TestSocket {
         Push { shared: Arc::clone(&self.shared), at: self.at, topic: topic.into(), to }
     }
 
-    /// Sends a text on a [plain user socket](simurgh::UserSocket::plain), where there are no
-    /// events.
+    /// Sends a text on a [plain user socket](simurgh::UserSocket::plain), which has no events.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -231,8 +217,8 @@ impl TestSocket {
         self.push("", "binary", bytes.into());
     }
 
-    /// Closes the socket, as a client does; [`assert_closed!`](crate::assert_closed) waits until it
-    /// is.
+    /// Closes the socket as a client does. Use [`assert_closed!`](crate::assert_closed) to wait for
+    /// the end.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -248,7 +234,7 @@ impl TestSocket {
         }
     }
 
-    /// Takes all that the socket has received and no assertion has found, without waiting.
+    /// Takes all received messages that no assertion has found, without waiting.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -264,7 +250,7 @@ impl TestSocket {
         state.mailboxes.get_mut(self.at).map(|mailbox| mailbox.take_all()).unwrap_or_default()
     }
 
-    /// Says something, and remembers what, for the failure messages.
+    /// Pushes a message, and keeps its event for the failure messages.
     #[track_caller]
     fn say(
         &self,
@@ -304,7 +290,7 @@ impl TestChannel {
         self.socket.push(&self.topic, event, payload)
     }
 
-    /// Leaves; the reply is `ok`, and the channel is closed.
+    /// Leaves the channel. The reply is `ok`, and the channel is closed.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -320,7 +306,7 @@ impl TestChannel {
         Push { shared: Arc::clone(&socket.shared), at: socket.at, topic: topic.into(), to }
     }
 
-    /// Broadcasts to all members of the topic, this one included, as the application would from
+    /// Broadcasts to all members of the topic, this one included, as the application does from
     /// outside.
     ///
     /// ```
@@ -334,8 +320,8 @@ impl TestChannel {
         listener::broadcast(&self.socket.shared, &self.topic, event, payload.into());
     }
 
-    /// As [`broadcast`](Self::broadcast), but the test itself does not receive it where it is
-    /// subscribed to the topic: `assert_broadcast!` then finds what channels made of it.
+    /// As [`broadcast`](Self::broadcast), but a subscribed test does not receive the original:
+    /// `assert_broadcast!` then finds what channels made of it.
     ///
     /// ```
     #[doc = include_str!("example.md")]
@@ -358,7 +344,6 @@ impl Subscription {
     }
 }
 
-/// As it is called in failure messages.
 impl fmt::Display for TestSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "socket {}", self.number)

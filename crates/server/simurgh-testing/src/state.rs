@@ -1,4 +1,4 @@
-//! What all handles of one test server share: the driver, and what each socket has heard.
+//! The state that all handles of a test server share: the driver, and the messages of each socket.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,28 +8,27 @@ use simurgh::driver::{Driver, Error, Event, MessageRef, Options, SocketId, What}
 use simurgh::{Activity, Endpoint, Handle};
 use simurgh_proto::message::Payload;
 
-/// How long is waited for what has no time of its own: the reply to a join, room in a mailbox.
+/// How long calls without a timeout wait: for the reply to a join, or space in a mailbox.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Asserts wait so long, unless they are told otherwise; as in Phoenix.
+/// As in Phoenix.
 const ASSERT: Duration = Duration::from_millis(100);
-/// The lock is given back so often while something is waited for.
+/// How often a waiting assertion releases the lock.
 const SLICE: Duration = Duration::from_millis(5);
-/// What was taken is kept for the failure messages of later asserts, but not beyond so many.
+/// How many taken messages are kept for later failure messages.
 const KEPT: usize = 1000;
 
-/// A server under test, and its sockets.
 pub(crate) struct Shared {
     state: Mutex<State>,
     pub(crate) endpoint: Endpoint,
-    /// Where `connect` connects to.
+    /// The path that `connect` uses.
     pub(crate) path: String,
     holders: Holders,
 }
 
-/// Knows whether anybody but the server itself could say something to a socket.
+/// Finds out whether the application could still send something to a socket.
 struct Holders {
     handle: Handle,
-    /// Of the server while nobody else has a handle.
+    /// References to the server while the application has no handle.
     references: usize,
     tasks: usize,
 }
@@ -38,9 +37,8 @@ pub(crate) struct State {
     pub(crate) driver: Driver,
     pub(crate) mailboxes: Vec<Mailbox>,
     places: HashMap<SocketId, usize>,
-    /// Which event each message was that a test sent.
     pub(crate) asked: HashMap<MessageRef, Box<str>>,
-    /// The test's own socket, which receives broadcasts, and on which topics.
+    /// The index of the test's own socket, which receives broadcasts.
     pub(crate) listener: Option<usize>,
     pub(crate) topics: HashSet<Box<str>>,
     pub(crate) assert_time: Duration,
@@ -48,19 +46,17 @@ pub(crate) struct State {
     numbered: usize,
 }
 
-/// What one socket has received, in order.
 pub(crate) struct Mailbox {
     pub(crate) socket: SocketId,
-    /// As it is called in messages; none for the test's own.
+    /// Its number in failure messages; `None` for the test's own socket.
     pub(crate) number: Option<usize>,
     entries: VecDeque<Entry>,
-    /// How many are not kept any more.
     dropped: usize,
 }
 
 pub(crate) struct Entry {
     pub(crate) what: What,
-    /// An assertion has found it; others pass it over.
+    /// An assertion has found it; other assertions skip it.
     pub(crate) is_taken: bool,
 }
 
@@ -68,7 +64,7 @@ impl Shared {
     pub(crate) fn new(endpoint: Endpoint, options: Options, path: String) -> Self {
         let handle = endpoint.handle();
         let Activity { tasks, holders, .. } = handle.activity();
-        // And the driver's own.
+        // One more: the driver's own.
         let holders = Holders { handle, references: holders + 1, tasks };
         let driver = Driver::with(&endpoint, options);
         let state = State {
@@ -86,12 +82,12 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked with it has failed its test; the others' handles are as good as before.
+        // A thread that panicked with the lock has failed its own test; the state is still valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at what was received, and again whenever there is more, until `look` has found
-    /// something or time is over.
+    /// Runs `look` on the received messages, again when more arrive, until it returns something or
+    /// the time is over.
     pub(crate) fn look<T>(
         &self,
         time: Duration,
@@ -112,7 +108,7 @@ impl Shared {
         }
     }
 
-    /// Asks something of the driver, again while too much is under way.
+    /// Retries while the server is congested.
     pub(crate) fn ask<T>(
         &self,
         mut ask: impl FnMut(&mut Driver) -> Result<T, Error>,
@@ -127,7 +123,6 @@ impl Shared {
         }
     }
 
-    /// Waits until the shards have nothing under way; whether that came in time.
     pub(crate) fn settle(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         loop {
@@ -141,18 +136,16 @@ impl Shared {
         }
     }
 
-    /// Whether nothing can be received any more unless the test does something: the shards have
-    /// nothing under way, no work is under way on tokio, and nobody has a handle with which a
-    /// socket or a channel is reached.
+    /// Whether nothing more can be received unless the test acts: the shards are idle, no task runs
+    /// on tokio, and the application holds no handle of a socket or a channel.
     pub(crate) fn is_quiet(&self, time: Duration) -> bool {
         let is_nobody = |now: &Activity| self.holders.is_nobody(now);
         let now = self.holders.handle.activity();
         !now.is_draining && is_nobody(&now) && self.is_done(time, is_nobody)
     }
 
-    /// Goes round the shards: whether each has done all it was asked, and none was asked anything
-    /// meanwhile. `is_nobody` is asked before that is looked at: whatever was posted by somebody
-    /// who has gone was posted by then.
+    /// Whether each shard has done its work and received no new mail meanwhile. `is_nobody` is
+    /// checked before the mailboxes: a holder that is gone by then has posted its mail already.
     fn is_done(&self, time: Duration, is_nobody: impl Fn(&Activity) -> bool) -> bool {
         let activity = || self.holders.handle.activity();
         let before = activity().posted;
@@ -161,7 +154,7 @@ impl Shared {
             Err(Error::Ended) => return true,
             Err(_) => return false,
         }
-        // What was asked for the round itself is given back right after its answer.
+        // A shard releases the bytes of this round's own mail right after its answer.
         let is_empty = || {
             let now = activity();
             now.queued_bytes == 0 && is_nobody(&now)
@@ -171,10 +164,9 @@ impl Shared {
     }
 }
 
-/// Looks at a shard that is about to give back what a round was charged with.
+/// How often to check for a shard to release those bytes.
 const SPINS: usize = 100;
 
-/// Always false.
 fn yield_now() -> bool {
     std::thread::yield_now();
     false
@@ -187,7 +179,6 @@ impl Holders {
 }
 
 impl State {
-    /// A socket was opened; its place among the mailboxes.
     pub(crate) fn opened(&mut self, socket: SocketId, is_listener: bool) -> usize {
         let place = self.mailboxes.len();
         let number = (!is_listener).then(|| {
@@ -199,25 +190,23 @@ impl State {
         place
     }
 
-    /// Takes what is there into the mailboxes.
     pub(crate) fn take_in(&mut self) {
         while let Some(event) = self.driver.try_recv() {
             self.file(event);
         }
     }
 
-    /// Waits until something more is heard.
     pub(crate) fn wait(&mut self, time: Duration) {
         let began = Instant::now();
         match self.driver.recv_timeout(time) {
             Some(event) => self.file(event),
-            // Of a server that has ended nothing is waited for there.
+            // If the server has ended, `recv_timeout` returns at once.
             None => std::thread::sleep(time.saturating_sub(began.elapsed())),
         }
     }
 
     fn file(&mut self, Event { socket, what }: Event) {
-        // That the test listens is answered to nobody.
+        // Replies to the test's own pushes are not kept.
         let mailbox = self.places.get(&socket).and_then(|place| self.mailboxes.get_mut(*place));
         if let Some(mailbox) = mailbox {
             mailbox.entries.push_back(Entry { what, is_taken: false });
@@ -230,17 +219,14 @@ impl State {
 }
 
 impl Mailbox {
-    /// What was received, with its number, and whether it was taken.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, &Entry)> {
         self.entries.iter().enumerate().map(|(at, entry)| (self.dropped + at + 1, entry))
     }
 
-    /// What no assertion has taken.
     pub(crate) fn left(&self) -> impl Iterator<Item = (usize, &What)> {
         self.entries().filter(|(_, entry)| !entry.is_taken).map(|(n, entry)| (n, &entry.what))
     }
 
-    /// Has an entry taken.
     pub(crate) fn take(&mut self, number: usize) {
         if let Some(entry) = self.entries.get_mut(number.wrapping_sub(self.dropped + 1)) {
             entry.is_taken = true;
@@ -251,7 +237,6 @@ impl Mailbox {
         }
     }
 
-    /// Has all of them taken.
     pub(crate) fn take_all(&mut self) -> Vec<What> {
         let left = self.entries.iter_mut().filter(|entry| !entry.is_taken);
         left.map(|entry| {
@@ -261,7 +246,7 @@ impl Mailbox {
         .collect()
     }
 
-    /// Whether the socket is closed, of which nothing more is received; with which code.
+    /// Whether the socket is closed, after which it receives nothing, and the close code.
     pub(crate) fn closed(&self) -> Option<Option<u16>> {
         match self.entries.back().map(|entry| &entry.what) {
             Some(What::Closed { code }) => Some(*code),
@@ -269,8 +254,6 @@ impl Mailbox {
         }
     }
 
-    /// Whether the server has answered a message that it knows no such topic, or that there is no
-    /// channel.
     pub(crate) fn is_unmatched(response: &Payload<'_>) -> bool {
         response.json().is_some_and(|text| text == r#"{"reason":"unmatched topic"}"#)
     }

@@ -1,5 +1,4 @@
-//! What tests are written with: what assertions find, for how long they wait, and what they tell
-//! when they fail.
+//! What assertions find, how long they wait, and what their failures report.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::cell::Cell;
@@ -15,10 +14,8 @@ use simurgh::{
 };
 use simurgh_testing::*;
 
-/// Does whatever it is told to.
 struct Room;
 
-/// Handles that a channel has given away.
 static KEPT: Mutex<Vec<ChannelHandle<Room>>> = Mutex::new(Vec::new());
 
 impl Channel for Room {
@@ -82,11 +79,11 @@ fn room() -> TestChannel {
 }
 
 thread_local! {
-    /// Where this thread has panicked, while that is to be found out.
+    /// The line at which this thread has panicked, while a test records it.
     static BLAMED: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// What an assertion tells that fails, and the line that it blames.
+/// The message of a failing assertion, and the line that it reports.
 fn failure<T>(assertion: impl FnOnce() -> T) -> (String, u32) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -313,14 +310,14 @@ fn asserts_wait_and_refutations_end_early_where_nothing_can_come() {
     }
     let took = began.elapsed();
     assert!(took < Duration::from_millis(100), "{took:?} for 20, with nothing under way");
-    // Work is under way: it is waited for.
+    // A task still runs: the refutation waits for it.
     room.push("later", json!({}));
     assert!(text(|| refute_push!(room, "late")).starts_with("a push \"late\" to socket 1"));
     assert_push!(room, "late");
     room.push("later", json!({}));
     refute_push!(room, "late", timeout_ms = 1);
     assert_push!(room, "late");
-    // Somebody has a handle, and may push at any time.
+    // The application has a handle, and may push at any time.
     let other = room.socket().join("rooms:2", json!({}));
     other.push("give_away", json!({}));
     let began = Instant::now();
@@ -360,7 +357,7 @@ fn asserts_wait_as_long_as_they_are_told() {
     assert!((30..100).contains(&took(&|| drop(assert_push!(room, "never", timeout_ms = 30)))));
     server.set_assert_timeout(Duration::from_millis(200));
     assert!((200..1000).contains(&took(&|| drop(assert_push!(room, "never")))));
-    // Of a socket that is closed nothing is waited for.
+    // A closed socket receives nothing: no wait.
     room.socket().close();
     assert_closed!(room.socket());
     assert!((0..100).contains(&took(&|| drop(assert_push!(room, "never")))));
@@ -420,7 +417,6 @@ fn a_failure_points_to_the_line_of_the_assertion() {
     assert_eq!(line, line!() - 3);
 }
 
-/// The last lines of a failure.
 fn hints(text: &str) -> Vec<&str> {
     text.lines().filter_map(|line| line.strip_prefix("hint: ")).collect()
 }
@@ -553,7 +549,7 @@ fn the_listener_of_the_test_is_no_member() {
     assert_eq!(joins, 2, "the member's and the listener's");
 }
 
-/// A whole test takes little, and what of it takes how much.
+/// Prints how much CPU time a whole test takes, and its parts.
 #[test]
 #[ignore = "measures: run it with --release --ignored --nocapture"]
 fn a_hundred_whole_tests() {
@@ -590,7 +586,6 @@ fn a_hundred_whole_tests() {
     assert!(wall < Duration::from_millis(500), "{wall:?}");
 }
 
-/// CPU time of this process.
 fn cpu_ms() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();

@@ -1,19 +1,18 @@
-//! Which requests the server's own paths answer: for which hosts, and with which token.
+//! Which hosts and tokens the server's own paths accept.
 //!
-//! Who listens on loopback alone means this machine. But a page of any site can have a name of its
-//! own resolve to 127.0.0.1 (DNS rebinding), and a proxy on this machine passes on what comes from
-//! anywhere: both show in `Host`. So `/metrics`, the observer and the publish API answer for this
-//! machine's own names, and for those that the settings list.
+//! An operator who listens on loopback means this machine. But a page of any site can resolve its
+//! own name to 127.0.0.1 (DNS rebinding), and a proxy on this machine forwards requests from
+//! anywhere; both show in `Host`. So `/metrics`, the observer and the publish API accept this
+//! machine's own names, and those that the settings list.
 
 use axum::http::{HeaderMap, header};
 use simurgh_proto::origin::OwnOrigin;
 use simurgh_shard::config::Config;
 use subtle::ConstantTimeEq;
 
-/// The token of a request, compared with that of the server.
+/// The token of a request, compared with the server's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bearer {
-    /// The server has no token.
     NotWanted,
     Missing,
     Wrong,
@@ -35,13 +34,11 @@ pub(crate) fn bearer(config: &Config, headers: &HeaderMap) -> Bearer {
     }
 }
 
-/// What a request is told that names another.
+/// The response to a request for another host.
 pub(crate) const FOREIGN: &str = "this server listens on loopback and does not know the host that \
                                   was asked for: say 127.0.0.1 or localhost, or list the host in \
                                   the setting trusted_hosts";
 
-/// Whether a request to the server's own port, or to the admin address, names a host that may be
-/// answered for.
 pub(crate) fn is_known(config: &Config, is_admin: bool, headers: &HeaderMap) -> bool {
     let is_loopback = match config.admin_listen {
         Some(address) if is_admin => address.ip().is_loopback(),

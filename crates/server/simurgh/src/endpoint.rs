@@ -36,8 +36,8 @@ use crate::secret;
 use crate::signals::Signals;
 use crate::watchdog::{self, Watchdog};
 
-/// Descriptors of the process's own table that are not for HTTP connections: wakers, hand-offs,
-/// files that are served.
+/// Descriptors of the process's own table for other things than HTTP connections: wakers,
+/// hand-offs, files.
 const HTTP_RESERVE: usize = 512;
 
 /// A running server. Dropping it stops it at once; [`drain`](Self::drain) stops it gently.
@@ -47,22 +47,22 @@ pub struct Endpoint {
     admin_address: Option<SocketAddr>,
     shards: Vec<reactor::ShardHandle>,
     runtime: Option<tokio::runtime::Runtime>,
-    /// The threads of plain HTTP; none without an address.
+    /// The threads of plain HTTP; `None` without an address.
     http: Option<http::Threads>,
     _watchdog: Watchdog,
-    /// Whether histories were written: once.
+    /// Histories are saved only once.
     is_saved: bool,
-    /// None on a single node.
+    /// `None` on a single node.
     cluster: Option<cluster::Started>,
-    /// What is served knows these for as long as they are here.
+    /// Kept here for the services.
     longpolls: Arc<LongPolls>,
     observer: Arc<Observer>,
 }
 
-/// What is done once a server listens.
+/// Called once the server listens.
 type Ready = Box<dyn FnOnce(&Endpoint) + Send>;
 
-/// Collects what an [`Endpoint`] is made of.
+/// Collects the parts of an [`Endpoint`].
 #[must_use]
 pub struct Builder {
     config: Config,
@@ -74,7 +74,7 @@ pub struct Builder {
 }
 
 impl Endpoint {
-    /// Begins with no user socket and the default [`Config`].
+    /// An empty builder with the default [`Config`].
     pub fn builder() -> Builder {
         Builder {
             config: Config::default(),
@@ -91,13 +91,13 @@ impl Endpoint {
         &self.addresses
     }
 
-    /// Where [`Config::admin_listen`] is served, with the real port where 0 was asked for.
+    /// The address of [`Config::admin_listen`], with the real port where 0 was asked for.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin_address
     }
 
-    /// Broadcasts to all members of a topic, from any thread. A congested server takes nothing,
-    /// and none takes a payload of more than half of [`Config::outbound_bytes_max`].
+    /// Broadcasts to all members of a topic, from any thread. Fails on a congested server, or if
+    /// the payload exceeds half of [`Config::outbound_bytes_max`].
     pub fn broadcast(
         &self,
         topic: &str,
@@ -112,41 +112,36 @@ impl Endpoint {
         self.pubsub().disconnect(socket_id)
     }
 
-    /// A cheap clone for other threads and tasks: looks at the server and drains it, without owning
-    /// it.
+    /// A cheap clone that observes and drains the server without owning it.
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.server))
     }
 
-    /// A cheap clone for other threads and tasks: subscribes and broadcasts.
+    /// A cheap clone that subscribes and broadcasts.
     pub fn pubsub(&self) -> PubSub {
         PubSub::new(Arc::clone(&self.server))
     }
 
-    /// A cheap clone for other threads and tasks: tells who is present.
+    /// A cheap clone that lists who is present.
     pub fn presence(&self) -> Presence {
         Presence::new(Arc::clone(&self.server))
     }
 
-    /// Serves until a signal has drained it; a second one ends the process at once.
-    ///
-    /// # Errors
-    /// The system gives no thread to wait for signals.
+    /// Serves until a signal has drained the server; a second signal ends the process at once.
+    /// Fails if the system has no thread left to wait for signals.
     pub fn serve(self, signals: Signals) -> Result<(), Error> {
         signals.drain(self.handle()).map_err(Error::Prepare)?;
         self.wait()
     }
 
-    /// Waits until the server has ended.
-    ///
-    /// # Errors
-    /// A shard's event loop broke; the server ended because of that.
+    /// Waits until the server has ended; an error means that a shard's event loop failed and ended
+    /// it.
     pub fn wait(mut self) -> Result<(), Error> {
         self.join()
     }
 
     /// Stops accepting, closes all sockets with 1012 evenly over [`Config::drain_time`], waits for
-    /// HTTP requests under way, but 5 s longer than that at most, ends.
+    /// running HTTP requests, at most 5 s longer than that, and ends.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -163,8 +158,8 @@ impl Endpoint {
     fn spawn_shards(&mut self, set: &mut reactor::ShardSet<Mail>) -> Result<(), Error> {
         for index in 0..self.server.config.shards {
             let server = Arc::clone(&self.server);
-            // More than eight bytes: what the channel of a client takes is often eight, and the
-            // name, which stays, would keep a page of the allocator that they leave.
+            // A name of more than eight bytes: a client's channel often takes eight, and the name,
+            // which stays, would keep their page of the allocator in use.
             let name = format!("shard-{index:03}");
             let shard = set
                 .spawn(&name, reactor_config(&self.server.config, index), move |_| {
@@ -196,7 +191,6 @@ impl Endpoint {
 
     fn end(&mut self) {
         self.handle().stop();
-        // How it ended is in the log.
         let _ = self.join();
     }
 
@@ -242,14 +236,14 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Builder {
-    /// Adds a user socket. Where several match a path, the first does.
+    /// Adds a user socket. If several match a path, the first one is used.
     pub fn socket(mut self, user_socket: UserSocket) -> Self {
         self.user_sockets.push(user_socket.ready());
         self
     }
 
-    /// Adds an address to listen on, for example `127.0.0.1:4000` or `[::]:4000`; a wrong one is
-    /// reported by [`start`](Self::start).
+    /// Adds an address to listen on, for example `127.0.0.1:4000` or `[::]:4000`;
+    /// [`start`](Self::start) reports a wrong one.
     pub fn listen(mut self, address: &str) -> Self {
         match address.parse() {
             Ok(address) => self.config.listen.push(address),
@@ -258,7 +252,7 @@ impl Builder {
         self
     }
 
-    /// Pages and anything else that is plain HTTP, served on the same port.
+    /// Serves pages and other plain HTTP on the same port.
     pub fn http(mut self, router: axum::Router) -> Self {
         self.router = self.router.merge(router);
         self
@@ -288,10 +282,10 @@ impl Builder {
         &self.user_sockets
     }
 
-    /// Starts the server and returns once all shards listen.
+    /// Starts the server, and returns once all shards listen.
     ///
     /// # Errors
-    /// An address that is wrong or taken, or what the system refused; each says what to do.
+    /// An address is wrong or taken, or the system refused something; each error says what to do.
     pub fn start(self) -> Result<Endpoint, Error> {
         if self.wrong_address.is_none() && self.config.listen.is_empty() {
             return Err(Error::NoAddress);
@@ -299,11 +293,8 @@ impl Builder {
         self.start_local()
     }
 
-    /// As [`start`](Self::start), also without any address: then only sockets of a
-    /// [`Driver`](crate::driver::Driver) come to it, and there are no threads for HTTP.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start), but for a missing address.
+    /// As [`start`](Self::start), but no address is needed: without one only sockets of a
+    /// [`Driver`](crate::driver::Driver) can connect, and there are no HTTP threads.
     pub fn start_local(self) -> Result<Endpoint, Error> {
         if let Some(address) = self.wrong_address {
             return Err(Error::WrongAddress(address));
@@ -341,7 +332,7 @@ impl Builder {
         let loops = if is_listening { server.config.http.threads.max(1) } else { 0 };
         let http_threads = http::prepare(loops).map_err(Error::Prepare)?;
         let _ = server.runtime.set(runtime.handle().clone());
-        // From here on dropping it ends what was started, should the rest fail.
+        // From here on, dropping it on an error ends what was started.
         let mut endpoint = Endpoint {
             server: Arc::clone(&server),
             addresses,
@@ -361,7 +352,7 @@ impl Builder {
         endpoint.cluster =
             prepared.map(|it| it.start(&server, services(&longpolls, &observer))).transpose()?;
         endpoint.spawn_shards(&mut set)?;
-        // Without an address there are no pages, and no observer.
+        // Without an address there are no pages and no observer.
         let is_served = is_listening || server.config.admin_listen.is_some();
         if is_served {
             endpoint.serve_http(http_threads, router, &mut set)?;
@@ -369,8 +360,8 @@ impl Builder {
         Ok(endpoint)
     }
 
-    /// Has [`run`](Self::run) call this once the server listens, to say where: what a program
-    /// prints is not the library's to choose.
+    /// Sets a function that [`run`](Self::run) calls once the server listens, for example to print
+    /// where.
     ///
     /// ```no_run
     /// use simurgh::Endpoint;
@@ -386,10 +377,7 @@ impl Builder {
     }
 
     /// Starts the server, and serves until SIGTERM or SIGINT has drained it; a second signal ends
-    /// the process at once.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
+    /// the process at once. Errors as for [`start`](Self::start).
     pub fn run(mut self) -> Result<(), Error> {
         let signals = Signals::block().map_err(Error::Prepare)?;
         let ready = self.ready.take();
@@ -408,7 +396,7 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// Shards and places for HTTP connections, as many as there are descriptors for.
+/// Limits shards and HTTP connections to the available descriptors.
 fn fit_into_descriptors(config: &mut Config) {
     let (descriptors, _) = reactor::raise_descriptor_limit();
     let most = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(HTTP_RESERVE);
@@ -419,7 +407,7 @@ fn fit_into_descriptors(config: &mut Config) {
     config.shards = config.shards.clamp(1, usize::from(u16::MAX));
 }
 
-/// Has joins that wait for other nodes wait until this node is subscribed to their topics.
+/// Delays joins that wait for other nodes until this node is subscribed to their topics.
 fn join_cluster(user_socket: &mut UserSocket, inbox: &Arc<ClusterInbox>) {
     let inbox = Arc::clone(inbox);
     user_socket.join_cluster(move |topic| {
@@ -481,7 +469,6 @@ fn reactor_config(config: &Config, index: usize) -> reactor::Config {
     reactor
 }
 
-/// What this node answers others.
 fn services(longpolls: &Arc<LongPolls>, observer: &Arc<Observer>) -> cluster::Serve {
     let (longpolls, observer) = (Arc::clone(longpolls), Arc::clone(observer));
     Arc::new(move |service, body, left| {

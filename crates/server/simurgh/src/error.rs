@@ -1,4 +1,4 @@
-//! Why a server did not start, and what to do about it.
+//! Why a server did not start, and how to fix it.
 
 use std::fmt;
 use std::io;
@@ -15,42 +15,42 @@ pub enum Error {
     /// No address was given.
     #[error("no address to listen on: give one, for example .listen(\"127.0.0.1:4000\")")]
     NoAddress,
-    /// So many user sockets were given, and fewer are allowed.
+    /// More user sockets were given than are allowed.
     #[error(
         "{0} user sockets, and an endpoint has at most {USER_SOCKETS_MAX}: the path of one may \
          have variables, such as /sockets/:tenant"
     )]
     TooManyUserSockets(usize),
-    /// This is no address of the form `127.0.0.1:4000` or `[::1]:4000`.
+    /// The address does not have the form `127.0.0.1:4000` or `[::1]:4000`.
     #[error(
         "{0:?} is no address to listen on: it takes an IP address and a port, for example \
          127.0.0.1:4000 or [::]:4000"
     )]
     WrongAddress(String),
-    /// The system gave no threads or descriptors.
+    /// The system has no threads or descriptors left.
     #[error("cannot start the shards' threads: {0}")]
     Prepare(#[source] io::Error),
-    /// An address cannot be listened on; the error names it.
+    /// The server cannot listen on an address; the error names it.
     #[error("cannot listen: {0}")]
     Listen(#[source] simurgh_reactor::StartError),
-    /// The admin address cannot be listened on.
+    /// The server cannot listen on the admin address.
     #[error("{what}: {1}", what = cannot_serve(*.0))]
     Admin(Option<SocketAddr>, #[source] io::Error),
-    /// A shard's event loop broke while serving.
+    /// A shard's event loop failed while serving.
     #[error("a shard's event loop broke: {0}")]
     Broken(#[source] io::Error),
-    /// Histories are to be saved to this file, and the server is one of several nodes.
+    /// Histories are to be saved to this file, but the server is one of several nodes.
     #[error(
         "histories are to be saved to {0:?}, and this server is one of several nodes: their engine \
          keeps them, leave that file out"
     )]
     HistorySaveInCluster(PathBuf),
-    /// There was no link to the engine of the cluster within this time, and why.
+    /// There was no link to the cluster's engine within this time, and why.
     #[error("no link to the cluster's engine within {0:?} ({1})")]
     NoEngine(Duration, String),
 }
 
-/// The same as its `Display`: what `fn main() -> Result<(), Error>` prints is then a sentence.
+/// Same as `Display`, so that `fn main() -> Result<(), Error>` prints a sentence.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -33,20 +33,20 @@ impl Handle {
         self.pubsub().history(topic)
     }
 
-    /// The counters of each shard, to be read at any time.
+    /// The counters of each shard, which can be read at any time.
     pub fn metrics(&self) -> &[Arc<ShardMetrics>] {
         &self.0.metrics
     }
 
-    /// Asks every shard for a sign of life; [`silent_shard`](Self::silent_shard) says, some time
-    /// later, who has not given it. For watchdogs: a shard that is held by a callback gives none.
+    /// Requests a sign of life from every shard; [`silent_shard`](Self::silent_shard) reports later
+    /// which one has not answered. For watchdogs: a shard that a callback blocks does not answer.
     pub fn ask_pulse(&self) -> Pulse {
         self.all(|| Mail::Pulse);
         Pulse(self.activity().posted)
     }
 
-    /// A shard that has taken none of its mail since it was asked, if there is one; those that
-    /// ended in a drain are not meant.
+    /// A shard that has taken no mail since the request, if there is one; shards that ended in a
+    /// drain are not counted.
     pub fn silent_shard(&self, asked: &Pulse) -> Option<usize> {
         let stats = self.0.stats.get()?;
         let answers = stats.iter().zip(&self.0.ended).zip(&asked.0);
@@ -56,7 +56,7 @@ impl Handle {
         })
     }
 
-    /// Begins a drain and returns; [`Endpoint::wait`](crate::Endpoint::wait) sees its end.
+    /// Begins a drain and returns; [`Endpoint::wait`](crate::Endpoint::wait) waits for its end.
     pub fn drain(&self) {
         self.0.drain_began.get_or_init(Instant::now);
         self.0.http_connections.drain();
@@ -74,7 +74,7 @@ impl Handle {
         self.all(|| Mail::Stop);
     }
 
-    /// What is under way, and who may begin more; in the order of these fields.
+    /// The running work, and how many could start more; read in the order of these fields.
     #[doc(hidden)]
     pub fn activity(&self) -> Activity {
         let server = &self.0;
@@ -94,20 +94,20 @@ impl Handle {
     }
 }
 
-/// What goes on in a server, for tests that wait until nothing does.
+/// The activity of a server, for tests that wait until it is idle.
 #[doc(hidden)]
 pub struct Activity {
     pub is_draining: bool,
     /// Bytes in mailboxes.
     pub queued_bytes: usize,
-    /// Tasks on tokio.
+    /// Running tasks on tokio.
     pub tasks: usize,
     /// References to the server.
     pub holders: usize,
-    /// How much mail each shard was posted.
+    /// How much mail each shard has received.
     pub posted: Vec<u64>,
 }
 
-/// What [`Handle::ask_pulse`] has asked.
+/// A request of [`Handle::ask_pulse`].
 #[derive(Debug)]
 pub struct Pulse(Vec<u64>);

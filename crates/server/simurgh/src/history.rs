@@ -1,5 +1,5 @@
-//! History for code outside of channels: broadcasts that are known to be kept, what is kept of a
-//! topic, and having it forgotten.
+//! History for code outside of channels: confirmed broadcasts, reading what is kept of a topic, and
+//! deleting it.
 
 mod confirmations;
 
@@ -20,55 +20,55 @@ use tokio::sync::oneshot;
 pub(crate) use self::confirmations::Confirmations;
 use crate::pubsub::PubSub;
 
-/// Messages that [`HistoryQuery`] gives at most, unless it is told a lower
+/// The most messages that [`HistoryQuery`] returns, unless it has a lower
 /// [limit](HistoryQuery::limit).
 pub const PAGE_MESSAGES_MAX: usize = 1_000;
 
-/// Why it is not known that a broadcast is kept.
+/// Why a broadcast is not confirmed as kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotKept {
-    /// No channel declares a history for the topic: nobody has got it.
+    /// No channel declares a history for the topic; no member has received it.
     #[error("{NO_HISTORY}")]
     NoHistory,
-    /// An id has 1 to 128 bytes: nobody has got it.
+    /// An id must have 1 to 128 bytes; no member has received it.
     #[error("the id of a broadcast has 1 to 128 bytes")]
     BadId,
-    /// The payload is too large, or too much is under way: nobody has got it.
+    /// The payload is too large, or the server is congested; no member has received it.
     #[error("{0}")]
     Refused(#[source] BroadcastError),
-    /// The engine of the cluster does not keep it, which the log says more about, or too much waits
-    /// for it: nobody has got it.
+    /// The engine of the cluster has not stored it (the log says why), or too many broadcasts wait
+    /// for the engine; no member has received it.
     #[error("{NOT_STORED}")]
     NotStored,
-    /// The engine of the cluster is away, and the members on this node have received it at once
-    /// ([`Cluster::local_when_away`](crate::Cluster::local_when_away)): nobody else has, or will.
+    /// The engine of the cluster is down, and only the members on this node have received it
+    /// ([`Cluster::local_when_away`](crate::Cluster::local_when_away)). No other member will.
     #[error("the engine of the cluster is away: members on this node alone have heard it")]
     LocalOnly,
-    /// No answer came in this time
-    /// ([`HistoryConfig::confirm_timeout`](crate::HistoryConfig::confirm_timeout)). It may be kept
-    /// yet: repeated with the same id, it is kept once.
+    /// No confirmation came within this time
+    /// ([`HistoryConfig::confirm_timeout`](crate::HistoryConfig::confirm_timeout)). It may still be
+    /// kept; repeated with the same id, it is kept once.
     #[error(
         "unconfirmed: not known to be kept after {}, repeat it with the same id",
         humantime::format_duration(*.0)
     )]
     Unconfirmed(Duration),
-    /// The shard that keeps the topic has ended: the server drains, or is gone.
+    /// The shard of the topic has ended: the server drains or has stopped.
     #[error("{ENDED}")]
     Ended,
 }
 
-/// Why nothing is told of a topic's history.
+/// Why a topic's history cannot be read or deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistoryError {
     /// No channel declares a history for the topic.
     #[error("{NO_HISTORY}")]
     NoHistory,
-    /// The engine of the cluster has not done it, or not said so in time.
+    /// The engine of the cluster has not done it, or has not answered in time.
     #[error("{NOT_STORED}")]
     NotConfirmed,
-    /// The shard that keeps the topic has ended: the server drains, or is gone.
+    /// The shard of the topic has ended: the server drains or has stopped.
     #[error("{ENDED}")]
     Ended,
 }
@@ -77,7 +77,7 @@ const NO_HISTORY: &str = "no channel declares a history for this topic";
 const NOT_STORED: &str = "the engine of the cluster has not done it, try again later";
 const ENDED: &str = "the server has ended, or is about to";
 
-/// Broadcasts that are kept, and what is kept. Topics have a history where a channel declares one
+/// Confirmed broadcasts, and stored histories. A topic has a history if its channel declares one
 /// ([`UserSocket::history`](crate::UserSocket::history)).
 ///
 /// ```
@@ -116,11 +116,8 @@ const ENDED: &str = "the server has ended, or is about to";
 /// # }
 /// ```
 impl PubSub {
-    /// Broadcasts to all members and subscriptions of a topic, and waits until that is kept in the
-    /// topic's history. Nothing is broadcast before this is first polled.
-    ///
-    /// # Errors
-    /// See [`NotKept`].
+    /// Broadcasts to all members and subscriptions of a topic, and waits until the topic's history
+    /// has it. Nothing is broadcast before the first poll.
     pub async fn broadcast_kept(
         &self,
         topic: &str,
@@ -131,12 +128,9 @@ impl PubSub {
         Ok(keep(&self.0, broadcast, None).await?.position)
     }
 
-    /// The same once for all broadcasts with the same id, of 1 to 128 bytes: repeated within two
-    /// minutes it is not kept, nor received, again, and what is returned is where the first is
-    /// kept. A topic remembers the last 10,000 ids.
-    ///
-    /// # Errors
-    /// See [`NotKept`].
+    /// As [`broadcast_kept`](Self::broadcast_kept), but only once for the same id, of 1 to 128
+    /// bytes: a repetition within two minutes is neither kept nor received again, and returns the
+    /// position of the first. A topic remembers the last 10,000 ids.
     pub async fn broadcast_once(
         &self,
         topic: &str,
@@ -148,14 +142,14 @@ impl PubSub {
         keep(&self.0, broadcast, Some(id.into())).await
     }
 
-    /// What is kept of a topic: from the oldest message on, unless told otherwise. To be awaited.
+    /// The stored messages of a topic, by default from the oldest on. Await it.
     pub fn history(&self, topic: impl Into<Box<str>>) -> HistoryQuery {
         let range = Range { since: None, limit: PAGE_MESSAGES_MAX, is_reverse: false };
         HistoryQuery { server: Arc::clone(&self.0), topic: topic.into(), range }
     }
 
-    /// The topics of which something is remembered, page by page. To be awaited. One that is there
-    /// from the first page to the last is told exactly once.
+    /// The topics that have a history, page by page. Await it. A topic that exists from the first
+    /// page to the last is listed exactly once.
     ///
     /// ```
     /// # async fn all(pubsub: simurgh::PubSub) -> Result<(), simurgh::HistoryError> {
@@ -176,12 +170,9 @@ impl PubSub {
         HistoryTopicsQuery { server, from: HistoryCursor::default(), limit }
     }
 
-    /// Forgets what is kept of a topic, and says which position was the last. Numbers go on behind
-    /// it; who comes back with an older position is told of a gap, `purged`. Ids of broadcasts are
-    /// still remembered.
-    ///
-    /// # Errors
-    /// See [`HistoryError`].
+    /// Deletes what is kept of a topic, and returns the last position. Numbering continues after
+    /// it; a client that resumes with an older position is told of a gap, `purged`. Ids of
+    /// broadcasts are still remembered.
     pub async fn forget(&self, topic: &str) -> Result<Position, HistoryError> {
         if !self.0.keeps(topic) {
             return Err(HistoryError::NoHistory);
@@ -193,7 +184,7 @@ impl PubSub {
     }
 }
 
-/// Asks what is kept of a topic when awaited; see [`PubSub::history`].
+/// Reads the history of a topic when awaited; see [`PubSub::history`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked before it is awaited"]
 pub struct HistoryQuery {
@@ -203,21 +194,21 @@ pub struct HistoryQuery {
 }
 
 impl HistoryQuery {
-    /// Goes on from a position, without the message there: of the last message of a page, the
-    /// next page. In [reverse](Self::reverse) what is older follows.
+    /// Starts after a position: that of the last message of a page gives the next page. In
+    /// [reverse](Self::reverse) older messages follow.
     pub fn after(mut self, position: Position) -> Self {
         self.range.since = Some(position);
         self
     }
 
-    /// So many messages at most, and not more than [`PAGE_MESSAGES_MAX`]. There are fewer where
-    /// they have more than 4 MiB together; at least one, if there is any.
+    /// Limits the number of messages, to [`PAGE_MESSAGES_MAX`] at most. Fewer are returned if they
+    /// exceed 4 MiB together, but at least one, if there is any.
     pub fn limit(mut self, messages: usize) -> Self {
         self.range.limit = messages.min(PAGE_MESSAGES_MAX);
         self
     }
 
-    /// From the newest message to the oldest.
+    /// Returns messages from the newest to the oldest.
     pub fn reverse(mut self) -> Self {
         self.range.is_reverse = true;
         self
@@ -241,8 +232,8 @@ impl IntoFuture for HistoryQuery {
     }
 }
 
-/// Where a listing of topics goes on: of one page, for the next. As text it is what
-/// `GET /api/history/topics` has as `next`.
+/// Where the next page of a listing of topics begins. As text it is the `next` of
+/// `GET /api/history/topics`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HistoryCursor {
     shard: u16,
@@ -250,7 +241,7 @@ pub struct HistoryCursor {
 }
 
 impl HistoryCursor {
-    /// Reads what [`Display`](fmt::Display) has written; `None` if that is something else.
+    /// Parses the output of [`Display`](fmt::Display); `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let (shard, place) = text.split_once('-')?;
         let is_number = |it: &str| it.bytes().all(|byte| byte.is_ascii_digit());
@@ -267,17 +258,17 @@ impl fmt::Display for HistoryCursor {
     }
 }
 
-/// Some of the topics of which something is remembered.
+/// One page of the topics that have a history.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HistoryTopics {
-    /// In an order that means nothing, but in which each keeps its place.
+    /// In an arbitrary but stable order.
     pub topics: Vec<HistoryTopic>,
-    /// Where to go on; `None` if these were the last.
+    /// The next page; `None` if this is the last.
     pub next: Option<HistoryCursor>,
 }
 
-/// Asks for topics when awaited; see [`PubSub::history_topics`].
+/// Lists topics when awaited; see [`PubSub::history_topics`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is asked before it is awaited"]
 pub struct HistoryTopicsQuery {
@@ -287,13 +278,13 @@ pub struct HistoryTopicsQuery {
 }
 
 impl HistoryTopicsQuery {
-    /// Goes on where a page ended: with its [`next`](HistoryTopics::next).
+    /// Continues after a page, with its [`next`](HistoryTopics::next).
     pub fn after(mut self, next: HistoryCursor) -> Self {
         self.from = next;
         self
     }
 
-    /// So many topics at most; more than [`PAGE_MESSAGES_MAX`] are no more than that.
+    /// Limits the number of topics, to [`PAGE_MESSAGES_MAX`] at most.
     pub fn limit(mut self, topics: usize) -> Self {
         self.limit = topics.clamp(1, PAGE_MESSAGES_MAX);
         self
@@ -304,16 +295,14 @@ impl IntoFuture for HistoryTopicsQuery {
     type Output = Result<HistoryTopics, HistoryError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
-    /// # Errors
-    /// [`HistoryError::Ended`]. A server that declares no history has no topics.
+    /// Fails only with [`HistoryError::Ended`]. A server that declares no history has no topics.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.collect())
     }
 }
 
 impl HistoryTopicsQuery {
-    /// Shard by shard, of each in the order of its places: a topic stays at its own for as long as
-    /// it is there.
+    /// Shard by shard, each in the order of its slots: a topic keeps its slot while it exists.
     async fn collect(self) -> Result<HistoryTopics, HistoryError> {
         let Self { server, from, limit } = self;
         let HistoryCursor { mut shard, mut place } = from;
@@ -340,7 +329,7 @@ impl HistoryTopicsQuery {
     }
 }
 
-/// Has a broadcast kept, and waits for that on whatever runtime. Dropped, it cancels nothing.
+/// Sends a broadcast to be kept, and waits on any runtime. Dropping the future cancels nothing.
 async fn keep(
     server: &Server,
     broadcast: Broadcast,
@@ -352,15 +341,14 @@ async fn keep(
     let mut confirmations = Confirmations::new(server, 1);
     confirmations.keep(server, broadcast, id)?;
     let (to_asker, outcome) = oneshot::channel();
-    // On our runtime also for its clock: the asker's may have none.
+    // On our runtime also for its timer: the caller's runtime may have none.
     server.spawn(async move {
-        // Nobody waits for it any more.
+        // The caller may have stopped waiting.
         let _ = to_asker.send(confirmations.outcomes().await.pop());
     });
     outcome.await.ok().flatten().unwrap_or(Err(NotKept::Ended))
 }
 
-/// What a shard calls with its answer, and where that comes.
 fn answer<T: Send + 'static>(server: &Server) -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<T>) {
     let (from_shard, answered) = server.answer();
     let answer = move |it| {

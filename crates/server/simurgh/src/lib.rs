@@ -1,7 +1,6 @@
 //! A real-time channels server that speaks the Phoenix Channels protocol.
 //!
-//! A chat in which everybody receives what anybody sends, for the official `phoenix` clients
-//! unchanged:
+//! A chat in which all members receive each message, for the unchanged official `phoenix` clients:
 //!
 //! ```no_run
 //! use serde_json::json;
@@ -36,22 +35,20 @@
 //! }
 //! ```
 //!
-//! An [`Endpoint`] holds [`UserSocket`]s; a user socket says who may connect and which topics lead
-//! to which [`Channel`]; a channel's callbacks get a [`Context`] with which they push, broadcast
-//! and reply. Callbacks run on *shards*: threads that share nothing, each with its own event loop
-//! and its own connections. They must not block: an [`AsyncChannel`]'s handlers may wait, and
-//! [`Context::spawn`], [`Join::later`] and [`Connect::later`] take what takes long to tokio.
-//! [`PubSub`] is for code outside of channels.
+//! An [`Endpoint`] holds [`UserSocket`]s; a user socket decides who may connect, and maps topics to
+//! [`Channel`]s; a channel's callbacks get a [`Context`] to push, broadcast and reply. Callbacks
+//! run on *shards*: threads that share nothing, each with its own event loop and connections. They
+//! must not block: an [`AsyncChannel`]'s handlers may wait, and [`Context::spawn`], [`Join::later`]
+//! and [`Connect::later`] move slow work to tokio. Code outside of channels uses [`PubSub`].
 //!
 //! # Features
 //!
 //! None is on by default.
 //!
-//! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). What
-//!   many closed connections leave, or channels release when they hibernate, goes back to the
-//!   system.
-//! - `token`: the module `token`, with sockets that are let in by `Phoenix.Token` or JSON Web
-//!   Token, and closed when that expires. Brings `ring`.
+//! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). Returns
+//!   memory of closed connections and hibernating channels to the system.
+//! - `token`: the module `token`, for sockets that authenticate with `Phoenix.Token` or JSON Web
+//!   Token, and are closed when it expires. Adds the dependency `ring`.
 
 mod access;
 pub mod cluster;
@@ -106,7 +103,7 @@ pub use simurgh_socket::{Connect, ConnectFn, ConnectInfo, LongPoll, Transport, U
 #[doc(inline)]
 pub use simurgh_socket::{asynchronous, declared, supabase};
 
-/// The document's programs are compiled and run.
+/// The document's programs must compile and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../../docs/CHANNELS.md")]
 mod channels_document {}
@@ -126,7 +123,7 @@ mod tokens_document {}
 pub use axum;
 pub use serde_json::json;
 
-/// What the README shows has to compile and run.
+/// The README's examples must compile and run.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}

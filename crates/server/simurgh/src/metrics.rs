@@ -1,4 +1,4 @@
-//! What is counted: by each shard ([`ShardMetrics`]), and of the whole process.
+//! Counters: of each shard ([`ShardMetrics`]), and of the whole process.
 
 pub(crate) mod process;
 mod reactor;

@@ -8,9 +8,9 @@ use serde::de::DeserializeOwned;
 use simurgh_core::{NodeHandle, PresenceList};
 use simurgh_shard::server::Server;
 
-/// Tells who is present in topics, for code that is no channel: tasks, HTTP handlers, other
-/// threads. Channels track themselves with [`Context::presence`](crate::Context::presence). A cheap
-/// clone; it does not keep the server running.
+/// Lists who is present in topics, for code outside of channels: tasks, HTTP handlers, other
+/// threads. Channels track their clients with [`Context::presence`](crate::Context::presence). A
+/// cheap clone, which does not keep the server running.
 ///
 /// ```
 /// use simurgh::{Channel, Context, Endpoint, Join, UserSocket, Outcome, Payload, json};
@@ -46,14 +46,14 @@ use simurgh_shard::server::Server;
 #[derive(Clone, Debug)]
 pub struct Presence(pub(crate) Arc<Server>);
 
-/// Why a list was not given.
+/// Why a list is not available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PresenceListError {
-    /// The shard that keeps the topic has ended: the server drains, or is gone.
+    /// The shard of the topic has ended: the server drains or has stopped.
     #[error("the server has ended, or is about to")]
     Ended,
-    /// A meta is not of the type that was asked for.
+    /// A meta is not of the requested type.
     #[error("a presence's meta is of another type than was asked for: {0}")]
     OtherMeta(#[source] serde_json::Error),
 }
@@ -63,11 +63,11 @@ impl Presence {
         Self(server)
     }
 
-    /// The metas of all who are present, by key; a sample of the keys where there are more than
+    /// The metas of all who are present, by key; a sample of the keys if there are more than
     /// [`PresenceConfig::list_max`](crate::PresenceConfig::list_max).
     ///
     /// # Errors
-    /// The server ends, or a meta is no `M`.
+    /// The server ends, or a meta cannot be parsed as `M`.
     pub async fn list<M: DeserializeOwned>(
         &self,
         topic: &str,
@@ -82,15 +82,11 @@ impl Presence {
         Ok(all.into_iter().map(|(key, it)| (key, it.metas)).collect())
     }
 
-    /// How many presences a topic has; of one key there may be several.
-    ///
-    /// # Errors
-    /// The server ends.
+    /// How many presences a topic has; one key may have several. Fails if the server ends.
     pub async fn count(&self, topic: &str) -> Result<usize, PresenceListError> {
         Ok(self.ask(topic).await?.entries)
     }
 
-    /// Who is present, as the shard that keeps the topic tells it.
     pub(crate) async fn ask(&self, topic: &str) -> Result<PresenceList, PresenceListError> {
         let (from_shard, answer) = self.0.answer();
         let answered = move |list| {

@@ -1,5 +1,4 @@
-//! Topics for code outside of channels: a [`PubSub`] subscribes to them and broadcasts on them,
-//! from any thread.
+//! Topics for code outside of channels: a [`PubSub`] subscribes and broadcasts, from any thread.
 
 mod disconnect;
 
@@ -18,12 +17,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 pub use disconnect::{DISCONNECT_TIMEOUT, DisconnectError};
 
-/// What a [`Subscription`] may hold that nobody has taken; what comes beyond that is not kept, and
-/// counted.
+/// The most bytes that may wait in a [`Subscription`]; broadcasts beyond are dropped and counted.
 pub const SUBSCRIPTION_BYTES_MAX: usize = 16 << 20;
 
-/// Broadcasts on topics and subscribes to them, for code that is no channel: tasks, HTTP handlers,
-/// other threads. A cheap clone; it does not keep the server running.
+/// Broadcasts on topics and subscribes to them, for code outside of channels: tasks, HTTP handlers,
+/// other threads. A cheap clone, which does not keep the server running.
 ///
 /// ```
 /// use simurgh::{Channel, Context, Endpoint, Join, UserSocket, Outcome, Payload, json};
@@ -51,11 +49,11 @@ impl PubSub {
         Self(server)
     }
 
-    /// Subscribes to a topic: to all that is broadcast on it from now on.
+    /// Subscribes to all later broadcasts on a topic.
     pub fn subscribe(&self, topic: impl Into<Box<str>>) -> Subscription {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let topic = topic.into();
-        // Every shard takes every broadcast, so one of them is enough; which one, the name says.
+        // Every shard gets every broadcast, so one is enough; the name selects it.
         let mut hasher = DefaultHasher::new();
         topic.hash(&mut hasher);
         let shards = self.0.mailboxes.len().max(1) as u64;
@@ -67,12 +65,12 @@ impl PubSub {
         let of_shard = Arc::clone(&unread);
         let hear = move |broadcast: &Arc<Broadcast>| {
             if of_shard.has_room(broadcast.weight()) {
-                // Nobody is there any more who would take it: that is on its way here as mail.
+                // Fails if the subscription was dropped; the shard learns that by mail.
                 let _ = from_shard.send(Arc::clone(broadcast));
             }
         };
-        // Whoever waits for it may do so on a runtime of its own, whose waker a shard must not
-        // touch: its descriptor is another in a shard's table. Ours is known to all shards.
+        // The subscriber may wait on another runtime, whose waker a shard must not use: its
+        // descriptor is a different one in a shard's table. All shards have our runtime's.
         self.0.spawn(async move {
             while let Some(broadcast) = heard.recv().await {
                 if to_subscriber.send(broadcast).is_err() {
@@ -88,7 +86,7 @@ impl PubSub {
     /// Broadcasts to all members and subscriptions of a topic.
     ///
     /// # Errors
-    /// Too much is under way, or the payload is too large: nobody has got it.
+    /// The server is congested, or the payload is too large; no member has received it.
     pub fn broadcast(
         &self,
         topic: &str,
@@ -98,10 +96,8 @@ impl PubSub {
         self.0.broadcast(Broadcast::new(topic, event, payload.into()))
     }
 
-    /// Broadcasts on the topic of a subscription to all but that.
-    ///
-    /// # Errors
-    /// As [`broadcast`](Self::broadcast).
+    /// Broadcasts on the topic of a subscription, except to the subscription itself. Errors as for
+    /// [`broadcast`](Self::broadcast).
     pub fn broadcast_from(
         &self,
         from: &Subscription,
@@ -113,10 +109,8 @@ impl PubSub {
     }
 
     /// Broadcasts to members and subscriptions of a topic on one node, by its
-    /// [name](Self::node_name), or by the id of this start of it; Phoenix' `direct_broadcast`.
-    ///
-    /// # Errors
-    /// There is no such node, or as [`broadcast`](Self::broadcast).
+    /// [name](Self::node_name), or by the id of this run of it; Phoenix' `direct_broadcast`. Fails
+    /// if there is no such node, or as [`broadcast`](Self::broadcast).
     pub fn direct(
         &self,
         node: &str,
@@ -135,15 +129,12 @@ impl PubSub {
         Ok(())
     }
 
-    /// How this node is called: as in its cluster, or [`Config::node_name`](crate::Config).
+    /// The name of this node: in its cluster, or [`Config::node_name`](crate::Config).
     pub fn node_name(&self) -> &str {
         &self.0.config.node_name
     }
 
-    /// The same for those on this node alone, where it is one of several.
-    ///
-    /// # Errors
-    /// As [`broadcast`](Self::broadcast).
+    /// As [`broadcast`](Self::broadcast), but only to members and subscriptions on this node.
     pub fn broadcast_local(
         &self,
         topic: &str,
@@ -153,13 +144,9 @@ impl PubSub {
         self.0.broadcast_local(Broadcast::new(topic, event, payload.into()))
     }
 
-    /// Closes every socket with this id, with 1001, on all nodes; [`disconnect_everywhere`] says
-    /// which have done so.
-    ///
-    /// [`disconnect_everywhere`]: Self::disconnect_everywhere
-    ///
-    /// # Errors
-    /// As [`broadcast`](Self::broadcast).
+    /// Closes every socket with this id, with 1001, on all nodes;
+    /// [`disconnect_everywhere`](Self::disconnect_everywhere) also reports which have done so.
+    /// Errors as for [`broadcast`](Self::broadcast).
     pub fn disconnect(&self, socket_id: &str) -> Result<(), BroadcastError> {
         self.broadcast(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT)
     }
@@ -169,7 +156,6 @@ impl PubSub {
     }
 }
 
-/// What a subscription has received and nobody has taken, and what was too much.
 #[derive(Default)]
 struct Unread {
     bytes: AtomicUsize,
@@ -198,15 +184,15 @@ pub struct Subscription {
     unread: Arc<Unread>,
 }
 
-/// Why nothing was heard.
+/// Why no broadcast was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// There is nothing now; only [`Subscription::try_recv`] says this.
+    /// There is none now; only from [`Subscription::try_recv`].
     #[error("nothing has been heard")]
     Empty,
-    /// So many broadcasts were not kept, because [`SUBSCRIPTION_BYTES_MAX`] waited already. They
-    /// were the last ones by then; what comes next is newer.
+    /// So many broadcasts were dropped because [`SUBSCRIPTION_BYTES_MAX`] bytes waited. They were
+    /// the newest at that time; the next one received is newer.
     #[error("{0} broadcasts were lost, for too many waited")]
     Lagged(u64),
     /// The server has ended.
@@ -220,10 +206,8 @@ impl Subscription {
         &self.topic
     }
 
-    /// What was broadcast next, when it comes.
-    ///
-    /// # Errors
-    /// Some were lost (once for each time), or the server has ended.
+    /// Waits for the next broadcast. Fails if some were lost (once for each time), or the server
+    /// has ended.
     pub async fn recv(&mut self) -> Result<Arc<Broadcast>, RecvError> {
         match self.try_recv() {
             Err(RecvError::Empty) => {}
@@ -233,10 +217,7 @@ impl Subscription {
         heard.map(|it| self.taken(it)).ok_or(RecvError::Ended)
     }
 
-    /// What was broadcast next; waits for it, on a thread that may.
-    ///
-    /// # Errors
-    /// As [`recv`](Self::recv).
+    /// Waits for the next broadcast, blocking the thread. Errors as for [`recv`](Self::recv).
     ///
     /// # Panics
     /// On a thread of an asynchronous runtime.
@@ -249,10 +230,8 @@ impl Subscription {
         heard.map(|it| self.taken(it)).ok_or(RecvError::Ended)
     }
 
-    /// What was broadcast next, if it is there.
-    ///
-    /// # Errors
-    /// There is nothing, some were lost (once for each time), or the server has ended.
+    /// Returns the next broadcast, if there is one now. Otherwise errors as for
+    /// [`recv`](Self::recv).
     pub fn try_recv(&mut self) -> Result<Arc<Broadcast>, RecvError> {
         match self.inbox.try_recv() {
             Ok(heard) => Ok(self.taken(heard)),

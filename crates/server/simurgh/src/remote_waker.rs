@@ -1,5 +1,4 @@
-//! Wakes requests that wait on a thread of the HTTP side from a shard: a busy thread
-//! is woken once for all of them.
+//! Wakes requests on a thread of the HTTP side from a shard, many with one wake-up of the thread.
 
 use std::cell::OnceCell;
 use std::future::Future;
@@ -8,36 +7,34 @@ use std::task::{Context, Waker};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 thread_local! {
-    /// Leads to this thread's event loop; none where requests are not served.
+    /// Leads to this thread's event loop; unset on threads that serve no requests.
     static WAKERS: OnceCell<UnboundedSender<Waker>> = const { OnceCell::new() };
 }
 
-/// Wakes what others want woken; runs on a thread's event loop, and is made there.
+/// Wakes requests for other threads; created and run on a thread's event loop.
 pub(crate) fn wake_all() -> impl Future<Output = ()> {
     let (remote_waker, mut asked) = unbounded_channel::<Waker>();
     WAKERS.with(|it| _ = it.set(remote_waker));
     async move {
-        // Woken once for all that come until it has taken them; and they are on its own thread.
+        // One wake-up for all that arrive before they are taken; and they are on its own thread.
         while let Some(waker) = asked.recv().await {
             waker.wake();
         }
     }
 }
 
-/// Wakes a request from another thread.
 pub(crate) struct RemoteWaker {
     waker: Waker,
     thread: Option<UnboundedSender<Waker>>,
 }
 
 impl RemoteWaker {
-    /// For what waits in this context, on the thread that it waits on.
+    /// For the task of this context, on its own thread.
     pub(crate) fn new(context: &Context<'_>) -> Self {
         let thread = WAKERS.with(|it| it.get().cloned());
         Self { waker: context.waker().clone(), thread }
     }
 
-    /// Whether it is for this context.
     pub(crate) fn is_for(&self, context: &Context<'_>) -> bool {
         self.waker.will_wake(context.waker())
     }
@@ -72,7 +69,6 @@ mod tests {
         }
     }
 
-    /// Something that waits, and how often it was woken.
     fn waiting() -> (Waker, Arc<Woken>) {
         let woken = Arc::new(Woken::default());
         (Waker::from(Arc::clone(&woken)), woken)

@@ -1,14 +1,11 @@
-//! Keys that are made from the server's secret, one for each use.
+//! Keys derived from the server's secret, one for each use.
 
 use std::io;
 
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// A key of this secret for this use, or one that nobody else has and that ends with the server.
-///
-/// # Errors
-/// The system gives no random bytes.
+/// Without a secret the key is random, and ends with the server.
 pub(crate) fn key(secret_key_base: Option<&str>, purpose: &[u8]) -> io::Result<hmac::Key> {
     let mut own = [0; 32];
     fill(&SystemRandom::new(), &mut own)?;
@@ -17,18 +14,13 @@ pub(crate) fn key(secret_key_base: Option<&str>, purpose: &[u8]) -> io::Result<h
     Ok(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))
 }
 
-/// The same number for the same text, wherever and whenever; of a text that nobody can guess it
-/// tells nothing.
+/// The same for the same text on every node; does not reveal a text that cannot be guessed.
 pub(crate) fn hash(text: &str) -> u64 {
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     let first = digest.as_ref().first_chunk().copied().unwrap_or_default();
     u64::from_be_bytes(first)
 }
 
-/// Random bytes.
-///
-/// # Errors
-/// The system gives none.
 pub(crate) fn fill(random: &SystemRandom, bytes: &mut [u8]) -> io::Result<()> {
     random.fill(bytes).map_err(|_| io::Error::other("the system gives no random bytes"))
 }

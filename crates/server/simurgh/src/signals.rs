@@ -1,48 +1,39 @@
-//! SIGTERM and SIGINT, waited for by one thread.
+//! One thread waits for SIGTERM and SIGINT.
 //!
-//! They are blocked in every thread and taken by `sigwait`, never by a handler. A handler runs on
-//! whatever thread the system picks and wakes its program by writing to a descriptor; on a shard,
-//! whose descriptor table is its own, that number may be a client's socket.
+//! All threads block them, and `sigwait` takes them, never a handler. A handler runs on any thread
+//! and wakes its program by writing to a descriptor; on a shard, which has its own descriptor
+//! table, that number may be a client's socket.
 
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::handle::Handle;
 
-/// The signals that end a server, blocked in the threads that exist and those to come.
+/// The signals that end a server, blocked in all existing and later threads.
 #[derive(Debug)]
 pub struct Signals(SigSet);
 
 impl Signals {
-    /// Blocks them in this thread and all it starts from now on, and SIGXFSZ, which nobody waits
-    /// for. To be called before any thread is started.
-    ///
-    /// # Errors
-    /// What the system says; it has no reason to refuse.
+    /// Blocks them, and SIGXFSZ, in this thread and all that it starts later. Call it before any
+    /// thread is started. The system has no reason to refuse.
     pub fn block() -> std::io::Result<Self> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGTERM);
         set.add(Signal::SIGINT);
         set.thread_block()?;
-        // A file over its limit (`ulimit -f`) is an error of the write, not the end of the process.
+        // A file over its limit (`ulimit -f`) then fails the write instead of ending the process.
         let mut quiet = SigSet::empty();
         quiet.add(Signal::SIGXFSZ);
         quiet.thread_block()?;
         Ok(Self(set))
     }
 
-    /// From now on the first signal drains the server, the second ends the process at once, with
-    /// 128 plus the signal's number as its status.
-    ///
-    /// # Errors
-    /// The system gives no thread.
+    /// From now on the first signal drains the server, and the second ends the process at once,
+    /// with 128 plus the signal's number as its status. Fails if the system has no thread left.
     pub fn drain(self, server: Handle) -> std::io::Result<()> {
         self.drain_telling(server, || {})
     }
 
     /// As [`drain`](Self::drain), and calls `tell` before the drain begins.
-    ///
-    /// # Errors
-    /// The system gives no thread.
     pub fn drain_telling(
         self,
         server: Handle,
@@ -56,11 +47,8 @@ impl Signals {
         self.first_then_exit(drain, || {})
     }
 
-    /// From now on each signal calls `heard`, on a thread of its own, with its name and with the
-    /// status of a process that it ends: 128 plus its number.
-    ///
-    /// # Errors
-    /// The system gives no thread.
+    /// From now on each signal calls `heard`, on another thread, with its name and with the exit
+    /// status for it: 128 plus its number. Fails if the system has no thread left.
     pub fn each(self, heard: impl Fn(&'static str, i32) + Send + 'static) -> std::io::Result<()> {
         let wait = move || {
             while let Ok(signal) = self.0.wait() {
@@ -70,11 +58,9 @@ impl Signals {
         start(wait)
     }
 
-    /// From now on the first signal calls `first` with its name, on a thread of its own; the second
-    /// ends the process at once, as [`Signals::drain`] has it, after a call of `second`.
-    ///
-    /// # Errors
-    /// The system gives no thread.
+    /// From now on the first signal calls `first` with its name, on another thread; the second
+    /// calls `second` and ends the process at once. Exit status and errors as for
+    /// [`Signals::drain`].
     pub fn first_then_exit(
         self,
         first: impl FnOnce(&'static str) + Send + 'static,
@@ -85,7 +71,7 @@ impl Signals {
             first(signal.as_str());
             if let Ok(signal) = self.0.wait() {
                 second();
-                // As a shell has it for a process that a signal ended.
+                // The status that a shell reports for a process ended by a signal.
                 std::process::exit(128 + signal as i32);
             }
         };

@@ -1,7 +1,7 @@
-//! Names a callback that does not give its shard back.
+//! Logs a callback that blocks its shard.
 //!
-//! A shard notes when it enters application code and when it leaves. A callback that took too long
-//! is named by the shard itself once it returns; one that never returns is named by this thread.
+//! A shard notes when it enters and leaves application code. It logs slow callbacks itself when
+//! they return; this thread logs those that never return.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -9,15 +9,13 @@ use std::time::Duration;
 
 use simurgh_shard::server::Server;
 
-/// How often shards are looked at, and how long a callback may run before it is named.
+/// How often shards are checked, and how long a callback may run before it is logged.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The thread that watches, which ends when this is dropped.
 pub(crate) struct Watchdog {
     _stop: Sender<()>,
 }
 
-/// Starts the thread.
 pub(crate) fn start(server: &Arc<Server>) -> std::io::Result<Watchdog> {
     let server = Arc::downgrade(server);
     let (stop, end) = channel();
@@ -30,14 +28,13 @@ pub(crate) fn start(server: &Arc<Server>) -> std::io::Result<Watchdog> {
 
 fn watch(server: &Weak<Server>, end: &Receiver<()>) {
     let mut named = Vec::new();
-    // Not by sleeping: of a process that starts a server for each of its tests, threads that
-    // sleep on would be most.
+    // Not a sleep: a process with a server for each of its tests would collect sleeping threads.
     while end.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
         let Some(server) = server.upgrade() else { return };
         named.resize(server.watches.len(), 0);
         for ((shard, watch), named) in server.watches.iter().enumerate().zip(&mut named) {
             let Some((callback, held, entered)) = watch.stuck(PERIOD) else { continue };
-            // Once for each time it is stuck, not once a second.
+            // Once for each blocked callback, not once a second.
             if *named != entered {
                 *named = entered;
                 tracing::error!(

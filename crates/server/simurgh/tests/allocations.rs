@@ -1,5 +1,5 @@
-//! A heartbeat on an idle connection allocates nothing: at millions of connections, each of which
-//! must say something twice a minute, that is most of the server's work.
+//! A heartbeat on an idle connection allocates nothing: with millions of connections that is most
+//! of the server's work.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![allow(clippy::disallowed_types, reason = "a test's socket never meets a shard's table")]
 
@@ -56,7 +56,7 @@ fn a_heartbeat_on_an_idle_connection_allocates_nothing() {
     for _ in 0..10 {
         exchange(&mut stream, &heartbeat, &mut answer);
     }
-    // The least of several rounds: other threads of the process may allocate now and then.
+    // The minimum of several rounds: other threads of the process may allocate now and then.
     let rounds = (0..5).map(|_| {
         let before = dhat::HeapStats::get().total_blocks;
         for _ in 0..100 {

@@ -1,5 +1,4 @@
-//! Handles, and contexts of handlers, that outlive their channel: what is done with them reaches
-//! nobody, least of all who has the channel's topic or its slot since.
+//! Handles and contexts that outlive their channel have no effect, also on its successors.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -16,13 +15,11 @@ const TOPIC: &str = "room:1";
 
 #[derive(Default)]
 struct Ledger {
-    /// A channel's handle, with the message that is still to be answered.
     handle: Mutex<Option<(ChannelHandle<Async<Room>>, ReplyRef)>>,
-    /// Of the handler that cannot be dropped: it blocks its thread.
+    /// For the handler that cannot be dropped: it blocks its thread.
     blocks: AtomicBool,
     is_open: AtomicBool,
     is_done: AtomicBool,
-    /// Messages and linked work that are gone.
     dropped: AtomicUsize,
 }
 
@@ -123,7 +120,6 @@ impl Stage {
         socket
     }
 
-    /// The handle of a socket's channel, with a message that waits for its answer.
     fn handle_of(&mut self, socket: SocketId) -> (ChannelHandle<Async<Room>>, ReplyRef) {
         self.driver.push(socket, TOPIC, "handle", json!({})).unwrap();
         self.driver.message(socket, "handed").unwrap();
@@ -135,13 +131,13 @@ impl Stage {
         self.driver.reply(said).unwrap().response
     }
 
-    /// Everything heard since, once all that was sent has been handled.
+    /// All events since, once all that was sent has been handled.
     fn heard(&mut self) -> Vec<Event> {
         self.driver.settle().unwrap();
         std::iter::from_fn(|| self.driver.try_recv()).collect()
     }
 
-    /// All that can be done with a handle, which reaches nobody.
+    /// Uses a handle in all ways; none has an effect.
     fn reaches_nobody(
         &mut self,
         handle: &ChannelHandle<Async<Room>>,
@@ -177,13 +173,12 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The slot of a channel, without how often it was used.
 fn slot(handle: &ChannelHandle<Async<Room>>) -> String {
     let text = format!("{handle:?}");
     text.split(", generation").next().unwrap().to_owned()
 }
 
-/// What the others show to be nothing.
+/// Control for the other tests.
 #[test]
 fn a_handle_reaches_its_channel_while_it_is_there() {
     let mut it = Stage::new();
@@ -192,9 +187,9 @@ fn a_handle_reaches_its_channel_while_it_is_there() {
     it.heard();
     uses(&handle, &to, &it.ledger);
     let own = |event: &Event| event.socket == socket;
-    // The message is handled on tokio, by when the channel has ended.
+    // The message is handled on tokio, after the channel has ended.
     until("it is dropped", || it.ledger.dropped.load(SeqCst) == 1);
-    // What was broadcast comes before this answer.
+    // Broadcasts arrive before this answer.
     it.asks(other, "echo");
     let heard = it.heard();
     let is_push = |what: &What| matches!(what, What::Message(it) if it.event() == "late");
@@ -213,7 +208,7 @@ fn a_handle_reaches_nobody_after_its_channel_was_left() {
     let (handle, to) = it.handle_of(socket);
     it.driver.leave(socket, TOPIC).unwrap();
     it.reaches_nobody(&handle, &to, &[other]);
-    // The newcomer has the topic, and perhaps the slot.
+    // The new channel has the topic, and perhaps the slot.
     it.joins(socket, TOPIC);
     it.reaches_nobody(&handle, &to, &[other, socket]);
 }
@@ -256,7 +251,7 @@ fn a_handle_reaches_nobody_and_harms_nobody_after_the_server_has_ended() {
     assert_eq!(ledger.dropped.load(SeqCst), 2);
 }
 
-/// A handler that does not wait cannot be dropped: what it does later is nobody's.
+/// A handler that blocks cannot be dropped: what it does later has no effect.
 #[test]
 fn a_handler_that_outlives_its_channel_reaches_nobody() {
     let mut it = Stage::new();
@@ -272,7 +267,7 @@ fn a_handler_that_outlives_its_channel_reaches_nobody() {
     assert_eq!(it.heard().len(), 0);
     assert_eq!(it.asks(socket, "assigned"), json!(null).into());
     it.endpoint.broadcast("room:2", "news", json!({})).unwrap();
-    // Only the other is to hear it, who has joined.
+    // Only the other one, which has joined, receives it.
     it.driver.message(other, "news").unwrap();
     assert_eq!(it.heard().len(), 0);
     assert_eq!(it.asks(other, "echo"), json!({"n": 1}).into());

@@ -1,5 +1,5 @@
-//! Hundreds of handlers that wait at once, over real sockets: whichever way their channels end,
-//! nothing is left of them and nobody else notices; what waits behind one is bounded.
+//! Hundreds of waiting handlers over real sockets: however their channels end, nothing remains of
+//! them and other clients are not affected; the queue behind a handler is bounded.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 #![allow(clippy::disallowed_types, reason = "a test's sockets never meet a shard's table")]
 
@@ -27,10 +27,10 @@ const WITNESSES: usize = 8;
 
 struct Ledger {
     gate: Semaphore,
-    /// Futures that began to wait, and that were dropped, by way of a guard.
+    /// Futures that began to wait, and that were dropped.
     begun: AtomicUsize,
     dropped: AtomicUsize,
-    /// What was done that was to be done after the wait.
+    /// Steps after the wait.
     afterwards: AtomicUsize,
 }
 
@@ -117,8 +117,6 @@ fn joined(endpoint: &Endpoint, topic: &str) -> Client {
     client
 }
 
-/// Sockets in one topic of which each has a handler that waits, work that is linked, and messages
-/// that wait behind.
 fn waiting(endpoint: &Endpoint) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..SOCKETS).map(|_| joined(endpoint, "room:1")).collect();
     for client in &mut clients {
@@ -134,7 +132,6 @@ fn witnesses(endpoint: &Endpoint) -> Vec<Client> {
     (0..WITNESSES).map(|_| joined(endpoint, "room:2")).collect()
 }
 
-/// Asks and hears the answer, which is the next thing to come.
 fn asks(client: &mut Client) {
     client.push("9", "room:2", "number", json!("7"));
     let answer = client.recv();
@@ -154,7 +151,6 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Each future is dropped once, and what it waited for does not wake anything any more.
 fn nothing_is_left_of_them(server: &Handle, ledger: &Ledger) {
     let dropped = || ledger.dropped.load(SeqCst);
     until("all futures are dropped", || dropped() >= 2 * SOCKETS);
@@ -165,7 +161,6 @@ fn nothing_is_left_of_them(server: &Handle, ledger: &Ledger) {
     assert_eq!(gauge(server, "errors_callback_panic"), 0);
 }
 
-/// Every gauge of the shards.
 fn gauges_are_zero(server: &Handle) {
     let gauges = || ShardMetrics::ALL.iter().filter(|it| it.1 == "gauge");
     assert!(gauges().any(|it| it.0 == "sockets"));
@@ -189,7 +184,7 @@ fn handlers_that_wait_are_dropped_once_when_their_channels_are_left() {
         );
     }
     nothing_is_left_of_them(&endpoint.handle(), &ledger);
-    // They hear nothing more, and may join again.
+    // They receive nothing more, and may join again.
     for client in &mut clients {
         assert_eq!(client.join("room:1")[4], json!({"status": "ok", "response": {}}));
     }
@@ -214,7 +209,7 @@ fn handlers_that_wait_are_dropped_once_when_their_connections_are_reset() {
     gauges_are_zero(&endpoint.handle());
 }
 
-/// Those that are not closed yet are answered until they are.
+/// Sockets that are not closed yet are answered.
 #[test]
 fn handlers_that_wait_are_dropped_once_when_their_server_is_drained() {
     let (endpoint, ledger) = stage(2, Duration::from_secs(1));
@@ -234,12 +229,11 @@ fn handlers_that_wait_are_dropped_once_when_their_server_is_drained() {
     endpoint.wait().unwrap();
 }
 
-/// Asks until its socket is closed with 1012; how often it was answered.
 fn asks_to_the_end(mut client: Client) -> usize {
     let mut answers = 0;
     loop {
         let asked = json!(["1", "9", "room:2", "number", "7"]).to_string();
-        // What is asked behind the server's close is not heard any more.
+        // Messages after the server's close are not received any more.
         let _ = client.0.send(Message::text(asked));
         match client.0.read().unwrap() {
             Message::Text(_) => answers += 1,
@@ -253,7 +247,6 @@ fn asks_to_the_end(mut client: Client) -> usize {
     }
 }
 
-/// The longest but one in a hundred of so many answers.
 fn p99(client: &mut Client, asked: usize) -> Duration {
     let once = |_| {
         let began = Instant::now();
@@ -265,8 +258,7 @@ fn p99(client: &mut Client, asked: usize) -> Duration {
     all[asked * 99 / 100 - 1]
 }
 
-/// Sends numbered messages on a connection that somebody else reads; counts those that the system
-/// has taken.
+/// Counts the messages that the system has accepted; another thread reads the answers.
 fn sends(stream: TcpStream, messages: usize, padding: usize, sent: &AtomicUsize) {
     stream.set_write_timeout(Some(WAIT_MAX)).unwrap();
     let mut socket = WebSocket::from_raw_socket(stream, Role::Client, None);

@@ -1,4 +1,4 @@
-//! What an asynchronous channel costs: nothing while it idles, and little while a handler waits.
+//! The memory of an asynchronous channel: none while it is idle, and little while a handler waits.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tokio::sync::Semaphore;
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const SOCKETS: usize = 2_000;
-/// What a thousand sockets need more or less than another thousand, by chance: tables that double.
+/// How much two equal thousands of sockets may differ by chance: tables that double.
 const CHANCE_BYTES: usize = 24;
 
-/// The same in both traits.
+/// Implements both traits.
 struct Room(Arc<Semaphore>);
 
 impl Channel for Room {
@@ -44,7 +44,6 @@ fn heap() -> usize {
     dhat::HeapStats::get().curr_bytes
 }
 
-/// Sockets that have joined, and what each of them took.
 fn joined(driver: &mut Driver, topic: &str) -> (Vec<SocketId>, usize) {
     let sockets = driver.connect_many(SOCKETS, "/socket", json!({})).unwrap();
     let sockets: Vec<SocketId> = sockets.into_iter().map(Result::unwrap).collect();
@@ -71,7 +70,7 @@ fn a_handler_that_waits_takes_less_than_a_kilobyte_and_one_that_does_not_nothing
     let builder = Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1);
     let endpoint = builder.start_local().unwrap();
     let mut driver = Driver::start(&endpoint);
-    // What is made once.
+    // Allocations that happen once.
     joined(&mut driver, "sync:0");
     joined(&mut driver, "async:0");
     let (_, idle_sync) = joined(&mut driver, "sync:1");
@@ -93,7 +92,7 @@ fn a_handler_that_waits_takes_less_than_a_kilobyte_and_one_that_does_not_nothing
     for _ in 0..SOCKETS {
         driver.recv_timeout(Duration::from_secs(10)).unwrap();
     }
-    // The last of tokio's tasks may still be on its way out.
+    // The last of tokio's tasks may still be ending.
     let until = Instant::now() + Duration::from_secs(5);
     while heap().saturating_sub(before) / SOCKETS > CHANCE_BYTES {
         assert!(Instant::now() < until, "{} B stay", heap().saturating_sub(before) / SOCKETS);

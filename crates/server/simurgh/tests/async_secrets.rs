@@ -1,5 +1,4 @@
-//! What an application's errors and panics say is for the log, and never for a client: every byte
-//! that one is sent is looked through.
+//! Errors and panics of an application go to the log; every byte that a client receives is checked.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 #![allow(clippy::disallowed_types, reason = "a test's sockets never meet a shard's table")]
 
@@ -20,10 +19,9 @@ use support::{WAIT_MAX, start};
 use tokio::time::sleep;
 use tungstenite::{Message, WebSocket};
 
-/// In everything that no client may hear; what follows says where it was.
+/// Part of everything that no client may receive; the text after it names the place.
 const SECRET: &str = "hunter2";
 
-/// All that was logged.
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 struct Log;
@@ -43,12 +41,11 @@ fn is_logged(secret: &str) -> bool {
     String::from_utf8_lossy(&LOG.lock().unwrap()).contains(secret)
 }
 
-/// What is said in this place alone.
 fn secret(place: &str) -> String {
     format!("<{SECRET} {place}>")
 }
 
-/// A database's error, as those are: with the connection's own secrets, and a cause.
+/// An error like a database's: with the connection's secrets, and a cause.
 #[derive(Debug)]
 struct DbError {
     text: String,
@@ -74,7 +71,6 @@ impl std::error::Error for DbError {
     }
 }
 
-/// A query that fails after a while.
 async fn query(place: &str) -> Result<(), DbError> {
     sleep(Duration::from_millis(2)).await;
     Err(DbError::of(place))
@@ -103,7 +99,7 @@ impl AsyncChannel for Room {
     ) -> Result<Outcome, Reject> {
         match event {
             "fail" => query("handle_in").await?,
-            // What the client hears is chosen, also where there is an error to tell it about.
+            // The channel chooses what the client receives, also for an error.
             "choose" => query("chosen").await.map_err(|error| {
                 tracing::warn!(%error, "a query failed");
                 Reject::new("try again")
@@ -156,7 +152,6 @@ fn stage() -> Endpoint {
     start(Endpoint::builder().socket(user_socket))
 }
 
-/// Keeps every byte that comes.
 struct Tap {
     stream: TcpStream,
     heard: Arc<Mutex<Vec<u8>>>,
@@ -180,9 +175,8 @@ impl Write for Tap {
     }
 }
 
-/// A client of which every byte is looked through in the end.
 struct Client {
-    /// None where it was not let in.
+    /// `None` if it was refused.
     socket: Option<WebSocket<Tap>>,
     heard: Arc<Mutex<Vec<u8>>>,
 }
@@ -212,7 +206,6 @@ impl Client {
         serde_json::from_str(message.to_text().unwrap()).unwrap()
     }
 
-    /// The event and the payload that come of an event.
     fn hears_of(&mut self, event: &str, topic: &str) -> (String, Value) {
         self.send(event, topic);
         let message = self.recv();

@@ -1,5 +1,5 @@
-//! Channels whose handlers wait: Phoenix' order for one channel, no delay for any other, and
-//! nothing left of a handler whose channel has ended.
+//! Channels whose handlers wait: Phoenix' order within a channel, no delay for others, and nothing
+//! remains of a handler whose channel has ended.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::fmt;
@@ -16,11 +16,10 @@ use simurgh::{
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-/// A database that takes its time.
 #[derive(Default)]
 struct Db {
     posts: Mutex<Vec<String>>,
-    /// Handlers that wait for it, ever and now.
+    /// Handlers that have waited for it, and that wait now.
     began: AtomicUsize,
     waiting: AtomicUsize,
 }
@@ -47,7 +46,6 @@ struct Post {
     body: String,
 }
 
-/// Tells when a handler is dropped.
 struct Guard(Arc<Db>);
 
 impl Guard {
@@ -241,14 +239,13 @@ impl Stage {
         socket
     }
 
-    /// The status and the response of a push's reply.
     fn asks(&mut self, socket: SocketId, event: &str, payload: serde_json::Value) -> String {
         let said = self.driver.push(socket, "room:1", event, payload).unwrap();
         let reply = self.driver.reply(said).unwrap();
         format!("{} {}", reply.status, reply.response.json().unwrap())
     }
 
-    /// Everything heard until this is, without the topics.
+    /// All events up to this one, without the topics.
     fn hears_until(&mut self, last: &str) -> Vec<String> {
         let mut heard = Vec::new();
         while heard.last().is_none_or(|it: &String| !it.starts_with(last)) {
@@ -266,7 +263,6 @@ impl Stage {
         heard
     }
 
-    /// Waits until so many handlers wait.
     fn awaits(&self, waiting: usize) {
         let until = Instant::now() + Duration::from_secs(5);
         while self.db.waiting.load(SeqCst) != waiting {
@@ -293,7 +289,7 @@ fn an_application_waits_for_its_database() {
     assert_eq!(it.asks(socket, "new_msg", json!({"body": "hi"})), r#"ok {"id":1}"#);
     let heard = it.driver.message(socket, "new_msg").unwrap();
     assert_eq!(heard.payload().json(), Some(r#"{"id":1,"body":"hi"}"#));
-    // The client hears what is wrong with what it sent, and nothing of the server's own errors.
+    // The client receives the error in its own message, and nothing of the server's errors.
     let wrong = it.asks(socket, "new_msg", json!({"text": "hi"}));
     assert!(
         wrong.starts_with(r#"error {"reason":"wrong payload: missing field `body`"#),
@@ -337,7 +333,7 @@ fn joins_and_connects_are_decided_by_async_functions() {
     assert_eq!(it.metric("errors_decision_timeout"), 1);
 }
 
-/// A client hears what is wrong with what it sent, whatever that is, and goes on.
+/// A client receives an error about any malformed message, and the channel continues.
 #[test]
 fn a_payload_of_another_shape_is_answered_with_what_is_wrong_with_it() {
     let mut it = Stage::new();
@@ -407,7 +403,7 @@ fn a_join_that_panics_while_it_waits_is_answered_and_the_socket_goes_on() {
     assert_eq!((counted("errors_callback_panic"), counted("joins_refused")), (1, 1));
 }
 
-/// Without anything behind it a handler may wait for as long as it likes.
+/// Without a queue behind it a handler may wait forever.
 #[test]
 fn a_handler_that_waits_for_ever_keeps_nobody_waiting_but_its_channel() {
     let mut it = Stage::with(|builder| {
@@ -424,7 +420,7 @@ fn a_handler_that_waits_for_ever_keeps_nobody_waiting_but_its_channel() {
     it.awaits(0);
 }
 
-/// As in Phoenix: one channel handles one message after the other, and no other waits for it.
+/// As in Phoenix: a channel handles one message after the other, and no other channel waits for it.
 #[test]
 fn messages_wait_behind_one_that_waits_and_other_channels_go_on() {
     let mut it = Stage::new();
@@ -479,7 +475,6 @@ fn a_panic_while_it_waits_ends_its_channel_and_keeps_what_was_broadcast() {
     assert_eq!(it.hears_until("closed"), ["closed"]);
 }
 
-/// A leave, a second join, a disconnect, the end of the socket, a drain: none waits for a handler.
 #[test]
 fn a_handler_is_dropped_where_it_waits_when_its_channel_ends() {
     type End = fn(&mut Stage, SocketId);
@@ -506,8 +501,7 @@ fn a_handler_is_dropped_where_it_waits_when_its_channel_ends() {
     }
 }
 
-/// So many behind one that the socket is not read: nobody else notices, and all are handled in
-/// their order when it is done.
+/// Beyond a number of waiting messages the socket is not read; all are handled in order later.
 #[test]
 fn a_thousand_messages_wait_behind_one_and_none_is_lost() {
     let mut it = Stage::new();
@@ -526,7 +520,7 @@ fn a_thousand_messages_wait_behind_one_and_none_is_lost() {
     assert_eq!(heard, expected);
 }
 
-/// With the socket unread its leave would never be: so the channel is given up.
+/// The socket is not read, so a leave would never be, either: the channel is closed.
 #[test]
 fn a_handler_that_never_ends_is_given_up_when_too_much_waits_behind_it() {
     let mut it = Stage::with(|builder| {
@@ -539,7 +533,7 @@ fn a_handler_that_never_ends_is_given_up_when_too_much_waits_behind_it() {
     }
     it.driver.join(socket, "room:2", json!({})).unwrap();
     let mut heard = it.hears_until("reply ok");
-    // What was not read when it ended is for a topic that is not joined.
+    // Messages that were not read when it ended are for a topic that is not joined.
     heard.retain(|it| it != r#"reply error {"reason":"unmatched topic"}"#);
     assert_eq!(heard, ["waits {}", "crashed", "reply ok {}"]);
     it.awaits(0);

@@ -1,5 +1,5 @@
-//! Clients that resume, and are not as they should be: two that say they are one, ones that forge
-//! what proves their first join, ones that hardly read; and broadcasts too long to be kept.
+//! Clients that resume with a shared identity, forged proofs, or slow reads; and too long
+//! broadcasts.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -43,12 +43,12 @@ fn builder(rule: History) -> Builder {
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 3)
 }
 
-/// Topics whose homes are all shards.
+/// Topics that have all shards as homes.
 fn topics() -> impl Iterator<Item = String> {
     (0..6).map(|n| format!("kept:{n}"))
 }
 
-/// A client that has joined, with what it was told of what it has missed, and its position.
+/// A client that has joined, with the reported gap or missed messages, and its position.
 fn joined(server: &Endpoint, topic: &str, simurgh: &Value) -> (Client, Value, Value) {
     let mut client = Client::v2(server);
     client.send(json!(["1", "1", topic, "phx_join", {"simurgh": simurgh}]));
@@ -58,7 +58,7 @@ fn joined(server: &Endpoint, topic: &str, simurgh: &Value) -> (Client, Value, Va
     (client, resumed[4].clone(), resumed[1].clone())
 }
 
-/// Pushes, and waits for the answer; what came before it, without positions.
+/// Returns the messages before the answer, without positions.
 fn push(client: &mut Client, topic: &str, event: &str, n: u64) -> Vec<(Value, Value)> {
     client.push("push", topic, event, json!({"n": n}));
     let mut before = Vec::new();
@@ -72,7 +72,7 @@ fn push(client: &mut Client, topic: &str, event: &str, n: u64) -> Vec<(Value, Va
     }
 }
 
-/// All events, with their numbers, that have come before the answer to a heartbeat.
+/// All events, with their numbers, before the answer to a heartbeat.
 fn heard(client: &mut Client) -> Vec<(Value, Value)> {
     client.send(json!([null, "hb", "phoenix", "heartbeat", {}]));
     let mut all = Vec::new();
@@ -99,7 +99,7 @@ fn two_with_the_same_id_at_once_are_one_client_that_hears_all_others_once() {
         push(&mut other, &topic, "tell", 3);
         push(&mut one, &topic, "say", 4);
         push(&mut other, &topic, "say", 5);
-        // A broadcast comes from its home to a member's shard by mail: both are asked by one more.
+        // A broadcast goes from its home to a member's shard by mail: a further one flushes both.
         let events = |client: &mut Client| -> Vec<(Value, Value)> {
             let until = Instant::now() + WAIT_MAX;
             let mut all = Vec::new();
@@ -110,10 +110,10 @@ fn two_with_the_same_id_at_once_are_one_client_that_hears_all_others_once() {
             all.retain(|(event, _)| event != "simurgh:at");
             all
         };
-        // What `push` has read before its answers is not looked for again.
+        // Messages that `push` has read before its answers are not included.
         let of_two = events(&mut two);
         assert_eq!(of_two, [told("told", 3), told("said", 4), told("said", 5)], "{topic}");
-        // And again after both were away: neither hears what either has told others.
+        // And again after both were away: neither receives what the other already got.
         drop((one, two));
         for _ in 0..2 {
             let again = json!({"id": "the-same-client", "since": first});
@@ -249,7 +249,7 @@ async fn what_is_larger_than_its_history_is_delivered_and_who_was_away_is_told()
         assert_eq!((page.messages.len(), page.position), (0, position));
         assert_eq!(metric(&server, "simurgh_history_bytes"), kept, "{topic}");
         push(&mut member, &topic, "say", 3);
-        // Who has heard it has missed one message; who has not, has a gap and gets what is there.
+        // A client that has received it has missed one message; another has a gap.
         let (_, resumed, _) = joined(&server, &topic, &json!({"since": position.to_string()}));
         assert_eq!(resumed, json!({"recovered": true, "count": 1}));
         let (_, resumed, _) = joined(&server, &topic, &json!({"since": first}));
@@ -263,7 +263,7 @@ async fn what_is_larger_than_its_history_is_delivered_and_who_was_away_is_told()
     assert_eq!(metric(&server, "simurgh_history_too_large_total"), 6);
 }
 
-/// Takes a kilobyte a second for as long as it is slow.
+/// Reads a kilobyte a second while it is slow.
 struct Slow {
     stream: TcpStream,
     is_slow: Arc<AtomicBool>,
@@ -290,8 +290,7 @@ impl Write for Slow {
     }
 }
 
-/// The numbers of the messages that come, and the last position, until the connection ends or the
-/// last has come.
+/// Reads until the connection ends or the last number has come.
 fn numbers(socket: &mut WebSocket<Slow>, last: u64) -> (Vec<u64>, Option<Value>) {
     let (mut numbers, mut position) = (Vec::new(), None);
     while numbers.last() != Some(&last) {
@@ -354,7 +353,6 @@ async fn who_hardly_reads_what_it_has_missed_is_cut_and_goes_on_from_there() {
     assert_eq!(heard, (0..MESSAGES).collect::<Vec<_>>());
 }
 
-/// A server that saves what it keeps; it speaks on a topic and ends by a drain.
 fn saves(path: &Path, since: &Value) -> Value {
     let path = path.to_owned();
     let server = start(builder(History::default()).configure(|config| {
@@ -368,8 +366,8 @@ fn saves(path: &Path, since: &Value) -> Value {
     resumed
 }
 
-/// A save file that is cut, changed, another's or no file at all is said to be wrong and left as it
-/// is, by the start and by the drain; clients are told that there was another start.
+/// A save file that is cut, changed, of another server or not one at all is reported and left
+/// unchanged, at the start and at the drain; clients learn that the server was restarted.
 #[test]
 fn a_save_file_that_is_wrong_is_left_alone_and_clients_are_told() {
     let dir = std::env::temp_dir().join(format!("simurgh-save-{}", std::process::id()));
@@ -391,7 +389,7 @@ fn a_save_file_that_is_wrong_is_left_alone_and_clients_are_told() {
     saves(&path, &Value::Null);
     assert!(path.is_dir());
     fs::remove_dir(&path).unwrap();
-    // And what is right is taken, and removed.
+    // A correct one is loaded and removed.
     fs::write(&path, &saved).unwrap();
     let server = start(builder(History::default()).configure(|config| {
         config.history_save = Some(path.clone());

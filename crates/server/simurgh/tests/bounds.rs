@@ -1,5 +1,4 @@
-//! Every queue is bounded, and whoever fills one is the one who waits; proxies are believed only
-//! when they are trusted.
+//! A client that fills a queue is the one that waits; only trusted proxies are believed.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![allow(clippy::disallowed_types, reason = "a test's sockets never meet a shard's table")]
 
@@ -153,7 +152,7 @@ fn a_slow_reader_that_still_sends_is_told_why_it_is_cut() {
     }));
     let mut slow = Client::v2(&endpoint);
     slow.join("rooms:a");
-    // The rest of a frame that has begun is kept up to 64 KiB: a longer one ends in a reset.
+    // The rest of an open frame is kept up to 64 KiB: a longer one ends in a reset.
     let body = "x".repeat(50_000);
     for n in 0..4_000 {
         while endpoint.broadcast("rooms:a", "news", json!({"n": n, "body": body})).is_err() {

@@ -1,5 +1,4 @@
-//! Sockets without a network are sockets: the same channels, order, limits and ends, whichever way
-//! their messages go.
+//! Driven sockets have the same channels, order, limits and ends, with each serializer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -15,7 +14,6 @@ use simurgh::{
 };
 use support::{Client, WAIT_MAX};
 
-/// Does whatever it is told to.
 struct Room {
     pushed: u32,
 }
@@ -71,7 +69,7 @@ impl Channel for Room {
     }
 }
 
-/// Members of these have no application code between them and a broadcast.
+/// A channel without application code between its members and a broadcast.
 struct Listener;
 
 impl Channel for Listener {
@@ -111,7 +109,6 @@ fn start() -> Endpoint {
     server().start_local().unwrap()
 }
 
-/// Every way that messages may go.
 fn ways() -> Vec<Options> {
     let with = |serializer| {
         let mut options = Options::default();
@@ -121,7 +118,6 @@ fn ways() -> Vec<Options> {
     vec![with(None), with(Some(Serializer::V2)), with(Some(Serializer::V1))]
 }
 
-/// The next event, in a few words.
 fn heard(driver: &mut Driver) -> (SocketId, String) {
     let Event { socket, what } = driver.recv_timeout(WAIT_MAX).expect("something to be heard");
     let text = match what {

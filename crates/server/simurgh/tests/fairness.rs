@@ -1,5 +1,5 @@
-//! What one client can take from the others: nothing. Each test is an attack that cost others their
-//! place, or the server its memory, before it was held off.
+//! A client cannot take anything from others. Each test is an attack that cost others their place,
+//! or the server its memory, before it was prevented.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![allow(clippy::disallowed_types, reason = "a test's sockets never meet a shard's table")]
 
@@ -54,7 +54,7 @@ fn member(endpoint: &Endpoint, topic: &str) -> Client {
 #[test]
 fn readers_that_read_are_not_cut_by_the_speed_of_a_publisher() {
     const READERS: usize = 20;
-    // In one go each: many small ones, and two that are nearly as large as they may be.
+    // In one write each: many small ones, and two of nearly the maximum size.
     for (count, bytes) in [(6_000, 1_000), (2, 9_900_000)] {
         let endpoint = server(|_| {});
         let body = "x".repeat(bytes);
@@ -89,7 +89,6 @@ fn readers_that_read_are_not_cut_by_the_speed_of_a_publisher() {
     }
 }
 
-/// Appends a text frame of a client, with a mask of zeros.
 fn masked(out: &mut Vec<u8>, text: &[u8]) {
     out.push(0x81);
     match text.len() {
@@ -110,7 +109,7 @@ fn masked(out: &mut Vec<u8>, text: &[u8]) {
 #[test]
 fn a_publisher_who_floods_one_room_holds_nobody_up_in_another() {
     let endpoint = server(|config| config.mailbox_bytes_max = 1 << 20);
-    // Nobody reads here: all of it is under way until they are cut.
+    // These do not read: everything is queued until they are closed.
     let _deaf: Vec<Client> = (0..5).map(|_| member(&endpoint, "rooms:a")).collect();
     let mut flooding = member(&endpoint, "rooms:a");
     let body = "x".repeat(500_000);
@@ -134,7 +133,7 @@ fn a_broadcast_is_there_once_wherever_its_readers_stand() {
     let long = "x".repeat(5_000_000);
     publisher.push("2", "rooms:a", "all", json!({"body": long}));
     assert_eq!(publisher.recv()[3], "news");
-    // Each is sent something of its own behind another number of broadcasts.
+    // Each receives a push of its own behind a different number of broadcasts.
     for (n, member) in deaf.iter_mut().enumerate() {
         member.push("2", "rooms:a", "all", json!({"n": n}));
         member.push("3", "rooms:a", "echo", json!({"n": n}));
@@ -145,7 +144,7 @@ fn a_broadcast_is_there_once_wherever_its_readers_stand() {
     });
     let waiting = metric(&endpoint, "simurgh_waiting_bytes");
     assert!(waiting < 5_000_000 + 200_000, "{waiting} bytes for 5 MB and some more");
-    // Whoever reads at last has missed nothing.
+    // A client that reads at last has missed nothing.
     let mut last = deaf.pop().unwrap();
     drop(deaf);
     assert_eq!(last.recv()[4]["body"].as_str().map(str::len), Some(5_000_000));
@@ -202,7 +201,6 @@ fn when_too_much_waits_the_largest_goes_and_the_server_stays() {
     bystander.heartbeat();
 }
 
-/// An upgraded socket that is written to by hand.
 fn raw(endpoint: &Endpoint) -> TcpStream {
     let client = Client::v2(endpoint);
     client.0.get_ref().try_clone().unwrap()
@@ -251,7 +249,7 @@ fn a_message_that_does_not_get_on_ends_when_its_time_is_up() {
     let begun = Instant::now();
     for piece in frame.chunks(frame.len() / 30) {
         getting_on.0.get_mut().write_all(piece).unwrap();
-        // A byte now and then is not getting on. It may be cut by now.
+        // A byte now and then is not progress. The connection may be closed by now.
         let _ = trickling.write_all(b" ");
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -285,7 +283,7 @@ fn a_turn_that_takes_seconds_is_nobodys_silence() {
     }
     assert_eq!(metric(&endpoint, "simurgh_idle_timeouts_total"), 0);
     assert!(metric(&endpoint, "simurgh_lost_seconds_total") >= 3);
-    // Silence is still silence.
+    // The idle timeout still applies.
     eventually("those who say nothing to be closed", || {
         metric(&endpoint, "simurgh_idle_timeouts_total") == 51
     });
@@ -381,7 +379,7 @@ fn a_long_message_is_handled_in_its_turn() {
         assert_eq!(client.recv()[4]["response"], n);
     }
     tell.recv_timeout(WAIT_MAX).unwrap();
-    // What is no message is noticed there, too.
+    // An invalid message is noticed there, too.
     client.0.send(Message::text(format!("[1,{}", " ".repeat(100_000)))).unwrap();
     assert_eq!(client.recv_close(), 1011);
 }

@@ -1,5 +1,4 @@
-//! A channel on which nothing happens is asked to release what it can, once, and wakes with the
-//! next thing that happens on it.
+//! An idle channel is asked once to release what it can, and wakes with the next event.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::sync::Arc;
@@ -11,7 +10,6 @@ use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket, js
 
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Remembers what was said until it hibernates.
 struct Memory {
     said: Vec<String>,
     hibernated: Arc<AtomicU64>,
@@ -85,7 +83,7 @@ fn it_hibernates_once_and_wakes() {
     assert_eq!(hibernating(&endpoint), 1);
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!(hibernated.load(Relaxed), 1, "it hibernates already");
-    // What was released is gone, and nothing else.
+    // Only what was released is gone.
     says(1);
     assert_eq!(hibernating(&endpoint), 0);
     await_that(|| hibernated.load(Relaxed) == 2);

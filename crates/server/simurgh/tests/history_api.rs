@@ -1,5 +1,4 @@
-//! What a back end does with the histories of topics, over real sockets and by the library: what is
-//! kept, and where, is what members hear.
+//! Histories of topics for a back end, by HTTP and by the library, agree with what members receive.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -34,7 +33,7 @@ impl Channel for Room {
                 ctx.broadcast("said", payload.into_owned());
                 Outcome::ok(json!({}))
             }
-            // Holds its shard, as no channel should.
+            // Blocks its shard, as no channel should.
             "sleep" => {
                 std::thread::sleep(ASLEEP);
                 Outcome::NoReply
@@ -94,8 +93,7 @@ fn message(topic: &str, n: usize, id: Option<&str>) -> Value {
     message
 }
 
-/// A client that has opted in and joined; and what it is told of what it has missed, with its
-/// position.
+/// Opts in; also returns the missed messages, and the position.
 fn joined(endpoint: &Endpoint, topic: &str, since: &Value) -> (Client, Value, Value) {
     let mut client = Client::v2(endpoint);
     client.send(json!(["1", "1", topic, "phx_join", {"simurgh": {"since": since}}]));
@@ -120,7 +118,7 @@ fn seq(position: &Value) -> u64 {
 #[test]
 fn what_is_published_twice_at_once_is_kept_and_heard_once() {
     let server = start(builder());
-    // Of several topics, so that all shards are a home.
+    // Several topics, so that all shards are a home.
     for room in 0..6 {
         let topic = format!("kept:{room}");
         let (mut member, _, _) = joined(&server, &topic, &Value::Null);
@@ -141,7 +139,7 @@ fn what_is_published_twice_at_once_is_kept_and_heard_once() {
         for answer in &answers {
             assert_eq!(answer["positions"], json!([position]), "{answer}");
         }
-        // Once more after both were told.
+        // Once more, after both were received.
         let again = json!({"accepted": 1, "positions": [position], "duplicates": 1});
         assert_eq!(post(&server, &body), again);
         assert_eq!(get(&server, &format!("/api/history?topic={topic}"))["position"], position);
@@ -170,10 +168,10 @@ fn positions_are_those_of_the_messages_and_what_members_hear() {
     assert_eq!((&at_4.1, &at_2.1, &at_5.1), (&json!(4), &json!(2), &json!(5)));
     let positions = json!([at_1, at_2.0, null, at_4.0, at_5.0, at_5.0]);
     assert_eq!(answer, json!({"accepted": 6, "positions": positions, "duplicates": 2}));
-    // Numbers go on over all topics of a home.
+    // All topics of a home share one numbering.
     assert!([&at_a, &at_1, &at_4.0].map(seq).is_sorted_by(|a, b| a < b));
     assert!([&at_b, &at_2.0, &at_5.0].map(seq).is_sorted_by(|a, b| a < b));
-    // What a channel broadcasts stands in the same order.
+    // Broadcasts of a channel are in the same order.
     a.push("2", "kept:a", "say", json!({"n": 7}));
     let at_7 = loop {
         let message = a.recv();
@@ -332,7 +330,7 @@ fn wrong_queries_are_told_what_is_wrong() {
         let answer = json_of(&ask(&server, "DELETE", target, &Value::Null), 400);
         assert_eq!(answer, json!({"error": "expected ?topic=NAME, and nothing else"}));
     }
-    // Where nothing is kept.
+    // Topics without a history.
     for method in ["GET", "DELETE"] {
         for topic in ["plain:a", "nobody's", ""] {
             let target = format!("/api/history?topic={topic}");
@@ -344,7 +342,7 @@ fn wrong_queries_are_told_what_is_wrong() {
     assert_eq!(ask(&server, "POST", history, &json!({})).status, 405);
     let longer = format!("{history}&since={}", "x".repeat(10_000));
     assert_eq!(ask(&server, "GET", &longer, &Value::Null).status, 414, "as any target of 10 kB");
-    // Past the last shard there are none, as after a restart with fewer.
+    // After the last shard there are none, as after a restart with fewer.
     let end = get(&server, "/api/history/topics?after=65535-4294967295");
     assert_eq!(end, json!({"topics": [], "next": null}));
 }
@@ -367,7 +365,7 @@ fn nobody_without_the_token_reads_or_forgets() {
             let error = "authorization: Bearer TOKEN is missing or wrong";
             assert_eq!(json_of(&answer, 401), json!({"error": error}));
         }
-        // Nor a page of elsewhere that has a name of its own for this machine.
+        // Nor a page of another site that resolves its own name to this machine.
         let mut raw = Raw::connect(server.addresses()[0]);
         let elsewhere = request(method, target, TOKEN, "").replace("localhost", "evil.example");
         assert_eq!(raw.send(elsewhere).answer().status, 421);
@@ -392,7 +390,7 @@ fn who_comes_back_after_a_purge_is_told_of_it() {
     let empty = get(&server, "/api/history?topic=kept:a");
     assert_eq!((&empty["first"], &empty["position"]), (&Value::Null, &last));
     assert_eq!((&empty["recovered"], &empty["messages"]), (&json!(true), &json!([])));
-    // An id is remembered all the same, and numbers go on.
+    // Ids are still remembered, and numbering continues.
     assert_eq!(post(&server, &message("kept:a", 2, Some("i")))["duplicates"], 1);
     let next = post(&server, &message("kept:a", 3, None))["positions"][0].clone();
     assert_eq!(seq(&next), seq(&last) + 1);
@@ -432,7 +430,7 @@ fn topics_are_listed_once_each_over_all_shards() {
             assert_eq!(known, None, "twice");
         }
         pages += 1;
-        // What comes meanwhile does not disturb the others.
+        // New topics do not disturb the others.
         post(&server, &message(&format!("kept:later {pages}"), 0, None));
         let Some(next) = page["next"].as_str() else { break };
         after = format!("&after={next}");
@@ -460,7 +458,7 @@ fn who_is_not_told_in_time_repeats_and_it_is_kept_once() {
     }));
     let (mut member, _, _) = joined(&server, "kept:a", &Value::Null);
     let body = message("kept:a", 1, Some("x"));
-    // The connection is let in while the shard is well.
+    // The connection is accepted while the shard is idle.
     let mut raw = Raw::connect(server.addresses()[0]);
     raw.send(request("GET", "/api/history?topic=kept:a", TOKEN, ""));
     assert_eq!(raw.answer().status, 200);
@@ -497,7 +495,7 @@ fn a_congested_server_says_when_to_come_again() {
     let error = "too many bytes of broadcasts are under way, try again later";
     assert_eq!(json_of(&answer, 503), json!({"error": error, "taken": 1}));
     assert_eq!(heard(&mut member).1, 1);
-    // Repeated as a whole, as often as it is turned away: what was heard may still be under way.
+    // Repeated as a whole whenever it is refused: earlier messages may still be queued.
     let again = || raw.send(request("POST", "/api/broadcast", TOKEN, &body.to_string())).answer();
     let answer = std::iter::repeat_with(again).take(10_000).find(|it| it.status != 503);
     let answer = json_of(&answer.expect("it is taken"), 202);
@@ -546,7 +544,7 @@ fn the_library_tells_the_same() {
                 if bytes == 13 << 20);
         assert!(is_too_large, "{refused:?}");
     });
-    // What is no JSON is read as Base64.
+    // A payload that is not JSON is read as Base64.
     runtime
         .block_on(pubsub.broadcast_kept("kept:b", "e", Payload::from_bytes(&[0, 159, 255][..])))
         .unwrap();

@@ -1,5 +1,4 @@
-//! Topics with a history on two nodes of this process, over the loopback: what one keeps the other
-//! has, and what is answered while the engine is away.
+//! Topics with a history on two nodes over the loopback, also while the engine is down.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -48,7 +47,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// Joins opted in; what `simurgh:resumed` says.
+/// Joins with the opt-in; returns `simurgh:resumed`.
 fn resume(client: &mut Client, id: &str, since: Option<&str>) -> Value {
     let (topic, params) = ("room:a", json!({"simurgh": {"id": id, "since": since}}));
     client.send(json!(["1", "1", topic, "phx_join", params]));
@@ -68,7 +67,7 @@ fn what_one_node_keeps_the_other_has_and_numbers_alike() {
         let second = there.broadcast_once("room:a", "said", json!(2), "once").await.unwrap();
         let again = here.broadcast_once("room:a", "said", json!(2), "once").await.unwrap();
         assert_eq!((again.position, again.is_duplicate), (second.position, true));
-        // Another topic's id is another.
+        // The id belongs to its topic.
         assert!(
             !here.broadcast_once("room:b", "said", json!(2), "once").await.unwrap().is_duplicate
         );
@@ -93,7 +92,7 @@ fn who_loses_a_node_goes_on_at_another_and_does_not_hear_itself() {
     assert_eq!(told["recovered"], true);
     resume(&mut bob, "bob-is-here", None);
     ann.push("2", "room:a", "all", json!("one"));
-    // The broadcast comes before the reply that says that it is kept.
+    // The broadcast comes before the reply that confirms it.
     let (said, reply) = (ann.recv(), ann.recv());
     assert_eq!(
         (&said[3], &said[4], &reply[4]["status"]),
@@ -140,7 +139,7 @@ fn what_is_not_kept_is_heard_by_nobody_and_said_so() {
     ann.push("3", "room:a", "all", json!("kept"));
     let said = ann.recv();
     assert_eq!((&said[3], &said[4]), (&json!("said"), &json!("kept")));
-    // The other node's link is back when it is.
+    // The other node's link returns at the same time.
     let until = Instant::now() + WAIT_MAX;
     let page = loop {
         let page = block_on(async { two.pubsub().history("room:a").await.unwrap() });

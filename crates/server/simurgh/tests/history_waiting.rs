@@ -1,5 +1,4 @@
-//! A back end waits for the word that what it has published is kept, while the shard that keeps it
-//! is busy: how long it waits, and what becomes of its messages if it does not.
+//! A back end waits for confirmations from a blocked shard, or leaves.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,11 +20,10 @@ use support::raw::{Answer, Raw};
 use support::{Client, start};
 
 const TOKEN: &str = "history-token";
-/// A time that a test waits for.
 const SHORT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);
 
-/// Holds its shard, as no channel should: from the one meeting to the other.
+/// Blocks its shard between two barriers, as no channel should.
 struct Holds(Arc<Barrier>);
 
 impl Channel for Holds {
@@ -36,7 +34,6 @@ impl Channel for Holds {
     }
 }
 
-/// Lets the shard go.
 struct Release(Arc<Barrier>);
 
 impl Drop for Release {
@@ -45,7 +42,6 @@ impl Drop for Release {
     }
 }
 
-/// A server with one shard, which is held while `then` runs with connections of a back end.
 fn while_held<const N: usize>(
     confirm_timeout: Duration,
     then: impl FnOnce(&Endpoint, [Raw; N]),
@@ -61,7 +57,7 @@ fn while_held<const N: usize>(
         config.api_token = Some(TOKEN.to_owned());
         config.history.confirm_timeout = confirm_timeout;
     }));
-    // Connections are let in while the shard is well.
+    // Connections are accepted while the shard is idle.
     let lines = std::array::from_fn(|_| {
         let mut raw = Raw::connect(server.addresses()[0]);
         assert_eq!(ask(&mut raw, "GET", "/api/history/topics", "").status, 200);
@@ -102,7 +98,6 @@ fn messages(count: usize) -> String {
     json!({"messages": (0..count).map(message).collect::<Vec<_>>()}).to_string()
 }
 
-/// What a server says to a new connection.
 fn get(server: &Endpoint, target: &str) -> Value {
     json_of(&ask(&mut Raw::connect(server.addresses()[0]), "GET", target, ""))
 }
@@ -113,7 +108,6 @@ fn metric(raw: &mut Raw, name: &str) -> usize {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-/// Waits until a metric is so.
 fn until(raw: &mut Raw, name: &str, is_so: impl Fn(usize) -> bool) {
     let began = Instant::now();
     while !is_so(metric(raw, name)) {
@@ -137,7 +131,7 @@ fn many_messages_of_a_request_have_one_deadline_together() {
         let unconfirmed = "simurgh_publish_unconfirmed_total";
         assert_eq!(metric(&mut raw, unconfirmed), MANY);
     });
-    // All of them were on their way.
+    // All of them had been sent to the shard.
     let mut raw = Raw::connect(server.addresses()[0]);
     let again = json_of(&ask(&mut raw, "POST", "/api/broadcast", &body));
     assert_eq!((&again["accepted"], &again["duplicates"]), (&json!(MANY), &json!(MANY)));
@@ -152,7 +146,7 @@ fn what_a_client_has_sent_that_goes_away_is_kept_all_the_same() {
         until(&mut watch, "simurgh_mailbox_mails", |mails| mails >= MANY);
         assert_eq!(metric(&mut watch, "simurgh_http_connections"), 2);
         gone.reset();
-        // Its request has gone with it.
+        // Its request was dropped with it.
         until(&mut watch, "simurgh_http_connections", |connections| connections == 1);
     });
     let topics = get(&server, "/api/history/topics");

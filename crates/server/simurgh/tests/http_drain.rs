@@ -1,6 +1,6 @@
-//! A drain cut HTTP requests under way: it ended with the last socket, whatever pages were being
-//! made. They are finished now, within the time of the drain and its grace; a connection that is
-//! kept alive is told to close with its next answer, and nobody new is let in.
+//! A drain ended with the last socket and aborted running HTTP requests. Now they are finished
+//! within its time and grace; kept-alive connections close with the next answer, and no new ones
+//! are accepted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_types)]
 
 mod support;
@@ -31,9 +31,7 @@ impl Channel for Room {
 
 struct Server {
     endpoint: Endpoint,
-    /// What a request for `/held` waits for.
     go: Arc<AtomicBool>,
-    /// Whether one for `/never` has come.
     has_come: Arc<AtomicBool>,
 }
 
@@ -85,7 +83,7 @@ fn ask_forever(raw: &mut Raw, server: &Server) {
     }
 }
 
-/// Runs the drain beside the test; how long it took.
+/// Returns how long it took.
 fn drain(endpoint: Endpoint) -> std::thread::JoinHandle<Duration> {
     std::thread::spawn(|| {
         let began = Instant::now();
@@ -119,7 +117,7 @@ fn a_request_under_way_gets_its_answer() {
 
 #[test]
 fn who_is_kept_alive_is_told_to_close_and_nobody_new_is_let_in() {
-    // The socket is there until its turn in the drain comes.
+    // The socket stays open until its turn in the drain.
     let server = server(Duration::from_secs(2));
     let (mut early, mut late) = (server.raw(), server.raw());
     for raw in [&mut early, &mut late] {

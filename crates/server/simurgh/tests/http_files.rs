@@ -14,7 +14,6 @@ use simurgh::http::static_files;
 use support::raw::{Answer, Raw};
 use support::start;
 
-/// A directory with files, beside one with a secret.
 struct Scene {
     root: PathBuf,
     endpoint: Endpoint,
@@ -22,7 +21,7 @@ struct Scene {
 
 const TEXT: &str = "All work and no play makes Jack a dull boy.\n";
 
-/// Bytes that nothing makes shorter.
+/// Bytes that cannot be compressed.
 fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = || {
@@ -120,7 +119,7 @@ fn who_has_a_file_already_gets_304() {
         ("if-none-match: \"x\"\r\n".to_owned(), 200),
         (format!("if-modified-since: {date}\r\n"), 304),
         ("if-modified-since: Thu, 01 Jan 1970 00:00:00 GMT\r\n".to_owned(), 200),
-        // The tag counts where both are there.
+        // With both headers the tag decides.
         (format!("if-none-match: \"x\"\r\nif-modified-since: {date}\r\n"), 200),
         ("if-match: \"x\"\r\n".to_owned(), 412),
     ] {
@@ -186,8 +185,8 @@ fn what_can_be_compressed_is_as_the_client_takes_it() {
     }
 }
 
-/// Twenty clients that wanted 21 MB as brotli held an HTTP thread for seconds: it was compressed
-/// there, for each of them.
+/// Twenty clients that requested 21 MB as brotli blocked an HTTP thread for seconds: it compressed
+/// the file for each of them.
 #[test]
 fn a_crowd_that_wants_a_large_file_compressed_holds_nobody_up() {
     let scene = Scene::new("crowd");
@@ -204,7 +203,7 @@ fn a_crowd_that_wants_a_large_file_compressed_holds_nobody_up() {
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     }
     for raw in &mut crowd {
-        // Nobody waits for the copy, which is under way.
+        // No request waits for the copy that is being made.
         let answer = raw.answer();
         assert_eq!(answer.header("content-encoding"), None);
         assert_eq!(answer.header("vary"), Some("accept-encoding"));

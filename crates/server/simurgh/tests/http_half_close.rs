@@ -1,8 +1,7 @@
-//! A client may say all that it has to say, shut its side (FIN), and then read: `printf … | nc -N`,
-//! health checks of load balancers, back ends in a hurry. It was taken for one that had left, and
-//! what it had asked for was done and answered to nobody. Everything asked before the FIN is
-//! answered, and the connection closes behind the last answer; who really left is noticed all the
-//! same.
+//! A client may send its requests, shut its side (FIN), and then read: `printf … | nc -N`, health
+//! checks of load balancers, hurried back ends. Such a client was taken for one that had left, and
+//! got no answers. Everything requested before the FIN is answered, and the connection closes after
+//! the last answer; clients that have really left are still noticed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_types)]
 
 mod support;
@@ -23,9 +22,8 @@ use support::raw::Raw;
 use support::{Client, start};
 
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
-/// What must happen at once takes no longer than this.
+/// The limit for what must happen at once.
 const SOON: Duration = Duration::from_secs(5);
-/// A limit that a test waits for.
 const SHORT: Duration = Duration::from_millis(300);
 const LARGE: usize = 8 << 20;
 
@@ -37,7 +35,6 @@ impl Channel for Room {
     }
 }
 
-/// How many requests to `/never` are held.
 struct Held(Arc<AtomicUsize>);
 
 impl Drop for Held {
@@ -86,7 +83,7 @@ impl Server {
         Raw::connect(self.endpoint.addresses()[0])
     }
 
-    /// Sends all of it, shuts the sending side, and reads until the server has closed.
+    /// Shuts the sending side, and reads until the server has closed.
     fn ask(&self, requests: &str) -> Vec<(u16, String)> {
         let mut raw = self.raw();
         raw.send(requests).finish();
@@ -146,7 +143,7 @@ fn all_that_was_asked_before_the_fin_is_answered_in_order() {
         }
         assert_eq!(server.ask(&requests), wanted);
     }
-    // Another that is unfinished is not asked.
+    // An unfinished further request is not served.
     let half = format!("{HEALTH}{}", &HEALTH[..20]);
     assert_eq!(server.ask(&half), [(200, "ok\n".to_owned())]);
 }
@@ -161,7 +158,7 @@ fn bodies_of_both_kinds_may_be_the_last_thing_said() {
         let chunks = format!("{head}transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
         assert_eq!(server.ask(&chunks), [(200, "5 bytes\n".to_owned())]);
     }
-    // What ends too soon is refused or dropped, and not waited for.
+    // A truncated body is refused or dropped at once.
     for half in ["content-length: 5\r\n\r\nhel", "transfer-encoding: chunked\r\n\r\n5\r\nhel"] {
         let began = Instant::now();
         let answers = server.ask(&format!("{head}{half}"));
@@ -201,7 +198,7 @@ fn who_resets_is_noticed_while_an_answer_is_made() {
     }
     raw.send("GET /never HTTP/1.1\r\nhost: a\r\n\r\n");
     server.wait_until_held(1);
-    // With an answer unread a close is a reset.
+    // Closing with an unread answer sends a reset.
     drop(raw);
     server.wait_until_held(0);
 }

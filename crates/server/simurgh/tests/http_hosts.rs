@@ -1,6 +1,6 @@
-//! A server on loopback held every door open: pages of any site might connect to its sockets, and
-//! `/metrics` answered whatever name it was asked by. A name of anybody's can resolve to 127.0.0.1,
-//! and a proxy on the same machine passes on what comes from anywhere.
+//! A server on loopback was open to other sites: their pages could connect to its sockets, and
+//! `/metrics` answered for any host name. Any name can resolve to 127.0.0.1, and a proxy on this
+//! machine forwards requests from anywhere.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_types)]
 
 mod support;
@@ -38,7 +38,6 @@ fn ask(endpoint: &Endpoint, path: &str, host: &str) -> Answer {
     raw.answer()
 }
 
-/// The status that an upgrade of a page gets.
 fn connect(endpoint: &Endpoint, host: &str, origin: &str) -> u16 {
     let mut raw = Raw::connect(endpoint.addresses()[0]);
     raw.send(format!(
@@ -91,10 +90,10 @@ fn on_loopback_pages_of_this_machine_and_of_the_host_itself_may_connect() {
     for origin in ["http://evil.example", "https://localhost.evil.example", "null", "file://"] {
         assert_eq!(connect(&server, host, origin), 403, "{origin}");
     }
-    // A proxy on this machine passes on the host that the browser used, and speaks TLS for it.
+    // A proxy on this machine forwards the browser's host, and terminates TLS.
     assert_eq!(connect(&server, "chat.example", "https://chat.example"), 101);
     assert_eq!(connect(&server, "chat.example", "https://evil.example"), 403);
-    // Tsung writes no scheme, which no browser does.
+    // Tsung sends no scheme; browsers always do.
     assert_eq!(connect(&server, "127.0.0.1", "127.0.0.1"), 101);
     assert_eq!(connect(&server, "127.0.0.1", "evil.example"), 403);
 }

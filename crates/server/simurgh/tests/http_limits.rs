@@ -1,4 +1,4 @@
-//! What a client of the HTTP side may ask for, and how long it may take: one test a limit.
+//! Limits of HTTP requests and their times: one test for each.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_types)]
 
 mod support;
@@ -15,9 +15,8 @@ use support::raw::Raw;
 use support::{Client, metrics, start};
 
 const OK: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
-/// A limit that a test waits for.
 const SHORT: Duration = Duration::from_millis(300);
-/// What comes after it must not take longer than this.
+/// The limit for what follows it.
 const SOON: Duration = Duration::from_secs(5);
 
 fn server(change: impl FnOnce(&mut HttpConfig)) -> Endpoint {
@@ -41,7 +40,7 @@ fn connect(server: &Endpoint) -> Raw {
     Raw::connect(server.addresses()[0])
 }
 
-/// As the first request of a connection and as a later one: the status, and the end.
+/// As the first request of a connection and as a later one: checks the status, and the close.
 fn refuses(server: &Endpoint, request: &str, status: u16) {
     for is_first in [true, false] {
         let mut raw = connect(server);
@@ -126,7 +125,7 @@ fn a_head_that_comes_slowly_gets_408() {
             assert_eq!(raw.send(before).answer().status, 200);
         }
         let began = Instant::now();
-        // A byte now and then does not help.
+        // A byte now and then does not extend the time.
         for byte in b"GET / HTTP/1.1\r\nhost: a\r\nx: yyyyyyyyyyyyyyyyyyyyyyyy".chunks(8) {
             raw.try_send(byte);
             std::thread::sleep(SHORT / 5);
@@ -165,7 +164,7 @@ fn a_body_that_trickles_gets_408_and_one_that_keeps_the_rate_does_not() {
         http.body_rate_min = 1_000;
     });
     let head = "POST /length HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n";
-    // 100 bytes each 50 ms are 2,000 a second; one byte is 20.
+    // 100 bytes every 50 ms are 2,000 a second; one byte is 20.
     for (bytes, status) in [(100, 200), (1, 408)] {
         let mut raw = connect(&server);
         raw.send(head);
@@ -193,7 +192,7 @@ fn an_answer_that_is_not_read_is_cut() {
     }
     let received = raw.count_until_the_end();
     assert!(received > 0 && received < 32 << 20, "{received} bytes of an answer not read");
-    // Who reads slowly, but reads, gets all of it.
+    // A slow client that keeps reading gets all of it.
     let mut raw = connect(&server);
     raw.send("GET /large HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
     std::thread::sleep(SHORT / 3);
@@ -226,7 +225,7 @@ fn the_last_request_of_a_connection_closes_it() {
 #[test]
 fn connections_beyond_the_most_get_503_and_sockets_do_not_notice() {
     let server = server(|http| http.connections_max = 2);
-    // Each has a request under way; one that were idle would make room.
+    // Each has an open request; an idle one would be closed for the new one.
     let half = "POST /length HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhe";
     let mut kept: Vec<Raw> = (0..2).map(|_| connect(&server)).collect();
     for raw in &mut kept {
@@ -239,11 +238,11 @@ fn connections_beyond_the_most_get_503_and_sockets_do_not_notice() {
     assert_eq!(answers.len(), 1);
     assert_eq!(answers[0].status, 503);
     assert_eq!(answers[0].header("retry-after"), Some("1"));
-    // A socket is no plain connection.
+    // A WebSocket does not count as a plain connection.
     let _socket = Client::v2(&server);
     assert_eq!(kept[0].send("llo").answer().text(), "5 bytes\n", "those that are there stay");
     kept[0].send(half);
-    // An upgrade leads a connection away from the HTTP side, and its place is free.
+    // An upgraded connection leaves the HTTP side, and frees its slot.
     kept.pop();
     let until = Instant::now() + SOON;
     loop {
@@ -278,7 +277,7 @@ fn places_come_back_from_connections_that_were_upgraded() {
     }
 }
 
-/// A body that nobody reads is no slow body: the time is the client's only while it is waited for.
+/// A body that the application does not read is not slow: the time counts only while it is awaited.
 #[test]
 fn a_handler_that_takes_its_time_is_not_the_clients_fault() {
     let slow = |body: Bytes| async move {
@@ -299,7 +298,7 @@ fn a_handler_that_takes_its_time_is_not_the_clients_fault() {
     }
 }
 
-/// An answer that comes in parts, with long silences between, is none that nobody waits for.
+/// A response that comes in parts, with long pauses, is not a slow client.
 #[test]
 fn a_stream_that_is_silent_for_long_is_not_idle() {
     let parts = || async {

@@ -1,7 +1,7 @@
-//! Ten thousand connections that had asked for something once, and were kept alive, took every
-//! place there was: health checks, scrapes and publishers got 503, and an orchestrator ended a
-//! server that was well. The server's own paths have places of their own, the longest idle
-//! connection makes room for who comes, and the admin address is nobody's way around that.
+//! Ten thousand kept-alive idle connections took all slots: health checks, scrapes and publishers
+//! got 503, and an orchestrator ended a healthy server. The server's own paths have slots of their
+//! own, the longest idle connection is closed for a new one, and the admin address does not bypass
+//! the limits.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_types)]
 
 mod support;
@@ -17,11 +17,11 @@ use simurgh::{Config, Endpoint};
 use support::raw::{Answer, Raw};
 use support::start;
 
-/// What must happen soon takes no longer than this.
+/// The limit for what must happen soon.
 const SOON: Duration = Duration::from_secs(5);
 const BROADCAST: &str = "{\"topic\":\"a\",\"event\":\"b\",\"payload\":{}}";
 
-/// Requests for `/never`; one test has them.
+/// Requests for `/never`; only one test uses it.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
 async fn never() -> &'static str {
@@ -43,7 +43,7 @@ fn get_at(address: SocketAddr, path: &str) -> Raw {
     raw
 }
 
-/// What came instead of an answer is a refusal, too.
+/// A connection that is closed without an answer was refused, too.
 fn status(mut raw: Raw) -> u16 {
     raw.answer_or_end().map_or(0, |answer| answer.status)
 }
@@ -67,7 +67,6 @@ fn figure(address: SocketAddr, name: &str) -> u64 {
     line.trim().parse().unwrap()
 }
 
-/// Waits for what others do in their own time.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + SOON;
     while !is_so() {
@@ -82,7 +81,7 @@ fn an_idle_crowd_takes_nothing_from_health_publishers_and_new_pages() {
     let address = server.addresses()[0];
     let mut crowd: Vec<Raw> = Vec::new();
     for n in 0..800 {
-        // As one browser after the other: each is answered before the next comes.
+        // Like one browser after the other: each is answered before the next connects.
         let mut raw = get_at(address, "/");
         assert_eq!(raw.answer().status, 200, "the {n}th");
         crowd.push(raw);
@@ -116,7 +115,7 @@ fn a_busy_crowd_leaves_the_servers_own_paths_their_places() {
     assert_eq!(figure(address, "simurgh_http_refused_total{listener=\"main\"}"), 2);
 }
 
-/// Nobody was idle when the last one came, so none was sent away then.
+/// No connection was idle when the last one came, so none was closed then.
 #[test]
 fn who_was_refused_finds_a_place_as_soon_as_somebody_is_idle() {
     let server = server(|config| config.http.connections_max = 1);
@@ -140,7 +139,7 @@ fn the_admin_address_has_few_places_and_the_main_port_does_not_notice() {
         assert_eq!(raw.answer().status, 200, "the {n}th");
         crowd.push(raw);
     }
-    // Who says nothing at all is as idle.
+    // A connection that sends nothing counts as idle, too.
     crowd.extend((0..100).map(|_| Raw::connect(admin)));
     wait_until("the silent ones leave, too", || {
         let mut raw = get_at(admin, "/metrics");

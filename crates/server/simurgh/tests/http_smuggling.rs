@@ -1,6 +1,5 @@
-//! Requests that two readers could read differently: each is refused and its connection closed,
-//! whether it is the first of a connection, which a shard reads, or a later one. What is hidden
-//! behind it never reaches the application.
+//! Requests that two parsers could read differently are refused and their connection is closed, as
+//! the first of a connection, which a shard parses, or later. None hidden behind them is served.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_types)]
 
 mod support;
@@ -41,13 +40,12 @@ impl Scene {
         Raw::connect(self.endpoint.addresses()[0])
     }
 
-    /// What the application saw since the last look.
+    /// Requests that the application has received since the last call.
     fn seen(&self) -> Vec<String> {
         std::mem::take(&mut *self.seen.lock().unwrap())
     }
 
-    /// Sends a request that is no good as the first, as a later and as a pipelined one, with
-    /// another behind it.
+    /// As the first, as a later and as a pipelined request, each with another behind it.
     fn refuses(&self, request: &str, status: u16) {
         let bad = format!("{request}{HIDDEN}");
         let mut first = self.raw();
@@ -253,8 +251,7 @@ fn a_get_has_no_body() {
     assert_eq!(raw.send(OK).answer().status, 200, "kept alive");
 }
 
-/// A chunked body is taken, and nothing that comes behind it: whatever another reader holds its
-/// end to be, there is no second request.
+/// Nothing after a chunked body is a request, wherever another parser sees its end.
 #[test]
 fn nothing_behind_a_chunked_body_is_a_request() {
     let scene = Scene::new();
@@ -301,7 +298,7 @@ fn bad_chunk_sizes_are_refused_and_nothing_behind_them_is_a_request() {
     }
 }
 
-/// A length is a length: what is within it is body, what is behind it is the next request.
+/// Bytes within the declared length are body, those after it are the next request.
 #[test]
 fn a_request_within_a_body_is_none() {
     let scene = Scene::new();
@@ -317,7 +314,7 @@ fn a_request_within_a_body_is_none() {
     assert_eq!(scene.seen(), [hidden.as_str(), "/before ", hidden.as_str(), "/before "]);
 }
 
-/// However the bytes are cut, the requests are the same.
+/// However the bytes are split, the requests are the same.
 #[test]
 fn requests_are_the_same_however_their_bytes_come() {
     let scene = Scene::new();
@@ -334,7 +331,7 @@ fn requests_are_the_same_however_their_bytes_come() {
     }
 }
 
-/// On a user socket the shard itself answers, by the same rules.
+/// On a user socket the shard itself answers, with the same rules.
 #[test]
 fn an_upgrade_has_no_body_and_one_host() {
     let scene = Scene::new();

@@ -1,5 +1,5 @@
-//! What applications rely on: callbacks that fail stay alone, answers may come later, any thread
-//! may broadcast, nothing is lost or doubled across shards.
+//! Failing callbacks affect only their channel, answers may come later, any thread may broadcast,
+//! and nothing is lost or doubled across shards.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
 mod support;
@@ -15,7 +15,6 @@ use simurgh::{
 };
 use support::{Client, metric, start};
 
-/// Does what its event says.
 struct Room {
     panics_in_drop: bool,
 }
@@ -189,7 +188,7 @@ fn replies_pushes_and_infos_come_from_other_threads() {
     client.push("8", "rooms:a", "stop", json!({}));
     assert_eq!(client.recv()[1], "8");
     assert_eq!(client.recv()[3], "phx_close");
-    // What was meant for the channel that has stopped reaches no other in its slot.
+    // A message for the stopped channel must not reach another in its slot.
     client.join("rooms:b");
     std::thread::sleep(Duration::from_millis(60));
     client.heartbeat();
@@ -220,7 +219,7 @@ fn every_member_on_every_shard_gets_every_broadcast_once_and_in_order() {
         endpoint.broadcast("rooms:lobby", "api", json!({"n": n})).unwrap();
     }
     for (at, client) in clients.iter_mut().enumerate() {
-        // From each of three senders in order; between senders no order is promised.
+        // Each sender's messages are in order; between senders no order is promised.
         let expected = if at == 1 { 2 * MESSAGES } else { 3 * MESSAGES };
         let (mut api, mut news) = (Vec::new(), vec![0_usize; MESSAGES]);
         for _ in 0..expected {
@@ -253,7 +252,7 @@ fn a_member_who_joins_gets_exactly_the_broadcasts_after_its_join() {
         sender.recv();
         late.send(json!(["1", "9", "rooms:a", "phx_leave", {}]));
         late.recv();
-        // The leave's own broadcast.
+        // The broadcast that the leave makes.
         sender.recv();
     }
 }

@@ -1,5 +1,4 @@
-//! Payloads of which no copy is made for their frames say the same as short ones, to whoever hears
-//! them.
+//! Long payloads, which are not copied into their frames, arrive like short ones.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod support;
@@ -10,7 +9,7 @@ use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
 use support::{Client, start};
 use tungstenite::Message;
 
-/// Short, as long as is still copied, longer, and much longer.
+/// Empty, the longest that are copied, longer, and much longer.
 const LENGTHS: [usize; 5] = [0, 65_534, 65_535, 65_536, 3_000_000];
 
 struct Room;
@@ -28,7 +27,7 @@ impl Channel for Room {
     }
 }
 
-/// One to whom broadcasts come one by one.
+/// Receives each broadcast in `handle_out`.
 struct Interceptor;
 
 impl Channel for Interceptor {
@@ -76,7 +75,7 @@ fn v1_message(client: &mut Client, event: &str, payload: &Value) {
 fn long_payloads_arrive_as_short_ones_do_on_every_wire() {
     let endpoint = server();
     for bytes in LENGTHS {
-        // Text beyond ASCII, which is not to be cut within a character.
+        // Not ASCII: must not be split within a character.
         let body = json!({"body": "é".repeat(bytes / 2)});
         let mut v2 = Client::v2(&endpoint);
         v2.send(json!(["1", "1", "rooms:a", "phx_join", body]));
@@ -138,7 +137,7 @@ fn long_binary_payloads_arrive_where_there_is_binary() {
         broadcast.extend(b"rooms:anews");
         broadcast.extend(&data);
         assert_eq!(v2.0.read().unwrap(), Message::binary(broadcast));
-        // There it has no form; what comes next is heard.
+        // It cannot be encoded there; the next message arrives.
         endpoint.broadcast("rooms:a", "news", json!({"n": bytes})).unwrap();
         assert_eq!(old.recv()["payload"], json!({"n": bytes}));
     }

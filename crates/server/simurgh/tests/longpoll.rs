@@ -1,5 +1,5 @@
-//! Long polling over real HTTP: what clients do wrong, what is full, slow or ending, and what a
-//! connection has behind a poll. The protocol itself is held to its rows in `e2e/wire`.
+//! Long polling over real HTTP: client errors, full, slow or ending servers, and requests behind a
+//! poll. `e2e/wire` tests the protocol row by row.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_types)]
 
 mod support;
@@ -15,7 +15,7 @@ use support::raw::{Answer, Raw};
 use support::{metric, start};
 
 const WINDOW: Duration = Duration::from_millis(500);
-/// Soon, by a machine that has other things to do: much less than any limit that is waited for.
+/// Soon on a busy machine: much less than any timeout that is waited for.
 const SOON: Duration = Duration::from_secs(4);
 const NDJSON: &str = "application/x-ndjson";
 
@@ -66,7 +66,6 @@ fn messages(answer: &Answer) -> Vec<Value> {
     texts.map(|text| serde_json::from_str(text.as_str().unwrap()).unwrap()).collect()
 }
 
-/// A session, and a connection to ask on.
 struct Session {
     raw: Raw,
     target: String,
@@ -96,7 +95,6 @@ impl Session {
         self.raw.send(get(&self.target)).answer()
     }
 
-    /// A poll on a connection of its own that is not answered yet.
     fn begin_poll(&self, endpoint: &Endpoint) -> Raw {
         let mut raw = Raw::connect(endpoint.addresses()[0]);
         let waiting = metric_of_all(endpoint, "simurgh_longpoll_polls_waiting");
@@ -136,7 +134,7 @@ fn eventually(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Of two polls the newer is listened to; the older is not left to wait for its window.
+/// The newer of two polls gets the messages; the older one is answered at once.
 #[test]
 fn the_newer_of_two_polls_wins() {
     let patient = LongPoll::new().window(SOON * 5);
@@ -164,8 +162,7 @@ fn token(answer: &Answer) -> String {
     body(answer)["token"].as_str().unwrap().to_owned()
 }
 
-/// A browser that loses the connection of a poll repeats it without telling its page, which would
-/// hear what came after the lost answer as if nothing had been before.
+/// A browser repeats a poll after a broken connection; its page would miss the lost answer.
 #[test]
 fn a_poll_whose_last_answer_was_lost_ends_the_session_of_who_goes_by_positions() {
     let endpoint = keeping();
@@ -191,7 +188,7 @@ fn a_poll_whose_last_answer_was_lost_ends_the_session_of_who_goes_by_positions()
             assert_eq!(status(&session.poll()), 204, "as often as one likes");
             assert_eq!(say(&mut session, &frame(number, "shout", "{}")), 200);
         }
-        // What this one brings is lost.
+        // The messages in this answer are lost.
         assert_eq!(body(&session.poll())["messages"].as_array().unwrap().len(), 1);
         assert_eq!(say(&mut session, &frame(5, "shout", "{}")), 200);
         assert_eq!(status(&session.poll()), 500);
@@ -201,7 +198,7 @@ fn a_poll_whose_last_answer_was_lost_ends_the_session_of_who_goes_by_positions()
     }
 }
 
-/// As in Phoenix: one token for all of a session.
+/// As in Phoenix: one token for the whole session.
 #[test]
 fn who_does_not_go_by_positions_keeps_its_token() {
     let endpoint = keeping();
@@ -214,7 +211,7 @@ fn who_does_not_go_by_positions_keeps_its_token() {
     }
 }
 
-/// A client that leaves, or shuts its side, takes no message with it.
+/// A client that leaves, or shuts its side, loses no message.
 #[test]
 fn who_has_left_is_given_nothing() {
     let patient = LongPoll::new().window(SOON * 5);
@@ -232,19 +229,19 @@ fn who_has_left_is_given_nothing() {
     assert_eq!(messages(&session.poll()).len(), 1);
 }
 
-/// A connection goes on behind a poll that has waited, with what came meanwhile.
+/// After a waiting poll its connection continues with the requests that came meanwhile.
 #[test]
 fn a_connection_goes_on_behind_its_poll() {
     let endpoint = start(builder());
     let mut session = Session::joined(&endpoint, "room:on");
     let target = session.target.clone();
-    // In one piece: a poll that waits, a message, and a poll that brings the answer.
+    // In one write: a poll that waits, a message, and a poll that returns the reply.
     let said = post(&target, "text/plain", r#"["1","2","room:on","echo",{}]"#);
     session.raw.send(format!("{}{said}{}", get(&target), get(&target)));
     assert_eq!(status(&session.raw.answer()), 204);
     assert_eq!(status(&session.raw.answer()), 200);
     assert_eq!(messages(&session.raw.answer()).len(), 1);
-    // Behind it any other page, and the end that was asked for.
+    // Then any other page, and the close that was requested.
     session.raw.send(get("/healthz"));
     assert_eq!(session.raw.answer().text(), "ok\n");
     let last =
@@ -257,7 +254,7 @@ fn a_connection_goes_on_behind_its_poll() {
     assert_eq!(status(&answers[0]), 204);
 }
 
-/// What is no message ends the session: 408, what came behind it is not handled, then 410.
+/// An invalid message ends the session: 408, further ones are not handled, then 410.
 #[test]
 fn what_is_no_message_ends_the_session() {
     let endpoint = start(builder());
@@ -266,7 +263,7 @@ fn what_is_no_message_ends_the_session() {
         "[]",
         r#"["1","1","room:x"]"#,
         "[1,\"1\",\"room:x\",\"e\",{}]x",
-        // A binary frame of an unknown kind, and one cut short.
+        // A binary frame of an unknown kind, and a truncated one.
         "CQ==",
         "AAE=",
     ];
@@ -275,7 +272,7 @@ fn what_is_no_message_ends_the_session() {
         let mut listener = session.begin_poll(&endpoint);
         let echo = r#"["1","2","room:bad","echo",{}]"#;
         assert_eq!(session.post(&format!("{echo}\n{line}\n{echo}")), 408, "{line}");
-        // What was handled before it is still told.
+        // Replies to earlier messages are still sent.
         let heard = messages(&listener.answer());
         assert_eq!(heard.len(), 1, "{line}: {heard:?}");
         assert_eq!(session.post(echo), 410, "{line}");
@@ -288,7 +285,7 @@ fn what_is_no_message_ends_the_session() {
     assert_eq!(metric(&endpoint, "simurgh_sockets"), 0);
 }
 
-/// Bodies in chunks, bodies that do not end, and bodies that are too long.
+/// Chunked, endless and too long bodies.
 #[test]
 fn bodies_come_in_every_form() {
     let endpoint = start(builder().configure(|config| {
@@ -308,7 +305,7 @@ fn bodies_come_in_every_form() {
     let chunked = format!("{head}9\r\n{one}\r\n{:x}\r\n{two}\r\n0\r\n\r\n", two.len());
     assert_eq!(status(&connect().send(chunked).answer()), 200);
     assert_eq!(messages(&session.poll()).len(), 1);
-    // Half of one, in either form: nothing of it is handled.
+    // A truncated body, in either form: nothing of it is handled.
     let half = post(&session.target, NDJSON, &format!("{line}\n{line}"));
     let half = &half[..half.len() - line.len()];
     for half in [half, &format!("{head}9\r\n{one}\r\n")] {
@@ -325,14 +322,14 @@ fn bodies_come_in_every_form() {
         assert_eq!(raw.answer_or_end().map(|answer| answer.status), Some(413));
     }
     assert_eq!(status(&session.poll()), 204, "none of these was a message, nor harmed any");
-    // A body that may be, with a message that may not.
+    // The body is within the limit, but the message is not.
     let long = format!(r#"["1","3","room:body","echo","{}"]"#, "x".repeat(60_000));
     assert_eq!(session.post(&long), 408);
     assert_eq!(metric(&endpoint, "simurgh_errors_too_big_total"), 1);
     assert_eq!(session.post(line), 410);
 }
 
-/// A long message is read elsewhere, and all that comes behind it waits for it.
+/// A long message is decoded on another thread; later ones wait for it.
 #[test]
 fn long_messages_keep_their_place() {
     let endpoint = start(builder());
@@ -348,8 +345,7 @@ fn long_messages_keep_their_place() {
     assert_eq!(heard[0][4]["response"]["long"], json!(long));
 }
 
-/// A POST is answered when its join is decided; what takes longer than the window is 408, and is
-/// handled all the same, but what came behind it is not.
+/// A join that takes longer than the window gives 408. It is still handled, but nothing after it.
 #[test]
 fn a_post_waits_for_the_join_in_it() {
     let endpoint = start(builder());
@@ -359,9 +355,9 @@ fn a_post_waits_for_the_join_in_it() {
     let began = Instant::now();
     assert_eq!(session.post(&format!("{join}\n{echo}")), 408);
     assert!(began.elapsed() >= WINDOW);
-    // It is polled, or it would end before its join is decided.
+    // Polled, or the session would end before its join is decided.
     let mut polling = session.begin_poll(&endpoint);
-    // This one comes while the join is still being decided, and waits for it.
+    // Sent while the join is pending, and waits for it.
     assert_eq!(session.post(r#"["1","3","room:slow","echo",{}]"#), 200);
     assert!(began.elapsed() >= 2 * WINDOW);
     let mut heard = messages(&polling.answer());
@@ -369,7 +365,7 @@ fn a_post_waits_for_the_join_in_it() {
     assert_eq!(heard.iter().map(|it| &it[1]).collect::<Vec<_>>(), ["1", "3"], "{heard:?}");
 }
 
-/// More than may wait for a reader ends the session, as that of a WebSocket that does not read.
+/// Too many unread messages end the session, as for a WebSocket that does not read.
 #[test]
 fn a_session_that_is_not_polled_is_cut_like_a_slow_reader() {
     let endpoint = start(builder().configure(|config| config.outbound_bytes_max = 100_000));
@@ -391,7 +387,7 @@ fn a_session_that_is_not_polled_is_cut_like_a_slow_reader() {
     assert_eq!(quick.post(&shout), 200);
 }
 
-/// Sessions take the places of sockets; a client that finds none is told to come back.
+/// Sessions count as sockets; a client that finds no free slot is told to retry.
 #[test]
 fn sessions_are_counted_as_sockets() {
     let endpoint = start(builder().configure(|config| config.max_connections = Some(2)));
@@ -406,7 +402,7 @@ fn sessions_are_counted_as_sockets() {
     Session::open(&endpoint);
 }
 
-/// A drain ends sessions, and their connections with the answers to polls that wait.
+/// A drain ends sessions, and closes their connections after the answers to waiting polls.
 #[test]
 fn a_drain_ends_sessions_and_their_connections() {
     let patient = LongPoll::new().window(SOON * 5);
@@ -421,15 +417,14 @@ fn a_drain_ends_sessions_and_their_connections() {
     let answers = waiting.until_the_end();
     assert_eq!((answers.len(), status(&answers[0])), (1, 410));
     assert_eq!(answers[0].header("connection"), Some("close"));
-    // Who comes now is told to come back, to whoever is there then.
+    // New clients are told to retry later.
     let answers = session.raw.send(get("/socket/longpoll?vsn=2.0.0")).until_the_end();
     assert!(answers.is_empty() || status(&answers[0]) == 500, "{answers:?}");
     endpoint.wait().unwrap();
     assert!(began.elapsed() < SOON);
 }
 
-/// Nothing of it is there where it is not switched on; variables of a path and params reach
-/// connect, and all that an asynchronous connect may decide reaches the client.
+/// Path variables and params reach connect, and all its decisions reach the client.
 #[test]
 fn a_user_socket_is_polled_where_it_says_so() {
     async fn connect(request: ConnectRequest) -> Result<Connect, Reject> {
@@ -462,7 +457,7 @@ fn a_user_socket_is_polled_where_it_says_so() {
     eventually(|| session.post("") == 410);
 }
 
-/// What one node has signed another reads, and knows that it is not its own.
+/// A node verifies tokens of another, and detects that the session is not its own.
 #[test]
 fn a_token_of_another_node_names_no_session_here() {
     let secret = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";

@@ -1,4 +1,4 @@
-//! What a poll that waits costs, and how soon five thousand of them receive a broadcast.
+//! The memory of a waiting poll, and how soon five thousand of them receive a broadcast.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_types)]
 
 mod support;
@@ -15,7 +15,7 @@ use support::{WAIT_MAX, start};
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const POLLERS: usize = 5_000;
-/// Of its session, its connection and all that waits with it.
+/// Of its session, its connection and everything for the wait.
 const POLLER_BYTES_MAX: usize = 2_000;
 
 struct Room;
@@ -83,7 +83,7 @@ fn five_thousand_polls_wait_in_two_kilobytes_each_and_are_answered_at_once() {
         .channel("room:*", |_, _| Join::ok(Room));
     let endpoint: Endpoint = start(Endpoint::builder().socket(user_socket));
     let address = endpoint.addresses()[0];
-    // What is made once.
+    // Allocations that happen once.
     let mut first = Poller::join(address);
     let before = heap();
     let mut pollers: Vec<Poller> = (0..POLLERS).map(|_| Poller::join(address)).collect();
@@ -111,6 +111,6 @@ fn five_thousand_polls_wait_in_two_kilobytes_each_and_are_answered_at_once() {
     }
     let took = began.elapsed();
     println!("{POLLERS} polls were answered within {took:?}");
-    // Under a heap profiler, in a build for tests, beside other tests.
+    // The limit allows for a heap profiler, a debug build, and other tests.
     assert!(took < Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 }), "{took:?}");
 }

@@ -1,4 +1,4 @@
-//! docs/METRICS.md and the Grafana dashboard against what a running server says.
+//! Compares docs/METRICS.md and the Grafana dashboard with a running server.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,7 +18,6 @@ use support::{Client, start};
 const PAGE: &str = include_str!("../../../../docs/METRICS.md");
 const DASHBOARD: &str = include_str!("../../../../docs/grafana/simurgh.json");
 
-/// What `/metrics` of a server says that is a node of a cluster, and whose channels were used.
 fn metrics() -> String {
     struct Room;
     impl simurgh::Channel for Room {
@@ -39,14 +38,12 @@ fn metrics() -> String {
     answer.split_once("\r\n\r\n").unwrap().1.to_owned()
 }
 
-/// What `/metrics` says of a series, summed over shards.
 fn value(text: &str, name: &str, labels: &str) -> f64 {
     let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
     let meant = lines.filter(|(of, _)| of.starts_with(['{', ' ']) || of.is_empty());
     meant.filter(|(of, _)| of.contains(labels)).map(|(_, it)| it.parse::<f64>().unwrap()).sum()
 }
 
-/// Families by name, with type and help.
 fn families(text: &str) -> BTreeMap<String, (String, String)> {
     let mut families = BTreeMap::new();
     let mut help = BTreeMap::new();
@@ -64,7 +61,6 @@ fn families(text: &str) -> BTreeMap<String, (String, String)> {
     families
 }
 
-/// The family of a sample.
 fn family<'a>(name: &'a str, families: &BTreeMap<String, (String, String)>) -> &'a str {
     let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
     match base {
@@ -161,7 +157,7 @@ fn what_becomes_of_histories_and_who_comes_back_is_counted() {
         let (mut speaker, first, _) = join(&topic, &Value::Null);
         for n in 0..3 {
             speaker.push(&n.to_string(), &topic, "say", json!({"n": n}));
-            // Its own broadcast, and the answer, in either order.
+            // Its own broadcast and the answer come in either order.
             let both = [speaker.recv(), speaker.recv()];
             assert!(both.iter().any(|it| it[3] == "phx_reply"), "{both:?}");
         }
@@ -220,7 +216,6 @@ fn the_dashboard_asks_for_metrics_that_are_there() {
     }
 }
 
-/// All `expr` and `query` of a dashboard.
 fn texts<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
     match value {
         Value::Object(fields) => {

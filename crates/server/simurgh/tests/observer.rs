@@ -1,4 +1,4 @@
-//! What the observer shows, to whom, and that a connection can be disconnected through it.
+//! The data of the observer, who may see it, and disconnecting a connection through it.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -42,7 +42,7 @@ fn builder() -> Builder {
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 2)
 }
 
-/// Status and body of a request with these headers; `host` is the server's own unless given.
+/// Status and body of a request with these headers; `host` is the server's own by default.
 fn request(
     address: SocketAddr,
     method: &str,
@@ -72,7 +72,6 @@ fn get(endpoint: &Endpoint, path: &str) -> Value {
     serde_json::from_str(&body).unwrap()
 }
 
-/// Asks until the answer is as wanted.
 fn wait_for(endpoint: &Endpoint, path: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
     let until = Instant::now() + WAIT_MAX;
     loop {
@@ -140,7 +139,7 @@ fn topics_are_summed_over_shards_sorted_and_searched() {
     assert_eq!((&members["topic"], &members["total"]), (&json!(odd), &json!(3)));
     assert_eq!(members["rows"][0]["channels"], 3);
 
-    // A rate needs two looks; meanwhile somebody speaks.
+    // A rate needs two readings, with messages between them.
     for n in 0..10 {
         clients[0].push(&n.to_string(), "rooms:own:0", "all", json!({}));
     }
@@ -290,7 +289,7 @@ fn nobody_sees_anything_without_the_right() {
             assert_eq!(body.as_object().unwrap().keys().collect::<Vec<_>>(), ["error"]);
         }
     }
-    // The page itself shows nothing, and asks for the token.
+    // The page itself contains no figures, and asks for the token.
     assert_eq!(request(address, "GET", "/observer/", "", "").0, 200);
     assert_eq!(request(address, "GET", "/observer/", "host: evil.example\r\n", "").0, 421);
 
@@ -307,7 +306,7 @@ fn nobody_sees_anything_without_the_right() {
 
 #[test]
 fn it_can_be_opened_to_others_and_is_on_the_admin_listener() {
-    // As behind a proxy on this machine.
+    // Like behind a proxy on this machine.
     let named = || builder().configure(|config| config.trusted_hosts = vec!["chat.example".into()]);
     let token = |config: &mut simurgh::Config| config.api_token = Some("secret".into());
     let far = "host: chat.example\r\nauthorization: Bearer secret\r\n";
@@ -368,7 +367,7 @@ fn the_feed_tells_figures_and_the_list_that_was_asked_for() {
     assert!(lists[1]["at_unix_s"].as_f64() > lists[0]["at_unix_s"].as_f64());
 }
 
-/// A list of many comes in slices: the shard goes on serving meanwhile.
+/// A long list comes in slices: the shard continues to serve meanwhile.
 #[test]
 fn a_crowd_of_topics_is_listed_in_slices() {
     let endpoint = start(builder().configure(|config| config.shards = 1));
@@ -409,7 +408,7 @@ fn what_is_kept_is_listed_by_its_bytes_with_and_without_members() {
         let nothing = get(&endpoint, "/observer/api/topics?by=kept");
         assert_eq!((&nothing["rows"], &nothing["total"]), (&json!([]), &json!(0)));
         assert_eq!(get(&endpoint, "/observer/api/members?topic=kept:7")["kept"], Value::Null);
-        // The topic with the number n has n broadcasts, of which five are kept.
+        // Topic n has n broadcasts, of which at most five are kept.
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let pubsub = endpoint.pubsub();
         for n in 1..=9 {
@@ -427,7 +426,7 @@ fn what_is_kept_is_listed_by_its_bytes_with_and_without_members() {
         assert_eq!((&seven["members"], &seven["deliveries_per_s"]), (&json!(1), &Value::Null));
         let kept = &seven["kept"];
         let epoch = kept["epoch"].as_str().unwrap();
-        // Numbers go on over all topics of a home.
+        // All topics of a home share one numbering.
         let head = kept["head"].as_str().unwrap().strip_prefix(&format!("{epoch}.")).unwrap();
         let head: u64 = head.parse().unwrap();
         assert!((7..=28).contains(&head), "{head}");
@@ -447,7 +446,7 @@ fn what_is_kept_is_listed_by_its_bytes_with_and_without_members() {
         assert_eq!((&members["total"], &members["kept"]), (&json!(1), &expected));
         let members = get(&endpoint, "/observer/api/members?topic=kept:2");
         assert_eq!((&members["total"], &members["kept"]), (&json!(0), &two["kept"]));
-        // Lists by something else tell it, too.
+        // Lists in another order include it, too.
         let list = wait_for(&endpoint, "/observer/api/topics?by=members", |it| it["total"] == 2);
         let rows = list["rows"].as_array().unwrap();
         let told: Vec<_> = rows.iter().map(|row| (&row["topic"], &row["kept"])).collect();

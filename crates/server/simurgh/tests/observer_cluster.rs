@@ -1,4 +1,4 @@
-//! What the observer of a node shows of the whole cluster, and what it takes from other nodes.
+//! A node's observer: its view of the whole cluster, and which answers of other nodes it accepts.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -48,7 +48,6 @@ fn builder() -> Builder {
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 2)
 }
 
-/// Status and body of a request.
 fn request(address: SocketAddr, path: &str, headers: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
@@ -67,7 +66,6 @@ fn get(endpoint: &Endpoint, path: &str) -> Value {
     serde_json::from_str(&body).unwrap()
 }
 
-/// Asks until the answer is as wanted.
 #[track_caller]
 fn wait_for(endpoint: &Endpoint, path: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
     let until = Instant::now() + WAIT_MAX;
@@ -81,7 +79,7 @@ fn wait_for(endpoint: &Endpoint, path: &str, mut wanted: impl FnMut(&Value) -> b
     }
 }
 
-/// What nodes ask each other who are looked at, as other versions know it.
+/// The service of observers between nodes, as in other versions.
 const LOOK: u16 = 2;
 const CLUSTER: &str = "/observer/api/cluster";
 
@@ -139,7 +137,7 @@ fn any_node_shows_the_figures_of_all_and_where_a_topic_has_members() {
         .collect();
     assert_eq!(on, [("c", &json!(1)), ("a", &json!(1)), ("b", &json!(2))]);
     assert_eq!((&members["total"], members["rows"].as_array().unwrap().len()), (&json!(1), 1));
-    // Of a name that no question holds nobody is asked.
+    // No node is asked about a name that is too long for a question.
     let long = format!("/observer/api/members?topic={}", "x".repeat(3000));
     assert_eq!(get(&nodes[2], &long)["nodes"][1]["members"], Value::Null);
 }
@@ -214,7 +212,7 @@ fn presences_are_counted_by_the_node_of_their_members() {
     assert_eq!(metric(&a, "simurgh_presences"), 3);
     let it = wait_for(&b, CLUSTER, |it| it["nodes"][1]["figures"]["presences_local"] == 2);
     assert_eq!(it["nodes"][1]["figures"]["presences_remote"], 1);
-    // When its members leave, and with them the topic's last ones, nothing stays.
+    // When the members of the topics leave, nothing remains.
     drop(clients);
     while (both(&a), both(&b)) != ((0.0, 0.0), (0.0, 0.0)) {
         assert!(Instant::now() < until, "{:?} {:?}", both(&a), both(&b));
@@ -276,14 +274,13 @@ fn a_node_that_drains_says_so() {
     wait_for(&b, CLUSTER, |it| it["nodes"].as_array().unwrap().len() == 1);
 }
 
-/// Somebody who may publish at the engine, speaks as a node does, and is no server of ours.
+/// A client that may publish at the engine and speaks the nodes' protocol.
 struct Stranger {
     node: simurgh_cluster::Cluster<Loopback>,
     heard: Heard,
     began: Instant,
 }
 
-/// What a stranger has heard.
 #[derive(Default)]
 struct Heard {
     calls: Vec<(NodeId, u64)>,
@@ -328,7 +325,6 @@ impl Stranger {
         Time { ns: self.began.elapsed().as_nanos() as u64, unix_ms: 1 }
     }
 
-    /// Does what there is to do.
     fn turns(&mut self) {
         let time = self.time();
         let mut context = TaskContext::from_waker(Waker::noop());
@@ -338,7 +334,7 @@ impl Stranger {
     }
 }
 
-/// What the liar says to all that it is asked, and how often it was.
+/// The false answer to all questions, and how often it was sent.
 #[derive(Default)]
 struct Lie {
     text: Mutex<String>,
@@ -347,15 +343,14 @@ struct Lie {
 }
 
 impl Lie {
-    /// Answers each question for as long as the test goes on: also what nobody has asked, and what
-    /// it has answered already.
+    /// Answers each question until the test ends, including unasked and already answered ones.
     fn is_told_by(&self, liar: &mut Stranger) {
         while !self.is_over.load(Relaxed) {
             liar.turns();
             for (asker, number) in std::mem::take(&mut liar.heard.calls) {
                 let (time, lie) = (liar.time(), self.text.lock().unwrap().clone());
                 for of in [number.wrapping_add(1), 0, number, number] {
-                    // It would take no more than it can say.
+                    // Fails if the answer is too long to send.
                     let _ = liar.node.answer(asker, of, (200, lie.as_bytes()), time);
                 }
                 self.asked.fetch_add(1, Relaxed);
@@ -370,7 +365,6 @@ impl Lie {
     }
 }
 
-/// Says that it is over, also when a test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -404,7 +398,7 @@ fn what_a_liar_answers_is_numbers_or_nothing() {
             let it = wait_for(&endpoint, CLUSTER, |it| {
                 let figures = &it["nodes"][1]["figures"];
                 let seen = figures["channels"].as_u64().zip(figures["cpu_cores"].as_f64());
-                // The one that was under way may have been answered before.
+                // The request in progress may have been answered before.
                 lie.asked.load(Relaxed) >= before + 2 && seen == believed
             });
             let row = &it["nodes"][1];
@@ -453,7 +447,7 @@ fn a_flood_of_questions_is_answered_in_part_and_the_server_serves_on() {
         |wanted: u16| stranger.heard.answers.iter().filter(|it| status(it) == wanted).count();
     let (answered, refused, busy) = (with(200), with(400), with(503));
     assert_eq!(answered + refused + busy, count as usize, "each is told");
-    // In as many seconds as the test may take.
+    // At most 200 a second, for up to ten seconds.
     assert!((1..=2000).contains(&answered), "{answered}");
     assert!(busy > 0 && refused > 0, "{refused} {busy}");
     Client::v2(&endpoint).join("rooms:a");

@@ -1,6 +1,5 @@
-//! Nothing of an asynchronous application is dropped on a shard's thread, whichever way it ends: a
-//! shard has a descriptor table of its own, in which a descriptor of the application's would be
-//! another one's.
+//! Values of an asynchronous application are never dropped on a shard's thread, which has its own
+//! descriptor table: a descriptor in them would close a different one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod support;
@@ -20,13 +19,13 @@ use simurgh::{
 use support::raw::Raw;
 use tokio::sync::Semaphore;
 
-/// Who was made, and which threads dropped them.
+/// The owners that were created, and the threads that dropped them.
 struct Ledger {
     made: AtomicUsize,
     dropped: Mutex<Vec<(&'static str, String)>>,
-    /// What asynchronous code waits for.
+    /// Asynchronous code waits for this.
     gate: Semaphore,
-    /// What code waits for that blocks its thread, and whether it has begun to.
+    /// Blocking code waits for this; and whether it has begun to.
     blocks: AtomicBool,
     is_open: AtomicBool,
     handle: Mutex<Option<ChannelHandle<Async<Room>>>>,
@@ -55,7 +54,7 @@ impl Ledger {
     }
 }
 
-/// Stands for what owns a descriptor.
+/// Stands for a value that owns a descriptor.
 struct Owner(&'static str, Arc<Ledger>);
 
 impl Drop for Owner {
@@ -65,7 +64,6 @@ impl Drop for Owner {
     }
 }
 
-/// An error that owns something.
 struct Failed(#[allow(dead_code, reason = "it is owned")] Owner);
 
 impl fmt::Debug for Failed {
@@ -126,14 +124,12 @@ impl AsyncHandleInfo<Owner> for Room {
     }
 }
 
-/// A channel that is not asynchronous, and blocks its shard.
 struct Blocks(Arc<Ledger>);
 
 impl Channel for Blocks {
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, _: Payload<'_>) -> Outcome {
         match event {
             "block" => self.0.block(),
-            // Of a type that it is not.
             _ => *self.0.handle.lock().unwrap() = Some(ctx.handle()),
         }
         Outcome::ok(json!({}))
@@ -209,12 +205,11 @@ impl Stage {
         self.ledger.handle.lock().unwrap().clone().unwrap()
     }
 
-    /// Waits for something that a socket hears.
     fn hears(&mut self, is_it: impl Fn(&What) -> bool) {
         while !is_it(&self.driver.recv_timeout(Duration::from_secs(5)).expect("it comes").what) {}
     }
 
-    /// All that was made has been dropped, these among them, and none on a shard's thread.
+    /// None was dropped on a shard's thread.
     fn all_is_dropped(self, these: &[&'static str]) {
         let Self { endpoint, driver, ledger } = self;
         drop((driver, endpoint));
@@ -269,7 +264,7 @@ fn a_handler_that_waits_and_what_waits_behind_it_are_dropped_on_tokio() {
     it.all_is_dropped(&["local of a handler", "message behind a handler"]);
 }
 
-/// Its result comes to a shard that has no such channel any more.
+/// Its result reaches a shard that has no such channel any more.
 #[test]
 fn a_handler_that_is_done_after_its_channel_has_ended_is_dropped_on_tokio() {
     let mut it = Stage::new();
@@ -289,7 +284,7 @@ fn a_join_that_is_decided_too_late_is_dropped_on_tokio() {
     let mut it = Stage::new();
     let socket = it.connected();
     it.driver.join(socket, "room:later", json!({})).unwrap();
-    // Its wait has ended.
+    // The handler has finished.
     it.hears(is_reply);
     let gone = it.connected();
     it.driver.join(gone, "room:later", json!({})).unwrap();
@@ -299,7 +294,6 @@ fn a_join_that_is_decided_too_late_is_dropped_on_tokio() {
     it.all_is_dropped(&["channel", "local of a join"]);
 }
 
-/// Nobody waits for it any more: it does not go on for ever.
 #[test]
 fn a_join_that_is_never_decided_is_dropped_in_the_end() {
     let mut it = Stage::new();
@@ -339,7 +333,7 @@ fn a_message_for_a_channel_of_another_type_is_dropped_on_tokio() {
     it.all_is_dropped(&["message of another type"]);
 }
 
-/// Channels that idle, one that waits, and mail that the shard does not come to take.
+/// Idle channels, a waiting one, and mail that the shard never takes.
 #[test]
 fn what_a_shard_has_when_its_server_stops_is_dropped_on_tokio() {
     let mut it = Stage::new();
@@ -357,7 +351,7 @@ fn what_a_shard_has_when_its_server_stops_is_dropped_on_tokio() {
     it.all_is_dropped(&["channel", "message that is not taken"]);
 }
 
-/// The application's word on a request that is none in the end is not waited for.
+/// An invalid request is refused without waiting for its connect function.
 #[test]
 fn a_connect_that_is_not_wanted_any_more_is_dropped_on_tokio() {
     let ledger = Ledger::new();

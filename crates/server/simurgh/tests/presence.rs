@@ -1,5 +1,5 @@
-//! Presence over real sockets, whose members are on other shards than what keeps their topic: what
-//! members are told comes to the list that code outside of channels gets, however members leave.
+//! Presence over real sockets, with members on other shards than the topic's: members receive the
+//! same list as code outside of channels, however others leave.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,7 +26,7 @@ use support::{Client, WAIT_MAX, metric, start};
 const SHARDS: usize = 4;
 const TOKEN: &str = "presence-token";
 
-/// What a member may ask for is what a channel may do.
+/// Lets a client do what a channel may do.
 struct Room {
     user: Value,
 }
@@ -67,7 +67,6 @@ impl Channel for Room {
     }
 }
 
-/// The same with handlers that wait.
 struct Slow {
     user: String,
 }
@@ -122,13 +121,13 @@ fn list_of(presences: &Map<String, Value>) -> List {
         .collect()
 }
 
-/// A member that keeps the list as clients do.
+/// A client that keeps the list as real clients do.
 struct Member {
     client: Client,
     topic: String,
     join_ref: String,
     list: Option<List>,
-    /// What came beside presence.
+    /// Messages besides presence.
     other: Vec<Value>,
 }
 
@@ -142,7 +141,6 @@ impl Member {
         member
     }
 
-    /// One that has got the list.
     fn joined(endpoint: &Endpoint, topic: &str, user: &str) -> Self {
         let mut member = Self::join(endpoint, topic, json!(user));
         member.until("its list", |list| list.contains_key(user));
@@ -162,13 +160,11 @@ impl Member {
         }
     }
 
-    /// Asks for something that is answered.
     fn ask(&mut self, event: &str, payload: Value) -> Value {
         self.send(event, payload);
         self.reply()
     }
 
-    /// The reason of an error.
     fn refused(&mut self, event: &str, payload: Value) -> String {
         let reply = self.ask(event, payload);
         assert_eq!(reply["status"], json!("error"), "{reply}");
@@ -197,7 +193,6 @@ impl Member {
         }
     }
 
-    /// Hears until the list is as wanted; the client's time limit ends it.
     fn until(&mut self, what: &str, wanted: impl Fn(&List) -> bool) -> &List {
         let since = Instant::now();
         while !self.list.as_ref().is_some_and(&wanted) {
@@ -232,7 +227,7 @@ fn apply(list: &mut List, joins: List, leaves: &List) {
     }
 }
 
-/// Asks as a program with a small runtime of its own does, which has neither timers nor I/O.
+/// The runtime has neither timers nor I/O, like a small one of a program.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
@@ -243,7 +238,6 @@ fn listed(presence: &Presence, topic: &str) -> List {
     list.into_iter().map(|(key, it)| (key, it.into_iter().map(by_ref).collect())).collect()
 }
 
-/// Waits until a topic has as many presences.
 fn count_is(presence: &Presence, topic: &str, count: usize) {
     let since = Instant::now();
     while block_on(presence.count(topic)).unwrap() != count {
@@ -264,7 +258,7 @@ fn members_on_all_shards_agree_with_homes_on_all_shards() {
             members.push(Member::join(&endpoint, topic, json!(format!("user{}", round % 4))));
         }
     }
-    // A third goes, in three ways.
+    // The third member leaves, in three ways.
     let mut stay = Vec::new();
     for (n, mut member) in members.into_iter().enumerate() {
         match n % 9 {
@@ -420,7 +414,7 @@ fn a_thousand_tracks_of_one_channel_are_sixteen_and_of_a_thousand_channels_all()
     count_is(&presence, "room:greedy", 16);
     let refused = || metric(&endpoint, "simurgh_errors_presence_refused_total");
     assert_eq!(refused(), (TRACKS - 16) as u64);
-    // A second one of a key, and an update of none, are refused as well.
+    // A second meta for a key, and an update without one, are refused as well.
     greedy.ask("track", json!({"key": "key0", "meta": {}}));
     greedy.ask("update", json!({"key": "nobody", "meta": {}}));
     greedy.ask("untrack", json!({"key": "key1"}));
@@ -471,7 +465,7 @@ fn get(endpoint: &Endpoint, query: &str, token: Option<&str>) -> (u16, Value) {
     (answer.status, serde_json::from_slice(&answer.body).unwrap())
 }
 
-/// 503 stands beside the code (http/api.rs): over a socket, HTTP ends with the shards.
+/// The code maps this to 503 (http/api.rs): over a socket, HTTP ends with the shards.
 #[test]
 fn back_ends_ask_by_http_with_a_token() {
     let endpoint = start(builder());
@@ -498,8 +492,8 @@ fn back_ends_ask_by_http_with_a_token() {
     }
 }
 
-/// Its tokio runtime is not the server's; shards must not wake it, and the main thread's table has
-/// the descriptors that they do not have.
+/// Its tokio runtime is not the server's: shards must not wake it, because they lack the
+/// descriptors of the main thread's table.
 #[test]
 fn a_list_is_awaited_on_a_runtime_of_the_applications_own() {
     let endpoint = start(builder());
@@ -521,7 +515,7 @@ fn a_list_is_awaited_on_a_runtime_of_the_applications_own() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    // The server's sockets are what they were.
+    // The server's sockets still work.
     assert!(TcpStream::connect(endpoint.addresses()[0]).is_ok());
     assert_eq!(metric(&endpoint, "simurgh_presences"), 8);
 }

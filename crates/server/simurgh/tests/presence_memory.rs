@@ -1,4 +1,4 @@
-//! What presences take is given back: a crowd that came, told who it is, and went leaves nothing.
+//! Presence releases its memory: after a crowd has joined, tracked itself and left, none is in use.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -11,10 +11,10 @@ use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket, js
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const MEMBERS: usize = 2_000;
-/// What may be left of a crowd: queues and tables that have grown, not 9 bytes a member.
+/// What may remain of a crowd: queues and tables that have grown, not 9 bytes a member.
 const LEFT_BYTES: usize = 16 << 10;
 
-/// Who tracks itself, and who does not.
+/// A member that tracks itself if it has a number.
 struct Room(Option<usize>);
 
 impl Channel for Room {
@@ -45,7 +45,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Sockets that join, so many each topic, and leave; what the heap holds while they are there.
+/// Returns the heap in use while the sockets are there.
 fn crowd(
     endpoint: &Endpoint,
     driver: &mut Driver,
@@ -67,8 +67,7 @@ fn crowd(
     most
 }
 
-/// What the heap holds once all has been told: it stays the same for a while, but for what is under
-/// way elsewhere.
+/// The heap in use once it stays the same for a while.
 fn settled(driver: &mut Driver) -> usize {
     let (mut last, mut same) = (heap(), 0);
     let since = Instant::now();
@@ -93,7 +92,7 @@ fn two_thousand_members_who_came_and_went_leave_nothing() {
     let builder = Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 2;
         config.presence.interval = Duration::from_millis(20);
-        // A large topic is looked at so often, and not before.
+        // A large topic is summarized at this interval, and not earlier.
         config.presence.summary_interval = Duration::from_millis(40);
     });
     let endpoint = builder.start_local().unwrap();
@@ -106,7 +105,7 @@ fn two_thousand_members_who_came_and_went_leave_nothing() {
     let sockets: Vec<SocketId> = sockets.into_iter().map(Result::unwrap).collect();
     // In topics with a list, and in one that is too large for it.
     for each in [50, MEMBERS] {
-        // What is made once, and what grows with the largest crowd there has been.
+        // Allocations that happen once, and those that grow with the largest crowd.
         crowd(&endpoint, &mut driver, &sockets, ("plain", each));
         crowd(&endpoint, &mut driver, &sockets, ("room", each));
         let before = settled(&mut driver);

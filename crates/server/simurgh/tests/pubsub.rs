@@ -1,4 +1,4 @@
-//! Code outside of channels hears topics and speaks on them, whichever shards their members are on.
+//! Code outside of channels subscribes and broadcasts, whichever shards the members are on.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::thread;
@@ -42,12 +42,10 @@ fn said(broadcast: &Broadcast) -> String {
     format!("{} {}", broadcast.event(), broadcast.payload().json().unwrap())
 }
 
-/// The next so many.
 fn hears(subscription: &mut Subscription, count: usize) -> Vec<String> {
     (0..count).map(|_| said(&subscription.blocking_recv().unwrap())).collect()
 }
 
-/// Why there is nothing, if so.
 fn nothing(subscription: &mut Subscription) -> Option<RecvError> {
     subscription.try_recv().err()
 }
@@ -104,7 +102,7 @@ fn a_node_is_spoken_to_by_its_name() {
     assert_eq!(hears(&mut all, 1), ["here 1"]);
 }
 
-/// Nobody waits for a subscription: what is too much for it is lost, and it is told how much.
+/// No sender waits for a subscription: it loses what exceeds its limit, and learns how much.
 #[test]
 fn a_subscription_that_is_not_read_is_told_what_it_has_lost() {
     let (_endpoint, mut driver, pubsub) = start();
@@ -137,14 +135,14 @@ fn a_subscription_ends_with_the_server() {
     let waiting = thread::spawn(move || waits.blocking_recv().map(|it| said(&it)));
     drop((driver, endpoint));
     assert_eq!(waiting.join().unwrap(), Err(RecvError::Ended));
-    // As does one that comes too late; and nobody waits for it.
+    // So does a late subscription, without waiting.
     let mut late = pubsub.subscribe("t");
     let heard = late.blocking_recv().map(|it| said(&it));
     assert_eq!(heard, Err(RecvError::Ended));
     let _ = pubsub.broadcast("t", "nobody", json!(1));
 }
 
-/// Tasks may wait for one.
+/// Tasks can wait for a broadcast.
 #[test]
 fn a_subscription_is_awaited() {
     let (_endpoint, _driver, pubsub) = start();

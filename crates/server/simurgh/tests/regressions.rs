@@ -1,4 +1,4 @@
-//! Bugs that were found by reading, each kept out by the test that showed it.
+//! Bugs that were found by reading, each with the test that showed it.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![allow(clippy::disallowed_types, reason = "a test's sockets never meet a shard's table")]
 
@@ -16,10 +16,9 @@ use simurgh::{
 use support::{Client, WAIT_MAX, metric, start};
 use tungstenite::Message;
 
-/// Does what its events say.
 struct Room;
 
-/// Its drop is the application's, and panics.
+/// Its drop, which is application code, panics.
 struct Mine;
 
 impl Drop for Mine {
@@ -59,7 +58,6 @@ impl HandleInfo<Mine> for Room {
     }
 }
 
-/// Intercepts, and broadcasts while it does.
 struct Interceptor;
 
 impl Channel for Interceptor {
@@ -87,7 +85,6 @@ impl Channel for Interceptor {
     }
 }
 
-/// Panics when it is asked what it intercepts.
 struct Undecided;
 
 impl Channel for Undecided {
@@ -100,7 +97,6 @@ impl Channel for Undecided {
     }
 }
 
-/// A channel whose drop panics.
 struct Fragile(#[allow(dead_code, reason = "only its drop matters")] Mine);
 
 impl Channel for Fragile {
@@ -138,9 +134,8 @@ fn builder() -> Builder {
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1)
 }
 
-/// The bytes of a fan-out are kept for the next member by topic and numbers. A topic that takes the
-/// slot of one that has closed begins with the same numbers, and its members were sent what the
-/// other topic's had got: somebody else's message.
+/// The cached bytes of a fan-out were found by topic and numbers. A topic in the slot of a closed
+/// one began with the same numbers, and its members received the other's messages.
 #[test]
 fn a_topic_never_sends_what_another_in_its_slot_has_left() {
     let endpoint = start(builder());
@@ -161,8 +156,8 @@ fn a_topic_never_sends_what_another_in_its_slot_has_left() {
     }
 }
 
-/// A push made in `handle_out` first brought its member up to date, with what was broadcast *after*
-/// the broadcasts that were just being delivered: numbers went backwards.
+/// A push made in `handle_out` first sent its member what was broadcast *after* the broadcasts that
+/// were just being delivered: numbers went backwards.
 #[test]
 fn what_an_interceptor_broadcasts_follows_what_was_broadcast_before() {
     let endpoint = start(builder());
@@ -173,8 +168,8 @@ fn what_an_interceptor_broadcasts_follows_what_was_broadcast_before() {
     assert_eq!(events, ["intercepted", "second", "third"]);
 }
 
-/// Each push in `handle_out` called `handle_out` for what had been broadcast meanwhile, one inside
-/// the other, until the shard's stack was used up and with it the process.
+/// Each push in `handle_out` called `handle_out` recursively for what had been broadcast meanwhile,
+/// until the shard's stack overflowed and the process ended.
 #[test]
 fn an_interceptor_that_broadcasts_and_pushes_does_not_nest() {
     const ROUNDS: u64 = 20_000;
@@ -188,7 +183,7 @@ fn an_interceptor_that_broadcasts_and_pushes_does_not_nest() {
 }
 
 /// The newest membership of a plain connection was taken for its channel. After a subscription that
-/// was the relay, and every message of the client was lost without a word.
+/// was the relay, and every message of the client was lost silently.
 #[test]
 fn a_plain_channel_that_subscribes_still_hears_its_client() {
     struct Subscriber;
@@ -207,8 +202,8 @@ fn a_plain_channel_that_subscribes_still_hears_its_client() {
     assert_eq!(client.0.read().unwrap(), Message::text("hello"));
 }
 
-/// Where a join has no join_ref its ref is kept in place of it, and that had no bound: each channel
-/// of a socket could pin 10 MB.
+/// Without a join_ref the ref of a join is stored in its place, which had no bound: each channel of
+/// a socket could pin 10 MB.
 #[test]
 fn a_ref_that_stands_in_for_the_join_ref_is_bounded_too() {
     let endpoint = start(builder());
@@ -220,7 +215,7 @@ fn a_ref_that_stands_in_for_the_join_ref_is_bounded_too() {
     assert_eq!(client.recv()[4]["status"], "ok");
 }
 
-/// `intercept` is application code as well, and was the only one that ran without a guard: its
+/// `intercept` is application code as well, but was the only one that ran without a guard: its
 /// panic ended the server.
 #[test]
 fn a_panic_in_intercept_ends_nothing_but_its_channel() {
@@ -231,8 +226,8 @@ fn a_panic_in_intercept_ends_nothing_but_its_channel() {
     client.heartbeat();
 }
 
-/// What comes too late for its channel, or its socket, is dropped on the shard: the drop is the
-/// application's, and its panic ended the server.
+/// Results that come too late for their channel or socket are dropped on the shard: the drop is
+/// application code, and its panic ended the server.
 #[test]
 fn what_comes_too_late_is_dropped_under_guard() {
     let endpoint = start(builder());
@@ -252,8 +247,8 @@ fn what_comes_too_late_is_dropped_under_guard() {
     witness.heartbeat();
 }
 
-/// A socket that was closed while its join was pending never gave back what it had been charged for
-/// the messages behind the join; at the end of the budget nobody could send a long message.
+/// A socket that was closed while its join was pending never released what it had been charged for
+/// the messages behind the join; once the budget was used up, no client could send a long message.
 #[test]
 fn a_socket_closed_while_its_join_is_pending_gives_its_bytes_back() {
     let endpoint = start(builder());
@@ -272,8 +267,7 @@ fn a_socket_closed_while_its_join_is_pending_gives_its_bytes_back() {
     assert_eq!(metric(&endpoint, "simurgh_inbound_bytes"), 0);
 }
 
-/// A drain sent a WebSocket close frame to a client that had not been told yet that it speaks
-/// WebSocket.
+/// A drain sent a WebSocket close frame to a client before its upgrade was answered.
 #[test]
 fn a_drain_answers_a_pending_connect_in_http() {
     let endpoint = start(builder());
@@ -291,8 +285,8 @@ fn a_drain_answers_a_pending_connect_in_http() {
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer:?}");
 }
 
-/// What a join function broadcast was forgotten when it then refused, for example "this name was
-/// tried again" to those inside.
+/// Broadcasts of a join function were lost when it then refused, for example "this name was tried
+/// again" to the members.
 #[test]
 fn what_a_refused_join_broadcast_is_not_lost() {
     let endpoint = start(builder());
@@ -303,8 +297,8 @@ fn what_a_refused_join_broadcast_is_not_lost() {
     assert_eq!(member.recv(), json!([null, null, "rooms:a", "news", {"refused": true}]));
 }
 
-/// The body of an API request was read before its token was looked at: anybody could make the
-/// server hold 8 MB a connection, for as long as he liked.
+/// The body of an API request was read before its token was checked: any client could make the
+/// server buffer 8 MB per connection for any time.
 #[test]
 fn an_api_request_without_the_token_is_refused_before_its_body() {
     let endpoint = start(builder().configure(|config| config.api_token = Some("secret".into())));
@@ -318,7 +312,7 @@ fn an_api_request_without_the_token_is_refused_before_its_body() {
     assert_eq!(&answer, b"HTTP/1.1 401");
 }
 
-/// Broadcasts made by channels whose sockets time out were sent when something else happened.
+/// Broadcasts of channels whose sockets time out were delayed until another event.
 #[test]
 fn what_an_idle_sockets_channel_broadcasts_at_its_end_leaves_at_once() {
     struct Leaver(mpsc::Sender<std::time::Instant>);
@@ -349,8 +343,8 @@ fn what_an_idle_sockets_channel_broadcasts_at_its_end_leaves_at_once() {
     assert!(took < Duration::from_millis(200), "{took:?}");
 }
 
-/// The end of a plain channel closed its socket first, and that ended the channel as one whose
-/// transport is gone: it never heard its own reason.
+/// The end of a plain channel closed its socket first, which ended the channel as if its transport
+/// had gone: it never received its own reason.
 #[test]
 fn a_plain_channel_hears_why_it_ends() {
     struct Ender(mpsc::Sender<simurgh::Reason>);

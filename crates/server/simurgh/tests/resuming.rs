@@ -1,4 +1,4 @@
-//! What applications see of clients that resume, and of topics that are kept.
+//! Clients that resume, and kept topics, as applications see them.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -54,7 +54,7 @@ impl AsyncChannel for AsyncRoom {
 }
 
 async fn join(ctx: JoinContext, _: Payload<'static>) -> Result<(AsyncRoom, Value), Reject> {
-    // By the time that it is decided the message is long gone.
+    // When the join is decided, the message has long been dropped.
     tokio::task::yield_now().await;
     Ok((AsyncRoom, json!({"seen": seen(ctx.resume())})))
 }
@@ -95,7 +95,7 @@ fn a_join_function_sees_what_its_client_says_it_has_heard() {
             json!({"id": null, "since": "unknown", "seen": null, "partial": true, "key": null}),
         ),
     ];
-    // Of several topics, so that home shards are the client's own and others.
+    // Several topics, so that home shards are the client's own and others.
     for n in 0..6 {
         for (params, expected) in &said {
             for (kind, expected) in
@@ -154,7 +154,7 @@ async fn topics_are_listed_page_by_page_as_over_http() {
             }
             pages += 1;
             let Some(next) = page.next else { break };
-            // As a page of the HTTP API has it.
+            // The cursor as a page of the HTTP API contains it.
             query = query.after(HistoryCursor::parse(&next.to_string()).unwrap());
         }
         assert_eq!(listed, expected);

@@ -1,11 +1,11 @@
-//! Random but reproducible operations of many clients on four shards, checked to the last message:
-//! each answer comes once and in order, each broadcast reaches each member once, in its sender's
-//! order and nobody else, and nothing is left when all have gone.
+//! Random but reproducible operations of many clients on four shards: each answer comes once and in
+//! order, each broadcast reaches each member, and no other client, once and in its sender's order,
+//! and nothing remains when all have left.
 //!
-//! Every sender numbers what it broadcasts on a topic. A membership hears these numbers without a
-//! gap; at the end of a round, when every client has had its answers and every topic a last
-//! broadcast, it must have heard them all. Only what a vanishing client sent last is uncertain: of
-//! that all others must have heard the same.
+//! Every sender numbers its broadcasts on a topic. A membership receives these numbers without a
+//! gap; at the end of a round, when every client has its answers and every topic a last broadcast,
+//! it must have received them all. Only the last messages of a vanishing client are uncertain: all
+//! others must have received the same ones.
 //!
 //! `STRESS_SEED` runs one seed, `STRESS_SEEDS` so many, `STRESS_ROUNDS` sets their length.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
@@ -70,7 +70,6 @@ impl Channel for Room {
     }
 }
 
-/// SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -87,7 +86,7 @@ impl Random {
     }
 }
 
-/// How a client goes on when it has sent what it had to.
+/// What a client does after its last message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum End {
     Stays,
@@ -95,17 +94,16 @@ enum End {
     Drops {
         half: bool,
     },
-    /// Its id is told to disconnect meanwhile.
+    /// Its id is disconnected meanwhile.
     Disconnected,
 }
 
-/// One client's part of a round, as it is sent.
 struct Plan {
     sends: Vec<String>,
     end: End,
 }
 
-/// A client and the sender's side of its model: which topics it will have joined, under which ref.
+/// A client and the sender's side of its model: the topics it will have joined, with their refs.
 struct Seat {
     peer: Peer,
     joined: Vec<(String, String)>,
@@ -177,7 +175,7 @@ impl Seat {
         self.expect(msg_ref, "ok", None);
     }
 
-    /// Sends, ends as planned, and reads until all is answered; whether it stays.
+    /// Returns whether it stays.
     fn run(&mut self, endpoint: &Endpoint) -> Result<bool, String> {
         for text in std::mem::take(&mut self.plan.sends) {
             let sent = self.peer.socket.0.send(Message::text(text));
@@ -218,7 +216,7 @@ impl Stress {
         }
         let endpoint = start(Endpoint::builder().socket(user_socket).configure(|config| {
             config.shards = 4;
-            // Nobody here reads so slowly on purpose.
+            // No client here is meant to exceed the limit of slow readers.
             config.outbound_bytes_max = 64 << 20;
         }));
         let seats = (0..CLIENTS).map(|number| connect(&endpoint, number)).collect();
@@ -237,7 +235,7 @@ impl Stress {
         json!({"s": sender, "n": count, "x": topic, "pad": "x".repeat(pad)})
     }
 
-    /// Plans a round; returns what the endpoint broadcasts, and the operations for a report.
+    /// Returns the endpoint's broadcasts, and the operations for a report.
     fn plan(&mut self, round: usize) -> (Vec<(String, Value)>, String) {
         let fresh = format!("rooms:f{round}");
         let topics: Vec<&str> = TOPICS.iter().copied().chain([&*fresh]).collect();
@@ -318,7 +316,7 @@ impl Stress {
             _ => (other, self.next(&name, other), None),
         };
         let seat = &mut self.seats[at];
-        // A join_ref may be left out.
+        // A join_ref may be omitted.
         let join_ref = if choice.is_multiple_of(2) { &*join_ref } else { "" };
         let msg_ref = seat.send(join_ref, topic, event, &payload);
         seat.expect(msg_ref, "ok", length);
@@ -335,7 +333,7 @@ impl Stress {
                 false => dead_names.push(seat.peer.name),
             }
         }
-        // What the vanished had sent is handled once their sockets are gone.
+        // Messages of vanished clients are handled once their sockets are gone.
         self.wait_for(&["simurgh_sockets"], self.seats.len() as u64)?;
         self.level(&dead_names)?;
         let dead = |sender: &str| dead_names.iter().any(|it| sender.trim_end_matches('o') == it);
@@ -347,7 +345,7 @@ impl Stress {
         Ok(())
     }
 
-    /// All clients do their part, from a few threads, while the endpoint broadcasts from another.
+    /// All clients do their part on a few threads, while the endpoint broadcasts from another.
     fn everybody(&mut self, casts: Vec<(String, Value)>) -> Result<Vec<bool>, String> {
         let (endpoint, seats) = (&self.endpoint, &mut self.seats);
         std::thread::scope(|scope| {
@@ -362,7 +360,7 @@ impl Stress {
         })
     }
 
-    /// Ends a round: a last broadcast on every topic, heard by every member; then all is compared.
+    /// Ends a round: a last broadcast on every topic reaches every member; then all is compared.
     fn level(&mut self, dead_names: &[String]) -> Result<(), String> {
         let mut topics: Vec<String> = self.counts.keys().map(|(_, topic)| topic.clone()).collect();
         let windows = self.seats.iter().flat_map(|seat| seat.peer.windows());
@@ -386,8 +384,7 @@ impl Stress {
         Ok(())
     }
 
-    /// Everybody goes: some leave, some close, some only vanish, all with a broadcast on their
-    /// lips. Then nothing may be left.
+    /// All leave right after a broadcast, in several ways. Then nothing may remain.
     fn finish(mut self) -> Result<(), String> {
         for at in 0..self.seats.len() {
             for (topic, join_ref) in self.seats[at].joined.clone() {
@@ -411,7 +408,7 @@ impl Stress {
         self.wait_for(&gauges.each_ref().map(String::as_str), 0)
     }
 
-    /// Waits until each of these metrics has this sum; none is ever negative.
+    /// None is ever negative.
     fn wait_for(&self, names: &[&str], wanted: u64) -> Result<(), String> {
         let until = Instant::now() + WAIT_MAX;
         loop {

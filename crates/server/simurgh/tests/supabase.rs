@@ -7,7 +7,7 @@ use simurgh::supabase::Settings;
 use simurgh::{Channel, Context, Join, Outcome, Payload, Serializer, UserBroadcast, UserSocket};
 use simurgh_testing::{TestServer, assert_closed, assert_push, assert_reply};
 
-/// A channel of Phoenix that passes on whatever it gets.
+/// A Phoenix channel that broadcasts everything it receives.
 struct Echo;
 
 impl Channel for Echo {
@@ -23,13 +23,11 @@ fn user_socket() -> UserSocket {
         .channel("rooms:*", |_, _| Join::ok(Echo))
 }
 
-/// What leaves a client as a frame of kind 3.
 fn said(data: &str) -> Payload<'static> {
     Payload::User(UserBroadcast::json("e", data).unwrap())
 }
 
-/// A client of Phoenix would throw at a frame of kind 4, so no other channel may be made to send
-/// one.
+/// A Phoenix client would throw at a frame of kind 4, so other channels must never send one.
 #[test]
 fn frames_of_supabase_reach_supabase_channels_alone() {
     let long = format!("[{}1]", "1,".repeat(100_000));
@@ -42,7 +40,7 @@ fn frames_of_supabase_reach_supabase_channels_alone() {
         here.push("broadcast", said(data));
         assert_closed!(ann, 1011, timeout_ms = 2_000);
         assert_reply!(there.leave(), "ok", {});
-        // What nobody serves, or has not joined, is answered as any other message.
+        // Topics that are unknown or not joined are answered as for any other message.
         for topic in ["nobody:a", "realtime:a"] {
             let reply = bob.push(topic, "broadcast", said(data));
             assert_reply!(reply, "error", {"reason": "unmatched topic"}, timeout_ms = 2_000);

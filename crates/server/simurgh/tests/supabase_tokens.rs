@@ -1,4 +1,4 @@
-//! Whom tokens let into Supabase channels, and for how long (PROTOCOL §11.4).
+//! Which tokens may join Supabase channels, and for how long (PROTOCOL §11.4).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -20,12 +20,11 @@ fn sign_by(secret: &[u8], claims: &Value) -> String {
     signer.mint(claims, Duration::from_secs(NOW), None).unwrap()
 }
 
-/// A token of somebody, good for an hour.
 fn token(sub: &str) -> String {
     sign_by(SECRET, &json!({"sub": sub, "exp": NOW + 3600}))
 }
 
-/// Topics of each their own, one in which editors publish, and open ones; it is always `NOW`.
+/// Topics for single users, one in which editors publish, and open ones; it is always `NOW`.
 fn server(on_expiry: OnExpiry) -> TestServer {
     server_by(|policy| policy.on_expiry(on_expiry))
 }
@@ -51,7 +50,6 @@ fn anon(server: &TestServer) -> TestSocket {
     server.connect(json!({"apikey": sign_by(SECRET, &json!({"exp": NOW + 7200}))}))
 }
 
-/// What a join asks for.
 fn wanted(private: bool, token: Option<&str>) -> Value {
     json!({"config": {"private": private, "broadcast": {"ack": true, "self": true}},
         "access_token": token})
@@ -71,7 +69,7 @@ fn speaks(channel: &TestChannel) {
     assert_reply!(said, "ok", {});
 }
 
-/// It says why, and ends.
+/// The channel reports the reason, and ends.
 #[track_caller]
 fn ends(channel: &TestChannel, why: &str) {
     let said = |it: &Value| it["message"].as_str().is_some_and(|message| message.contains(why));
@@ -86,12 +84,12 @@ fn a_connect_needs_a_token_which_may_be_the_apikey() {
     assert!(server.try_connect(json!({})).is_err());
     assert!(server.try_connect(json!({"apikey": "anon"})).is_err());
     anon(&server).join("realtime:lobby", wanted(false, None));
-    // The usual one comes first.
+    // The usual one takes precedence.
     let both = json!({"token": token("ann"), "apikey": "anon"});
     server.connect(both).join("realtime:own-ann", wanted(true, None));
 }
 
-/// So anybody may join what is public, and who brings a token what it allows.
+/// So any client may join public topics, and one with a token those that it allows.
 #[test]
 fn a_token_may_be_needed_for_private_topics_alone() {
     let server = server_by(|policy| policy.optional(true));
@@ -114,7 +112,7 @@ fn a_private_topic_wants_a_token_that_allows_it() {
     refused(&socket, "realtime:own-bob", wanted(true, None), "Unauthorized");
     refused(&socket, "realtime:own-ann", wanted(false, Some(&ann)), "PrivateOnly");
     refused(&socket, "realtime:lobby", wanted(true, Some(&ann)), "Unauthorized");
-    // A key of the project says nothing about its bearer.
+    // A key of the project does not identify a user.
     refused(&socket, "realtime:own-ann", wanted(true, Some("sb_secret")), "Unauthorized");
     socket.join("realtime:lobby", wanted(false, Some("sb_secret")));
 }
@@ -152,7 +150,7 @@ fn who_may_publish_is_said_by_the_token_in_force() {
     assert_reply!(reads.push("presence", track.clone()), "error", {"reason": _});
     speaks(&edits);
     assert_reply!(edits.push("presence", track), "ok", {});
-    // A fresh token changes it, and is not answered.
+    // A new token changes it, and gets no reply.
     reads.push("access_token", json!({"access_token": role("editor")}));
     speaks(&reads);
     edits.push("access_token", json!({"access_token": role("reader")}));

@@ -1,4 +1,4 @@
-//! Sockets that are let in by tokens, over real TCP.
+//! Sockets that authenticate with tokens, over real TCP.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -24,7 +24,7 @@ use simurgh::{
 use support::{Client, WAIT_MAX, metric, start};
 
 const SECRET: &[u8] = b"a secret of thirty-two bytes or more";
-/// What the time is to these servers, in milliseconds since 1970, unless a test moves it.
+/// The clock of these servers, in milliseconds since 1970, unless a test moves it.
 const NOW_MS: u64 = 1_700_000_000_000;
 const NOW: u64 = NOW_MS / 1000;
 
@@ -44,7 +44,6 @@ fn settings() -> JwtSettings {
     settings
 }
 
-/// A policy, and its clock.
 fn policy() -> (TokenPolicy, Arc<AtomicU64>) {
     let ms = Arc::new(AtomicU64::new(NOW_MS));
     let read = Arc::clone(&ms);
@@ -52,7 +51,6 @@ fn policy() -> (TokenPolicy, Arc<AtomicU64>) {
     (policy.clock(move || Duration::from_millis(read.load(Ordering::Relaxed))), ms)
 }
 
-/// Tells what it knows of its socket.
 struct Room;
 
 impl Channel for Room {
@@ -117,7 +115,6 @@ fn client(endpoint: &Endpoint, token: &str) -> Client {
     Client::connect(endpoint.addresses()[0], &path(token))
 }
 
-/// The status and the body that an upgrade is refused with.
 fn refusal(address: SocketAddr, path: &str) -> (u16, String) {
     let upgrade = "upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n\
                    sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==";
@@ -151,7 +148,7 @@ fn with(name: &str, value: Value) -> Value {
     claims
 }
 
-/// The answer to an event, behind whatever else comes.
+/// The reply to an event, skipping other messages.
 fn ask(client: &mut Client, topic: &str, event: &str, payload: Value) -> (String, Value) {
     client.push("9", topic, event, payload);
     loop {
@@ -233,7 +230,7 @@ fn what_phoenix_signs_is_taken() {
     assert_eq!(who, json!({"id": "user_socket:42", "claims": {"data": 42}}));
 }
 
-/// The time of a token that has expired is over within a second, and what the sweep takes.
+/// An expired token closes its socket within a second plus the sweep.
 #[test]
 fn a_socket_is_closed_when_its_token_expires() {
     let endpoint = server(policy().0);
@@ -295,7 +292,7 @@ fn channels_that_take_renewals_are_themselves_in_all_else() {
     assert_eq!(ask(&mut user, "slow:a", "access_token", renewal).0, "ok");
 }
 
-/// A room for who brings a token of its own that names it: `{"token": …, "room": …}`.
+/// A room for clients with a token that names it: `{"token": …, "room": …}`.
 fn ticketed(policy: TokenPolicy) -> Endpoint {
     #[derive(serde::Deserialize)]
     struct Ticket {
@@ -377,7 +374,6 @@ fn driven_sockets_are_let_in_and_closed_by_tokens_too() {
     assert_eq!(end, What::Closed { code: Some(3000) });
 }
 
-/// A JWK set of these keys.
 fn jwks(ids: &[&str]) -> String {
     // 32 bytes in base64url.
     let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
@@ -412,7 +408,6 @@ fn a_jwks_file_that_changes_is_read_again_and_a_broken_one_is_not_taken() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// All that is logged in this process, whatever the level.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -440,7 +435,7 @@ fn no_token_of_an_address_is_logged() {
     let (kept, expired) = (sign(with("sub", json!("x"))), sign(with("exp", json!(NOW - 77))));
     client(&endpoint, &kept).heartbeat();
     assert_eq!(reason(&endpoint, &expired), "expired");
-    // Where no socket is: the HTTP side has it.
+    // The path of no socket: the HTTP side answers.
     let address = endpoint.addresses()[0];
     assert_eq!(answer(address, &format!("/elsewhere?token={kept}"), "connection: close").0, 404);
     let text = || String::from_utf8(log.0.lock().unwrap().clone()).unwrap();

@@ -1,4 +1,4 @@
-//! How channels and sockets end, as tests expect it.
+//! How tests wait for the end of channels and sockets.
 
 use std::time::Duration;
 
@@ -8,15 +8,12 @@ use crate::check::report;
 use crate::fail;
 use crate::socket::{TestChannel, TestSocket};
 
-/// What can end: a channel, and a socket.
+/// A channel or a socket.
 pub trait Ends {
-    /// What is told of its end.
+    /// What the assertion returns.
     type Value;
 
-    /// Waits for its end as intended.
-    ///
-    /// # Panics
-    /// It did not end so in time.
+    /// Waits until it is closed as intended; panics if that does not happen in time.
     fn assert_closed(&self, timeout_ms: Option<u64>) -> Self::Value;
 }
 

@@ -1,4 +1,4 @@
-//! What the macros become: a [`Check`] of a socket, a channel, a push or a subscription.
+//! The functions behind the macros: a [`Check`] of a socket, a channel, a push or a subscription.
 
 mod ends;
 
@@ -13,9 +13,9 @@ use crate::check::{Sort, report};
 use crate::fail;
 use crate::socket::{Push, Subscription, TestChannel, TestSocket};
 
-/// What can be pushed to: a socket is on all its topics, a channel on its own.
+/// Something that receives pushes: a socket on all its topics, a channel on its own.
 pub trait HasPushes {
-    /// Looks for a push.
+    /// A check for a push.
     fn pushes(&self) -> Check;
 }
 
@@ -38,9 +38,9 @@ impl<E: HasPushes> HasPushes for &E {
     }
 }
 
-/// What can be replied to: a push, and the join of a channel.
+/// Something that receives a reply: a push, or the join of a channel.
 pub trait HasReply {
-    /// Looks for the reply.
+    /// A check for the reply.
     fn replies(&self) -> Check;
 }
 
@@ -64,9 +64,9 @@ impl<A: HasReply> HasReply for &A {
     }
 }
 
-/// What has a topic whose broadcasts the test receives.
+/// Something with a topic whose broadcasts the test receives.
 pub trait HasBroadcasts {
-    /// Looks for a broadcast.
+    /// A check for a broadcast.
     fn broadcasts(&self) -> Check;
 }
 
@@ -96,23 +96,23 @@ impl<O: HasBroadcasts> HasBroadcasts for &O {
     }
 }
 
-/// Looks for a push to a socket or a channel.
+/// A check for a push to a socket or a channel.
 pub fn pushes(of: &impl HasPushes) -> Check {
     of.pushes()
 }
 
-/// Looks for a reply.
+/// A check for a reply.
 pub fn replies(asked: &impl HasReply) -> Check {
     asked.replies()
 }
 
-/// Looks for a broadcast.
+/// A check for a broadcast.
 #[track_caller]
 pub fn broadcasts(of: &impl HasBroadcasts) -> Check {
     of.broadcasts()
 }
 
-/// Looks for the reply to a channel's join.
+/// A check for the reply to a channel's join.
 pub fn joined(channel: &TestChannel) -> Check {
     let sort = Sort::Joined(channel.join, channel.topic().into());
     Check { sort, ..channel.socket().pushes() }

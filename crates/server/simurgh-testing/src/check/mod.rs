@@ -1,4 +1,4 @@
-//! A [`Check`] is looked for in what a socket has heard.
+//! A [`Check`] searches the messages that a socket has received.
 
 pub(crate) mod report;
 
@@ -12,45 +12,42 @@ use crate::fail;
 use crate::state::{Mailbox, Shared, State};
 use report::Findings;
 
-/// While something is under way, a refutation looks again so often.
+/// How often a refutation checks while the server is busy.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Something that is looked for in what one socket has heard.
+/// Searches the messages that one socket has received.
 pub struct Check {
     pub(crate) shared: Arc<Shared>,
-    /// The place of the socket's mailbox.
     pub(crate) at: usize,
     pub(crate) sort: Sort,
 }
 
-/// What is looked for.
 pub(crate) enum Sort {
     /// A push or a broadcast, on one topic or on any.
     Push(Option<Box<str>>),
-    /// A broadcast, by the test's own socket.
+    /// A broadcast, received by the test's own socket.
     Broadcast(Box<str>),
-    /// The reply to a message.
     Reply(MessageRef, Box<str>),
-    /// The reply to a join, which may have been taken.
+    /// The reply to a join, even if an assertion has already taken it.
     Joined(MessageRef, Box<str>),
 }
 
-/// Events, or the statuses of replies.
+/// The accepted events, or statuses of replies.
 #[derive(Debug)]
 pub struct Words(pub(crate) Option<Vec<String>>);
 
 impl Words {
-    /// Whatever it is.
+    /// Any event or status.
     pub fn any() -> Self {
         Self(None)
     }
 
-    /// This word.
+    /// Only this one.
     pub fn one(word: impl AsRef<str>) -> Self {
         Self::these(&[word.as_ref()])
     }
 
-    /// One of these.
+    /// Any of these.
     pub fn these(words: &[&str]) -> Self {
         Self(Some(words.iter().map(|word| (*word).to_owned()).collect()))
     }
@@ -60,21 +57,16 @@ impl Words {
     }
 }
 
-/// How something that was received is what is looked for.
 enum Fit<T> {
-    /// It is of another sort.
     Not,
-    /// It is on another topic, or has another word; whether it would fit but for that.
+    /// Its topic or its word differs; whether everything else fits.
     Elsewhere(String, bool),
     Misfit(Misfit),
     Fits(T),
 }
 
 impl Check {
-    /// Waits for it; what was found is not found again.
-    ///
-    /// # Panics
-    /// It did not come in time.
+    /// Waits for the message and takes it; panics if it does not come in time.
     #[track_caller]
     pub fn assert<E: Expect>(self, words: Words, expect: E, timeout_ms: Option<u64>) -> E::Value {
         let time = match timeout_ms {
@@ -87,10 +79,7 @@ impl Check {
         }
     }
 
-    /// Waits until it is certain, or time is over, that it does not come.
-    ///
-    /// # Panics
-    /// It came.
+    /// Waits until the message cannot come any more or the time is over; panics if it comes.
     #[track_caller]
     pub fn refute<E: Expect>(self, words: Words, expect: E, timeout_ms: Option<u64>) {
         let time = match timeout_ms {
@@ -121,7 +110,7 @@ impl Check {
         }
     }
 
-    /// Waits for it; also returns its event, or its status.
+    /// Waits for the message and takes it; also returns its event or status.
     pub(crate) fn find<E: Expect>(
         &self,
         words: &Words,
@@ -142,7 +131,7 @@ impl Check {
                         break;
                     }
                     Fit::Not => {}
-                    // There is one reply to a message.
+                    // A message gets only one reply.
                     Fit::Elsewhere(..) | Fit::Misfit(_) => is_decided |= self.is_for_reply(),
                 }
             }
@@ -183,7 +172,6 @@ impl Check {
         }
     }
 
-    /// What to tell about it where it did not come.
     pub(crate) fn missing<E: Expect>(&self, words: &Words, expect: &E, time: Duration) -> String {
         let state = self.shared.lock();
         let mut findings = Findings::default();
@@ -207,7 +195,7 @@ impl Check {
         report::missing(self, &state, words, expect.text(), time, findings)
     }
 
-    /// Whether it came to another socket.
+    /// Whether another socket has received it.
     fn look_at_others<E: Expect>(
         &self,
         state: &State,
@@ -228,7 +216,6 @@ impl Check {
     }
 }
 
-/// The event of a message, the status of a reply.
 fn word(what: &What) -> &str {
     match what {
         What::Message(message) => message.event(),

@@ -1,5 +1,4 @@
-//! What a failed assertion tells: what was expected, what comes nearest, everything that came, and
-//! what may be the reason.
+//! The message of a failed assertion: what was expected, what came, and possible reasons.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,17 +11,17 @@ use super::{Check, Sort, Words};
 use crate::expect::{Misfit, payload_line};
 use crate::state::{Mailbox, State};
 
-/// A payload that is longer is shown in lines of its own.
+/// A longer payload is shown on lines of its own.
 const LINE_CHARS: usize = 90;
-/// Of a payload no more is shown.
+/// Further lines of a payload are left out.
 const PAYLOAD_LINES: usize = 40;
-/// Of a mailbox the last so many are shown.
+/// How many of the last messages of a mailbox are shown.
 const MESSAGES: usize = 60;
 
-/// What is found out about something that did not come.
+/// What is known about a message that did not come.
 #[derive(Default)]
 pub(crate) struct Findings {
-    /// The message that comes nearest, how far it is from what was expected, and in which.
+    /// The number of the nearest message, how much it differs, and where.
     nearest: Option<(usize, usize, Vec<String>)>,
     hints: Vec<String>,
 }
@@ -34,7 +33,7 @@ impl Findings {
         }
     }
 
-    /// A message that is no misfit but for its payload.
+    /// A message that fits except for its payload.
     pub(crate) fn near(&mut self, number: usize, misfit: &Misfit) {
         let (far, lines) = misfit.tell();
         if self.nearest.as_ref().is_none_or(|(_, nearest, _)| far < *nearest) {
@@ -43,7 +42,6 @@ impl Findings {
     }
 }
 
-/// Something was to come, and did not.
 pub(crate) fn missing(
     check: &Check,
     state: &State,
@@ -67,7 +65,6 @@ pub(crate) fn missing(
     finish(text, &findings.hints)
 }
 
-/// Something came that was not to come.
 pub(crate) fn unwanted(
     check: &Check,
     state: &State,
@@ -83,14 +80,12 @@ pub(crate) fn unwanted(
     finish(text, &[])
 }
 
-/// A channel or a socket was to end, and did not, or not so.
 pub(crate) fn goes_on(state: &State, at: usize, event: &str, time: Duration) -> String {
     let mut text = format!("it was to happen that {event}, within {} ms\n", time.as_millis());
     list(&mut text, state, at);
     finish(text, &[])
 }
 
-/// Broadcasts of a topic that the test does not receive.
 pub(crate) fn not_subscribed(topic: &str) -> String {
     format!(
         "the test hears no broadcasts on {topic}: join with subscribe_and_join, or subscribe \
@@ -98,12 +93,10 @@ pub(crate) fn not_subscribed(topic: &str) -> String {
     )
 }
 
-/// A connection was refused.
 pub(crate) fn refused(path: &str, error: &simurgh::driver::Error) -> String {
     format!("connecting to {path}: {error}; try_connect is for those that are to be refused")
 }
 
-/// A join was refused.
 pub(crate) fn not_joined(topic: &str, status: &str, response: &Payload<'_>) -> String {
     let shown = payload_line(response);
     format!(
@@ -112,7 +105,7 @@ pub(crate) fn not_joined(topic: &str, status: &str, response: &Payload<'_>) -> S
     )
 }
 
-/// The headline: what was looked for, where.
+/// The headline: what was searched, and where.
 fn what(check: &Check, state: &State, words: &Words, has_come: bool) -> String {
     let socket = match state.mailbox(check.at).and_then(|mailbox| mailbox.number) {
         Some(number) => format!("socket {number}"),
@@ -139,7 +132,6 @@ fn words_text(words: &Words) -> String {
     format!(" {}", quoted.join(" or "))
 }
 
-/// What a socket has heard.
 fn list(text: &mut String, state: &State, at: usize) {
     let Some(mailbox) = state.mailbox(at) else { return };
     let whose = match mailbox.number {
@@ -166,7 +158,6 @@ fn list(text: &mut String, state: &State, at: usize) {
     }
 }
 
-/// Something that was heard.
 fn shown(state: &State, what: &What) -> String {
     match what {
         What::Message(it) if it.topic().is_empty() => {
@@ -188,7 +179,7 @@ fn shown(state: &State, what: &What) -> String {
     }
 }
 
-/// In one line, or as many as it takes.
+/// On one line, or on several if it is long.
 fn payload(payload: &Payload<'_>) -> String {
     let line = payload_line(payload);
     if line.chars().count() <= LINE_CHARS || payload.json().is_none() {
@@ -208,7 +199,7 @@ fn payload(payload: &Payload<'_>) -> String {
     text
 }
 
-/// What has ended, or never was there.
+/// Notes that a channel or a socket has ended, or was never open.
 fn add_ends(check: &Check, state: &State, findings: &mut Findings) {
     let Some(mailbox) = state.mailbox(check.at) else { return };
     let topic = match &check.sort {
@@ -229,7 +220,7 @@ fn add_ends(check: &Check, state: &State, findings: &mut Findings) {
     }
 }
 
-/// What became of the channel of a topic.
+/// Notes how the channel of a topic has ended.
 fn add_ends_of(topic: &str, mailbox: &Mailbox, state: &State, findings: &mut Findings) {
     let mut is_joined = false;
     let mut end = None;

@@ -1,4 +1,4 @@
-//! Passes what other nodes send to the shards of this one.
+//! Passes messages from other nodes to the shards of this node.
 
 use std::sync::Arc;
 
@@ -13,20 +13,16 @@ use simurgh_shard::server::Server;
 
 use super::served::{Serve, Served};
 
-/// The shards of this node, as the cluster's thread reaches them.
 pub(super) struct Shard {
     pub(super) server: Arc<Server>,
-    /// What services here answer.
     pub(super) serve: Serve,
-    /// Broadcasts that a shard was not given, because too much was under way there.
+    /// Broadcasts that a congested shard has not taken.
     pub(super) dropped: u64,
-    /// Broadcasts to be kept that members here alone have received, for want of a link.
+    /// Broadcasts to be kept that only local members have received, because there was no link.
     pub(super) local_only: u64,
-    /// What has become of disconnects that this node has asked for.
+    /// Results of disconnects that this node has requested.
     pub(super) outcomes: Vec<(DisconnectNumber, DisconnectOutcome)>,
-    /// What services here are asked by other nodes.
     pub(super) served: Served,
-    /// What this node's calls are answered.
     pub(super) answers: Vec<(CallNumber, Option<Answer>)>,
 }
 
@@ -91,7 +87,6 @@ impl LocalNode for Shard {
     }
 }
 
-/// What is told of a kept topic, as its home shard takes it.
 fn from_engine(topic: &str, what: HistoryEvent<'_>) -> FromEngine {
     match what {
         HistoryEvent::Begun { epoch, floor, purged, head, messages } => {

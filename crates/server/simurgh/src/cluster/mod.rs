@@ -1,8 +1,8 @@
 //! Several nodes as one server.
 //!
-//! A thread of its own, `simurgh-cluster`, has the node's part in the cluster
-//! ([`simurgh_cluster::Cluster`]) and the adapter to the engine. Shards and applications speak to
-//! it by its `ClusterInbox`, which never waits; it speaks to shards by their mailboxes.
+//! The thread `simurgh-cluster` runs the node's part in the cluster ([`simurgh_cluster::Cluster`])
+//! and the adapter to the engine. Shards and applications send to it through its `ClusterInbox`,
+//! which never blocks; it sends to shards through their mailboxes.
 
 mod local;
 mod run;
@@ -25,36 +25,34 @@ pub use crate::pubsub::{DISCONNECT_TIMEOUT, DisconnectError};
 use crate::secret;
 pub use simurgh_shard::cluster_inbox::{Disconnected, NodeName};
 
-/// Workers of the cluster's runtime. One: the adapter reads and writes when it is asked for
-/// events, and memory that is always of one thread is found again. With two a publish took three
-/// times the CPU.
+/// Worker threads of the cluster's runtime. One: the adapter does its I/O when it is polled for
+/// events, and memory of a single thread is reused. With two a publish took three times the CPU.
 const WORKERS: usize = 1;
-/// How often a required link is checked at the start.
+/// How often a required link is checked during the start.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a node that ends waits until the engine has its last messages.
+/// How long a stopping node waits for the engine to take its last messages.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The name of the secret among the settings.
 const SECRET: &str = "secret_key_base";
 
 type MakeAdapter = Box<dyn FnOnce(&AdapterSetup<'_>) -> Box<dyn Adapter> + Send>;
 
-/// What an adapter is made with.
+/// What an adapter is created with.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct AdapterSetup<'a> {
-    /// The runtime that it may use.
+    /// The runtime for its tasks.
     pub runtime: &'a Handle,
-    /// What the engine has to keep of topics' broadcasts; none, if no channel declares a history.
+    /// What the engine has to keep of each topic; `None` if no channel declares a history.
     pub history: Option<HistoryNeeds>,
 }
 
-/// What the engine has to keep of each topic: the most that any channel declares.
+/// What the engine has to keep of each topic: the maximum that any channel declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryNeeds {
-    /// Broadcasts.
+    /// Number of broadcasts.
     pub count: u32,
-    /// How long.
+    /// Age of broadcasts.
     pub age: Duration,
 }
 
@@ -72,7 +70,7 @@ impl HistoryNeeds {
     }
 }
 
-/// That a server is one of several nodes: by what engine, and how
+/// Makes a server one of several nodes, with an engine
 /// ([`Builder::cluster`](crate::Builder::cluster)).
 pub struct Cluster {
     config: ClusterConfig,
@@ -82,7 +80,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A node of a cluster; its adapter is made when the server starts.
+    /// A node of a cluster; its adapter is created when the server starts.
     pub fn new<A: Adapter + 'static>(
         config: ClusterConfig,
         adapter: impl FnOnce(&AdapterSetup<'_>) -> A + Send + 'static,
@@ -97,17 +95,17 @@ impl Cluster {
         &self.config.name
     }
 
-    /// The server does not listen before there is a link to the engine, and fails if there is none
-    /// after this time. Without this it listens at once, and is on its own while it has no link.
+    /// The server listens only once there is a link to the engine, and fails to start if there is
+    /// none after this time. By default it listens at once, and works alone while it has no link.
     pub fn required(mut self, within: Duration) -> Self {
         self.required = Some(within);
         self
     }
 
-    /// While the link to the engine is known to be away, what is said in topics with a history is
-    /// received by the members on this node at once, as in any topic, and nowhere else: it is not
-    /// kept, and has no position. Without this it waits, and is refused after 8.5 s if there is no
-    /// link by then, so that nothing reaches some and not others.
+    /// While the link to the engine is known to be down, a broadcast in a topic with a history
+    /// reaches only the members on this node, at once, as in any topic: it is not kept and has no
+    /// position. By default it waits, and is refused after 8.5 s without a link, so that all
+    /// members receive it or none.
     pub fn local_when_away(mut self) -> Self {
         self.is_local_when_away = true;
         self
@@ -120,18 +118,16 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// A cluster's runtime, made before the descriptor tables part: its wakers are then in all of them.
+/// A cluster's runtime, created before the descriptor tables split: its wakers are then in all of
+/// them.
 pub(crate) struct Prepared {
     cluster: Cluster,
     history: Option<HistoryNeeds>,
     runtime: Runtime,
 }
 
-/// Makes the runtime of a cluster. What its nodes must have alike is told to the others: settings
-/// of channels, and the secret, of which a hash tells nothing.
-///
-/// # Errors
-/// The system gives no threads.
+/// Other nodes receive the settings that all must share: those of channels, and a hash of the
+/// secret, which does not reveal it. Fails if the system has no threads left.
 pub(crate) fn prepare(
     mut cluster: Cluster,
     user_sockets: &[UserSocket],
@@ -157,11 +153,8 @@ pub(crate) fn prepare(
 }
 
 impl Prepared {
-    /// Begins: the node connects, and takes what its shards send from now on. Waits for the link if
-    /// it is required.
-    ///
-    /// # Errors
-    /// There was none in time.
+    /// Connects the node, and accepts mail of its shards. Waits for the link if it is required, and
+    /// fails if there is none in time.
     pub(crate) fn start(self, server: &Arc<Server>, serve: Serve) -> Result<Started, Error> {
         let required = self.cluster.required;
         let started = run::start(self, server, serve);

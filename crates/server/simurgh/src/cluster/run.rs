@@ -25,20 +25,18 @@ use simurgh_shard::cluster_inbox::{
 };
 use simurgh_shard::server::Server;
 
-/// Rounds of mail, engine and time in one turn of the task; then other tasks of the runtime have
-/// theirs.
+/// Rounds of mail, engine and time in one poll of the task, before other tasks of the runtime run.
 const ROUNDS_MAX: usize = 16;
-/// The longest time between two turns.
+/// The longest time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The cluster of a server that runs.
 pub(crate) struct Started {
     runtime: Option<Runtime>,
     ended: Option<oneshot::Receiver<()>>,
 }
 
 impl Started {
-    /// Says good-bye to the other nodes, and waits a while until the engine has it.
+    /// Announces the end to the other nodes, and waits a while until the engine has that.
     pub(crate) fn end(&mut self, server: &Server) {
         let Some(runtime) = self.runtime.take() else { return };
         if let Some(inbox) = &server.cluster {
@@ -55,7 +53,7 @@ pub(super) fn start(prepared: Prepared, server: &Arc<Server>, serve: Serve) -> S
     let Prepared { cluster, history, runtime } = prepared;
     let is_local_when_away = cluster.is_local_when_away;
     let (ends, ended) = oneshot::channel();
-    // What shards say is freed by the thread here, and beyond a bound all the time.
+    // This thread frees the messages of shards; above a bound it gives memory back all the time.
     simurgh_reactor::give_back_memory_soon();
     if let Some(inbox) = server.cluster.clone() {
         let setup = AdapterSetup { runtime: runtime.handle(), history };
@@ -96,16 +94,17 @@ pub(super) fn start(prepared: Prepared, server: &Arc<Server>, serve: Serve) -> S
             let inbox = Arc::clone(&thread.inbox);
             let mut mail = pin!(inbox.has_mail());
             poll_fn(|context| {
-                // Until one waits, so that it is known who is to be woken; a second may be ready at
-                // once, and what is over must not be polled. No third: the queue has mail by then.
+                // Until one is pending, so that the waker is registered. A second may be ready at
+                // once, and a completed future must not be polled. No third: by then the queue has
+                // mail.
                 let mut has_mail = false;
                 while mail.as_mut().poll(context).is_ready() {
                     mail.set(inbox.has_mail());
                     has_mail = true;
                 }
                 if has_mail {
-                    // Whoever has posted may be about to post more, and share this core: all of it
-                    // is then said in one write, not each in its own.
+                    // The poster may post more, on the same core: yield, so that one write sends it
+                    // all.
                     std::thread::yield_now();
                 }
                 thread.turn(context, sleep.as_mut())
@@ -127,28 +126,24 @@ struct Thread {
     node: Cluster<dyn Adapter>,
     shard: Shard,
     inbox: Arc<ClusterInbox>,
-    /// Who waits for what has become of a disconnect.
     waiting: HashMap<DisconnectNumber, DisconnectReply>,
-    /// And for the answer to a call.
     calls: HashMap<CallNumber, CallReply>,
-    /// And until topics are subscribed to, by number.
+    /// Joins that wait until their topics are subscribed to, by number.
     awaits: HashMap<u64, oneshot::Sender<()>>,
     last_await: u64,
     mail: Vec<Mail>,
-    /// Where frames of broadcasts are written that have none yet.
+    /// Buffer for frames of broadcasts that are not encoded yet.
     frame: Vec<u8>,
-    /// Until when what was said last may be waited for.
     bye_ns: Option<u64>,
-    /// When the view is renewed.
     look_ns: u64,
-    /// The last log line about how histories are kept.
+    /// The last log line about stored histories.
     keeping: Option<String>,
-    /// Broadcasts to be kept go to members here alone while there is no link.
+    /// Without a link, broadcasts to be kept go to local members only.
     is_local_when_away: bool,
 }
 
 impl Thread {
-    /// Does all there is to do; ready when the node has said its last.
+    /// Does all pending work; ready when the node has sent its last message.
     fn turn(
         &mut self,
         context: &mut Context<'_>,
@@ -156,8 +151,8 @@ impl Thread {
     ) -> Poll<()> {
         for round in 0.. {
             let time = now(&self.shard.server);
-            // Before the mail, and handled after it: who was told that it is a member before
-            // another node spoke is one by then.
+            // Received before the mail, and handled after it: a client that learned of its
+            // membership before another node's message is a member when that is delivered.
             let has_more = self.node.receive(context);
             let has_mail = self.take_mail(time);
             self.node.handle_events(time, &mut self.shard);
@@ -166,7 +161,7 @@ impl Thread {
             if self.bye_ns.is_some_and(|until| self.node.is_flushed() || until <= time.ns) {
                 return Poll::Ready(());
             }
-            // What is said is written by the engine's adapter when it is asked for events.
+            // The adapter writes messages when it is polled for events.
             if !has_mail && !has_more && !has_said {
                 break;
             }
@@ -186,7 +181,6 @@ impl Thread {
         Poll::Pending
     }
 
-    /// Does what this node's threads have asked; whether there was something.
     fn take_mail(&mut self, time: Time) -> bool {
         let mut mail = self.inbox.take(std::mem::take(&mut self.mail));
         let has_mail = !mail.is_empty();
@@ -248,7 +242,6 @@ impl Thread {
         }
     }
 
-    /// Has the engine keep a broadcast.
     fn store(&mut self, asked: StoreRequest, time: Time) {
         let StoreRequest { number, broadcast, sender, id, age } = asked;
         if self.is_local_when_away && self.node.state().0 == LinkState::Away {
@@ -267,7 +260,6 @@ impl Thread {
         self.node.store(broadcast.topic(), store, time, &mut self.shard);
     }
 
-    /// Sends a broadcast to other nodes, or to one of them.
     fn publish(&mut self, broadcast: &Broadcast, node: Option<NodeId>, time: Time) {
         let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
         let item = Item::new(broadcast.event(), payload);
@@ -294,12 +286,10 @@ impl Thread {
                 self.node.bound_answer(number, service.answer_bytes_max());
                 self.calls.insert(number, reply);
             }
-            // Whoever has asked may not wait any more.
             Err(_) => drop(reply.send(None)),
         }
     }
 
-    /// A service here has done what another node has asked, unless that waits no longer.
     fn answer(&mut self, by: NodeId, number: u64, answer: &Answer, time: Time) {
         if !self.shard.served.end(by, number) {
             return;
@@ -314,13 +304,12 @@ impl Thread {
         match (self.node.disconnect(socket_id, time), reply) {
             (Ok(number), Some(reply)) => drop(self.waiting.insert(number, reply)),
             (Ok(_), None) => {}
-            // Whoever has asked may not wait any more.
+            // The caller may have stopped waiting.
             (Err(_), Some(reply)) => drop(reply.send(None)),
             (Err(error), None) => tracing::error!(socket_id, %error, "not disconnected elsewhere"),
         }
     }
 
-    /// Answers those who wait until a topic is subscribed to.
     fn send_awaits(&mut self) {
         while let Some(number) = self.node.poll_awaited() {
             if let Some(reply) = self.awaits.remove(&number) {
@@ -329,7 +318,6 @@ impl Thread {
         }
     }
 
-    /// Passes on the answers to this node's calls.
     fn send_answers(&mut self) {
         for (number, answer) in self.shard.answers.drain(..) {
             if let Some(reply) = self.calls.remove(&number) {
@@ -338,7 +326,6 @@ impl Thread {
         }
     }
 
-    /// Passes on the outcomes of disconnects.
     fn send_outcomes(&mut self) {
         for (number, outcome) in self.shard.outcomes.drain(..) {
             let Some(reply) = self.waiting.remove(&number) else { continue };
@@ -355,7 +342,6 @@ impl Thread {
         }
     }
 
-    /// Sends the answers that are there, logs notices and renews the view.
     fn reply(&mut self) {
         self.send_outcomes();
         self.send_answers();
@@ -400,7 +386,6 @@ impl Thread {
         }
     }
 
-    /// Logs a change of another node, with what to do if something is wrong.
     fn log_peer(&self, event: PeerEvent) {
         let name = |id: NodeId| self.node.peers().name(id).unwrap_or_default();
         match event {
@@ -430,7 +415,6 @@ impl Thread {
     }
 }
 
-/// Logs what is wrong with what the engine keeps.
 fn log_keeping(notice: &HistoryNotice, why: &str) {
     match notice {
         HistoryNotice::Nothing => tracing::error!(

@@ -10,23 +10,21 @@ use simurgh_shard::cluster_inbox::{Mail, Service};
 use simurgh_shard::server::Server;
 use tokio::sync::oneshot;
 
-/// Calls of other nodes that are served at a time; more are not answered.
+/// Further calls get no answer.
 const SERVED_MAX: usize = 1 << 17;
 
-/// What is answered: a status, and what belongs to it.
+/// A status and a body.
 type Serving = Pin<Box<dyn Future<Output = (u16, Vec<u8>)> + Send>>;
 
-/// Has a service answer what another node asks, until that waits no longer.
+/// Serves a call of another node until the future is dropped.
 pub(crate) type Serve =
     Arc<dyn Fn(Service, Vec<u8>, oneshot::Receiver<()>) -> Serving + Send + Sync>;
 
-/// Calls of other nodes that are being served: dropping what is kept here tells the service that
-/// nobody waits any more.
+/// Dropping an entry tells the service that the caller has stopped waiting.
 #[derive(Default)]
 pub(super) struct Served(HashMap<(NodeId, u64), oneshot::Sender<()>>);
 
 impl Served {
-    /// Has a service do what it is asked, and post its answer.
     pub(super) fn begin(
         &mut self,
         server: &Server,
@@ -50,12 +48,11 @@ impl Served {
         });
     }
 
-    /// A call was answered or given up; whether it was still waited for.
+    /// Returns whether the call was still open.
     pub(super) fn end(&mut self, by: NodeId, number: u64) -> bool {
         self.0.remove(&(by, number)).is_some()
     }
 
-    /// A node has gone: drops all its calls.
     pub(super) fn gone(&mut self, node: NodeId) {
         self.0.retain(|(by, _), _| *by != node);
     }

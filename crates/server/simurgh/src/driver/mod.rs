@@ -1,8 +1,8 @@
 //! Sockets without a network: for tests of an application's channels, and for load.
 //!
-//! A driven socket is a socket of its [`Endpoint`] like any other. It lives on a shard, passes the
-//! user socket's connect function, joins the same channels, receives the same broadcasts and is
-//! counted by the same metrics; only its transport is this module instead of a WebSocket. What such
+//! A driven socket is a socket of its [`Endpoint`] like any other: it lives on a shard, passes the
+//! connect function, joins the same channels, receives the same broadcasts, and counts in the same
+//! metrics. Only its transport is this module instead of a WebSocket. Everything that driven
 //! sockets receive arrives at the one receiver of their [`Driver`], as values that name the socket.
 //!
 //! ```
@@ -27,24 +27,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Values, or the whole way
-//! By default nothing is serialized: a message goes to the channel as it was given, and a broadcast
-//! is one shared value for all who receive it. With [`Options::serializer`] everything passes that
-//! serializer and WebSocket frames in both directions, on the shard, as with a client: the codec's
-//! share of the work can then be measured as the difference. Sockets of a
-//! [plain user socket](crate::UserSocket::plain) always pass frames.
+//! # Values or frames
+//! By default nothing is serialized: a channel receives the message as it was given, and all
+//! receivers share one value of a broadcast. With [`Options::serializer`] everything passes that
+//! serializer and WebSocket frames in both directions, on the shard, as with a client: the
+//! difference is the cost of the codec. Sockets of a [plain user socket](crate::UserSocket::plain)
+//! always pass frames.
 //!
 //! # Bounds
-//! What is asked of sockets is charged to the mailboxes of their shards, like broadcasts; beyond
-//! [`Config::mailbox_bytes_max`](crate::Config) it is refused with [`Error::Congested`]. What
-//! sockets received and nobody has taken yet is counted in bytes: beyond
-//! [`Options::queue_bytes_max`] events are dropped and counted ([`Counts::lost`]), for a socket
-//! without a network cannot be slow. [`Counts`] counts them all, dropped or not; with
-//! [`Options::counts_only`] nothing is kept but the counts.
+//! Requests to sockets are charged to the mailboxes of their shards, like broadcasts; beyond
+//! [`Config::mailbox_bytes_max`](crate::Config) they fail with [`Error::Congested`]. Received
+//! events wait until they are taken: beyond [`Options::queue_bytes_max`] bytes further ones are
+//! dropped and counted ([`Counts::lost`]), because a socket without a network cannot be slow.
+//! [`Counts`] counts all events, dropped or not; with [`Options::counts_only`] only the counts are
+//! kept.
 //!
 //! # What differs from a client on a network
-//! Driven sockets are not closed for being silent: there is no network that could lose them. They
-//! need no descriptor, and no limit but [`Config::max_connections`](crate::Config) counts them.
+//! Driven sockets have no idle timeout, because no network can lose them. They need no descriptor,
+//! and only [`Config::max_connections`](crate::Config) limits them.
 
 mod queue;
 
@@ -77,7 +77,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Sockets that one message opens on a shard.
 const OPENED_AT_ONCE: usize = 16 << 10;
-/// Sockets that one message speaks to.
+/// Sockets that one message addresses.
 const KEYS_AT_ONCE: usize = 16 << 10;
 
 /// Drives sockets of one server. Dropping it closes them.
@@ -86,24 +86,23 @@ pub struct Driver {
     queue: Arc<EventQueue>,
     options: Options,
     inbox: Receiver<Batch>,
-    /// The batch that is being taken.
     batch: OpenBatch,
-    /// Events that were passed over while another was looked for, and their weight.
+    /// Events that were skipped while another was searched for, and their weight.
     skipped: VecDeque<(Event, usize)>,
     next_ref: u64,
     next_shard: usize,
 }
 
-/// How sockets are driven.
+/// Options of a [`Driver`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// What everything passes on its way, as WebSocket frames. Default `None`: values.
+    /// The serializer that everything passes, in WebSocket frames. Default `None`: values.
     pub serializer: Option<Serializer>,
-    /// Events are counted and not kept. Default off.
+    /// Counts events without keeping them. Default off.
     pub counts_only: bool,
-    /// Bytes of events that may wait to be taken; further ones are dropped and counted. Default
-    /// 64 MiB.
+    /// Bytes of events that may wait to be taken; further ones are dropped and counted. Default: 64
+    /// MiB.
     pub queue_bytes_max: usize,
 }
 
@@ -119,7 +118,7 @@ impl Driver {
         Self::with(endpoint, Options::default())
     }
 
-    /// Drives sockets as `options` say.
+    /// Drives sockets with these options.
     pub fn with(endpoint: &Endpoint, options: Options) -> Self {
         let server = endpoint.handle().0;
         let shards = server.mailboxes.len();
@@ -128,7 +127,7 @@ impl Driver {
         let (sender, inbox) = channel();
         for shard in 0..shards as u16 {
             let to_driver = EventSender::new(&queue, &sender, shard);
-            // A shard that has ended is noticed when something is asked of it.
+            // The next request to a shard reports that it has ended.
             let _ = queue::post(&server, &queue, shard, CommandKind::Attach(to_driver));
         }
         Self {
@@ -144,8 +143,8 @@ impl Driver {
     }
 
     /// Opens a socket on the user socket at `path` (`/socket`, or a plain user socket's own path),
-    /// and waits until the application has let it in. `params` is an object; all its values arrive
-    /// as strings, as those of a URL do. `null` stands for none.
+    /// and waits until the application has accepted it. `params` is an object; all its values
+    /// arrive as strings, as those of a URL do. `null` means none.
     ///
     /// # Errors
     /// It was refused, or the server has ended.
@@ -154,12 +153,12 @@ impl Driver {
         opened.pop().unwrap_or(Err(Error::Ended))
     }
 
-    /// Opens as many sockets with the same params, spread over all shards, and waits until the
-    /// application has decided about each: let in or [`Error::Refused`].
+    /// Opens `count` sockets with the same params, spread over all shards, and waits until the
+    /// application has accepted or refused ([`Error::Refused`]) each.
     ///
     /// # Errors
-    /// Nothing is mounted at `path`, too much is under way, or the server has ended; some sockets
-    /// may be open by then.
+    /// Nothing is mounted at `path`, the server is congested, or it has ended; some sockets may be
+    /// open by then.
     pub fn connect_many(
         &mut self,
         count: usize,
@@ -192,18 +191,17 @@ impl Driver {
         while opened.len() < count {
             match answers.recv() {
                 Ok(some) => opened.extend(some),
-                // Who was to answer has gone: the shard, or a connection before it was decided.
+                // The shard has ended, or the connection closed before it was decided.
                 Err(_) => opened.resize(count, Err(Error::Ended)),
             }
         }
         Ok(opened)
     }
 
-    /// Joins a topic; the reply tells whether it is joined.
+    /// Joins a topic; the reply reports the result. A closed socket sends and receives nothing.
     ///
     /// # Errors
-    /// [`Error::Congested`] or [`Error::Ended`], here and wherever something is asked of a socket.
-    /// A socket that is closed receives and says nothing.
+    /// [`Error::Congested`] or [`Error::Ended`], as for all requests to a socket.
     pub fn join(
         &mut self,
         socket: SocketId,
@@ -213,10 +211,7 @@ impl Driver {
         self.join_many(&[socket], topic, payload)
     }
 
-    /// Joins the same topic with all these sockets.
-    ///
-    /// # Errors
-    /// As for [`join`](Self::join).
+    /// Joins the same topic with all these sockets. Errors as for [`join`](Self::join).
     pub fn join_many(
         &mut self,
         sockets: &[SocketId],
@@ -226,10 +221,7 @@ impl Driver {
         self.say(sockets, topic, events::JOIN, payload.into())
     }
 
-    /// Pushes an event to a channel.
-    ///
-    /// # Errors
-    /// As for [`join`](Self::join).
+    /// Pushes an event to a channel. Errors as for [`join`](Self::join).
     pub fn push(
         &mut self,
         socket: SocketId,
@@ -240,10 +232,7 @@ impl Driver {
         self.push_many(&[socket], topic, event, payload)
     }
 
-    /// Pushes the same event with all these sockets.
-    ///
-    /// # Errors
-    /// As for [`join`](Self::join).
+    /// Pushes the same event with all these sockets. Errors as for [`join`](Self::join).
     pub fn push_many(
         &mut self,
         sockets: &[SocketId],
@@ -254,34 +243,22 @@ impl Driver {
         self.say(sockets, topic, event, payload.into())
     }
 
-    /// Leaves a topic.
-    ///
-    /// # Errors
-    /// As for [`join`](Self::join).
+    /// Leaves a topic. Errors as for [`join`](Self::join).
     pub fn leave(&mut self, socket: SocketId, topic: &str) -> Result<MessageRef, Error> {
         self.leave_many(&[socket], topic)
     }
 
-    /// Leaves a topic with all these sockets.
-    ///
-    /// # Errors
-    /// As for [`join`](Self::join).
+    /// Leaves a topic with all these sockets. Errors as for [`join`](Self::join).
     pub fn leave_many(&mut self, sockets: &[SocketId], topic: &str) -> Result<MessageRef, Error> {
         self.say(sockets, topic, events::LEAVE, Payload::EMPTY_OBJECT)
     }
 
-    /// Closes a socket; it receives [`What::Closed`] as its last.
-    ///
-    /// # Errors
-    /// As for [`join`](Self::join).
+    /// Closes a socket; its last event is [`What::Closed`]. Errors as for [`join`](Self::join).
     pub fn close(&mut self, socket: SocketId) -> Result<(), Error> {
         self.close_many(&[socket])
     }
 
-    /// Closes all these sockets.
-    ///
-    /// # Errors
-    /// As for [`join`](Self::join).
+    /// Closes all these sockets. Errors as for [`join`](Self::join).
     pub fn close_many(&mut self, sockets: &[SocketId]) -> Result<(), Error> {
         for (shard, keys) in self.by_shard(sockets) {
             self.ask(shard, CommandKind::Close(keys))?;
@@ -289,17 +266,16 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits until the shards have done all that was asked so far, and what they said to it is
-    /// there to be received. Not waited for: what an application answers later, and broadcasts that
-    /// are still on their way.
+    /// Waits until the shards have done all that was requested so far, and their events can be
+    /// received; not for later answers of an application, nor for broadcasts in transit.
     ///
     /// # Errors
-    /// The server has ended, or too much is under way.
+    /// The server has ended or is congested.
     pub fn settle(&mut self) -> Result<(), Error> {
         self.settle_within(Duration::MAX)
     }
 
-    /// As [`settle`](Self::settle), but [`Error::TimedOut`] for a shard that takes longer.
+    /// As [`settle`](Self::settle), but [`Error::TimedOut`] if a shard takes longer.
     #[doc(hidden)]
     pub fn settle_within(&mut self, time: Duration) -> Result<(), Error> {
         let (answer, answers) = channel();
@@ -313,18 +289,17 @@ impl Driver {
         Ok(())
     }
 
-    /// What was received next; `None` if there is nothing now.
+    /// Takes the next event; `None` if there is none now.
     pub fn try_recv(&mut self) -> Option<Event> {
         self.recv_within(Duration::ZERO).ok()
     }
 
-    /// What was received next, waiting for it for as long; `None` if nothing came, or the server
-    /// has ended.
+    /// Waits this long for the next event; `None` if none came, or the server has ended.
     pub fn recv_timeout(&mut self, time: Duration) -> Option<Event> {
         self.recv_within(time).ok()
     }
 
-    /// What was received next, waiting for it until the server has ended.
+    /// Waits for the next event; `None` once the server has ended.
     pub fn recv(&mut self) -> Option<Event> {
         loop {
             match self.recv_within(Duration::from_secs(3600)) {
@@ -335,11 +310,8 @@ impl Driver {
         }
     }
 
-    /// Waits up to 5 s for the reply to a message; what else is received meanwhile stays to be
-    /// received.
-    ///
-    /// # Errors
-    /// It did not come in time, or the server has ended.
+    /// Waits up to 5 s for the reply to a message; other events stay in the queue. Fails if it does
+    /// not come in time, or the server has ended.
     pub fn reply(&mut self, to: MessageRef) -> Result<Reply, Error> {
         self.find(|event| match &event.what {
             What::Reply(reply) => reply.to == Some(to),
@@ -351,11 +323,8 @@ impl Driver {
         })
     }
 
-    /// Waits up to 5 s until a socket receives this event, in a push or a broadcast; what else is
-    /// received meanwhile stays to be received.
-    ///
-    /// # Errors
-    /// It did not come in time, or the server has ended.
+    /// Waits up to 5 s until a socket receives this event, in a push or a broadcast; other events
+    /// stay in the queue. Fails as [`reply`](Self::reply) does.
     pub fn message(&mut self, socket: SocketId, event: &str) -> Result<Received, Error> {
         self.find(|heard| match &heard.what {
             What::Message(message) => heard.socket == socket && message.event() == event,
@@ -367,12 +336,11 @@ impl Driver {
         })
     }
 
-    /// How much was received so far of each sort.
+    /// How many events of each kind were received so far.
     pub fn counts(&self) -> Counts {
         self.queue.counts()
     }
 
-    /// The first event that `is_it`.
     fn find(&mut self, is_it: impl Fn(&Event) -> bool) -> Result<Event, Error> {
         if let Some(at) = self.skipped.iter().position(|(event, _)| is_it(event))
             && let Some((event, weight)) = self.skipped.remove(at)
@@ -401,7 +369,6 @@ impl Driver {
         Ok(event)
     }
 
-    /// The next event that was not passed over yet.
     fn next(&mut self, time: Duration) -> Result<(Event, usize), Error> {
         loop {
             if let Some(event) = self.batch.next() {
@@ -431,7 +398,7 @@ impl Driver {
         Ok(name)
     }
 
-    /// The keys of these sockets by shard, in parts that one message takes.
+    /// In parts for one message each.
     fn by_shard(&self, sockets: &[SocketId]) -> Vec<(u16, Vec<Key>)> {
         if let [one] = sockets {
             return vec![(one.shard, vec![one.key])];
@@ -452,7 +419,6 @@ impl Driver {
         queue::post(&self.server, &self.queue, shard, what)
     }
 
-    /// The user socket at `path`, and the request that a client of it would make.
     fn request(&self, path: &str, params: &Value) -> Result<(u8, Box<[u8]>), Error> {
         let refused = |status, body: &str| Error::Refused { status, body: body.to_owned() };
         if !path.starts_with('/') || path.contains(|it: char| it.is_ascii_control() || it == ' ') {
@@ -477,7 +443,6 @@ impl Driver {
     }
 }
 
-/// Why a channel from the shards gave nothing.
 fn recv_error(error: RecvTimeoutError) -> Error {
     match error {
         RecvTimeoutError::Timeout => Error::TimedOut,
@@ -488,7 +453,7 @@ fn recv_error(error: RecvTimeoutError) -> Error {
 impl Drop for Driver {
     fn drop(&mut self) {
         for shard in 0..self.server.mailboxes.len() as u16 {
-            // One that has ended has closed everything already.
+            // A shard that has ended has already closed everything.
             let _ = self.ask(shard, CommandKind::Detach);
         }
     }

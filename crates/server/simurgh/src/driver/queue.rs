@@ -1,4 +1,4 @@
-//! How a driver's commands get to the shards.
+//! Posts a driver's commands to the shards.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +9,6 @@ use simurgh_shard::server::Server;
 
 use super::Error;
 
-/// Posts a command to a shard.
 pub(crate) fn post(
     server: &Arc<Server>,
     queue: &Arc<EventQueue>,
@@ -31,7 +30,7 @@ pub(crate) fn post(
     if ended.load(Relaxed) {
         return Err(Error::Ended);
     }
-    // What weighs more than the whole limit may pass when nothing else is under way.
+    // A command that exceeds the whole limit may pass when nothing else is queued.
     let under_way = mailbox.bytes();
     if !is_control && under_way != 0 && under_way.saturating_add(bytes) > mailbox.bytes_max() {
         return Err(Error::Congested);

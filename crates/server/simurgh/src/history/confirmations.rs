@@ -1,5 +1,5 @@
-//! Confirmations that broadcasts are kept. Those that are sent together share one deadline, and
-//! their waiter is woken once.
+//! Confirmations that broadcasts are kept. Broadcasts that are sent together share one deadline,
+//! and their waiter is woken once.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,31 +14,26 @@ use tokio::time::{Instant, timeout_at};
 use super::NotKept;
 use crate::remote_waker::RemoteWaker;
 
-/// Longer times are cut to this, which can be added to any instant.
+/// Longer times are cut to this, so that adding one to an instant cannot overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// Whether a broadcast is kept, and where.
 pub(crate) type Outcome = Result<KeptAt, NotKept>;
 
-/// Broadcasts that are sent to be kept. They go on their way whether or not this is dropped.
+/// Broadcasts that were sent to be kept. Dropping this does not stop them.
 pub(crate) struct Confirmations {
     pending: Arc<Pending>,
-    /// How many were sent.
     sent: usize,
 }
 
 impl Confirmations {
-    /// For so many broadcasts at most, whose common time begins now.
+    /// For up to `count` broadcasts; their common time starts now.
     pub(crate) fn new(server: &Server, count: usize) -> Self {
         let longest = server.limits.history.confirm_timeout;
         Self { pending: Arc::new(Pending::new(count, longest, &server.unconfirmed)), sent: 0 }
     }
 
-    /// Sends a broadcast to the shard that keeps its topic, which is known to have a history. It
-    /// is on its way when this returns, before all that is sent later.
-    ///
-    /// # Errors
-    /// The id is none, or the broadcast is not taken: it is the last that may be sent.
+    /// Sends a broadcast to the shard of its topic, which must have a history, ahead of all that is
+    /// sent later. After an error (invalid id, or refused) nothing more may be sent.
     pub(crate) fn keep(
         &mut self,
         server: &Server,
@@ -55,11 +50,10 @@ impl Confirmations {
         Ok(())
     }
 
-    /// Waits until all that were sent are known to be kept, or one is known not to be, but not
-    /// beyond the deadline: the outcomes in order, of which an error other than
-    /// [`NotKept::LocalOnly`] is the last.
+    /// Waits until all broadcasts are confirmed, one has failed, or the deadline is over. Returns
+    /// the outcomes in order, up to the first error other than [`NotKept::LocalOnly`].
     ///
-    /// Only on event loops that were there before the shards: others these must not wake.
+    /// Only on event loops that were created before the shards: shards must not wake others.
     pub(crate) async fn outcomes(self) -> Vec<Outcome> {
         self.pending.entries().outcomes.truncate(self.sent);
         let settled = poll_fn(|context| self.pending.poll_settled(context));
@@ -74,28 +68,25 @@ impl Drop for Confirmations {
     }
 }
 
-/// What is shared with the shards.
 struct Pending {
     entries: Mutex<Entries>,
-    /// How long the waiter waits.
     longest: Duration,
     deadline: Instant,
-    /// Counts those that were not confirmed in time.
+    /// Counts the broadcasts that were not confirmed in time.
     unconfirmed: Arc<AtomicU64>,
 }
 
 struct Entries {
-    /// In the order of the broadcasts; none where no word has come. Empty when nobody waits.
+    /// In the order of the broadcasts; `None` for a pending one. Empty when the waiter has gone.
     outcomes: Vec<Option<Outcome>>,
-    /// Up to here all are confirmed, or received on this node alone.
+    /// All before this index are confirmed, or received on this node alone.
     settled: usize,
     waker: Option<RemoteWaker>,
-    /// Those missing at the deadline were counted.
+    /// The missing ones were counted at the deadline.
     is_counted: bool,
 }
 
 impl Entries {
-    /// Whether there is nothing to wait for any more.
     fn is_settled(&mut self) -> bool {
         while let Some(Some(Ok(_) | Err(NotKept::LocalOnly))) = self.outcomes.get(self.settled) {
             self.settled += 1;
@@ -133,13 +124,11 @@ impl Pending {
 }
 
 impl Pending {
-    /// Takes the outcome of a broadcast.
     fn resolve(&self, at: usize, outcome: Outcome) {
         let mut entries = self.entries();
         let is_counted = entries.is_counted;
         let is_unconfirmed = match entries.outcomes.get_mut(at) {
             Some(entry) => matches!(entry.insert(outcome), Err(NotKept::Unconfirmed(_))),
-            // Nobody waits for it any more.
             None if is_counted => false,
             None => {
                 matches!(outcome, Err(NotKept::Unconfirmed(_))) || Instant::now() >= self.deadline
@@ -155,7 +144,7 @@ impl Pending {
         }
     }
 
-    /// Takes what has come, in order and up to the first error; `is_late`: it is the deadline.
+    /// Takes the outcomes in order, up to the first error; `is_late` means the deadline is over.
     fn close(&self, is_late: bool) -> Vec<Outcome> {
         let mut entries = self.entries();
         let outcomes = std::mem::take(&mut entries.outcomes);
@@ -175,7 +164,6 @@ impl Pending {
         outcomes.into_iter().map(|it| it.unwrap_or(unconfirmed)).take_while(is_wanted).collect()
     }
 
-    /// Nobody waits any more.
     fn abandon(&self) {
         let mut entries = self.entries();
         let left = (std::mem::take(&mut entries.outcomes), entries.waker.take());
@@ -184,7 +172,7 @@ impl Pending {
     }
 }
 
-/// The place of a broadcast's outcome; dropped without one, the shard has ended.
+/// The slot of a broadcast's outcome; if it is dropped without one, the shard has ended.
 struct Entry {
     pending: Arc<Pending>,
     at: usize,

@@ -51,10 +51,9 @@ fn render(polls: &LongPolls) -> String {
     out
 }
 
-/// Told of the nodes of a cluster alone.
+/// Exported on the nodes of a cluster only.
 const PRESENCES_REMOTE: &str = "presences_remote";
 
-/// Presences of a node of a cluster, by whose they are.
 fn presence_entries(out: &mut String, server: &Server) {
     let name = "simurgh_presence_entries";
     family(out, name, "gauge", "Presences that this shard keeps, by the node of their members.");
@@ -67,13 +66,12 @@ fn presence_entries(out: &mut String, server: &Server) {
     }
 }
 
-/// Counters of shards that are told as one, with labels for what they tell apart.
+/// Counters of shards that form one family with labels.
 struct Labelled {
-    /// What their names begin with.
     prefix: &'static str,
     name: &'static str,
     help: &'static str,
-    /// The labels beside the shard, by the rest of a counter's name.
+    /// The labels besides the shard, from the rest of a counter's name.
     labels: fn(&str) -> String,
 }
 
@@ -105,7 +103,6 @@ const LABELLED: &[Labelled] = &[
 ];
 
 impl Labelled {
-    /// The rest of a counter's name, if it is one of them.
     fn part_of<'a>(&self, counter: &'a str) -> Option<&'a str> {
         counter.strip_prefix(self.prefix)
     }
@@ -113,7 +110,7 @@ impl Labelled {
 
 fn labelled(out: &mut String, server: &Server, it: &Labelled) {
     let Labelled { name, help, labels, .. } = it;
-    // One without goes on with the family before.
+    // A counter without help belongs to the family before.
     if !help.is_empty() {
         family(out, name, "counter", help);
     }
@@ -126,7 +123,7 @@ fn labelled(out: &mut String, server: &Server, it: &Labelled) {
     }
 }
 
-/// How long clients waited that resumed.
+/// Histogram of how long resuming clients waited.
 fn resume_times(out: &mut String, server: &Server) {
     let name = "simurgh_resume_seconds";
     let help = "From joins of clients that were told where they stand to their answers.";
@@ -146,7 +143,6 @@ fn family(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {}\n# TYPE {name} {kind}", help.trim());
 }
 
-/// A family of which each shard has a series.
 fn by_shard<T: Display>(
     out: &mut String,
     (name, kind, help): (&str, &str, &str),
@@ -158,7 +154,6 @@ fn by_shard<T: Display>(
     }
 }
 
-/// The event loops' own figures.
 fn reactor(out: &mut String, server: &Server) {
     let counts = counts(server);
     for (name, kind, help, read) in REACTOR_METRICS {
@@ -177,7 +172,6 @@ fn counts(server: &Server) -> Vec<Counts> {
     stats.iter().map(|stats| stats.read()).collect()
 }
 
-/// What waits before the shards.
 fn mailboxes(out: &mut String, server: &Server) {
     let help = "Bytes of broadcasts under way in the shard, its mailbox included.";
     let bytes = server.mailboxes.iter().map(|mailbox| mailbox.bytes());
@@ -188,7 +182,6 @@ fn mailboxes(out: &mut String, server: &Server) {
     by_shard(out, ("simurgh_mailbox_mails", "gauge", help), waiting);
 }
 
-/// The same of plain HTTP connections.
 #[allow(clippy::type_complexity, reason = "a table of names and readers")]
 const HTTP_METRICS: &[(&str, &str, &str, fn(&HttpConnections) -> u64)] = &[
     ("http_connections", "gauge", "Plain HTTP connections open now.", |it| it.taken() as u64),
@@ -209,7 +202,6 @@ const HTTP_METRICS: &[(&str, &str, &str, fn(&HttpConnections) -> u64)] = &[
     ),
 ];
 
-/// Plain HTTP connections, on the server's own port and on the admin address.
 fn http_connections(out: &mut String, server: &Server) {
     for (name, kind, help, read) in HTTP_METRICS {
         let name = full_name(name, kind);
@@ -222,7 +214,7 @@ fn http_connections(out: &mut String, server: &Server) {
     }
 }
 
-/// What of publishing and of long polling no shard knows.
+/// Counters of publishing and long polling outside of the shards.
 fn elsewhere(out: &mut String, polls: &LongPolls) {
     let unconfirmed = "Broadcasts from outside of channels of which it was not heard in time that \
         they are kept.";
@@ -241,13 +233,12 @@ fn elsewhere(out: &mut String, polls: &LongPolls) {
     }
 }
 
-/// What there is one of.
 fn whole(out: &mut String, server: &Server) {
     let version = env!("CARGO_PKG_VERSION");
     let name = "simurgh_build_info";
     family(out, name, "gauge", "Always 1; its labels are version and commit.");
     let commit = &server.config.commit;
-    // What a label may not hold as it is, no commit has.
+    // Characters that a label would have to escape do not occur in a commit.
     let commit: String = commit.chars().filter(|c| !matches!(c, '\\' | '"' | '\n')).collect();
     let _ = writeln!(out, "{name}{{version=\"{version}\",commit=\"{commit}\"}} 1");
     let process = process::read();

@@ -1,7 +1,7 @@
-//! The admin address: a listener of its own, for whoever watches the server.
+//! The admin address: a separate listener for operators.
 //!
-//! Its connections have the limits of the others, and places of their own, few of them: they are in
-//! the same descriptor table, and whatever comes here must not take descriptors from the main port.
+//! Its connections have the usual limits, but a small number of slots of their own: they share the
+//! descriptor table, and must not take descriptors from the main port.
 #![allow(
     clippy::disallowed_types,
     reason = "the admin listener lives in the main table and never meets a shard"
@@ -22,10 +22,9 @@ use tokio::runtime::Runtime;
 use super::repeated_warning::RepeatedWarning;
 use super::{Pages, connection};
 
-/// How long it waits after it could not accept.
+/// How long it waits after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Listens, and serves what comes on the runtime; returns where.
 pub(super) fn serve(
     runtime: &Runtime,
     server: &Arc<Server>,
@@ -47,7 +46,7 @@ async fn accept_all(server: Arc<Server>, listener: TcpListener, pages: Pages) {
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
-            // A connection that ended while it waited, or no descriptor left for it.
+            // The connection ended while it waited, or no descriptor is left.
             Err(error) => {
                 server.admin_connections.lost.fetch_add(1, Relaxed);
                 if let Some(times) = warning.count() {
@@ -75,7 +74,7 @@ async fn accept_all(server: Arc<Server>, listener: TcpListener, pages: Pages) {
     }
 }
 
-/// Says that all places are taken, as far as that can be said without waiting.
+/// Sends that all slots are taken, as far as that is possible without blocking.
 fn refuse(stream: &TcpStream) {
     let mut refusal = Vec::new();
     handshake::write_refusal(503, &[("retry-after", "1")], "", &mut refusal);

@@ -1,5 +1,5 @@
-//! `POST /api/broadcast` and `GET /api/presence`: how a back end in any language speaks to the
-//! members of a topic, and learns who they are.
+//! `POST /api/broadcast` and `GET /api/presence`: a back end in any language sends to the members
+//! of a topic, and lists them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -31,7 +31,6 @@ use crate::{Broadcast, BroadcastError};
 /// Largest body, bytes.
 pub(super) const BODY_MAX: usize = 8_000_000;
 
-/// Of a body.
 const EXPECTED: &str =
     "expected {\"topic\": …, \"event\": …, \"payload\": {…}} or {\"messages\": [ … ]}";
 
@@ -61,17 +60,17 @@ struct Message<'a> {
     event: Cow<'a, str>,
     #[serde(borrow)]
     payload: &'a RawValue,
-    /// Repeated with the same one it is kept once, where its topic has a history.
+    /// With the same id a message is kept once, if its topic has a history.
     id: Option<Value>,
-    /// Supabase's clients say it of their messages.
+    /// Supabase's clients send it.
     private: Option<bool>,
 }
 
-/// Takes the messages in their order and answers once every shard has them, and those are kept
-/// whose topics have a history: 202 with their number, and positions if some are kept or have ids,
-/// 401 without the token, 400 for a body of another shape or a payload that members of the topic
-/// may not send either, 413 for one that is too large to be broadcast, 503 while the server is
-/// congested, 504 if it is not known in time whether all are kept.
+/// Broadcasts the messages in order, and answers once every shard has them, and those whose topics
+/// have a history are kept: 202 with their number, and positions if some are kept or have ids, 401
+/// without the token, 400 for a malformed body or a payload that members of the topic may not send
+/// either, 413 for one that is too large to be broadcast, 503 while the server is congested, 504 if
+/// it is not known in time whether all are kept.
 async fn broadcast(State(server): State<Arc<Server>>, request: Request) -> Response {
     let body = match authorized_body(&server, request).await {
         Ok(body) => body,
@@ -81,12 +80,11 @@ async fn broadcast(State(server): State<Arc<Server>>, request: Request) -> Respo
         Ok(messages) => messages,
         Err(error) => return wrong(&error),
     };
-    // It may be large, and the answer may take its time.
+    // It may be large, and the answer may take long.
     drop(body);
     publish(&server, messages).await
 }
 
-/// A broadcast of a back end, and its id.
 #[derive(Debug)]
 pub(super) struct Published {
     pub(super) broadcast: Broadcast,
@@ -99,7 +97,7 @@ impl From<Broadcast> for Published {
     }
 }
 
-/// Sends the broadcasts in their order; 202 with their number, 413, 503 or 504.
+/// Sends the broadcasts in order; 202 with their number, 413, 503 or 504.
 pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Response {
     let count = broadcasts.len();
     let has_ids = broadcasts.iter().any(|it| it.id.is_some());
@@ -131,7 +129,7 @@ pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Resp
                 duplicates += usize::from(is_duplicate);
                 Some(At(position))
             }
-            // Repeated, members here would receive it again.
+            // Repeating the request would send it to local members again.
             None | Some(Err(NotKept::LocalOnly)) => None,
             Some(Err(error)) => return refused(&error, count),
         });
@@ -140,18 +138,16 @@ pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Resp
         .into_response()
 }
 
-/// Where messages are kept.
 #[derive(Serialize)]
 struct Accepted {
     accepted: usize,
-    /// In the order of the messages; none where the topic has no history, or the engine that keeps
-    /// it is away and the server is set to go on alone.
+    /// In the order of the messages; `None` if the topic has no history, or if the engine is down
+    /// and the server is configured to continue without it.
     positions: Vec<Option<At>>,
-    /// How many had been kept before.
+    /// How many were kept before.
     duplicates: usize,
 }
 
-/// A position as text.
 struct At(Position);
 
 impl Serialize for At {
@@ -160,7 +156,7 @@ impl Serialize for At {
     }
 }
 
-/// After so many were taken.
+/// The response if the message after the first `taken` fails.
 fn refused(error: &NotKept, taken: usize) -> Response {
     let said = Json(json!({"error": error.to_string(), "taken": taken}));
     match error {
@@ -168,7 +164,7 @@ fn refused(error: &NotKept, taken: usize) -> Response {
             BroadcastError::TooLarge { .. } | BroadcastError::TooLargeForCluster { .. },
         ) => (StatusCode::PAYLOAD_TOO_LARGE, said).into_response(),
         NotKept::Unconfirmed(_) => (StatusCode::GATEWAY_TIMEOUT, said).into_response(),
-        // Whatever else there may be, it may be tried again.
+        // Any other error is temporary.
         _ => {
             let later = [(header::RETRY_AFTER, "1")];
             (StatusCode::SERVICE_UNAVAILABLE, later, said).into_response()
@@ -176,16 +172,15 @@ fn refused(error: &NotKept, taken: usize) -> Response {
     }
 }
 
-/// Which topic is asked about.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct About {
     topic: String,
 }
 
-/// Who is present in a topic: 200 with the number of entries and of keys, and the list as members
-/// get it (a sample of a long one); 401 without the token, 400 without a topic, 503 at the
-/// server's end.
+/// The members of a topic: 200 with the number of entries and of keys, and the list as members get
+/// it (a sample of a long one); 401 without the token, 400 without a topic, 503 when the server
+/// ends.
 async fn presence(
     State(server): State<Arc<Server>>,
     headers: HeaderMap,
@@ -229,8 +224,8 @@ pub(super) fn unauthorized() -> Response {
         .into_response()
 }
 
-/// The body of a request with the token; not read before that is known: nobody else may make the
-/// server hold one.
+/// The body of a request with the token. The token is checked first, so that no other client makes
+/// the server buffer a body.
 pub(super) async fn authorized_body(server: &Server, request: Request) -> Result<Bytes, Response> {
     if !is_authorized(server, request.headers()) {
         return Err(unauthorized());
@@ -238,7 +233,6 @@ pub(super) async fn authorized_body(server: &Server, request: Request) -> Result
     Bytes::from_request(request, &()).await.map_err(IntoResponse::into_response)
 }
 
-/// 400, with what is wrong.
 pub(super) fn wrong(error: &str) -> Response {
     (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response()
 }
@@ -248,11 +242,11 @@ pub(super) fn is_authorized(server: &Server, headers: &HeaderMap) -> bool {
 }
 
 fn parse(body: &[u8]) -> Result<Vec<Message<'_>>, String> {
-    // A structure would be read from an array, too.
+    // serde would also read a structure from an array.
     if !body.trim_ascii_start().starts_with(b"{") {
         has_many(body)?;
     }
-    // Of the other shape already the first key is none.
+    // In the other shape already the first key is unknown.
     let messages = match serde_json::from_slice::<Message<'_>>(body) {
         Ok(message) => vec![message],
         Err(of_one) => match serde_json::from_slice::<Many<'_>>(body) {
@@ -271,16 +265,16 @@ fn parse(body: &[u8]) -> Result<Vec<Message<'_>>, String> {
     Ok(messages)
 }
 
-/// Which of the two shapes a body is meant to be decides what is said of it.
+/// Whether a body has many messages or one, so that the error fits the intended shape.
 fn has_many(body: &[u8]) -> Result<bool, String> {
     let keys = serde_json::from_slice::<HashMap<String, &RawValue>>(body);
     let keys = keys.map_err(|it| format!("the body is no JSON object: {it}; {EXPECTED}"))?;
     Ok(keys.contains_key("messages"))
 }
 
-/// The messages as broadcasts, if their payloads are what the topics' channels take: declared ones
-/// what they say, all others objects. A topic that a Supabase channel takes once it has the prefix
-/// is meant so.
+/// Converts messages to broadcasts if the topics' channels accept the payloads: declared ones as
+/// they declare, all others objects. A topic that a Supabase channel accepts with its prefix gets
+/// the prefix.
 fn fitting(
     user_sockets: &[UserSocket],
     messages: Vec<Message<'_>>,
@@ -316,7 +310,6 @@ fn fitting(
     Ok(broadcasts)
 }
 
-/// A message's id, if it is one.
 fn to_id(id: &Value) -> Result<Box<str>, String> {
     let expected = "id: expected a string of 1 to 128 bytes";
     match id {

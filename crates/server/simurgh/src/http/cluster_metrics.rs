@@ -5,12 +5,11 @@ use std::fmt::Write;
 use simurgh_cluster::{DURATION_BOUNDS_NS, Durations, Kind, LinkState};
 use simurgh_shard::cluster_inbox::{KeptView, View};
 
-/// One family of metrics.
 struct Family {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
-    /// Labels and value of each of its series.
+    /// Labels and values.
     series: Vec<(String, f64)>,
 }
 
@@ -37,8 +36,7 @@ fn durations(out: &mut String, name: &str, help: &str, durations: &Durations) {
     histogram(out, name, None, counts, durations.sum_ns);
 }
 
-/// The series of a histogram, of one shard or of the server: its bounds, what fell between them,
-/// and the sum.
+/// The series of a histogram of one shard or of the server: buckets and the sum.
 pub(super) fn histogram(
     out: &mut String,
     name: &str,
@@ -93,12 +91,10 @@ fn families(view: &View) -> Vec<Family> {
     all
 }
 
-/// A family of one series without labels.
 fn single(name: &'static str, kind: &'static str, help: &'static str, value: u64) -> Family {
     Family { name, kind, help, series: vec![(String::new(), value as f64)] }
 }
 
-/// A family whose series differ in one label.
 fn labelled<'a>(
     (name, kind, help): (&'static str, &'static str, &'static str),
     label: &str,
@@ -168,7 +164,7 @@ fn of_envelopes(view: &View) -> Vec<Family> {
     ]
 }
 
-/// What the engine keeps; all zero where no channel has a history.
+/// Stored histories; all zero if no channel has a history.
 fn of_kept(view: &View) -> Vec<Family> {
     let KeptView { counts, followed, store_bytes } = view.kept.clone().unwrap_or_default();
     let about_failed = "Kept broadcasts that are not known to be stored.";

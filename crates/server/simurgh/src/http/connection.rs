@@ -1,5 +1,5 @@
-//! One handed-over connection: served by hyper, taken from hyper while a long poll of it waits, or
-//! given back when it asks for an upgrade.
+//! A connection from a shard: hyper serves it; it leaves hyper while a long poll waits, and returns
+//! to its shard for an upgrade.
 #![allow(
     clippy::disallowed_types,
     reason = "these sockets came by SCM_RIGHTS and belong to the main table"
@@ -41,34 +41,32 @@ use super::gate::Gate;
 use super::waiting_poll::{self, WaitingPoll};
 use crate::longpoll::{self, LongPolls, Served};
 
-/// How long, and for how many bytes, a client may go on sending after its answer.
+/// How long a client may continue to send after its answer, and how many bytes.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 8 << 20;
-/// The body of an answer that is at hand when it begins, one way or the other.
+/// A body up to this size counts as sent when the response begins.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// Whom a connection came from, and may go back to.
+/// The shard that a connection came from, and may return to.
 pub(super) type Back = Arc<AsyncFd<HandOffEnd>>;
 
-/// What all requests of one connection share.
 struct Answers {
     server: Arc<Server>,
     pages: Pages,
     peer: SocketAddr,
     watch: Arc<Watch>,
-    /// The head of an upgrade request, once there is one: the connection is then ours again.
+    /// The head of an upgrade request: with it the connection returns to its shard.
     upgrade: Mutex<Option<Vec<u8>>>,
-    /// A poll that waits, once there is one: its connection does not wait in hyper.
+    /// A waiting poll; its connection leaves hyper.
     waiting: Mutex<Option<WaitingPoll>>,
-    /// Whether there is a shard to give it to.
     can_go_back: bool,
     http_connections: Arc<HttpConnections>,
 }
 
-/// Serves one connection to its end, or to the upgrade that leads it back.
+/// Serves a connection to its end, or to an upgrade that returns it to its shard.
 ///
-/// What serves requests is on the heap, so that a connection whose poll waits is without it; so is
-/// all else that waits. An `async fn` would have room for its arguments twice.
+/// The future that serves requests is on the heap, so that a connection with a waiting poll can
+/// free it, and so is all else that waits. An `async fn` would store its arguments twice.
 pub(super) fn serve(
     server: Arc<Server>,
     pages: Pages,
@@ -104,7 +102,7 @@ pub(super) fn serve(
                         return boxed(|| linger(stream)).await;
                     }
                 }
-                // Its place is wanted now, and nothing was asked.
+                // Its slot is needed, and no request is open.
                 (Ended::SentAway, _) => return Ok(()),
                 _ => return boxed(|| linger(stream)).await,
             }
@@ -112,20 +110,19 @@ pub(super) fn serve(
     }
 }
 
-/// A future on the heap, and made there: one that is made where it is awaited has a place there,
-/// too, for as long.
+/// Builds a future on the heap: one that is built where it is awaited would take space there, too.
 fn boxed<F>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
     Box::pin(make())
 }
 
-/// Gives a connection back to its shard, with the head of an upgrade request and what came behind.
+/// Returns a connection to its shard, with the head of an upgrade request and the bytes after it.
 fn give_back(back: &Back, stream: TcpStream, mut head: Vec<u8>, ahead: &[u8]) -> io::Result<()> {
     head.extend_from_slice(ahead);
     let descriptor = OwnedFd::from(stream.into_std()?);
     back.get_ref().send(descriptor, &head).map_err(|(error, _)| io::Error::other(error))
 }
 
-/// Waits for what a poll is told and answers it; whether there may be further requests.
+/// Waits for the answer of a poll and writes it; returns whether further requests may follow.
 async fn answer_waiting(
     answers: &Answers,
     stream: &mut TcpStream,
@@ -140,8 +137,7 @@ async fn answer_waiting(
     Ok(!closes)
 }
 
-/// Serves requests until one of them needs the connection itself; returns it with what was read
-/// ahead.
+/// Serves requests until one needs the connection itself; returns it with what was read ahead.
 async fn serve_requests(
     answers: &Arc<Answers>,
     stream: TcpStream,
@@ -153,8 +149,8 @@ async fn serve_requests(
         let answers = Arc::clone(answers);
         service_fn(move |request| answer(Arc::clone(&answers), request))
     };
-    // Its own time-out of heads would set a timer with each request. Whether a client has left the
-    // gate knows better: one that has only shut its side is there for its answers.
+    // hyper's own timeout of heads would set a timer for each request, and the gate detects better
+    // whether a client has left: one that has only shut its side still waits for answers.
     let mut connection =
         http1::Builder::new().half_close(true).serve_connection(TokioIo::new(gate), service);
     let mut timer = pin!(sleep(limits.shortest_timeout()));
@@ -165,13 +161,12 @@ async fn serve_requests(
             Err(Overdue::Idle) => return Poll::Ready(Ok(Ended::Served)),
             Err(_) => return Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut))),
         }
-        // With its shutdown, which alone waits for an answer to be written whose request's body was
-        // not wanted.
+        // With shutdown: only that waits for the answer to a request whose body was not read.
         let served = Pin::new(&mut connection).poll(context);
         if let Ok(Some(head)) = answers.upgrade.lock().map(|mut head| head.take()) {
             return Poll::Ready(Ok(Ended::Upgrade(head)));
         }
-        // An answer that is still on its way out would be lost with hyper.
+        // Dropping hyper would lose a response that is still being written.
         let may_wait = served.is_pending() && !answers.watch.is_writing();
         match answers.waiting.lock().map(|mut waiting| waiting.take_if(|_| may_wait)) {
             Ok(Some(parked)) => Poll::Ready(Ok(Ended::Waits(Box::new(parked)))),
@@ -184,26 +179,23 @@ async fn serve_requests(
     .await?;
     let parts = connection.into_parts();
     let (stream, behind) = parts.io.into_inner().into_parts();
-    // Copied: most often there is nothing, in a buffer that would stay as long as the connection.
+    // Copied: it is mostly empty, in a buffer that would live as long as the connection.
     let mut ahead = parts.read_buf.to_vec();
     ahead.extend_from_slice(&behind);
     Ok((ended, stream, ahead))
 }
 
-/// How the serving of a connection ended.
 enum Ended {
-    /// With its last answer, or with its idle time.
+    /// After its last answer, or after its idle timeout.
     Served,
-    /// Idle, in favour of others.
+    /// Closed while idle to free its slot.
     SentAway,
-    /// With the head of an upgrade request.
     Upgrade(Vec<u8>),
-    /// With a poll that waits.
     Waits(Box<WaitingPoll>),
 }
 
-/// Looks whether somebody is too slow, when it is time to. A request that is gets its answer first;
-/// if that is not the end of it, nothing else is.
+/// Checks for slow clients when it is time to. A slow request gets its answer first; if that does
+/// not end it, nothing else is done.
 fn look(
     answers: &Answers,
     mut timer: Pin<&mut Sleep>,
@@ -220,16 +212,16 @@ fn look(
                 }
                 Err(overdue) => return Err(overdue),
             };
-        // The watch counts milliseconds, and so does the timer.
+        // The watch and the timer have a resolution of milliseconds.
         let next = next.max(Duration::from_millis(1));
         timer.as_mut().reset(tokio::time::Instant::now() + next);
     }
     Ok(())
 }
 
-/// Closes a connection that has its answer. What the client may still be sending, such as a body
-/// that nobody wanted, is read for a while: left unread it would turn the close into a reset, which
-/// can destroy the answer.
+/// Closes a connection after its answer. Bytes that the client still sends, such as an unread body,
+/// are read for a while: if they stayed unread, the close would become a reset, which can destroy
+/// the answer.
 pub(super) async fn linger(mut stream: TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
     let read_to_end = async {
@@ -246,8 +238,7 @@ pub(super) async fn linger(mut stream: TcpStream) -> io::Result<()> {
     tokio::time::timeout(LINGER, read_to_end).await.unwrap_or(Ok(()))
 }
 
-/// A response of the router, or a refusal; or nothing ever, for a request that belongs to a user
-/// socket.
+/// A response of the router or a refusal; pending forever for a request of a user socket.
 async fn answer(
     answers: Arc<Answers>,
     mut request: Request<Incoming>,
@@ -266,7 +257,7 @@ async fn answer(
         return pending().await;
     }
     if let Some((polls, polled)) = answers.polled_at(&request) {
-        // On the heap: no other request is to be as large.
+        // On the heap, so that the futures of other requests stay small.
         return Ok(Box::pin(answer_poll(&answers, polls, polled, number, request)).await);
     }
     request.extensions_mut().insert(ConnectInfo(answers.peer));
@@ -286,7 +277,7 @@ async fn answer(
     Ok(response.map(|body| Body::new(Watched { body, watch: Arc::clone(watch) })))
 }
 
-/// A request of long polling: answered, or never, if its connection is to be parked for it.
+/// A long-poll request: answered, or pending forever if its connection is to be parked.
 async fn answer_poll(
     answers: &Answers,
     polls: &Arc<LongPolls>,
@@ -304,7 +295,7 @@ async fn answer_poll(
     });
     let mut response = match served.await {
         Served::Now(response) => response,
-        // It has no body: with one a GET is refused.
+        // It has no body: a GET with one is refused.
         Served::Waits(waiting) => {
             if let Ok(mut place) = answers.waiting.lock() {
                 *place = Some(WaitingPoll { waiting, number, closes });
@@ -317,15 +308,14 @@ async fn answer_poll(
     response
 }
 
-/// Whether a client wants no further request on its connection; older ones would have to say that
-/// they do.
+/// `close` is the default before HTTP/1.1.
 fn wants_close(version: Version, headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::CONNECTION).iter();
     let mut words = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     version != Version::HTTP_11 || words.any(|it| it.trim_ascii().eq_ignore_ascii_case(b"close"))
 }
 
-/// The body of an answer that may take its time: until its end nobody is idle.
+/// The body of an answer that may take long: until its end the connection is not idle.
 struct Watched {
     body: Body,
     watch: Arc<Watch>,
@@ -357,7 +347,7 @@ impl Drop for Watched {
     }
 }
 
-/// A body in chunks says its length only by ending; one with a length was measured before.
+/// A chunked body has a limit; one with a length was checked before.
 fn body_of(body: Incoming, limits: &HttpConfig) -> Body {
     match body.size_hint().exact() {
         Some(0) => Body::empty(),
@@ -369,7 +359,6 @@ fn body_of(body: Incoming, limits: &HttpConfig) -> Body {
     }
 }
 
-/// What a request is refused with before any application sees it; the connection ends with it.
 fn refusal(status: u16) -> Response<Body> {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
     let reason = status.canonical_reason().unwrap_or_default();
@@ -377,21 +366,19 @@ fn refusal(status: u16) -> Response<Body> {
 }
 
 impl Answers {
-    /// Whether the connection ends with this request.
     fn is_over(&self, number: u64) -> bool {
         self.watch.is_last(number)
             || self.watch.has_to_leave()
             || self.http_connections.is_draining()
     }
 
-    /// Has the answer to a connection's last request say so.
     fn mark_last(&self, number: u64, response: &mut Response<Body>) {
         if number >= self.server.config.http.requests_max || self.is_over(number) {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
     }
 
-    /// The user socket that a request polls. Nobody does on the admin address.
+    /// The user socket that a request polls. The admin address has none.
     fn polled_at(&self, request: &Request<Incoming>) -> Option<(&Arc<LongPolls>, (u8, LongPoll))> {
         let polls = self.pages.polls.as_ref()?;
         Some((polls, polls.user_socket_at(request.uri().path())?))
@@ -412,7 +399,6 @@ impl Answers {
     }
 }
 
-/// Writes a request's head out again, for a shard to read.
 fn write_head(request: &Parts) -> Vec<u8> {
     let target = request.uri.path_and_query().map_or("/", |target| target.as_str());
     let mut head = format!("{} {target} {:?}\r\n", request.method, request.version).into_bytes();

@@ -1,9 +1,9 @@
-//! Compressed copies of files, made on threads of their own, once each, and kept.
+//! Compressed copies of files, made once each on other threads, and kept.
 //!
-//! Compressing a file takes far longer than sending it, so it is no work for a thread that others
-//! wait for, and none to be done again for each request. Only so many copies are made
-//! at a time and kept at once; until there is one the file is sent as it is. What is known of a
-//! file is forgotten when the file has changed.
+//! Compressing a file takes far longer than sending it, so it must not block a thread that serves
+//! requests, nor be repeated for each request. The number of copies in progress and the bytes of
+//! all copies are limited; until a copy exists, the file is sent uncompressed. A changed file loses
+//! its copies.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,26 +19,25 @@ use simurgh_shard::config::cores;
 use tokio::io::AsyncReadExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// More would cost the server more than it spares the line: brotli's highest levels are made for
-/// archives.
+/// Higher levels of brotli are for archives: they cost more than they save in traffic.
 const LEVEL: Level = Level::Precise(4);
 /// Shorter files are not worth it.
 const FILE_BYTES_MIN: u64 = 256;
-/// A file of more than this part of all that is kept would displace too many others.
+/// A file above this part of the whole limit would displace too many others.
 const FILE_PART_MAX: u64 = 4;
-/// A request waits for the copy of a file up to this size. That of a larger one is for those who
-/// come later.
+/// A request waits for the copy of a file up to this size; the copy of a larger one serves later
+/// requests only.
 const WAITED_FOR_BYTES: u64 = 1 << 20;
-/// What an entry costs beside its copies.
+/// The cost of an entry besides its copies.
 const ENTRY_BYTES: usize = 256;
-/// A copy has to spare one byte of so many.
+/// A copy must save at least one byte in this many.
 const SPARED_PART: usize = 10;
 
-/// What the names of compressed files end with that may stand beside a file.
+/// Extensions of compressed files that may exist beside a file.
 const EXTENSIONS: [&str; 3] = ["br", "zst", "gz"];
 
-/// How a copy is compressed. There is no zstd: whoever takes it takes brotli as well, and its
-/// encoder was a sixth of the server's whole build.
+/// How a copy is compressed. Without zstd: clients that accept it accept brotli as well, and its
+/// encoder took a sixth of the server's whole build time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     Brotli,
@@ -46,17 +45,15 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// What the name of a copy ends with.
     const ALL: [(&str, Self); 2] = [("br", Self::Brotli), ("gz", Self::Gzip)];
 
-    /// Whether a name is that of a copy: whose, and how.
     pub(super) fn of(path: &Path) -> Option<(PathBuf, Self)> {
         let extension = path.extension()?;
         let (_, encoding) = Self::ALL.into_iter().find(|(name, _)| extension == *name)?;
         Some((path.with_extension(""), encoding))
     }
 
-    /// The names of compressed files that somebody may have put beside a file.
+    /// The names of compressed files that an operator may have put beside a file.
     pub(super) fn names(path: &Path) -> impl Iterator<Item = PathBuf> {
         EXTENSIONS.into_iter().map(|extension| {
             let mut name = path.as_os_str().to_owned();
@@ -76,14 +73,13 @@ impl Encoding {
     }
 }
 
-/// Of which state of a file a copy is.
+/// The version of a file that a copy belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) modified: SystemTime,
     pub(super) bytes: u64,
 }
 
-/// All copies.
 #[derive(Debug)]
 pub(super) struct Copies {
     bytes_max: usize,
@@ -95,11 +91,10 @@ pub(super) struct Copies {
 struct Kept {
     files: HashMap<PathBuf, Known>,
     bytes: usize,
-    /// Counts looks, so that each has a number.
+    /// Numbers the lookups, for LRU order.
     looks: u64,
 }
 
-/// What is known of a file.
 #[derive(Debug)]
 struct Known {
     version: Version,
@@ -109,7 +104,6 @@ struct Known {
     looked_at: u64,
 }
 
-/// A copy that is being made. However that ends, it is over then.
 struct Work {
     copies: Arc<Copies>,
     path: PathBuf,
@@ -120,14 +114,14 @@ struct Work {
 }
 
 impl Copies {
-    /// Keeps so many bytes at most; with 0 no copies are made.
+    /// Keeps at most this many bytes; with 0 no copies are made.
     pub(super) fn new(bytes_max: usize) -> Arc<Self> {
         let at_work = Arc::new(Semaphore::new((cores() / 2).max(1)));
         Arc::new(Self { bytes_max, at_work, kept: Mutex::default() })
     }
 
-    /// The copy of a file, if there is one, or one can be made soon. `has_own` looks whether
-    /// somebody has put a compressed one beside the file.
+    /// Makes the copy if that can be done soon. `has_own` checks for a compressed file beside the
+    /// file.
     pub(super) async fn find(
         self: &Arc<Self>,
         path: PathBuf,
@@ -198,7 +192,6 @@ impl Copies {
     }
 }
 
-/// What is to be done for a request.
 enum Look {
     Copy(Bytes),
     Nothing,
@@ -212,7 +205,7 @@ impl Kept {
         }
     }
 
-    /// Lets go who was not looked at for longest.
+    /// Removes the least recently used entries.
     fn fit(&mut self, bytes_max: usize) {
         while self.bytes > bytes_max {
             let idle = self.files.iter().filter(|(_, known)| !known.is_at_work);
@@ -233,11 +226,11 @@ impl Known {
 }
 
 impl Work {
-    /// Takes its time.
+    /// Slow: compresses a whole file.
     fn make(&self, file: &File) -> io::Result<Bytes> {
         let mut bytes = Vec::new();
         file.take(self.version.bytes).read_to_end(&mut bytes)?;
-        // Nothing in here waits: all of it is in memory.
+        // No I/O in here waits: everything is in memory.
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let copy = runtime.block_on(self.encoding.compress(&bytes))?;
         match copy.len() <= bytes.len() - bytes.len() / SPARED_PART {
@@ -272,7 +265,6 @@ mod tests {
 
     const TEXT: &str = "All work and no play makes Jack a dull boy.\n";
 
-    /// A file with so many lines.
     fn file(lines: usize) -> (PathBuf, Version) {
         let name = format!("simurgh-copies-{}-{lines}", std::process::id());
         let path = std::env::temp_dir().join(name);

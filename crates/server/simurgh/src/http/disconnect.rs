@@ -1,4 +1,4 @@
-//! `POST /api/disconnect`: closes all sockets with an id on all nodes, and says who has done so.
+//! `POST /api/disconnect`: closes all sockets with an id on all nodes.
 
 use std::sync::Arc;
 
@@ -19,16 +19,15 @@ pub(super) fn router() -> Router<Arc<Server>> {
     Router::new().route("/api/disconnect", post(disconnect))
 }
 
-/// Whose sockets.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Whose {
     id: String,
 }
 
-/// 200 once all nodes have confirmed it, 202 if some have not within a minute, or are not connected
-/// any more: which, stands in the answer. 401 without the token, 400 for a body of another shape,
-/// 503 while too much is under way.
+/// 200 once all nodes have confirmed it; 202 with the missing nodes if some have not within a
+/// minute, or have disconnected; 401 without the token, 400 for a malformed body, 503 while the
+/// server is congested.
 async fn disconnect(State(server): State<Arc<Server>>, request: Request) -> Response {
     let body = match authorized_body(&server, request).await {
         Ok(body) => body,

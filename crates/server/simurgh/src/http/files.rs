@@ -1,5 +1,4 @@
-//! A directory of files: tower-http serves them, from what lies beneath the directory and nowhere
-//! else.
+//! Serves the files below a directory, and nothing outside of it, with tower-http.
 #![allow(
     clippy::disallowed_types,
     reason = "the directory is opened and used in the process's own table, never by a shard"
@@ -30,25 +29,25 @@ use tower_service::Service;
 use super::copies::{Copies, Encoding, Version};
 use super::with_security_headers;
 
-/// Bytes of compressed copies, unless said otherwise.
+/// The default limit of compressed copies, bytes.
 const COPIES_BYTES_MAX: usize = 32 << 20;
-/// Whoever has a file asks whether it is still the same.
+/// Clients with a file ask whether it has changed.
 const CACHING: HeaderValue = HeaderValue::from_static("no-cache");
 
 /// Serves the files below a directory, as a router's fallback: `index.html` for a directory, an
-/// `ETag` and `Last-Modified` with 304 for who has it already, ranges, and `br`, `zstd` or `gzip`
-/// as the client takes them: `page.css.br` and the like where they are there, else a copy (`br` or
-/// `gzip`) that is made on a thread of its own and kept. Answers have security headers with
-/// `policy` ([`with_security_headers`]).
+/// `ETag` and `Last-Modified` with 304 for clients that have the file, ranges, and `br`, `zstd` or
+/// `gzip` if the client accepts them: from `page.css.br` and the like if they exist, else from a
+/// copy (`br` or `gzip`) that is made on another thread and kept. Answers have security headers
+/// with `policy` ([`with_security_headers`]).
 ///
-/// Copies take up to 32 MiB, and a file of more than a quarter of that gets none;
-/// [`static_files_keeping`] takes another number.
+/// Copies take up to 32 MiB, and a file above a quarter of that gets none; [`static_files_keeping`]
+/// sets another limit.
 ///
-/// Nothing outside of the directory is served, through whatever link, and nothing whose name or
-/// whose directory's begins with a dot, but for `.well-known` (RFC 8615).
+/// Links that lead out of the directory are not followed. Names that begin with a dot, of files or
+/// their directories, are not served, except `.well-known` (RFC 8615).
 ///
-/// Reads are done on threads of their own: for a few files that never change,
-/// `include_bytes!` and a route are faster.
+/// Reads run on a pool of threads: for a few files that never change, `include_bytes!` and a route
+/// are faster.
 ///
 /// # Errors
 /// The directory cannot be opened.
@@ -56,8 +55,7 @@ pub fn static_files(directory: impl AsRef<Path>, policy: HeaderValue) -> io::Res
     static_files_keeping(directory, policy, COPIES_BYTES_MAX)
 }
 
-/// As [`static_files`], with so many bytes for compressed copies of files at most; 0: none are
-/// made.
+/// As [`static_files`], with a limit of bytes for compressed copies; with 0 none are made.
 ///
 /// # Errors
 /// As [`static_files`].
@@ -75,7 +73,7 @@ pub fn static_files_keeping(
             .precompressed_gzip()
     });
     let serve = move |request: Request| {
-        // A part is of the file itself; and copies of ours cannot be asked for by name.
+        // A range is of the file itself; and our copies cannot be requested by name.
         let is_plain = request.headers().contains_key(RANGE)
             || Encoding::of(Path::new(request.uri().path())).is_some();
         let mut files = if is_plain { as_they_are.clone() } else { copied.clone() };
@@ -92,13 +90,13 @@ async fn finish(mut response: Response) -> Response {
     response
 }
 
-/// A directory that was opened once; paths are looked up from there.
+/// A directory that is opened once; paths are resolved from there.
 #[derive(Clone)]
 struct Beneath {
     directory: Arc<OwnedFd>,
-    /// Of files that have no compressed ones beside them.
+    /// For files without compressed files beside them.
     copies: Option<Arc<Copies>>,
-    /// Where the system cannot look up beneath a directory by itself.
+    /// For systems that cannot resolve paths beneath a directory themselves.
     #[cfg(not(target_os = "linux"))]
     path: PathBuf,
 }
@@ -117,7 +115,7 @@ impl Beneath {
         })
     }
 
-    /// Opens what is at `path`, if it is a file or a directory beneath this one.
+    /// Opens `path`, if it is a file or a directory beneath this one.
     async fn look_up(self, path: PathBuf) -> io::Result<Found> {
         if !is_open(&path) {
             return Err(io::ErrorKind::NotFound.into());
@@ -154,7 +152,7 @@ impl Beneath {
         }
         let file = opened?;
         let about = file.metadata()?;
-        // A pipe or a device would never end, or do something.
+        // Reading a pipe or a device could block forever, or have effects.
         match about.is_file() || about.is_dir() {
             true => Ok(Looked::Found(file, about)),
             false => Err(io::ErrorKind::NotFound.into()),
@@ -165,12 +163,12 @@ impl Beneath {
     fn open_beneath(&self, path: &Path) -> io::Result<StdFile> {
         use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
         use rustix::io::Errno;
-        // The kernel itself refuses to leave the directory, whatever is moved or linked meanwhile.
+        // The kernel refuses to leave the directory, even if files move or are linked meanwhile.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         match openat2(&*self.directory, path, flags, Mode::empty(), resolve) {
             Ok(descriptor) => Ok(descriptor.into()),
-            // It leads out of here, in circles, or is too long to be a name.
+            // The path leads outside, is a loop, or is too long for a name.
             Err(Errno::XDEV | Errno::LOOP | Errno::NAMETOOLONG | Errno::NXIO) => {
                 Err(io::ErrorKind::NotFound.into())
             }
@@ -188,7 +186,6 @@ impl Beneath {
     }
 }
 
-/// Whether no part of a path is hidden.
 fn is_open(path: &Path) -> bool {
     path.components().all(|part| match part {
         Component::Normal(name) => {
@@ -199,10 +196,9 @@ fn is_open(path: &Path) -> bool {
     })
 }
 
-/// What is at a path.
 enum Looked {
     Found(StdFile, StdMetadata),
-    /// Nothing, but it would be a compressed copy of this file.
+    /// Nothing is there, but the name is that of a compressed copy of this file.
     Original {
         path: PathBuf,
         encoding: Encoding,
@@ -211,14 +207,12 @@ enum Looked {
     },
 }
 
-/// What can be sent.
 enum Found {
     File(StdFile, StdMetadata),
-    /// The compressed copy of a file, which was modified then.
+    /// The compressed copy of a file, with the file's modification time.
     Copy(Bytes, SystemTime),
 }
 
-/// What is said of it.
 enum About {
     File(StdMetadata),
     Copy(u64, SystemTime),
@@ -271,7 +265,6 @@ impl Backend for Beneath {
     }
 }
 
-/// What is being sent.
 enum Opened {
     File(TokioFile),
     Copy(Cursor<Bytes>, SystemTime),

@@ -1,12 +1,12 @@
-//! The gate between a socket and hyper: lets a request through once its head is whole and beyond
-//! doubt, and nothing of the next request before.
+//! The gate between a socket and hyper passes one request at a time, with a complete, unambiguous
+//! head.
 //!
-//! hyper repairs what two readers may read differently: it drops a `Content-Length` that comes
-//! after a `Transfer-Encoding`, joins equal `Content-Length`s, takes lines that end in LF alone. A
-//! proxy in front may not, and then the two see different requests in the same bytes. So every
-//! head is read here first, by the reader that the shards have for the first head of a connection.
-//! One that is refused goes on as a request of our own, which the service answers with the
-//! refusal: in its turn, after the answers to all requests before it.
+//! hyper repairs heads that two parsers may read differently: it drops a `Content-Length` after a
+//! `Transfer-Encoding`, joins equal `Content-Length`s, and accepts lines that end in LF only. A
+//! proxy in front may not, and then the two see different requests in the same bytes (request
+//! smuggling). So every head is parsed here first, by the parser that shards use for the first head
+//! of a connection. A refused head is replaced by a request of our own, which the service answers
+//! with the refusal, in order after all earlier answers.
 
 #![allow(
     clippy::disallowed_types,
@@ -24,21 +24,20 @@ use simurgh_shard::connections::{Wait, Watch};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// What hyper reads in place of a head that is refused.
+/// Passed to hyper in place of a refused head.
 const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n";
-/// Read at a time while a head is incomplete.
+/// How much is read at a time while a head is incomplete.
 const STEP_BYTES: usize = 4 << 10;
 
-/// What may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pass {
-    /// A head has to be judged first.
+    /// A head, which has to be checked first.
     Head,
-    /// So many bytes more of a request.
+    /// This many more bytes of a request.
     Bytes(u64),
-    /// All that comes: the last request has a body in chunks.
+    /// Everything: the last request has a chunked body.
     Rest,
-    /// So many bytes more of [`REFUSED`].
+    /// This many more bytes of [`REFUSED`].
     Refusal(usize),
 }
 
@@ -48,27 +47,25 @@ pub(super) struct Gate {
     stream: TcpStream,
     watch: Arc<Watch>,
     limits: HttpConfig,
-    /// Bytes read from the socket, from `at` on not yet passed.
+    /// Bytes read from the socket; those from `at` on have not passed yet.
     ahead: Vec<u8>,
     at: usize,
-    /// Whether `ahead` has bytes of a head that no judgement has seen.
+    /// Whether `ahead` has unchecked bytes of a head.
     is_unjudged: bool,
     pass: Pass,
-    /// What lies unread in the socket, as far as it was looked at.
     unread: Unread,
 }
 
-/// What lies unread in a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unread {
     Unknown,
     Bytes,
-    /// The client has said all that it will say.
+    /// The client has shut its side.
     End,
 }
 
 impl Gate {
-    /// `ahead`: what was read from the stream already.
+    /// `ahead`: bytes that were already read from the stream.
     pub(super) fn new(
         stream: TcpStream,
         ahead: Vec<u8>,
@@ -80,14 +77,13 @@ impl Gate {
         Self { stream, watch, limits, ahead, at: 0, is_unjudged, pass: Pass::Head, unread }
     }
 
-    /// The socket, and what was read from it and has not passed.
     pub(super) fn into_parts(self) -> (TcpStream, Vec<u8>) {
         let Self { stream, mut ahead, at, .. } = self;
         ahead.drain(..at.min(ahead.len()));
         (stream, ahead)
     }
 
-    /// Judges the head at the front of `bytes`; whether there is a whole one.
+    /// Returns whether the head at the front of `bytes` is complete.
     fn judge(&mut self, bytes: &[u8]) -> Result<bool, u16> {
         let limits = self.limits.head_limits();
         let parsed = Request::parse(bytes, &limits).map_err(|error| error.status())?;
@@ -102,14 +98,13 @@ impl Gate {
         Ok(true)
     }
 
-    /// Has the refusal read in place of the head.
     fn refuse(&mut self, status: u16) {
         self.watch.refuse(status);
         self.forget_ahead();
         self.pass = Pass::Refusal(REFUSED.len());
     }
 
-    /// Judges what was read ahead, once there is more of it than at the last time.
+    /// Checks the bytes read ahead, if there are more than at the last check.
     fn judge_ahead(&mut self) {
         let ahead = std::mem::take(&mut self.ahead);
         let judged = self.judge(ahead.get(self.at..).unwrap_or_default());
@@ -121,7 +116,7 @@ impl Gate {
     }
 
     /// Nothing was read ahead: reads straight into hyper's buffer, since nearly always one whole
-    /// request comes at once. Its end is ours to see.
+    /// request comes at once.
     fn poll_fresh(
         &mut self,
         context: &mut Context<'_>,
@@ -154,7 +149,6 @@ impl Gate {
         Poll::Ready(Ok(()))
     }
 
-    /// A head came in part: reads more of it.
     fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut scratch = [0; STEP_BYTES];
         let mut step = ReadBuf::new(&mut scratch);
@@ -166,14 +160,13 @@ impl Gate {
         self.unread = Unread::Unknown;
         let came = step.filled();
         self.ahead.extend_from_slice(came);
-        // A head ends with a line; judging it anew for each byte of a trickle would cost its
-        // square.
+        // A head ends with a line; checking it again for each byte of a slow client would take
+        // quadratic time.
         let is_full = self.ahead.len() - self.at >= self.limits.head_bytes_max;
         self.is_unjudged = is_full || came.contains(&b'\n');
         Poll::Ready(Ok(!came.is_empty()))
     }
 
-    /// Bytes that were read ahead and may pass.
     fn pass_ahead(&mut self, buffer: &mut ReadBuf<'_>) {
         let ahead = self.ahead.get(self.at..).unwrap_or_default();
         let passing = self.passing(ahead.len()).min(buffer.remaining());
@@ -186,7 +179,7 @@ impl Gate {
         self.is_unjudged = self.pass == Pass::Head && self.at < self.ahead.len();
     }
 
-    /// How many of so many bytes may pass now.
+    /// How many of these bytes may pass now.
     fn passing(&self, bytes: usize) -> usize {
         match self.pass {
             Pass::Bytes(left) => bytes.min(usize::try_from(left).unwrap_or(usize::MAX)),
@@ -202,9 +195,9 @@ impl Gate {
         }
     }
 
-    /// While an answer is made nobody reads, so this looks whether the client is still there. One
-    /// that has only shut its side waits for its answer; whether it has left, too, nobody can tell
-    /// before something is written to it, so that waiting has an end.
+    /// Checks whether the client is still there, since no read happens while an answer is prepared.
+    /// A client that has only shut its side waits for its answer; whether it has also left shows
+    /// only when something is written to it, so that wait has a limit.
     fn look_for_client(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         if !self.watch.is_answering() {
             return Ok(());
@@ -240,7 +233,7 @@ impl AsyncRead for Gate {
                 this.refuse(408);
             }
             if let Pass::Refusal(left) = this.pass {
-                // Behind it nothing comes: the connection ends with its answer.
+                // Nothing follows: the connection ends with its answer.
                 let text = REFUSED.get(REFUSED.len() - left..).unwrap_or_default();
                 let count = text.len().min(buffer.remaining());
                 buffer.put_slice(text.get(..count).unwrap_or_default());
@@ -249,7 +242,7 @@ impl AsyncRead for Gate {
             }
             if this.at >= this.ahead.len() {
                 ready!(this.poll_fresh(context, buffer))?;
-                // Nothing read, nor kept, nor refused: the end of the stream.
+                // Nothing read, kept or refused: the end of the stream.
                 let is_end = this.ahead.is_empty() && !matches!(this.pass, Pass::Refusal(_));
                 if buffer.filled().len() > before || is_end {
                     return Poll::Ready(Ok(()));
@@ -260,7 +253,6 @@ impl AsyncRead for Gate {
             } else if this.is_unjudged {
                 this.judge_ahead();
             } else if !ready!(this.poll_head(context))? {
-                // The peer left in the middle of a head.
                 this.forget_ahead();
                 return Poll::Ready(Ok(()));
             }
@@ -280,7 +272,7 @@ impl AsyncWrite for Gate {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper comes by here whenever it has been at work.
+        // hyper flushes after each step of its work.
         self.look_for_client(context)?;
         Pin::new(&mut self.stream).poll_flush(context)
     }

@@ -1,4 +1,4 @@
-//! The headers that keep a page to itself: in no foreign frame, with no guessed content type.
+//! Security headers: no framing by other sites, no content-type sniffing.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use axum::http::header::CONTENT_SECURITY_POLICY;
 use axum::response::Response;
 use tower::util::MapResponseLayer;
 
-/// Adds security headers to all answers of a router, those of its fallback included: the content
-/// security policy given, `x-frame-options: DENY`, `x-content-type-options: nosniff`,
+/// Adds security headers to all answers of a router, including its fallback: the given content
+/// security policy, `x-frame-options: DENY`, `x-content-type-options: nosniff`,
 /// `referrer-policy: strict-origin-when-cross-origin`, `x-permitted-cross-domain-policies: none`
-/// and `cross-origin-opener-policy: same-origin`. What a handler has set itself stays.
+/// and `cross-origin-opener-policy: same-origin`. Headers that a handler has set stay.
 ///
 /// ```
 /// use simurgh::axum::Router;
@@ -25,7 +25,7 @@ use tower::util::MapResponseLayer;
 pub fn with_security_headers(router: Router, policy: HeaderValue) -> Router {
     let policy = (CONTENT_SECURITY_POLICY, policy);
     let all: Arc<[_]> = simurgh_page::SECURITY_HEADERS.into_iter().chain([policy]).collect();
-    // tower's own, not axum's: it costs no future on the heap for each request.
+    // tower's, not axum's: it allocates no future for each request.
     router.layer(MapResponseLayer::new(move |mut response: Response| {
         let headers = response.headers_mut();
         headers.reserve(all.len());

@@ -1,4 +1,4 @@
-//! `/healthz`: whether the server serves, and with what.
+//! `/healthz`: whether the server works, and with which links.
 
 use std::sync::Arc;
 
@@ -17,18 +17,16 @@ pub(super) fn router(server: &Arc<Server>) -> Router {
     Router::new().route("/healthz", get(health)).with_state(server.cluster.clone())
 }
 
-/// The server serves its own clients, and has no link to other nodes.
+/// The server serves its own clients, but has no link to other nodes.
 #[derive(Serialize)]
 struct Degraded {
     status: &'static str,
-    /// How it stands with the link.
     cluster: &'static str,
-    /// Since how many seconds.
     for_s: u64,
 }
 
-/// 200 with `ok`; while other nodes are away 200 with what is the matter, or 503 with it if the
-/// query is `strict`.
+/// 200 with `ok`; without a link to other nodes 200 with the problem, or 503 if the query is
+/// `strict`.
 async fn health(
     State(inbox): State<Option<Arc<ClusterInbox>>>,
     RawQuery(query): RawQuery,

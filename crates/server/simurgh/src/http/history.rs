@@ -1,5 +1,4 @@
-//! `/api/history` and `/api/history/topics`: what is kept of which topics, for a back end in any
-//! language.
+//! `/api/history` and `/api/history/topics`: stored histories for a back end in any language.
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ use super::api::{is_authorized, unauthorized, wrong};
 use crate::history::{HistoryCursor, HistoryError, HistoryTopics, PAGE_MESSAGES_MAX};
 use crate::pubsub::PubSub;
 
-/// Messages or topics in one answer, unless another limit is asked for.
+/// The default number of messages or topics in one answer.
 const LIMIT: usize = 100;
 
 pub(super) fn router() -> Router<Arc<Server>> {
@@ -31,7 +30,7 @@ pub(super) fn router() -> Router<Arc<Server>> {
         .route("/api/history/topics", get(topics))
 }
 
-/// Numbers and positions are read by hand: what is wrong with them is said in the API's words.
+/// Numbers and positions are parsed by hand, for error messages in the API's words.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
@@ -41,8 +40,8 @@ struct Params {
     reverse: Option<String>,
 }
 
-/// What is kept of a topic: 200, 401 without the token, 400 for a query of another shape, 404 for a
-/// topic without history, 503 at the server's end.
+/// The history of a topic: 200, 401 without the token, 400 for a malformed query, 404 for a topic
+/// without history, 503 when the server ends.
 async fn read(
     State(server): State<Arc<Server>>,
     headers: HeaderMap,
@@ -128,7 +127,7 @@ enum Content<'a> {
     Binary { base64: String },
 }
 
-/// JSON as it is; bytes, and what an application has made that is no JSON, in Base64.
+/// JSON unchanged; bytes, and payloads of an application that are not JSON, in Base64.
 fn to_json<'a>(payload: &'a Payload<'_>) -> Content<'a> {
     match payload.json().map(serde_json::from_str) {
         Some(Ok(json)) => Content::Json(json),
@@ -142,7 +141,7 @@ struct Which {
     topic: String,
 }
 
-/// Forgets what is kept of a topic: 200 with the last position, and otherwise as [`read`].
+/// Deletes the history of a topic: 200 with the last position, and otherwise as [`read`].
 async fn forget(
     State(server): State<Arc<Server>>,
     headers: HeaderMap,
@@ -167,7 +166,6 @@ struct Listed {
     after: Option<String>,
 }
 
-/// The topics of which something is remembered, page by page.
 async fn topics(
     State(server): State<Arc<Server>>,
     headers: HeaderMap,
@@ -198,7 +196,6 @@ async fn topics(
 #[derive(Serialize)]
 struct Listing {
     topics: Vec<Topic>,
-    /// Where to go on; none on the last page.
     next: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The server's own paths answer for known hosts alone, while it listens on loopback.
+//! While the server listens on loopback, its own paths accept only known hosts.
 
 use std::sync::{Arc, Weak};
 
@@ -12,7 +12,6 @@ use simurgh_shard::server::Server;
 
 use crate::access::{FOREIGN, is_known};
 
-/// Lets through to a router what names a known host.
 pub(super) fn for_known_hosts(router: Router, server: &Arc<Server>, is_admin: bool) -> Router {
     router.layer(from_fn_with_state((Arc::downgrade(server), is_admin), check))
 }

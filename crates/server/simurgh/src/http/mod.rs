@@ -1,10 +1,9 @@
-//! The HTTP side: everything that is not on a socket's user socket, on tokio.
+//! The HTTP side, on tokio: all requests that are not for a user socket.
 //!
-//! Shards give plain connections here with the bytes they have read ([`HandOffEnd`]); `threads`
-//! spreads them, `gate` judges each request's head, hyper serves what it lets through, `watch`
-//! knows who is too slow, `http_connections` counts them. A proxy may send an upgrade as a later
-//! request on a connection that is already here: such a connection goes back to its shard the same
-//! way, with the request's head written out again.
+//! Shards hand over plain connections with the bytes they have read ([`HandOffEnd`]); `threads`
+//! distributes them, `gate` checks each request's head, hyper serves it, `watch` finds slow
+//! clients, `http_connections` counts them. A proxy may send an upgrade as a later request on such
+//! a connection: it then returns to its shard the same way, with the request's head written again.
 
 mod admin;
 mod admin_listener;
@@ -43,11 +42,10 @@ pub use headers::with_security_headers;
 pub use simurgh_shard::config::HttpConfig;
 pub(crate) use threads::{Prepared, Threads, prepare};
 
-/// Threads of the runtime beside the connections' own.
+/// Threads of the runtime besides the connections' own.
 const WORKERS: usize = 2;
 
-/// Makes the runtime that the work which applications spawn runs on, the observer and the admin
-/// address.
+/// For tasks of applications, the observer and the admin address.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -56,8 +54,8 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// Serves the application's router and the server's own paths to what the shards hand over;
-/// returns the threads that do and the admin address, if there is one.
+/// Serves the application's router and the server's own paths on connections from the shards;
+/// returns the threads and the admin address, if there is one.
 pub(crate) fn serve(
     runtime: &Runtime,
     threads: Prepared,
@@ -91,33 +89,30 @@ pub(crate) fn serve(
     Ok((threads.start(server, &Pages::new(observer, polls, router), hand_offs)?, admin_address))
 }
 
-/// The sockets have gone: waits until all requests under way have their answers, but not beyond
-/// `until`.
+/// Waits after the sockets have closed until all requests have answers, at most until `until`.
 pub(crate) fn finish(server: &Server, until: Instant) {
     for http_connections in [&server.http_connections, &server.admin_connections] {
         http_connections.finish(until);
     }
 }
 
-/// What is served on the server's own port.
 #[derive(Clone)]
 struct Pages {
-    /// The observer, and behind it all others.
+    /// The observer, and all others as its fallback.
     observer: Router,
-    /// All others, which most requests are for: they need not be looked for in both.
+    /// All others: most requests need only these.
     others: Router,
-    /// Nobody polls on the admin address.
+    /// `None` on the admin address.
     polls: Option<Arc<LongPolls>>,
 }
 
 impl Pages {
     fn new(observer: &Arc<Observer>, polls: &Arc<LongPolls>, others: Router) -> Self {
-        // In front of the application's own pages, which may have anything at any path.
+        // Before the application's pages, which may match any path.
         let observer = observe::router(observer, false).fallback_service(others.clone());
         Self { observer, others, polls: Some(Arc::clone(polls)) }
     }
 
-    /// Those of one router.
     fn of(router: Router) -> Self {
         Self { observer: router.clone(), others: router, polls: None }
     }

@@ -1,11 +1,10 @@
-//! A warning that may come often is logged now and then, with how often it came.
+//! A frequent warning is logged only now and then, with its count.
 
 use std::time::{Duration, Instant};
 
-/// Between two lines of the log about the same.
+/// The least time between two log lines.
 const APART: Duration = Duration::from_secs(10);
 
-/// One kind of warning.
 #[derive(Debug, Default)]
 pub(super) struct RepeatedWarning {
     logged: Option<Instant>,
@@ -13,7 +12,7 @@ pub(super) struct RepeatedWarning {
 }
 
 impl RepeatedWarning {
-    /// It went wrong again; how often it has since it was logged, if it is time to log it.
+    /// Counts the warning; returns the count since the last log line if it is time to log it.
     pub(super) fn count(&mut self) -> Option<u64> {
         self.count_at(Instant::now())
     }

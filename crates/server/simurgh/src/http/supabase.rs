@@ -1,7 +1,7 @@
-//! What a back end says to Supabase channels by HTTP, as it would to Supabase (PROTOCOL §11.6).
+//! HTTP requests of a back end to Supabase channels, as to Supabase (PROTOCOL §11.6).
 //!
-//! `POST /realtime/v1/api/broadcast` takes many messages, and `…/api/broadcast/TOPIC/events/EVENT`
-//! one, of which the body is the payload. Topics are named without `realtime:`.
+//! `POST /realtime/v1/api/broadcast` takes many messages, `…/api/broadcast/TOPIC/events/EVENT` one,
+//! whose payload is the body. Topics are named without `realtime:`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -33,14 +33,14 @@ pub(super) fn router(server: &Arc<Server>) -> axum::Router {
         .with_state(Arc::clone(server))
 }
 
-/// Whether a message for a topic that a back end names is for Supabase channels: no channel takes
-/// the topic by itself, and one of them does with the prefix.
+/// Whether a back end's message for a topic goes to Supabase channels: no channel accepts the topic
+/// itself, and one of them does with the prefix.
 pub(super) fn takes(user_sockets: &[UserSocket], topic: &str) -> bool {
     user_sockets.iter().all(|user_socket| user_socket.is_supabase(topic).is_none())
         && has_topic(user_sockets, topic)
 }
 
-/// Whether a Supabase channel takes a topic that is named without its prefix.
+/// Whether a Supabase channel accepts a topic that is named without its prefix.
 pub(super) fn has_topic(user_sockets: &[UserSocket], topic: &str) -> bool {
     if !user_sockets.iter().any(UserSocket::speaks_supabase) {
         return false;
@@ -49,7 +49,6 @@ pub(super) fn has_topic(user_sockets: &[UserSocket], topic: &str) -> bool {
     user_sockets.iter().any(|user_socket| user_socket.is_supabase(&topic) == Some(true))
 }
 
-/// A message of a back end as members receive it.
 pub(super) fn to_broadcast(topic: &str, event: &str, payload: &RawValue) -> Broadcast {
     let payload = compact(payload.get());
     let payload = format!(
@@ -66,8 +65,7 @@ struct Many<'a> {
     messages: Vec<Message<'a>>,
 }
 
-/// Whether a topic is private is for its channel to say, so `private` is not looked at; other keys
-/// are none of ours.
+/// The channel decides whether a topic is private, so `private` is ignored, as are unknown keys.
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow)]
@@ -78,8 +76,8 @@ struct Message<'a> {
     payload: &'a RawValue,
 }
 
-/// 202 when every shard has them, 401 without the token, 400 for a body that is not JSON, 422 for
-/// one of another shape or a topic that no channel takes, 413 and 503 as `POST /api/broadcast`.
+/// 202 when every shard has them, 401 without the token, 400 for a body that is not JSON, 422 for a
+/// malformed one or a topic that no channel accepts, 413 and 503 as `POST /api/broadcast`.
 async fn many(State(server): State<Arc<Server>>, request: Request) -> Response {
     let body = match authorized_body(&server, request).await {
         Ok(body) => body,
@@ -125,7 +123,7 @@ fn check(user_sockets: &[UserSocket], topic: &str, event: &str) -> Result<(), St
 }
 
 /// The same for one message: JSON, or with `content-type: application/octet-stream` raw bytes,
-/// which members receive that speak V2. 415 for another type.
+/// which only members with V2 receive. 415 for another type.
 async fn one(
     State(server): State<Arc<Server>>,
     Path((topic, event)): Path<(String, String)>,

@@ -1,9 +1,8 @@
-//! The threads that HTTP connections live on: each has an event loop of its own, and a connection
-//! stays where it begins.
+//! The threads of HTTP connections: each has its own event loop, and a connection stays on one.
 //!
-//! With one scheduler for all threads each request's wake-up would cross from one to another, which
-//! costs a short answer more than it takes to make it. In exchange nothing balances their load, so
-//! a new connection goes to the thread that has the fewest.
+//! With one scheduler for all threads, each request's wake-up would cross threads, which costs more
+//! than preparing a short answer. In exchange, the load is not balanced, so a new connection goes
+//! to the thread with the fewest.
 #![allow(
     clippy::disallowed_types,
     reason = "these sockets came by SCM_RIGHTS and belong to the main table"
@@ -27,33 +26,29 @@ use super::connection::{self, Back};
 use super::repeated_warning::RepeatedWarning;
 use crate::remote_waker;
 
-/// Event loops that were made and not started: before the shards part from the process's
-/// descriptor table, so that these can be woken from there.
+/// Event loops that are not started yet, created before the shards split from the process's
+/// descriptor table, so that shards can wake them.
 pub(crate) struct Prepared(Vec<Runtime>);
 
-/// Threads that run; dropping this ends them.
+/// Dropping this ends them.
 pub(crate) struct Threads {
     _stop: Vec<oneshot::Sender<()>>,
 }
 
-/// A connection that is to be served.
 struct Taken {
     stream: StdTcpStream,
     read_ahead: Vec<u8>,
     back: Back,
-    /// Which a shard took for it.
     slot: ConnectionSlot,
     counted: Counted,
 }
 
-/// How a thread is reached, and how many connections it has.
 #[derive(Clone)]
 struct Thread {
     inbox: mpsc::UnboundedSender<Taken>,
     connections: Arc<AtomicUsize>,
 }
 
-/// One of a thread's connections, counted for as long as it is there.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -62,14 +57,12 @@ impl Drop for Counted {
     }
 }
 
-/// Makes the event loops.
 pub(crate) fn prepare(threads: usize) -> io::Result<Prepared> {
     let make = |_| Builder::new_current_thread().enable_all().build();
     Ok(Prepared((0..threads).map(make).collect::<io::Result<_>>()?))
 }
 
 impl Prepared {
-    /// Starts a thread on each event loop, to serve what the shards hand over.
     pub(super) fn start(
         self,
         server: &Arc<Server>,
@@ -78,7 +71,7 @@ impl Prepared {
     ) -> io::Result<Threads> {
         let loops = self.0.len();
         if loops == 0 {
-            // Only the admin address is served, and that on the runtime.
+            // Only the admin address is served, on the runtime.
             return Ok(Threads { _stop: Vec::new() });
         }
         let (threads, inboxes): (Vec<_>, Vec<_>) = (0..loops)
@@ -108,7 +101,7 @@ impl Prepared {
                 }
                 runtime.spawn(remote_waker::wake_all());
                 runtime.spawn(serve_all(server, pages, taken));
-                // Ends with the sender of `stop`, which says nothing.
+                // Ends when `stop` is dropped.
                 let _ = runtime.block_on(stopped);
                 runtime.shutdown_background();
             })?;
@@ -118,8 +111,7 @@ impl Prepared {
     }
 }
 
-/// Takes connections from one shard until the shard ends, and gives each to the thread that has the
-/// fewest.
+/// Gives each connection from one shard to the thread with the fewest.
 async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
     #[allow(deprecated, reason = "sound here: the end owns its descriptor and never changes it")]
     let end = match AsyncFd::new(end) {
@@ -145,7 +137,7 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
                 thread.connections.fetch_add(1, Relaxed);
                 let counted = Counted(Arc::clone(&thread.connections));
                 let (stream, back) = (StdTcpStream::from(descriptor), Arc::clone(&end));
-                // Fails only when that thread has ended, and this one is about to.
+                // Fails only when that thread has ended; this task is then about to end, too.
                 let _ = thread.inbox.send(Taken { stream, read_ahead, back, slot, counted });
             }
             Ok(None) => return,
@@ -155,7 +147,6 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
     }
 }
 
-/// Serves what this thread is given.
 async fn serve_all(server: Arc<Server>, pages: Pages, mut taken: mpsc::UnboundedReceiver<Taken>) {
     while let Some(Taken { stream, read_ahead, back, slot, counted }) = taken.recv().await {
         let (server, pages) = (Arc::clone(&server), pages.clone());

@@ -1,4 +1,4 @@
-//! A connection whose long poll waits: without parser and buffers, which would cost it 10 kB.
+//! The connection of a waiting long poll, without parser and buffers, which would cost 10 kB.
 #![allow(
     clippy::disallowed_types,
     reason = "these sockets came by SCM_RIGHTS and belong to the main table"
@@ -15,22 +15,20 @@ use tokio::net::TcpStream;
 
 use crate::longpoll::{HEADERS, Waiting};
 
-/// A poll, and how its connection goes on.
 pub(super) struct WaitingPoll {
     pub(super) waiting: Box<Waiting>,
-    /// Which request of its connection it is.
     pub(super) number: u64,
-    /// The client wants no other request on it.
+    /// The client wants no further request on it.
     pub(super) closes: bool,
 }
 
-/// Waits for what the poll is told; the body of its answer. A client that has shut its side is
-/// answered at once: nobody can tell whether it is still there, so nothing is given away.
+/// Waits for the body of a poll's answer. A client that has shut its side is answered at once,
+/// without messages: it may have left, and they would be lost.
 pub(super) async fn wait(stream: &TcpStream, waiting: &mut Waiting) -> Vec<u8> {
     let left = pin!(poll_fn(|context| {
         let mut byte = [0];
         match stream.poll_peek(context, &mut ReadBuf::new(&mut byte)) {
-            // What comes behind the poll is its successor's.
+            // Bytes after the poll belong to the next request.
             Poll::Ready(Ok(1..)) | Poll::Pending => Poll::Pending,
             Poll::Ready(_) => Poll::Ready(()),
         }
@@ -38,7 +36,7 @@ pub(super) async fn wait(stream: &TcpStream, waiting: &mut Waiting) -> Vec<u8> {
     waiting.answer(left).await
 }
 
-/// Writes the answer, which a client has to take within `time` bit by bit.
+/// Writes the answer; the client has to accept some of it within `time`, again and again.
 pub(super) async fn write(
     stream: &mut TcpStream,
     body: &[u8],

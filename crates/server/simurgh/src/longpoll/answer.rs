@@ -1,18 +1,17 @@
-//! What a long poll is answered: always HTTP 200 with JSON, in which the real status stands.
+//! Answers to long polls: always HTTP 200 with JSON, which contains the real status.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
 use serde::Serialize;
 
-/// The headers of all these answers: pages of any origin may read them, since the origin was
-/// checked; and nobody may keep them, since the address may be the same for all sessions.
+/// Headers of all these answers: pages of any origin may read them, since the origin was checked,
+/// and caches must not keep them, since the address may be the same for all sessions.
 pub(crate) const HEADERS: [(&str, &str); 3] = [
     ("content-type", "application/json; charset=utf-8"),
     ("access-control-allow-origin", "*"),
     ("cache-control", "no-store"),
 ];
 
-/// The body of an answer.
 #[derive(Debug, Serialize)]
 pub(crate) struct Reply<'a> {
     status: u16,
@@ -23,19 +22,16 @@ pub(crate) struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// A status alone.
     pub(crate) fn status(status: u16) -> Self {
         Self { status, token: None, messages: None }
     }
 
-    /// The answer to a poll.
     pub(crate) fn poll(status: u16, token: &'a str, messages: &'a [Box<str>]) -> Self {
         Self { status, token: Some(token), messages: Some(messages) }
     }
 
-    /// What goes over the wire.
     pub(crate) fn body(&self) -> Vec<u8> {
-        // Texts and numbers: there is nothing that could not be written.
+        // Texts and numbers: writing cannot fail.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
@@ -46,7 +42,6 @@ impl From<Reply<'_>> for Response<Body> {
     }
 }
 
-/// An answer with this body.
 pub(super) fn json(body: Vec<u8>) -> Response<Body> {
     let mut response = Response::new(Body::from(body));
     for (name, value) in HEADERS {
@@ -55,7 +50,7 @@ pub(super) fn json(body: Vec<u8>) -> Response<Body> {
     response
 }
 
-/// An answer without any JSON: to a preflight, to what is no request of this protocol.
+/// An answer without JSON: to a preflight, or to a request that is not of this protocol.
 pub(super) fn bare(status: axum::http::StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;

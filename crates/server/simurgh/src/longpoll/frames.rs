@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// Lines of one POST that are handled; what comes behind is dropped, as in Phoenix.
+/// How many lines of one POST are handled; further ones are dropped, as in Phoenix.
 const LINES_MAX: usize = 100;
 /// Longest line of base64, characters.
 const BASE64_MAX: usize = 10_000_000;
@@ -15,30 +15,26 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// One frame of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PostFrame {
     Text(String),
     Binary(Vec<u8>),
-    /// Not UTF-8.
     Nonsense,
 }
 
-/// The frames of a body, of one frame or of many lines; `None`, and no more, where a line is no
-/// base64.
+/// `None` as the last item if a line is not base64.
 pub(super) fn frames(is_many: bool, body: Bytes) -> impl Iterator<Item = Option<PostFrame>> {
     let whole = (!is_many).then(|| Some(text(&body)));
     let lines = is_many.then(|| Lines { body, at: 0 }).into_iter().flatten().take(LINES_MAX);
     whole.into_iter().chain(lines)
 }
 
-/// Whether a body is lines of which each is a frame.
+/// Whether each line of a body is a frame.
 pub(super) fn is_ndjson(content_type: &HeaderValue) -> bool {
     let essence = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
     essence.trim_ascii().eq_ignore_ascii_case(b"application/x-ndjson")
 }
 
-/// The lines of a body that are not empty.
 struct Lines {
     body: Bytes,
     at: usize,

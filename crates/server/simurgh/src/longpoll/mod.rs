@@ -1,8 +1,7 @@
-//! Long polling (PROTOCOL §9): Channels for clients that get no WebSocket through.
+//! Long polling (PROTOCOL §9): Channels for clients that cannot use a WebSocket.
 //!
 //! A long-poll session is a socket of a shard like any other: a local connection of the reactor
-//! with a serializer, whose peer is the client that sends its token. What differs is where its
-//! frames go.
+//! with a serializer. Its peer is the client that sends its token, and its frames go into answers.
 //!
 //! ```text
 //!        tokio (`request`, `http::waiting_poll`)         shard (`shard::polled`)
@@ -15,9 +14,9 @@
 //! ```
 //!
 //! Requests are parsed, tokens are checked and messages are decoded on tokio; the application runs
-//! on the shard alone. A request that reaches another node of a cluster than the one that has its
-//! session is passed on ([`other_node`]). A poll that waits owns no parser: its connection is taken
-//! from hyper (`http::waiting_poll`).
+//! on the shard only. A request that reaches another node of a cluster than its session's is
+//! forwarded ([`other_node`]). A waiting poll has no parser: its connection leaves hyper
+//! (`http::waiting_poll`).
 
 mod answer;
 mod frames;
@@ -38,15 +37,13 @@ pub(crate) use request::{Served, serve};
 pub(crate) use token::Signer;
 pub(crate) use waiting::Waiting;
 
-/// Long polls of a server: what they share.
 pub(crate) struct LongPolls {
     pub(crate) server: Arc<Server>,
     signer: Signer,
-    /// Polls that wait now.
     pub(crate) waiting: AtomicUsize,
-    /// Requests for a session that were refused before a shard had them.
+    /// Requests for a session that were refused before they reached a shard.
     pub(crate) refused: AtomicU64,
-    /// Requests that were passed on to the node that has their session.
+    /// Requests that were forwarded to the node of their session.
     pub(crate) elsewhere: AtomicU64,
     next_shard: AtomicUsize,
 }
@@ -63,13 +60,12 @@ impl LongPolls {
         }
     }
 
-    /// Where the next session lives: all shards in turn.
+    /// The shard of the next session, in rotation.
     fn next_shard(&self) -> u16 {
         let shards = self.server.mailboxes.len().max(1);
         (self.next_shard.fetch_add(1, Relaxed) % shards) as u16
     }
 
-    /// The user socket that a path polls, if there is one.
     pub(crate) fn user_socket_at(&self, path: &str) -> Option<(u8, LongPoll)> {
         let polled = |(at, user_socket): (usize, &UserSocket)| {
             Some((at as u8, user_socket.polled_at(path)?))

@@ -1,14 +1,12 @@
-//! Requests that reach a node which has not their session: the node that has it is asked, and what
-//! it says is answered.
+//! Requests that reach a node without their session are forwarded to the session's node.
 //!
 //! ```text
 //! call     u8 0 poll, 1 POST of one frame, 2 POST of many; u16 length, token; then the body
 //! answer   status 200: the body of the answer
-//!          400: the body is wrong somewhere   410: there is no such session
+//!          400: the body is malformed   410: the session does not exist
 //! ```
-//! An answer may be lost between nodes. A session that was polled so counts its answers, and the
-//! next poll shows that one is missing: then its client begins anew, as it does over a broken
-//! connection.
+//! An answer may be lost between nodes. So a forwarded session counts its answers, and the next
+//! poll shows that one is missing: then its client starts again, as after a broken connection.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,12 +28,11 @@ const POLL: u8 = 0;
 const POST_ONE: u8 = 1;
 const POST_MANY: u8 = 2;
 
-/// Passes a poll on.
 pub(super) fn poll(server: &Server, node: NodeId, token: &str) -> Option<Calling> {
     call(server, node, POLL, token, &[])
 }
 
-/// Passes a POST on; the status of its answer, or nothing, if its body is wrong somewhere.
+/// Forwards a POST; returns the status of its answer, or `None` if its body is malformed.
 pub(super) async fn post(
     server: &Server,
     node: NodeId,
@@ -44,7 +41,6 @@ pub(super) async fn post(
     body: &[u8],
     window: Duration,
 ) -> Option<u16> {
-    /// Of the answer.
     #[derive(Deserialize)]
     struct Status {
         status: u16,
@@ -59,7 +55,7 @@ pub(super) async fn post(
             Some(status.map_or(500, |it| it.status))
         }
         Ok(Some(_)) => Some(410),
-        // Perhaps it was handled: clients take it so after a crash, too.
+        // It may have been handled: clients assume the same after a crash.
         Ok(None) | Err(_) => Some(408),
     }
 }
@@ -75,8 +71,8 @@ fn call(server: &Server, node: NodeId, what: u8, token: &str, body: &[u8]) -> Op
     Some(inbox.call(node, Service::LongPoll, bytes))
 }
 
-/// Serves what another node passes on, until that waits no longer: `left`. What is no request is
-/// answered as one about a session that is not there.
+/// Runs until the other node stops waiting: `left`. A malformed request is answered as if its
+/// session did not exist.
 pub(crate) async fn serve(
     polls: &Arc<LongPolls>,
     bytes: &[u8],
@@ -102,7 +98,7 @@ pub(crate) async fn serve(
     match session_request.poll(true).await {
         PollOutcome::Body(body) => (200, body),
         PollOutcome::Waits(mut waiting) => {
-            // Nothing is ever sent: it ends.
+            // Nothing is ever sent; the channel only closes.
             let left = pin!(async { drop(left.await) });
             (200, waiting.answer(left).await)
         }

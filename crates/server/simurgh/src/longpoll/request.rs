@@ -1,4 +1,4 @@
-//! The requests of long polling: who may ask, what is asked, and what a shard is told of it.
+//! The requests of long polling: checks them, and sends them to shards.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,15 +26,14 @@ use super::session_request::{PollOutcome, SessionRequest};
 use super::token::{Claim, now_s};
 use super::{LongPolls, Reply, Waiting, other_node};
 
-/// Where newer clients have their token; it counts before the one in the address.
+/// Newer clients send their token in this header; it takes precedence over the one in the address.
 const TOKEN_HEADER: &str = "x-phoenix-longpoll-token";
-/// The auth token of a first request, where the user socket takes one.
+/// The auth token of a first request, if the user socket accepts one.
 const AUTH_TOKEN_HEADER: &str = "x-phoenix-authtoken";
 
-/// How a request is answered.
 pub(crate) enum Served {
     Now(Response<Body>),
-    /// A poll for which there is nothing yet.
+    /// A poll without messages yet.
     Waits(Box<Waiting>),
 }
 
@@ -44,21 +43,20 @@ impl From<Reply<'_>> for Served {
     }
 }
 
-/// What is known of a request from the beginning.
 struct PollRequest<'a> {
     polls: &'a Arc<LongPolls>,
     server: &'a Arc<Server>,
     at: u8,
     user_socket: &'a UserSocket,
     longpoll: LongPoll,
-    /// The other end of the connection: the client, or a proxy.
+    /// The other end of the connection: the client or a proxy.
     hop: SocketAddr,
     parts: Parts,
-    /// The head as it came, for the application's connect.
+    /// Writes the original head, for the application's connect.
     head: fn(&Parts) -> Vec<u8>,
 }
 
-/// Serves a request to the path that polls a user socket. `head` writes a request's head out.
+/// `head` writes a request's head.
 pub(crate) async fn serve(
     polls: &Arc<LongPolls>,
     (at, longpoll): (u8, LongPoll),
@@ -94,14 +92,13 @@ impl PollRequest<'_> {
         origin_is_allowed(policy, origin, text("host"), is_https)
     }
 
-    /// A session is refused. Clients know no status over 499 but 500, and go on with any other as
-    /// if nothing were to be done: after 500 they try again.
+    /// Refuses a session. Of statuses over 499 clients know only 500, after which they retry; any
+    /// other they ignore.
     fn refuse(&self, status: u16) -> Served {
         self.polls.refused.fetch_add(1, Relaxed);
         Reply::status(status.min(500)).into()
     }
 
-    /// The session that a request is about, and the token that names it.
     fn claim(&self) -> Option<(Claim, String)> {
         let token = match self.parts.headers.get(TOKEN_HEADER) {
             Some(token) => token.to_str().ok()?.to_owned(),
@@ -112,7 +109,7 @@ impl PollRequest<'_> {
         (is_known && claim.user_socket == self.at).then_some((claim, token))
     }
 
-    /// The other node that has a session, if that is there.
+    /// The other node of a session, if it is connected.
     fn elsewhere(&self, claim: &Claim) -> Option<NodeId> {
         let node = NodeId(claim.node);
         let knows =
@@ -143,9 +140,9 @@ impl PollRequest<'_> {
         }
     }
 
-    /// There is no such session: another takes its place. If an answer of it may have been lost,
-    /// its client is told to begin anew instead: another session would be none to versions before
-    /// 1.8, who poll it and think that they are joined.
+    /// The session does not exist; a new one replaces it. If an answer of it may be lost, its
+    /// client has to start again instead: versions before 1.8 would poll a new session and believe
+    /// that they are still joined.
     async fn begin_anew(self, claim: &Claim) -> Served {
         match claim.heard > 0 {
             true => Reply::status(500).into(),
@@ -153,7 +150,6 @@ impl PollRequest<'_> {
         }
     }
 
-    /// A session begins, if the application lets it in.
     async fn open(self) -> Served {
         let server = self.server;
         if server.drain_began.get().is_some() {
@@ -202,7 +198,7 @@ impl PollRequest<'_> {
     }
 
     async fn post(self, body: Body) -> Served {
-        // Before the body is read: nobody else may make the server hold one.
+        // Checked before the body is read, so that no other client makes the server buffer one.
         let Some((claim, token)) = self.claim() else { return Reply::status(410).into() };
         let body = match body.collect().await {
             Ok(body) => body.to_bytes(),
@@ -224,7 +220,6 @@ impl PollRequest<'_> {
     }
 }
 
-/// Why a body did not come.
 fn status_of(error: &axum::Error) -> StatusCode {
     let mut cause = Some(error as &(dyn std::error::Error + 'static));
     while let Some(error) = cause {
@@ -236,7 +231,7 @@ fn status_of(error: &axum::Error) -> StatusCode {
     StatusCode::BAD_REQUEST
 }
 
-/// Other origins' pages ask before they send headers of their own.
+/// Browsers send a preflight before pages of other origins may send custom headers.
 fn preflight(headers: &HeaderMap) -> Response<Body> {
     let mut response = bare(StatusCode::OK);
     let command: Vec<&[u8]> = headers

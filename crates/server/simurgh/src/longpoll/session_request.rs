@@ -1,4 +1,4 @@
-//! A request about a session of this node, whose token says which.
+//! A request for a session of this node, which its token names.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,6 @@ use super::token::Claim;
 use super::waiting::token_of;
 use super::{LongPolls, Reply, Waiting};
 
-/// A request and the session that its token names.
 pub(super) struct SessionRequest<'a> {
     pub(super) polls: &'a Arc<LongPolls>,
     pub(super) window: Duration,
@@ -26,13 +25,9 @@ pub(super) struct SessionRequest<'a> {
     pub(super) token: String,
 }
 
-/// What a poll is answered.
 pub(super) enum PollOutcome {
-    /// The body of its answer.
     Body(Vec<u8>),
-    /// Nothing yet.
     Waits(Box<Waiting>),
-    /// There is no such session.
     Gone,
 }
 
@@ -41,7 +36,6 @@ impl SessionRequest<'_> {
         self.polls.server.user_sockets.get(usize::from(self.claim.user_socket))
     }
 
-    /// A poll, which another node may have passed on.
     pub(super) async fn poll(self, is_elsewhere: bool) -> PollOutcome {
         let Self { polls, window, claim, token } = self;
         let Claim { shard, key, nonce, heard, .. } = claim;
@@ -56,13 +50,13 @@ impl SessionRequest<'_> {
             Ok(PollAnswer::Waits(heard)) => {
                 PollOutcome::Waits(Box::new(Waiting::here(polls, heard, claim, token, window)))
             }
-            // After this one clients of all versions begin anew, and join again.
+            // After this answer clients of all versions start again and rejoin.
             Ok(PollAnswer::Lost) => PollOutcome::Body(Reply::status(500).body()),
             Ok(PollAnswer::Gone) | Err(_) => PollOutcome::Gone,
         }
     }
 
-    /// A POST; the status of its answer, or nothing, if its body is wrong somewhere.
+    /// Serves a POST; returns the status of its answer, or `None` if its body is malformed.
     pub(super) async fn post(&self, is_many: bool, body: Bytes) -> Option<u16> {
         let mut lines = Vec::new();
         let mut is_wrong = false;
@@ -89,7 +83,7 @@ impl SessionRequest<'_> {
         }
     }
 
-    /// Reads one message; a long one where nobody waits for it.
+    /// Decodes one message; a long one on another thread, so that it blocks no other request.
     async fn line(&self, frame: PostFrame) -> Line {
         let Some(user_socket) = self.user_socket() else { return Line::Malformed };
         let limits = user_socket.limits.unwrap_or(self.polls.server.config.limits);
@@ -116,7 +110,7 @@ impl SessionRequest<'_> {
 
     async fn read_long(&self, serializer: Serializer, long: Long) -> Option<Received<'static>> {
         let (server, at) = (Arc::clone(&self.polls.server), usize::from(self.claim.user_socket));
-        // As many at once as there are cores: others wait here and not on a thread each.
+        // As many at once as there are cores: others wait here without a thread.
         let _permit = self.polls.server.readers.acquire().await;
         let read = move || receive(server.user_sockets.get(at), serializer, long);
         tokio::task::spawn_blocking(read).await.ok().flatten()

@@ -1,8 +1,7 @@
-//! The token of a long-poll session: which session is meant, signed, so that nobody can name one
-//! that was not given to him.
+//! The signed token of a long-poll session, which clients cannot forge.
 //!
-//! It has the form of Phoenix' tokens, and clients take it as it is: `SFMyNTY.`, what it says, a
-//! point, the signature (HMAC-SHA256), in base64 for URLs without padding.
+//! It has the form of Phoenix' tokens, which clients treat as opaque: `SFMyNTY.`, the claim, a dot,
+//! the signature (HMAC-SHA256), in base64 for URLs without padding.
 
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,45 +18,39 @@ use crate::secret::{self, fill};
 
 /// `HS256`, as Phoenix writes it.
 const HEADER: &str = "SFMyNTY";
-/// What keys of this use are told from others of the same secret by.
+/// Separates the keys of this use from others of the same secret.
 const PURPOSE: &[u8] = b"simurgh long-poll session v1";
-/// How long a token is good for: two weeks, as in Phoenix.
+/// How long a token is valid: two weeks, as in Phoenix.
 const AGE_MAX_S: u64 = 14 * 24 * 60 * 60;
-/// Clocks of two nodes may differ by so much.
+/// The accepted difference between the clocks of two nodes.
 const SKEW_MAX_S: u64 = 60;
-/// Bytes of what a token says.
 const CLAIM_BYTES: usize = 48;
 
-/// What a token says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// The run of a server that holds the session.
+    /// The run of the server that holds the session.
     pub(crate) node: u64,
     pub(crate) shard: u16,
     pub(crate) user_socket: u8,
-    /// What is spoken, so that its messages can be read before its shard has them.
+    /// The serializer, so that messages can be decoded before they reach the shard.
     pub(crate) wire: Wire,
     pub(crate) key: Key,
     pub(crate) nonce: Nonce,
     /// Seconds since 1970.
     pub(crate) issued_s: u64,
-    /// The answer that it came with, where those are counted; else 0.
+    /// The number of the answer that it came with, if answers are counted; else 0.
     pub(crate) heard: u32,
 }
 
-/// Signs tokens, and tells its own from others.
 pub(crate) struct Signer {
     key: hmac::Key,
     random: SystemRandom,
-    /// This run of this server.
     pub(crate) node: u64,
 }
 
 impl Signer {
-    /// With a key of this secret, or one that nobody else has and that ends with the server.
-    ///
-    /// # Errors
-    /// The system gives no random bytes.
+    /// With a key from this secret, or else a random one that ends with the server. Fails if the
+    /// system has no random bytes.
     pub(crate) fn new(secret_key_base: Option<&str>) -> io::Result<Self> {
         let random = SystemRandom::new();
         let mut node = [0; 8];
@@ -66,10 +59,7 @@ impl Signer {
         Ok(Self { key, random, node: u64::from_be_bytes(node) })
     }
 
-    /// Bytes for a new session.
-    ///
-    /// # Errors
-    /// As for [`new`](Self::new).
+    /// Random bytes for a new session.
     pub(crate) fn nonce(&self) -> io::Result<Nonce> {
         let mut nonce = Nonce::default();
         fill(&self.random, &mut nonce).map(|()| nonce)
@@ -84,8 +74,7 @@ impl Signer {
         token
     }
 
-    /// What a token says that was signed with this key and is not too old. The comparison takes the
-    /// same time whatever it finds.
+    /// The claim of a token, if this key has signed it and it is not too old. Takes constant time.
     pub(crate) fn verify(&self, token: &str) -> Option<Claim> {
         self.verify_at(token, now_s())
     }
@@ -152,7 +141,7 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-/// Only what Channels are spoken in is polled for.
+/// Only the wires of Channels are allowed for polls.
 fn wire(number: u8) -> Option<Wire> {
     [Wire::V1, Wire::V2].into_iter().find(|wire| *wire as u8 == number)
 }
@@ -199,7 +188,7 @@ mod tests {
         for at in 0..token.len() {
             for other in ["A", "B", ".", "é"] {
                 let forged = format!("{}{other}{}", &token[..at], &token[at + 1..]);
-                // The last character of base64 has bits that say nothing; they have to be 0.
+                // The last character of base64 has unused bits, which must be 0.
                 assert!(forged == token || !is_taken(&forged), "{forged}");
             }
             assert!(!is_taken(&token[..at]), "{at}");

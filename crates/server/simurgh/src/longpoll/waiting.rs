@@ -1,4 +1,4 @@
-//! A poll for which there is nothing yet: here, or on another node.
+//! A poll without messages yet, for a session here or on another node.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -17,11 +17,10 @@ use tokio::time::sleep;
 use super::token::Claim;
 use super::{LongPolls, Reply};
 
-/// Another node may take so much longer than a poll may wait, until it is given up.
+/// How much longer than a poll's window to wait for another node.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The token that goes with the answer of this number: the one that the poll had, unless answers
-/// are counted.
+/// The token for the answer with this number: the poll's own, unless answers are counted.
 pub(super) fn token_of(polls: &LongPolls, claim: &Claim, token: String, number: u32) -> String {
     if number == claim.heard {
         return token;
@@ -29,7 +28,6 @@ pub(super) fn token_of(polls: &LongPolls, claim: &Claim, token: String, number: 
     polls.signer.sign(&Claim { heard: number, ..*claim })
 }
 
-/// A poll that waits.
 pub(crate) struct Waiting {
     polls: Arc<LongPolls>,
     what: What,
@@ -38,16 +36,12 @@ pub(crate) struct Waiting {
     window: Duration,
 }
 
-/// What is waited for.
 enum What {
-    /// A session of a shard here.
     Delivery(oneshot::Receiver<Delivery>),
-    /// The node that has the session.
     Elsewhere(Calling),
 }
 
 impl Waiting {
-    /// For a session here.
     pub(super) fn here(
         polls: &Arc<LongPolls>,
         heard: oneshot::Receiver<Delivery>,
@@ -58,7 +52,6 @@ impl Waiting {
         Self::new(polls, What::Delivery(heard), claim, token, window)
     }
 
-    /// For a session on another node, which is asked.
     pub(super) fn elsewhere(
         polls: &Arc<LongPolls>,
         calling: Calling,
@@ -80,14 +73,14 @@ impl Waiting {
         Self { polls: Arc::clone(polls), what, claim, token, window }
     }
 
-    /// Waits until there is something to answer: what was said, or that nothing was said in the
-    /// window, or until the client has gone, `left`. Then nothing is taken from the session.
+    /// Waits until there is an answer: messages, an empty one at the end of the window, or the
+    /// client has gone, `left`. Then nothing is taken from the session.
     pub(crate) async fn answer(
         &mut self,
         mut left: Pin<&mut (dyn Future<Output = ()> + Send)>,
     ) -> Vec<u8> {
         let mut window = pin!(sleep(self.window));
-        // One future, and no other within it: each that waits holds it.
+        // A single future without nested ones, because each waiting poll holds it.
         let ready = poll_fn(|context| {
             if let Poll::Ready(ready) = self.what.poll_ready(context) {
                 return Poll::Ready(Some(ready));
@@ -105,7 +98,7 @@ impl Waiting {
         let ready = match (ready, &mut self.what) {
             (Some(ready), _) => Some(ready),
             (None, What::Delivery(heard)) => {
-                // From here on the shard keeps what it has; what it had sent before is taken.
+                // From here on the shard keeps its messages; those it had already sent are taken.
                 heard.close();
                 heard.try_recv().ok().map(|it| Ready::Delivery(Ok(it)))
             }
@@ -119,20 +112,19 @@ impl Waiting {
             Some(Ready::Delivery(Ok(Delivery::Newer))) | None => {
                 Reply::poll(204, &token, &[]).body()
             }
-            // The session has ended: its client is to begin anew.
+            // The session has ended: its client is to start again.
             Some(Ready::Delivery(Err(_))) => Reply::poll(410, &token, &[]).body(),
             Some(Ready::Elsewhere(Some(answer))) if answer.status == 200 => answer.body,
             Some(Ready::Elsewhere(Some(_))) if self.claim.heard == 0 => {
                 Reply::poll(410, &token, &[]).body()
             }
-            // The other node cannot be reached, or an answer was lost: clients of all versions
-            // begin anew after this, wherever they come to.
+            // The other node cannot be reached, or an answer was lost: after this status clients of
+            // all versions start again, on any node.
             Some(Ready::Elsewhere(_)) => Reply::status(500).body(),
         }
     }
 }
 
-/// The outcome of the wait.
 enum Ready {
     Delivery(Result<Delivery, RecvError>),
     Elsewhere(Option<Answer>),

@@ -1,7 +1,6 @@
-//! Memory and CPU of the process, as /proc has them. Nothing here lists /proc/self/fd: that would
-//! cost 0.9 kB of kernel memory for each descriptor.
+//! Memory and CPU of the process, from /proc. Nothing here lists /proc/self/fd: that would cost 0.9
+//! kB of kernel memory per descriptor.
 
-/// What the process uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Process {
     /// CPU time used, seconds.
@@ -10,7 +9,7 @@ pub(crate) struct Process {
     pub(crate) resident_bytes: u64,
 }
 
-/// What the system says; zeros where it says nothing.
+/// Zeros where the system has no value.
 pub(crate) fn read() -> Process {
     std::fs::read_to_string("/proc/self/stat")
         .ok()
@@ -19,10 +18,10 @@ pub(crate) fn read() -> Process {
 }
 
 fn parse(stat: &str) -> Option<Process> {
-    /// Ticks of a second and bytes of a page, on every Linux that this was seen on.
+    /// Ticks per second and bytes per page, on every Linux that was tried.
     const TICKS: f64 = 100.0;
     const PAGE_BYTES: u64 = 4096;
-    // The name in parentheses may hold blanks; fields are counted from behind it.
+    // The name in parentheses may contain spaces; fields are counted after it.
     let (_, fields) = stat.rsplit_once(')')?;
     let field = |at: usize| fields.split_whitespace().nth(at)?.parse::<u64>().ok();
     Some(Process {
@@ -31,7 +30,7 @@ fn parse(stat: &str) -> Option<Process> {
     })
 }
 
-/// Bytes in the buffers of all TCP sockets of this host; 0 where the system does not say.
+/// Bytes in the buffers of all TCP sockets of this host; 0 if the system does not report it.
 pub(crate) fn tcp_buffer_bytes() -> u64 {
     std::fs::read_to_string("/proc/net/sockstat")
         .ok()

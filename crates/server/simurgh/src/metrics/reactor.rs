@@ -2,7 +2,7 @@
 
 use simurgh_reactor::Counts;
 
-/// Name, type, help and reader of what the event loops count themselves.
+/// Name, type, help and reader of the event loops' own counters.
 #[allow(clippy::type_complexity, reason = "a table of names and readers")]
 pub(crate) const REACTOR_METRICS: &[(&str, &str, &str, fn(&Counts) -> f64)] = &[
     ("connections", "gauge", "TCP connections open now.", |it| it.open as f64),

@@ -1,11 +1,11 @@
-//! Who may look, and who may disconnect.
+//! Who may see the observer, and who may disconnect.
 //!
-//! - *From where:* this machine, by a name of its own and through no proxy; with
-//!   [`Config::observer`](crate::Config::observer) from anywhere. On the admin listener, which is
-//!   nobody else's to reach, from anywhere too.
-//! - *Who:* bearers of the API token where there is one. Without one nobody beyond this machine,
-//!   and nobody disconnects.
-//! - *Which page:* our own. A page of another site gets neither figures nor its will.
+//! - *From where:* this machine, by its own names and through no proxy; with
+//!   [`Config::observer`](crate::Config::observer) from anywhere. On the admin listener, which only
+//!   operators reach, from anywhere, too.
+//! - *Who:* clients with the API token, if there is one. Without one only this machine may view,
+//!   and no client may disconnect.
+//! - *Which page:* our own. Pages of other sites can neither read figures nor disconnect.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,8 +18,8 @@ use simurgh_shard::config::Config;
 
 use crate::access::{Bearer, FOREIGN, bearer, is_known};
 
-/// Headers by which proxies say whom they speak for, beside those that begin with `x-forwarded`. A
-/// proxy on this machine would make everybody local.
+/// Headers of proxies that name their client, besides those that begin with `x-forwarded`. Through
+/// a proxy on this machine every client would look local.
 const OF_PROXIES: [&str; 17] = [
     "cf-connecting-ip",
     "cf-connecting-ipv6",
@@ -40,22 +40,19 @@ const OF_PROXIES: [&str; 17] = [
     "x-remote-ip",
 ];
 
-/// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Not on from there.
+    /// Not enabled for this address.
     Off,
-    /// On, but there is no token to know friends by.
+    /// Enabled, but the server has no token to check.
     NoToken,
-    /// For a host that is not known here.
+    /// For an unknown host.
     Misdirected,
-    /// Of another site.
+    /// From another site.
     Foreign,
-    /// Without a token.
     Missing,
-    /// With another token.
     Wrong,
-    /// Nobody may: the server has no token.
+    /// No client may: the server has no token.
     NobodyMay,
 }
 
@@ -94,8 +91,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Whether the observer is there for a request: all that its page, which shows nothing by itself,
-/// asks for.
+/// Whether the observer is available to a request: enough for its page, which contains no figures.
 pub(super) fn check_place(
     config: &Config,
     is_admin: bool,
@@ -116,7 +112,6 @@ pub(super) fn check_place(
     }
 }
 
-/// Whether somebody may see figures.
 pub(super) fn check_viewer(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
     let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
     let is_foreign_site = site.is_some_and(|site| site != b"same-origin" && site != b"none");
@@ -132,7 +127,6 @@ pub(super) fn check_viewer(config: &Config, headers: &HeaderMap) -> Result<(), R
     }
 }
 
-/// Whether somebody who may look may disconnect.
 pub(super) fn check_order(config: &Config) -> Result<(), Refusal> {
     config.api_token.as_ref().map(|_| ()).ok_or(Refusal::NobodyMay)
 }
@@ -147,8 +141,8 @@ fn is_local(config: &Config, headers: &HeaderMap, peer: Option<SocketAddr>) -> b
     !is_of_proxy && simurgh_page::names_this_host(headers)
 }
 
-/// Whether a trusted proxy says that its client is this machine, and no other header, which it may
-/// have let through from a proxy before it, says otherwise.
+/// Whether a trusted proxy reports this machine as its client, and no other header, which it may
+/// have passed on from a proxy before it, contradicts that.
 fn speaks_for_this_machine(headers: &HeaderMap) -> bool {
     let is_here = |hop: &str| hop.trim().parse().is_ok_and(is_here);
     let says_so = |name: &str| {

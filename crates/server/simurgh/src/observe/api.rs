@@ -1,4 +1,4 @@
-//! The observer over HTTP: its page, and what it shows as JSON.
+//! The observer over HTTP: its page, and its data as JSON.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
@@ -21,9 +21,9 @@ use super::feed;
 use super::lists::{self, ROWS_MAX, Wanted};
 use super::nodes;
 
-/// Bytes of an order: an id in JSON.
+/// Bytes of a command: an id in JSON.
 const ORDER_BYTES_MAX: usize = 1024;
-/// Rows unless said otherwise.
+/// The default number of rows.
 const ROWS: usize = 50;
 
 const PAGE: &str = include_str!("../../assets/observer.html");
@@ -35,15 +35,14 @@ const SCRIPTS: [&str; 4] = [
     include_str!("../../assets/observer/live.js"),
 ];
 
-/// What handlers share. The server may end while somebody looks: it is not kept for that.
+/// Shared by handlers, without keeping the server alive.
 #[derive(Clone)]
 struct Place {
     observer: Weak<Observer>,
-    /// This is the admin listener.
     is_admin: bool,
 }
 
-/// `/observer/`, before whatever else is served. Who may see what is decided by `access`.
+/// `/observer/`, before all other routes. `access` decides who may see what.
 pub(crate) fn router(observer: &Arc<Observer>, is_admin: bool) -> Router {
     const SCRIPT: &str = "text/javascript; charset=utf-8";
     const CSS: &str = "text/css; charset=utf-8";
@@ -74,7 +73,6 @@ pub(crate) fn router(observer: &Arc<Observer>, is_admin: bool) -> Router {
         .layer(middleware::from_fn_with_state(place, in_place))
 }
 
-/// Looks where a request comes from.
 async fn in_place(State(place): State<Place>, request: Request, next: Next) -> Response {
     let Some(observer) = place.observer.upgrade() else { return ended() };
     let checked = access::check_place(
@@ -92,7 +90,7 @@ async fn in_place(State(place): State<Place>, request: Request, next: Next) -> R
     response
 }
 
-/// Looks who asks; before anything of the request's body is read.
+/// Runs before the body is read.
 async fn for_viewers(State(place): State<Place>, mut request: Request, next: Next) -> Response {
     let Some(observer) = place.observer.upgrade() else { return ended() };
     if let Err(refusal) = access::check_viewer(&observer.server.config, request.headers()) {
@@ -112,7 +110,7 @@ pub(super) type WithObserver = axum::Extension<Arc<Observer>>;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct OverviewQuery {
-    /// With the minutes before.
+    /// Include the last minutes.
     history: bool,
 }
 
@@ -131,12 +129,10 @@ async fn overview(
     Ok(Json(overview).into_response())
 }
 
-/// Which topics.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct TopicsQuery {
     by: TopicOrder,
-    /// Part of the name.
     search: String,
     most: Option<usize>,
 }
@@ -152,12 +148,11 @@ async fn topics(observer: WithObserver, query: Params<TopicsQuery>) -> Result<Re
     Ok(Json(&*lists::list(&observer, &query.wanted()).await).into_response())
 }
 
-/// Which connections.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ConnectionsQuery {
     by: ConnectionOrder,
-    /// An address, or one with a port.
+    /// An address, optionally with a port.
     peer: String,
     most: Option<usize>,
 }
@@ -196,7 +191,6 @@ async fn members(
     Ok(Json(lists::members(&observer, &topic, rows(most)).await).into_response())
 }
 
-/// No parameters.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NoQuery {}
@@ -207,7 +201,6 @@ async fn cluster(observer: WithObserver, query: Params<NoQuery>) -> Result<Respo
     Ok(Json(&*overview).into_response())
 }
 
-/// This server has no others.
 pub(super) fn no_cluster() -> Response {
     let text = "this server is no part of a cluster: its settings have no [cluster]";
     (StatusCode::NOT_FOUND, Json(json!({ "error": text }))).into_response()
@@ -260,7 +253,6 @@ fn parse_peer(text: &str) -> Option<Peer> {
     Some(Peer { address: address.ip(), port: Some(address.port()) })
 }
 
-/// What is wrong with a request: 400.
 #[derive(Debug)]
 pub(super) struct Mistake(String);
 

@@ -1,4 +1,4 @@
-//! What the page listens to: the overview each second, and a list as often as it is made.
+//! The page's live feed: the overview each second, and a list whenever it is updated.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::api::{
 use super::lists::{self, Wanted};
 use super::nodes;
 
-/// Events that wait for a slow reader; more are not made until it has read.
+/// Events that may wait for a slow reader; no more are created until it has read.
 const WAITING_MAX: usize = 4;
 
 #[derive(Debug, Default, Deserialize)]
@@ -30,7 +30,6 @@ struct FeedQuery {
     list: String,
 }
 
-/// What is sent beside the overview.
 #[derive(Debug, PartialEq)]
 enum Extra {
     Nothing,
@@ -38,8 +37,8 @@ enum Extra {
     Cluster,
 }
 
-/// `GET api/feed`: events `overview`, the first with the history, and of a list `topics` or
-/// `connections`, or of the `cluster`, for as long as somebody reads.
+/// `GET api/feed`: events `overview`, the first with the history, and `topics`, `connections` or
+/// `cluster`, until the reader has gone.
 pub(super) async fn feed(observer: WithObserver, query: RawQuery) -> Result<Response, Response> {
     let wanted = wanted(query.0.as_deref().unwrap_or_default())?;
     if wanted == Extra::Cluster && observer.server.cluster.is_none() {
@@ -63,14 +62,14 @@ pub(super) async fn feed(observer: WithObserver, query: RawQuery) -> Result<Resp
     let begun = (receiver, place, Arc::clone(&observer.server.http_connections));
     let events = stream::unfold(begun, |(mut receiver, place, http_connections)| async move {
         let event: Event = receiver.recv().await?;
-        // The end of a server does not wait for those who look at it.
+        // A stopping server does not wait for viewers.
         let goes_on = !http_connections.is_closing();
         goes_on.then_some((Ok::<_, Infallible>(event), (receiver, place, http_connections)))
     });
     Ok(Sse::new(events).into_response())
 }
 
-/// What a query asks for beside the overview. Which list it is decides what else may be there.
+/// What a query requests besides the overview. The list decides which other parameters are valid.
 fn wanted(query: &str) -> Result<Extra, Mistake> {
     let (list, rest): (Vec<&str>, Vec<&str>) =
         query.split('&').partition(|pair| pair.starts_with("list="));
@@ -96,7 +95,7 @@ fn wanted(query: &str) -> Result<Extra, Mistake> {
     }
 }
 
-/// Until the reader is gone. The server is not kept alive for it: a feed is its runtime's.
+/// Does not keep the server alive.
 async fn send_overviews(observer: Arc<Observer>, sender: mpsc::Sender<Event>) {
     let mut latest = observer.latest.subscribe();
     let mut overview = (**latest.borrow_and_update()).clone();
@@ -121,7 +120,7 @@ async fn send_lists(observer: Arc<Observer>, wanted: Wanted, sender: mpsc::Sende
     let mut sent: Option<Arc<lists::Listed>> = None;
     while !sender.is_closed() {
         let listed = lists::list(&observer, &wanted).await;
-        // Somebody else's look may have made it; then it is the same until its time is up.
+        // Another viewer's request may have made it; the same list is not sent twice.
         if !sent.as_ref().is_some_and(|sent| Arc::ptr_eq(sent, &listed)) {
             if sender.send(event(name, &*listed)).await.is_err() {
                 return;
@@ -142,12 +141,11 @@ async fn send_cluster(observer: Arc<Observer>, sender: mpsc::Sender<Event>) {
     }
 }
 
-/// Waits, but not beyond the end of the reader.
 async fn wait(time: Duration, sender: &mpsc::Sender<Event>) {
     let _ = tokio::time::timeout(time, sender.closed()).await;
 }
 
-/// Our own types always can be written.
+/// Our own types can always be serialized.
 fn event(name: &str, value: &impl Serialize) -> Event {
     Event::default().event(name).data(serde_json::to_string(value).unwrap_or_default())
 }

@@ -1,7 +1,7 @@
 //! Once a second: the counters of all shards as an [`Overview`], and a point of the history.
 //!
-//! This goes on while nobody looks, so that whoever comes sees the minutes before; it reads some
-//! fifty numbers a shard and two files.
+//! This runs also without viewers, so that a new viewer sees the minutes before; it reads about
+//! fifty numbers per shard and two files.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, Weak};
@@ -16,19 +16,17 @@ use simurgh_shard::view::{ErrorRow, Memory, Overview, Point, ShardRow};
 use super::{Observer, unix_s};
 use crate::metrics::{REACTOR_METRICS, ShardMetrics, process};
 
-/// How often.
 const EVERY: Duration = Duration::from_secs(1);
-/// Points that are kept: five minutes.
+/// Points of the history: five minutes.
 const HISTORY_MAX: usize = 300;
-/// Over so many points errors are summed up.
+/// Errors are summed over this many points.
 const MINUTE: usize = 60;
 
 /// What a socket with its registration costs the kernel, bytes: measured on Linux 6.18, x86-64,
-/// with buffers empty (docs/BENCHMARKS.md).
+/// with empty buffers (docs/BENCHMARKS.md).
 const KERNEL_SOCKET_BYTES: u64 = 4_100;
 
-/// Counters that count what goes wrong, beside all whose names begin with `errors_`, and those of
-/// limits.
+/// Counters of errors, besides all whose names begin with `errors_`, and those of limits.
 const WRONG: [&str; 10] = [
     "upgrades_refused",
     "refused_full",
@@ -42,7 +40,7 @@ const WRONG: [&str; 10] = [
     "accept_pauses",
 ];
 
-/// What was before, to make rates of.
+/// Earlier values, for rates.
 #[derive(Default)]
 pub(super) struct History {
     points: VecDeque<Point>,
@@ -51,7 +49,6 @@ pub(super) struct History {
     before: Option<Reading>,
 }
 
-/// All counters at one moment.
 struct Reading {
     at: Instant,
     cpu_s: f64,
@@ -66,7 +63,6 @@ struct ShardReading {
     deliveries: u64,
 }
 
-/// Reads the counters until the server has ended.
 pub(crate) async fn run(observer: Weak<Observer>) {
     loop {
         {
@@ -79,7 +75,6 @@ pub(crate) async fn run(observer: Weak<Observer>) {
 }
 
 impl Observer {
-    /// The points before, the oldest first.
     pub(super) fn points(&self) -> Vec<Point> {
         let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         history.points.iter().cloned().collect()
@@ -233,7 +228,7 @@ fn shard_row(
     }
 }
 
-/// Whether a counter is one of those of `simurgh_limited_total`.
+/// Whether a counter belongs to `simurgh_limited_total`.
 fn is_limit(name: &str) -> bool {
     name.starts_with("limited_")
 }
@@ -242,7 +237,6 @@ fn per_second(count: u64, span_s: f64) -> f64 {
     if span_s > 0.0 { count as f64 / span_s } else { 0.0 }
 }
 
-/// Turns of a stretch of time by how long they took.
 #[derive(Default)]
 struct Turns {
     buckets: [u64; TURN_BUCKETS_NS.len() + 1],
@@ -258,7 +252,7 @@ impl Turns {
         self.max_ns = self.max_ns.max(now.turn_max_ns);
     }
 
-    /// In microseconds; evenly spread within a bucket.
+    /// In microseconds; assumes an even distribution within a bucket.
     fn percentile(&self, part: f64) -> f64 {
         let wanted = part * self.buckets.iter().sum::<u64>() as f64;
         let bounds = TURN_BUCKETS_NS.iter().copied().chain([self.max_ns]);
@@ -266,7 +260,7 @@ impl Turns {
         for (count, high) in self.buckets.iter().zip(bounds) {
             let count = *count as f64;
             if count > 0.0 && seen + count >= wanted {
-                // The longest turn of all bounds what a bucket can mean.
+                // The longest of all turns limits the bucket.
                 let high = high.min(self.max_ns).max(low);
                 return (low as f64 + (high - low) as f64 * (wanted - seen) / count) / 1e3;
             }
@@ -277,7 +271,7 @@ impl Turns {
     }
 }
 
-/// What went wrong by kind, and how often in the last minute; `past` is kept for that.
+/// Errors by kind, and how many in the last minute; `past` keeps the totals for that.
 fn errors(server: &Server, reading: &Reading, past: &mut VecDeque<Vec<u64>>) -> Vec<ErrorRow> {
     let is_wrong =
         |name: &str| name.starts_with("errors_") || is_limit(name) || WRONG.contains(&name);

@@ -1,8 +1,8 @@
-//! Lists of topics and connections: asked of all shards, put together, and made anew only so often.
+//! Lists of topics and connections: collected from all shards, at a limited rate.
 //!
-//! A list costs a walk over all records. It is shown to everybody who wants the same for at least a
-//! second, and for [`PACE`] times what its walk took of the shards' time: one list that is looked
-//! at all day takes half a hundredth of a core, with a thousand connections or with a million.
+//! A list costs a walk over all records. It is reused for at least a second, and for [`PACE`] times
+//! the shards' time that its walk took: one list that is watched all day takes half a hundredth of
+//! a core, with a thousand connections or with a million.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -18,35 +18,29 @@ use tokio::sync::oneshot;
 
 use super::{Observer, nodes, unix_s};
 
-/// A list is kept for so many times what it cost.
+/// A list is kept for this multiple of its cost.
 const PACE: u32 = 200;
-/// The least it is kept.
+/// The least time it is kept.
 const KEPT_MIN: Duration = Duration::from_secs(1);
-/// Between two walks for different lists there is so many times what the first cost, and no more
-/// than this.
+/// The pause between walks for different lists, as a multiple of the first one's cost.
 const PACE_BETWEEN: u32 = 20;
 const BETWEEN_MAX: Duration = Duration::from_secs(2);
-/// Lists that are kept.
 const LISTS_MAX: usize = 16;
 /// Most rows of a list.
 pub(super) const ROWS_MAX: usize = 100;
-/// A shard that has not answered by then is left out.
+/// A shard that has not answered after this time is left out.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Topics whose members are counted on all shards.
 const CANDIDATES_MAX: usize = 512;
-/// So many of them with one question.
 const COUNTED_AT_ONCE: usize = 64;
 /// Bytes of a topic's name that are shown in a list.
 const NAME_BYTES_MAX: usize = 512;
 
-/// Which list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wanted {
     Topics { by: TopicOrder, search: String, most: usize },
     Connections { by: ConnectionOrder, peer: Option<Peer>, most: usize },
 }
 
-/// A list of either kind.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub(super) enum Listed {
@@ -55,7 +49,7 @@ pub(super) enum Listed {
 }
 
 impl Listed {
-    /// When it is made anew, counted from when it was made.
+    /// When it has to be updated, measured from when it was made.
     pub(super) fn next_in(&self) -> Duration {
         let next_in_s = match self {
             Self::Topics(list) => list.next_in_s,
@@ -65,7 +59,6 @@ impl Listed {
     }
 }
 
-/// Those made last.
 #[derive(Default)]
 pub(super) struct Lists {
     kept: Vec<KeptList>,
@@ -78,10 +71,10 @@ struct KeptList {
     listed: Arc<Listed>,
 }
 
-/// A list that is not older than it may be; may take some seconds.
+/// May take some seconds.
 pub(super) async fn list(observer: &Observer, wanted: &Wanted) -> Arc<Listed> {
     loop {
-        // Held for the whole walk: one at a time, and who wants the same waits for the same.
+        // Held for the whole walk: one walk at a time, and equal requests share its result.
         let mut lists = observer.lists.lock().await;
         let now = Instant::now();
         if let Some(kept) = lists.kept.iter().find(|it| it.wanted == *wanted && it.until > now) {
@@ -112,12 +105,12 @@ impl Lists {
     }
 }
 
-/// Makes a list; also what it took of all shards' time.
+/// Also returns how much time of all shards it took.
 async fn make(observer: &Observer, wanted: &Wanted) -> (Listed, Duration) {
     match wanted {
         Wanted::Topics { by, search, most } => {
             let (by, search) = (*by, search.as_str());
-            // More than are wanted: what is spread over all shards may be first on none.
+            // More than wanted: a topic that is spread over all shards may be first on none.
             let is_spread = observer.server.mailboxes.len() > 1 && by != TopicOrder::Kept;
             let each = if is_spread { 2 * *most } else { *most };
             let found = ask_all(observer, |answer| ShardQuery::Topics {
@@ -132,7 +125,7 @@ async fn make(observer: &Observer, wanted: &Wanted) -> (Listed, Duration) {
             sort_topics(&mut rows, by);
             rows.truncate(*most);
             if by == TopicOrder::Kept {
-                // Its walk counts no deliveries: what was counted last may be long ago.
+                // This walk counts no deliveries: the last count may be old.
                 rows.iter_mut().for_each(|row| row.deliveries_per_s = None);
             }
             let rows = rows.into_iter().map(topic_row).collect();
@@ -172,7 +165,6 @@ fn together<T>(found: Vec<Surveyed<T>>) -> (Vec<T>, u64, Duration) {
     (rows, total, busy)
 }
 
-/// The same topics, each with what it has on all shards.
 async fn whole_topics(
     observer: &Observer,
     mut counts: Vec<TopicCount>,
@@ -190,7 +182,7 @@ async fn whole_topics(
     named.retain(|name| seen.insert(name.clone()));
     named.truncate(CANDIDATES_MAX);
     let mut sums: HashMap<Box<str>, TopicCount> = HashMap::new();
-    // A few at a time: looking up some hundred that nobody has touched for long is a long turn.
+    // A few at a time: looking up hundreds of cold topics makes a long turn.
     for named in named.chunks(COUNTED_AT_ONCE) {
         let named: Arc<[Box<str>]> = named.into();
         let found =
@@ -244,7 +236,7 @@ fn topic_row(count: TopicCount) -> TopicRow {
     }
 }
 
-/// Who is in a topic, or has it as the id of its socket.
+/// The members of a topic, and the sockets whose id it is.
 pub(super) async fn members(observer: &Observer, topic: &str, most: usize) -> Members {
     let found =
         ask_all(observer, |answer| ShardQuery::Members { topic: topic.into(), most, answer }).await;
@@ -259,7 +251,6 @@ pub(super) async fn members(observer: &Observer, topic: &str, most: usize) -> Me
     members
 }
 
-/// How many are in a topic on this node.
 pub(super) async fn members_here(observer: &Observer, topic: &str) -> u64 {
     let named: Arc<[Box<str>]> = [Box::from(topic)].into();
     let found =
@@ -267,7 +258,6 @@ pub(super) async fn members_here(observer: &Observer, topic: &str) -> u64 {
     found.into_iter().flatten().map(|count| count.members).fold(0, u64::saturating_add)
 }
 
-/// One connection, by its name.
 pub(super) async fn connection(
     observer: &Observer,
     (shard, key): (u16, Key),
@@ -275,12 +265,11 @@ pub(super) async fn connection(
     ask_one(observer, shard, |answer| ShardQuery::Connection { key, answer }).await?
 }
 
-/// Closes one; whether it was there to be closed.
+/// Closes a connection; returns whether it was there.
 pub(super) async fn disconnect(observer: &Observer, (shard, key): (u16, Key)) -> bool {
     ask_one(observer, shard, |answer| ShardQuery::Disconnect { key, answer }).await.unwrap_or(false)
 }
 
-/// What a row's `id` names.
 pub(super) fn parse_id(id: &str) -> Option<(u16, Key)> {
     let mut parts = id.split('.');
     let (shard, slot, generation) = (parts.next()?, parts.next()?, parts.next()?);
@@ -298,7 +287,7 @@ async fn ask_one<T>(
     tokio::time::timeout(ANSWER_MAX, answered).await.ok()?.ok()
 }
 
-/// Asks all shards at once; those that have ended say nothing.
+/// Asks all shards at once; those that have ended give no answer.
 async fn ask_all<T>(observer: &Observer, ask: impl Fn(Answer<T>) -> ShardQuery) -> Vec<T> {
     let answers: Vec<_> = (0..observer.server.mailboxes.len())
         .map(|shard| {

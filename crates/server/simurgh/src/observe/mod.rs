@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! counters of shards --once a second--> figures --> Overview, and a history of 5 minutes
-//! records of shards  --asked by mail, walked over in slices--> lists (only while somebody looks)
-//! other nodes, if there are any --asked over the engine--> nodes (only while somebody looks)
+//! records of shards  --asked by mail, walked over in slices--> lists (only for viewers)
+//! other nodes, if there are any --asked over the engine--> nodes (only for viewers)
 //! access (who may look) --> api (JSON), feed (live), page
 //! ```
 //!
-//! Looking is paced: a list is made anew only so often that the walks take less than a hundredth of
-//! a core, however many connections there are (`lists`).
+//! Updates are paced: the walks for lists take less than a hundredth of a core, for any number of
+//! connections (`lists`).
 
 mod access;
 mod api;
@@ -36,7 +36,6 @@ use view::Overview;
 /// Live feeds at a time.
 const FEEDS_MAX: usize = 32;
 
-/// What the observer keeps.
 pub(crate) struct Observer {
     server: Arc<Server>,
     latest: watch::Sender<Arc<Overview>>,

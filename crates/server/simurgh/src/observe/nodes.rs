@@ -1,11 +1,11 @@
-//! The other nodes: what they are asked while somebody looks, and what this one answers them.
+//! The other nodes: requests to them for viewers here, and answers to theirs.
 //!
 //! ```text
 //! look ─► Question ─► ClusterInbox ─► Service::Look of each ─► serve() ─► NodeAnswer ─► rows
 //! ```
-//! Questions and answers are JSON of which unknown parts mean nothing, so that nodes of two
-//! versions show each other what both know. Whoever may publish at the engine can write answers:
-//! what is taken is bounded in bytes, nodes and time, and is numbers alone. Names come with beats.
+//! Questions and answers are JSON whose unknown parts are ignored, so that nodes of different
+//! versions understand each other. Every client that may publish at the engine can forge answers:
+//! they are bounded in bytes, nodes and time, and contain only numbers. Names come from heartbeats.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,57 +25,50 @@ use simurgh_shard::view::{
     NodeRow, OutboxRow, Overview,
 };
 
-/// How long what was shown is shown again.
+/// How long a result is reused.
 pub(super) const KEPT: Duration = Duration::from_secs(1);
-/// Nodes that are listed.
 const ROWS_MAX: usize = 256;
-/// Nodes that are asked for one look; the others are shown by what their beats say.
+/// Nodes that are asked at a time; the others are shown with the data of their heartbeats.
 const ASKED_MAX: usize = 64;
-/// How long each is waited for.
+/// The timeout of each.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 /// Bytes of a question.
 const QUESTION_BYTES_MAX: usize = 2048;
-/// Questions of others that are answered in a second, and at a time.
+/// Questions of other nodes that are answered per second, and at a time.
 const SERVED_PER_S: u32 = 200;
 const SERVED_AT_ONCE: usize = 16;
 
-/// What one node asks another.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Question {
-    /// Its [`NodeFigures`].
+    /// Answered with [`NodeFigures`].
     Figures,
-    /// Its [`MembersHere`] of a topic.
+    /// Answered with [`MembersHere`].
     Members {
         /// Its name.
         topic: String,
     },
 }
 
-/// How many members of a topic a node has.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct MembersHere {
     members: u64,
 }
 
-/// What was shown last, and when.
 #[derive(Default)]
 pub(super) struct Latest(Option<(Instant, Arc<ClusterOverview>)>);
 
-/// What a node has shown.
 #[derive(Debug)]
 struct NodeAnswer {
     node: NodeId,
-    /// From the question to its answer.
     took: Duration,
-    /// Whatever it wrote, bounded by the service.
+    /// Untrusted bytes; the service limits their number.
     what: Vec<u8>,
 }
 
-/// How much others are answered.
 pub(super) struct Served {
     places: Semaphore,
-    /// When the second began, and the questions answered in it.
+    /// The start of the current second, and the questions answered in it.
     second: Mutex<(Instant, u32)>,
 }
 
@@ -87,7 +80,6 @@ impl Default for Served {
 }
 
 impl Served {
-    /// Whether another is answered.
     fn may(&self, now: Instant) -> bool {
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(second.0) >= Duration::from_secs(1) {
@@ -98,7 +90,7 @@ impl Served {
     }
 }
 
-/// What this node shows another that asks: 200, 400 if it does not know what is asked, or 503.
+/// Answers another node: 200, 400 for an unknown question, or 503.
 pub(crate) async fn serve(observer: &Observer, question: &[u8]) -> (u16, Vec<u8>) {
     let served = &observer.served;
     let Ok(_place) = served.places.try_acquire() else { return (503, Vec::new()) };
@@ -124,7 +116,6 @@ async fn answer(observer: &Observer, question: Question) -> Option<Vec<u8>> {
     answer.ok()
 }
 
-/// The figures of this node; none before there are any.
 fn own_figures(observer: &Observer) -> Option<NodeFigures> {
     let overview = Arc::clone(&observer.latest.borrow());
     let Overview { now, uptime_s, .. } = &*overview;
@@ -151,10 +142,10 @@ fn own_figures(observer: &Observer) -> Option<NodeFigures> {
     })
 }
 
-/// The cluster as this node knows it, not older than a second; none if it is no part of one.
+/// The cluster as this node knows it, at most a second old; `None` outside of a cluster.
 pub(super) async fn cluster(observer: &Observer) -> Option<Arc<ClusterOverview>> {
     let inbox = observer.server.cluster.as_ref()?;
-    // Held until all have answered: whoever looks at the same time waits for the same.
+    // Held until all have answered, so that simultaneous viewers share one request.
     let mut latest = observer.cluster.lock().await;
     if let Some((made, overview)) = &latest.0
         && made.elapsed() < KEPT
@@ -167,8 +158,7 @@ pub(super) async fn cluster(observer: &Observer) -> Option<Arc<ClusterOverview>>
     Some(overview)
 }
 
-/// On which nodes a topic has members, this one first, which has `here` of them; none if it is no
-/// part of a cluster.
+/// This node first, with `here` members; `None` outside of a cluster.
 pub(super) async fn members(
     observer: &Observer,
     topic: &str,
@@ -189,7 +179,7 @@ pub(super) async fn members(
     Some([own].into_iter().chain(others).collect())
 }
 
-/// Asks the other nodes; what they show that answer in time.
+/// Returns the answers that came in time.
 async fn ask(inbox: &Arc<ClusterInbox>, question: &Question) -> Vec<NodeAnswer> {
     let question = serde_json::to_vec(question).unwrap_or_default();
     if question.len() > QUESTION_BYTES_MAX {
@@ -197,7 +187,7 @@ async fn ask(inbox: &Arc<ClusterInbox>, question: &Question) -> Vec<NodeAnswer> 
     }
     let asked: Vec<NodeId> = {
         let view = inbox.view();
-        // A node whose beats do not come would not answer, and without a link none would.
+        // A node without heartbeats would not answer, and without a link no node would.
         let is_asked = |it: &&NodeView| matches!(it.state, "alive" | "draining");
         let is_linked = view.state != LinkState::Away;
         let nodes = view.nodes.iter().filter(|_| is_linked).filter(is_asked);
@@ -219,7 +209,6 @@ async fn ask(inbox: &Arc<ClusterInbox>, question: &Question) -> Vec<NodeAnswer> 
     shown.join_all().await.into_iter().flatten().collect()
 }
 
-/// What can be understood of it, and how long it took.
 fn by_node<T: for<'a> Deserialize<'a>>(shown: &[NodeAnswer]) -> HashMap<NodeId, (T, Duration)> {
     let read = |it: &NodeAnswer| Some((it.node, (serde_json::from_slice(&it.what).ok()?, it.took)));
     shown.iter().filter_map(read).collect()
@@ -332,7 +321,7 @@ fn milliseconds(it: Duration) -> f64 {
     it.as_secs_f64() * 1e3
 }
 
-/// What cannot be is none: numbers of others are whatever they wrote.
+/// Replaces infinite and NaN numbers of other nodes by none.
 fn finite(mut figures: NodeFigures) -> NodeFigures {
     let rates = [
         &mut figures.uptime_s,
@@ -362,7 +351,7 @@ mod tests {
             assert_eq!(serde_json::to_string(&question).unwrap(), text);
             assert_eq!(serde_json::from_str::<Question>(text).unwrap(), question);
         }
-        // A newer node says more, and asks what is not known here.
+        // A newer node sends more fields, and asks unknown questions.
         let more = r#"{"members":{"topic":"t","most":3}}"#;
         let question = Question::Members { topic: "t".to_owned() };
         assert_eq!(serde_json::from_str::<Question>(more).unwrap(), question);

@@ -1,4 +1,4 @@
-//! What has become of a disconnect on all nodes.
+//! The results of a disconnect on all nodes.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use simurgh_shard::cluster_inbox::Disconnected;
 
 use super::PubSub;
 
-/// How long a disconnect is asked for before it is known who has not confirmed it.
+/// How long to wait for the confirmations of a disconnect.
 pub const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(60);
-/// The thread that asks has a little longer.
+/// The limit for the cluster's thread, which has a little longer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(62);
 
-/// Why it is not known what has become of a disconnect. Sockets on this node were closed.
+/// Why the results of a disconnect are unknown. Sockets on this node were closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DisconnectError {
-    /// This node's shards take nothing more; none were closed.
+    /// This node's shards accept nothing more; no sockets were closed.
     #[error("{0}")]
     Refused(BroadcastError),
-    /// Too many disconnects wait for other nodes already: those were not asked.
+    /// Too many disconnects already wait for other nodes, which were not asked.
     #[error("too many disconnects wait for other nodes, try again later")]
     TooMany,
     /// The server ends.
@@ -29,13 +29,10 @@ pub enum DisconnectError {
 }
 
 impl PubSub {
-    /// Closes every socket with this id on all nodes, with 1001, and says which have done so: once
-    /// all have, or after [`DISCONNECT_TIMEOUT`]. It is asked of nodes again that do not answer,
-    /// and of those that come meanwhile. A server that is no part of a cluster has no others to
-    /// wait for.
-    ///
-    /// # Errors
-    /// Sockets were closed here, at most.
+    /// Closes every socket with this id on all nodes, with 1001, and reports which nodes have done
+    /// so: once all have, or after [`DISCONNECT_TIMEOUT`]. The request is repeated to nodes that do
+    /// not answer, and sent to those that join meanwhile. On an error at most sockets on this node
+    /// were closed.
     pub async fn disconnect_everywhere(
         &self,
         socket_id: &str,

@@ -1,5 +1,4 @@
-//! One client of the stress test: a socket, what it still expects in which order, and a window for
-//! each membership in which it checks the numbers of every sender.
+//! One client of the stress test, with its expected answers and the numbers of every sender.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,19 +7,19 @@ use tungstenite::{Error, Message};
 
 use super::support::Client;
 
-/// The stream of one sender on one topic bears the numbers 1, 2, 3…
+/// The stream of one sender on one topic has the numbers 1, 2, 3…
 pub(crate) type Stream = (String, String);
 
-/// What a membership has heard from one topic. Inside a window numbers have no gap.
+/// The messages of one topic that a membership has received. Inside a window numbers have no gap.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    /// By sender: the number that must come next.
+    /// By sender: the next number.
     pub(crate) next: HashMap<String, u64>,
-    /// It was open at the last barrier: who has no entry above begins with 1.
+    /// It was open at the last barrier: a sender without an entry above begins with 1.
     pub(crate) settled: bool,
 }
 
-/// What must come next among the answers, which keep the order of what was sent.
+/// The next expected answers, in the order of the requests.
 #[derive(Debug, Clone)]
 pub(crate) enum Expected {
     Reply { msg_ref: String, status: &'static str, length: Option<usize> },
@@ -29,7 +28,6 @@ pub(crate) enum Expected {
     Close { topic: String, join_ref: String },
 }
 
-/// A membership on the side of the receiver.
 #[derive(Debug)]
 struct Membership {
     join_ref: String,
@@ -39,13 +37,13 @@ struct Membership {
 pub(crate) struct Peer {
     pub(crate) socket: Client,
     pub(crate) v2: bool,
-    /// Names this connection as a sender; a new connection has a new name.
+    /// Names this connection as a sender; each connection has another name.
     pub(crate) name: String,
     pub(crate) expected: VecDeque<Expected>,
     memberships: HashMap<String, Membership>,
 }
 
-/// The topics whose broadcasts a member of `topic` hears.
+/// The topics whose broadcasts a member of `topic` receives.
 pub(crate) fn sources(topic: &str) -> impl Iterator<Item = &str> {
     std::iter::once(topic).chain(topic.starts_with("relay:").then_some("rooms:0"))
 }
@@ -151,8 +149,8 @@ impl Peer {
         }
     }
 
-    /// A join was answered. What the old channel of a rejoin had heard goes on without a gap, but
-    /// where a join takes its time, or a further topic is subscribed anew.
+    /// A join was answered. A rejoin continues the old channel's numbers without a gap, unless the
+    /// join is slow or a further topic is subscribed to again.
     fn open(&mut self, topic: &str, join_ref: String, own: u64) {
         let old = self.memberships.remove(topic);
         let mut windows: HashMap<String, Window> =
@@ -196,7 +194,6 @@ impl Peer {
         Ok(())
     }
 
-    /// Whether every window has heard the endpoint's last broadcast.
     pub(crate) fn is_level(&self, counts: &HashMap<Stream, u64>) -> bool {
         self.windows().all(|(source, window)| {
             let sent = counts.get(&("e".to_owned(), source.to_owned())).copied();
@@ -209,7 +206,6 @@ impl Peer {
         all.map(|(source, window)| (source.as_str(), window))
     }
 
-    /// Compares every window with all that was sent, and starts from there.
     pub(crate) fn settle(
         &mut self,
         counts: &HashMap<Stream, u64>,

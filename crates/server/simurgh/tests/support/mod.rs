@@ -17,14 +17,13 @@ use tungstenite::{Message, WebSocket};
 pub mod nodes;
 pub mod raw;
 
-/// No test waits longer for anything.
+/// The longest wait of any test.
 pub const WAIT_MAX: Duration = Duration::from_secs(10);
 
 pub fn start(builder: Builder) -> Endpoint {
     builder.listen("127.0.0.1:0").start().unwrap()
 }
 
-/// What `GET /metrics` says there.
 pub fn metrics_at(address: SocketAddr) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
@@ -39,7 +38,6 @@ pub fn metrics(endpoint: &Endpoint) -> String {
     metrics_at(endpoint.addresses()[0])
 }
 
-/// The sum of a gauge or counter over all shards.
 pub fn metric(endpoint: &Endpoint, name: &str) -> u64 {
     metrics(endpoint)
         .lines()
@@ -100,7 +98,7 @@ impl Client {
         self.send(json!(["1", msg_ref, topic, event, payload]));
     }
 
-    /// Answered only once all that was sent before is handled.
+    /// The reply comes only after all earlier messages are handled.
     pub fn heartbeat(&mut self) {
         self.send(json!([null, "hb", "phoenix", "heartbeat", {}]));
         let answer = self.recv();
@@ -111,7 +109,6 @@ impl Client {
     }
 }
 
-/// Lets nobody join.
 pub fn no_channel(_: &mut simurgh::Context<'_>, _: simurgh::Payload<'_>) -> simurgh::Join {
     simurgh::Join::error(json!({}))
 }

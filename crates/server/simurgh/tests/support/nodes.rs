@@ -1,5 +1,4 @@
-//! Several servers in this process as nodes of one cluster, over the loopback: a thread turns its
-//! clock as time passes.
+//! Several servers of this process as nodes of one cluster; a thread advances the loopback's clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,7 +9,6 @@ use simurgh::cluster::{ClusterConfig, Prefix};
 use simurgh::{Builder, Cluster};
 use simurgh_loopback::{Network, NetworkConfig, UNIX_MS};
 
-/// An engine; it ends with this.
 pub struct Engine {
     pub network: Network,
     pub prefix: Prefix,
@@ -23,7 +21,7 @@ impl Engine {
         let network = Network::new(1, NetworkConfig::default());
         let has_ended = Arc::new(AtomicBool::new(false));
         let (turned, is_over, began) = (network.clone(), Arc::clone(&has_ended), Instant::now());
-        // Its clock of the day is that of the nodes, which judge by it what is too old.
+        // Its wall clock is that of the nodes, which use it to find what is too old.
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let ahead = unix - Duration::from_millis(UNIX_MS);
         let clock = std::thread::spawn(move || {
@@ -36,12 +34,11 @@ impl Engine {
         Self { network, prefix, has_ended, clock: Some(clock) }
     }
 
-    /// A server as a node of this name.
     pub fn node(&self, builder: Builder, name: &str) -> Builder {
         self.node_by(builder, name, |cluster| cluster)
     }
 
-    /// The same, with settings of its own.
+    /// As `node`, with other settings.
     pub fn node_by(
         &self,
         builder: Builder,

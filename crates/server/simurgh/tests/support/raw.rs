@@ -1,4 +1,4 @@
-//! Raw bytes over a TCP socket, and what comes back until the server closes.
+//! Raw bytes over a TCP socket, and all responses until the server closes.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test's client")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -9,7 +9,6 @@ use rustix::net::sockopt::set_socket_linger;
 
 use super::WAIT_MAX;
 
-/// One response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -18,7 +17,6 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         let named = lines.filter(|(other, _)| other.eq_ignore_ascii_case(name));
@@ -50,7 +48,7 @@ impl Raw {
         self
     }
 
-    /// Sends as long as the server takes it; it may well have closed.
+    /// Sends as long as the server accepts it; it may already have closed.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
@@ -59,22 +57,19 @@ impl Raw {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Goes away without a goodbye.
+    /// Closes with a reset.
     pub fn reset(self) {
         set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
     }
 
-    /// The next response to a GET or POST.
     pub fn answer(&mut self) -> Answer {
         self.next(true).expect("the server closed without an answer")
     }
 
-    /// The next response to a HEAD.
     pub fn answer_to_head(&mut self) -> Answer {
         self.next(false).expect("the server closed without an answer")
     }
 
-    /// All responses until the server closes.
     pub fn until_the_end(&mut self) -> Vec<Answer> {
         let mut all = Vec::new();
         while let Some(answer) = self.next(true) {
@@ -114,7 +109,6 @@ impl Raw {
         !matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// How many bytes come until the server closes or resets.
     pub fn count_until_the_end(&mut self) -> usize {
         let mut all = std::mem::take(&mut self.received).len();
         let mut buffer = vec![0; 64 << 10];
@@ -178,7 +172,6 @@ impl Raw {
         self.received.drain(..bytes).collect()
     }
 
-    /// Reads; 0: the server has closed.
     fn fill(&mut self) -> usize {
         let mut buffer = [0; 16 << 10];
         match self.stream.read(&mut buffer) {

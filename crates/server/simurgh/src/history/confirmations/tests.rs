@@ -1,4 +1,4 @@
-//! What shards say of broadcasts, when whoever waits for that is woken, and what is counted.
+//! Outcomes that shards report, when the waiter is woken, and what is counted.
 
 use std::sync::atomic::AtomicUsize;
 use std::task::{Wake, Waker};
@@ -18,7 +18,7 @@ impl Wake for Woken {
     }
 }
 
-/// Somebody who waits for broadcasts that were sent, and the shards' side of it.
+/// A waiter for sent broadcasts, and the shards' side of it.
 struct Waits {
     pending: Arc<Pending>,
     entries: Vec<Option<Entry>>,
@@ -36,7 +36,6 @@ impl Waits {
         it
     }
 
-    /// Whether there is nothing to wait for any more.
     fn polls(&self) -> bool {
         let waker = Waker::from(Arc::clone(&self.woken));
         self.pending.poll_settled(&Context::from_waker(&waker)).is_ready()
