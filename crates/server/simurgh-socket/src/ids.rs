@@ -1,9 +1,8 @@
-//! Random ids, which nobody can guess.
+//! Random ids that cannot be guessed.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Makes ids.
 #[derive(Debug, Default)]
 pub(crate) struct Ids {
     random: RandomState,
