@@ -102,7 +102,7 @@ impl HttpConnections {
         is_taken
     }
 
-    /// As [`take`](Self::take) without the reserve, but waits a moment for connections asked to close.
+    /// As [`take`](Self::take) without the reserve, but waits a moment for idle ones to close.
     pub async fn take_soon(&self) -> bool {
         for _ in 0..TRIES {
             let is_taken = self.try_take(false);

@@ -1,8 +1,8 @@
 //! Channels without Rust: their events and replies as data.
 //!
 //! A [`ChannelSpec`] is read from a configuration file (`simurgh serve` reads `[[channel]]` tables
-//! of `simurgh.toml`), checked by [`user_socket`], and served by one channel type for all. A chat as
-//! such a table:
+//! of `simurgh.toml`), checked by [`user_socket`], and served by one channel type for all. A
+//! chat as such a table:
 //!
 //! ```toml
 //! [[channel]]
