@@ -115,7 +115,7 @@ impl Check {
         vec![verb]
     }
 
-    /// A request; `None` for [`Verb::TryStore`], which is an envelope.
+    /// A request; `None` for `TryStore`, which needs an envelope.
     pub(super) fn request(&self, verb: Verb) -> Option<Request> {
         let (name, unused) = (&self.name, &self.unused);
         Some(match verb {

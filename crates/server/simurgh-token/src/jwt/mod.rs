@@ -1,8 +1,8 @@
 //! JSON Web Tokens (RFC 7519) as signed by HS256, RS256, ES256 and EdDSA (RFC 7515, 7518, 8037).
 //!
-//! Each key is for one algorithm, and a token whose `alg` differs is refused: no token chooses how
-//! it is verified. `none` is refused, and so is a token that asks for an extension (`crit`), since
-//! none is supported.
+//! Each key is for one algorithm, and a token whose `alg` differs is refused: a token cannot choose
+//! how it is verified. `none` is refused, and so is a token that requires an extension (`crit`),
+//! since none is supported.
 //!
 //! ```
 //! use std::time::Duration;
