@@ -51,11 +51,9 @@ pub struct NatsAdapter {
     jetstream: JetStream,
     /// Whether anything was refused since the last [`Event::Room`] because too much was in flight.
     was_full: WasFull,
-    /// `Up` was reported for this link.
     is_up: bool,
     events: VecDeque<Event>,
     last_down: Option<Down>,
-    /// The servers that the last one listed.
     known_servers: Vec<Server>,
     failures: u32,
     sessions: u64,

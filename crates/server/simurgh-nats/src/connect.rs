@@ -25,7 +25,6 @@ use crate::nkey::{self, Nkey};
 use crate::tls;
 use crate::wire::{Decoder, Op};
 
-/// The timeout of one address.
 const ADDRESS_TIME_MAX: Duration = Duration::from_secs(5);
 /// The most addresses of one server that are tried.
 const ADDRESSES_MAX: usize = 8;
@@ -43,13 +42,11 @@ pub(crate) struct Established {
     pub(crate) stream: Box<dyn Stream>,
     /// The decoder, with the bytes that followed the answer.
     pub(crate) decoder: Decoder,
-    /// The other servers of its cluster.
     pub(crate) known_servers: Vec<Server>,
     pub(crate) server: Server,
     pub(crate) version: String,
 }
 
-/// A server's INFO.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Info {
@@ -292,7 +289,6 @@ pub(crate) fn poll_read(
     std::future::Future::poll(read.as_mut(), context)
 }
 
-/// Writes as much as possible, and removes it from `out`.
 pub(crate) fn poll_write(
     stream: &mut Box<dyn Stream>,
     out: &mut BytesMut,

@@ -53,7 +53,6 @@ pub(crate) struct Interests {
     is_linked: bool,
 }
 
-/// The purpose of a subscription.
 #[derive(Clone, Debug)]
 enum Purpose {
     Nodes(Interest),

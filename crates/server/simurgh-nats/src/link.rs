@@ -72,7 +72,6 @@ struct Ping {
     sent_ms: u64,
 }
 
-/// The progress of a new link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Up {
     /// Nothing was answered yet: changes belong to the start of the link.

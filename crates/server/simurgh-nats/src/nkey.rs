@@ -23,7 +23,6 @@ pub(crate) enum BadCredentials {
     /// A seed of another type than a user's.
     #[error("the nkey's seed is not a user's: those begin with SU")]
     NotUser,
-    /// Not a `.creds` file.
     #[error("the credentials have no user's token and seed, as a .creds file has")]
     Creds,
 }

@@ -14,7 +14,6 @@ use crate::wire;
 pub(crate) struct Outbox {
     waiting: VecDeque<Waiting>,
     bytes: usize,
-    /// Envelopes that were sent again.
     pub(crate) resent: u64,
 }
 

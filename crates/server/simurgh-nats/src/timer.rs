@@ -23,7 +23,6 @@ impl Timer {
         }
     }
 
-    /// Whether it is set to a later time, or not set.
     pub(crate) fn is_after(&self, at: Instant) -> bool {
         self.0.as_ref().is_none_or(|sleep| sleep.deadline() > at.into())
     }

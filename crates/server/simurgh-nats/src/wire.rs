@@ -33,7 +33,6 @@ pub(crate) enum Op {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// The number of its subscription.
     pub(crate) sid: u64,
     whole: Bytes,
     subject: Range<usize>,
@@ -53,7 +52,6 @@ impl Message {
         str::from_utf8(value).ok()
     }
 
-    /// The names and values of its headers, in order.
     fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let lines = self.whole[self.headers.clone()].split(|it| *it == b'\n');
         lines.filter_map(|line| {
@@ -110,18 +108,14 @@ impl Message {
 /// Why bytes do not follow the protocol of NATS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
-    /// A line that is too long.
     #[error("a line of the server's is too long")]
     Line,
-    /// An unknown operation.
     #[error("the server says what is no operation of the protocol")]
     Operation,
-    /// A message with a malformed line.
     #[error("the server's message has a line that cannot be read")]
     Message,
 }
 
-/// Decodes operations from bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     /// Bytes that are not decoded yet.
@@ -272,7 +266,6 @@ pub(crate) fn put_unsubscribe(out: &mut BytesMut, sid: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends `PUB` and the payload.
 pub(crate) fn put_publish(out: &mut BytesMut, subject: &str, payload: &[u8]) {
     out.reserve(subject.len() + payload.len() + 32);
     out.extend_from_slice(b"PUB ");
@@ -288,7 +281,6 @@ pub(crate) fn put_request(out: &mut BytesMut, subject: &str, reply: &str, payloa
     put_payload(out, payload);
 }
 
-/// Appends the length of the payload, and the payload.
 #[inline]
 fn put_payload(out: &mut BytesMut, payload: &[u8]) {
     out.extend_from_slice(b" ");

@@ -11,14 +11,12 @@ use std::sync::{Mutex, PoisonError};
 
 use simurgh_core::SavedHistory;
 
-/// Hint for a file that is not ours.
 const ALONE: &str =
     "it is left alone, and nothing is saved until it is removed or history_save names another";
 
 /// The histories of the shards, between the file and the shards' start and end.
 #[derive(Default)]
 pub struct Saved {
-    /// By shard.
     before: Mutex<Vec<Option<SavedHistory>>>,
     after: Mutex<Vec<SavedHistory>>,
     /// The file exists and is not ours: it is not overwritten.

@@ -57,7 +57,6 @@ pub struct Server {
     pub watches: Vec<CallbackWatch>,
     /// Counters of the event loops; set once the shards have started.
     pub stats: OnceLock<Vec<Arc<ReactorStats>>>,
-    /// The queue of the cluster's thread; none on a single node.
     pub cluster: Option<Arc<ClusterInbox>>,
     /// Limits how many long messages are decoded outside the shards at once.
     pub readers: tokio::sync::Semaphore,

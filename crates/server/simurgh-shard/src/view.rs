@@ -9,39 +9,28 @@ pub use cluster::{
     NodeRow, OutboxRow,
 };
 
-/// One second of the whole server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Seconds since 1970.
     pub at_unix_s: f64,
     /// TCP connections, without those of HTTP.
     pub connections: u64,
     /// Open (upgraded) sockets.
     pub sockets: u64,
-    /// Channels joined.
     pub channels: u64,
     /// Topics with members, summed over the shards.
     pub topics: u64,
-    /// Messages from clients a second.
     pub messages_in_per_s: f64,
-    /// Messages to clients a second.
     pub messages_out_per_s: f64,
     /// Broadcasts delivered a second, part of `messages_out_per_s`.
     pub deliveries_per_s: f64,
-    /// Bytes read a second.
     pub bytes_in_per_s: f64,
-    /// Bytes written a second.
     pub bytes_out_per_s: f64,
-    /// Connections accepted a second.
     pub accepted_per_s: f64,
-    /// Errors of all kinds a second.
     pub errors_per_s: f64,
     /// Errors because of a limit of rates, sizes or connections, part of `errors_per_s`.
     #[serde(default)]
     pub limited_per_s: f64,
-    /// CPU time of the process, in cores.
     pub cpu_cores: f64,
-    /// Resident memory, bytes.
     pub resident_bytes: u64,
     /// Bytes queued for slow peers.
     pub queued_bytes: u64,
@@ -53,7 +42,6 @@ pub struct Point {
     pub turn_p99_us: f64,
 }
 
-/// Memory use by purpose, bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     /// Resident memory of the process.
@@ -64,7 +52,6 @@ pub struct Memory {
     pub tables: u64,
     /// Bytes queued for slow peers.
     pub outbound_queues: u64,
-    /// Messages that are half received.
     pub half_received: u64,
     /// Broadcasts kept for clients that come back, and their topics.
     #[serde(default)]
@@ -78,34 +65,23 @@ pub struct Memory {
     pub kernel_buffers: u64,
 }
 
-/// One shard.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ShardRow {
-    /// Its number.
     pub shard: u16,
-    /// Whether the shard has ended.
     pub ended: bool,
-    /// TCP connections.
     pub connections: u64,
-    /// Channels joined.
     pub channels: u64,
     /// Topics with members here.
     pub topics: u64,
-    /// Mail in its mailbox.
     pub mailbox_mails: u64,
     /// Bytes of undelivered broadcasts, its mailbox included.
     pub mailbox_bytes: u64,
-    /// Topics with undelivered broadcasts.
     pub fanout_topics: u64,
     /// Bytes queued for slow peers.
     pub queued_bytes: u64,
-    /// Messages from clients a second.
     pub messages_in_per_s: f64,
-    /// Messages to clients a second.
     pub messages_out_per_s: f64,
-    /// CPU time of its thread, in cores.
     pub cpu_cores: f64,
-    /// Turns a second.
     pub turns_per_s: f64,
     /// Median duration of a turn in the last second, microseconds.
     pub turn_p50_us: f64,
@@ -117,12 +93,10 @@ pub struct ShardRow {
     pub turn_cpu_max_us: f64,
 }
 
-/// A kind of error.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ErrorRow {
     /// Its name, as in `/metrics` without `simurgh_` and `_total`.
     pub kind: String,
-    /// A description.
     pub about: String,
     /// Cases since the server started.
     pub total: u64,
@@ -135,12 +109,10 @@ pub struct ErrorRow {
 pub struct Overview {
     /// Always `simurgh`; identifies the document.
     pub server: String,
-    /// Version of the server.
     pub version: String,
     /// The commit that the program was built from; empty if unknown.
     #[serde(default)]
     pub commit: String,
-    /// Seconds since the start.
     pub uptime_s: f64,
     /// Most sockets that it accepts, if there is a limit.
     pub max_connections: Option<u64>,
@@ -153,11 +125,8 @@ pub struct Overview {
     /// State of the link to the other nodes: `up`, `catching-up` or `away`; none without a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// The last second.
     pub now: Point,
-    /// Where the memory is.
     pub memory: Memory,
-    /// The shards.
     pub shards: Vec<ShardRow>,
     /// Errors by kind; kinds without a case are included.
     pub errors: Vec<ErrorRow>,
@@ -170,10 +139,8 @@ pub struct Overview {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TopicOrder {
-    /// Members.
     #[default]
     Members,
-    /// Broadcasts delivered a second.
     Deliveries,
     /// Bytes of kept broadcasts: topics with a history, with or without members.
     Kept,
@@ -183,14 +150,11 @@ pub enum TopicOrder {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionOrder {
-    /// Bytes queued for it.
     #[default]
     Queue,
-    /// Messages that it sends a second.
     Rate,
     /// Time since it was accepted.
     Age,
-    /// Channels it has joined.
     Channels,
 }
 
@@ -199,10 +163,8 @@ pub enum ConnectionOrder {
 pub struct TopicRow {
     /// Its name, possibly cut.
     pub topic: String,
-    /// Whether the name was cut.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
-    /// Members on all shards.
     pub members: u64,
     /// Broadcasts delivered a second; unknown at the first request.
     pub deliveries_per_s: Option<f64>,
@@ -211,10 +173,8 @@ pub struct TopicRow {
     pub kept: Option<Kept>,
 }
 
-/// The history of a topic.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
-    /// Kept broadcasts.
     pub messages: u64,
     /// Bytes that they are charged with.
     pub bytes: u64,
@@ -229,7 +189,6 @@ pub struct Kept {
     pub lost: Option<String>,
 }
 
-/// A connection.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConnectionRow {
     /// Its id while it is open: shard, slot, generation.
@@ -244,9 +203,7 @@ pub struct ConnectionRow {
     pub state: String,
     /// The socket id that the application's connect gave it.
     pub socket_id: Option<String>,
-    /// Channels joined.
     pub channels: u64,
-    /// Some of their topics.
     pub topics: Vec<String>,
     /// Seconds since it was accepted, to 10.
     pub age_s: u64,
@@ -255,7 +212,6 @@ pub struct ConnectionRow {
     pub age_is_more: bool,
     /// Seconds since it last sent something.
     pub quiet_s: f64,
-    /// Bytes queued for it.
     pub queued_bytes: u64,
     /// Messages it sent a second; unknown at the first request.
     pub messages_per_s: Option<f64>,
@@ -270,7 +226,6 @@ pub struct ConnectionRow {
 /// The first rows in some order.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct List<T> {
-    /// The rows.
     pub rows: Vec<T>,
     /// How many rows there were to choose from; topics are counted on each shard.
     pub total: u64,
@@ -282,12 +237,9 @@ pub struct List<T> {
     pub next_in_s: f64,
 }
 
-/// The members of a topic.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Members {
-    /// The topic.
     pub topic: String,
-    /// How many members there are.
     pub total: u64,
     /// Its history, if it has one that is not empty.
     #[serde(default)]

@@ -10,7 +10,6 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// 32 hexadecimal digits.
     pub(crate) fn hex(&self) -> String {
         format!("{:032x}", self.number())
     }

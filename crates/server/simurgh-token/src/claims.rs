@@ -85,7 +85,6 @@ pub(crate) fn subject_of_data(data: &Value) -> Option<String> {
     }
 }
 
-/// A string or a number, as text.
 pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

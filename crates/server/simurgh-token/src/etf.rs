@@ -269,7 +269,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Why a term of this tag is refused.
 fn refused(tag: u8) -> &'static str {
     match tag {
         77 => "a bit string has no word in JSON",

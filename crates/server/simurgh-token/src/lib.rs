@@ -41,7 +41,6 @@ pub use verifier::{JwtSettings, KeySource, PhoenixSettings, Settings, Signer, Ve
 /// The longest accepted token, in bytes: it has to fit into the head of a request.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// The default difference of clocks.
 const LEEWAY: Duration = Duration::from_secs(5);
 
 const THREE_PARTS: &str = "it is not of three parts with dots between";

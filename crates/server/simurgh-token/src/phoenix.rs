@@ -84,7 +84,6 @@ impl Digest {
     }
 }
 
-/// The parts of a [`Digest`].
 struct Functions {
     /// The name in base64url.
     protected: &'static str,
@@ -248,7 +247,6 @@ impl Key {
     }
 }
 
-/// The parts of a token, unverified.
 pub(crate) struct Parts<'a> {
     pub(crate) digest: Digest,
     message: &'a str,
@@ -281,7 +279,6 @@ impl<'a> Parts<'a> {
         Ok(Self { digest, message, payload, tag })
     }
 
-    /// Its contents, unverified.
     pub(crate) fn unverified(&self) -> Result<Signed, TokenError> {
         read(&self.payload)
     }
@@ -361,7 +358,6 @@ fn check_age(signed: &Signed, leeway_ms: i64, now_ms: i64) -> Result<(), TokenEr
 
 const INFINITY: &str = "infinity";
 
-/// The minimum of `Phoenix.Token`.
 const SECRET_KEY_BASE_BYTES_MIN: usize = 20;
 
 /// Far more than an HMAC uses.

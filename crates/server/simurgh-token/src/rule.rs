@@ -53,7 +53,6 @@ enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(String),
-    /// The claim of this path.
     Claim(String),
 }
 

@@ -12,7 +12,6 @@ const SECRET: &str = "jzC8A6PhPYq2PrSqDGjbUqmPoA0hV8Vb1c0nF9f3kM0QbZf1Zc0T1u6vN8
 const SALT: &str = "user socket";
 const SIGNED_AT: Duration = Duration::from_secs(1_700_000_000);
 
-/// A line of `vectors/phoenix.tsv`.
 struct Vector {
     name: &'static str,
     /// None: it must be refused.

@@ -312,7 +312,6 @@ fn overlap(interests: &mut Interests, topic: &str) -> Subject {
     Prefix::new("p").unwrap().topic(Space::Broadcast, topic)
 }
 
-/// A message as a stream republishes it.
 fn republished(subject: &str, sid: u64, seq: u64) -> Message {
     let headers = format!("NATS/1.0\r\nNats-Sequence: {seq}\r\n\r\n");
     let (head, all) = (headers.len(), headers.len() + 2);

@@ -8,13 +8,11 @@ use serde_json::{Value, json};
 
 use crate::wire::Message;
 
-/// There is no responder.
 pub(super) const STATUS_NOBODY: u16 = 503;
 pub(super) const STATUS_NONE: u16 = 404;
 /// The end of a batch of messages.
 pub(super) const STATUS_END: u16 = 204;
 
-/// The stream does not exist.
 pub(super) const NO_STREAM: u32 = 10_059;
 /// A stream of that name with another configuration exists.
 pub(super) const NAME_IN_USE: u32 = 10_058;
@@ -38,7 +36,6 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// There is no responder.
     pub(super) fn nobody() -> Self {
         let description = "nobody answers for it: JetStream is not enabled, no server leads the \
                            stream, or it is gone";

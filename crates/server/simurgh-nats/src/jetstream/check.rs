@@ -23,7 +23,6 @@ const DOUBTS_MAX: u32 = 3;
 /// The most attempts to create or change a stream.
 const CHANGES_MAX: u32 = 3;
 
-/// A request about a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Info,
@@ -63,7 +62,6 @@ pub(super) struct Check {
     /// A subject of the stream that no topic has.
     pub(super) unused: Box<str>,
     expected: Value,
-    /// The configuration for an update.
     updated: Value,
     may_change: bool,
     step: Step,
@@ -71,7 +69,6 @@ pub(super) struct Check {
     doubts: u32,
     /// The state of the stream at the last check.
     found: Option<Found>,
-    /// The highest number seen.
     pub(super) seen: u64,
     /// The number of the last republished message over this link.
     republished: u64,
@@ -338,7 +335,6 @@ impl Check {
         self.step == Step::Fits
     }
 
-    /// Why it cannot be used.
     pub(super) fn why_not(&self) -> Option<&str> {
         match &self.step {
             Step::Refused(why) => Some(why),
@@ -346,13 +342,11 @@ impl Check {
         }
     }
 
-    /// Why its check has not ended.
     pub(super) fn trouble(&self) -> String {
         let words = self.trouble.as_deref().unwrap_or("JetStream does not answer");
         format!("the stream {}: {words}", self.name)
     }
 
-    /// The identity of the stream and its numbers.
     pub(super) fn identity(&self) -> Option<(&str, &str)> {
         self.found.as_ref().map(|it| (&*it.identity, &*self.set_back))
     }
@@ -362,7 +356,6 @@ impl Check {
         !info.is_of_leader() || (self.is_same(info) && info.state.last_seq >= seen)
     }
 
-    /// Whether it is the stream that was found before.
     fn is_same(&self, info: &StreamInfo) -> bool {
         self.found.as_ref().is_some_and(|it| it.identity == identity(info))
     }

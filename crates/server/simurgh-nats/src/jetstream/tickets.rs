@@ -14,11 +14,9 @@ pub(super) const STORE_BYTES_MAX: usize = 16 << 20;
 /// The pauses before requests are repeated: a new leader of a stream on several servers needs some
 /// five seconds.
 const AGAIN_AFTER_MS: [u64; 3] = [AGAIN_FIRST_MS, 2_000, 4_000];
-/// The shortest of these pauses.
 pub(super) const AGAIN_FIRST_MS: u64 = 1_000;
 /// The pause after a request that the engine could not execute: at most 36 attempts in all.
 const SOON_MS: u64 = 250;
-/// The pause while the output is full.
 const LATER_MS: u64 = 100;
 /// The bits of a request's number that count the attempts.
 const ATTEMPT_BITS: u32 = 16;
@@ -71,7 +69,6 @@ impl What {
     }
 }
 
-/// A ticket without an answer.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) ticket: Ticket,
@@ -86,7 +83,6 @@ pub(super) struct Pending {
     is_answered: bool,
     /// The attempts that may have changed something.
     open: u64,
-    /// Why the last attempt failed.
     why: Option<Box<str>>,
 }
 
@@ -120,7 +116,6 @@ impl Pending {
         self.attempt_failed(self.attempt, why);
     }
 
-    /// Whether some attempt may have succeeded.
     pub(super) const fn may_be_done(&self) -> bool {
         self.open != 0
     }

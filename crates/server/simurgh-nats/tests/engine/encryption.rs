@@ -9,7 +9,6 @@ use tempfile::TempDir;
 use crate::support::authority::Authority;
 use crate::support::{Engine, Node, is_at_least, prefix};
 
-/// An engine with TLS, and the settings `more`.
 fn engine(more: &str) -> Option<(Engine, Authority, TempDir)> {
     let directory = tempfile::tempdir().unwrap();
     let authority = Authority::new(directory.path(), "authority");

@@ -21,11 +21,8 @@ pub struct View {
     pub id: String,
     pub name: String,
     pub version: String,
-    /// It closes its sockets.
     pub is_draining: bool,
-    /// The other nodes, by name.
     pub nodes: Vec<NodeView>,
-    /// The ids of `nodes`.
     ids: BTreeSet<NodeId>,
     pub interests: InterestCounts,
     /// Most exact subscriptions.
@@ -54,7 +51,6 @@ pub struct View {
 #[derive(Clone, Debug, Default)]
 pub struct KeptView {
     pub counts: HistoryCounts,
-    /// Topics that are followed here.
     pub followed: usize,
     /// Bytes that are not stored yet.
     pub store_bytes: usize,
@@ -65,13 +61,10 @@ pub struct NodeView {
     pub node: NodeId,
     /// Kept over restarts.
     pub name: String,
-    /// Version of its program.
     pub version: String,
     /// `alive`, `silent`, `draining` or `incompatible`.
     pub state: &'static str,
-    /// It closes its sockets.
     pub is_draining: bool,
-    /// Another node has the same name.
     pub has_namesake: bool,
     pub sockets: u64,
     /// When this node last received something from it.

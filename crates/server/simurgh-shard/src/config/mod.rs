@@ -168,7 +168,6 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether every listening address is loopback.
     pub fn is_loopback(&self) -> bool {
         self.listen.iter().all(|address| address.ip().is_loopback())
     }

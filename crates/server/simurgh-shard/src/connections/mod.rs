@@ -60,7 +60,6 @@ pub struct HttpConnections {
 struct Present {
     next: u64,
     all: HashMap<u64, Arc<Watch>>,
-    /// Connections that were asked to close.
     leaving: usize,
     paused_until: Instant,
 }

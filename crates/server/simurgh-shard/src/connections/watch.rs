@@ -133,12 +133,10 @@ impl Watch {
         }
     }
 
-    /// Whether a write waits for the client.
     pub fn is_writing(&self) -> bool {
         self.write_since_ms.load(Relaxed) != 0
     }
 
-    /// The current request is too slow.
     pub fn give_up(&self) {
         self.is_given_up.store(true, Relaxed);
         self.is_last.store(true, Relaxed);
@@ -183,7 +181,6 @@ impl Watch {
         number
     }
 
-    /// The answer to a request is complete.
     pub fn answered(&self) {
         self.answered.store(self.answered.load(Relaxed) + 1, Relaxed);
         self.wait.store(Wait::Nothing as u8, Relaxed);

@@ -45,9 +45,7 @@ pub struct Counts {
     pub messages: u64,
     /// Channels that ended as intended.
     pub channels_closed: u64,
-    /// Channels that crashed.
     pub channels_crashed: u64,
-    /// Sockets that were closed.
     pub closed: u64,
     /// Events of all these kinds that were dropped because the driver did not take those before
     /// them.

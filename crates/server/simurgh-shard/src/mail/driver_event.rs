@@ -16,7 +16,6 @@ pub struct SocketId {
 }
 
 impl SocketId {
-    /// The shard that holds the socket.
     pub fn shard(self) -> usize {
         usize::from(self.shard)
     }
@@ -39,12 +38,9 @@ impl fmt::Debug for SocketId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageRef(pub u64);
 
-/// An event of a driven socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Which socket.
     pub socket: SocketId,
-    /// The event.
     pub what: What,
 }
 
@@ -73,16 +69,13 @@ pub enum What {
     },
 }
 
-/// A reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// The message that it answers; `None` for a reply to an unknown ref.
     pub to: Option<MessageRef>,
-    /// The topic.
     pub topic: Box<str>,
     /// `ok`, `error`, or another status of the application's.
     pub status: Box<str>,
-    /// The payload of the reply.
     pub response: Payload<'static>,
 }
 
@@ -121,7 +114,6 @@ impl Received {
         }
     }
 
-    /// Its payload.
     pub fn payload(&self) -> &Payload<'static> {
         match &self.0 {
             Content::Shared(broadcast) => broadcast.payload(),
@@ -129,7 +121,6 @@ impl Received {
         }
     }
 
-    /// Bytes of it that are not shared.
     fn own_bytes(&self) -> usize {
         match &self.0 {
             Content::Shared(_) => 0,
@@ -239,7 +230,6 @@ pub enum DriverError {
     /// Too many undelivered bytes in a shard; try again later.
     #[error("too many bytes are under way, try again later")]
     Congested,
-    /// The server has ended.
     #[error("the server has ended")]
     Ended,
     /// The answer did not arrive in time.

@@ -65,7 +65,6 @@ pub type Messages = Vec<Box<str>>;
 pub struct Post {
     pub lines: std::vec::IntoIter<Line>,
     pub bytes: usize,
-    /// Receives the HTTP status.
     pub answer: oneshot::Sender<u16>,
 }
 

@@ -23,11 +23,9 @@ pub struct Conn {
 
 const _: () = assert!(size_of::<Conn>() <= 40, "a connection's record is budgeted at 40 bytes");
 
-/// Temporary state of a connection.
 pub(crate) enum Passing {
     /// Bytes of an upgrade request, and the client's address if a PROXY header named one.
     Head { bytes: Vec<u8>, peer: Option<SocketAddr> },
-    /// The application decides the connect.
     Connecting {
         /// The 101 response, sent if the application accepts.
         response: Vec<u8>,

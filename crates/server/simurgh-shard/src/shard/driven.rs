@@ -53,7 +53,6 @@ pub(crate) struct Driven {
     frame: Vec<u8>,
 }
 
-/// A command and its progress.
 struct Task {
     command: Rc<DriverCommand>,
     driver: u8,
@@ -145,7 +144,6 @@ impl Shard {
         }
     }
 
-    /// Sends drivers the events of this turn.
     pub(crate) fn send_events(&mut self) {
         let to_drivers =
             self.driven.as_deref_mut().map(|driven| driven.to_drivers.iter_mut().flatten());
@@ -259,7 +257,6 @@ impl Shard {
         self.core.join_ref(key, &io.conn_ref(key)?.socket, &sent.topic)
     }
 
-    /// The driver closes a socket.
     fn peer_closes(&mut self, io: &mut Io, key: Key, code: Option<CloseCode>) {
         let (core, mut out) = self.parts(io);
         core.peer_closed(&mut out, key, code);
@@ -386,7 +383,6 @@ impl Shard {
         }
     }
 
-    /// The application has decided about a driven socket.
     pub(crate) fn driven_decided(
         &mut self,
         io: &mut Io,

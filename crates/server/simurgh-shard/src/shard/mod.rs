@@ -124,7 +124,6 @@ impl Shard {
         self.account_inbound(io, key, before);
     }
 
-    /// A local connection is read again.
     fn resume_local(&mut self, io: &mut Io, key: Key) {
         match is_polled(io, key) {
             true => self.resume_polled(io, key),
@@ -132,7 +131,6 @@ impl Shard {
         }
     }
 
-    /// Drops a value of the application's.
     pub(crate) fn drop_guarded<T>(&self, value: T) {
         if guarded(|| drop(value)).is_none() {
             self.metrics.errors_callback_panic.add(1);

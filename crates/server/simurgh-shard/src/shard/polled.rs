@@ -412,7 +412,6 @@ impl Shard {
         Next::Idle
     }
 
-    /// Ends sessions that are not polled any more.
     pub(crate) fn expire_polled(&mut self, io: &mut Io) -> Next {
         let now_ns = io.now().ns;
         loop {

@@ -37,7 +37,6 @@ const TOPICS_IN_ROW: usize = 3;
 const TOPICS_ALONE: usize = 100;
 const NAME_BYTES_MAX: usize = 200;
 
-/// State of an observation.
 pub(crate) struct Observed {
     walk: Option<Walk>,
     next_slice: u64,
@@ -51,7 +50,6 @@ pub(crate) struct Observed {
 struct Window {
     /// When it began, ns.
     since: Option<u64>,
-    /// Length of the previous window, seconds.
     before_s: Option<f64>,
 }
 
@@ -494,7 +492,6 @@ fn connection_value(io: &Io, key: Key, by: ConnectionOrder) -> u64 {
     let Some(conn) = io.conn_ref(key) else { return 0 };
     match by {
         ConnectionOrder::Queue => io.queued(key) as u64,
-        // Every connection has an age.
         ConnectionOrder::Age => u64::from(conn.socket.age_ticks(io.now().tick).0) + 1,
         ConnectionOrder::Channels => u64::from(conn.socket.channels()),
         ConnectionOrder::Rate => 0,

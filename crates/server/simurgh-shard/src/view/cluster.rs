@@ -6,13 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClusterOverview {
-    /// State of the link to the engine.
     pub link: LinkRow,
     /// The nodes: first the one that was asked, then the others by name.
     pub nodes: Vec<NodeRow>,
     /// Known nodes that are not in `nodes`.
     pub more_nodes: u64,
-    /// Subscriptions of this node.
     pub interests: InterestsRow,
     /// Envelopes that wait to be sent to other nodes.
     pub outbox: OutboxRow,
@@ -28,7 +26,6 @@ pub struct ClusterOverview {
     pub resyncs: u64,
     /// The histories of the engine; none if no channel has a history.
     pub histories: Option<HistoriesRow>,
-    /// Seconds since 1970 at which it was made.
     pub at_unix_s: f64,
 }
 
@@ -38,7 +35,6 @@ pub struct ClusterOverview {
 pub struct HistoriesRow {
     /// What it survives, or why nothing is kept, in words; none while unknown.
     pub kept: Option<String>,
-    /// Topics that this node follows.
     pub topics: u64,
     /// Bytes that are not stored yet.
     pub waiting_bytes: u64,
@@ -52,7 +48,6 @@ pub struct HistoriesRow {
     pub gaps: u64,
 }
 
-/// The link to the engine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LinkRow {
@@ -72,7 +67,6 @@ pub struct LinkRow {
     pub lost: u64,
 }
 
-/// A node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeRow {
@@ -80,7 +74,6 @@ pub struct NodeRow {
     pub id: String,
     /// Name that outlives restarts.
     pub name: String,
-    /// Version of its program.
     pub version: String,
     /// Whether it is the one that was asked.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -89,7 +82,6 @@ pub struct NodeRow {
     pub state: String,
     /// It closes its sockets and is about to end.
     pub is_draining: bool,
-    /// Another node has the same name.
     pub has_namesake: bool,
     /// Open sockets, by its last beat.
     pub sockets: u64,
@@ -109,37 +101,26 @@ pub struct NodeRow {
     pub figures: Option<NodeFigures>,
 }
 
-/// The figures of a node's last second.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeFigures {
-    /// Seconds since the start.
     pub uptime_s: f64,
-    /// Open sockets.
     pub sockets: u64,
-    /// Memberships: channels joined.
     pub channels: u64,
     /// Topics with members, counted on each shard.
     pub topics: u64,
-    /// Messages from clients a second.
     pub messages_in_per_s: f64,
-    /// Messages to clients a second.
     pub messages_out_per_s: f64,
-    /// Presences of its own members.
     pub presences_local: u64,
     /// Presences of other nodes' members, as far as it has them.
     pub presences_remote: u64,
     /// Broadcasts kept for clients that come back.
     pub kept_messages: u64,
-    /// CPU time of the process, in cores.
     pub cpu_cores: f64,
-    /// Resident memory, bytes.
     pub resident_bytes: u64,
-    /// Errors of all kinds a second.
     pub errors_per_s: f64,
 }
 
-/// The subscriptions of a node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InterestsRow {
@@ -167,21 +148,16 @@ pub struct OutboxRow {
     pub under_way: u64,
 }
 
-/// A named counter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedCount {
-    /// Name of the counted event.
     pub name: String,
     /// Cases since the server started.
     pub total: u64,
 }
 
-/// The members of a topic on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeMembers {
-    /// The node's id.
     pub id: String,
-    /// The node's name.
     pub name: String,
     /// Whether it is the one that was asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -30,7 +30,6 @@ pub const BEHIND_BYTES_MAX: usize = 64 << 10;
 pub struct Async<C: AsyncChannel>(State<C>);
 
 enum State<C: AsyncChannel> {
-    /// No handler runs.
     Idle(OffShard<C>),
     /// A handler runs, and owns the channel.
     Busy(Box<Busy<C>>),
@@ -43,13 +42,11 @@ struct Busy<C> {
     behind: Backlog<C>,
 }
 
-/// The queue behind a handler.
 struct Backlog<C> {
     jobs: VecDeque<Job<C>>,
     /// Messages of the client among `jobs`, and their bytes.
     messages: usize,
     bytes: usize,
-    /// Whether the socket is not read.
     is_full: bool,
 }
 
@@ -57,9 +54,7 @@ struct Backlog<C> {
 struct Job<C> {
     start: Box<dyn FnOnce(C, AsyncContext) -> Running<C> + Send>,
     at: &'static str,
-    /// The message to answer.
     message: Option<ReplyRef>,
-    /// Bytes of a client's message.
     bytes: Option<usize>,
 }
 
@@ -87,7 +82,6 @@ impl<C: AsyncChannel> Async<C> {
         }
     }
 
-    /// Starts a handler on tokio.
     fn begin(
         &mut self,
         ctx: &mut Context<'_>,
@@ -186,7 +180,6 @@ impl<C> Backlog<C> {
     }
 }
 
-/// A running handler, on tokio.
 struct Waiting<C: AsyncChannel> {
     running: Running<C>,
     outbox: Outbox,
@@ -322,7 +315,6 @@ impl<C: AsyncChannel> Channel for Async<C> {
     }
 }
 
-/// Bytes of the future that a handler returns.
 fn size_of_future<'a, C: 'a, F>(_: impl FnOnce(&'a mut C, &'a mut AsyncContext) -> F) -> usize {
     size_of::<F>()
 }

@@ -93,7 +93,6 @@ impl<C: AsyncChannel, R: Into<Payload<'static>>> IntoJoin for (C, R) {
     }
 }
 
-/// A join function from an `async fn`.
 pub(crate) fn join<F, J>(
     ctx: &Context<'_>,
     payload: Payload<'_>,
@@ -169,7 +168,6 @@ impl ConnectRequest {
     }
 }
 
-/// A connect function from an `async fn`.
 pub(crate) fn connect<F>(
     info: &ConnectInfo<'_>,
     decide: impl FnOnce(ConnectRequest) -> F,

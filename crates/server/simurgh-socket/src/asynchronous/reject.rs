@@ -34,7 +34,6 @@ pub struct Reject(Box<Kind>);
 #[derive(Debug)]
 enum Kind {
     Said(Payload<'static>),
-    /// The error in the client's payload.
     Payload(String),
     /// Logged; the client receives a generic reason.
     Internal(Box<dyn Error + Send + Sync>),
@@ -78,7 +77,6 @@ impl Reject {
         }
     }
 
-    /// The client's payload as text.
     pub(super) fn reason(&self) -> String {
         let response = self.response();
         let value: Option<serde_json::Value> = response.parse().ok();

@@ -181,7 +181,6 @@ impl Found<'_> {
         settings
     }
 
-    /// The limits of all kinds of channels.
     fn limits(&mut self, spec: &ChannelSpec) {
         self.at_least_one("payload_bytes_max", spec.payload_bytes_max);
         if spec.message_bytes_max.is_some_and(|bytes| bytes < MESSAGE_BYTES_LEAST) {

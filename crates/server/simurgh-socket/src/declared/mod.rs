@@ -346,12 +346,10 @@ struct Declared {
     join_reply: Template,
     announce: Option<Announce>,
     other_events: OtherEvents,
-    /// The core's limit.
     payload_bytes_max: usize,
     members_max: Option<u32>,
     presence: Option<Presence>,
     events: Vec<Event>,
-    /// The event `*`.
     any_event: Option<Event>,
 }
 
@@ -371,7 +369,6 @@ struct Event {
     reply: Option<(Box<str>, Template)>,
 }
 
-/// The answer to a join.
 #[derive(Debug, PartialEq)]
 struct Welcome {
     reply: Payload<'static>,
@@ -385,11 +382,9 @@ struct Welcome {
 enum Prepared {
     Join(Welcome),
     Event(Result<Answer, Refusal>),
-    /// Too long to be handled.
     TooLong,
 }
 
-/// The effect of an event.
 #[derive(Debug)]
 struct Answer {
     broadcast: Option<(Reach, Payload<'static>)>,
@@ -559,7 +554,6 @@ impl Channel for Member {
     }
 }
 
-/// Why a join or an event is answered with an error.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
     Because(&'static str),

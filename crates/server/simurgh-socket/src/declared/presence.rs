@@ -14,7 +14,6 @@ const KEYS: [&str; 2] = ["key", "meta"];
 /// The events of presence; members must not forge them.
 pub(super) const EVENTS: [&str; 3] = ["presence_state", "presence_diff", "presence_summary"];
 
-/// A checked declaration of presence.
 #[derive(Debug)]
 pub(super) struct Presence {
     /// `None`: the socket's id, or a random one.
@@ -88,7 +87,6 @@ impl Presence {
             None => Key::OfSocket,
             Some(key) => match serde_json::from_str(key.fill(source).json()?).ok()? {
                 Value::String(key) => Key::Of(key),
-                // Keys are texts.
                 Value::Number(key) => Key::Of(key.to_string()),
                 _ => return None,
             },

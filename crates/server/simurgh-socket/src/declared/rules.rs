@@ -19,7 +19,6 @@ pub(super) struct Rules {
     own: Option<OwnToken>,
 }
 
-/// The field of a join's own token, and its verifier.
 #[derive(Debug)]
 struct OwnToken {
     field: [Box<str>; 1],
@@ -62,7 +61,6 @@ impl Rules {
         crate::supabase::Settings { join: self.join, publish: self.publish, ..settings }
     }
 
-    /// Sets the verifier of tokens.
     pub(super) fn verify_by(&mut self, policy: &TokenPolicy) {
         if let Some(own) = &mut self.own {
             own.policy = Some(policy.clone());

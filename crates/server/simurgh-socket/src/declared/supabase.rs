@@ -32,7 +32,6 @@ pub(super) enum Compiled {
     Supabase(Settings),
 }
 
-/// The specs with their defaults.
 pub(super) fn complete(specs: &[ChannelSpec]) -> Vec<ChannelSpec> {
     let mut specs = specs.to_vec();
     for spec in &mut specs {

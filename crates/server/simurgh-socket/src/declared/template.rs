@@ -20,7 +20,6 @@ pub(super) struct Template {
 
 #[derive(Debug, PartialEq)]
 enum Piece {
-    /// Constant JSON text.
     Text(String),
     Field(usize),
     Payload,
@@ -29,7 +28,6 @@ enum Piece {
     Event,
 }
 
-/// The values that templates are filled from.
 pub(super) struct Source<'a> {
     pub(super) payload: &'a Payload<'a>,
     pub(super) topic: &'a str,
@@ -43,17 +41,14 @@ impl Template {
         Ok(template)
     }
 
-    /// The received payload, unchanged.
     pub(super) fn payload() -> Self {
         Self { pieces: vec![Piece::Payload], fields: Vec::new() }
     }
 
-    /// `{}`.
     pub(super) fn empty() -> Self {
         Self { pieces: vec![Piece::Text("{}".into())], fields: Vec::new() }
     }
 
-    /// Whether it is the whole received payload.
     pub(super) fn is_payload(&self) -> bool {
         self.pieces == [Piece::Payload]
     }

@@ -64,7 +64,6 @@ pub struct UserSocket {
     pub subprotocols: Vec<String>,
     #[doc(hidden)]
     pub limits: Option<Limits>,
-    /// Verifies the tokens of its sockets.
     #[cfg(feature = "token")]
     tokens: Option<Arc<crate::token::TokenPolicy>>,
 }
@@ -78,7 +77,6 @@ struct InCluster {
     alike: String,
 }
 
-/// The payload shape of an event of a channel.
 pub(crate) type ShapesFn = Arc<dyn Fn(&str) -> PayloadShape + Send + Sync>;
 
 impl UserSocket {

@@ -18,21 +18,17 @@ pub(super) struct Access {
     policy: OnceLock<Arc<TokenPolicy>>,
 }
 
-/// The permissions that a token gives a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pass {
-    /// Whether it may broadcast and be present.
     pub(super) may_publish: bool,
     /// Time until it expires, if the token is the channel's own.
     pub(super) lifetime: Option<Duration>,
 }
 
-/// The result of a fresh token.
 pub(super) enum Renewed {
     Pass(Pass),
     /// There is no token to verify, or its key is not loaded yet.
     Unchanged,
-    /// The token is refused, for this reason.
     Refused(String),
 }
 
@@ -77,7 +73,6 @@ impl Access {
         }
     }
 
-    /// Verifies a token that a member sends.
     pub(super) fn renew(&self, ctx: &mut Context<'_>, token: Option<&str>) -> Renewed {
         let (Some(policy), Some(token)) = (self.policy.get(), users(token)) else {
             return Renewed::Unchanged;
@@ -114,7 +109,6 @@ fn allow(rules: &[Rule], ctx: &Context<'_>, claims: Option<&Claims>) -> bool {
     claims.is_some_and(|claims| rules.iter().any(|rule| rule.allows(ctx.topic(), claims)))
 }
 
-/// The refusal of a token, in Supabase's words.
 fn refusal(reason: &'static str) -> Refusal {
     match reason {
         "expired" => Refusal("InvalidJWTToken", "Token has expired".to_owned()),

@@ -23,7 +23,6 @@ pub(super) struct JoinConfig {
     pub(super) private: bool,
     /// The requested changes of tables, each with its id.
     pub(super) changes: Vec<Map<String, Value>>,
-    /// The token that the join is judged by.
     pub(super) token: Option<String>,
 }
 
@@ -66,7 +65,6 @@ fn flag(value: &Value) -> bool {
 fn key(value: &Value) -> Option<String> {
     match value {
         Value::String(key) => Some(key.clone()).filter(|key| !key.is_empty()),
-        // Keys are strings.
         Value::Number(key) => Some(key.to_string()),
         _ => None,
     }

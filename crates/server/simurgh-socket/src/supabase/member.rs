@@ -43,7 +43,6 @@ const _: () = assert!(size_of::<Member>() <= 56);
 /// The token number `.0` has expired.
 struct Expired(u32);
 
-/// Why a broadcast is refused.
 enum Refused {
     TooLarge,
     WrongPayload,
@@ -227,7 +226,6 @@ impl Member {
         Outcome::NoReply
     }
 
-    /// Ends the channel when the current token expires.
     fn expire_in(&self, ctx: &mut Context<'_>, lifetime: Duration) {
         let (this, which) = (ctx.handle::<Self>(), self.tokens);
         ctx.spawn_linked(async move {
@@ -236,7 +234,6 @@ impl Member {
         });
     }
 
-    /// Whether it may send another event now.
     fn take_turn(&mut self) -> bool {
         let Some(rate) = &self.realtime.events else { return true };
         let now_ns = nanoseconds(self.realtime.origin.elapsed());

@@ -31,7 +31,6 @@ struct Renewing {
 
 const _: () = assert!(size_of::<Renewing>() <= 24, "what a channel costs that takes renewals");
 
-/// Why a renewal is refused.
 #[derive(Debug)]
 struct Refused {
     reason: &'static str,

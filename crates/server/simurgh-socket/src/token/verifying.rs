@@ -11,7 +11,6 @@ use simurgh_token::{JwtSettings, KeyError, KeySource, Settings, Verifier};
 /// Least time between two reads of a file: bounds the cost of tokens with invented key names.
 const READ_EVERY: Duration = Duration::from_secs(5);
 
-/// Keys, and where they come from.
 pub(super) struct CurrentVerifier {
     /// Locked only while the pointer is copied or replaced.
     verifier: RwLock<Arc<Verifier>>,

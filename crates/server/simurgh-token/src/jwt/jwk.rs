@@ -74,7 +74,6 @@ impl<'a> Jwk<'a> {
     }
 }
 
-/// The name of a key, if it has one.
 pub(super) fn id(members: &Map<String, Value>) -> Option<String> {
     members.get("kid").and_then(Value::as_str).map(str::to_owned)
 }

@@ -293,7 +293,6 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// A section of a PEM file.
 pub(super) struct Section(pub(super) SectionKind, pub(super) Vec<u8>);
 
 impl PemObject for Section {

@@ -40,7 +40,6 @@ pub use signing::SigningKey;
 use crate::base64url::decode_part;
 use crate::error::{Part, TokenError, not_json};
 
-/// The parts of a token, unverified.
 pub(crate) struct Parts<'a> {
     pub(crate) header: Map<String, Value>,
     /// The signed text: header and payload as received.
@@ -69,12 +68,10 @@ impl<'a> Parts<'a> {
         Ok(Self { header, message, payload, signature: decode_part(signature, Part::Signature)? })
     }
 
-    /// Its claims, unverified.
     pub(crate) fn claims(&self) -> Result<Map<String, Value>, TokenError> {
         object(&self.payload, Part::Payload)
     }
 
-    /// `alg`.
     pub(crate) fn algorithm(&self) -> Result<&str, TokenError> {
         match self.header.get("alg").and_then(Value::as_str) {
             Some(name) => Ok(name),
@@ -82,7 +79,6 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// `kid`.
     pub(crate) fn key_id(&self) -> Result<Option<&str>, TokenError> {
         match self.header.get("kid") {
             None => Ok(None),

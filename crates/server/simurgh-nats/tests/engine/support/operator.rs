@@ -37,7 +37,6 @@ pub(crate) fn ask(port: u16, verb: &str, words: &Value) -> Option<Value> {
     }
 }
 
-/// The settings of a stream, and its state.
 #[track_caller]
 pub(crate) fn info(port: u16, stream: &str) -> Value {
     ask(port, &format!("STREAM.INFO.{stream}"), &Value::Null).expect("an answer")

@@ -42,7 +42,6 @@ impl Proxy {
     }
 }
 
-/// Accepts connections until the proxy is dropped.
 async fn accept(listener: TcpListener, port: u16, mut state: watch::Receiver<State>) {
     loop {
         let client = tokio::select! {

@@ -15,7 +15,6 @@ use crate::shard::{Io, Shard};
 
 /// A message with so many bytes a second is waited for beyond its time.
 const PROGRESS_BYTES_PER_S: u128 = 8 << 10;
-/// How often time limits are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// A holder weighs twice as much after so many ticks.
 const AGE_UNIT_TICKS: u64 = 10;
@@ -92,7 +91,6 @@ impl Shard {
         }
     }
 
-    /// Closes a connection whose message takes too long.
     fn give_up(&mut self, io: &mut Io, key: Key) {
         self.fail(io, key, CloseCode::TRY_AGAIN);
         if let Some(conn) = io.conn(key) {

@@ -23,7 +23,6 @@ use crate::shard::{Io, Shard};
 /// Seconds after which a client refused by a full shard may try again.
 const RETRY_AFTER_S: &str = "1";
 
-/// The result of the checks before the application's own.
 pub(crate) struct Checked {
     pub(crate) wire: Wire,
     subprotocol: Option<String>,

@@ -56,7 +56,6 @@ impl Shard {
         }
     }
 
-    /// Decodes a long message outside the shard.
     pub(crate) fn read_elsewhere(
         &mut self,
         io: &mut Io,
@@ -148,7 +147,6 @@ impl Shard {
         io.release(key);
     }
 
-    /// Closes a connection that was not opened.
     pub(crate) fn end_unopened(&self, io: &mut Io, key: Key) {
         let tick = io.now().tick;
         if let Some(conn) = io.conn(key) {
