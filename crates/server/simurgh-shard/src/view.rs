@@ -9,6 +9,7 @@ pub use cluster::{
     NodeRow, OutboxRow,
 };
 
+/// One second of the whole server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     pub at_unix_s: f64,
@@ -42,6 +43,7 @@ pub struct Point {
     pub turn_p99_us: f64,
 }
 
+/// Memory use by purpose, bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     /// Resident memory of the process.
@@ -65,6 +67,7 @@ pub struct Memory {
     pub kernel_buffers: u64,
 }
 
+/// The state of one shard.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ShardRow {
     pub shard: u16,
@@ -93,6 +96,7 @@ pub struct ShardRow {
     pub turn_cpu_max_us: f64,
 }
 
+/// A kind of error.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ErrorRow {
     /// Its name, as in `/metrics` without `simurgh_` and `_total`.
@@ -173,6 +177,7 @@ pub struct TopicRow {
     pub kept: Option<Kept>,
 }
 
+/// The history of a topic.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     pub messages: u64,
@@ -189,6 +194,7 @@ pub struct Kept {
     pub lost: Option<String>,
 }
 
+/// A connection of a shard.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConnectionRow {
     /// Its id while it is open: shard, slot, generation.
@@ -237,6 +243,7 @@ pub struct List<T> {
     pub next_in_s: f64,
 }
 
+/// The members of a topic.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Members {
     pub topic: String,

@@ -87,9 +87,8 @@ macro_rules! answers {
 
 answers!(StreamInfo, PubAck, Got, Purged);
 
-///
 /// # Errors
-/// It is an error, or cannot be read.
+/// The answer is an error, or cannot be read.
 pub(super) fn read<A: Answer>(message: &Message) -> Result<A, Failure> {
     if message.status() == Some(STATUS_NOBODY) {
         return Err(Failure::nobody());

@@ -22,7 +22,6 @@ fn subject(topic: &str) -> Subject {
     prefix().topic(Space::Store, topic)
 }
 
-///
 /// # Panics
 /// An invariant is broken.
 pub(crate) fn run(messages: Vec<Message>) {

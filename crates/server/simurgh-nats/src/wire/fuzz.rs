@@ -6,7 +6,6 @@
 
 use super::{Decoder, MESSAGE_BYTES_MAX, Malformed, Message, Op};
 
-///
 /// # Panics
 /// An invariant is broken.
 pub fn run(data: &[u8]) {

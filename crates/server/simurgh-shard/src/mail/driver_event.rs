@@ -38,6 +38,7 @@ impl fmt::Debug for SocketId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageRef(pub u64);
 
+/// An event of a driven socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub socket: SocketId,
@@ -69,6 +70,7 @@ pub enum What {
     },
 }
 
+/// The reply to a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// The message that it answers; `None` for a reply to an unknown ref.

@@ -48,6 +48,7 @@ pub struct HistoriesRow {
     pub gaps: u64,
 }
 
+/// The link to the engine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LinkRow {
@@ -67,6 +68,7 @@ pub struct LinkRow {
     pub lost: u64,
 }
 
+/// A node of the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeRow {
@@ -101,6 +103,7 @@ pub struct NodeRow {
     pub figures: Option<NodeFigures>,
 }
 
+/// The figures of a node's last second.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeFigures {
@@ -121,6 +124,7 @@ pub struct NodeFigures {
     pub errors_per_s: f64,
 }
 
+/// The subscriptions of a node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InterestsRow {
@@ -148,6 +152,7 @@ pub struct OutboxRow {
     pub under_way: u64,
 }
 
+/// A named counter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedCount {
     pub name: String,
@@ -155,6 +160,7 @@ pub struct NamedCount {
     pub total: u64,
 }
 
+/// The members of a topic on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeMembers {
     pub id: String,
