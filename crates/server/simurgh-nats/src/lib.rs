@@ -5,7 +5,7 @@
 //! what the engine has received, which that client does not expose (0.51.0): its `flush` waits for
 //! the socket and not for an answer to PING; its `drain` forgets a subscription before the server
 //! has; its reconnect sends the rest of its queue before earlier envelopes can be sent again; each
-//! subscription has a queue of its own, so the order of messages across two of them is lost. A
+//! subscription has its own queue, so the order of messages across two of them is lost. A
 //! request without a responder could replace the PING, but gets no reply as soon as any client
 //! subscribes to `>`. Here one stream of operations is read in the order in which the server wrote
 //! it, and a message costs a fraction (`simurgh-bench cluster`).

@@ -25,7 +25,7 @@ const CONFIRM_ENVELOPES: usize = 256;
 const CONFIRM_BYTES: usize = 256 << 10;
 /// The most PINGs without an answer; the next one waits.
 const PINGS_MAX: usize = 64;
-/// The most bytes to write: envelopes have a limit of their own, so above this there is a flood of
+/// The most bytes to write: envelopes have their own limit, so above this there is a flood of
 /// interests.
 const OUT_BYTES_MAX: usize = 32 << 20;
 const READ_BYTES: usize = 64 << 10;

@@ -197,8 +197,8 @@ fn control(line: &[u8]) -> Result<Option<Op>, Malformed> {
     }))
 }
 
-/// The line of a message: `MSG <subject> <sid> [reply] <bytes>`, or `HMSG <subject> <sid> [reply]
-/// <header bytes> <bytes>`.
+/// The line of a message: `MSG <subject> <sid> [reply] <bytes>`, or
+/// `HMSG <subject> <sid> [reply] <header bytes> <bytes>`.
 struct Head {
     sid: u64,
     subject: Range<usize>,

@@ -1,6 +1,6 @@
 //! Values of asynchronous channels, which must not be dropped on a shard's thread.
 //!
-//! A shard has a descriptor table of its own. The descriptor number of a file or connection opened
+//! A shard has its own descriptor table. The descriptor number of a file or connection opened
 //! on tokio is invalid there, or belongs to a socket: dropping its owner on the shard would close
 //! that socket.
 

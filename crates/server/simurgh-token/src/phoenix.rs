@@ -6,8 +6,8 @@
 //! The HMAC covers everything before the second dot, with a key that PBKDF2 derives from
 //! `secret_key_base` and a salt. The source is plug_crypto 2.1 (`Plug.Crypto`,
 //! `Plug.Crypto.MessageVerifier`, `Plug.Crypto.KeyGenerator`), which Phoenix calls. Payloads of
-//! older versions are accepted as there: `{data, signed_ms}` and `%{data: data, signed:
-//! signed_ms}`, valid for a day.
+//! older versions are accepted as there: `{data, signed_ms}` and
+//! `%{data: data, signed: signed_ms}`, valid for a day.
 //!
 //! ```
 //! use std::time::Duration;

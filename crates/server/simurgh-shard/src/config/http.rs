@@ -46,9 +46,9 @@ pub struct HttpConfig {
     /// for less than [`idle_timeout`](Self::idle_timeout), and within the last sixteenth the
     /// longest idle are closed in favour of new ones.
     pub connections_max: usize,
-    /// Places beyond [`connections_max`](Self::connections_max) for `/healthz`, `/metrics`, `POST
-    /// /api/broadcast` and the observer alone, one request each; and as many on the admin address.
-    /// Default 100.
+    /// Places beyond [`connections_max`](Self::connections_max) for `/healthz`, `/metrics`,
+    /// `POST /api/broadcast` and the observer alone, one request each; and as many on the admin
+    /// address. Default 100.
     pub connections_reserved: usize,
 }
 

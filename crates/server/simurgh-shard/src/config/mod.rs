@@ -110,7 +110,7 @@ pub struct Config {
     pub api_token: Option<String>,
     /// Secret from which the signing keys of long-poll session tokens are derived. At least 64
     /// random characters; the same on all nodes that accept each other's tokens. Default: none, and
-    /// each start of the server has a key of its own.
+    /// each start of the server has its own key.
     pub secret_key_base: Option<String>,
     /// Opens the observer to clients beyond this machine that send the token. Default: off; clients
     /// on this machine need the token only if there is one.

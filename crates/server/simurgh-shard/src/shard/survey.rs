@@ -483,7 +483,7 @@ impl Observed {
 fn topic_value(topic: TopicView<'_>, by: TopicOrder) -> u64 {
     match by {
         TopicOrder::Members => topic.members as u64,
-        // `Kept` has a walk of its own.
+        // `Kept` has its own walk.
         TopicOrder::Deliveries | TopicOrder::Kept => u64::from(topic.deliveries_before),
     }
 }

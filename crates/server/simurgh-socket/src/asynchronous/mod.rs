@@ -47,7 +47,7 @@
 //! Effects of its [`AsyncContext`] are sent in order when the handler next waits or is done; its
 //! reply follows.
 //!
-//! Not even the first step runs on the shard: a shard has a descriptor table of its own, in which a
+//! Not even the first step runs on the shard: a shard has its own descriptor table, in which a
 //! connection that a handler opens would be lost. For the same reason a channel is dropped on
 //! tokio, with its handlers, their errors, and unhandled messages of the application. Values
 //! assigned to a socket are dropped on the shard. [`hibernate`](AsyncChannel::hibernate) and

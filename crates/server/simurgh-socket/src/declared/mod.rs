@@ -93,8 +93,8 @@ pub struct ChannelSpec {
     /// expires. Default: none. Costs its claims and one tokio task a channel.
     #[cfg(feature = "token")]
     pub join_token: Option<String>,
-    /// Who may send events that are broadcast, as in `join`; others get `{"reason":
-    /// "unauthorized"}`. Default: all members.
+    /// Who may send events that are broadcast, as in `join`; others get
+    /// `{"reason": "unauthorized"}`. Default: all members.
     #[cfg(feature = "token")]
     #[serde(deserialize_with = "rules::deserialize")]
     pub publish: Vec<String>,
@@ -109,16 +109,16 @@ pub struct ChannelSpec {
     pub announce_joins_up_to: Option<u32>,
     /// The answer to events that are not declared below. Default: an error reply.
     pub other_events: OtherEvents,
-    /// The required shape of payloads of joins and events; others get `{"reason": "wrong_payload",
-    /// "expected": …, "found": …}`. Default: objects.
+    /// The required shape of payloads of joins and events; others get
+    /// `{"reason": "wrong_payload", "expected": …, "found": …}`. Default: objects.
     pub payload_shape: PayloadShape,
     /// Largest message of a client, bytes; larger ones close its socket with 1009. The channel of a
     /// message is known only after decoding, so frames are limited by the largest limit of all the
     /// user socket's channels, payloads by this one. Default: [`Defaults::message_bytes_max`].
     #[serde(deserialize_with = "size::deserialize")]
     pub message_bytes_max: Option<usize>,
-    /// Largest payload of joins and events, bytes; larger ones get `{"reason":
-    /// "payload_too_large"}`: short for `payload_bytes` of [`limits`](Self::limits).
+    /// Largest payload of joins and events, bytes; larger ones get
+    /// `{"reason": "payload_too_large"}`: short for `payload_bytes` of [`limits`](Self::limits).
     #[serde(deserialize_with = "size::deserialize")]
     pub payload_bytes_max: Option<usize>,
     /// Events a member may send each second, in bursts of up to one second's worth; more get
@@ -137,8 +137,8 @@ pub struct ChannelSpec {
     /// Whether members are present in the topic (PROTOCOL §10), and how: `true`, or a table of
     /// `key` and `meta`, templates of the join's payload. A member is tracked with its join and
     /// receives the list. Its key is the socket's id, or 32 random digits, unless `key` is set: a
-    /// text or a number; a member whose key is neither is not tracked. Its meta is `{"online_at":
-    /// "UNIX SECONDS"}` and the fields of `meta`. A key or meta that is longer than
+    /// text or a number; a member whose key is neither is not tracked. Its meta is
+    /// `{"online_at": "UNIX SECONDS"}` and the fields of `meta`. A key or meta that is longer than
     /// [`PresenceConfig`](simurgh_channel::PresenceConfig) allows refuses the join. Default:
     /// `false`, which costs nothing.
     pub presence: Option<Value>,

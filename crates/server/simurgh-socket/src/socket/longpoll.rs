@@ -26,7 +26,7 @@ impl LongPoll {
 
     /// How long a poll waits for messages, and a POST for being handled; at least a millisecond. A
     /// session without a poll for 1.5 windows ends. Clients give up after 20 s by themselves, and
-    /// proxies have limits of their own (nginx: 60 s). Default 10 s.
+    /// proxies have their own limits (nginx: 60 s). Default 10 s.
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window.max(Duration::from_millis(1));
         self

@@ -13,7 +13,7 @@ use simurgh_token::Claims;
 use super::TokenPolicy;
 
 impl TokenPolicy {
-    /// Decides a join by a token of its own, for join functions: `then` is called if the token is
+    /// Decides a join by its own token, for join functions: `then` is called if the token is
     /// valid, and its channel ends with `phx_error` when the token expires (clients then join
     /// again, the official ones with a new payload if that is a function). The socket and its
     /// claims do not change.

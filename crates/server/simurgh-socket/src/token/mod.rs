@@ -45,7 +45,7 @@
 //!
 //! # Cost
 //! Verifying takes 2 µs (HMAC) to 100 µs (public keys), once a connect and a renewal. An open
-//! socket with a token has its claims and a record of its own. [`OnExpiry::Renew`] costs 24 bytes a
+//! socket with a token has its claims and its own record. [`OnExpiry::Renew`] costs 24 bytes a
 //! channel and a virtual call an event.
 
 /// Delegates the callbacks of a channel to the channel in `within`.

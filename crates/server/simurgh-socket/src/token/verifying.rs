@@ -66,7 +66,7 @@ impl CurrentVerifier {
         })
     }
 
-    /// Reads the keys again, unless another task just has. The file is read on a thread of its own,
+    /// Reads the keys again, unless another task just has. The file is read on its own thread,
     /// never on a shard, whose descriptors are for sockets.
     pub(super) async fn read_again(self: &Arc<Self>) {
         let Some(file) = &self.file else { return };

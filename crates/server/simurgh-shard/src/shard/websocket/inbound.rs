@@ -122,7 +122,7 @@ impl Shard {
         let mut overdue = Vec::new();
         for (key, holder) in &mut self.inbound.holders {
             let Some(conn) = io.conn_ref(*key) else { continue };
-            // Heads have a time limit of their own; a connection that waits or is not read is not
+            // Heads have their own time limit; a connection that waits or is not read is not
             // late.
             if conn.socket.phase() != Phase::Open
                 || io.is_held(*key)
