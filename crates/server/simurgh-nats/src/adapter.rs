@@ -1,4 +1,4 @@
-//! The adapter: one link after the other, and the state that outlives them.
+//! The adapter: successive links, and the state that outlives them.
 
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -26,37 +26,34 @@ use crate::outbox::Outbox;
 use crate::timer::Timer;
 use crate::wire::Message;
 
-/// After a link that lasted this long, delays begin with the shortest again.
+/// After a link that lasted this long, delays start with the shortest again.
 const GOOD_LINK: Duration = Duration::from_secs(10);
 
 /// NATS as the engine of a cluster.
 ///
-/// Everything happens in [`poll_event`](Adapter::poll_event): the owner polls it, with a waker, as
-/// long as the node runs. The runtime must have I/O and time enabled; only the lookup of servers'
-/// names and the making of links run as tasks there.
+/// All work is done in [`poll_event`](Adapter::poll_event): the owner polls it, with a waker, as
+/// long as the node runs. The runtime must have I/O and time enabled; only lookups of servers'
+/// names and new connections run as tasks there.
 ///
-/// When it is dropped, it ends its link at once: poll until [`in_flight`](Adapter::in_flight) is 0
-/// to have everything arrive. An envelope over 1 MB is dropped and counted
-/// ([`Statistics::refused_large`]): the engine would end the link over it.
+/// Dropping it ends its link at once: poll until [`in_flight`](Adapter::in_flight) is 0 so that
+/// everything arrives. An envelope over 1 MB is dropped and counted
+/// ([`Statistics::refused_large`]), because the engine would end the link.
 pub struct NatsAdapter {
     config: Arc<Config>,
     runtime: Handle,
     random: fastrand::Rng,
     started: Instant,
-    /// The connection's name at the engine.
+    /// The connection's name in the engine's tools.
     name: String,
     state: State,
     interests: Interests,
     outbox: Outbox,
     jetstream: JetStream,
-    /// Refused since the last [`Event::Room`], because too much was in flight.
+    /// Whether anything was refused since the last [`Event::Room`] because too much was in flight.
     was_full: WasFull,
-    /// `Up` was reported for this link.
     is_up: bool,
     events: VecDeque<Event>,
-    /// The reason of the last `Down`.
     last_down: Option<Down>,
-    /// The servers that the last one listed.
     known_servers: Vec<Server>,
     failures: u32,
     sessions: u64,
@@ -64,7 +61,7 @@ pub struct NatsAdapter {
     in_force: u64,
     waker: Option<Waker>,
     timer: Timer,
-    /// The timer of tickets, while there is no link.
+    /// The timer of tickets while there is no link.
     tickets_timer: Timer,
     statistics: Statistics,
     round_trips: Durations,
@@ -77,9 +74,8 @@ struct WasFull {
 }
 
 enum State {
-    /// Not started.
     Idle,
-    /// The next attempt is when the timer ends.
+    /// The timer ends at the next attempt.
     Waiting,
     Connecting(JoinHandle<Result<Established, Down>>),
     Linked(Box<Link>),
@@ -95,9 +91,9 @@ pub struct Statistics {
     pub resent: u64,
     /// Messages that were dropped while interests changed: not wanted any more, or duplicates.
     pub unwanted: u64,
-    /// Received messages that were dropped, as they are larger than any envelope.
+    /// Received messages that were dropped because they are larger than any envelope.
     pub too_large: u64,
-    /// Published envelopes that were dropped, as they are larger than the engine takes.
+    /// Published envelopes that were dropped because the engine does not accept their size.
     pub refused_large: u64,
     /// Subscriptions.
     pub subscriptions: usize,
@@ -137,7 +133,7 @@ impl NatsAdapter {
         }
     }
 
-    /// The counters.
+    /// The counters since it was made.
     pub fn statistics(&self) -> Statistics {
         let (resent, subscriptions) = (self.outbox.resent, self.interests.subscriptions());
         Statistics { resent, subscriptions, ..self.statistics }
@@ -172,7 +168,7 @@ impl NatsAdapter {
         self.state = State::Connecting(self.runtime.spawn(task));
     }
 
-    /// Begins a link: subscribes to all interests, and sends the envelopes that wait.
+    /// Begins a link: subscribes to all interests, and sends the queued envelopes.
     fn link(&mut self, established: Established) {
         self.statistics.links += 1;
         self.sessions += 1;
@@ -214,7 +210,7 @@ impl NatsAdapter {
         self.timer.set(self.started + Duration::from_millis(at_ms), &self.runtime);
     }
 
-    /// Answers tickets in time while there is no link.
+    /// Handles timeouts of tickets while there is no link.
     fn turn_tickets(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         self.jetstream.tick(self.now_ms(), None, &mut self.events);
         if !self.events.is_empty() {
@@ -226,7 +222,7 @@ impl NatsAdapter {
         self.tickets_timer.poll(context).map(|()| None)
     }
 
-    /// Does as much as possible; ready with an event, or when there are some in `events`.
+    /// Works until it would block; ready with an event, or when `events` has some.
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         match &mut self.state {
             State::Idle => self.turn_tickets(context),
@@ -292,7 +288,6 @@ impl NatsAdapter {
         }
     }
 
-    /// The event of a wanted message.
     fn received(&mut self, space: Option<Space>, message: Message) -> Event {
         let (stored, at_ms) = message.stored_at().unzip();
         if let Some(Number { seq, .. }) = stored {
@@ -302,7 +297,6 @@ impl NatsAdapter {
         Event::Received(Received { space, envelope, stored, at_ms: at_ms.unwrap_or(0) })
     }
 
-    /// Takes an answer of JetStream.
     fn on_answer(&mut self, message: Message) {
         let now_ms = self.now_ms();
         let State::Linked(link) = &mut self.state else { return };
@@ -310,11 +304,10 @@ impl NatsAdapter {
         self.act(action);
     }
 
-    /// Takes an error of the server.
     fn refused(&mut self, text: &str) {
         match self.jetstream.refused(text, self.now_ms(), &mut self.events) {
             Some(action) => self.act(action),
-            // The node cannot go on without it, even if the server does.
+            // The node cannot work without it, even if the server continues.
             None => self.fail(connect::of_error(text)),
         }
     }
@@ -375,8 +368,8 @@ impl NatsAdapter {
         self.make_room();
     }
 
-    /// Reports that there is a link, once all interests are in force and the streams are checked;
-    /// and which changes are in force.
+    /// Reports the link once all interests are in force and the streams are checked, and which
+    /// changes are in force.
     fn report_up(&mut self) {
         let now_ms = self.now_ms();
         let State::Linked(link) = &mut self.state else { return };
@@ -413,7 +406,6 @@ impl NatsAdapter {
         }
     }
 
-    /// The next event.
     fn next_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
         if event.ticket().is_some() {
@@ -423,7 +415,6 @@ impl NatsAdapter {
         Some(event)
     }
 
-    /// The output, if there is a link.
     fn out(state: &mut State) -> Option<&mut BytesMut> {
         match state {
             State::Linked(link) => Some(&mut link.out),
@@ -431,7 +422,7 @@ impl NatsAdapter {
         }
     }
 
-    /// After a ticket was taken, or refused.
+    /// Handles the result of a ticket's request.
     fn asked(&mut self, taken: Result<(), QueueFull>) -> Result<(), QueueFull> {
         self.was_full.tickets |= taken.is_err();
         self.wake();
@@ -448,7 +439,7 @@ impl Adapter for NatsAdapter {
 
     fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), QueueFull> {
         if envelope.len() > ENVELOPE_BYTES_MAX {
-            // The engine would end the link over it.
+            // The engine would end the link.
             self.statistics.refused_large += 1;
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! The address of the engine, and how a node identifies itself.
+//! The address of the engine, and a node's credentials.
 
 use std::fmt;
 use std::fs;
@@ -20,7 +20,7 @@ pub struct Config {
     pub servers: Vec<Server>,
     /// The prefix of all subjects.
     pub prefix: Prefix,
-    /// The node's name, as the engine's own tools show its connection.
+    /// The node's name, for its connection in the engine's own tools.
     pub name: String,
     /// The node's credentials.
     pub credentials: Credentials,
@@ -59,15 +59,15 @@ pub enum Credentials {
     Creds(Secret),
 }
 
-/// How a link is encrypted. A link is encrypted without any setting if the engine requires it;
-/// every setting here makes TLS required.
+/// Encryption of a link. Without any setting a link is encrypted if the engine requires it; every
+/// setting here makes TLS required.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
     /// TLS is required.
     pub is_required: bool,
     /// TLS begins before the server's INFO, as its `handshake_first` requires.
     pub is_first: bool,
-    /// PEM file of the authorities for the servers' certificates, in place of Mozilla's list.
+    /// PEM file of the authorities for the servers' certificates, instead of Mozilla's list.
     pub ca: Option<PathBuf>,
     /// PEM files of this node's own certificate and its key.
     pub identity: Option<Identity>,
@@ -82,7 +82,7 @@ impl Tls {
 /// A certificate and its key.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// PEM file with the certificate, and those between it and its root.
+    /// PEM file with the certificate and the intermediate ones.
     pub certificate: PathBuf,
     /// PEM file with the key.
     pub key: PathBuf,
@@ -93,7 +93,7 @@ pub struct Identity {
 pub enum Secret {
     /// The secret itself.
     Text(String),
-    /// The file that has it; white space around it is ignored.
+    /// The file with the secret; white space around it is ignored.
     File(PathBuf),
 }
 
@@ -101,7 +101,7 @@ impl Secret {
     /// The secret, read from its file if it has one.
     ///
     /// # Errors
-    /// The file cannot be read, or is not text; it is named.
+    /// The file cannot be read, or is not text; the error names it.
     pub(crate) fn reveal(&self) -> io::Result<String> {
         match self {
             Self::Text(text) => Ok(text.clone()),
@@ -113,7 +113,6 @@ impl Secret {
     }
 }
 
-/// Shows the file, but not its content.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -140,12 +139,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// The name that the server's certificate must have.
     pub(crate) fn certificate_name(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.host)
     }
 
-    /// Another server of the same cluster, by an address that this one lists.
+    /// Another server of the same cluster, from this one's list.
     pub(crate) fn listed(&self, address: &str) -> Option<Self> {
         let mut listed: Self = address.parse().ok()?;
         listed.is_tls |= self.is_tls;

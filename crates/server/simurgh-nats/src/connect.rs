@@ -25,7 +25,6 @@ use crate::nkey::{self, Nkey};
 use crate::tls;
 use crate::wire::{Decoder, Op};
 
-/// The timeout of one address.
 const ADDRESS_TIME_MAX: Duration = Duration::from_secs(5);
 /// The most addresses of one server that are tried.
 const ADDRESSES_MAX: usize = 8;
@@ -38,18 +37,16 @@ const KNOWN_SERVERS_MAX: usize = 64;
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A link to a server that has answered.
+/// A link after the server's first answer.
 pub(crate) struct Established {
     pub(crate) stream: Box<dyn Stream>,
     /// The decoder, with the bytes that followed the answer.
     pub(crate) decoder: Decoder,
-    /// The other servers of its cluster.
     pub(crate) known_servers: Vec<Server>,
     pub(crate) server: Server,
     pub(crate) version: String,
 }
 
-/// A server's INFO.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Info {
@@ -61,7 +58,6 @@ struct Info {
     connect_urls: Vec<String>,
 }
 
-/// The servers that another one lists in its `INFO`.
 pub(crate) fn servers_of(by: &Server, json: &[u8]) -> Vec<Server> {
     let info: Info = serde_json::from_slice(json).unwrap_or_default();
     info.connect_urls.iter().take(KNOWN_SERVERS_MAX).filter_map(|it| by.listed(it)).collect()
@@ -85,7 +81,6 @@ struct Connect<'a> {
     user: User,
 }
 
-/// The credentials in a CONNECT.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum User {
@@ -122,7 +117,6 @@ impl User {
 }
 
 /// Tries servers in this order until one answers.
-///
 /// # Errors
 /// No server answers: the reasons of all, in the order of their names.
 pub(crate) async fn connect(
@@ -202,7 +196,7 @@ async fn greet(
         if !info.tls_required && !info.tls_available {
             return Err(refused("TLS is required here, and it has none"));
         }
-        // What follows INFO without encryption could be anybody's.
+        // Anything after INFO without encryption could come from an attacker.
         if !decoder.buffer.is_empty() {
             return Err(broken("it says more than INFO before TLS"));
         }
@@ -261,7 +255,7 @@ async fn read(stream: &mut Box<dyn Stream>, decoder: &mut Decoder) -> Result<Op,
     }
 }
 
-/// Why a link ends with this `-ERR`: the engine refuses, or something broke.
+/// The reason to end a link after this `-ERR`: a refusal by the engine, or a failure.
 pub(crate) fn of_error(text: &str) -> Down {
     const REFUSALS: &[&str] = &[
         "authorization",
@@ -286,7 +280,6 @@ fn refused(why: impl ToString) -> Down {
     Down::Refused(why.to_string().into())
 }
 
-/// Reads into the decoder's buffer.
 pub(crate) fn poll_read(
     stream: &mut Box<dyn Stream>,
     buffer: &mut BytesMut,
@@ -296,7 +289,6 @@ pub(crate) fn poll_read(
     std::future::Future::poll(read.as_mut(), context)
 }
 
-/// Writes as much as possible, and removes it from `out`.
 pub(crate) fn poll_write(
     stream: &mut Box<dyn Stream>,
     out: &mut BytesMut,

@@ -1,13 +1,13 @@
 //! The node's interests, and the subscriptions for them.
 //!
-//! A whole bucket is one subscription, and its topics are not subscribed to beside it: overlapping
-//! subscriptions get every message twice. When a bucket goes from single topics to the whole, or
-//! back, the old subscriptions stay beside the new ones for a while, for three reasons: the
-//! engine's other servers must learn of the new one first; a server that is about to deliver to the
-//! old one does not look again for the new one; and the two deliveries of one message may have
-//! answers to PINGs between them. The first delivery of a message is taken. A message with a lower
-//! number of the same publisher is dropped, since the engine delivers the messages of one publisher
-//! on one subject in order, for any subscription.
+//! A whole bucket is one subscription, without subscriptions to its topics: overlapping
+//! subscriptions get every message twice. When a bucket changes between single topics and the
+//! whole, old and new subscriptions overlap for a while, for three reasons: the engine's other
+//! servers must learn of the new one first; a server that is about to deliver to the old one does
+//! not look up the new one again; and answers to PINGs may come between the two deliveries of one
+//! message. The first delivery of a message is accepted. A message with a lower number of the same
+//! publisher is dropped, since the engine delivers the messages of one publisher on one subject in
+//! order, for any subscription.
 //!
 //! ```text
 //! SUB new, PING k ─► PONG k: in force ─► 250 ms later: UNSUB old, PING m ─► PONG m: only the new
@@ -24,10 +24,10 @@ use simurgh_cluster::{Bucket, Interest, Prefix, Space, Wanted};
 use crate::wire::{self, Message};
 
 /// How long old and new subscriptions overlap once the new ones are in force, and how long numbers
-/// are remembered after that: longer than a server is busy with one message.
+/// are kept after that: longer than a server needs for one message.
 pub(crate) const OVERLAP_MS: u64 = 250;
-/// The most publishers and subjects whose numbers one overlap remembers; messages of others are
-/// taken from the old subscriptions only.
+/// The most publishers and subjects whose numbers one overlap stores; messages of others are
+/// accepted from the old subscriptions only.
 const NUMBERS_MAX: usize = 4_096;
 
 /// The first byte of an envelope.
@@ -36,7 +36,6 @@ const VERSION: u8 = 1;
 type Map<K, V> = HashMap<K, V, RandomState>;
 type Key = (Space, Bucket);
 
-/// The number of a PING.
 pub(crate) type PingNumber = u64;
 
 /// The interests, with their subscriptions if there is a link.
@@ -47,7 +46,6 @@ pub(crate) struct Interests {
     /// [`Interest::Nodes`] and [`Interest::Node`].
     nodes: Map<Interest, Option<u64>>,
     groups: Map<Key, Group>,
-    /// The groups in which subscriptions overlap.
     overlapping: Vec<Key>,
     /// When [`tick`](Self::tick) has something to do.
     pub(crate) next_tick_ms: Option<u64>,
@@ -55,7 +53,6 @@ pub(crate) struct Interests {
     is_linked: bool,
 }
 
-/// The purpose of a subscription.
 #[derive(Clone, Debug)]
 enum Purpose {
     Nodes(Interest),
@@ -84,9 +81,9 @@ struct Overlap {
     phase: Phase,
     /// The subjects of the wanted topics, if an old subscription is for the whole bucket.
     subjects: HashSet<Box<[u8]>, RandomState>,
-    /// The number of the last envelope taken of each publisher and subject, which is hashed.
+    /// The number of the last accepted envelope by hash of publisher and subject.
     highest: Map<(u64, u64), u64>,
-    /// The number of the last stored message that was taken: a bucket is in one stream.
+    /// The number of the last accepted stored message: a bucket is in one stream.
     highest_stored: u64,
 }
 
@@ -94,11 +91,11 @@ struct Overlap {
 enum Phase {
     /// The new ones are in force when this PING is answered.
     New(PingNumber),
-    /// Both stand until then.
+    /// Both overlap until this time.
     Both { until_ms: u64 },
     /// The old ones are gone when this PING is answered.
     Ending(PingNumber),
-    /// They are gone. Until then a server may deliver to the new ones what it delivered to the old.
+    /// They are gone. Until this time a server may deliver a message again to the new ones.
     Over { until_ms: u64 },
 }
 
@@ -168,8 +165,8 @@ impl Interests {
         }
     }
 
-    /// Makes the subscriptions of a group match its interests. `gone` are those of topics that are
-    /// not wanted any more by themselves.
+    /// Makes the subscriptions of a group match its interests. `gone` are subscriptions to single
+    /// topics that are not wanted any more.
     fn settle(&mut self, key: Key, gone: Vec<u64>, ping: PingNumber, out: &mut BytesMut) {
         let Some(mut group) = self.groups.remove(&key) else { return };
         if !self.is_linked {
@@ -209,7 +206,6 @@ impl Interests {
         self.groups.insert(key, group);
     }
 
-    /// Lets old subscriptions overlap with the group's new ones.
     fn overlap(&mut self, key: Key, group: &mut Group, old: Vec<u64>, ping: PingNumber) {
         if !old.is_empty() {
             let overlap = group.overlap.get_or_insert_with(|| {
@@ -248,7 +244,7 @@ impl Interests {
         }
     }
 
-    /// A new link: everything is subscribed to.
+    /// A new link: subscribes to everything.
     pub(crate) fn link(&mut self, out: &mut BytesMut) {
         self.is_linked = true;
         let nodes: Vec<Interest> = self.nodes.keys().cloned().collect();
@@ -263,7 +259,7 @@ impl Interests {
         }
     }
 
-    /// The link is gone, and all subscriptions with it.
+    /// The link is gone, with all subscriptions.
     pub(crate) fn unlink(&mut self) {
         self.is_linked = false;
         self.by_sid.clear();
@@ -276,7 +272,6 @@ impl Interests {
         }
     }
 
-    /// A PING was answered.
     pub(crate) fn pong(&mut self, ping: PingNumber, now_ms: u64) {
         let until_ms = now_ms + OVERLAP_MS;
         for key in &self.overlapping {
@@ -296,7 +291,7 @@ impl Interests {
         }
     }
 
-    /// Ends overlaps whose time is over. Returns whether PING number `ping` is to be sent for that.
+    /// Ends overlaps whose time is over. Returns whether PING number `ping` must be sent.
     pub(crate) fn tick(&mut self, now_ms: u64, ping: PingNumber, out: &mut BytesMut) -> bool {
         if self.next_tick_ms.is_none_or(|at| at > now_ms) {
             return false;
@@ -326,8 +321,8 @@ impl Interests {
         needs_ping
     }
 
-    /// Returns the space of a message's subject if it is wanted and not a duplicate; none if it is
-    /// to be dropped.
+    /// Returns the space of a message's subject if it is wanted and not a duplicate; `None` if it
+    /// must be dropped.
     pub(crate) fn accept(&mut self, message: &Message) -> Option<Option<Space>> {
         let key = match self.by_sid.get(&message.sid)? {
             Purpose::Nodes(_) => return Some(None),
@@ -346,7 +341,6 @@ impl Interests {
         (is_wanted && overlap.takes(message)).then_some(Some(key.0))
     }
 
-    /// The interest that a subscription is for.
     pub(crate) fn interest(&self, sid: u64) -> Option<Interest> {
         Some(match self.by_sid.get(&sid)? {
             Purpose::Nodes(interest) => interest.clone(),
@@ -355,14 +349,12 @@ impl Interests {
         })
     }
 
-    /// How many subscriptions there are.
     pub(crate) fn subscriptions(&self) -> usize {
         self.by_sid.len()
     }
 }
 
 impl Overlap {
-    /// Whether a message is not a duplicate.
     fn takes(&mut self, message: &Message) -> bool {
         if let Some(number) = message.stored() {
             let is_new = number.seq > self.highest_stored;

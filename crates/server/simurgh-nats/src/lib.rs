@@ -1,14 +1,14 @@
 //! NATS as the engine of a cluster: [`NatsAdapter`] is the
 //! [`Adapter`](simurgh_cluster::Adapter) for it.
 //!
-//! It speaks NATS's protocol itself, which is a few lines of text, instead of using async-nats. An
-//! adapter has to know what the engine has, which that client does not show (0.51.0): its `flush`
-//! waits for the socket and not for an answer to PING; its `drain` forgets a subscription before
-//! the server has; its reconnect sends what was left in its queue before we could send again what
-//! came before it; each subscription has a queue of its own, so the order of messages across two of
-//! them is lost. A request that nobody answers could replace the PING, but gets no reply as soon as
-//! anybody subscribes to `>`. Here one stream of operations is read in the order in which the
-//! server wrote it, and a message costs a fraction (`simurgh-bench cluster`).
+//! It implements NATS's text protocol itself instead of using async-nats. An adapter needs to know
+//! what the engine has received, which that client does not expose (0.51.0): its `flush` waits for
+//! the socket and not for an answer to PING; its `drain` forgets a subscription before the server
+//! has; its reconnect sends the rest of its queue before earlier envelopes can be sent again; each
+//! subscription has its own queue, so the order of messages across two of them is lost. A
+//! request without a responder could replace the PING, but gets no reply as soon as any client
+//! subscribes to `>`. Here one stream of operations is read in the order in which the server wrote
+//! it, and a message costs a fraction (`simurgh-bench cluster`).
 //!
 //! ```text
 //! owner ─► publish, interest ─► Outbox, Interests ─► bytes to write ─┐
@@ -17,11 +17,11 @@
 //! ```
 //!
 //! Stores go to JetStream ([`StreamsConfig`]) in the same stream of operations: requests with an
-//! inbox for their answers. The streams are checked over each link, made or changed where that is
-//! allowed, and not used if they are not as they should be.
+//! inbox for their answers. The streams are checked over each link, created or changed where that
+//! is allowed, and not used if they do not fit.
 //!
-//! Nothing is read from the engine before the owner polls it: it waits in the sockets, and the
-//! engine ends a link that does not keep up. So nothing is lost unless a link breaks.
+//! The adapter reads from the engine only when the owner polls it: data waits in the sockets, and
+//! the engine ends a link that does not keep up. So nothing is lost unless a link breaks.
 //!
 //! The feature `fuzz`, which is off by default, opens the decoder to this project's fuzz targets.
 #![forbid(unsafe_code)]

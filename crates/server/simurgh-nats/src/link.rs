@@ -14,22 +14,22 @@ use crate::wire::{Decoder, Message, Op};
 
 /// The longest time between two PINGs.
 const PING_EVERY_MS: u64 = 2_000;
-/// A link that is silent for this long after a PING is dead.
+/// After a PING a link may be silent for this long.
 const SILENT_MAX_MS: u64 = 2 * PING_EVERY_MS;
-/// How long published envelopes wait for the PING that confirms them: one for all of that time.
+/// How long published envelopes wait for the PING that confirms them: one PING for all of that
+/// time.
 const CONFIRM_MS: u64 = 20;
 /// This many envelopes are confirmed sooner.
 const CONFIRM_ENVELOPES: usize = 256;
 /// This many bytes are confirmed sooner.
 const CONFIRM_BYTES: usize = 256 << 10;
-/// The most PINGs without an answer; the next one waits then.
+/// The most PINGs without an answer; the next one waits.
 const PINGS_MAX: usize = 64;
-/// The most bytes that wait to be written: envelopes are bounded before, so more is a flood of
+/// The most bytes to write: envelopes have their own limit, so above this there is a flood of
 /// interests.
 const OUT_BYTES_MAX: usize = 32 << 20;
 const READ_BYTES: usize = 64 << 10;
 
-/// An event from the server for the adapter.
 pub(crate) enum Incoming {
     Message(Message),
     TooLarge(u64),
@@ -47,15 +47,13 @@ pub(crate) struct Link {
     decoder: Decoder,
     pub(crate) server: Server,
     pub(crate) version: String,
-    /// Bytes to write.
     pub(crate) out: BytesMut,
     pub(crate) since_ms: u64,
     received_ms: u64,
     pub(crate) next_ping: PingNumber,
-    /// PINGs without an answer.
     pings: VecDeque<Ping>,
     pinged_ms: u64,
-    /// Something waits for the answer to the next PING, which is to be sent soon.
+    /// Something waits for the answer to the next PING, which must be sent soon.
     pub(crate) needs_ping: bool,
     /// Envelopes published since the last PING.
     pub(crate) unconfirmed: usize,
@@ -74,10 +72,9 @@ struct Ping {
     sent_ms: u64,
 }
 
-/// The progress of a new link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Up {
-    /// Nothing was answered yet: changes still belong to the beginning.
+    /// Nothing was answered yet: changes belong to the start of the link.
     Fresh(PingNumber),
     /// Up when this PING is answered.
     Soon(PingNumber),
@@ -108,7 +105,6 @@ impl Link {
         }
     }
 
-    /// The changes of this generation were put into `out`.
     pub(crate) fn changed(&mut self, generation: u64) {
         let ping = self.next_ping;
         self.needs_ping = true;
@@ -121,7 +117,6 @@ impl Link {
         }
     }
 
-    /// A PING was answered.
     pub(crate) fn pong(&mut self, ping: PingNumber) {
         while let Some(&(generation, of)) = self.generations.front()
             && of <= ping
@@ -147,7 +142,7 @@ impl Link {
         self.up == Up::Yes
     }
 
-    /// The next operation that was read, if there is one.
+    /// The next decoded operation.
     ///
     /// # Errors
     /// The server sends something malformed.
@@ -173,7 +168,6 @@ impl Link {
         }
     }
 
-    /// Puts a PING into `out` if it is time for one.
     pub(crate) fn send_ping(&mut self, now_ms: u64) {
         if self.pings.len() >= PINGS_MAX {
             return;
@@ -196,19 +190,17 @@ impl Link {
         (self.unconfirmed, self.unconfirmed_bytes, self.confirm_ms) = (0, 0, None);
     }
 
-    /// When [`send_ping`](Self::send_ping) or [`check`](Self::check) has something to do.
     pub(crate) fn next_tick_ms(&self) -> u64 {
         let ping = self.pinged_ms + PING_EVERY_MS;
         self.confirm_ms.unwrap_or(u64::MAX).min(ping).min(self.dead_ms().unwrap_or(u64::MAX))
     }
 
-    /// When the link is dead if nothing comes until then. An owner that did not poll for long has
-    /// sent no PING in that time, so silence alone says nothing.
+    /// The time at which the link is dead without input. An owner that did not poll for long has
+    /// sent no PING in that time, so its silence does not count.
     fn dead_ms(&self) -> Option<u64> {
         Some(self.pings.front()?.sent_ms.max(self.received_ms) + SILENT_MAX_MS)
     }
 
-    /// Writes as much as possible.
     pub(crate) fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Down>> {
         if self.out.is_empty() {
             return Poll::Ready(Ok(()));
@@ -220,7 +212,7 @@ impl Link {
         written.map_err(connect::broken)
     }
 
-    /// Reads, at least a byte.
+    /// Reads at least one byte.
     pub(crate) fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -240,7 +232,7 @@ impl Link {
         }
     }
 
-    /// Checks whether the link lives, after everything was read.
+    /// Checks whether the link is alive, after everything was read.
     ///
     /// # Errors
     /// It has been silent for too long.

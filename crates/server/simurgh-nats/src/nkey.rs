@@ -1,7 +1,7 @@
 //! Keys of NATS users: seeds in base 32, and signatures.
 //!
-//! A seed is 58 characters of base 32 (RFC 4648 §6, no padding): two bytes that say what it is for,
-//! 32 of an Ed25519 seed, and a CRC-16 (XMODEM, little endian) of both.
+//! A seed is 58 characters of base 32 (RFC 4648 §6, no padding): two bytes for its type, 32 of an
+//! Ed25519 seed, and a CRC-16 (XMODEM, little endian) of both.
 //! <https://docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_intro/nkey_auth>
 
 use base64::Engine;
@@ -12,19 +12,17 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 const SEED: u8 = 18 << 3;
 const USER: u8 = 20 << 3;
 
-/// A user's key.
 pub(crate) struct Nkey(Ed25519KeyPair);
 
-/// Why credentials are refused; shows nothing of them.
+/// Why credentials are refused; shows no part of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadCredentials {
     /// Not 58 characters of base 32, or its sum is wrong.
     #[error("the nkey's seed is not one: 58 characters that begin with SU")]
     Seed,
-    /// A seed of something else than a user.
+    /// A seed of another type than a user's.
     #[error("the nkey's seed is not a user's: those begin with SU")]
     NotUser,
-    /// Not a `.creds` file.
     #[error("the credentials have no user's token and seed, as a .creds file has")]
     Creds,
 }
@@ -51,7 +49,7 @@ impl Nkey {
         Ok(Self(pair))
     }
 
-    /// `U…`, as the server's configuration has it.
+    /// `U…`, as in the server's configuration.
     pub(crate) fn public(&self) -> String {
         let mut bytes = vec![USER];
         bytes.extend_from_slice(self.0.public_key().as_ref());
@@ -60,7 +58,7 @@ impl Nkey {
         BASE32_NOPAD.encode(&bytes)
     }
 
-    /// The signature of the server's challenge, as CONNECT has it.
+    /// The signature of the server's challenge for CONNECT.
     pub(crate) fn sign(&self, nonce: &str) -> String {
         URL_SAFE_NO_PAD.encode(self.0.sign(nonce.as_bytes()))
     }
@@ -101,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// As in the documentation of NATS: public, and of no use.
+    /// From the documentation of NATS: public and worthless.
     const SEED_TEXT: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
     const PUBLIC: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
 

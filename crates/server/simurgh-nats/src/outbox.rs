@@ -9,13 +9,11 @@ use simurgh_cluster::{QueueFull, Subject, resent};
 use crate::interests::PingNumber;
 use crate::wire;
 
-/// The envelopes in the order in which they were published, until a PING that was sent after them
-/// is answered.
+/// The envelopes in the order of publishing, until a PING that was sent after them is answered.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     waiting: VecDeque<Waiting>,
     bytes: usize,
-    /// Envelopes that were sent again.
     pub(crate) resent: u64,
 }
 
@@ -34,7 +32,7 @@ impl Outbox {
     /// PING, and the output.
     ///
     /// # Errors
-    /// No more may be in flight.
+    /// Too much is in flight.
     pub(crate) fn publish(
         &mut self,
         subject: &Subject,
@@ -56,7 +54,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Sends everything on a new link, whose next PING has this number.
+    /// Sends all envelopes on a new link, whose next PING has this number.
     pub(crate) fn link(&mut self, ping: PingNumber, out: &mut BytesMut) {
         for waiting in &mut self.waiting {
             waiting.ping = Some(ping);
@@ -68,14 +66,12 @@ impl Outbox {
         }
     }
 
-    /// The link is gone.
     pub(crate) fn unlink(&mut self) {
         for waiting in &mut self.waiting {
             waiting.may_be_there |= waiting.ping.take().is_some();
         }
     }
 
-    /// A PING was answered.
     pub(crate) fn pong(&mut self, ping: PingNumber) {
         while let Some(first) = self.waiting.front() {
             if first.ping.is_none_or(|of| of > ping) {
@@ -91,7 +87,6 @@ impl Outbox {
         self.waiting.len() <= IN_FLIGHT_MAX / 2 && self.bytes <= IN_FLIGHT_BYTES_MAX / 2
     }
 
-    /// How many envelopes wait.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -115,7 +110,7 @@ mod tests {
         bytes.into()
     }
 
-    /// The numbers in what was written, and whether each is marked.
+    /// The numbers in the output, and whether each is marked.
     fn written(out: &mut BytesMut) -> Vec<(u64, bool)> {
         let mut found = Vec::new();
         let all = out.split();
@@ -173,13 +168,13 @@ mod tests {
     }
 
     proptest! {
-        /// Links that break at any place: nothing is lost, nothing overtakes, and only what a
-        /// link had is marked.
+        /// Links break at any point: nothing is lost or reordered, and only envelopes that a link
+        /// had are marked.
         #[test]
         fn everything_arrives_in_order(steps in prop::collection::vec(0..5_u8, 1..200)) {
             let (mut outbox, mut out) = (Outbox::default(), BytesMut::new());
             let (mut ping, mut linked, mut n) = (1, false, 0);
-            // What the engine has got, and up to where it has been read of `out`.
+            // The numbers that the engine has, and the part of `out` that it has read.
             let (mut arrived, mut on_link): (Vec<u64>, Vec<(u64, bool)>) = (vec![], vec![]);
             for step in steps.into_iter().chain([3, 4]) {
                 match step {
@@ -189,7 +184,7 @@ mod tests {
                         outbox.publish(&subject(), envelope(n), link).unwrap();
                     }
                     2 => {
-                        // Half of what is under way arrives, the rest is lost.
+                        // Half of the bytes in flight arrive, the rest is lost.
                         on_link.extend(written(&mut out));
                         let half = on_link.len() / 2;
                         arrived.extend(on_link.drain(..).take(half).map(|it| it.0));
@@ -210,7 +205,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(outbox.len(), 0);
-            // As a receiver that drops what it has sees them.
+            // As a receiver that drops duplicates sees them.
             let mut seen = Vec::new();
             for it in arrived {
                 if seen.last().is_none_or(|last| it > *last) {

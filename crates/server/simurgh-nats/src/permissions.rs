@@ -13,7 +13,7 @@ pub struct Permissions {
     pub subscribe: Vec<String>,
 }
 
-/// Requests to JetStream. A node that does not make streams can do without `CREATE` and `UPDATE`.
+/// Requests to JetStream. `CREATE` and `UPDATE` are needed only by a node that makes streams.
 const REQUESTS: [&str; 6] = [
     "STREAM.INFO",
     "STREAM.CREATE",
@@ -24,8 +24,8 @@ const REQUESTS: [&str; 6] = [
 ];
 
 impl Permissions {
-    /// Exactly the permissions of a node with this prefix. `streams` are the names of the JetStream
-    /// streams; none, if no topic has a history.
+    /// The exact permissions of a node with this prefix. `streams` are the names of the JetStream
+    /// streams; empty if no topic has a history.
     pub fn of(prefix: &Prefix, streams: &[&str]) -> Self {
         let prefix = prefix.as_str();
         let spaces = |letters: &[&str]| -> Vec<String> {
@@ -47,7 +47,6 @@ impl Permissions {
     }
 }
 
-/// The block for the configuration of nats-server.
 impl fmt::Display for Permissions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "permissions {{")?;

@@ -19,15 +19,15 @@ pub struct StreamsConfig {
     pub replicas: Replicas,
     /// The storage on each server.
     pub storage: Storage,
-    /// Whether this node makes and changes streams. Otherwise they must exist as they should be.
+    /// Whether this node creates and changes streams. Otherwise they must exist and fit.
     pub create_streams: bool,
-    /// How many envelopes of each topic are kept. A stream that keeps more is left as it is.
+    /// How many envelopes of each topic are kept. A stream that keeps more is not changed.
     pub count_max: u32,
-    /// How long they are kept, at least [`ID_SECONDS`]: an engine remembers ids no longer than
-    /// messages. A stream that keeps them longer is left as it is.
+    /// How long they are kept, at least [`ID_SECONDS`]: an engine stores ids no longer than
+    /// messages. A stream that keeps them longer is not changed.
     pub age_max: Duration,
     /// The most bytes of all streams together, in equal parts; the oldest messages are removed
-    /// first. The engine reserves them at once. None: as much as it has.
+    /// first. The engine reserves them at once. None: no limit.
     pub engine_bytes: Option<u64>,
 }
 
@@ -46,11 +46,11 @@ impl Default for StreamsConfig {
     }
 }
 
-/// How many streams there are. A stream is one log: its engine stores some ten thousand messages a
+/// The number of streams. A stream is one log: its engine stores some ten thousand messages a
 /// second in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamCount {
-    /// All topics are in one.
+    /// All topics are in one stream.
     One,
     /// Topics are divided by the first hexadecimal digit of their bucket.
     Sixteen,
@@ -66,14 +66,14 @@ impl StreamCount {
     }
 }
 
-/// How many servers a stream is on: an odd number. More than half of them must run.
+/// The number of servers of a stream: an odd number. More than half of them must run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
     /// On one.
     One,
-    /// On three: one may be away.
+    /// On three: one may fail.
     Three,
-    /// On five: two may be away.
+    /// On five: two may fail.
     Five,
 }
 
@@ -114,7 +114,7 @@ impl fmt::Display for Storage {
 }
 
 impl StreamsConfig {
-    /// Keeps this many envelopes of each topic, for this long, and has the defaults otherwise.
+    /// Keeps this many envelopes of each topic, for this long; otherwise with the defaults.
     pub fn of(count_max: u32, age_max: Duration) -> Self {
         Self { count_max, age_max, ..Self::default() }
     }
@@ -133,8 +133,8 @@ impl StreamsConfig {
         format!("{}_H{at:x}", prefix.as_str().to_ascii_uppercase())
     }
 
-    /// The number of the stream of a subject in this space; none for another subject. What a stream
-    /// stores in space `h` it republishes in space `b`.
+    /// The index of the stream of a subject in this space; `None` for another subject. A stream
+    /// stores messages of space `h` and republishes them in space `b`.
     pub(crate) fn stream_of(&self, prefix: &Prefix, space: &[u8], subject: &[u8]) -> Option<usize> {
         let rest = subject.strip_prefix(prefix.as_str().as_bytes())?.strip_prefix(space)?;
         let digit = char::from(*rest.first()?).to_digit(16)?;
@@ -144,7 +144,7 @@ impl StreamsConfig {
         })
     }
 
-    /// The configuration that a stream should have, as JetStream writes it.
+    /// The required configuration of a stream, as JetStream writes it.
     pub(crate) fn stream(&self, prefix: &Prefix, at: usize) -> Value {
         let name = self.stream_name(prefix, at);
         let prefix = prefix.as_str();
@@ -182,10 +182,9 @@ impl StreamsConfig {
 
 /// The key in a stream's metadata that marks it as Simurgh's.
 pub(crate) const METADATA: &str = "simurgh";
-/// The key in a stream's metadata of how often it was found to be set back.
+/// The key in a stream's metadata that counts how often it was set back.
 pub(crate) const METADATA_EPOCH: &str = "simurgh.epoch";
 
-/// The durability of such a stream, in words.
 pub(crate) fn durability(storage: &str, replicas: u64) -> String {
     let away = replicas.saturating_sub(1) / 2;
     let servers = match away {

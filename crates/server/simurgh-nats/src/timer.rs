@@ -8,7 +8,7 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
-/// Is ready from its time on, until it is set again; never before it was set.
+/// Ready from its time on until it is set again; never before it was set.
 #[derive(Default)]
 pub(crate) struct Timer(Option<Pin<Box<Sleep>>>);
 
@@ -23,7 +23,6 @@ impl Timer {
         }
     }
 
-    /// Whether it is set to a later time, or not at all.
     pub(crate) fn is_after(&self, at: Instant) -> bool {
         self.0.as_ref().is_none_or(|sleep| sleep.deadline() > at.into())
     }

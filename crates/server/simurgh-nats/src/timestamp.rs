@@ -6,16 +6,15 @@ use std::time::{Duration, UNIX_EPOCH};
 const LONGEST: usize = 30;
 
 /// Milliseconds since 1970 of a time as `2026-11-23T16:22:18.123456789Z`, with up to nine digits
-/// after the seconds or none; none for another text, or one before 1970.
+/// after the seconds; `None` for another text, or one before 1970.
 pub(crate) fn unix_ms(text: &[u8]) -> Option<u64> {
-    // The library takes a point without digits, and any number of them.
+    // The library accepts a point without digits, and any number of digits.
     let is_exact = |it: &&str| it.len() <= LONGEST && !it.ends_with(".Z");
     let text = str::from_utf8(text).ok().filter(is_exact)?;
     let time = humantime::parse_rfc3339(text).ok()?;
     u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
-/// Formats milliseconds since 1970 as a timestamp.
 pub(crate) fn text(unix_ms: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(unix_ms)).to_string()
 }
@@ -67,7 +66,7 @@ mod tests {
     }
 
     proptest! {
-        /// Days follow each other, however long their months and years are.
+        /// A day is 24 hours after the previous one, across months and years.
         #[test]
         fn a_day_is_one_more_than_the_day_before(year in 1970..9_999_u64, month in 1..=12_u64) {
             let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);

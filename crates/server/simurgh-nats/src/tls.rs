@@ -12,10 +12,10 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::config::{Tls, of_file};
 
-/// The TLS settings of a link, from files that are read now.
+/// The TLS settings of a link. The files are read at each call.
 ///
 /// # Errors
-/// Which file cannot be read or is not what it should be.
+/// A file cannot be read or is malformed; the error names it.
 pub(crate) fn client(tls: &Tls) -> io::Result<Arc<ClientConfig>> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

@@ -1,4 +1,4 @@
-//! The protocol of NATS, as a client speaks it, without I/O: bytes in, operations out.
+//! The client's side of the NATS protocol, without I/O: bytes in, operations out.
 //!
 //! <https://docs.nats.io/reference/reference-protocols/nats-protocol>
 
@@ -12,8 +12,8 @@ use crate::timestamp;
 
 /// The longest line: an INFO that lists some hundred servers.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// The largest message that is taken, headers included: an envelope has at most 1 MB. A larger one
-/// is skipped without being buffered.
+/// The largest accepted message, headers included: an envelope has at most 1 MB. A larger one is
+/// skipped without being buffered.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 2 << 20;
 
 /// An operation of the server.
@@ -23,7 +23,7 @@ pub(crate) enum Op {
     Info(Bytes),
     /// `MSG` or `HMSG`.
     Message(Message),
-    /// A message that was too large and skipped, with the number of its subscription.
+    /// A skipped message that was too large, with the number of its subscription.
     TooLarge(u64),
     Ping,
     Pong,
@@ -31,10 +31,8 @@ pub(crate) enum Op {
     Error(Box<str>),
 }
 
-/// A message, as it was on the wire.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// The number of its subscription.
     pub(crate) sid: u64,
     whole: Bytes,
     subject: Range<usize>,
@@ -43,19 +41,17 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// The subject it was published to.
     pub(crate) fn subject(&self) -> &[u8] {
         &self.whole[self.subject.clone()]
     }
 
-    /// The value of the last header with exactly this name: what the engine adds comes after the
-    /// publisher's headers.
+    /// The value of the last header with exactly this name: the engine appends its headers after
+    /// the publisher's.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let (_, value) = self.fields().filter(|(it, _)| *it == name.as_bytes()).last()?;
         str::from_utf8(value).ok()
     }
 
-    /// Its headers, in order: names and values.
     fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let lines = self.whole[self.headers.clone()].split(|it| *it == b'\n');
         lines.filter_map(|line| {
@@ -64,18 +60,17 @@ impl Message {
         })
     }
 
-    /// The status in place of a message, of three digits, such as 503 if there is no responder.
+    /// The three-digit status in place of a message, such as 503 if there is no responder.
     pub(crate) fn status(&self) -> Option<u16> {
         let rest = self.whole[self.headers.clone()].strip_prefix(b"NATS/1.0 ")?;
         u16::try_from(number(rest.get(..3)?)?).ok()
     }
 
-    /// The number in a header.
     pub(crate) fn numbered(&self, name: &str) -> Option<u64> {
         number(self.header(name)?.as_bytes())
     }
 
-    /// The payload, a part of what was read, without a copy.
+    /// The payload, without a copy.
     pub(crate) fn into_payload(mut self) -> Bytes {
         self.whole.truncate(self.payload.end);
         self.whole.advance(self.payload.start);
@@ -91,8 +86,8 @@ impl Message {
         self.stored_at().map(|(number, _)| number)
     }
 
-    /// Its numbers, and when it was stored in milliseconds since 1970, or 0; if a stream
-    /// republished it, or it was fetched.
+    /// Its numbers and the time at which it was stored in milliseconds since 1970, or 0, if a
+    /// stream republished it or it was fetched.
     pub(crate) fn stored_at(&self) -> Option<(Number, u64)> {
         if self.headers.is_empty() {
             return None;
@@ -110,34 +105,30 @@ impl Message {
     }
 }
 
-/// Why bytes are not the protocol of NATS.
+/// Why bytes do not follow the protocol of NATS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
-    /// A line that is too long.
     #[error("a line of the server's is too long")]
     Line,
-    /// An unknown operation.
     #[error("the server says what is no operation of the protocol")]
     Operation,
-    /// A message with a malformed line.
     #[error("the server's message has a line that cannot be read")]
     Message,
 }
 
-/// Decodes operations from bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    /// Bytes that were read and not decoded yet.
+    /// Bytes that are not decoded yet.
     pub(crate) buffer: BytesMut,
-    /// How many bytes of a message that is too large are still to come.
+    /// Remaining bytes of a message that is too large.
     left_to_skip: usize,
 }
 
 impl Decoder {
-    /// The next operation; none, if more bytes are needed.
+    /// The next operation; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// The bytes are malformed, so nothing after them can be understood.
+    /// The bytes are malformed, so the rest cannot be decoded.
     pub(crate) fn next(&mut self) -> Result<Option<Op>, Malformed> {
         loop {
             if self.left_to_skip > 0 {
@@ -168,7 +159,7 @@ impl Decoder {
         }
     }
 
-    /// A message whose line is so many bytes long.
+    /// A message whose line has this length.
     fn message(&mut self, line_bytes: usize) -> Result<Option<Op>, Malformed> {
         let Head { sid, subject, header_bytes, bytes } =
             Head::read(&self.buffer[..line_bytes]).ok_or(Malformed::Message)?;
@@ -191,7 +182,7 @@ impl Decoder {
     }
 }
 
-/// An operation of one line; none for one that is ignored.
+/// An operation of one line; `None` for an ignored one.
 fn control(line: &[u8]) -> Result<Option<Op>, Malformed> {
     Ok(Some(match line {
         b"PING" => Op::Ping,
@@ -206,8 +197,8 @@ fn control(line: &[u8]) -> Result<Option<Op>, Malformed> {
     }))
 }
 
-/// The line of a message: `MSG <subject> <sid> [reply] <bytes>`, or `HMSG <subject> <sid> [reply]
-/// <header bytes> <bytes>`.
+/// The line of a message: `MSG <subject> <sid> [reply] <bytes>`, or
+/// `HMSG <subject> <sid> [reply] <header bytes> <bytes>`.
 struct Head {
     sid: u64,
     subject: Range<usize>,
@@ -261,7 +252,6 @@ pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Appends `SUB`.
 pub(crate) fn put_subscribe(out: &mut BytesMut, filter: &str, sid: u64) {
     out.extend_from_slice(b"SUB ");
     out.extend_from_slice(filter.as_bytes());
@@ -270,14 +260,12 @@ pub(crate) fn put_subscribe(out: &mut BytesMut, filter: &str, sid: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends `UNSUB`.
 pub(crate) fn put_unsubscribe(out: &mut BytesMut, sid: u64) {
     out.extend_from_slice(b"UNSUB ");
     put_number(out, sid);
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends `PUB` and the payload.
 pub(crate) fn put_publish(out: &mut BytesMut, subject: &str, payload: &[u8]) {
     out.reserve(subject.len() + payload.len() + 32);
     out.extend_from_slice(b"PUB ");
@@ -293,7 +281,6 @@ pub(crate) fn put_request(out: &mut BytesMut, subject: &str, reply: &str, payloa
     put_payload(out, payload);
 }
 
-/// Appends the length of the payload, and the payload.
 #[inline]
 fn put_payload(out: &mut BytesMut, payload: &[u8]) {
     out.extend_from_slice(b" ");

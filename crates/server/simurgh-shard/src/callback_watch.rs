@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use simurgh_core::Callback;
 
-/// What a shard shows the watchdog.
+/// The callback that a shard is in, for the watchdog.
 #[derive(Default)]
 pub struct CallbackWatch {
     /// When application code was entered, by [`now_ns`]; 0 outside of it.
@@ -20,7 +20,7 @@ impl CallbackWatch {
         self.entered_ns.store(now_ns().max(1), Relaxed);
     }
 
-    /// The shard has left it; after how long.
+    /// The shard has left the callback; returns its duration.
     pub fn leave(&self) -> Duration {
         let entered_ns = self.entered_ns.load(Relaxed);
         self.entered_ns.store(0, Relaxed);

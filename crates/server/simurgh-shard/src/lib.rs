@@ -1,4 +1,4 @@
-//! What the threads of a server share, and the shards.
+//! The shared state of a server's threads, and the shards.
 //!
 //! ```text
 //! shard ─► server ─┬─► mail ─► view
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! A [`Shard`](shard::Shard) is `simurgh-core`'s shard on the event loop of `simurgh-reactor`: the
-//! WebSocket transport, sockets that are driven or polled, what an observer is shown. It owns what
-//! it has; the [`Server`](server::Server) is what all threads have, [`Mail`](mail::Mail) what they
-//! send. `simurgh` starts both, and is the one to use: it shows the [`Config`](config::Config),
-//! what drivers receive and what the observer shows as its own.
+//! WebSocket transport, driven and polled sockets, and the observer's queries. A shard owns its
+//! state; all threads share the [`Server`](server::Server) and send [`Mail`](mail::Mail). Use the
+//! crate `simurgh`, which starts both and exports the [`Config`](config::Config), the events of
+//! drivers and the views of the observer.
 
 #![allow(
     missing_docs,

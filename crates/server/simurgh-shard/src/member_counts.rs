@@ -1,16 +1,16 @@
 //! How many members a topic has on all shards, without a lock: a table of atomic counters.
 //!
 //! A slot holds a tag of the topic's hash and a count. Shards only ever add and subtract. When two
-//! shards claim different slots for a new topic in the same instant, each counts its own from then
-//! on until one of them is empty; when no slot is free nearby, the topic is uncounted. Both only
-//! make the number a little too small, and only whether joins are announced depends on it.
+//! shards claim different slots for a new topic at the same time, each counts in its own until one
+//! of them is empty; when no slot is free nearby, the topic is not counted. Both only make the
+//! number a little too small, and only whether joins are announced depends on it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Slots; 8 bytes each, touched when first used.
 const SLOTS: usize = 1 << 16;
-/// How far from its own slot a topic may stand.
+/// How far from its first slot a topic may be stored.
 const REACH: usize = 16;
 
 pub struct MemberCounts {
@@ -19,7 +19,7 @@ pub struct MemberCounts {
 }
 
 impl MemberCounts {
-    /// An empty table; `counting` is whether any user socket wants it (else it holds no memory).
+    /// An empty table; without `counting` (no user socket needs it) it holds no memory.
     pub fn new(counting: bool) -> Self {
         let slots = if counting { SLOTS } else { 0 };
         Self { slots: (0..slots).map(|_| AtomicU64::new(0)).collect(), hasher: RandomState::new() }
@@ -55,7 +55,6 @@ impl MemberCounts {
         self.change(topic, |count| count.checked_sub(1));
     }
 
-    /// Changes the count of a topic that has one.
     fn change(&self, topic: &str, step: impl Fn(u32) -> Option<u32>) -> bool {
         let (tag, window) = self.window(topic);
         for slot in window {

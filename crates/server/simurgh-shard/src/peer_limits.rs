@@ -1,9 +1,9 @@
-//! How many connections each address has, and each user, on all shards, where that is limited.
+//! Counts connections per address and per user over all shards, where those are limited.
 //!
-//! Counted are numbers made of addresses and users with a key of this start, so that an entry is
-//! small, and nobody can choose a name that another is taken for. A connection is counted once as
-//! it comes and once as it goes, under a lock that few others want at that moment; a count of 0
-//! has no entry. The shard of a connection keeps what it is counted as, sixteen bytes.
+//! The counts are keyed by hashes of addresses and users with a key of this start: an entry is
+//! small and a client cannot choose a name that collides with another. Connections are counted when
+//! they open and when they close, under a striped lock; a count of 0 has no entry. The shard of a
+//! connection keeps its keys, sixteen bytes.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};
@@ -12,10 +12,9 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::config::Config;
 
-/// Locks, so that shards seldom wait for each other.
+/// Many locks, so that shards seldom wait for each other.
 const STRIPES: usize = 64;
 
-/// Which limit a connection has met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooMany {
     OfAddress,
@@ -23,7 +22,6 @@ pub enum TooMany {
 }
 
 impl TooMany {
-    /// The body of the refusal.
     pub fn text(self) -> &'static str {
         match self {
             Self::OfAddress => "too many connections from this address\n",
@@ -32,7 +30,6 @@ impl TooMany {
     }
 }
 
-/// The counts of all shards.
 pub struct PeerLimits {
     pub addresses: Option<PeerLimit>,
     pub users: Option<PeerLimit>,
@@ -53,7 +50,7 @@ pub struct PeerLimit {
     stripes: Box<[Mutex<Counts>]>,
 }
 
-/// The numbers are hashes already, and nobody's to choose.
+/// The keys are hashes already, which a client cannot choose.
 type Counts = HashMap<NonZeroU64, u32, BuildHasherDefault<DefaultHasher>>;
 
 impl PeerLimit {
@@ -62,7 +59,7 @@ impl PeerLimit {
         Self { most, hasher: RandomState::new(), stripes }
     }
 
-    /// Counts one more, and returns its key; `None` if the limit is reached.
+    /// Adds one and returns its key; `None` if the limit is reached.
     pub fn count(&self, who: impl Hash) -> Option<NonZeroU64> {
         let who = NonZeroU64::new(self.hasher.hash_one(who)).unwrap_or(NonZeroU64::MIN);
         self.with(who, |counts| {
@@ -82,7 +79,7 @@ impl PeerLimit {
             }
             counts.remove(&who);
             if counts.is_empty() {
-                // Its memory is given back.
+                // Frees the table's memory.
                 *counts = Counts::default();
             }
         });
@@ -93,7 +90,7 @@ impl PeerLimit {
         let mut counts = stripe.map(|it| it.lock().unwrap_or_else(PoisonError::into_inner));
         match &mut counts {
             Some(counts) => f(counts),
-            // There is one for each remainder.
+            // Unreachable: there is a stripe for each remainder.
             None => f(&mut Counts::default()),
         }
     }
@@ -131,7 +128,7 @@ mod tests {
                         (0..1_000)
                             .filter(|_| {
                                 let who = peer_limits.count("ann");
-                                // Most go again.
+                                // Most of the connections are closed again.
                                 who.is_some_and(|who| {
                                     peer_limits.uncount(who);
                                     peer_limits.count("ann").is_some()

@@ -1,11 +1,10 @@
-//! Who a client is and what it has asked for, as far as trusted proxies say so.
+//! A client's address and origin, as far as trusted proxies report them.
 
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use simurgh_proto::origin::{CheckOrigin, OwnOrigin};
 
-/// Whether this is a trusted proxy.
 pub fn is_trusted(trusted: &[IpNet], hop: IpAddr) -> bool {
     trusted.iter().any(|net| net.contains(&hop))
 }
@@ -23,8 +22,8 @@ pub fn origin_is_allowed(
     policy.allows(origin, own.unwrap_or(OwnOrigin { scheme, host: "", port: 0 }))
 }
 
-/// The client's address as the last untrusted hop gives it: walks `x-forwarded-for` from the right
-/// for as long as the addresses belong to trusted proxies.
+/// The client's address as reported by the last untrusted hop: walks `x-forwarded-for` from the
+/// right while the addresses belong to trusted proxies.
 pub fn real_peer(peer: SocketAddr, forwarded_for: Option<&str>, trusted: &[IpNet]) -> SocketAddr {
     let mut real = peer;
     for hop in forwarded_for.unwrap_or_default().rsplit(',') {

@@ -1,5 +1,5 @@
 //! The file that keeps histories over a planned restart: written whole at the end of a drain, read
-//! and removed at the next start. After a crash it is not there, so nothing old is taken for new.
+//! and removed at the next start. After a crash there is none, so stale data is not used.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,23 +11,21 @@ use std::sync::{Mutex, PoisonError};
 
 use simurgh_core::SavedHistory;
 
-/// What happens to a file that is not ours, and what to do.
 const ALONE: &str =
     "it is left alone, and nothing is saved until it is removed or history_save names another";
 
 /// The histories of the shards, between the file and the shards' start and end.
 #[derive(Default)]
 pub struct Saved {
-    /// By shard.
     before: Mutex<Vec<Option<SavedHistory>>>,
     after: Mutex<Vec<SavedHistory>>,
-    /// The file is there and is not ours: it is not written over.
+    /// The file exists and is not ours: it is not overwritten.
     is_foreign: AtomicBool,
 }
 
 impl Saved {
-    /// Reads what the last drain has left, and removes it. What cannot be read stays where it is,
-    /// and is said: the server begins without it, and saves nothing while it is there.
+    /// Reads and removes the file of the last drain. An unreadable file stays and is logged: the
+    /// server begins without it, and saves nothing while it exists.
     pub fn read(&self, path: &Path, shards: usize) {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
@@ -45,7 +43,8 @@ impl Saved {
                 return tracing::error!(?path, %error, "saved history is wrong: {ALONE}");
             }
         };
-        // Before anything new is kept: a second start from the same file would give numbers twice.
+        // Before anything new is kept: a second start from the same file would assign numbers
+        // twice.
         if let Err(error) = fs::remove_file(path).and_then(|()| sync_folder(path)) {
             return tracing::error!(?path, %error, "saved history cannot be removed: not used");
         }
@@ -54,17 +53,17 @@ impl Saved {
         *lock(&self.before) = found.into_iter().map(Some).collect();
     }
 
-    /// What a shard begins with.
+    /// The history that a shard begins with.
     pub fn begin(&self, shard: usize) -> Option<SavedHistory> {
         lock(&self.before).get_mut(shard).and_then(Option::take)
     }
 
-    /// What a shard ends with.
+    /// Takes the history that a shard ends with.
     pub fn end(&self, history: SavedHistory) {
         lock(&self.after).push(history);
     }
 
-    /// Writes what shards have ended with: all of it, or nothing.
+    /// Writes the shards' histories: all of them, or nothing.
     pub fn write(&self, path: &Path) {
         let all = std::mem::take(&mut *lock(&self.after));
         if self.is_foreign.load(Relaxed) && path.exists() {
@@ -87,8 +86,8 @@ fn lock<T>(it: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// By way of a file beside it: under its name there is never half of it. What clients said is
-/// nobody else's to read.
+/// Writes a temporary file and renames it, so that the file is never incomplete. Clients' messages
+/// are readable by the owner only.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
@@ -101,7 +100,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_folder(path)
 }
 
-/// Has what became of names in a file's folder outlive the machine's power.
+/// Makes the renames in a file's folder survive a loss of power.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()

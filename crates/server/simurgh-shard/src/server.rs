@@ -31,20 +31,19 @@ use crate::member_counts::MemberCounts;
 use crate::peer_limits::PeerLimits;
 use crate::saved::Saved;
 
-/// What all handles lead to. Only counters change after the
-/// start.
+/// The state behind all handles. Only counters change after the start.
 pub struct Server {
     /// Differs for each start.
     pub id: u64,
     pub config: Config,
-    /// The part of it that the shards' cores use.
+    /// The settings that the shards' cores use.
     pub limits: simurgh_core::Config,
-    /// In force where a user socket has none of its own.
+    /// For user sockets without one of their own.
     pub origin_policy: CheckOrigin,
     pub user_sockets: Vec<UserSocket>,
     pub mailboxes: Vec<Mailbox<Mail>>,
-    /// Which shards have ended, as in a drain some do before others: what their mailboxes were
-    /// charged is never given back, and nobody waits for it.
+    /// The shards that have ended, as some do before others in a drain: bytes charged to their
+    /// mailboxes are never given back, so nothing waits for that.
     pub ended: Vec<AtomicBool>,
     pub metrics: Vec<Arc<ShardMetrics>>,
     pub member_counts: MemberCounts,
@@ -54,39 +53,37 @@ pub struct Server {
     /// Plain HTTP connections, and those to the admin address.
     pub http_connections: Arc<HttpConnections>,
     pub admin_connections: Arc<HttpConnections>,
-    /// When a drain began.
     pub drain_began: OnceLock<Instant>,
     pub watches: Vec<CallbackWatch>,
-    /// Counters of the event loops; there once the shards have started.
+    /// Counters of the event loops; set once the shards have started.
     pub stats: OnceLock<Vec<Arc<ReactorStats>>>,
-    /// The way to the cluster's thread; none on a single node.
     pub cluster: Option<Arc<ClusterInbox>>,
-    /// Long messages that are read off the shards at once.
+    /// Limits how many long messages are decoded outside the shards at once.
     pub readers: tokio::sync::Semaphore,
     pub runtime: OnceLock<tokio::runtime::Handle>,
-    /// Whether some channel's broadcasts are kept, and how many bytes of them by shard.
+    /// Whether any channel has a history, and how many bytes of them by shard.
     pub has_history: bool,
     pub history_bytes: Vec<AtomicU64>,
     /// Broadcasts from outside of channels that were not confirmed in time.
     pub unconfirmed: Arc<AtomicU64>,
-    /// What is kept over a planned restart.
+    /// The histories that are kept over a planned restart.
     pub saved: Saved,
-    /// What proves clients' first joins.
+    /// Signs the proofs of clients' first joins.
     pub history_key: hmac::Key,
-    /// When the server was started, by both clocks: what is kept ages by the monotonic one.
+    /// When the server was started, by both clocks: histories age by the monotonic one.
     pub started: (Instant, SystemTime),
 }
 
 impl Server {
-    /// Control mail and answers: never refused.
+    /// For control mail and answers, which are never refused.
     pub fn post_to(&self, shard: u16, mail: Mail) {
         if let Some(mailbox) = self.mailboxes.get(usize::from(shard)) {
             mailbox.post_anyway(mail);
         }
     }
 
-    /// Has the application decide something on tokio, and its decision posted to a shard; none if
-    /// it panics. `at` is what is decided.
+    /// Runs a decision of the application on tokio and posts it to a shard; `None` if it panics.
+    /// `at` names what is decided.
     pub fn decide_and<T: Send + 'static>(
         &self,
         shard: usize,
@@ -111,21 +108,20 @@ impl Server {
         });
     }
 
-    /// A channel for a shard's answer, by way of our runtime: the caller may wait on another, whose
-    /// waker a shard must not touch. A shard that has ended drops the sender.
+    /// A channel for a shard's answer by way of the server's runtime: the caller may wait on
+    /// another one, whose waker a shard must not touch. A shard that has ended drops the sender.
     pub fn answer<T: Send + 'static>(&self) -> (oneshot::Sender<T>, oneshot::Receiver<T>) {
         let (from_shard, told) = oneshot::channel();
         let (to_asker, answer) = oneshot::channel();
         self.spawn(async move {
             if let Ok(it) = told.await {
-                // Nobody waits for it any more.
+                // The receiver may be gone.
                 let _ = to_asker.send(it);
             }
         });
         (from_shard, answer)
     }
 
-    /// Runs work on tokio.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = self.runtime.get() {
             runtime.spawn(work);
@@ -139,7 +135,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// What the handles of channels use from any thread.
+/// For the handles of channels, from any thread.
 impl NodeHandle for Server {
     fn send(&self, channel: ChannelId, what: ToChannel) {
         self.post_to(channel.shard, Mail::ToChannel(channel, OffShard::new(what)));
@@ -177,7 +173,7 @@ impl NodeHandle for Server {
     }
 }
 
-/// Work on tokio that is dropped with this; none on a server that has no runtime (any more).
+/// Work on tokio that is aborted when this is dropped; none on a server without a runtime.
 struct Task(Option<tokio::task::AbortHandle>);
 
 impl LinkedWork for Task {
@@ -194,7 +190,7 @@ impl Drop for Task {
     }
 }
 
-/// What each shard's core uses of the others and of the shared state.
+/// For each shard's core: the other shards and the shared state.
 impl Node for Server {
     fn config(&self) -> &simurgh_core::Config {
         &self.limits
@@ -297,7 +293,6 @@ impl Node for Server {
     }
 }
 
-/// Counts connections, where their number is limited.
 pub struct ConnectionLimit {
     most: Option<usize>,
     taken: AtomicUsize,
@@ -313,14 +308,12 @@ impl ConnectionLimit {
         self.most.is_some_and(|most| self.taken.load(Relaxed) >= most)
     }
 
-    /// Counts one more, if the limit allows it.
     pub fn take(&self) -> bool {
         let Some(most) = self.most else { return true };
         let one_more = |taken: usize| (taken < most).then_some(taken + 1);
         self.taken.fetch_update(Relaxed, Relaxed, one_more).is_ok()
     }
 
-    /// Counts one less.
     pub fn give_back(&self) {
         if self.most.is_some() {
             self.taken.fetch_sub(1, Relaxed);

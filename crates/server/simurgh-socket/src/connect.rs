@@ -15,12 +15,12 @@ use simurgh_proto::ws::handshake::Request;
 /// The function that decides who may connect.
 pub type ConnectFn = Arc<dyn Fn(&ConnectInfo<'_>) -> Connect + Send + Sync>;
 
-/// What a connect function may know of the request (PROTOCOL §2): other headers are deliberately
-/// out of reach.
+/// The parts of the request that a connect function may use (PROTOCOL §2); other headers are
+/// deliberately hidden.
 pub struct ConnectInfo<'a> {
     /// The path of the user socket, which may have variables.
     pub(crate) path: &'a str,
-    /// Whether tokens may come as Supabase's clients send them, too.
+    /// Whether tokens are also accepted as Supabase's clients send them.
     pub(crate) takes_api_keys: bool,
     pub(crate) request: &'a Request<'a>,
     pub(crate) params: serde_json::Value,
@@ -41,8 +41,8 @@ impl ConnectInfo<'_> {
         params
     }
 
-    /// One param, if it is there and a string. A path variable counts before a query parameter of
-    /// the same name, as in [`params`](Self::params): the path has decided which user socket it is.
+    /// One param, if it exists and is a string. A path variable precedes a query parameter of the
+    /// same name, as in [`params`](Self::params): the path has selected the user socket.
     pub fn param(&self, name: &str) -> Option<String> {
         match variables(self.path, self.request.path()).find(|(own, _)| *own == name) {
             Some((_, value)) => Some(value.to_owned()),
@@ -50,12 +50,12 @@ impl ConnectInfo<'_> {
         }
     }
 
-    /// The address of the client, behind trusted proxies the one they name.
+    /// The address of the client; behind trusted proxies the one that they report.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Path and query as they came.
+    /// Path and query as received.
     pub fn uri(&self) -> &str {
         self.request.target
     }
@@ -80,7 +80,7 @@ impl ConnectInfo<'_> {
         self.headers_where(|name| name.starts_with("sec-websocket-"))
     }
 
-    /// What the socket is to be carried by.
+    /// The transport of the socket.
     pub fn transport(&self) -> Transport {
         self.transport
     }
@@ -91,9 +91,8 @@ impl ConnectInfo<'_> {
         self.auth_token
     }
 
-    /// The token of the client: that of the subprotocols, or else the param `token`; on a user
-    /// socket with `UserSocket::supabase` the header `x-api-key` or the param `apikey` is one,
-    /// too.
+    /// The token of the client: from the subprotocols, else from the param `token`; on a user
+    /// socket with `UserSocket::supabase` also from the header `x-api-key` or the param `apikey`.
     pub fn token(&self) -> Option<String> {
         let token = self.auth_token.map(str::to_owned).or_else(|| self.param("token"));
         if token.is_some() || !self.takes_api_keys {
@@ -117,14 +116,14 @@ impl ConnectInfo<'_> {
 impl fmt::Debug for ConnectInfo<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectInfo")
-            // Not the query: there may be a token in it.
+            // Not the query: it may contain a token.
             .field("path", &self.request.path())
             .field("peer", &self.peer)
             .finish_non_exhaustive()
     }
 }
 
-/// What carries a socket.
+/// The transport of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transport {
@@ -159,27 +158,27 @@ pub enum ConnectKind {
 }
 
 impl Connect {
-    /// Lets the socket in.
+    /// Accepts the socket.
     pub fn ok() -> Self {
         Self(ConnectKind::Ok(SocketState::default()))
     }
 
-    /// Refused with an HTTP status, 403 by custom. A browser sees only close code 1006.
+    /// Refuses with an HTTP status, usually 403. A browser only reports close code 1006.
     pub fn refuse(status: u16) -> Self {
         Self(ConnectKind::Refuse { status, body: String::new() })
     }
 
-    /// Refused with an HTTP status and a body.
+    /// Refuses with an HTTP status and a body.
     pub fn refuse_with(status: u16, body: impl Into<String>) -> Self {
         Self(ConnectKind::Refuse { status, body: body.into() })
     }
 
-    /// Decided when `work` is done, which runs on tokio. The socket is not read meanwhile.
+    /// Decides with the result of `work`, which runs on tokio. The socket is not read meanwhile.
     pub fn later(work: impl Future<Output = Connect> + Send + 'static) -> Self {
         Self(ConnectKind::Later(Box::pin(work)))
     }
 
-    /// As [`id`](Self::id), where there may be none.
+    /// As [`id`](Self::id), where the id is optional.
     pub fn maybe_id(self, id: Option<impl Into<String>>) -> Self {
         match id {
             Some(id) => self.id(id),
@@ -187,8 +186,7 @@ impl Connect {
         }
     }
 
-    /// Gives the socket an id, by which `Endpoint::disconnect` and a
-    /// `disconnect` broadcast find it.
+    /// Sets the socket's id, by which `Endpoint::disconnect` and a `disconnect` broadcast find it.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         if let ConnectKind::Ok(state) = &mut self.0 {
             state.id = Some(id.into().into_boxed_str());
@@ -196,7 +194,7 @@ impl Connect {
         self
     }
 
-    /// Has the socket closed with 3000 after so much time, unless a channel says otherwise
+    /// Closes the socket with 3000 after this time, unless a channel sets another one
     /// ([`Context::expire_in`](simurgh_channel::Context::expire_in)).
     pub fn expires_in(mut self, time: Duration) -> Self {
         if let ConnectKind::Ok(state) = &mut self.0 {
@@ -205,8 +203,8 @@ impl Connect {
         self
     }
 
-    /// Keeps a value with the socket, for its channels to read with
-    /// [`Context::assigns`](simurgh_channel::Context::assigns), and to replace with
+    /// Stores a value with the socket: its channels read it with
+    /// [`Context::assigns`](simurgh_channel::Context::assigns) and replace it with
     /// [`Context::assign`](simurgh_channel::Context::assign).
     pub fn assign<T: Any + Send + Sync>(mut self, value: T) -> Self {
         if let ConnectKind::Ok(state) = &mut self.0 {
@@ -226,7 +224,7 @@ impl fmt::Debug for Connect {
     }
 }
 
-/// The variables of a user socket's path, by what a path has in their places.
+/// The variables of a user socket's path, with their values in a path.
 pub(crate) fn variables<'p>(
     own: &'p str,
     path: &'p str,
@@ -236,7 +234,7 @@ pub(crate) fn variables<'p>(
         .filter_map(|(own, value)| own.strip_prefix(':').map(|name| (name, value)))
 }
 
-/// Whether this is a key of a project of Supabase's, which says nothing about a user.
+/// Whether this is the key of a Supabase project, which does not identify a user.
 pub(crate) fn is_project_key(token: &str) -> bool {
     token.starts_with("sb_")
 }

@@ -1,9 +1,8 @@
-//! Random ids, which nobody can guess.
+//! Random ids that cannot be guessed.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Makes ids.
 #[derive(Debug, Default)]
 pub(crate) struct Ids {
     random: RandomState,
@@ -11,7 +10,6 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// 32 hexadecimal digits.
     pub(crate) fn hex(&self) -> String {
         format!("{:032x}", self.number())
     }

@@ -1,4 +1,4 @@
-//! What an application says of its sockets, as `simurgh` shows it.
+//! The application's description of its sockets, as `simurgh` exports it.
 //!
 //! ```text
 //! declared ─► socket ─► supabase ─► token ─► connect
@@ -6,10 +6,10 @@
 //!                                    below them: shape, ids, off_shard, panics
 //! ```
 //!
-//! A [`UserSocket`] says at which path sockets connect, who may ([`Connect`]), and which topics
-//! lead to which channel. [`asynchronous`] has channels whose handlers may wait, [`supabase`] those
-//! of Supabase's clients, and [`declared`] makes user sockets of what stands in a file. Hidden
-//! fields and functions are for `simurgh`, which serves all of it.
+//! A [`UserSocket`] has a path, decides who may [`Connect`], and maps topics to channels.
+//! [`asynchronous`] has channels whose handlers may wait, [`supabase`] those of Supabase's clients,
+//! and [`declared`] makes user sockets from a configuration file. Hidden fields and functions are
+//! for `simurgh`, which serves them.
 
 pub mod asynchronous;
 mod connect;

@@ -1,8 +1,8 @@
-//! Values of asynchronous channels, which no shard's thread drops.
+//! Values of asynchronous channels, which must not be dropped on a shard's thread.
 //!
-//! A shard has a descriptor table of its own. A file or connection that was opened on tokio has a
-//! number there that is nothing here, or somebody's socket: dropping its owner on the shard would
-//! close that.
+//! A shard has its own descriptor table. The descriptor number of a file or connection opened
+//! on tokio is invalid there, or belongs to a socket: dropping its owner on the shard would close
+//! that socket.
 
 use std::cell::OnceCell;
 use std::mem::needs_drop;
@@ -10,21 +10,21 @@ use std::mem::needs_drop;
 use tokio::runtime::Handle;
 
 thread_local! {
-    /// Where what this thread is not to drop is dropped; only shards' threads have one.
+    /// The runtime on which values of a shard's thread are dropped; unset on other threads.
     static RUNTIME: OnceCell<Handle> = const { OnceCell::new() };
 }
 
-/// This thread is a shard's from here on: it gives what it is not to drop to this runtime, which
-/// has to outlive it.
+/// Marks this thread as a shard's, which drops values on this runtime; the runtime has to outlive
+/// it.
 pub fn enter_shard(runtime: Option<&Handle>) {
     if let Some(runtime) = runtime {
-        // A thread is one shard's only.
+        // A thread belongs to one shard only.
         RUNTIME.with(|it| _ = it.set(runtime.clone()));
     }
 }
 
-/// Something of the application's that a shard may keep and pass on, but not drop: dropped on a
-/// shard's thread, it goes to tokio.
+/// A value of the application that a shard may keep and pass on, but not drop: dropped on a shard's
+/// thread, it is sent to tokio.
 pub struct OffShard<T: Send + 'static>(Option<T>);
 
 impl<T: Send + 'static> OffShard<T> {
@@ -33,7 +33,7 @@ impl<T: Send + 'static> OffShard<T> {
         Self(Some(value))
     }
 
-    /// The value; `None` never, but to say so would be a panic.
+    /// The value. It is never `None`; the `Option` avoids a panic.
     pub fn take(mut self) -> Option<T> {
         self.0.take()
     }
@@ -55,7 +55,7 @@ impl<T: Send + 'static> Drop for OffShard<T> {
             return;
         }
         let Some(value) = self.0.take() else { return };
-        // None where the thread is no shard's, or is ending and holds nothing any more.
+        // None if the thread is not a shard's, or is ending.
         let runtime = RUNTIME.try_with(|it| it.get().cloned()).ok().flatten();
         if let Some(runtime) = runtime {
             runtime.spawn(async move { drop(value) });

@@ -1,10 +1,10 @@
-//! The shape of payloads: what whoever receives them may count on. Members are clients that others
-//! wrote; one that takes a payload for an object throws at `null`, and ends for its user.
+//! The shape of payloads, on which receivers may rely. Members are clients by other authors; one
+//! that expects an object throws at `null`, and fails for its user.
 
 use serde::Deserialize;
 use simurgh_proto::message::Payload;
 
-/// Which payloads a channel takes, of joins, of events, and of what is published to its topics.
+/// The payloads that a channel accepts in joins, events, and publishing to its topics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PayloadShape {
@@ -18,7 +18,7 @@ pub enum PayloadShape {
 }
 
 impl PayloadShape {
-    /// What a payload is that does not fit; `None` if it does. Looks at one character.
+    /// The kind of a payload that does not fit; `None` if it fits. Reads one character.
     pub fn misfit(self, payload: &Payload<'_>) -> Option<&'static str> {
         let found = kind(payload);
         let fits = match self {
@@ -29,7 +29,7 @@ impl PayloadShape {
         (!fits).then_some(found)
     }
 
-    /// In the words of a reply.
+    /// Its name in a reply.
     pub fn name(self) -> &'static str {
         match self {
             Self::Object => OBJECT,
@@ -42,7 +42,7 @@ impl PayloadShape {
 const OBJECT: &str = "object";
 const BINARY: &str = "binary";
 
-/// What kind of value a payload is, whose text is known to be JSON.
+/// The kind of value of a payload, whose text is known to be JSON.
 fn kind(payload: &Payload<'_>) -> &'static str {
     let Some(text) = payload.json() else { return BINARY };
     match text.trim_start_matches([' ', '\t', '\r', '\n']).bytes().next() {

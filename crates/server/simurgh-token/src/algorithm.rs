@@ -1,4 +1,4 @@
-//! The algorithms that JSON Web Tokens may be signed with (RFC 7518 §3, RFC 8037 §3.1).
+//! The supported algorithms of JSON Web Tokens (RFC 7518 §3, RFC 8037 §3.1).
 
 use std::fmt;
 
@@ -10,17 +10,17 @@ pub enum Algorithm {
     Es256,
     /// Ed25519. Its `alg` is `EdDSA`, or `Ed25519` (RFC 9864).
     EdDsa,
-    /// HMAC with SHA-256: whoever can verify can also sign.
+    /// HMAC with SHA-256: a holder of the verification key can also sign.
     Hs256,
     /// RSASSA-PKCS1-v1_5 with SHA-256.
     Rs256,
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: [Self; 4] = [Self::Es256, Self::EdDsa, Self::Hs256, Self::Rs256];
 
-    /// By its name in a token, case-sensitive.
+    /// The algorithm with this name in a token, case-sensitive.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// The claims of a token that was verified.
+/// The claims of a verified token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claims {
     claims: Map<String, Value>,
@@ -12,7 +12,6 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Of a JWT.
     pub(crate) fn new(
         claims: Map<String, Value>,
         issued_at: Option<u64>,
@@ -53,20 +52,20 @@ impl Claims {
         self.claims.get(name)
     }
 
-    /// The user that the token is about: `sub`, otherwise `user_id`, otherwise the data of a
-    /// `Phoenix.Token`; none unless that is a string or a number.
+    /// The user of the token: `sub`, otherwise `user_id`, otherwise the data of a `Phoenix.Token`;
+    /// none unless that is a string or a number.
     #[must_use]
     pub fn subject(&self) -> Option<&str> {
         self.subject.as_deref()
     }
 
-    /// When it was signed, in seconds since the Unix epoch; none if the token has no such time.
+    /// When it was signed, in seconds since the Unix epoch; none if unknown.
     #[must_use]
     pub fn issued_at(&self) -> Option<u64> {
         self.issued_at
     }
 
-    /// When it expires, in seconds since the Unix epoch, without any leeway; none: never.
+    /// When it expires, in seconds since the Unix epoch, without leeway; none if never.
     #[must_use]
     pub fn expires_at(&self) -> Option<u64> {
         self.expires_at
@@ -86,7 +85,6 @@ pub(crate) fn subject_of_data(data: &Value) -> Option<String> {
     }
 }
 
-/// A string or a number, as text.
 pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

@@ -1,5 +1,4 @@
-//! Errors of tokens, which are the fault of the client or of the issuer, and errors of keys, which
-//! are the operator's.
+//! Errors of tokens, caused by the client or the issuer, and of keys, caused by the operator.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,13 +7,13 @@ use crate::algorithm::Algorithm;
 
 /// Why a token was refused.
 ///
-/// `Display` names who has to do what, for logs and for people; it repeats names in the token
-/// (`kid`, `alg`, `iss`), shortened, and never a claim beyond those, a signature
-/// or a key. [`reason`](Self::reason) is for the client.
+/// `Display` says who has to act, for logs and people; it repeats names in the token (`kid`, `alg`,
+/// `iss`), shortened, and never another claim, a signature or a key. [`reason`](Self::reason) is
+/// for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// The token asks for an algorithm that is not allowed here.
+    /// The token has an algorithm that is not allowed here.
     #[error(
         "the token's alg is {}, and the keys held here are for {}: its issuer has to sign with one \
          of these",
@@ -24,13 +23,13 @@ pub enum TokenError {
     Algorithm {
         /// Its `alg`.
         found: String,
-        /// The algorithms of the keys held here.
+        /// The algorithms of the configured keys.
         allowed: Vec<Algorithm>,
     },
     /// `aud` is missing, or names no accepted audience.
     #[error("the token is for others: its aud names none of the audiences accepted here")]
     Audience,
-    /// The token is encrypted; only signed ones are read.
+    /// The token is encrypted; only signed ones are accepted.
     #[error(
         "the token is encrypted: its issuer has to sign it instead (Phoenix.Token.sign, a JWS)"
     )]
@@ -50,15 +49,15 @@ pub enum TokenError {
         issuer(found.as_deref())
     )]
     Issuer {
-        /// The issuer that it names.
+        /// The issuer in the token.
         found: Option<String>,
     },
     /// It is not a token.
     #[error("the token is malformed, {part}: {why}")]
     Malformed {
-        /// Where.
+        /// The malformed part.
         part: Part,
-        /// What was found there.
+        /// The fault.
         why: String,
     },
     /// No token was sent.
@@ -79,10 +78,10 @@ pub enum TokenError {
     NotYetValid {
         /// The claim with that time: `nbf`, `iat`, or `signed` of a `Phoenix.Token`.
         claim: &'static str,
-        /// How long that is from now.
+        /// The time until then.
         after: Duration,
     },
-    /// No key held here has made the signature.
+    /// The signature was not made with a configured key.
     #[error(
         "the token's signature is of no key held here: it was signed with another key, secret or \
          salt, or changed since"
@@ -97,14 +96,14 @@ pub enum TokenError {
         /// Its length.
         bytes: usize,
     },
-    /// `kid` names a key that is not held here.
+    /// `kid` names an unknown key.
     #[error(
         "the token's kid is {}, and no key of that name is held here: it is foreign, or its \
          issuer has new keys",
         short(kid)
     )]
     UnknownKey {
-        /// The name.
+        /// The `kid`.
         kid: String,
     },
     /// The token is not signed (`alg` is `none`).
@@ -155,7 +154,7 @@ impl TokenError {
         matches!(self, Self::Expired { .. })
     }
 
-    /// Whether it is not valid yet: the same token may do later.
+    /// Whether it is not valid yet: the same token may be accepted later.
     #[must_use]
     pub fn is_not_yet_valid(&self) -> bool {
         matches!(self, Self::NotYetValid { .. })
@@ -173,13 +172,13 @@ impl TokenError {
         matches!(self, Self::UnknownKey { .. })
     }
 
-    /// Whether another key, or nobody, signed it.
+    /// Whether it was signed with another key, or not signed.
     #[must_use]
     pub fn is_forged(&self) -> bool {
         matches!(self, Self::Signature | Self::Unsigned | Self::Algorithm { .. })
     }
 
-    /// Whether it cannot be read as a token.
+    /// Whether it cannot be decoded as a token.
     #[must_use]
     pub fn is_malformed(&self) -> bool {
         matches!(self, Self::Malformed { .. } | Self::TooLong { .. } | Self::Encrypted)
@@ -197,9 +196,9 @@ impl fmt::Display for Part {
     }
 }
 
-/// Why a key cannot be used, or something cannot be signed: the operator's to mend.
+/// Why a key cannot be used, or a signature cannot be made: an error for the operator.
 ///
-/// `Display` names the key by its place or `kid`, and never shows it.
+/// `Display` names the key by its index or `kid`, and never shows it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct KeyError {
@@ -226,12 +225,12 @@ fn issuer(found: Option<&str>) -> String {
     }
 }
 
-/// Where a text stops being JSON; nothing of the text itself, which may be secret.
+/// Where a text stops being JSON, without a part of the text, which may be secret.
 pub(crate) fn not_json(error: &serde_json::Error) -> String {
     format!("is not JSON at line {}, column {}", error.line(), error.column())
 }
 
-/// A text that somebody else chose: quoted, escaped, and cut to fit into a line.
+/// A text from another party: quoted, escaped, and shortened for a line.
 pub(crate) fn short(text: &str) -> String {
     match text.char_indices().nth(CHARACTERS_MAX) {
         None => format!("{text:?}"),

@@ -1,9 +1,9 @@
-//! Erlang's external term format, as far as JSON has the same values.
+//! Erlang's external term format, for terms with an equivalent in JSON.
 //!
-//! `term_to_binary/1` writes it and a `Phoenix.Token` carries it. The source of the tags is
-//! [The External Term Format](https://www.erlang.org/doc/apps/erts/erl_ext_dist.html). Nothing is
-//! made of a term but JSON: no atom is created, and functions, processes, references, bit strings
-//! and compressed terms are refused.
+//! `term_to_binary/1` writes it, and a `Phoenix.Token` contains it. The source of the tags is [The
+//! External Term Format](https://www.erlang.org/doc/apps/erts/erl_ext_dist.html). A term only
+//! becomes JSON: no atom is created, and functions, processes, references, bit strings and
+//! compressed terms are refused.
 //!
 //! | Erlang, Elixir | JSON |
 //! |---|---|
@@ -13,21 +13,21 @@
 //! | list, charlist, tuple | array |
 //! | map whose keys are atoms, binaries or integers | object |
 //!
-//! [`encode`] goes the other way, in the bytes that Erlang/OTP 26 and newer write; older ones read
-//! them, and write atoms otherwise.
+//! [`encode`] writes the bytes of Erlang/OTP 26 and newer; older versions read them, but write
+//! atoms differently.
 
 use serde_json::{Map, Number, Value};
 
-/// How deep terms may be nested, in both directions.
+/// The maximum nesting of terms, in both directions.
 pub const DEPTH_MAX: usize = 32;
 
-/// Reads a whole term, the byte 131 in front of it included.
+/// Decodes a whole term, which begins with the byte 131.
 ///
-/// Memory is bounded by the input: some 70 bytes of memory for each byte of a list of
-/// small integers, less for all else.
+/// Memory is bounded by the input: some 70 bytes of memory for each byte of a list of small
+/// integers, less for all else.
 ///
 /// # Errors
-/// It is cut off, has bytes after its end, is nested deeper than [`DEPTH_MAX`], or has no
+/// It is truncated, has bytes after its end, is nested deeper than [`DEPTH_MAX`], or has no
 /// equivalent in JSON.
 pub fn decode(bytes: &[u8]) -> Result<Value, EtfError> {
     let mut reader = Reader { bytes, at: 0 };
@@ -44,12 +44,12 @@ pub fn decode(bytes: &[u8]) -> Result<Value, EtfError> {
     Ok(value)
 }
 
-/// Writes a value as a whole term.
+/// Encodes a value as a whole term.
 ///
 /// A string is a binary, an object a map with binaries as keys, an array a list.
 ///
 /// # Errors
-/// It is nested deeper than [`DEPTH_MAX`], or longer than 32 bits can count.
+/// It is nested deeper than [`DEPTH_MAX`], or its length does not fit into 32 bits.
 pub fn encode(value: &Value) -> Result<Vec<u8>, EtfError> {
     let mut bytes = vec![VERSION];
     write(&mut bytes, value, DEPTH_MAX)?;
@@ -62,7 +62,7 @@ pub(crate) enum Element<'a> {
     Atom(&'static str),
 }
 
-/// As [`encode`], of a tuple with these elements.
+/// As [`encode`], for a tuple of these elements.
 pub(crate) fn encode_tuple(elements: &[Element<'_>; 3]) -> Result<Vec<u8>, EtfError> {
     let mut bytes = vec![VERSION, SMALL_TUPLE, 3];
     for element in elements {
@@ -74,7 +74,7 @@ pub(crate) fn encode_tuple(elements: &[Element<'_>; 3]) -> Result<Vec<u8>, EtfEr
     Ok(bytes)
 }
 
-/// Whether a whole term is a tuple; in JSON it is an array, as a list is.
+/// Whether a whole term is a tuple; in JSON it is an array like a list.
 pub(crate) fn is_tuple(bytes: &[u8]) -> bool {
     matches!(bytes, [VERSION, SMALL_TUPLE | LARGE_TUPLE, ..])
 }
@@ -88,7 +88,7 @@ pub struct EtfError {
 }
 
 impl EtfError {
-    /// The offset of the byte that could not be read; when writing, how much had been written.
+    /// The offset of the byte that could not be read; when writing, the number of bytes written.
     #[must_use]
     pub fn at(&self) -> usize {
         self.at
@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An integer of any length: its sign, then its bytes, the least first.
+    /// An integer of any length: its sign, then its bytes, least significant first.
     fn big(&mut self, at: usize, tag: u8) -> Result<Value, EtfError> {
         let digits = self.count(tag)?;
         let negative = self.byte()? != 0;
@@ -222,7 +222,7 @@ impl<'a> Reader<'a> {
     }
 
     fn terms(&mut self, count: usize, depth: usize) -> Result<Vec<Value>, EtfError> {
-        // Each takes at least a byte, so a length beyond the end costs no memory.
+        // Each takes at least a byte, so a length beyond the end does not allocate memory.
         if count > self.rest().len() {
             return Err(self.error("it is cut off"));
         }
@@ -269,7 +269,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Why a term of this tag is refused.
 fn refused(tag: u8) -> &'static str {
     match tag {
         77 => "a bit string has no word in JSON",
@@ -297,7 +296,7 @@ fn write(bytes: &mut Vec<u8>, value: &Value, depth: usize) -> Result<(), EtfErro
         Value::Object(map) => {
             bytes.push(MAP);
             write_count(bytes, map.len())?;
-            // The order of small maps in Erlang, also where `serde_json` keeps another.
+            // The order of small maps in Erlang, also where `serde_json` has another.
             let mut members: Vec<_> = map.iter().collect();
             members.sort_by_key(|(key, _)| *key);
             for (key, value) in members {

@@ -1,4 +1,4 @@
-//! The contents of a token, for people: nothing here is verified.
+//! The contents of a token for display, unverified.
 
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use crate::error::{TokenError, short, words};
 use crate::jwt::{self, Algorithm};
 use crate::phoenix;
 
-/// Reads a token without a key.
+/// Decodes a token without a key.
 ///
 /// ```
 /// use std::time::Duration;
@@ -50,13 +50,13 @@ pub fn inspect(token: &str) -> Result<Inspection, TokenError> {
 pub struct Inspection {
     /// Its format.
     pub format: Format,
-    /// The algorithm it names: `alg`.
+    /// Its algorithm by `alg`.
     pub algorithm: String,
-    /// The header of a JWT; nothing of a `Phoenix.Token`.
+    /// The header of a JWT; empty for a `Phoenix.Token`.
     pub header: Map<String, Value>,
     /// The claims of a JWT, or the data of a `Phoenix.Token`.
     pub claims: Value,
-    /// The user it is about, as [`Claims::subject`](crate::Claims::subject).
+    /// Its user, as [`Claims::subject`](crate::Claims::subject).
     pub subject: Option<String>,
     /// When it was signed, in seconds since the Unix epoch.
     pub issued_at: Option<f64>,
@@ -184,14 +184,14 @@ fn of_jwt(parts: &jwt::Parts<'_>) -> Result<Inspection, TokenError> {
     })
 }
 
-/// A time as RFC 3339 has it, and how far away it is.
+/// A time in RFC 3339, and its distance from now.
 fn when(seconds: f64, now: f64) -> String {
     let distance = Duration::try_from_secs_f64((seconds - now).abs()).unwrap_or(Duration::MAX);
     let distance = match seconds < now {
         true => format!("{} ago", words(distance)),
         false => format!("in {}", words(distance)),
     };
-    // RFC 3339 ends with the year 9999.
+    // The last year in RFC 3339 is 9999.
     let date = Duration::try_from_secs_f64(seconds.floor()).ok();
     let date = date.filter(|date| date.as_secs() < 253_402_300_800);
     match date.and_then(|date| UNIX_EPOCH.checked_add(date)) {

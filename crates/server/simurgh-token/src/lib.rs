@@ -8,8 +8,8 @@
 //!   token ────► inspect ─► its contents, unverified
 //!   Rule ───── allows(topic, &Claims)                           who may join a topic
 //! ```
-//! - [`phoenix`]: what `Phoenix.Token.sign/4` makes, byte for byte, so that a Phoenix application
-//!   signs and a Simurgh server verifies, or the other way round.
+//! - [`phoenix`]: the tokens of `Phoenix.Token.sign/4`, byte for byte, so that a Phoenix
+//!   application signs and a Simurgh server verifies, or the other way round.
 //! - [`jwt`]: HS256, RS256, ES256 and EdDSA, keys as secret, PEM or JWKS.
 //! - [`etf`]: the terms inside a `Phoenix.Token`, as JSON.
 //!
@@ -38,10 +38,9 @@ pub use inspect::{Format, Inspection, inspect};
 pub use rule::{Rule, RuleError, Template};
 pub use verifier::{JwtSettings, KeySource, PhoenixSettings, Settings, Signer, Verifier};
 
-/// The longest token that is read, in bytes: it has to fit into the head of a request.
+/// The longest accepted token, in bytes: it has to fit into the head of a request.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// By how much clocks may differ, by default.
 const LEEWAY: Duration = Duration::from_secs(5);
 
 const THREE_PARTS: &str = "it is not of three parts with dots between";
@@ -54,7 +53,7 @@ fn check_length(token: &str) -> Result<(), TokenError> {
     }
 }
 
-/// Milliseconds; the largest number if there are too many.
+/// Milliseconds, limited to the largest number.
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

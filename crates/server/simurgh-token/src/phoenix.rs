@@ -1,12 +1,13 @@
-//! `Phoenix.Token`: what `Phoenix.Token.sign/4` of Phoenix 1.4 to 1.8 makes and `verify/4` reads.
+//! `Phoenix.Token`: the format of `Phoenix.Token.sign/4` and `verify/4` of Phoenix 1.4 to 1.8.
 //!
 //! ```text
 //! SFMyNTY . base64url(term_to_binary({data, signed_ms, max_age_s})) . base64url(HMAC-SHA256)
 //! ```
-//! The HMAC is of everything before the second dot, by a key that PBKDF2 makes of `secret_key_base`
-//! and a salt. The source is plug_crypto 2.1 (`Plug.Crypto`, `Plug.Crypto.MessageVerifier`,
-//! `Plug.Crypto.KeyGenerator`), which Phoenix calls. As there, payloads of older versions are read
-//! too: `{data, signed_ms}` and `%{data: data, signed: signed_ms}`, valid for a day.
+//! The HMAC covers everything before the second dot, with a key that PBKDF2 derives from
+//! `secret_key_base` and a salt. The source is plug_crypto 2.1 (`Plug.Crypto`,
+//! `Plug.Crypto.MessageVerifier`, `Plug.Crypto.KeyGenerator`), which Phoenix calls. Payloads of
+//! older versions are accepted as there: `{data, signed_ms}` and
+//! `%{data: data, signed: signed_ms}`, valid for a day.
 //!
 //! ```
 //! use std::time::Duration;
@@ -34,12 +35,12 @@ use crate::error::{KeyError, Part, TokenError};
 use crate::etf::Element;
 use crate::{base64url, etf, millis};
 
-/// How long a token is good for, from when it was signed.
+/// How long a token is valid, from its signing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaxAge {
-    /// For ever: Phoenix's `:infinity`.
+    /// Without an end: Phoenix's `:infinity`.
     Infinity,
-    /// For this long; a token of zero is never valid.
+    /// For this long; with zero a token is never valid.
     Within(Duration),
 }
 
@@ -77,13 +78,12 @@ impl Digest {
         self.functions().protected
     }
 
-    /// The name of the HMAC, as JWTs have it.
+    /// The name of the HMAC in JWTs.
     pub(crate) fn name(self) -> &'static str {
         self.functions().name
     }
 }
 
-/// The parts of a [`Digest`].
 struct Functions {
     /// The name in base64url.
     protected: &'static str,
@@ -118,20 +118,20 @@ pub struct Key {
     keys: Box<[hmac::Key; 3]>,
 }
 
-/// The contents of a token whose signature and age were verified.
+/// The contents of a token with a verified signature and age.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Signed {
     /// Its data.
     pub data: Value,
-    /// When, in milliseconds since the Unix epoch.
+    /// Time of signing, milliseconds since the Unix epoch.
     pub signed_at_ms: i64,
     /// How long it is valid: as requested, otherwise as in the token.
     pub max_age: MaxAge,
 }
 
 impl Signed {
-    /// The last millisecond since the Unix epoch at which it is valid; none: it never expires.
+    /// The last millisecond since the Unix epoch at which it is valid; none if it never expires.
     #[must_use]
     pub fn expires_at_ms(&self) -> Option<i64> {
         match self.max_age {
@@ -142,7 +142,8 @@ impl Signed {
 }
 
 impl Key {
-    /// The key that Phoenix derives of the same two by default. Takes a millisecond: keep it.
+    /// The key that Phoenix derives from the same arguments by default. Takes a millisecond: store
+    /// it.
     ///
     /// # Errors
     /// A `secret_key_base` of less than 20 bytes, which Phoenix refuses as well.
@@ -150,7 +151,7 @@ impl Key {
         Self::derive_with(secret_key_base, salt, &KeyOptions::default())
     }
 
-    /// The same with options. `secret_key_base` is used as text and not decoded, as Phoenix does.
+    /// The same with options. `secret_key_base` is used as text and not decoded, as in Phoenix.
     ///
     /// # Errors
     /// As [`derive`](Self::derive); a length of zero or of more than 4096 bytes.
@@ -181,7 +182,7 @@ impl Key {
     /// Signs `data`, as `Phoenix.Token.sign(_, salt, data, signed_at: …, max_age: …)` does.
     ///
     /// `signed_at` is since the Unix epoch. Objects become maps with strings as keys, so that a
-    /// Phoenix application finds `%{"user_id" => 42}`.
+    /// Phoenix application receives `%{"user_id" => 42}`.
     ///
     /// # Errors
     /// Data that is nested deeper than [`etf::DEPTH_MAX`].
@@ -204,7 +205,6 @@ impl Key {
         Ok(self.sign_payload(&term))
     }
 
-    /// The same as `Plug.Crypto.MessageVerifier.sign/2` of these bytes.
     fn sign_payload(&self, payload: &[u8]) -> String {
         let [key, ..] = &*self.keys;
         let mut token = format!("{}.{}", Digest::Sha256.protected(), base64url::encode(payload));
@@ -214,11 +214,11 @@ impl Key {
         token
     }
 
-    /// Verifies a token and reads it.
+    /// Verifies a token and decodes it.
     ///
     /// `max_age` overrides that of the token; `now` is since the Unix epoch. The clocks of the two
-    /// machines may differ by `leeway`: a token may be that much older, or come from that far in
-    /// the future. Without leeway the result is that of `Phoenix.Token.verify/4`.
+    /// machines may differ by `leeway`: a token may be that much older, or that far in the future.
+    /// Without leeway the result is that of `Phoenix.Token.verify/4`.
     ///
     /// # Errors
     /// The first that applies: missing, too long, malformed, forged, a payload that is not that of
@@ -247,7 +247,6 @@ impl Key {
     }
 }
 
-/// The parts of a token, unverified.
 pub(crate) struct Parts<'a> {
     pub(crate) digest: Digest,
     message: &'a str,
@@ -280,7 +279,6 @@ impl<'a> Parts<'a> {
         Ok(Self { digest, message, payload, tag })
     }
 
-    /// Its contents, unverified.
     pub(crate) fn unverified(&self) -> Result<Signed, TokenError> {
         read(&self.payload)
     }
@@ -358,10 +356,8 @@ fn check_age(signed: &Signed, leeway_ms: i64, now_ms: i64) -> Result<(), TokenEr
     Ok(())
 }
 
-/// The atom for a token that never expires.
 const INFINITY: &str = "infinity";
 
-/// The minimum of `Phoenix.Token` for a `secret_key_base`.
 const SECRET_KEY_BASE_BYTES_MIN: usize = 20;
 
 /// Far more than an HMAC uses.

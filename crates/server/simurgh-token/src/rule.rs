@@ -1,4 +1,4 @@
-//! Rules in configuration files: who may do something on a topic, by the claims of a token.
+//! Rules in configuration files: permissions on a topic, by the claims of a token.
 
 use std::str::FromStr;
 
@@ -6,20 +6,20 @@ use serde_json::{Map, Value};
 
 use crate::claims::{self, Claims};
 
-/// Who is allowed something, by claim and topic.
+/// A permission by claim and topic.
 ///
 /// | text | allows |
 /// |---|---|
-/// | `room:{sub}` | those whose claim is in the topic in place of `{sub}` |
+/// | `room:{sub}` | tokens whose claim is in the topic in place of `{sub}` |
 /// | `org:{claims.org.id}:*` | the same by a nested claim, and any topic with this prefix |
-/// | `claims.admin` | those who have the claim, unless it is `false`, `null`, or empty |
-/// | `claims.role = editor` | those who have it with this value, or with a list that has it |
-/// | `nobody` | nobody |
+/// | `claims.admin` | tokens with the claim, unless it is `false`, `null`, or empty |
+/// | `claims.role = editor` | tokens with this value, or with a list that contains it |
+/// | `nobody` | no token |
 ///
 /// `{sub}` is [`Claims::subject`]; any other name is a claim, with dots between nested names. A
 /// list allows by each of its entries. Strings, numbers and booleans are compared as text. An empty
 /// value never matches, and a value with a colon matches only at the end of a pattern:
-/// `org:{claims.org}:*` must not allow `org:a:b:*` to somebody who chose the name `a:b`.
+/// `org:{claims.org}:*` must not allow `org:a:b:*` to a user who chose the name `a:b`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -53,7 +53,6 @@ enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(String),
-    /// The claim of this path.
     Claim(String),
 }
 
@@ -65,7 +64,7 @@ pub struct RuleError {
 }
 
 impl Rule {
-    /// Whether it allows the topic to the owner of these claims.
+    /// Whether it allows the topic to a token with these claims.
     #[must_use]
     pub fn allows(&self, topic: &str, claims: &Claims) -> bool {
         match &self.0 {
@@ -81,7 +80,7 @@ impl Rule {
         }
     }
 
-    /// The prefix of all topics it may allow; none if it is about claims alone.
+    /// The prefix of all topics it may allow; none if it depends on claims only.
     #[must_use]
     pub fn topic_prefix(&self) -> Option<&str> {
         match &self.0 {
@@ -141,7 +140,7 @@ impl Template {
         Self(vec![Part::Text(prefix.to_owned()), Part::Claim("sub".to_owned())])
     }
 
-    /// The text with claims filled in; none if one is missing, empty, or a list of several.
+    /// The text with the values of claims; none if one is missing, empty, or a list of several.
     #[must_use]
     pub fn fill(&self, claims: &Claims) -> Option<String> {
         let mut filled = String::new();
@@ -222,7 +221,7 @@ fn at<'c>(claims: &'c Map<String, Value>, path: &str) -> Option<&'c Value> {
     names.try_fold(first, |value, name| value.as_object()?.get(name))
 }
 
-/// The texts that may replace a claim: its own, or those of its entries.
+/// The values that may replace a claim: its own, or those of its entries.
 fn values(path: &str, claims: &Claims) -> Vec<String> {
     match path {
         "sub" => {

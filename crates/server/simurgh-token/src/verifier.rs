@@ -1,4 +1,4 @@
-//! Verifying and signing tokens of either format.
+//! Verifies and signs tokens of either format.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::error::{KeyError, TokenError};
 use crate::jwt::{self, Algorithm, Checks};
 use crate::phoenix::{self, KeyOptions, MaxAge};
 
-/// Which tokens are accepted. `Debug` does not show secrets.
+/// The accepted tokens. `Debug` does not show secrets.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Settings {
@@ -26,9 +26,9 @@ pub struct PhoenixSettings {
     pub secret_key_base: String,
     /// The salt of `Phoenix.Token.sign(_, salt, _)`.
     pub salt: String,
-    /// How old a token may be; none: as in the token, which is a day by default.
+    /// Maximum age of a token; none: as in the token, which is a day by default.
     pub max_age: Option<MaxAge>,
-    /// The options of these names, if the application has any.
+    /// The application's options with these names.
     pub key: KeyOptions,
     /// By how much the clocks of the two machines may differ. [`new`](Self::new): 5 s.
     pub leeway: Duration,
@@ -50,7 +50,7 @@ impl PhoenixSettings {
 /// Settings for JSON Web Tokens.
 #[derive(Debug, Clone)]
 pub struct JwtSettings {
-    /// The keys they are signed by.
+    /// The verification keys.
     pub keys: KeySource,
     /// The accepted algorithms; if empty, those of the keys.
     pub algorithms: Vec<Algorithm>,
@@ -128,7 +128,7 @@ enum Kind {
 }
 
 impl Verifier {
-    /// Reads the keys. Deriving that of Phoenix takes a millisecond.
+    /// Loads the keys. Deriving a Phoenix key takes a millisecond.
     ///
     /// # Errors
     /// Keys that cannot be read, are too weak, or are all for other algorithms.
@@ -150,13 +150,13 @@ impl Verifier {
         Ok(Self { kind })
     }
 
-    /// With keys that have been read already.
+    /// With loaded keys.
     #[must_use]
     pub fn of_keys(keys: jwt::Keys, checks: Checks) -> Self {
         Self { kind: Kind::Jwt { keys, checks } }
     }
 
-    /// By how much clocks may differ: a token is accepted for that much longer.
+    /// The accepted difference of clocks: a token is accepted for that much longer.
     #[must_use]
     pub fn leeway(&self) -> Duration {
         match &self.kind {
@@ -165,7 +165,7 @@ impl Verifier {
         }
     }
 
-    /// The keys of a set that are not used, and why: for a log.
+    /// The keys of a set that are not used, with their reasons, for a log.
     #[must_use]
     pub fn skipped_keys(&self) -> &[jwt::Skipped] {
         match &self.kind {
@@ -177,7 +177,7 @@ impl Verifier {
     /// Verifies a token; `now` is since the Unix epoch.
     ///
     /// # Errors
-    /// Why it is refused; [`TokenError::reason`] is for its client.
+    /// The token is refused; [`TokenError::reason`] is for its client.
     pub fn verify(&self, token: &str, now: Duration) -> Result<Claims, TokenError> {
         match &self.kind {
             Kind::Jwt { keys, checks } => keys.verify(token, checks, now),
@@ -204,7 +204,7 @@ pub enum Signer {
 
 impl Signer {
     /// Makes a token with `data`, signed at `now` (since the Unix epoch) and valid for `lifetime`;
-    /// none: for ever.
+    /// without it, for ever.
     ///
     /// A JWT gets `iat` and `exp`, unless `data` has them.
     ///

@@ -1,4 +1,4 @@
-//! The contents of a token, read without a key.
+//! The contents of a token, decoded without a key.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! JSON Web Tokens: the examples of the RFCs, tokens of another library (PyJWT 2, of the same
-//! keys: `vectors/jwt`), and what must be refused.
+//! JSON Web Tokens: the examples of the RFCs, tokens of PyJWT 2 with the same keys (`vectors/jwt`),
+//! and refused tokens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use simurgh_token::jwt::{Algorithm, Checks, Keys, SigningKey};
 use simurgh_token::{JwtSettings, KeySource, Settings, Signer, TokenError, Verifier};
 
-/// Of RFC 7515, A.1.
+/// RFC 7515, A.1.
 const A1_KEY: &str = include_str!("vectors/jwt/rfc7515-a1.jwk");
 const A1_CLAIMS: &[u8] =
     b"{\"iss\":\"joe\",\r\n \"exp\":1300819380,\r\n \"http://example.com/is_root\":true}";
@@ -17,23 +17,23 @@ const A1: &str = include_str!("vectors/jwt/rfc7515-a1.jwt");
 /// A second before it expires.
 const A1_TIME: Duration = Duration::from_secs(1_300_819_379);
 
-/// Of RFC 7515, A.2, whose claims are those of A.1.
+/// RFC 7515, A.2, with the claims of A.1.
 const A2: &str = include_str!("vectors/jwt/rfc7515-a2.jwt");
 const A2_KEY: &str = include_str!("vectors/jwt/rfc7515-a2.jwk");
 
-/// Of RFC 7515, A.3.
+/// RFC 7515, A.3.
 const A3: &str = include_str!("vectors/jwt/rfc7515-a3.jwt");
 const A3_KEY: &str = include_str!("vectors/jwt/rfc7515-a3.jwk");
 
-/// Of RFC 7515, A.4: ES512, which is not known here.
+/// RFC 7515, A.4: ES512, which is not supported.
 const A4_KEY: &str = include_str!("vectors/jwt/rfc7515-a4.jwk");
 const A4: &str = include_str!("vectors/jwt/rfc7515-a4.jws");
 
-/// Of RFC 8037, A.1 and A.4.
+/// RFC 8037, A.1 and A.4.
 const ED25519_KEY: &str = include_str!("vectors/jwt/rfc8037-a1.jwk");
 const ED25519: &str = include_str!("vectors/jwt/rfc8037-a4.jws");
 
-/// Of RFC 7517, A.1.
+/// RFC 7517, A.1.
 const JWKS: &str = include_str!("vectors/jwt/rfc7517-a1.jwks");
 
 const SECRET: &[u8] = b"a secret of thirty-two bytes or more";
@@ -51,12 +51,12 @@ fn object(value: Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap()
 }
 
-/// By [`SECRET`], with these claims.
+/// Signed with [`SECRET`].
 fn token(claims: Value) -> String {
     SigningKey::from_secret(SECRET).unwrap().sign(&object(claims)).unwrap()
 }
 
-/// Good a minute from [`NOW`].
+/// Valid for a minute from [`NOW`].
 fn good() -> Value {
     json!({"sub": "alice", "exp": 1_700_000_060})
 }
@@ -65,7 +65,7 @@ fn check(token: &str, checks: &Checks, now: Duration) -> Result<(), TokenError> 
     Keys::from_secret(SECRET).unwrap().verify(token, checks, now).map(|_| ())
 }
 
-/// A token of these parts, signed by [`SECRET`].
+/// Signed with [`SECRET`].
 fn with_header(header: &str, claims: &str) -> String {
     SigningKey::from_secret(SECRET).unwrap().sign_jws(header, claims.as_bytes()).unwrap()
 }
@@ -136,7 +136,7 @@ fn rfc_7517_a_1_set_of_keys() {
     assert_eq!(keys.verify_jws(A2), Err(TokenError::Signature));
 }
 
-/// Private and public halves as OpenSSL writes them, tokens as PyJWT signs them.
+/// Private and public keys in OpenSSL's form, tokens signed by PyJWT.
 #[test]
 fn tokens_and_keys_of_others() {
     let pem = |name| match name {
@@ -197,12 +197,11 @@ fn private_keys_in_pem_sign_for_their_public_ones() {
     }
     let why = SigningKey::from_pem(include_str!("vectors/jwt/p256.sec1.pem")).unwrap_err();
     assert!(why.to_string().contains("openssl pkcs8 -topk8"), "{why}");
-    // One number is that of another key, each valid by itself.
+    // One number belongs to another key; each is valid by itself.
     let mut mixed: Value = serde_json::from_str(A2_KEY).unwrap();
     mixed["dp"] = mixed["dq"].clone();
     let why = SigningKey::from_jwk(&mixed.to_string()).unwrap_err().to_string();
     assert_eq!(why, "the private key is not right: its numbers do not belong together");
-    // Two keys in one file.
     let both = [pairs[0].1, pairs[3].1].concat();
     assert_eq!(Keys::from_pem(&both).unwrap().keys().len(), 2);
 }
@@ -230,7 +229,6 @@ fn damaged_pem_is_refused_whatever_it_is() {
 #[test]
 fn a_public_key_is_no_secret() {
     let pem = include_str!("vectors/jwt/rsa.pub.pem");
-    // It is refused as a secret.
     assert!(Keys::from_secret(pem.as_bytes()).unwrap_err().to_string().contains("PEM"));
     assert!(SigningKey::from_secret(pem.as_bytes()).is_err());
     // An attacker signs with an oct key of the same bytes.
@@ -294,15 +292,14 @@ fn keys_are_taken_by_name() {
     let two = set(vec![key(1, Some("a")), key(2, Some("b"))]);
     assert!(two.verify_jws(&sign(1, Some("a"))).is_ok());
     assert!(two.verify_jws(&sign(2, Some("b"))).is_ok());
-    // The key is there, under another name.
+    // The key exists, under another name.
     assert_eq!(two.verify_jws(&sign(2, Some("a"))), Err(TokenError::Signature));
     let unknown = two.verify_jws(&sign(1, Some("c"))).unwrap_err();
     assert_eq!((unknown.reason(), unknown.is_unknown_key()), ("unknown_key", true));
     assert!(unknown.to_string().contains("kid is \"c\""), "{unknown}");
-    // Without a name, all of the algorithm are tried.
     assert!(two.verify_jws(&sign(2, None)).is_ok());
     assert_eq!(two.verify_jws(&sign(3, None)), Err(TokenError::Signature));
-    // A key without a name is good for any.
+    // A key without a name may verify any `kid`.
     let mixed = set(vec![key(1, Some("a")), key(2, None)]);
     assert!(mixed.verify_jws(&sign(2, Some("z"))).is_ok());
     assert_eq!(mixed.verify_jws(&sign(3, Some("z"))), Err(TokenError::Signature));
@@ -439,7 +436,7 @@ fn headers_and_claims_that_are_not_right() {
         assert!(!refused.to_string().contains("secret!"));
     }
     assert!(check("", &Checks::default(), NOW).unwrap_err().is_missing());
-    // An array nested as deep as the length allows is not JSON that is read.
+    // An array nested as deep as the length allows is refused as JSON.
     let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
     assert!(check(&with_header(r#"{"alg":"HS256"}"#, &deep), &Checks::default(), NOW).is_err());
 }

@@ -1,4 +1,4 @@
-//! Tokens of plug_crypto (made by `vectors/phoenix.exs`), read, and made again.
+//! Tokens of plug_crypto (made by `vectors/phoenix.exs`), verified, and signed again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -12,7 +12,6 @@ const SECRET: &str = "jzC8A6PhPYq2PrSqDGjbUqmPoA0hV8Vb1c0nF9f3kM0QbZf1Zc0T1u6vN8
 const SALT: &str = "user socket";
 const SIGNED_AT: Duration = Duration::from_secs(1_700_000_000);
 
-/// A line of `vectors/phoenix.tsv`.
 struct Vector {
     name: &'static str,
     /// None: it must be refused.
@@ -50,7 +49,6 @@ fn key() -> Key {
     Key::derive(SECRET, SALT).unwrap()
 }
 
-/// The key of the vector `options`.
 fn other_key() -> Key {
     let key_iterations = 1.try_into().unwrap();
     let options = KeyOptions { key_iterations, key_length: 64, key_digest: Digest::Sha512 };
@@ -123,14 +121,14 @@ fn age_is_judged_as_phoenix_does() {
     let expired = judge(None, Duration::ZERO, now).unwrap_err();
     assert_eq!(expired, TokenError::Expired { ago: Duration::from_millis(1) });
     assert_eq!(expired.reason(), "expired");
-    // A requested age overrides that of the token, both ways.
+    // A requested age overrides that of the token, longer or shorter.
     let within = |seconds| Some(MaxAge::Within(Duration::from_secs(seconds)));
     assert_eq!(judge(within(7200), Duration::ZERO, now), Ok(json!(42)));
     assert_eq!(judge(Some(MaxAge::Infinity), Duration::ZERO, now), Ok(json!(42)));
     let later = SIGNED_AT + Duration::from_secs(11);
     assert!(judge(within(10), Duration::ZERO, later).unwrap_err().is_expired());
     assert_eq!(judge(within(10), Duration::from_secs(1), later), Ok(json!(42)));
-    // A token of age zero has expired at the moment of signing.
+    // A token of age zero expires when it is signed.
     assert!(judge(within(0), Duration::from_secs(9), SIGNED_AT).unwrap_err().is_expired());
     let before = SIGNED_AT - Duration::from_millis(1500);
     let early = judge(None, Duration::ZERO, before).unwrap_err();

@@ -1,4 +1,4 @@
-//! Interests against a simulated engine that delivers late and in any order that engines may.
+//! Interests against a simulated engine with late deliveries, in any order that engines may choose.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,6 @@ use crate::wire::{Decoder, Op};
 const LATE_MS_MAX: u64 = 150;
 const ORIGINS: usize = 2;
 
-/// Topics of one bucket.
 fn topics() -> [Box<str>; 2] {
     let first = "room:0";
     let of_same = |it: &String| Bucket::of(it) == Bucket::of(first) && it != first;
@@ -35,7 +34,7 @@ fn read(bytes: &[u8]) -> Op {
     decoder.next().unwrap().unwrap()
 }
 
-/// A message that was matched with the subscriptions of a moment, and not delivered to all yet.
+/// A message that was matched with subscriptions, and is not delivered to all of them yet.
 #[derive(Debug)]
 struct Delivery {
     subject: String,
@@ -44,23 +43,22 @@ struct Delivery {
     matched_ms: u64,
 }
 
-/// A simulated engine, and a node that is linked to it.
 struct Simulation {
     prefix: Prefix,
     topics: [Box<str>; 2],
     interests: Interests,
-    /// Written by the node, and not read by the engine.
+    /// Written by the node, not yet read by the engine.
     out: BytesMut,
     next_ping: u64,
     needs_ping: bool,
     subscriptions: Vec<(u64, String)>,
     deliveries: [Option<Delivery>; ORIGINS],
-    /// Written by the engine, and not read by the node; PONGs as none.
+    /// Written by the engine, not yet read by the node; `None` is a PONG.
     stream: VecDeque<Option<Vec<u8>>>,
     answered: u64,
     now_ms: u64,
     numbers: [u64; ORIGINS],
-    /// Numbers that were published to the first topic, and those that the node received.
+    /// Numbers published to the first topic, and those that the node received.
     published: [Vec<u64>; ORIGINS],
     received: [Vec<u64>; ORIGINS],
     wants_second: bool,
@@ -94,7 +92,7 @@ impl Simulation {
         let space = Space::Broadcast;
         let wanted = |it| if it { Wanted::Yes } else { Wanted::No };
         let changes = [
-            // The first is always wanted: by itself, or by all of the bucket.
+            // The first topic is always wanted: alone, or with the whole bucket.
             (Interest::Exact(space, self.topics[0].clone()), wanted(!whole)),
             (Interest::Exact(space, self.topics[1].clone()), wanted(second)),
             (Interest::Whole(space, Bucket::of(&self.topics[0])), wanted(whole)),
@@ -111,7 +109,6 @@ impl Simulation {
         }
     }
 
-    /// The engine reads a line.
     fn serve(&mut self) {
         let Some(end) = memchr::memchr(b'\n', &self.out) else { return };
         let line = String::from_utf8(self.out.split_to(end + 1).to_vec()).unwrap();
@@ -128,7 +125,7 @@ impl Simulation {
         }
     }
 
-    /// A publisher's message reaches the engine, which looks up who wants it.
+    /// A publisher's message reaches the engine, which looks up its subscriptions.
     fn publish(&mut self, origin: usize, topic: usize, shuffled: bool) {
         self.deliver(origin, usize::MAX);
         self.numbers[origin] += 1;
@@ -148,7 +145,7 @@ impl Simulation {
         self.deliveries[origin] = Some(Delivery { subject, n, sids, matched_ms: self.now_ms });
     }
 
-    /// The engine delivers it to so many of them.
+    /// The engine delivers it to this many of them.
     fn deliver(&mut self, origin: usize, count: usize) {
         let Some(delivery) = &mut self.deliveries[origin] else { return };
         let count = count.min(delivery.sids.len());
@@ -160,7 +157,6 @@ impl Simulation {
         }
     }
 
-    /// The node reads.
     fn receive(&mut self) {
         match self.stream.pop_front() {
             None => {}
@@ -220,6 +216,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     /// A topic that is wanted before and after each change is received without a gap, once, in
+    /// order.
     /// order.
     #[test]
     fn a_topic_is_heard_once_however_its_interest_changes(
@@ -305,8 +302,8 @@ fn linked() -> Interests {
     interests
 }
 
-/// Wants a topic by itself and then by its whole bucket, so that two subscriptions overlap. Returns
-/// its subject.
+/// Subscribes to a topic and then to its whole bucket, so that two subscriptions overlap. Returns
+/// the topic's subject.
 fn overlap(interests: &mut Interests, topic: &str) -> Subject {
     let whole = Interest::Whole(Space::Broadcast, Bucket::of(topic));
     let exact = Interest::Exact(Space::Broadcast, topic.into());
@@ -315,7 +312,6 @@ fn overlap(interests: &mut Interests, topic: &str) -> Subject {
     Prefix::new("p").unwrap().topic(Space::Broadcast, topic)
 }
 
-/// A message as a stream republishes it.
 fn republished(subject: &str, sid: u64, seq: u64) -> Message {
     let headers = format!("NATS/1.0\r\nNats-Sequence: {seq}\r\n\r\n");
     let (head, all) = (headers.len(), headers.len() + 2);
@@ -384,7 +380,7 @@ fn a_flood_of_publishers_while_interests_change_is_bounded() {
         interests.accept(&message).is_some()
     };
     for origin in 0..2 * NUMBERS_MAX as u64 {
-        // Beyond the maximum, only messages of the old subscription are taken.
+        // Beyond the maximum, only messages of the old subscription are accepted.
         assert!(takes(1, origin));
         assert!(!takes(2, origin));
     }

@@ -8,14 +8,11 @@ use serde_json::{Value, json};
 
 use crate::wire::Message;
 
-/// There is no responder.
 pub(super) const STATUS_NOBODY: u16 = 503;
-/// There is no such message.
 pub(super) const STATUS_NONE: u16 = 404;
 /// The end of a batch of messages.
 pub(super) const STATUS_END: u16 = 204;
 
-/// The stream does not exist.
 pub(super) const NO_STREAM: u32 = 10_059;
 /// A stream of that name with another configuration exists.
 pub(super) const NAME_IN_USE: u32 = 10_058;
@@ -23,16 +20,13 @@ pub(super) const NAME_IN_USE: u32 = 10_058;
 const UNAVAILABLE: u32 = 10_008;
 /// Not all of the engine's servers have answered.
 const INCOMPLETE: u32 = 10_004;
-/// No such message.
 const NO_MESSAGE: u32 = 10_037;
 /// The message expected another stream.
 const OTHER_STREAM: u32 = 10_060;
-/// The message could not be written.
 const NOT_WRITTEN: u32 = 10_077;
 /// An earlier message with the same id is being stored.
 const IN_PROCESS: u32 = 10_158;
 
-/// An error of JetStream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Failure {
@@ -42,7 +36,6 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// There is no responder.
     pub(super) fn nobody() -> Self {
         let description = "nobody answers for it: JetStream is not enabled, no server leads the \
                            stream, or it is gone";
@@ -50,7 +43,7 @@ impl Failure {
         Self { code: STATUS_NOBODY.into(), err_code: 0, description }
     }
 
-    /// Whether nothing was done, and a later attempt may succeed.
+    /// Whether the request had no effect, and a later attempt may succeed.
     pub(super) const fn is_passing(&self) -> bool {
         matches!((self.code, self.err_code), (503, 0) | (_, UNAVAILABLE | INCOMPLETE))
     }
@@ -78,7 +71,6 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// An answer, which may be an error.
 pub(super) trait Answer: Default + for<'a> Deserialize<'a> {
     fn error(&mut self) -> Option<Failure>;
 }
@@ -95,10 +87,8 @@ macro_rules! answers {
 
 answers!(StreamInfo, PubAck, Got, Purged);
 
-/// Reads an answer.
-///
 /// # Errors
-/// It is an error, or cannot be read.
+/// The answer is an error, or cannot be read.
 pub(super) fn read<A: Answer>(message: &Message) -> Result<A, Failure> {
     if message.status() == Some(STATUS_NOBODY) {
         return Err(Failure::nobody());
@@ -144,8 +134,8 @@ impl StreamInfo {
         self.config["num_replicas"].as_u64().unwrap_or(1)
     }
 
-    /// Whether it comes from a server that has the whole stream. Without a leader any server
-    /// answers with what it has.
+    /// Whether it comes from a server with the whole stream. Without a leader any server answers
+    /// from its own copy.
     pub(super) fn is_of_leader(&self) -> bool {
         self.replicas() <= 1 || self.cluster.as_ref().is_some_and(|it| !it.leader.is_empty())
     }
@@ -185,7 +175,6 @@ pub(super) struct Purged {
     pub(super) success: bool,
 }
 
-/// A request: its subject and its body.
 pub(super) type Request = (String, Vec<u8>);
 
 fn request(verb: &str, stream: &str, words: Option<Value>) -> Request {
@@ -248,12 +237,12 @@ pub(super) fn last_of(
     request("DIRECT.GET", stream, Some(words))
 }
 
-/// A request for nothing to any server that has the stream: whether the node may ask it.
+/// An empty request to any server with the stream: tests whether the node may ask it.
 pub(super) fn none_direct(stream: &str, subject: &str) -> Request {
     request("DIRECT.GET", stream, Some(json!({ "last_by_subj": subject })))
 }
 
-/// A request for nothing to the leader: whether the node may ask it.
+/// An empty request to the leader: tests whether the node may ask it.
 pub(super) fn none_of_leader(stream: &str, subject: &str) -> Request {
     request("STREAM.MSG.GET", stream, Some(json!({ "last_by_subj": subject })))
 }

@@ -1,4 +1,4 @@
-//! Checks one stream, makes or changes it, and finds out whether it may be used.
+//! Checks one stream, creates or changes it, and decides whether it may be used.
 //!
 //! ```text
 //! INFO ─► not there ─► CREATE ─┐
@@ -13,23 +13,22 @@ use super::api::{self, Failure, Request, StreamInfo};
 use super::compare::{self, Verdict};
 use crate::wire::Message;
 
-/// After which time a request without an answer is repeated.
+/// Time after which a request without an answer is repeated.
 const AGAIN_MS: u64 = 1_000;
-/// After which time a stream on several servers that seems to be set back is checked again: a new
+/// Time after which a stream on several servers that seems to be set back is checked again: a new
 /// leader may not have caught up yet.
 const DOUBT_MS: u64 = 500;
 /// How often that is done.
 const DOUBTS_MAX: u32 = 3;
-/// How often a stream is made or changed before that is given up.
+/// The most attempts to create or change a stream.
 const CHANGES_MAX: u32 = 3;
 
-/// A request about a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Info,
     Create,
     Update,
-    /// Tests whether any server that has it may be asked.
+    /// Tests whether any server with the stream may be asked.
     TryDirect,
     /// Tests whether its leader may be asked.
     TryLeader,
@@ -42,7 +41,6 @@ pub(super) const TRIES: [Verb; 3] = [Verb::TryDirect, Verb::TryLeader, Verb::Try
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Step {
-    /// Nothing is requested.
     #[default]
     Idle,
     Asked {
@@ -58,28 +56,25 @@ enum Step {
     Refused(Box<str>),
 }
 
-/// One stream.
 #[derive(Debug, Default)]
 pub(super) struct Check {
     pub(super) name: Box<str>,
     /// A subject of the stream that no topic has.
     pub(super) unused: Box<str>,
     expected: Value,
-    /// The configuration for an update.
     updated: Value,
     may_change: bool,
     step: Step,
     changes: u32,
     doubts: u32,
-    /// The stream as it was last found.
+    /// The state of the stream at the last check.
     found: Option<Found>,
-    /// The highest number seen.
     pub(super) seen: u64,
     /// The number of the last republished message over this link.
     republished: u64,
     /// The highest number seen at the time of the request.
     seen_at_ask: u64,
-    /// Since when checks whether it is unchanged were not answered.
+    /// Time since which checks for changes were not answered.
     silent_since_ms: Option<u64>,
     /// Why the last request had no useful answer.
     trouble: Option<String>,
@@ -101,14 +96,12 @@ impl Check {
         Self { name, unused, expected, may_change, ..Self::default() }
     }
 
-    /// Begins a check.
     pub(super) fn begin(&mut self, now_ms: u64) -> Vec<Verb> {
         (self.changes, self.doubts, self.trouble) = (0, 0, None);
         (self.silent_since_ms, self.republished) = (None, 0);
         self.ask(Verb::Info, now_ms)
     }
 
-    /// Ends the check.
     pub(super) fn end(&mut self) {
         self.step = Step::Idle;
     }
@@ -119,7 +112,7 @@ impl Check {
         vec![verb]
     }
 
-    /// A request; none for an envelope that certainly is not stored.
+    /// A request; `None` for `TryStore`, which needs an envelope.
     pub(super) fn request(&self, verb: Verb) -> Option<Request> {
         let (name, unused) = (&self.name, &self.unused);
         Some(match verb {
@@ -132,7 +125,6 @@ impl Check {
         })
     }
 
-    /// Takes an answer. Returns the next requests.
     pub(super) fn on_answer(&mut self, verb: Verb, message: &Message, now_ms: u64) -> Vec<Verb> {
         match (&self.step, verb) {
             (Step::Asked { verb: asked, .. }, Verb::Info | Verb::Create | Verb::Update)
@@ -147,7 +139,7 @@ impl Check {
                 self.tried(verb, message, now_ms);
                 Vec::new()
             }
-            // The answer to a request that was repeated.
+            // The answer to a repeated request.
             _ => Vec::new(),
         }
     }
@@ -196,8 +188,8 @@ impl Check {
         self.ask(Verb::Update, now_ms)
     }
 
-    /// Whether it is the same stream as before with less than was seen of it: it was restored from
-    /// a copy, or its server lost what it had not written.
+    /// Whether it is the same stream with less than was seen of it: it was restored from a copy, or
+    /// its server lost unwritten data.
     fn is_set_back(&self, info: &StreamInfo) -> bool {
         self.is_same(info) && info.state.last_seq < self.seen_at_ask
     }
@@ -225,9 +217,9 @@ impl Check {
                 let expected = &self.expected;
                 self.refuse(format!("the stream {name} is not there; it must be {expected}"));
             }
-            // Another node was faster.
+            // Another node has created it first.
             (Verb::Create, api::NAME_IN_USE) => return self.ask(Verb::Info, now_ms),
-            // It is repeated: a cluster of servers that is starting does not answer yet.
+            // Repeated: a cluster of servers that is starting does not answer yet.
             _ if failure.is_passing() => {
                 self.trouble = Some(failure.to_string());
                 if let Step::Asked { again_ms, .. } = &mut self.step {
@@ -285,7 +277,6 @@ impl Check {
         }
     }
 
-    /// The engine refuses a request about the stream.
     pub(super) fn refuse(&mut self, why: String) {
         self.step = Step::Refused(why.into());
     }
@@ -294,7 +285,7 @@ impl Check {
     pub(super) fn tick(&mut self, now_ms: u64) -> Vec<Verb> {
         match &mut self.step {
             Step::Asked { again_ms, .. } if *again_ms <= now_ms => {
-                // Beginning with INFO: a stream may have been made without an answer.
+                // Starts with INFO: a stream may have been created without an answer.
                 self.ask(Verb::Info, now_ms)
             }
             Step::Trying { left, again_ms } if *again_ms <= now_ms => {
@@ -306,7 +297,6 @@ impl Check {
         }
     }
 
-    /// When [`tick`](Self::tick) has something to do.
     pub(super) fn next_tick_ms(&self) -> Option<u64> {
         match self.step {
             Step::Asked { again_ms, .. } | Step::Trying { again_ms, .. } => Some(again_ms),
@@ -314,7 +304,6 @@ impl Check {
         }
     }
 
-    /// Notes a number of the stream.
     pub(super) fn saw(&mut self, seq: u64) {
         self.seen = self.seen.max(seq);
     }
@@ -324,7 +313,7 @@ impl Check {
         std::mem::replace(&mut self.republished, seq) >= seq
     }
 
-    /// The number up to which every answer from now on is complete; 0, if none is known.
+    /// The number up to which every answer from now on is complete; 0 if unknown.
     pub(super) fn certain(&self) -> u64 {
         if self.replicas() == 1 { self.seen } else { 0 }
     }
@@ -333,7 +322,7 @@ impl Check {
         self.found.as_ref().map_or(1, |it| it.replicas)
     }
 
-    /// After which time it removes everything; none, if it does not by age, or is not known.
+    /// Age at which it removes messages; none if unlimited or unknown.
     pub(super) fn age(&self) -> Option<Duration> {
         self.found.as_ref().and_then(|it| it.age)
     }
@@ -346,7 +335,6 @@ impl Check {
         self.step == Step::Fits
     }
 
-    /// Why it cannot be used.
     pub(super) fn why_not(&self) -> Option<&str> {
         match &self.step {
             Step::Refused(why) => Some(why),
@@ -354,13 +342,11 @@ impl Check {
         }
     }
 
-    /// Why it is not known yet whether it can be used.
     pub(super) fn trouble(&self) -> String {
         let words = self.trouble.as_deref().unwrap_or("JetStream does not answer");
         format!("the stream {}: {words}", self.name)
     }
 
-    /// The identity of the stream and its numbers.
     pub(super) fn identity(&self) -> Option<(&str, &str)> {
         self.found.as_ref().map(|it| (&*it.identity, &*self.set_back))
     }
@@ -370,7 +356,6 @@ impl Check {
         !info.is_of_leader() || (self.is_same(info) && info.state.last_seq >= seen)
     }
 
-    /// Whether it is the stream that was found before.
     fn is_same(&self, info: &StreamInfo) -> bool {
         self.found.as_ref().is_some_and(|it| it.identity == identity(info))
     }
@@ -379,20 +364,18 @@ impl Check {
         self.silent_since_ms.get_or_insert(now_ms);
     }
 
-    /// The stream is unchanged.
     pub(super) fn has_answered(&mut self) {
         self.silent_since_ms = None;
     }
 
-    /// For how long a check whether it is unchanged has not been answered; none, if there is no
-    /// such check.
+    /// Time without an answer to checks for changes; none if all were answered.
     pub(super) fn silent_ms(&self, now_ms: u64) -> Option<u64> {
         self.silent_since_ms.map(|it| now_ms.saturating_sub(it))
     }
 }
 
-/// When the stream was made, its first number, and how often it was set back. The first number that
-/// is left would not do: it grows as the oldest messages go.
+/// When the stream was created, its first number, and how often it was set back. The first
+/// remaining number would not identify it: it grows as the oldest messages are removed.
 fn identity(info: &StreamInfo) -> String {
     let first = info.config["first_seq"].as_u64().unwrap_or(0);
     format!("{} {first} {}", info.created, compare::set_backs(&info.config))

@@ -15,7 +15,7 @@ pub(super) struct Difference {
     key: &'static str,
     expected: Value,
     found: Value,
-    /// Whether it can be changed without losing anything that is wanted.
+    /// Whether it can be changed without a loss of needed data.
     is_safe: bool,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn compare(expected: &Value, found: &Value) -> Vec<Difference> {
     if expected["metadata"][METADATA] != found["metadata"][METADATA] {
         differs("metadata", &expected["metadata"], &found["metadata"], false);
     }
-    // Settings that must not be less. 0 and below mean no limit.
+    // Settings that must not be lower. 0 and below mean no limit.
     let limits = [
         ("max_msgs", false),
         ("max_msg_size", false),
@@ -88,7 +88,7 @@ pub(super) fn compare(expected: &Value, found: &Value) -> Vec<Difference> {
     differences
 }
 
-/// A setting that is missing, off or empty is the same.
+/// A setting that is missing, off or empty counts as the same.
 fn plain(value: &Value) -> &Value {
     match value {
         Value::Bool(false) => &Value::Null,
@@ -104,20 +104,18 @@ fn number(value: &Value) -> i64 {
 /// The verdict on a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It can be used.
     Fits,
-    /// It is to be changed to this configuration.
+    /// It must be changed to this configuration.
     Change(Value),
-    /// It cannot be used: why.
+    /// It cannot be used, for this reason.
     Refused(String),
 }
 
-/// Judges a stream of this configuration. `may_change`: this node makes changes where it
-/// can.
+/// Judges a stream of this configuration. `may_change`: this node makes the changes that it can.
 pub(super) fn judge(expected: &Value, found: &Value, may_change: bool) -> Verdict {
     let mut differences = compare(expected, found);
     if !may_change {
-        // Its maker has chosen its size and the number of its servers.
+        // The creator of the stream has chosen its size and number of servers.
         differences.retain(|it| !matches!(it.key, "max_bytes" | "num_replicas"));
     }
     if differences.is_empty() {
@@ -138,13 +136,12 @@ pub(super) fn judge(expected: &Value, found: &Value, may_change: bool) -> Verdic
     Verdict::Change(changed)
 }
 
-/// How often it was set back, by its metadata.
+/// How often the stream was set back, from its metadata.
 pub(super) fn set_backs(config: &Value) -> u64 {
     let text = config["metadata"][METADATA_EPOCH].as_str();
     text.and_then(|it| it.parse().ok()).unwrap_or(0)
 }
 
-/// The configuration with one more set-back.
 pub(super) fn set_back(config: &Value) -> Value {
     let mut changed = config.clone();
     let count = set_backs(config).saturating_add(1);
@@ -164,7 +161,7 @@ mod tests {
         StreamsConfig::default().stream(&Prefix::new("p").unwrap(), 0)
     }
 
-    /// As an engine shows it: with more settings, and without some defaults.
+    /// As an engine returns it: with more settings, and without some defaults.
     fn found() -> Value {
         let mut found = expected();
         found["compression"] = "none".into();

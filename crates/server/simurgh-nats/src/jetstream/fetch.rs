@@ -23,14 +23,14 @@ const LAST_OF_BYTES_MAX: usize = 16 << 20;
 struct Gathered {
     messages: Vec<Received>,
     bytes: usize,
-    /// The number of the last message, taken or not.
+    /// The number of the last message, accepted or not.
     last: u64,
-    /// A message was not taken.
+    /// A message was left out.
     is_cut: bool,
 }
 
 impl Gathered {
-    /// Takes a message within so many messages and bytes; the first one always.
+    /// Adds a message within these limits of messages and bytes; the first one always.
     fn take(&mut self, envelope: Bytes, number: Number, at_ms: u64, most: (usize, usize)) {
         self.last = number.seq;
         let bytes = self.bytes + envelope.len();
@@ -45,8 +45,8 @@ impl Gathered {
         self.messages.push(Received { space, envelope, stored, at_ms });
     }
 
-    /// Takes the next message of an answer. Each has the number of the one before it, so a missing
-    /// one shows, and the answer is of no use.
+    /// Adds the next message of an answer. Each has the number of the one before it, so a missing
+    /// one is detected, and the answer is discarded.
     fn take_next(&mut self, message: Message, after: u64, has_prev: bool, most: (usize, usize)) {
         match message.stored_at() {
             Some((number, at_ms))
@@ -59,7 +59,6 @@ impl Gathered {
         }
     }
 
-    /// The number of the last message taken.
     fn taken(&self) -> u64 {
         self.messages.last().and_then(|it| it.stored).map_or(0, |it| it.seq)
     }
@@ -75,7 +74,7 @@ fn done(ticket: Ticket, kept: Option<Fetched>) -> Progress {
     Progress::Done(Event::Fetched { ticket, kept }, 0)
 }
 
-/// A fetch of what follows a number on a subject.
+/// A fetch of the messages after a number on a subject.
 #[derive(Debug)]
 pub(super) struct After {
     pub(super) stream: usize,
@@ -88,7 +87,7 @@ pub(super) struct After {
     way: Way,
 }
 
-/// The server that is asked, and how.
+/// The kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// Any server that has the stream, for all messages at once.
@@ -194,7 +193,7 @@ impl After {
         Progress::Next
     }
 
-    /// The event if there is no further answer: the messages from the leader are valid, too.
+    /// The event without a further answer: the messages from the leader are valid, too.
     pub(super) fn unanswered(mut self, ticket: Ticket) -> Event {
         let has_some = self.way != Way::Direct && !self.gathered.messages.is_empty();
         let kept = has_some.then(|| self.gathered.fetched(0, false));
@@ -205,7 +204,7 @@ impl After {
 /// A fetch of the last message on each of many subjects.
 #[derive(Debug, Default)]
 pub(super) struct LastOf {
-    /// The subjects by stream; the first stream is asked.
+    /// The subjects by stream; the first stream is requested next.
     left: VecDeque<(usize, Vec<Subject>)>,
     is_of_one: bool,
     gathered: Gathered,
@@ -219,7 +218,7 @@ pub(super) struct LastOf {
 }
 
 impl LastOf {
-    /// `stream_of` says in which stream a subject is.
+    /// `stream_of` maps a subject to its stream.
     pub(super) fn new(
         subjects: Vec<Subject>,
         stream_of: impl Fn(&Subject) -> Option<usize>,
@@ -235,12 +234,10 @@ impl LastOf {
         Self { is_of_one: left.len() == 1, left, ..Self::default() }
     }
 
-    /// Whether no subject is left.
     pub(super) fn is_empty(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// The stream of the next request.
     pub(super) fn stream(&self) -> usize {
         self.left.front().map_or(0, |it| it.0)
     }
@@ -268,7 +265,7 @@ impl LastOf {
                 let pending = message.numbered("Nats-Num-Pending").unwrap_or(0);
                 self.page_ends(ticket, pending, up_to)
             }
-            // This answer does not tell the end of the stream; a page before may have.
+            // This answer does not have the end of the stream; an earlier page may have had it.
             Some(api::STATUS_NONE) if self.up_to == 0 => self.page_ends(ticket, 0, self.certain),
             Some(api::STATUS_NONE) => self.page_ends(ticket, 0, 0),
             Some(api::STATUS_NOBODY) => Progress::Nothing,
@@ -295,8 +292,7 @@ impl LastOf {
         if !self.left.is_empty() && !self.gathered.is_cut {
             return Progress::Next;
         }
-        // Numbers of several streams do not tell which message is older, and none is of all
-        // streams.
+        // Numbers of several streams are not ordered by age, and none applies to all streams.
         let head = if self.is_of_one && !self.gathered.is_cut { end } else { 0 };
         self.gathered.messages.sort_by_key(|it| it.stored.map(|it| it.seq));
         let mut fetched = self.gathered.fetched(head, true);

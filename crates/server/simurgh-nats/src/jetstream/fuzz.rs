@@ -1,6 +1,6 @@
 //! Any messages as answers of JetStream: part of the fuzz target `nats_wire`.
 //!
-//! Each ticket must be answered once, in time; the messages of a fetch must be in order, and no
+//! Each ticket must be answered once, in time; the messages of a fetch must be in order, and not
 //! more than requested.
 
 use std::time::Duration;
@@ -11,7 +11,6 @@ use simurgh_cluster::{Space, Subject, Ticket};
 
 use super::*;
 
-/// The subject of answers.
 pub(crate) const INBOX: &str = "_INBOX_p.";
 const COUNT: usize = 4;
 
@@ -23,8 +22,6 @@ fn subject(topic: &str) -> Subject {
     prefix().topic(Space::Store, topic)
 }
 
-/// Runs it over these messages.
-///
 /// # Panics
 /// An invariant is broken.
 pub(crate) fn run(messages: Vec<Message>) {
@@ -57,7 +54,6 @@ pub(crate) fn run(messages: Vec<Message>) {
     assert_eq!(answered, (1..=tickets).collect::<Vec<_>>(), "each once");
 }
 
-/// One ticket of each kind.
 fn ask(jetstream: &mut JetStream, out: &mut BytesMut, events: &mut VecDeque<Event>) -> u64 {
     let topic = subject("t");
     let store = (&topic, "id", None);
@@ -79,7 +75,6 @@ fn ask(jetstream: &mut JetStream, out: &mut BytesMut, events: &mut VecDeque<Even
     taken.len() as u64
 }
 
-/// Checks an answer, and returns its ticket.
 fn check(event: &Event) -> u64 {
     match event {
         Event::Fetched { ticket, kept } => {

@@ -1,14 +1,14 @@
 //! JetStream: the streams for topics with a history, and requests to them.
 //!
 //! Without I/O and without a clock. Over each link the streams are checked first ([`check`]); then
-//! it is reported whether anything is stored, with the epoch, and waiting tickets are requested.
-//! They are checked again from time to time: a stream that was made anew or set back meanwhile ends
-//! the link, so that the next one has another epoch.
+//! the adapter reports whether anything is stored, with the epoch, and waiting tickets are
+//! requested. They are checked again from time to time: a stream that was recreated or restored
+//! meanwhile ends the link, so that the next one has another epoch.
 //!
 //! ```text
 //! link ─► Checking ─► On ──────► a stream is another ─► a new link
 //!            │  └───► Off: why ► all is as it should be ─► a new link
-//!            └──────► Presumed: nobody answers; as it was, if it still is
+//!            └──────► Presumed: no answer; unchanged if it was valid
 //! ```
 
 mod api;
@@ -40,7 +40,7 @@ use crate::wire::{self, Message};
 
 /// The subscription for answers.
 pub(crate) const INBOX_SID: u64 = 0;
-/// The first version of NATS whose streams have all that is needed.
+/// The first version of NATS whose streams have all needed features.
 const VERSION_MIN: (u32, u32) = (2, 11);
 /// How long the streams of a new link may be checked before the link is reported as up.
 const CHECK_MS: u64 = 3_000;
@@ -57,13 +57,12 @@ const RECHECK_AGAIN_MS: u64 = 2_000;
 const RECHECK_ANEW_MS: u64 = 1_000;
 /// and of streams that cannot be used.
 const RETRY_EVERY_MS: u64 = 5_000;
-/// If more bytes wait to be written, nothing is repeated.
+/// Above this size of the output nothing is repeated.
 const OUT_BYTES_MAX: usize = 256 << 10;
 
-/// The most requests about streams that are remembered.
+/// The most requests about streams that are stored.
 const STREAM_REQUESTS_MAX: usize = 1_024;
 
-/// A task of the adapter.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Continue,
@@ -73,9 +72,8 @@ pub(crate) enum Action {
 
 #[derive(Debug)]
 enum State {
-    /// There is no link.
     Away,
-    /// The streams are being checked, until then at the latest.
+    /// The streams are being checked, at most until this time.
     Checking {
         until_ms: u64,
     },
@@ -84,14 +82,14 @@ enum State {
         until_ms: u64,
     },
     On,
-    /// They cannot be used. `is_final`: not on this link.
+    /// They cannot be used. `is_final`: for the rest of this link.
     Off {
         why: Box<str>,
         is_final: bool,
     },
 }
 
-/// JetStream as one node uses it.
+/// JetStream for one node.
 pub(crate) struct JetStream {
     prefix: Prefix,
     config: Option<StreamsConfig>,
@@ -106,7 +104,7 @@ pub(crate) struct JetStream {
     reported_epoch: Option<u64>,
     /// The link was reported as up.
     is_up: bool,
-    /// Unchanged streams may be presumed: that was right the last time.
+    /// Unchanged streams may be presumed, as the last presumption was right.
     may_presume: bool,
     /// The subject for answers, without its last token.
     inbox: String,
@@ -120,7 +118,7 @@ pub(crate) struct JetStream {
 #[derive(Clone, Copy, Debug)]
 struct StreamRequest {
     stream: usize,
-    /// None, if the request checks whether it is unchanged.
+    /// None if the request checks whether it is unchanged.
     verb: Option<Verb>,
     seen: u64,
 }
@@ -158,7 +156,6 @@ impl JetStream {
 
     // Links.
 
-    /// There is a new link, to a server of this version.
     pub(crate) fn link(&mut self, now_ms: u64, version: &str, out: &mut BytesMut) {
         if self.config.is_none() {
             return;
@@ -177,7 +174,6 @@ impl JetStream {
         self.check_all(now_ms, out);
     }
 
-    /// The link is gone.
     pub(crate) fn unlink(&mut self) {
         (self.state, self.is_up) = (State::Away, false);
         self.stream_requests.clear();
@@ -185,7 +181,7 @@ impl JetStream {
         self.checks.iter_mut().for_each(Check::end);
     }
 
-    /// The epoch to report, or none if nothing is stored. None, while that is not known.
+    /// The epoch to report, `Some(None)` if nothing is stored; `None` while unknown.
     pub(crate) fn decided(&self) -> Option<Option<u64>> {
         match &self.state {
             _ if self.config.is_none() => Some(None),
@@ -195,11 +191,11 @@ impl JetStream {
         }
     }
 
-    /// The link is reported as up: requests what waits, or refuses it.
+    /// The link is reported as up: requests waiting tickets, or refuses them.
     pub(crate) fn up(&mut self, now_ms: u64, out: &mut BytesMut, events: &mut VecDeque<Event>) {
         self.is_up = true;
         if self.reported_epoch != self.epoch {
-            // Older requests are about numbers of another epoch.
+            // Older requests have numbers of another epoch.
             for key in self.tickets.keys(|it| !matches!(it.what, What::Store(_))) {
                 self.tickets.give_up(key, events);
             }
@@ -215,13 +211,11 @@ impl JetStream {
         }
     }
 
-    /// Whether tickets are requested as soon as they come.
     fn is_asking(&self) -> bool {
         self.is_up && matches!(self.state, State::On)
     }
 
-    /// In words, why nothing is stored, or how durable the streams are; none, while that is not
-    /// known.
+    /// Why nothing is stored, or how durable the streams are, in words; none while unknown.
     pub(crate) fn describe(&self) -> Option<String> {
         match &self.state {
             State::Off { why, .. } => Some(format!("nothing is kept: {why}")),
@@ -246,7 +240,6 @@ impl JetStream {
         }
     }
 
-    /// Sends these requests about a stream.
     fn probe(&mut self, stream: usize, verbs: &[Verb], out: &mut BytesMut) {
         for &verb in verbs {
             let key = self.next_key();
@@ -255,20 +248,19 @@ impl JetStream {
             match check.request(verb) {
                 Some((subject, body)) => wire::put_request(out, &subject, &reply, &body),
                 None => {
-                    // No stream's name has a dot, so it is always refused.
+                    // A stream's name has no dot, so this is always refused.
                     let headers = [("Nats-Expected-Stream", "no.stream")];
                     wire::put_with_headers(out, &check.unused, &reply, &headers, b"");
                 }
             }
             if self.stream_requests.len() >= STREAM_REQUESTS_MAX {
-                // There was no answer for long.
+                // The engine has not answered for long.
                 self.stream_requests.clear();
             }
             self.stream_requests.insert(key, StreamRequest { stream, verb: Some(verb), seen: 0 });
         }
     }
 
-    /// Checks whether the streams are unchanged.
     fn recheck(&mut self, now_ms: u64, out: &mut BytesMut) {
         for stream in 0..self.checks.len() {
             let key = self.next_key();
@@ -284,7 +276,6 @@ impl JetStream {
 
     // Answers.
 
-    /// Takes an answer.
     pub(crate) fn on_answer(
         &mut self,
         message: Message,
@@ -319,7 +310,7 @@ impl JetStream {
         self.decide(now_ms, out, events)
     }
 
-    /// Decides, if all streams were checked, or one of them cannot be used.
+    /// Decides once all streams are checked, or one of them cannot be used.
     fn decide(&mut self, now_ms: u64, out: &mut BytesMut, events: &mut VecDeque<Event>) -> Action {
         if let Some(why) = self.checks.iter().find_map(Check::why_not) {
             let why: Box<str> = why.into();
@@ -366,7 +357,7 @@ impl JetStream {
         }
     }
 
-    /// About that much later, at random, so that not all nodes ask at once.
+    /// A random time around this delay, so that not all nodes ask at once.
     fn later(&mut self, now_ms: u64, ms: u64) -> u64 {
         now_ms + ms * 3 / 4 + self.random.u64(..=ms / 2)
     }
@@ -400,7 +391,8 @@ impl JetStream {
         self.saw(stream, seq);
         let is_back = self.checks.get_mut(stream).is_some_and(|it| it.on_republished(seq));
         if is_back {
-            // A stream republishes in its order: it was made anew, or two of our interests overlap.
+            // A stream republishes in order: it was recreated, or two interests of this node
+            // overlap.
             let soon_ms = self.last_recheck_ms + RECHECK_ANEW_MS;
             self.next_recheck_ms = self.next_recheck_ms.map(|it| it.min(soon_ms));
         }
@@ -490,7 +482,6 @@ impl JetStream {
         self.checks.iter().find(|it| !it.fits()).map(Check::trouble).unwrap_or_default()
     }
 
-    /// When [`tick`](Self::tick) has something to do.
     pub(crate) fn next_tick_ms(&self) -> Option<u64> {
         let until_ms = match self.state {
             State::Checking { until_ms } | State::Presumed { until_ms } => Some(until_ms),

@@ -10,13 +10,12 @@ use super::api::{self, Failure, PubAck, Purged};
 use super::tickets::Pending;
 use crate::wire::{self, Message};
 
-/// An envelope to store.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) stream: usize,
     pub(super) subject: Subject,
     pub(super) id: Box<str>,
-    /// After which time it may be removed.
+    /// Time after which it may be removed.
     pub(super) age: Option<Duration>,
     pub(super) envelope: Bytes,
 }
@@ -33,7 +32,8 @@ impl Store {
     }
 
     /// Appends the message. `stream_age`: the age of the stream, if it has one. A message that may
-    /// be removed then or later needs no age of its own, which costs the engine memory and CPU.
+    /// be removed then or later does not need its own age, which would cost the engine memory and
+    /// CPU.
     pub(super) fn put(&self, out: &mut BytesMut, reply: &str, stream_age: Option<Duration>) {
         let id = ("Nats-Msg-Id", &*self.id);
         let subject = self.subject.as_str();
@@ -56,15 +56,12 @@ pub(super) struct Purge {
 /// The consequence of an answer for a ticket.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Nothing yet.
     Nothing,
-    /// The next request is to be sent.
     Next,
-    /// The ticket's answer, and the number that was seen in the stream.
+    /// The ticket's answer, and the number of the stream in it.
     Done(Event, u64),
 }
 
-/// Reads the answer to a store.
 pub(super) fn stored(
     pending: &mut Pending,
     attempt: u16,
@@ -85,7 +82,6 @@ pub(super) fn stored(
     }
 }
 
-/// Reads the answer to a purge.
 pub(super) fn purged(pending: &mut Pending, attempt: u16, message: &Message) -> Progress {
     let ticket = pending.ticket;
     match api::read::<Purged>(message) {

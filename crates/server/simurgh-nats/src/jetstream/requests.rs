@@ -18,7 +18,7 @@ use crate::wire::{self, Message};
 
 /// The most bytes of a stored envelope's headers.
 const HEADERS_BYTES_MAX: usize = 512;
-/// When a stream without a responder is checked.
+/// Delay before a stream without a responder is checked.
 const RECHECK_AFTER_MS: u64 = 500;
 
 impl JetStream {
@@ -115,7 +115,7 @@ impl JetStream {
         }
     }
 
-    /// The stream of a subject, or why there is none.
+    /// The stream of a subject, or why it has none.
     fn stream_of(&self, subject: &Subject) -> Result<usize, Box<str>> {
         let Some(config) = &self.config else {
             return Err("nothing is kept here: the settings say so".into());
@@ -127,7 +127,6 @@ impl JetStream {
         stream.ok_or_else(|| "its subject is not one to store to".into())
     }
 
-    /// Answers a ticket at once.
     fn refuse(&mut self, event: Event, events: &mut VecDeque<Event>) -> Result<(), QueueFull> {
         if self.tickets.is_full() {
             return Err(QueueFull);
@@ -161,14 +160,12 @@ impl JetStream {
 
     // Requests.
 
-    /// Sends the requests of all tickets, in the order of the calls.
     pub(super) fn ask_all(&mut self, now_ms: u64, out: &mut BytesMut) {
         for key in self.tickets.keys(|_| true) {
             self.ask(key, now_ms, out);
         }
     }
 
-    /// Sends the next request of a ticket.
     pub(super) fn ask(&mut self, key: u64, now_ms: u64, out: &mut BytesMut) {
         let Some(pending) = self.tickets.get_mut(key) else { return };
         let attempt = pending.ask(now_ms);
@@ -225,7 +222,7 @@ impl JetStream {
             if let Some(at_ms) = pending.and_then(|it| it.ask_soon(attempt, now_ms)) {
                 self.tickets.due(at_ms);
             }
-            // The stream may be gone.
+            // The stream may have been deleted.
             self.next_recheck_ms = self.next_recheck_ms.map(|it| it.min(now_ms + RECHECK_AFTER_MS));
         }
         match progress {
@@ -238,7 +235,7 @@ impl JetStream {
         }
     }
 
-    /// Takes an error about permissions; none, if it is not about streams.
+    /// Handles an error about permissions; `None` if it is not about streams.
     pub(crate) fn refused(
         &mut self,
         text: &str,

@@ -1,7 +1,7 @@
 //! Finds the number after which everything in a stream is younger than an age: asks the leader for
 //! its time and the end of the stream, and then for the first message that is young enough.
 //!
-//! A stream has the times of its messages, but not of removed ones. So everything before the first
+//! A stream has the times of its messages, but not of removed ones, so everything before the first
 //! young message counts as old.
 
 use serde_json::Value;
@@ -16,8 +16,8 @@ use crate::wire::Message;
 pub(super) struct Since {
     pub(super) stream: usize,
     age_ms: u64,
-    /// The time to search from, by the leader's clock, and the end of its stream then; none, before
-    /// the first answer.
+    /// The time to search from, by the leader's clock, and the end of its stream at that time; none
+    /// before the first answer.
     from: Option<(u64, u64)>,
 }
 
@@ -47,7 +47,7 @@ impl Since {
     fn on_info(&mut self, ticket: Ticket, message: &Message) -> Progress {
         let info = match api::read::<StreamInfo>(message) {
             Ok(info) if info.is_of_leader() => info,
-            // It is asked again in its time.
+            // The request is repeated in time.
             _ => return Progress::Nothing,
         };
         let now_ms = timestamp::unix_ms(info.ts.as_bytes());

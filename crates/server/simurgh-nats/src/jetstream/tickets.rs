@@ -9,18 +9,16 @@ use super::fetch::{After, LastOf};
 use super::publish::{Purge, Store};
 use super::since::Since;
 
-/// The most bytes of unconfirmed stores; one envelope may be, whatever its size.
+/// The most bytes of unconfirmed stores; a single envelope is always accepted.
 pub(super) const STORE_BYTES_MAX: usize = 16 << 20;
 /// The pauses before requests are repeated: a new leader of a stream on several servers needs some
 /// five seconds.
 const AGAIN_AFTER_MS: [u64; 3] = [AGAIN_FIRST_MS, 2_000, 4_000];
-/// The shortest of these pauses.
 pub(super) const AGAIN_FIRST_MS: u64 = 1_000;
-/// The pause after a request that could not be done at once: at most 36 attempts in all.
+/// The pause after a request that the engine could not execute: at most 36 attempts in all.
 const SOON_MS: u64 = 250;
-/// The pause while the output is full.
 const LATER_MS: u64 = 100;
-/// How many bits of a request's number count the attempts.
+/// The bits of a request's number that count the attempts.
 const ATTEMPT_BITS: u32 = 16;
 
 /// Identifies the request of an answer: a ticket may need several requests.
@@ -42,7 +40,6 @@ impl RequestNumber {
     }
 }
 
-/// The request of a ticket.
 #[derive(Debug)]
 pub(super) enum What {
     Store(Store),
@@ -72,28 +69,24 @@ impl What {
     }
 }
 
-/// A ticket without an answer.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) ticket: Ticket,
     pub(super) what: What,
     until_ms: u64,
-    /// The number of the last attempt.
     attempt: u16,
-    /// When it is repeated on this link; none, before the first attempt.
+    /// When it is repeated on this link; none before the first attempt.
     again_ms: Option<u64>,
-    /// How often it was repeated for lack of an answer.
+    /// How often it was repeated without an answer.
     repeats: usize,
-    /// The last attempt was answered: it could not be done then.
+    /// The last attempt was answered: the engine could not execute it.
     is_answered: bool,
     /// The attempts that may have changed something.
     open: u64,
-    /// Why the last attempt failed.
     why: Option<Box<str>>,
 }
 
 impl Pending {
-    /// Begins the next attempt.
     pub(super) fn ask(&mut self, now_ms: u64) -> u16 {
         self.attempt = self.attempt.wrapping_add(1);
         let after = AGAIN_AFTER_MS.get(self.repeats).copied();
@@ -103,14 +96,14 @@ impl Pending {
         self.attempt
     }
 
-    /// An attempt has failed without doing anything.
+    /// An attempt has failed without an effect.
     pub(super) fn attempt_failed(&mut self, attempt: u16, why: &str) {
         self.open &= !bit(attempt);
         self.why = Some(why.into());
     }
 
-    /// The engine cannot do it now, but may soon: repeats it soon. Returns when, if it was the last
-    /// attempt.
+    /// The engine cannot execute it now, but may soon: repeats it soon. Returns when, if this was
+    /// the last attempt.
     pub(super) fn ask_soon(&mut self, attempt: u16, now_ms: u64) -> Option<u64> {
         let is_meant = self.is_last(attempt) && self.again_ms.is_some();
         is_meant.then(|| {
@@ -119,12 +112,10 @@ impl Pending {
         })
     }
 
-    /// The last attempt has failed.
     pub(super) fn last_attempt_failed(&mut self, why: &str) {
         self.attempt_failed(self.attempt, why);
     }
 
-    /// Whether some attempt may have succeeded.
     pub(super) const fn may_be_done(&self) -> bool {
         self.open != 0
     }
@@ -151,18 +142,16 @@ const fn bit(attempt: u16) -> u64 {
 pub(crate) struct Tickets {
     pending: HashMap<u64, Pending, RandomState>,
     store_bytes: usize,
-    /// How many answers were not polled.
     answered: usize,
-    /// Nothing is due before this.
+    /// The earliest time at which something is due.
     pub(super) next_ms: Option<u64>,
     /// How often a request was repeated on the same link.
     pub(crate) repeats: u64,
 }
 
 impl Tickets {
-    /// Adds a ticket.
-    ///
     /// # Errors
+    /// There are too many tickets.
     /// There are too many.
     pub(super) fn take(
         &mut self,
@@ -199,7 +188,6 @@ impl Tickets {
         self.pending.len() + self.answered >= TICKETS_MAX
     }
 
-    /// Whether there is enough room to report it after a [`QueueFull`].
     pub(crate) fn has_room(&self) -> bool {
         self.pending.len() + self.answered <= TICKETS_MAX / 2
             && self.store_bytes <= STORE_BYTES_MAX / 2
@@ -211,7 +199,6 @@ impl Tickets {
         events.extend([event]);
     }
 
-    /// An answer was polled.
     pub(crate) fn taken(&mut self) {
         self.answered = self.answered.saturating_sub(1);
     }
@@ -220,7 +207,6 @@ impl Tickets {
         self.pending.get_mut(&key)
     }
 
-    /// Answers a ticket.
     pub(super) fn done(&mut self, key: u64, events: &mut impl Extend<Event>, event: Event) {
         if let Some(pending) = self.pending.remove(&key) {
             self.store_bytes -= pending.what.bytes();
@@ -228,7 +214,7 @@ impl Tickets {
         }
     }
 
-    /// Answers a ticket that the engine did not answer.
+    /// Ends a ticket that the engine did not answer.
     pub(super) fn give_up(&mut self, key: u64, events: &mut impl Extend<Event>) {
         if let Some(mut pending) = self.pending.remove(&key) {
             self.store_bytes -= pending.what.bytes();
@@ -238,7 +224,7 @@ impl Tickets {
         }
     }
 
-    /// The engine keeps nothing: everything is refused that it cannot have done before.
+    /// The engine stores nothing: refuses every ticket that it cannot have executed before.
     pub(super) fn refuse_all(&mut self, why: &str, events: &mut impl Extend<Event>) {
         let is_fetch = |it: &What| matches!(it, What::After(_) | What::LastOf(_) | What::Since(_));
         for key in self.keys(|it| !it.may_be_done() || is_fetch(&it.what)) {
@@ -249,7 +235,7 @@ impl Tickets {
         }
     }
 
-    /// The keys of these tickets, in the order of the calls.
+    /// The keys of the selected tickets, in the order of the calls.
     pub(super) fn keys(&self, is_meant: impl Fn(&Pending) -> bool) -> Vec<u64> {
         let mut keys: Vec<u64> =
             self.pending.iter().filter(|it| is_meant(it.1)).map(|it| *it.0).collect();
@@ -257,7 +243,6 @@ impl Tickets {
         keys
     }
 
-    /// Notes that something is due at this time.
     pub(super) fn due(&mut self, at_ms: u64) {
         self.next_ms = Some(self.next_ms.map_or(at_ms, |it| it.min(at_ms)));
     }

@@ -1,13 +1,11 @@
 //! Any bytes as the stream of a server: the body of the fuzz target `nats_wire`.
 //!
-//! The first byte is the size of the pieces that the rest is cut into. That must change neither the
+//! The first byte is the size of the pieces that the rest is cut into. It must change neither the
 //! operations nor the error; no more is buffered than was received; a message has the bytes of the
-//! input, and is read the same when it is written again.
+//! input, and decodes the same when it is encoded again.
 
 use super::{Decoder, MESSAGE_BYTES_MAX, Malformed, Message, Op};
 
-/// Runs the target over one input.
-///
 /// # Panics
 /// An invariant is broken.
 pub fn run(data: &[u8]) {
@@ -29,7 +27,6 @@ pub fn run(data: &[u8]) {
     crate::jetstream::fuzz::run(answers.collect());
 }
 
-/// Operations that can be compared with others.
 #[derive(Debug, PartialEq, Eq)]
 struct Ops(Vec<Op>);
 
@@ -53,7 +50,6 @@ impl Ops {
     }
 }
 
-/// The operations in these pieces, up to the first error.
 fn all(input: &[u8], piece: usize) -> (Ops, Option<Malformed>) {
     let (mut decoder, mut ops, mut received) = (Decoder::default(), Vec::new(), 0);
     for piece in input.chunks(piece.max(1)) {
@@ -61,7 +57,7 @@ fn all(input: &[u8], piece: usize) -> (Ops, Option<Malformed>) {
         received += piece.len();
         loop {
             assert!(decoder.buffer.len() <= received, "more is buffered than was received");
-            // Room may be reserved for the rest of one message, and not more.
+            // The decoder may reserve room for the rest of one message only.
             assert!(decoder.buffer.capacity() <= 4 * MESSAGE_BYTES_MAX + 2 * received);
             match decoder.next() {
                 Ok(Some(op)) => ops.push(op),

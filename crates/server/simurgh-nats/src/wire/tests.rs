@@ -65,7 +65,6 @@ fn headers_are_found_by_name() {
     assert_eq!(message.payload(), b"hi");
 }
 
-/// One message with these headers.
 fn with_headers(headers: &str) -> Message {
     let (some, all) = (headers.len(), headers.len() + 2);
     let input = format!("HMSG s 1 {some} {all}\r\n{headers}hi\r\n");

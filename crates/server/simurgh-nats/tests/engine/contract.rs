@@ -52,7 +52,7 @@ impl Harness for Nats {
         Ok(())
     }
 
-    /// An engine that is too old has no streams as needed: those cases are skipped.
+    /// An engine that is too old does not have the needed streams: those cases are skipped.
     fn keeps(&self) -> bool {
         is_at_least(11)
     }
@@ -60,6 +60,6 @@ impl Harness for Nats {
 
 adapter_tests::contract_tests!(match Nats::start() {
     Some(harness) => harness,
-    // It has printed why.
+    // `start` has printed why.
     None => return,
 });

@@ -19,7 +19,7 @@ fn secret(text: &str) -> Secret {
     Secret::Text(text.to_owned())
 }
 
-/// Checks that a node is refused with the same reason each time, and that no secret is shown.
+/// Checks that a node is refused with the same reason each time, and that its error has no secret.
 #[track_caller]
 fn is_refused(engine: &Engine, credentials: Credentials, hidden: &str) {
     let mut node = Node::start(1, config(engine, credentials));

@@ -1,4 +1,4 @@
-//! TLS of links, with an authority of the test's own.
+//! TLS of links, with a test authority.
 
 use std::path::Path;
 
@@ -9,7 +9,6 @@ use tempfile::TempDir;
 use crate::support::authority::Authority;
 use crate::support::{Engine, Node, is_at_least, prefix};
 
-/// An engine with TLS, and the settings `more`.
 fn engine(more: &str) -> Option<(Engine, Authority, TempDir)> {
     let directory = tempfile::tempdir().unwrap();
     let authority = Authority::new(directory.path(), "authority");
@@ -50,7 +49,7 @@ fn a_link_is_encrypted_with_a_private_authority() {
 fn a_server_that_another_authority_signed_is_not_trusted() {
     let Some((engine, _authority, directory)) = engine("") else { return };
     let stranger = Authority::new(directory.path(), "stranger");
-    // Mozilla's list has not signed it either.
+    // Mozilla's list has no signature for it either.
     for tls in [with_ca(&stranger.file), Tls::default()] {
         let mut node = Node::start(1, config(&engine.address(), tls));
         let Down::Broken(why) = node.why_down() else { panic!("{:?}", node.downs) };

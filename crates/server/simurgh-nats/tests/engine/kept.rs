@@ -81,7 +81,7 @@ fn a_store_that_is_set_back_to_an_old_copy_has_another_epoch_on_every_node() {
     let other_epoch = one.keeps();
     assert_ne!(other_epoch, epoch);
     assert_eq!(one.all("t", false).len(), 1);
-    // A new node, which has not seen what was lost.
+    // A new node, which has not seen the lost messages.
     assert_eq!(Node::keeping(2, &engine.address(), StreamsConfig::default()).keeps(), other_epoch);
     // The new epoch stays.
     engine.kill();
@@ -97,7 +97,7 @@ fn a_stream_that_is_made_anew_while_the_link_stands_has_another_epoch() {
     let epoch = node.keeps();
     node.stored("t", "lost");
     operator::must(engine.port, "STREAM.DELETE.P_H0", &Value::Null);
-    // Nobody answers for it: that is noticed, and the stream is made again.
+    // The stream has no responder: that is detected, and the stream is created again.
     let ticket = node.store("t", "kept");
     node.wait("another link", |it| it.ups == 2);
     assert_ne!(node.keeps(), epoch);
@@ -170,7 +170,6 @@ impl Drop for Mounted {
     }
 }
 
-/// An engine whose user `a` has these permissions only.
 fn with_permissions(permissions: &Permissions) -> Option<Engine> {
     let user = format!("{{ user: \"a\", password: \"b\", {permissions} }}");
     let configuration =

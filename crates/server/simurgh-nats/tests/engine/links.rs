@@ -26,7 +26,7 @@ fn what_one_node_publishes_the_other_receives_in_order() {
     let measured = one.adapter.measures();
     assert_eq!(measured.engine, Some(format!("{server}, NATS {version}")));
     let (count, sum_ns) = (measured.round_trips.buckets.iter().sum(), measured.round_trips.sum_ns);
-    // The most envelopes under way before a PING is answered.
+    // The most envelopes in flight before a PING is answered.
     assert!((20_000 / 1_024..1_000).contains::<u64>(&count), "{count}");
     assert!(u128::from(sum_ns) >= measured.round_trip.unwrap().as_nanos(), "{sum_ns}");
 }
@@ -59,7 +59,7 @@ fn a_killed_engine_that_comes_back_gets_what_was_published_meanwhile() {
         one.publish("t", 300);
         assert_eq!(one.adapter.in_flight(), 300);
         engine.restart();
-        // The subscriber first: it does not receive what is published before it is back.
+        // The subscriber first: it misses envelopes that are published before it is back.
         other.wait("up", |it| it.is_up);
         one.wait("up", |it| it.is_up);
         one.publish("t", 300);
@@ -179,7 +179,6 @@ fn a_message_larger_than_any_envelope_is_lost_by_name_and_the_link_stays_up() {
     assert_eq!(other.adapter.statistics().too_large, 1);
 }
 
-/// Publishes as another client.
 fn publish_raw(engine: &Engine, subject: &str, bytes: usize) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let address = format!("127.0.0.1:{}", engine.port);

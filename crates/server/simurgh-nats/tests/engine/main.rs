@@ -1,5 +1,5 @@
 //! The adapter against a real nats-server from `cargo xtask engine`. Without one the tests print so
-//! and test nothing; in CI they fail.
+//! and pass; in CI they fail.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod contract;

@@ -1,4 +1,4 @@
-//! A stream on three servers, whose leader dies.
+//! A stream on three servers, whose leader is killed.
 #![allow(clippy::disallowed_types, reason = "a test has no reactor")]
 
 use std::net::TcpListener;
@@ -10,7 +10,6 @@ use simurgh_nats::{Config, Replicas, StreamsConfig};
 
 use crate::support::{Engine, Node, can_keep, operator, prefix};
 
-/// Three servers of one cluster.
 struct Servers(Vec<Engine>);
 
 impl Servers {
@@ -41,7 +40,7 @@ impl Servers {
         Node::start(id, config)
     }
 
-    /// Which of them leads the stream.
+    /// The index of the stream's leader.
     fn leader(&self) -> usize {
         let mut left = 100;
         loop {

@@ -1,4 +1,4 @@
-//! The streams that a node makes, changes, or finds and does not use.
+//! The streams that a node creates, changes, or refuses.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn engine(configuration: &str) -> Option<Engine> {
     can_keep().then_some(engine)
 }
 
-/// As JetStream has the first stream of a cluster.
+/// The configuration of a cluster's first stream.
 fn config(engine: &Engine) -> Value {
     operator::info(engine.port, "P_H0")["config"].clone()
 }
@@ -62,7 +62,7 @@ fn a_stream_that_keeps_less_is_changed_and_what_it_has_stays() {
     let limits = ["max_msgs_per_subject", "max_age", "max_bytes"].map(|it| found[it].clone());
     assert_eq!(limits, [json!(100), json!(300_000_000_000_u64), json!(50_000_000)]);
     assert_eq!(other.all("t", false).len(), 1);
-    // Who needs less does not take it away.
+    // A node with lower limits does not lower the stream's.
     let less = StreamsConfig { engine_bytes: Some(50_000_000), ..few };
     Node::keeping(3, &engine.address(), less).keeps();
     assert_eq!(config(&engine), found);
@@ -87,7 +87,7 @@ fn a_stream_of_another_shape_is_named_and_plain_topics_work() {
     let refused = node.refused("t", "id");
     assert!(refused.contains("subjects is"), "{refused}");
     node.is_of_use();
-    // It is found when somebody has put it right.
+    // The node uses the streams after an operator has repaired them.
     operator::must(engine.port, "STREAM.DELETE.P_H0", &Value::Null);
     node.wait("another link", |it| it.ups == 2);
     node.keeps();
@@ -113,7 +113,7 @@ fn a_node_that_creates_no_streams_names_the_missing_one_and_uses_it_later() {
     let (words, expected) = why.split_once("is not there; it must be ").expect(&why);
     assert!(words.ends_with("the stream P_H0 "), "{why}");
     let expected: Value = serde_json::from_str(expected).expect(&why);
-    // One that keeps too little does not do, and is left as it is.
+    // A stream that keeps too little is refused, and not changed.
     let mut less = expected.clone();
     less["max_msgs_per_subject"] = 2.into();
     operator::must(engine.port, "STREAM.CREATE.P_H0", &less);
@@ -184,7 +184,7 @@ fn sixteen_streams_share_the_topics() {
     let counts: Vec<u64> = counts.collect();
     assert_eq!(counts.iter().sum::<u64>(), 120);
     assert!(counts.iter().filter(|it| **it > 0).count() > 10, "{counts:?}");
-    // The last of all of them, of whatever stream.
+    // The last message of all of them, in any stream.
     let store = simurgh_cluster::Space::Store;
     let subjects = topics.iter().map(|it| prefix().topic(store, it)).collect();
     let ticket = other.ask(simurgh_cluster::adapter::Fetch::LastOf { subjects });

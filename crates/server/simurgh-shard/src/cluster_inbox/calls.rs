@@ -10,21 +10,19 @@ use tokio::sync::oneshot;
 
 use super::{ClusterInbox, Mail};
 
-/// Bytes of what an observer is answered by another node.
+/// Most bytes of another node's answer to an observer.
 const LOOK_ANSWER_BYTES_MAX: usize = 4096;
 
 /// The services that nodes call on each other. A number is never reused for another service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Service {
-    /// A request of a long poll, for the node that has its session.
+    /// A long-poll request, for the node that has its session.
     LongPoll = 1,
-    /// Figures and lists for an observer.
     Look = 2,
 }
 
 impl Service {
-    /// The longest answer that is accepted.
     pub const fn answer_bytes_max(self) -> usize {
         match self {
             Self::LongPoll => CALL_BYTES_MAX,
@@ -40,7 +38,7 @@ impl Service {
 /// Receives the answer to a call; `None` if there will be none.
 pub type CallReply = oneshot::Sender<Option<Answer>>;
 
-/// A call that is waited for. Dropping it hangs up.
+/// A pending call. Dropping it hangs up.
 pub struct Calling {
     inbox: Arc<ClusterInbox>,
     number: CallNumber,

@@ -16,37 +16,34 @@ pub use calls::{CallReply, Calling, Service};
 pub use disconnected::{Disconnected, NodeName};
 pub use view::{KeptView, NodeView, View};
 
-/// What an envelope has beside topic, event and payload, with room to spare.
+/// Bytes of an envelope besides topic, event and payload, with room to spare.
 const AROUND_BYTES: usize = 256;
-/// Bytes of broadcasts that wait here; more are dropped, and counted: the thread is not
-/// served.
+/// Most bytes of queued broadcasts; more are dropped and counted, as the thread does not keep up.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Receives the outcome of a disconnect; `None` if too many are under way.
+/// Receives the outcome of a disconnect; `None` if too many are pending.
 pub type DisconnectReply = oneshot::Sender<Option<Disconnected>>;
 
-/// Mail for the cluster's thread.
 pub enum Mail {
     Core(ToCluster),
-    /// Have all sockets with an id closed on all other nodes, and tell what has become of it.
+    /// Close all sockets with an id on all other nodes, and report the outcome.
     Disconnect(Box<str>, DisconnectReply),
-    /// A topic is to be subscribed to before its member is let in, who waits for it.
+    /// Subscribe to a topic before its member is let in, which waits for it.
     AwaitTopic(Box<str>, oneshot::Sender<()>),
     /// A broadcast for the members of its topic on one other node.
     Direct(NodeId, Arc<Broadcast>),
-    /// A service of another node is asked something, with these bytes.
+    /// A call of another node's service, with these bytes.
     Call(NodeId, CallNumber, Service, Vec<u8>, CallReply),
-    /// What was asked is not waited for any more.
+    /// A call is not waited for any more.
     HangUp(CallNumber),
-    /// What another node has asked of a service here is answered.
+    /// The answer to another node's call of a service here.
     Answer(NodeId, u64, Answer),
-    /// This node closes its sockets.
     Drain,
     /// Say good-bye to the other nodes; then the thread ends.
     Bye,
 }
 
-/// The cluster thread's queue, and what that thread shows of itself.
+/// The cluster thread's queue, and the state that the thread publishes.
 pub struct ClusterInbox {
     queue: Mutex<Vec<Mail>>,
     bytes: AtomicUsize,
@@ -90,36 +87,33 @@ impl ClusterInbox {
         }
     }
 
-    /// All that waits; `empty` takes its place.
+    /// Takes all mail and leaves `empty` in its place.
     pub fn take(&self, empty: Vec<Mail>) -> Vec<Mail> {
         let mail = std::mem::replace(&mut *self.queue(), empty);
         self.bytes.store(0, Relaxed);
         mail
     }
 
-    /// Until there is mail.
     pub async fn has_mail(&self) {
         self.notify.notified().await;
     }
 
-    /// Drops what is queued, and refuses further mail.
+    /// Drops queued mail, and refuses further mail.
     pub fn close(&self) {
         self.is_closed.store(true, Relaxed);
         self.queue().clear();
     }
 
-    /// The state of the cluster, at most a second old.
     pub fn view(&self) -> MutexGuard<'_, View> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Broadcasts that were dropped here.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 
-    /// Asks for a disconnect; what is returned receives what has become of it, or nothing, if the
-    /// server ends, or too many are asked for.
+    /// Asks for a disconnect; the receiver gets the outcome, or nothing if the server ends or too
+    /// many are pending.
     pub fn disconnect(&self, socket_id: &str) -> oneshot::Receiver<Option<Disconnected>> {
         let (reply, told) = oneshot::channel();
         self.post(Mail::Disconnect(socket_id.into(), reply));
@@ -130,11 +124,10 @@ impl ClusterInbox {
     pub async fn await_topic(&self, topic: Box<str>) {
         let (reply, told) = oneshot::channel();
         self.post(Mail::AwaitTopic(topic, reply));
-        // Where the thread has ended there are no other nodes.
+        // If the thread has ended there are no other nodes.
         let _ = told.await;
     }
 
-    /// Asks a service of another node something.
     pub fn call(self: &Arc<Self>, node: NodeId, service: Service, body: Vec<u8>) -> Calling {
         let number = CallNumber(self.calls.fetch_add(1, Relaxed) + 1);
         let (reply, answered) = oneshot::channel();
@@ -147,12 +140,10 @@ impl ClusterInbox {
         self.post(Mail::Direct(node, Arc::new(broadcast)));
     }
 
-    /// The node begins to close its sockets.
     pub fn drain(&self) {
         self.post(Mail::Drain);
     }
 
-    /// The node has closed all its sockets.
     pub fn bye(&self) {
         self.post(Mail::Bye);
     }

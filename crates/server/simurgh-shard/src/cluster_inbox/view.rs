@@ -1,4 +1,4 @@
-//! The cluster's state as metrics, the health check and the observer read it.
+//! The cluster's state for metrics, the health check and the observer.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use simurgh_cluster::{
     LinkState, Measures, NodeId, Peer,
 };
 
-/// Patterns of a node's other settings that are named.
+/// Most differing settings of a node that are listed.
 const DIFFERING_MAX: usize = 20;
 
 /// The state of the cluster, at most a second old.
@@ -16,74 +16,64 @@ const DIFFERING_MAX: usize = 20;
 pub struct View {
     pub state: LinkState,
     pub since: Instant,
-    /// Why there is no link, while there is none.
+    /// The reason for a missing link.
     pub why: String,
-    /// This node's own.
     pub id: String,
     pub name: String,
     pub version: String,
-    /// It closes its sockets.
     pub is_draining: bool,
-    /// The others, by name.
     pub nodes: Vec<NodeView>,
-    /// The ids of those.
     ids: BTreeSet<NodeId>,
     pub interests: InterestCounts,
-    /// Of these, so many may be exact.
+    /// Most exact subscriptions.
     pub exact_max: usize,
-    /// The buckets that bring most of what nobody here wants.
+    /// The buckets with most unwanted envelopes.
     pub worst: Vec<(String, u64)>,
     pub outbox_bytes: usize,
-    /// So many bytes of broadcasts may wait there.
+    /// Most bytes of broadcasts in the outbox.
     pub outbox_bytes_max: usize,
     pub under_way: usize,
     pub name_conflicts: usize,
     pub counts: ClusterCounts,
     pub measures: Measures,
-    /// How long beats of others were under way.
+    /// How long beats of other nodes took to arrive.
     pub delays: Durations,
-    /// Broadcasts that were dropped before the thread had them, and after.
+    /// Broadcasts dropped before the thread had them, and after.
     pub dropped_at_inbox: u64,
     pub dropped_at_shards: u64,
-    /// Of topics that the engine keeps; none, if no channel has a history.
+    /// Topics that the engine keeps; none if no channel has a history.
     pub kept: Option<KeptView>,
-    /// Broadcasts to be kept that were received here alone.
+    /// Broadcasts with a history that were received on this node alone.
     pub local_only: u64,
 }
 
-/// What the engine keeps, as this node sees it.
+/// The histories of the engine, as this node sees them.
 #[derive(Clone, Debug, Default)]
 pub struct KeptView {
     pub counts: HistoryCounts,
-    /// Topics that are followed here.
     pub followed: usize,
-    /// Bytes that wait until they are stored.
+    /// Bytes that are not stored yet.
     pub store_bytes: usize,
 }
 
-/// Another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeView {
     pub node: NodeId,
     /// Kept over restarts.
     pub name: String,
-    /// Of its program.
     pub version: String,
     /// `alive`, `silent`, `draining` or `incompatible`.
     pub state: &'static str,
-    /// It closes its sockets.
     pub is_draining: bool,
-    /// Another node has its name.
     pub has_namesake: bool,
-    /// Its open sockets.
     pub sockets: u64,
-    /// When it was last received from.
+    /// When this node last received something from it.
     pub heard: Instant,
     /// By how much its clock is ahead of this node's; an estimate.
     pub clock_offset_ms: Option<i64>,
-    /// How much longer its last beat was under way than its fastest; an estimate.
+    /// How much longer its last beat took to arrive than its fastest; an estimate.
     pub delay: Option<Duration>,
-    /// Patterns of topics that it has other settings for: some of them.
+    /// Some of the patterns of topics that it has other settings for.
     pub differing: Vec<String>,
 }
 
@@ -93,15 +83,13 @@ impl View {
         self.ids.contains(&node)
     }
 
-    /// Its id, if that is what it is, or its name; the one whose beat came last, if several have
-    /// it.
+    /// The node with this id or this name; of several with the name, the one whose beat came last.
     pub fn find(&self, node: &str) -> Option<NodeId> {
         let id: Option<NodeId> = node.parse().ok();
         let is_it = |it: &&NodeView| Some(it.node) == id || it.name == node;
         self.nodes.iter().filter(is_it).max_by_key(|it| it.heard).map(|it| it.node)
     }
 
-    /// Before anything is known.
     pub fn new(since: Instant) -> Self {
         Self {
             state: LinkState::Away,
@@ -130,7 +118,7 @@ impl View {
         }
     }
 
-    /// What a node is told at its start.
+    /// Takes the settings of a node at its start.
     pub fn know(&mut self, config: &ClusterConfig) {
         self.name = config.name.to_string();
         self.version = config.version.to_string();
@@ -138,7 +126,7 @@ impl View {
         self.outbox_bytes_max = config.outbox.plain_bytes;
     }
 
-    /// Looks at a cluster; `made` is when its clock showed nothing.
+    /// Reads a cluster's state; `made` is when its clock was 0.
     pub fn look(&mut self, cluster: &Cluster<dyn Adapter>, made: Instant) {
         let (state, since_ns) = cluster.state();
         self.state = state;
@@ -164,7 +152,7 @@ impl View {
         });
     }
 
-    /// What was not sent, or not given to a shard, by why.
+    /// Broadcasts that were not sent, or not given to a shard, by reason.
     pub fn dropped(&self) -> [(&'static str, u64); 8] {
         let counts = &self.counts;
         [

@@ -1,4 +1,4 @@
-//! What a client of the HTTP side may ask for, and how long it may take.
+//! Limits on requests of the HTTP side, in size and time.
 
 use std::time::Duration;
 
@@ -6,45 +6,45 @@ use simurgh_proto::ws::handshake::HeadLimits;
 
 use super::cores;
 
-/// The knobs of the HTTP side: all that is not on a socket's user socket. Part of
+/// The settings of the HTTP side: every request that is not for a user socket. Part of
 /// [`Config`](super::Config).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HttpConfig {
-    /// Threads, each with an event loop and connections of its own. Default: one a core.
+    /// Threads, each with its own event loop and connections. Default: one a core.
     pub threads: usize,
-    /// Longest head of a request, bytes; above: 431. Default 16 KiB, at most 64 KiB. Holds for
-    /// upgrades as well.
+    /// Longest head of a request, upgrades included, bytes; above: 431. Default 16 KiB, at most 64
+    /// KiB.
     pub head_bytes_max: usize,
     /// Most headers of a request; above: 431. Default 100, and never more.
     pub headers_max: usize,
     /// Longest target of a request (path and query), bytes; above: 414. Default 8 KiB.
     pub target_bytes_max: usize,
-    /// Longest body of a request, bytes; above: 413. Default 8,000,000. axum's extractors have a
-    /// limit of their own of 2 MB (`DefaultBodyLimit`).
+    /// Longest body of a request, bytes; above: 413. Default 8,000,000. axum's extractors have
+    /// their own limit of 2 MB (`DefaultBodyLimit`).
     pub body_bytes_max: u64,
     /// From the first byte of a head to its end; above: 408. Default 10 s. The first head of a
     /// connection has [`handshake_timeout`](super::Config::handshake_timeout).
     pub head_timeout: Duration,
-    /// How long a body may be waited for in all, and a second more for each
-    /// [`body_rate_min`](Self::body_rate_min) bytes that came; above: 408. Default 10 s. Time in
-    /// which the application does not read does not count.
+    /// Longest time for a body, plus a second for each [`body_rate_min`](Self::body_rate_min) bytes
+    /// received; above: 408. Default 10 s. Time in which the application does not read does not
+    /// count.
     pub body_timeout: Duration,
-    /// Bytes a second that a body has to come with in the long run. Default 1,000.
+    /// Least rate of a body in the long run, bytes a second. Default 1,000.
     pub body_rate_min: u64,
-    /// How long a client may take nothing of its answer; above, the connection is cut. Default
+    /// How long a client may read nothing of its answer; above, the connection is closed. Default
     /// 30 s.
     pub write_timeout: Duration,
     /// How long a connection may wait for its next request; above, it is closed. Default 75 s:
-    /// longer than proxies keep theirs (nginx: 60 s), so that they, who know what they are about
-    /// to send, close first.
+    /// longer than proxies keep theirs (nginx: 60 s), so that the proxy closes first, which knows
+    /// what it is about to send.
     pub idle_timeout: Duration,
     /// Most requests of a connection; the answer to the last closes it. Default 100,000.
     pub requests_max: u64,
-    /// Most connections at once; above: 503 with Retry-After. Default 10,000. They have a
-    /// descriptor table of their own, so that they take none from sockets. From half of them on
-    /// an idle one may stay for less than [`idle_timeout`](Self::idle_timeout), and of the last
-    /// sixteenth the longest idle are closed in favour of those who come.
+    /// Most connections at once; above: 503 with Retry-After. Default 10,000. They have their own
+    /// descriptor table, so they take none from sockets. From half of them on an idle one may stay
+    /// for less than [`idle_timeout`](Self::idle_timeout), and within the last sixteenth the
+    /// longest idle are closed in favour of new ones.
     pub connections_max: usize,
     /// Places beyond [`connections_max`](Self::connections_max) for `/healthz`, `/metrics`,
     /// `POST /api/broadcast` and the observer alone, one request each; and as many on the admin
@@ -73,7 +73,7 @@ impl Default for HttpConfig {
 }
 
 impl HttpConfig {
-    /// How heads are read, by the shards and by the gate alike.
+    /// Limits for heads, used by the shards and by the gate.
     pub fn head_limits(&self) -> HeadLimits {
         HeadLimits {
             bytes_max: self.head_bytes_max.min(HEAD_BYTES_MOST),
@@ -82,7 +82,7 @@ impl HttpConfig {
         }
     }
 
-    /// Makes both kinds of places, and those of the admin address, fit into so many descriptors.
+    /// Reduces both kinds of places, and those of the admin address, to so many descriptors.
     pub fn fit(&mut self, most: usize, has_admin: bool) {
         let reserved = self.connections_reserved.min(most / RESERVED_PART).max(1);
         let admin = if has_admin { reserved } else { 0 };
@@ -96,8 +96,8 @@ impl HttpConfig {
     }
 }
 
-/// What a head may have at most: with bytes that were read behind it, it has to cross from a shard
-/// to the HTTP side in one piece.
+/// Upper bound of `head_bytes_max`: with the bytes read after it, a head crosses from a shard to
+/// the HTTP side in one piece.
 const HEAD_BYTES_MOST: usize = 64 << 10;
-/// With few descriptors one of so many is kept for the server's own paths.
+/// With few descriptors one of so many is reserved for the server's own paths.
 const RESERVED_PART: usize = 8;

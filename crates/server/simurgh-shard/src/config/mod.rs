@@ -1,4 +1,4 @@
-//! The knobs of a server: each with its unit, its default and what it costs.
+//! The settings of a server: each with its unit, its default and its cost.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,116 +14,115 @@ mod http;
 
 pub use http::HttpConfig;
 
-/// Everything an `Endpoint` can be told besides its user sockets.
+/// All settings of an `Endpoint` besides its user sockets.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
     /// Where to listen, IPv4 and IPv6; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
-    /// Where `/metrics` is served when a listening address is public; on loopback alone it is
-    /// served on the same port. The observer is there, too. Default: nowhere.
+    /// Address of `/metrics` and the observer when a listening address is public; on loopback alone
+    /// they are served on the same port. Default: none.
     pub admin_listen: Option<SocketAddr>,
-    /// Shards, each one thread with one descriptor table. Default: one a core.
+    /// Shards, each one thread with its own descriptor table. Default: one a core.
     pub shards: usize,
-    /// Sockets that the server holds at most; an upgrade beyond them gets 503 with Retry-After.
-    /// There are as many shards as the descriptor limit asks for then, or [`shards`](Self::shards)
-    /// if those are more. `None`: as many as the shards have descriptors for. Default: `None`.
+    /// Most open sockets; an upgrade beyond them gets 503 with Retry-After. There are then as many
+    /// shards as the descriptor limit requires, or [`shards`](Self::shards) if those are more.
+    /// `None`, the default: as many as the shards have descriptors for.
     pub max_connections: Option<usize>,
-    /// Sockets, long-poll sessions included, that may come from one address at once; an upgrade
-    /// beyond them gets 429. Behind [`trusted_proxies`](Self::trusted_proxies) it is the address
-    /// that they name; of IPv6 its first 64 bits. `None`, the default: any number. Costs 16 bytes
-    /// a socket, which both of these share, and some 30 an address.
+    /// Most sockets, long-poll sessions included, from one address at once; an upgrade beyond them
+    /// gets 429. Behind [`trusted_proxies`](Self::trusted_proxies) the address is the one that they
+    /// report; of IPv6 its first 64 bits. `None`, the default: any number. Costs 16 bytes a socket,
+    /// shared with the limit per user, and some 30 an address.
     pub max_connections_per_address: Option<u32>,
     /// The same for one user: sockets to which the application's connect gave the same id
-    /// ([`Connect::id`](simurgh_socket::Connect::id)). Those without are not counted. Default: any
-    /// number.
+    /// ([`Connect::id`](simurgh_socket::Connect::id)). Sockets without an id are not counted.
+    /// Default: any number.
     pub max_connections_per_user: Option<u32>,
-    /// Pins shard n to core `n % cores`. Default: off. Useful to measure, rarely to serve.
+    /// Pins shard n to core `n % cores`. Default: off. Useful for measurements, rarely for serving.
     pub pin_shards: bool,
-    /// A connection that says nothing for so long is closed with 1002; `None`: never. Default 60 s
-    /// (PROTOCOL §7). No timer is kept: the check is a sweep over the records.
+    /// A connection that sends nothing for so long is closed with 1002; `None`: never. Default 60 s
+    /// (PROTOCOL §7). There is no timer per connection: a sweep over the records checks it.
     pub idle_timeout: Option<Duration>,
-    /// A channel on which nothing has happened for so long, and for twice as long at most, is asked
-    /// to release what it can ([`Channel::hibernate`](simurgh_core::Channel::hibernate)); `None`:
-    /// never. Default 15 s, as in Phoenix. Costs a look at each channel in that time while any is
-    /// awake.
+    /// A channel without activity for so long, and for twice as long at most, is asked to release
+    /// what it can ([`Channel::hibernate`](simurgh_core::Channel::hibernate)); `None`: never.
+    /// Default 15 s, as in Phoenix. Costs a check of each channel in that time while any is awake.
     pub hibernate_after: Option<Duration>,
-    /// From accept to the end of the upgrade request. Default 10 s.
+    /// Time from accept to the end of the upgrade request. Default 10 s.
     pub handshake_timeout: Duration,
     /// How long a close frame may wait for its answer. Default 3 s.
     pub close_timeout: Duration,
-    /// Over how much time a drain spreads its closes (1012). Default 10 s.
+    /// Time over which a drain spreads its closes (1012). Default 10 s.
     pub drain_time: Duration,
     /// Largest frame and message a peer may send, bytes; above: 1009. Default 10,000,000 each.
-    /// Memory is taken as data arrives, and only while a message is incomplete.
+    /// Memory is allocated as data arrives, and only while a message is incomplete.
     pub limits: Limits,
-    /// Bytes all half-received messages and heads of a shard may hold; above, those who hold most
-    /// for longest end with 1013. Default 256 MiB.
+    /// Bytes of all half-received messages and heads of a shard; above, the connections that hold
+    /// most for longest are closed with 1013. Default 256 MiB.
     pub inbound_budget_bytes: usize,
-    /// From the first byte of a message to its last; one that takes longer is waited for as long as
-    /// it brings 8 kB a second, else it ends with 1013. Default 30 s.
+    /// From the first byte of a message to its last; a longer one continues while it receives 8 kB
+    /// a second, else the connection is closed with 1013. Default 30 s.
     pub message_timeout: Duration,
-    /// How long the application may take to decide about a connect (then 503) or a join (then an
-    /// error reply, `join timed out`). Its work is dropped some time after. Default 30 s.
+    /// How long the application may take to decide a connect (then 503) or a join (then an error
+    /// reply, `join timed out`). Its work is dropped some time after. Default 30 s.
     pub decision_timeout: Duration,
-    /// Bytes that may wait for one reader; above, it is cut with 1013. Broadcasts are there once
-    /// for all who wait for them, and half of this is the largest message and the largest broadcast
-    /// there may be. Once a reader has a quarter of this before it, what is published on its topic
-    /// is slowed to half of it in [`slow_after`](Self::slow_after), so that whoever takes as much
-    /// is not cut by others' speed. Default 24 MiB.
+    /// Bytes queued for one reader; above, it is closed with 1013. A broadcast is stored once for
+    /// all its readers, and half of this is the largest message and the largest broadcast. Once a
+    /// quarter of this is queued for a reader, publishing on its topic is slowed to half of it in
+    /// [`slow_after`](Self::slow_after), so that a reader which keeps that pace is not closed
+    /// because of others' speed. Default 24 MiB.
     pub outbound_bytes_max: usize,
-    /// Bytes that may wait for all readers of a shard, broadcasts counted once; above, those who
-    /// have kept most waiting for longest are cut with 1013. Default 128 MiB.
+    /// Bytes queued for all readers of a shard, broadcasts counted once; above, the readers with
+    /// most queued for longest are closed with 1013. Default 128 MiB.
     pub outbound_budget_bytes: usize,
-    /// A reader that has taken less than 16 kB of what waits for it in this time is cut with 1013.
-    /// Default 10 s. No timer is kept: only who has something waiting is looked at.
+    /// A reader that has taken less than 16 kB of its queue in this time is closed with 1013.
+    /// Default 10 s. There is no timer: only readers with a queue are checked.
     pub slow_after: Duration,
-    /// Bytes of broadcasts under way in a shard, its mailbox included; above, publishers are held
+    /// Bytes of undelivered broadcasts in a shard, its mailbox included; above, publishers are held
     /// back (their sockets are not read; other threads get an error). Default 16 MiB.
     pub mailbox_bytes_max: usize,
-    /// How presence is told, and how much of it there may be ([`Context::presence`]).
+    /// How presence is sent, and its limits ([`Context::presence`]).
     ///
     /// [`Context::presence`]: simurgh_core::Context::presence
     pub presence: PresenceConfig,
-    /// How much of all topics' broadcasts is kept, where channels declare that it is
+    /// How much of all topics' broadcasts is kept, for channels that declare a history
     /// ([`UserSocket::history`](simurgh_socket::UserSocket::history)).
     pub history: HistoryConfig,
     /// The file that keeps histories over a planned restart: written at the end of a drain
-    /// (`Endpoint::drain`, SIGTERM), read at the next start and removed,
-    /// so that clients resume as if nothing had been. A crash leaves none, and its clients are
-    /// told. Default: none.
+    /// (`Endpoint::drain`, SIGTERM), read and removed at the next start, so that clients resume
+    /// without a loss. After a crash there is none, and clients receive a notice of the loss.
+    /// Default: none.
     pub history_save: Option<PathBuf>,
-    /// Which pages may connect; `None`: `Conn` (the request's own scheme, host and port), or
+    /// Origins that may connect; `None`: `Conn` (the request's own scheme, host and port), or
     /// `Local` (pages of this machine and of the request's own host) while the server listens on
     /// loopback alone.
     pub check_origin: Option<CheckOrigin>,
     /// While the server listens on loopback alone, `/metrics`, the observer and the publish API
-    /// answer requests whose `Host` is a name of loopback, or one of these (without a port): those
-    /// under which a proxy on this machine passes them on. Default: none.
+    /// answer requests whose `Host` is a name of loopback or one of these (without a port), for a
+    /// proxy on this machine that passes them on. Default: none.
     pub trusted_hosts: Vec<String>,
-    /// Proxies whose `x-forwarded-for` and `x-forwarded-proto` are believed. Default: none.
+    /// Proxies whose `x-forwarded-for` and `x-forwarded-proto` are trusted. Default: none.
     pub trusted_proxies: Vec<IpNet>,
     /// Connections from trusted proxies begin with a PROXY protocol header (v1 or v2). Default:
     /// off.
     pub proxy_protocol: bool,
-    /// Bearer token of `POST /api/broadcast`, whose path does not exist without, and of the
-    /// observer at `/observer/`. Default: none.
+    /// Bearer token of `POST /api/broadcast`, which does not exist without it, and of the observer
+    /// at `/observer/`. Default: none.
     pub api_token: Option<String>,
-    /// Secret from which the keys are made that sign what clients send back: the tokens of
-    /// long-poll sessions. At least 64 random characters; the same on all nodes that are to read
-    /// each other's tokens. Default: none, and each start of the server has a key of its own.
+    /// Secret from which the signing keys of long-poll session tokens are derived. At least 64
+    /// random characters; the same on all nodes that accept each other's tokens. Default: none, and
+    /// each start of the server has its own key.
     pub secret_key_base: Option<String>,
-    /// Opens the observer to clients beyond this machine that send the token. Default: off; this
-    /// machine may look without, and with the token only if there is one.
+    /// Opens the observer to clients beyond this machine that send the token. Default: off; clients
+    /// on this machine need the token only if there is one.
     pub observer: bool,
-    /// The HTTP side: all that is not on a socket's user socket.
+    /// The HTTP side: every request that is not for a user socket.
     pub http: HttpConfig,
-    /// A callback that holds its shard longer than this is named in the log. Default 10 ms.
+    /// A callback that holds its shard longer than this is logged. Default 10 ms.
     pub callback_warning: Duration,
-    /// How this node is called (`PubSub::direct`). Default: `simurgh`.
+    /// Name of this node (`PubSub::direct`). Default: `simurgh`.
     pub node_name: String,
-    /// The commit that the program was built from, for `/metrics` and the observer; empty where it
-    /// is not known. Default: empty.
+    /// The commit that the program was built from, for `/metrics` and the observer; empty if
+    /// unknown. Default: empty.
     pub commit: String,
 }
 
@@ -169,12 +168,11 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether every listening address is loopback.
     pub fn is_loopback(&self) -> bool {
         self.listen.iter().all(|address| address.ip().is_loopback())
     }
 
-    /// What the core of each shard is told of this.
+    /// The part of this that the core of each shard uses.
     pub fn limits_of_core(&self) -> simurgh_core::Config {
         simurgh_core::Config {
             idle_timeout: self.idle_timeout,
@@ -191,7 +189,7 @@ impl Config {
         }
     }
 
-    /// The origin policy in force where a user socket has none of its own.
+    /// The origin policy of user sockets without one of their own.
     pub fn origin_policy(&self) -> CheckOrigin {
         match &self.check_origin {
             Some(policy) => policy.clone(),
@@ -201,8 +199,8 @@ impl Config {
     }
 }
 
-/// Cores that the process may use. Asked once: to answer, the system reads files of control groups,
-/// and a server would ask a handful of times at its start.
+/// Cores that the process may use. Cached, because the system reads files of control groups to
+/// answer and a start asks several times.
 pub fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))

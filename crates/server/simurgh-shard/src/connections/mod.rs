@@ -1,9 +1,9 @@
 //! The plain HTTP connections of one listener, and how many there may be.
 //!
-//! A connection that waits for its next request is worth less than one that has a request, whoever
-//! holds it: when places grow scarce the longest idle are asked to leave, and the others may be
-//! idle for a shorter time. Some places are kept for the server's own paths, by which it is watched
-//! and told what to publish, so that a full server does not look like a dead one.
+//! An idle connection is worth less than one with a request: when places grow scarce the longest
+//! idle are asked to close, and the others may be idle for a shorter time. Some places are reserved
+//! for the server's own paths (monitoring and publishing), so that a full server does not look like
+//! a dead one.
 
 mod watch;
 
@@ -17,17 +17,17 @@ use tokio::sync::Notify;
 
 pub use watch::{Overdue, Wait, Watch};
 
-/// Of the places this part is kept free by asking idle connections to leave: one of so many.
+/// One of so many places is kept free by asking idle connections to close.
 const HEADROOM: usize = 16;
-/// After a search through all connections that found none idle, the next waits so long.
+/// Least time between two searches through all connections that found none idle.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How often it is tried anew to find a place, so far apart.
+/// How often a search for a place is repeated, and the time between two tries.
 const TRIES: usize = 100;
 const APART: Duration = Duration::from_millis(1);
-/// However full it is, so long a connection may wait for its next request.
+/// An idle connection may stay at least so long, however full it is.
 const IDLE_LEAST: Duration = Duration::from_secs(1);
 
-/// Whether a path is one of the server's own, for which places are kept.
+/// Whether a path is one of the server's own, for which places are reserved.
 pub fn is_reserved(path: &str) -> bool {
     let own = ["/healthz", "/metrics", "/api/broadcast", "/api/presence", "/observer"];
     own.contains(&path)
@@ -36,17 +36,16 @@ pub fn is_reserved(path: &str) -> bool {
         || ["/api/disconnect", "/api/history", "/api/history/topics"].contains(&path)
 }
 
-/// The connections of one listener.
 #[derive(Debug)]
 pub struct HttpConnections {
-    /// Places for everybody, and those beyond them for the server's own paths.
+    /// Places for all, and further ones for the server's own paths.
     most: usize,
     reserve: usize,
     taken: AtomicUsize,
     present: Mutex<Present>,
-    /// No place was free for a connection.
+    /// Notified when a connection found no place.
     crowded: Notify,
-    /// A connection has ended while the server ends.
+    /// Notified when a connection has ended while the server ends.
     left: Condvar,
     is_draining: AtomicBool,
     is_closing: AtomicBool,
@@ -61,12 +60,11 @@ pub struct HttpConnections {
 struct Present {
     next: u64,
     all: HashMap<u64, Arc<Watch>>,
-    /// Those of them that were asked to leave.
     leaving: usize,
     paused_until: Instant,
 }
 
-/// A place that is taken; free again when this is dropped.
+/// A place of a connection; freed when this is dropped.
 #[derive(Debug)]
 pub struct ConnectionSlot {
     http_connections: Arc<HttpConnections>,
@@ -103,7 +101,7 @@ impl HttpConnections {
         is_taken
     }
 
-    /// As [`take`](Self::take) for everybody, but waits a moment for those who are asked to leave.
+    /// As [`take`](Self::take) without the reserve, but waits a moment for idle ones to close.
     pub async fn take_soon(&self) -> bool {
         for _ in 0..TRIES {
             let is_taken = self.try_take(false);
@@ -123,29 +121,27 @@ impl HttpConnections {
         self.taken.fetch_update(Relaxed, Relaxed, one_more).is_ok()
     }
 
-    /// Gives a place back that was taken.
     pub fn give_back(&self) {
-        // In one order with the beginning of `finish`: one of the two sees the other.
+        // SeqCst with the start of `finish`: one of the two sees the other.
         self.taken.fetch_sub(1, SeqCst);
         if self.is_closing.load(SeqCst) {
-            // Under the lock, or whoever is about to wait would miss it.
+            // Under the lock, or a thread that is about to wait would miss it.
             let _present = self.present();
             self.left.notify_all();
         }
     }
 
-    /// Connections that are there.
     pub fn taken(&self) -> usize {
         self.taken.load(Relaxed)
     }
 
-    /// The place that was taken for a connection which has come.
+    /// The place that was taken before the connection was accepted.
     pub fn slot(self: &Arc<Self>) -> ConnectionSlot {
         ConnectionSlot { http_connections: Arc::clone(self), number: None }
     }
 
-    /// How long a connection may wait for its next request: as long as it is set while half of the
-    /// places are free, and less and less from there on.
+    /// How long a connection may be idle: as configured while half of the places are free, and less
+    /// and less from there on.
     pub fn idle_limit(&self, whole: Duration) -> Duration {
         let free = self.most.saturating_sub(self.taken());
         let half = (self.most / 2).max(1);
@@ -155,8 +151,8 @@ impl HttpConnections {
         whole.mul_f64(free as f64 / half as f64).max(IDLE_LEAST.min(whole))
     }
 
-    /// Asks the longest idle to leave where it has grown too full, some more than that each time,
-    /// so that who comes next finds a place without looking.
+    /// Asks the longest idle to close when too few places are free, some more than needed, so that
+    /// the next connections find a place without a search.
     pub fn make_room(&self) {
         let headroom = (self.most / HEADROOM).max(1);
         let excess = |leaving| (self.taken() + headroom).saturating_sub(self.most + leaving);
@@ -188,7 +184,7 @@ impl HttpConnections {
         self.evicted.fetch_add(asked as u64, Relaxed);
     }
 
-    /// Makes room whenever somebody was refused a place.
+    /// Makes room whenever a connection was refused a place.
     pub async fn keep_room(self: Arc<Self>) {
         loop {
             self.crowded.notified().await;
@@ -196,7 +192,6 @@ impl HttpConnections {
         }
     }
 
-    /// From now on each answer is the last of its connection.
     pub fn drain(&self) {
         self.is_draining.store(true, Relaxed);
     }
@@ -205,12 +200,12 @@ impl HttpConnections {
         self.is_draining.load(Relaxed)
     }
 
-    /// Whether nobody stays who has no request under way.
+    /// Whether connections without a request have to close.
     pub fn is_closing(&self) -> bool {
         self.is_closing.load(Relaxed)
     }
 
-    /// Sends away who is idle, and waits until all others have their answers or the time is up.
+    /// Closes idle connections, and waits until all others have their answers or the time is up.
     pub fn finish(&self, until: Instant) {
         self.drain();
         self.is_closing.store(true, SeqCst);
@@ -229,7 +224,7 @@ impl HttpConnections {
         }
     }
 
-    /// Nobody is waited for any more.
+    /// From now on connections are not waited for.
     pub fn end(&self) {
         let _present = self.present();
         self.is_over.store(true, Relaxed);
@@ -242,11 +237,10 @@ impl HttpConnections {
 }
 
 impl ConnectionSlot {
-    /// A connection is served from here on.
     pub fn enter(&mut self, watch: &Arc<Watch>) {
         let http_connections = &self.http_connections;
         let mut present = http_connections.present();
-        // Whoever got a place out of the reserve has it for one request.
+        // A connection in a reserved place has it for one request.
         if http_connections.is_closing() || http_connections.taken() > http_connections.most {
             watch.ask_to_leave();
             present.leaving += 1;
@@ -289,7 +283,7 @@ mod tests {
         let began = Instant::now();
         let idle = (0..idle).map(|n| {
             assert!(http_connections.take(false));
-            // The later ones were there before the others.
+            // The later ones are older.
             let began = began.checked_sub(Duration::from_secs(n as u64)).unwrap_or(began);
             let watch = Arc::new(Watch::new(began));
             watch.idle_from_the_beginning();

@@ -1,9 +1,9 @@
-//! What the parts of one HTTP connection tell each other: the gate what it waits for and since
-//! when, the task around hyper whose time is up, the service how to answer.
+//! The state that the parts of one HTTP connection share: the gate sets what it waits for and since
+//! when, the task around hyper reads whose time is up, the service how to answer.
 //!
-//! Nothing here is a timer. The connection's task has one, which it sets again when it fires and
-//! not with each request: no wait can be over before the shortest limit has passed since it began,
-//! so it is enough to look that often.
+//! There is no timer per request. The connection's task has one, which it sets again only when it
+//! fires: no wait can be over before the shortest limit has passed since it began, so it is enough
+//! to check that often.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::task::Context;
@@ -13,7 +13,6 @@ use futures_util::task::AtomicWaker;
 
 use crate::config::HttpConfig;
 
-/// What a connection waits for its client to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Wait {
@@ -25,48 +24,47 @@ pub enum Wait {
     Head,
     /// More of a body.
     Body,
-    /// Nothing more, since it has shut its side: that it takes some of its answer is the only sign
-    /// that it is still there.
+    /// Nothing more, since it has shut its side: only its reading the answer shows that it still
+    /// exists.
     Sign,
 }
 
 const WAITS: [Wait; 5] = [Wait::Nothing, Wait::Request, Wait::Head, Wait::Body, Wait::Sign];
 
-/// Whose time is up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overdue {
-    /// No further request came: the connection is closed without a word.
+    /// No further request came: the connection is closed without an answer.
     Idle,
     /// A head did not end, or a body came too slowly: 408.
     Request,
-    /// The client does not read its answer: nothing can be said any more.
+    /// The client does not read its answer: nothing more can be sent.
     Answer,
 }
 
-/// One connection's, and used by its task; others only look how long it has been idle, and ask it
-/// to leave.
+/// The state of one connection, used by its task; other threads only read how long it has been
+/// idle, and ask it to close.
 #[derive(Debug)]
 pub struct Watch {
     began: Instant,
     wait: AtomicU8,
-    /// When that wait began, ms since the connection did.
+    /// When that wait began, ms since the connection began.
     since_ms: AtomicU64,
-    /// When a write began to wait; 0: none does.
+    /// When a write began to wait; 0 if none waits.
     write_since_ms: AtomicU64,
-    /// Of the body under way: bytes that came, and how long they were waited for.
+    /// Bytes received of the current body, and how long they were waited for.
     body_bytes: AtomicU64,
     body_waited_ms: AtomicU64,
-    /// Heads that hyper was given, stand-ins for refused ones included.
+    /// Heads given to hyper, stand-ins for refused ones included.
     heads: AtomicU64,
-    /// Requests that the service was given, and those whose answers are made.
+    /// Requests given to the service, and those whose answers are complete.
     requests: AtomicU64,
     answered: AtomicU64,
-    /// The status that the last head is refused with; 0: it is not.
+    /// The status that the last head is refused with; 0 if it is not refused.
     refusal: AtomicU16,
-    /// Nothing behind the last head is to be believed.
+    /// Bytes after the last head are not trusted.
     is_last: AtomicBool,
     is_given_up: AtomicBool,
-    /// Nobody else's: when it is idle it goes.
+    /// Set by other threads: it closes when it is idle.
     has_to_leave: AtomicBool,
     task: AtomicWaker,
 }
@@ -91,7 +89,7 @@ impl Watch {
         }
     }
 
-    /// The client is waited for. A wait that goes on keeps its beginning.
+    /// Starts a wait for the client. A wait that continues keeps its start.
     pub fn wait_for(&self, what: Wait) {
         if self.wait() != what {
             self.wait.store(what as u8, Relaxed);
@@ -99,7 +97,6 @@ impl Watch {
         }
     }
 
-    /// Bytes of a body came.
     pub fn body_came(&self, bytes: usize) {
         if self.wait() == Wait::Body {
             self.body_waited_ms.store(self.body_waited_ms(self.now_ms()), Relaxed);
@@ -108,7 +105,7 @@ impl Watch {
         self.body_bytes.store(self.body_bytes.load(Relaxed) + bytes as u64, Relaxed);
     }
 
-    /// A head is whole. `is_last`: what comes behind this request is not to be believed.
+    /// A head is complete. `is_last`: bytes after this request are not trusted.
     pub fn head_came(&self, is_last: bool) {
         self.wait.store(Wait::Nothing as u8, Relaxed);
         self.body_bytes.store(0, Relaxed);
@@ -125,8 +122,8 @@ impl Watch {
         self.head_came(true);
     }
 
-    /// A write was taken, at least in part, or has to wait. While an answer leaves nobody has to
-    /// ask for the next, so that wait begins again.
+    /// A write was taken, at least in part, or has to wait. A client cannot be expected to send the
+    /// next request while it receives an answer, so that wait begins again.
     pub fn wrote(&self, is_taken: bool) {
         if is_taken {
             self.write_since_ms.store(0, Relaxed);
@@ -136,12 +133,10 @@ impl Watch {
         }
     }
 
-    /// Whether something written has to wait for the client.
     pub fn is_writing(&self) -> bool {
         self.write_since_ms.load(Relaxed) != 0
     }
 
-    /// The request that is waited for is too slow.
     pub fn give_up(&self) {
         self.is_given_up.store(true, Relaxed);
         self.is_last.store(true, Relaxed);
@@ -151,12 +146,12 @@ impl Watch {
         self.is_given_up.load(Relaxed)
     }
 
-    /// The task that is woken to leave.
+    /// Sets the task that is woken when the connection has to close.
     pub fn is_watched_by(&self, context: &Context<'_>) {
         self.task.register(context.waker());
     }
 
-    /// Its place is wanted: it ends with the answer under way, or at once if there is none. From
+    /// Its place is wanted: it closes after the current answer, or at once if there is none. From
     /// any thread.
     pub fn ask_to_leave(&self) {
         self.has_to_leave.store(true, Relaxed);
@@ -167,32 +162,30 @@ impl Watch {
         self.has_to_leave.load(Relaxed)
     }
 
-    /// Since when it waits for its next request, unless it was asked to leave already. From any
+    /// When it began to wait for its next request, unless it was asked to close already. From any
     /// thread.
     pub fn idle_since(&self) -> Option<Instant> {
         let since = Duration::from_millis(self.since_ms.load(Relaxed));
         (self.is_idle() && !self.has_to_leave()).then(|| self.began + since)
     }
 
-    /// Whether nobody has anything to do but to wait for the next request.
+    /// Whether the connection only waits for the next request.
     pub fn is_idle(&self) -> bool {
         self.wait() == Wait::Request && !self.is_answering()
     }
 
-    /// The service is given a request; its number, from 1 on.
+    /// The service received a request; returns its number, from 1 on.
     pub fn request_came(&self) -> u64 {
         let number = self.requests.load(Relaxed) + 1;
         self.requests.store(number, Relaxed);
         number
     }
 
-    /// The answer to a request is made to its end.
     pub fn answered(&self) {
         self.answered.store(self.answered.load(Relaxed) + 1, Relaxed);
         self.wait.store(Wait::Nothing as u8, Relaxed);
     }
 
-    /// Whether an answer is being made.
     pub fn is_answering(&self) -> bool {
         self.requests.load(Relaxed) > self.answered.load(Relaxed)
     }
@@ -203,13 +196,11 @@ impl Watch {
         (refusal != 0 && number == self.heads.load(Relaxed)).then_some(refusal)
     }
 
-    /// Whether the connection ends with this request.
     pub fn is_last(&self, number: u64) -> bool {
         self.is_last.load(Relaxed) && number == self.heads.load(Relaxed)
     }
 
-    /// Who is too slow; or when to look again.
-    /// `idle_limit`: what now holds of that.
+    /// What is overdue, or when to check again. `idle_limit` is the present limit of idle time.
     pub fn look(&self, limits: &HttpConfig, idle_limit: Duration) -> Result<Duration, Overdue> {
         let shortest = limits.shortest_timeout();
         let now_ms = self.now_ms();
@@ -233,7 +224,7 @@ impl Watch {
         Ok(shortest.min(write_left).min(read_left))
     }
 
-    /// What is left of the time that the body under way has.
+    /// Remaining time of the current body.
     fn body_left(&self, limits: &HttpConfig, now_ms: u64) -> Option<Duration> {
         let bytes = self.body_bytes.load(Relaxed);
         let earned_ms = bytes.saturating_mul(1_000) / limits.body_rate_min.max(1);
@@ -242,7 +233,7 @@ impl Watch {
         time.checked_sub(waited).filter(|left| !left.is_zero())
     }
 
-    /// How long the body under way was waited for, the present wait included.
+    /// How long the current body was waited for, the present wait included.
     fn body_waited_ms(&self, now_ms: u64) -> u64 {
         let this = match self.wait() {
             Wait::Body => now_ms.saturating_sub(self.since_ms.load(Relaxed)),

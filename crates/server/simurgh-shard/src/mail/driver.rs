@@ -16,17 +16,14 @@ use super::driver_event::{DriverError, Event, EventKind, Received, SocketId, Wha
 /// Most keys of one batch of the same broadcast.
 const KEYS_MAX: usize = 16 << 10;
 
-/// The events of a driver that wait to be taken, counted by all shards.
 pub struct EventQueue {
-    /// Bytes of events that nobody has taken yet.
+    /// Bytes of events that the driver has not taken yet.
     queued: AtomicUsize,
     pub queue_bytes_max: usize,
-    /// Events are only counted.
     pub counts_only: bool,
     tallies: Vec<Tally>,
 }
 
-/// What one shard has counted for a driver.
 #[derive(Default)]
 #[repr(align(128))]
 struct Tally {
@@ -36,7 +33,7 @@ struct Tally {
 
 const KINDS: usize = 6;
 
-/// What driven sockets have received, each counted once.
+/// Counts of the events of driven sockets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -48,11 +45,10 @@ pub struct Counts {
     pub messages: u64,
     /// Channels that ended as intended.
     pub channels_closed: u64,
-    /// Channels that crashed.
     pub channels_crashed: u64,
-    /// Sockets that were closed.
     pub closed: u64,
-    /// Events of all these sorts that were dropped because nobody took those before them.
+    /// Events of all these kinds that were dropped because the driver did not take those before
+    /// them.
     pub lost: u64,
 }
 
@@ -62,7 +58,7 @@ impl EventQueue {
         Self { queued: AtomicUsize::new(0), queue_bytes_max, counts_only, tallies }
     }
 
-    /// Gives bytes of events back that somebody has taken.
+    /// Subtracts bytes of events that the driver has taken.
     pub fn taken(&self, bytes: usize) {
         self.queued.fetch_sub(bytes, Relaxed);
     }
@@ -90,7 +86,6 @@ impl Drop for EventSender {
     }
 }
 
-/// Events of one shard on their way.
 pub struct Batch {
     shard: u16,
     items: Vec<Item>,
@@ -98,7 +93,7 @@ pub struct Batch {
 
 enum Item {
     One(Key, What),
-    /// A broadcast that all these sockets heard.
+    /// A broadcast that all these sockets received.
     Many(Arc<Broadcast>, Vec<Key>),
 }
 
@@ -108,7 +103,7 @@ pub struct EventSender {
     sender: Sender<Batch>,
     shard: u16,
     items: Vec<Item>,
-    /// Bytes of `items`, which are not yet counted among the queued.
+    /// Bytes of `items` that are not yet counted as queued.
     weight: usize,
 }
 
@@ -122,7 +117,7 @@ impl EventSender {
         Arc::ptr_eq(&self.queue, queue)
     }
 
-    /// A socket received something; `what` makes it, if anybody is to see it.
+    /// A socket received something; `what` makes the event if the driver wants it.
     pub fn receive(&mut self, key: Key, kind: EventKind, what: impl FnOnce() -> What) {
         self.count(kind, 1);
         if self.queue.counts_only {
@@ -135,7 +130,6 @@ impl EventSender {
         }
     }
 
-    /// A socket received a broadcast.
     pub fn receive_broadcast(&mut self, key: Key, broadcast: &Arc<Broadcast>) {
         self.count(EventKind::Message, 1);
         if self.queue.counts_only {
@@ -162,7 +156,7 @@ impl EventSender {
         }
     }
 
-    /// Whether there is room for so many bytes, which are then charged; else one event is lost.
+    /// Charges so many bytes if there is room; else counts one lost event.
     fn has_room(&mut self, weight: usize) -> bool {
         let queued = self.queue.queued.load(Relaxed) + self.weight;
         let has_room = queued.saturating_add(weight) <= self.queue.queue_bytes_max;
@@ -174,24 +168,22 @@ impl EventSender {
         has_room
     }
 
-    /// Sends what was received so far.
     pub fn send(&mut self) {
         if self.items.is_empty() {
             return;
         }
         let items = std::mem::take(&mut self.items);
         self.queue.queued.fetch_add(std::mem::take(&mut self.weight), Relaxed);
-        // A driver that is gone receives nothing.
+        // The driver may be gone.
         let _ = self.sender.send(Batch { shard: self.shard, items });
     }
 }
 
-/// A batch whose events are being taken.
 #[derive(Default)]
 pub struct OpenBatch {
     shard: u16,
     items: std::vec::IntoIter<Item>,
-    /// A broadcast and who else received it.
+    /// A broadcast and the remaining sockets that received it.
     many: Option<(Arc<Broadcast>, std::vec::IntoIter<Key>)>,
 }
 
@@ -228,7 +220,6 @@ impl Iterator for OpenBatch {
     }
 }
 
-/// A driver's command for its sockets on one shard.
 pub struct DriverCommand {
     pub queue: Arc<EventQueue>,
     pub what: CommandKind,
@@ -240,18 +231,17 @@ pub enum CommandKind {
     Connect(Connect),
     Send(Vec<Key>, Arc<ClientMessage>),
     Close(Vec<Key>),
-    /// To be answered when all that was asked before is done, and was heard.
+    /// To be answered when all earlier commands are done and their events sent.
     Settle(Answer),
-    /// The driver is gone, and its sockets go with it.
+    /// The driver is gone; its sockets are closed.
     Detach,
 }
 
-/// Sockets to be opened.
 pub struct Connect {
-    /// The request that each of them makes, and the user socket it is for.
+    /// The request that each of them makes, for this user socket.
     pub head: Box<[u8]>,
     pub user_socket: u8,
-    /// Whether the sockets take values, where their user socket speaks Channels.
+    /// Whether the sockets receive values where their user socket uses Channels.
     pub values: bool,
     pub count: usize,
     pub answer: Answer,
@@ -260,7 +250,7 @@ pub struct Connect {
 /// Receives the outcome of each socket that was to be opened.
 pub type Answer = Sender<Vec<Result<SocketId, DriverError>>>;
 
-/// A message of clients, the same for however many of them.
+/// A message of clients, shared by all sockets that send it.
 pub struct ClientMessage {
     pub join_ref: Ref<'static>,
     pub msg_ref: Ref<'static>,

@@ -1,4 +1,4 @@
-//! What a driven socket receives, as values.
+//! The events of driven sockets, as values.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use simurgh_proto::message::{Message, Payload, Ref, events};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_reactor::Key;
 
-/// Names a driven socket of one server, for as long as it is open; never used again afterwards.
+/// The id of a driven socket of one server; never used again after it is closed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId {
     pub key: Key,
@@ -16,13 +16,12 @@ pub struct SocketId {
 }
 
 impl SocketId {
-    /// The shard that holds the socket.
     pub fn shard(self) -> usize {
         usize::from(self.shard)
     }
 
-    /// The socket's place on its shard, which another socket may have after it: with
-    /// [`shard`](Self::shard) an index for tables of one's own.
+    /// The socket's place on its shard, which a later socket may reuse: with [`shard`](Self::shard)
+    /// an index for the driver's own tables.
     pub fn slot(self) -> usize {
         self.key.slot as usize
     }
@@ -34,21 +33,19 @@ impl fmt::Debug for SocketId {
     }
 }
 
-/// Names one message that was sent, for the reply to it. A message that was sent to many sockets at
-/// once has the same on all of them.
+/// The id of a sent message, for the reply to it. A message that was sent to many sockets at once
+/// has the same id on all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageRef(pub u64);
 
-/// Something a driven socket heard.
+/// An event of a driven socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Which socket.
     pub socket: SocketId,
-    /// What it heard.
     pub what: What,
 }
 
-/// What a socket may receive.
+/// The kinds of events with their content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum What {
@@ -66,27 +63,25 @@ pub enum What {
         /// Its topic.
         topic: Box<str>,
     },
-    /// The socket is closed, with this code if one was said; the last of what it receives.
+    /// The socket is closed, with this code if there was one; its last event.
     Closed {
         /// Close code (RFC 6455 §7.4).
         code: Option<u16>,
     },
 }
 
-/// A reply.
+/// The reply to a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// The message that it answers; `None` for one that had another's ref.
+    /// The message that it answers; `None` for a reply to an unknown ref.
     pub to: Option<MessageRef>,
-    /// The topic.
     pub topic: Box<str>,
-    /// `ok`, `error`, or another word of the application's.
+    /// `ok`, `error`, or another status of the application's.
     pub status: Box<str>,
-    /// What was answered.
     pub response: Payload<'static>,
 }
 
-/// An event that was received. What a broadcast carries is shared by all who received it.
+/// An event that was received. The content of a broadcast is shared by all its receivers.
 #[derive(Clone)]
 pub struct Received(Content);
 
@@ -121,7 +116,6 @@ impl Received {
         }
     }
 
-    /// What it carries.
     pub fn payload(&self) -> &Payload<'static> {
         match &self.0 {
             Content::Shared(broadcast) => broadcast.payload(),
@@ -129,7 +123,6 @@ impl Received {
         }
     }
 
-    /// Bytes of it that nobody shares.
     fn own_bytes(&self) -> usize {
         match &self.0 {
             Content::Shared(_) => 0,
@@ -157,7 +150,7 @@ impl fmt::Debug for Received {
     }
 }
 
-/// The sorts of [`What`], to be counted.
+/// The kinds of [`What`], for counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     Ok,
@@ -168,7 +161,6 @@ pub enum EventKind {
     Closed,
 }
 
-/// Which sort a server's message is.
 pub fn kind(message: &ServerMessage<'_>) -> EventKind {
     match message {
         ServerMessage::Reply { status, .. } if status == "ok" => EventKind::Ok,
@@ -182,7 +174,6 @@ pub fn kind(message: &ServerMessage<'_>) -> EventKind {
 }
 
 impl What {
-    /// What a server's message is to the one who receives it.
     pub fn of(message: &ServerMessage<'_>) -> Self {
         match message {
             ServerMessage::Reply { msg_ref, topic, status, response, .. } => Self::Reply(Reply {
@@ -199,7 +190,7 @@ impl What {
         }
     }
 
-    /// Bytes that it is counted with while nobody has taken it.
+    /// Bytes that it is charged with until the driver takes it.
     pub fn weight(&self) -> usize {
         let more = match self {
             Self::Reply(Reply { topic, status, response, .. }) => {
@@ -214,7 +205,7 @@ impl What {
 }
 
 impl MessageRef {
-    /// As it stands in a message: a string, as the official client writes it.
+    /// As in a message: a string, as the official client writes it.
     pub fn write(self) -> Ref<'static> {
         Ref::from_json(format!("\"{}\"", self.0))
     }
@@ -225,26 +216,25 @@ impl MessageRef {
     }
 }
 
-/// Why something could not be asked of a socket.
+/// Why a request for a socket failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
-    /// The connection was refused, with an HTTP status; by the user socket, the application, or for
-    /// want of place.
+    /// The connection was refused with an HTTP status: by the user socket, by the application, or
+    /// because the server is full.
     #[error("the connection was refused with {status}{}", after_colon(body))]
     Refused {
-        /// The status: 403 by custom, 404 where nothing is mounted.
+        /// The status: usually 403; 404 where nothing is mounted.
         status: u16,
-        /// What the application said beside it.
+        /// The application's body.
         body: String,
     },
-    /// Too many bytes are under way in a shard; try again later.
+    /// Too many undelivered bytes in a shard; try again later.
     #[error("too many bytes are under way, try again later")]
     Congested,
-    /// The server has ended.
     #[error("the server has ended")]
     Ended,
-    /// What was waited for did not come in time.
+    /// The answer did not arrive in time.
     #[error("what was waited for did not come in time")]
     TimedOut,
 }

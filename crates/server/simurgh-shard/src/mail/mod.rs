@@ -15,29 +15,23 @@ pub use poll::Opener;
 use poll::PollCommand;
 use survey::ShardQuery;
 
-/// What the record of a long-poll session says of its transport.
+/// The `transport` of a long-poll session's record.
 pub const POLLED: u8 = NETWORK - 1;
 
-/// Mail for a shard.
 pub enum Mail {
-    /// For its core.
     Core(simurgh_core::Mail),
-    /// For one channel. Whose shard ends before it takes this, it may be the last to hold something
-    /// of the application's.
+    /// For one channel. If its shard ends before it takes this, it may be the last to hold
+    /// something of the application's.
     ToChannel(ChannelId, OffShard<ToChannel>),
-    /// The application has decided about a connect, or panicked over it; the number tells it from
-    /// what the connection waited for before.
+    /// The application has decided a connect, or panicked; the number tells it from an earlier wait
+    /// of the same connection.
     Connected(Key, u32, Option<Connect>),
     /// A long message was decoded; `None` if it is malformed.
     Read(Key, u32, Option<Received<'static>>),
-    /// A driver's command for its sockets.
     Drive(Box<DriverCommand>),
-    /// A long-poll request.
     LongPoll(Box<PollCommand>),
-    /// An observer asks for rows, or disconnects a socket.
     Observe(Box<ShardQuery>),
     /// Does nothing: that it is taken shows that the shard is alive.
     Pulse,
-    /// End now.
     Stop,
 }

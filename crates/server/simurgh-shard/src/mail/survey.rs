@@ -1,4 +1,4 @@
-//! What a shard is asked by somebody who looks, and what it answers.
+//! An observer's queries to a shard, and the shard's answers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,16 +9,14 @@ use tokio::sync::oneshot;
 
 use crate::view::{ConnectionOrder, ConnectionRow, Kept, TopicOrder};
 
-/// Where an answer goes; whoever asked may be gone.
 pub type Answer<T> = oneshot::Sender<T>;
 
-/// A question to one shard.
 pub enum ShardQuery {
-    /// Its first topics in an order, of those whose name holds `search`.
+    /// Its first topics in an order, of those whose name contains `search`.
     Topics { by: TopicOrder, search: Box<str>, most: usize, answer: Answer<Surveyed<TopicCount>> },
-    /// What it has of these topics, in the same order.
+    /// Its counts for these topics, in the same order.
     Counts { topics: Arc<[Box<str>]>, answer: Answer<Vec<TopicCount>> },
-    /// Some of a topic's members, how many there are, and what is kept of it here.
+    /// Some of a topic's members, their number, and the history kept here.
     Members { topic: Box<str>, most: usize, answer: Answer<MembersHere> },
     /// Its first connections in an order, of those from `peer`.
     Connections {
@@ -27,9 +25,9 @@ pub enum ShardQuery {
         most: usize,
         answer: Answer<Surveyed<ConnectionRow>>,
     },
-    /// One connection.
+    /// The row of one connection.
     Connection { key: Key, answer: Answer<Option<ConnectionRow>> },
-    /// Closes one; whether it was there to be closed.
+    /// Closes a connection; answers whether it existed.
     Disconnect { key: Key, answer: Answer<bool> },
 }
 
@@ -40,17 +38,16 @@ pub struct Peer {
     pub port: Option<u16>,
 }
 
-/// What a walk over a shard's records found.
+/// The result of a walk over a shard's records.
 #[derive(Debug)]
 pub struct Surveyed<T> {
     pub rows: Vec<T>,
-    /// How many there were to choose from.
+    /// How many rows there were to choose from.
     pub total: u64,
-    /// What the walk took of the shard's time.
+    /// Time that the walk took of the shard.
     pub busy: Duration,
 }
 
-/// Members of a topic on one shard.
 #[derive(Debug, Default)]
 pub struct MembersHere {
     pub total: u64,
@@ -58,13 +55,12 @@ pub struct MembersHere {
     pub kept: Option<Kept>,
 }
 
-/// A topic on one shard.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TopicCount {
     pub topic: Box<str>,
     pub members: u64,
-    /// `None` until two looks are apart.
+    /// `None` until two requests are far enough apart.
     pub deliveries_per_s: Option<f64>,
-    /// What its home shard says.
+    /// As its home shard has it.
     pub kept: Option<Kept>,
 }

@@ -1,4 +1,4 @@
-//! The record of a connection: what it owns always, and what only for a while (`passing`).
+//! The record of a connection: permanent state, and temporary state (`passing`).
 
 use std::net::SocketAddr;
 
@@ -10,48 +10,45 @@ use crate::mail::{Answer, Opener};
 /// User sockets that an endpoint may have.
 pub const USER_SOCKETS_MAX: usize = 1 << u8::BITS;
 
-/// One connection. With the reactor's part it fills a cache line; all pointers are empty while it
-/// idles.
+/// One connection. With the reactor's part it fills a cache line; all pointers are null while it is
+/// idle.
 pub struct Conn {
     /// Owns memory only while a message is incomplete.
     pub(crate) decoder: Decoder,
-    /// None while the connection idles.
+    /// None while the connection is idle.
     pub(crate) passing: Option<Box<Passing>>,
-    /// The session's part; `transport` says which driver has it, if any.
+    /// The session's part; `transport` is the index of its driver, if any.
     pub(crate) socket: Socket,
 }
 
 const _: () = assert!(size_of::<Conn>() <= 40, "a connection's record is budgeted at 40 bytes");
 
-/// What a connection owns only for a while.
 pub(crate) enum Passing {
-    /// Bytes of an upgrade request, and who sends it if a PROXY header said so.
+    /// Bytes of an upgrade request, and the client's address if a PROXY header named one.
     Head { bytes: Vec<u8>, peer: Option<SocketAddr> },
-    /// The application decides whether it is let in.
     Connecting {
-        /// The 101 response, sent if the application agrees.
+        /// The 101 response, sent if the application accepts.
         response: Vec<u8>,
-        /// Who waits for the answer, unless it is this connection's peer.
+        /// Receives the outcome, unless that is this connection's peer.
         requester: Option<Requester>,
         waiting: Waiting,
     },
-    /// A message of so many bytes is read elsewhere, too long to be read in one turn.
+    /// A message of so many bytes, too long for one turn, is decoded outside the shard.
     Reading { bytes: usize, waiting: Waiting },
-    /// What came behind a join that is being decided.
+    /// Bytes that came after a join that is being decided.
     Backlog(Vec<u8>),
 }
 
-/// Who in this process asked for a socket.
+/// A part of this process that asked for a socket.
 pub(crate) enum Requester {
     Driver(Answer),
     Poll(Opener),
 }
 
-/// A wait during which the connection is not read.
 pub(crate) struct Waiting {
-    /// Tells the answer from a late one to an earlier wait.
+    /// Distinguishes the answer from a late one to an earlier wait.
     pub(crate) ticket: u32,
-    /// Bytes that came behind it.
+    /// Bytes that came after what is awaited.
     pub(crate) behind: Vec<u8>,
 }
 
@@ -67,7 +64,7 @@ impl Passing {
         }
     }
 
-    /// The ticket of what is awaited, unique in its shard.
+    /// The ticket of the wait, unique in its shard.
     pub(crate) fn ticket(&self) -> Option<u32> {
         match self {
             Self::Connecting { waiting, .. } | Self::Reading { waiting, .. } => {
@@ -77,7 +74,6 @@ impl Passing {
         }
     }
 
-    /// Takes more bytes that came behind what is awaited.
     pub(crate) fn stash(&mut self, data: &[u8]) {
         match self {
             Self::Head { .. } => {}
@@ -91,13 +87,13 @@ impl Passing {
 
 impl Conn {
     /// A connection in a phase before its session; `driver` is [`NETWORK`](simurgh_core::NETWORK)
-    /// for one that has none.
+    /// without a driver.
     pub(crate) fn new(phase: Phase, tick: u32, driver: u8) -> Self {
         let socket = Socket::new(phase, tick, driver);
         Self { decoder: Decoder::new(), passing: None, socket }
     }
 
-    /// Heap bytes of what it has received but not handled.
+    /// Heap bytes of received, unhandled input.
     pub(crate) fn inbound_bytes(&self) -> usize {
         self.decoder.buffered() + self.passing.as_ref().map_or(0, |passing| passing.bytes())
     }

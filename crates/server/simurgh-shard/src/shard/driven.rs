@@ -1,10 +1,9 @@
-//! Driven sockets: the transport between a driver and the sessions of a
-//! shard.
+//! Driven sockets: the transport between a driver and the sessions of a shard.
 //!
 //! A driven socket is a local connection of the reactor. A driver sends commands, each for many
-//! sockets, which are carried out in order and in slices at the end of turns. Where values
-//! are spoken ([`Wire::Values`]) a message goes straight to the core, and what that has for the
-//! socket straight into the driver's queue; otherwise both pass frames, as those of a client do.
+//! sockets, which are executed in order and in slices at the end of turns. With [`Wire::Values`] a
+//! message goes straight to the core, and the core's messages go straight to the driver's queue;
+//! otherwise both are encoded as frames, as for a client.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -30,17 +29,17 @@ use crate::mail::driver::{
 use crate::mail::driver_event::{DriverError, EventKind, Received, SocketId, What, kind};
 use crate::server::Server;
 
-/// Longest slice of what drivers ask.
+/// Longest slice of executing commands.
 const SLICE: Duration = Duration::from_micros(400);
-/// Sockets between two looks at the clock.
+/// Sockets between two reads of the clock.
 const STRIDE: usize = 16;
-/// Waiting orders of one socket that are carried out at once.
+/// Waiting commands of one socket that are executed at once.
 const RESUMED_MAX: usize = 64;
-/// Records that one step looks at for sockets of a driver that is gone.
+/// Records that one step searches for sockets of a driver that is gone.
 const SWEEP_RECORDS: usize = 512;
-/// What clients mask their frames with, which must not be left out.
+/// The mask of clients' frames, which must not be left out.
 const MASK: Option<[u8; 4]> = Some([0x5a, 0xa5, 0x3c, 0xc3]);
-/// Names no connection: where a request is checked before there is one.
+/// Names no connection, for checking a request before there is one.
 const NOT_YET: Key = Key { slot: u32::MAX, generation: u32::MAX };
 
 /// The drivers of a shard and their commands; made for the first driver.
@@ -54,12 +53,11 @@ pub(crate) struct Driven {
     frame: Vec<u8>,
 }
 
-/// A command, and how far it is carried out.
 struct Task {
     command: Rc<DriverCommand>,
     driver: u8,
     done: usize,
-    /// For the end of a driver: the next record, and whether this round has found any of its.
+    /// When a driver is gone: the next record, and whether this round has found any of its sockets.
     cursor: u32,
     has_found: bool,
 }
@@ -70,7 +68,7 @@ impl Driven {
         match self.to_drivers.iter_mut().find(|to_driver| to_driver.is_none()) {
             Some(place) => *place = Some(to_driver),
             None if drivers < usize::from(POLLED) => self.to_drivers.push(Some(to_driver)),
-            // No place is left: its commands will find no socket.
+            // No slot is left: its commands will not find a socket.
             None => {}
         }
     }
@@ -79,7 +77,7 @@ impl Driven {
         self.to_drivers.get_mut(usize::from(driver))?.as_mut()
     }
 
-    /// A socket receives broadcasts; how many.
+    /// Passes broadcasts to a socket; returns how many.
     #[inline]
     pub(crate) fn deliver_broadcasts<'a>(
         &mut self,
@@ -98,7 +96,6 @@ impl Driven {
         heard
     }
 
-    /// A socket receives a message as a value.
     #[inline]
     pub(crate) fn deliver(&mut self, driver: u8, key: Key, message: &ServerMessage<'_>) {
         if let Some(to_driver) = self.sender(driver) {
@@ -106,7 +103,6 @@ impl Driven {
         }
     }
 
-    /// A socket learns that it is closed.
     pub(crate) fn deliver_close(&mut self, driver: u8, key: Key, code: Option<CloseCode>) {
         if let Some(to_driver) = self.sender(driver) {
             to_driver
@@ -116,7 +112,6 @@ impl Driven {
 }
 
 impl Shard {
-    /// Queues a driver's command.
     pub(crate) fn take_driver_command(&mut self, command: DriverCommand) {
         let driven = self.driven.get_or_insert_default();
         if let CommandKind::Attach(to_driver) = command.what {
@@ -130,14 +125,14 @@ impl Shard {
         driven.tasks.push_back(Task { command, driver, done: 0, cursor: 0, has_found: false });
     }
 
-    /// Carries out what drivers ask, for at most one slice.
+    /// Executes commands, for at most one slice.
     pub(crate) fn drive(&mut self, io: &mut Io) -> Next {
         let deadline = io.clock_ns() + nanoseconds(SLICE);
         let mut is_first = true;
         loop {
             let next = self.driven.as_deref_mut().and_then(|driven| driven.tasks.pop_front());
             let Some(mut task) = next else { return Next::Idle };
-            // What was done before it has been received at the end of this turn.
+            // Events of earlier commands are sent at the end of this turn.
             let waits = matches!(task.command.what, CommandKind::Settle(_)) && !is_first;
             is_first = false;
             if waits || !self.work(io, &mut task, deadline) {
@@ -149,7 +144,6 @@ impl Shard {
         }
     }
 
-    /// Sends drivers what their sockets received in this turn.
     pub(crate) fn send_events(&mut self) {
         let to_drivers =
             self.driven.as_deref_mut().map(|driven| driven.to_drivers.iter_mut().flatten());
@@ -158,13 +152,13 @@ impl Shard {
         }
     }
 
-    /// Gets on with an order; whether it is done.
+    /// Continues a command; returns whether it is done.
     fn work(&mut self, io: &mut Io, task: &mut Task, deadline: u64) -> bool {
         let command = Rc::clone(&task.command);
         match &command.what {
             CommandKind::Attach(_) => true,
             CommandKind::Settle(answer) => {
-                // Who asked may have gone.
+                // The driver may be gone.
                 let _ = answer.send(Vec::new());
                 true
             }
@@ -183,7 +177,7 @@ impl Shard {
         }
     }
 
-    /// Has one socket do what its driver asks, once it is read.
+    /// Executes a command for one socket, once that is read.
     fn ask(&mut self, io: &mut Io, key: Key, driver: u8, command: &Rc<DriverCommand>) {
         let Some(conn) = io.conn_ref(key).filter(|conn| conn.socket.transport == driver) else {
             return;
@@ -197,7 +191,7 @@ impl Shard {
         self.carry_out(io, key, command);
     }
 
-    /// A socket is read again: goes on with what was asked meanwhile.
+    /// A socket is read again: executes the commands that waited.
     pub(crate) fn resume_driven(&mut self, io: &mut Io, key: Key) {
         for _ in 0..RESUMED_MAX {
             let Some(phase) = io.conn_ref(key).map(|conn| conn.socket.phase()) else { return };
@@ -255,7 +249,7 @@ impl Shard {
         }
     }
 
-    /// The join_ref that a client would send along: in binary frames none is not the same as null.
+    /// The join_ref that a client would send: in binary frames a missing one differs from null.
     fn join_ref(&self, io: &Io, key: Key, sent: &ClientMessage) -> Option<OwnedRef> {
         if !sent.join_ref.is_null() {
             return None;
@@ -263,13 +257,12 @@ impl Shard {
         self.core.join_ref(key, &io.conn_ref(key)?.socket, &sent.topic)
     }
 
-    /// The peer of a socket closes it.
     fn peer_closes(&mut self, io: &mut Io, key: Key, code: Option<CloseCode>) {
         let (core, mut out) = self.parts(io);
         core.peer_closed(&mut out, key, code);
     }
 
-    /// Has a socket receive a frame, as from a client.
+    /// Passes a frame to a socket, as from a client.
     fn pass_frame(&mut self, io: &mut Io, key: Key, write: impl FnOnce(&mut Vec<u8>)) {
         let Some(driven) = self.driven.as_deref_mut() else { return };
         let mut bytes = std::mem::take(&mut driven.frame);
@@ -284,7 +277,7 @@ impl Shard {
         }
     }
 
-    /// What was said to a driven socket that speaks in frames.
+    /// The server sends frames to a driven socket.
     pub(crate) fn receive_frames(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
         let Some(conn) = io.conn_ref(key) else { return };
         let (driver, wire) = (conn.socket.transport, conn.socket.wire());
@@ -293,7 +286,7 @@ impl Shard {
             return;
         };
         let limits = Limits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
-        // What leaves in one piece holds whole frames, so nothing has to be kept for the next.
+        // Each call has whole frames, so no state is kept for the next.
         let mut decoder = Decoder::new();
         while let Ok(Some(event)) = decoder.next(Role::Client, &limits, &mut data) {
             let frame = match &event {
@@ -302,7 +295,7 @@ impl Shard {
                 Event::Close(close) => {
                     let code = close.as_ref().map(|close| close.code.0);
                     to_driver.receive(key, EventKind::Closed, || What::Closed { code });
-                    // It was the first to say so, or has just been answered.
+                    // The server closed first, or has just answered the close.
                     io.close(key);
                     return;
                 }
@@ -316,7 +309,7 @@ impl Shard {
         }
     }
 
-    /// A driven socket is gone. Whoever closed it has said so, unless nobody had the time.
+    /// A driven socket is gone. An open one has not reported its close yet.
     pub(crate) fn driven_gone(&mut self, key: Key, driver: u8, conn: &Conn) {
         if let Some(driven) = self.driven.as_deref_mut().filter(|_| driver != NETWORK) {
             if conn.socket.is_open() {
@@ -326,7 +319,7 @@ impl Shard {
         }
     }
 
-    /// Opens sockets; whether all have been tried.
+    /// Opens sockets; returns whether all have been tried.
     fn connect(&mut self, io: &mut Io, connect: &Connect, task: &mut Task, deadline: u64) -> bool {
         let server = Arc::clone(&self.server);
         let mut answers = Vec::new();
@@ -347,12 +340,12 @@ impl Shard {
             answers.resize(connect.count - task.done, refused(status, String::new()));
             task.done = connect.count;
         }
-        // Who asked may have gone.
+        // The driver may be gone.
         let _ = connect.answer.send(answers);
         task.done == connect.count
     }
 
-    /// Opens one socket, unless the application refuses or wants to think.
+    /// Opens one socket, unless the application refuses or decides later.
     fn let_in(
         &mut self,
         io: &mut Io,
@@ -390,7 +383,6 @@ impl Shard {
         }
     }
 
-    /// The application has decided about a driven socket elsewhere.
     pub(crate) fn driven_decided(
         &mut self,
         io: &mut Io,
@@ -421,7 +413,7 @@ impl Shard {
         if outcome.is_err() {
             self.end_unopened(io, key);
         }
-        // Who asked may have gone.
+        // The driver may be gone.
         let _ = answer.send(vec![outcome]);
     }
 
@@ -435,7 +427,7 @@ impl Shard {
         self.refuse_driven(503, String::new())
     }
 
-    /// Closes what a driver leaves behind; whether nothing is left.
+    /// Closes the sockets of a driver that is gone; returns whether none is left.
     fn detach(&mut self, io: &mut Io, task: &mut Task, deadline: u64) -> bool {
         let driver = task.driver;
         let mut keys = Vec::new();
@@ -450,7 +442,7 @@ impl Shard {
             for key in keys.drain(..) {
                 self.peer_closes(io, key, None);
             }
-            // A round that finds none is the last. Who was found is there until the turn ends.
+            // A round that finds none is the last. Sockets found remain until the turn ends.
             if task.cursor == 0 {
                 if !std::mem::take(&mut task.has_found) {
                     let to_drivers =
@@ -471,7 +463,6 @@ impl Shard {
     }
 }
 
-/// What the record of a new driven socket says.
 #[derive(Clone, Copy)]
 struct NewSocket {
     driver: u8,
@@ -492,8 +483,8 @@ fn refused(status: u16, body: String) -> Result<SocketId, DriverError> {
     Err(DriverError::Refused { status, body })
 }
 
-/// Checks a request as that of a client is checked, and hands `then` what a connect function sees
-/// of it. The error is an HTTP status.
+/// Checks a request as a client's is checked, and passes `then` the input of a connect function.
+/// The error is an HTTP status.
 fn request(
     io: &mut Io,
     server: &Server,
@@ -522,7 +513,6 @@ fn request(
     Ok(())
 }
 
-/// A message as the frame of a client.
 fn frame(out: &mut Vec<u8>, wire: Wire, message: &Message<'_>) {
     let Some(serializer) = wire.serializer() else {
         let (opcode, bytes) = match &message.payload {
@@ -534,7 +524,7 @@ fn frame(out: &mut Vec<u8>, wire: Wire, message: &Message<'_>) {
     let mut text = Vec::new();
     match serializer.message(&mut text, message) {
         Ok(kind) => ws::encode(op_code(kind), &text, MASK, out),
-        // A binary payload in V1: as with a client, it never leaves.
+        // A binary payload in V1: as with a client, it is not sent.
         Err(error) => tracing::warn!(%error, "a message of a driver cannot be encoded"),
     }
 }

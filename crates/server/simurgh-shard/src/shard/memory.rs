@@ -1,4 +1,4 @@
-//! Memory of many closed connections is given back to the system some time after.
+//! Returns the memory of many closed connections to the system some time after.
 
 use std::time::Duration;
 
@@ -7,46 +7,43 @@ use simurgh_reactor::{Next, Now};
 
 use super::Shard;
 
-/// After so many connections or memberships have ended, memory is given back.
+/// After so many ended connections or memberships memory is returned.
 const CROWD: u64 = 256;
-/// Bytes of free pages that are kept for the next connections.
+/// Bytes of free pages that are kept for new connections.
 const FREE_KEPT: usize = 256 << 10;
-/// How long after the last of fewer has left memory is given back.
+/// When fewer have ended, memory is returned so long after the last.
 const FEW_AFTER: Duration = Duration::from_secs(30);
-/// How long after that memory is given back: others may still be leaving.
+/// Delay of returning memory: others may still be leaving.
 const TIDY_AFTER: Duration = Duration::from_secs(4);
-/// So much later by each shard than by the one before: while one has the allocator give memory
-/// back, the same asked by another does nothing.
+/// Delay between one shard and the next: while one shard has the allocator return memory, a request
+/// of another does nothing.
 const TIDY_APART: Duration = Duration::from_millis(5);
 
-/// When memory is given back.
 #[derive(Default)]
 pub(super) struct Tidying {
-    /// Connections that ended.
     connections: u64,
-    /// Connections and memberships that had ended when memory was last given back.
+    /// Connections and memberships that had ended when memory was last returned.
     before: u64,
-    /// How many of them that were when last looked at, and until when nobody more may leave for
-    /// memory to be given back although they are few.
+    /// The number of ended ones at the last check while few, and the time until which that number
+    /// must not grow for memory to be returned.
     few: (u64, Option<u64>),
-    /// When it is given back next, ns.
+    /// When memory is returned next, ns.
     at_ns: Option<u64>,
 }
 
 impl Tidying {
-    /// A connection has ended.
     pub(super) fn one_left(&mut self) {
         self.connections += 1;
     }
 
-    /// Has memory given back at this time, or a little later.
+    /// Schedules the return for this time, or a little later.
     fn soon(&mut self, at_ns: u64, shard: u16) {
         let apart = TIDY_APART * u32::from(shard);
         self.few = (0, None);
         self.at_ns = Some(at_ns + nanoseconds(apart));
     }
 
-    /// Until when nobody more may leave for memory to be given back after a few have.
+    /// When memory is returned after a few have left, if none leaves before.
     fn few_left(&mut self, left: u64, now_ns: u64) -> Option<u64> {
         if left == 0 || self.at_ns.is_some() {
             return None;
@@ -65,7 +62,7 @@ impl Shard {
         let ended = self.core.ended() + self.tidying.connections;
         let tidying = &mut self.tidying;
         let left = ended - tidying.before;
-        // The last few empty the pages on which they were left behind.
+        // The last few empty the pages that were left almost empty.
         let more = tidying.at_ns.is_none() && simurgh_reactor::free_memory() >= FREE_KEPT;
         if left >= CROWD || more {
             tidying.before = ended;

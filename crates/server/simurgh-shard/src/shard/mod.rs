@@ -1,11 +1,10 @@
 //! A shard: one thread's connections, and the transport between them and the shard's core.
 //!
-//! The data's way: bytes come in [`Handler::readable`]; `websocket` makes messages of them and
-//! gives them to the core (`simurgh_core`), which says through `transport` what is to be done with
-//! the sockets. `memory` returns to the system what many closed connections leave. Sockets that a
-//! driver in this process has instead of a network are in `driven`, those that are polled in
-//! `polled`, what an observer is shown in `survey`. Nothing here is shared with another thread:
-//! other threads reach it by [`Mail`] alone.
+//! Bytes arrive in [`Handler::readable`]; `websocket` decodes messages and passes them to the core
+//! (`simurgh_core`), which acts on the sockets through `transport`. `memory` returns the memory of
+//! many closed connections to the system. Sockets of a driver in this process are in `driven`,
+//! long-poll sessions in `polled`, an observer's queries in `survey`. A shard shares no state with
+//! other threads: they reach it only by [`Mail`].
 
 mod conn;
 mod driven;
@@ -40,13 +39,12 @@ pub(crate) use transport::Transport;
 use websocket::Inbound;
 pub use websocket::{Long, TEXT_BYTES_MAX, receive};
 
-/// What a handler of the reactor is handed: the sockets of this shard.
+/// The sockets of this shard, as handlers of the reactor get them.
 pub(crate) type Io = simurgh_reactor::Io<Conn>;
 
-/// Of a connection that idles: its record with the reactor's part.
+/// Bytes of an idle connection: its record with the reactor's part.
 pub const CONNECTION_BYTES: usize = size_of::<Conn>() + 24;
 
-/// The state of one shard.
 pub struct Shard {
     pub(crate) server: Arc<Server>,
     pub(crate) index: u16,
@@ -62,7 +60,7 @@ pub struct Shard {
     /// None unless connections are limited by address or user.
     pub(crate) counted_peers: Option<Box<CountedPeers>>,
     tidying: Tidying,
-    /// The last ticket that was given out ([`Waiting`]).
+    /// The last ticket ([`Waiting`]).
     pub(crate) tickets: u32,
     /// Only while an observer is open.
     pub(crate) observed: Option<Box<Observed>>,
@@ -71,7 +69,7 @@ pub struct Shard {
 const _: () = assert!(size_of::<Shard>() <= 1024, "a shard without clients is budgeted at 1 KiB");
 
 impl Shard {
-    /// On the thread that it is to have.
+    /// Must be called on the shard's own thread.
     pub fn new(server: Arc<Server>, index: u16) -> Self {
         enter_shard(server.runtime.get());
         let metrics = server.metrics.get(usize::from(index)).cloned().unwrap_or_default();
@@ -96,13 +94,12 @@ impl Shard {
         }
     }
 
-    /// The core, and the sockets that it is lent for a call.
+    /// The core, and the sockets that it uses during a call.
     pub(crate) fn parts<'a>(&'a mut self, io: &'a mut Io) -> (&'a mut Core<Server>, Transport<'a>) {
         let Self { core, driven, later, .. } = self;
         (core, Transport { io, driven, later })
     }
 
-    /// Does the work of `later`.
     pub(crate) fn do_later(&mut self, io: &mut Io) {
         while !self.later.is_empty() {
             for later in std::mem::take(&mut self.later) {
@@ -114,7 +111,7 @@ impl Shard {
         }
     }
 
-    /// Bytes of a client, in whichever state its connection is.
+    /// Bytes of a client, in any state of its connection.
     pub(crate) fn readable_bytes(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
         let Some(conn) = io.conn(key) else { return };
         let before = conn.inbound_bytes();
@@ -127,7 +124,6 @@ impl Shard {
         self.account_inbound(io, key, before);
     }
 
-    /// A connection without a network is read again.
     fn resume_local(&mut self, io: &mut Io, key: Key) {
         match is_polled(io, key) {
             true => self.resume_polled(io, key),
@@ -135,7 +131,6 @@ impl Shard {
         }
     }
 
-    /// Drops something of the application's.
     pub(crate) fn drop_guarded<T>(&self, value: T) {
         if guarded(|| drop(value)).is_none() {
             self.metrics.errors_callback_panic.add(1);
@@ -149,7 +144,7 @@ impl Shard {
     }
 }
 
-/// Whether a connection without a network is a long-poll session, and no driver's socket.
+/// Whether a local connection is a long-poll session, not a driver's socket.
 fn is_polled(io: &Io, key: Key) -> bool {
     io.conn_ref(key).is_some_and(|conn| conn.socket.transport == POLLED)
 }
@@ -163,9 +158,8 @@ impl Drop for Shard {
         if let Some(ended) = self.server.ended.get(usize::from(self.index)) {
             ended.store(true, std::sync::atomic::Ordering::Relaxed);
         }
-        // Applications' panics are caught; this would be one of our own. A server of which a part
-        // is silently dead helps nobody: all end, and whoever supervises the process starts
-        // it again.
+        // Applications' panics are caught; this would be one of our own. A server that has lost a
+        // shard is of no use: all shards end, and the supervisor restarts the process.
         if std::thread::panicking() {
             for shard in 0..self.server.mailboxes.len() {
                 self.server.post_to(shard as u16, Mail::Stop);
@@ -204,7 +198,7 @@ impl Handler for Shard {
         }
         self.send_events();
         if self.answer_polls(io) != Next::Idle {
-            // The rest has its turn.
+            // Continues with the rest later.
             self.server.post_to(self.index, Mail::Pulse);
         }
     }
@@ -258,10 +252,10 @@ impl Handler for Shard {
 
     fn turn_end(&mut self, io: &mut Io) -> Next {
         let now = io.now();
-        // What drivers open is looked after from this turn on: there may be none for long.
+        // First, so that the rest of this turn covers the sockets opened by drivers.
         let driving = self.drive(io);
         let expiring = self.expire_polled(io);
-        // Whose time is up has channels that may broadcast their end, so the fan-out comes second.
+        // Channels of expired sockets may broadcast their end, so the fan-out comes second.
         let due = {
             let (core, mut out) = self.parts(io);
             core.tick(&mut out)

@@ -1,4 +1,4 @@
-//! What each connection is counted as, where connections are limited by address or user.
+//! The keys that each connection is counted by, where connections are limited by address or user.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU64;
@@ -8,10 +8,9 @@ use simurgh_reactor::Key;
 use super::Shard;
 use crate::peer_limits::TooMany;
 
-/// Connections in a page of what they are counted as.
+/// Connections in a page of keys.
 const PAGE: usize = 1024;
 
-/// The keys that a connection is counted by.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     address: Option<NonZeroU64>,
@@ -26,7 +25,6 @@ pub(crate) struct CountedPeers {
 }
 
 impl CountedPeers {
-    /// Changes the keys of a connection.
     fn change(&mut self, key: Key, change: impl FnOnce(&mut Counted)) {
         let (page, at) = (key.slot as usize / PAGE, key.slot as usize % PAGE);
         if self.pages.len() <= page {
@@ -41,7 +39,6 @@ impl CountedPeers {
         self.taken += usize::from(was_empty && !counted.is_empty());
     }
 
-    /// Takes the keys of a closed connection.
     fn take(&mut self, key: Key) -> Counted {
         let (page, at) = (key.slot as usize / PAGE, key.slot as usize % PAGE);
         let page = self.pages.get_mut(page).and_then(Option::as_deref_mut);
@@ -62,8 +59,8 @@ impl Counted {
 }
 
 impl Shard {
-    /// Counts a connection that wants a socket as one of its address; whether there may be one
-    /// more. What was counted goes with the connection, whatever becomes of it.
+    /// Counts a connection that wants a socket by its address, unless the limit is reached. It is
+    /// uncounted when the connection closes, whatever happens to the request.
     pub(crate) fn count_address(
         &mut self,
         key: Key,
@@ -78,7 +75,7 @@ impl Shard {
         Ok(())
     }
 
-    /// The same as one of the user whose id the application's connect gave it.
+    /// The same for the user whose id the application's connect gave it.
     pub(crate) fn count_user(&mut self, key: Key, id: Option<&str>) -> Result<(), TooMany> {
         let Some((peer_limits, id)) = self.server.peer_limits.users.as_ref().zip(id) else {
             return Ok(());
@@ -95,7 +92,6 @@ impl Shard {
         self.counted_peers.get_or_insert_default().change(key, change);
     }
 
-    /// A connection has gone.
     pub(crate) fn uncount_peer(&mut self, key: Key) {
         let Some(counted_peers) = &mut self.counted_peers else { return };
         let Counted { address, user } = counted_peers.take(key);
@@ -108,7 +104,7 @@ impl Shard {
     }
 }
 
-/// What counts as one address: of IPv6 the first 64 bits, all of which one household has.
+/// The part that counts as one address: of IPv6 the first 64 bits, which one household has.
 fn address_key(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

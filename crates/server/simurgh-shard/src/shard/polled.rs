@@ -18,50 +18,49 @@ use crate::mail::poll::{
     Batch, Delivery, Line, Messages, Nonce, Opener, Opening, PollAnswer, PollCommand, Post,
 };
 
-/// Longest slice of answers to polls that wait.
+/// Longest slice of answering polls.
 const SLICE: Duration = Duration::from_micros(400);
-/// Answers between two looks at the clock.
+/// Answers between two reads of the clock.
 const STRIDE: usize = 16;
 /// Messages of one session that are handled at once.
 const LINES_MAX: usize = 64;
-/// What a message takes beside its text while it waits.
+/// Bytes of a waiting message besides its text.
 const MESSAGE_BYTES: usize = size_of::<Box<str>>() + 16;
 
 /// The long-poll sessions of a shard; made for the first of them.
 #[derive(Default)]
 pub(crate) struct Polled {
     sessions: HashMap<Key, Box<Session>>,
-    /// Sessions that have both, messages and a poll that waits for them.
+    /// Sessions that have both messages and a waiting poll.
     ready: VecDeque<Key>,
-    /// When to check next whether a session is still polled, ns.
+    /// When each session is checked next for its last poll, ns.
     due: BinaryHeap<Reverse<(u64, Key)>>,
-    /// Bytes that wait to be polled, and of messages that wait to be handled.
+    /// Bytes that wait to be polled, and bytes of messages that wait to be handled.
     outbound_bytes: usize,
     inbound_bytes: usize,
 }
 
-/// What a session has beside its socket.
 struct Session {
     nonce: Nonce,
     window_ns: u64,
-    /// When its last poll ended; of one that waits, when it will at the latest.
+    /// When its last poll ended; for a waiting poll, the latest time at which it will.
     polled_ns: u64,
     messages: Messages,
-    /// Bytes of those.
+    /// Bytes of `messages`.
     bytes: usize,
-    /// Whether its answers are numbered, because messages with positions may be in them, or because
-    /// they may be lost between nodes.
+    /// Whether its answers are numbered: they may hold messages with positions, or may be lost
+    /// between nodes.
     is_counted: bool,
-    /// The number of the last answer that was given away.
+    /// The number of the last answer.
     given: u32,
-    /// The poll that waits, or has given up since.
+    /// The waiting poll, whose request may be gone.
     poll: Option<oneshot::Sender<Delivery>>,
-    /// What is not handled yet, because a join is being decided or a publisher is held back.
+    /// Posts that wait because a join is being decided or a publisher is held back.
     posts: VecDeque<Post>,
 }
 
 impl Session {
-    /// When it ends if nobody polls it: one and a half windows after its last poll.
+    /// When it ends without a poll: one and a half windows after its last one.
     fn due_ns(&self) -> u64 {
         self.polled_ns.saturating_add(self.window_ns.saturating_mul(3) / 2)
     }
@@ -70,7 +69,7 @@ impl Session {
         self.given.wrapping_add(u32::from(self.is_counted))
     }
 
-    /// Hands what waits to the poll that waits for it; the bytes that are given away.
+    /// Answers the waiting poll with all messages; returns their bytes.
     fn answer(&mut self, now_ns: u64) -> usize {
         if self.messages.is_empty() {
             return 0;
@@ -85,7 +84,7 @@ impl Session {
                 std::mem::take(&mut self.bytes)
             }
             Err(Delivery::Messages(given)) => {
-                // It has given up: the next gets them.
+                // The poll is gone: the next gets them.
                 self.messages = given.messages;
                 0
             }
@@ -95,14 +94,13 @@ impl Session {
 }
 
 impl Shard {
-    /// Carries out a request's command.
     pub(crate) fn take_poll_command(&mut self, io: &mut Io, command: PollCommand) {
         match command {
             PollCommand::Open(opening) => self.open_polled(io, opening),
             PollCommand::Poll { key, nonce, heard, is_elsewhere, answer } => {
                 let answered = self.poll(io, key, &nonce, heard, is_elsewhere);
                 let Err(PollAnswer::Messages(given)) = answer.send(answered) else { return };
-                // Who asked has gone: the next gets them.
+                // The request is gone: the next poll gets them.
                 if let Some(polled) = self.polled.as_deref_mut()
                     && let Some(session) = polled.sessions.get_mut(&key)
                 {
@@ -116,7 +114,6 @@ impl Shard {
         }
     }
 
-    /// Opens a session, unless the application refuses or decides later.
     fn open_polled(&mut self, io: &mut Io, opening: Opening) {
         let server = Arc::clone(&self.server);
         let Opening { head, user_socket: at, wire, params, auth_token, peer, opener } = opening;
@@ -206,11 +203,10 @@ impl Shard {
         polled.due.push(Reverse((session.due_ns(), key)));
         polled.sessions.insert(key, Box::new(session));
         self.metrics.longpoll_sessions.set(polled.sessions.len() as u64);
-        // Whoever asked may have gone; then nobody polls it, and it ends.
+        // If the request is gone, the session ends as no poll follows.
         let _ = opener.answer.send(Ok(key));
     }
 
-    /// The open session of this key and nonce.
     fn session(&mut self, io: &Io, key: Key, nonce: &Nonce) -> Option<&mut Session> {
         let is_open = io.conn_ref(key).is_some_and(|conn| conn.socket.is_open());
         let session = self.polled.as_deref_mut()?.sessions.get_mut(&key)?;
@@ -237,7 +233,7 @@ impl Shard {
         session.is_counted |= is_elsewhere;
         session.polled_ns = now_ns;
         if let Some(older) = session.poll.take() {
-            // It may have given up.
+            // The older poll may be gone.
             let _ = older.send(Delivery::Newer);
         }
         if session.messages.is_empty() {
@@ -256,12 +252,12 @@ impl Shard {
         PollAnswer::Messages(Batch { number, messages })
     }
 
-    /// Takes what a client says. More than may wait is not handled at all.
+    /// Queues the messages of a POST; above the limit none of them is handled.
     fn take_post(&mut self, io: &mut Io, key: Key, nonce: &Nonce, post: Post) {
         let budget = self.server.config.inbound_budget_bytes;
         let most = usize::try_from(self.server.config.http.body_bytes_max).unwrap_or(usize::MAX);
         let held = self.polled.as_deref().map_or(0, |polled| polled.inbound_bytes);
-        // Who is told nothing finds that the session has gone.
+        // The sender of the answer is dropped: the session is gone.
         let Some(session) = self.session(io, key, nonce) else { return self.drop_guarded(post) };
         let waiting: usize = session.posts.iter().map(|post| post.bytes).sum();
         let bytes = post.bytes;
@@ -276,7 +272,7 @@ impl Shard {
         self.resume_polled(io, key);
     }
 
-    /// Goes on with what a client has said, as far as its socket is read now.
+    /// Handles queued messages, until the socket is not read.
     pub(crate) fn resume_polled(&mut self, io: &mut Io, key: Key) {
         for _ in 0..LINES_MAX {
             let Some(phase) = io.conn_ref(key).map(|conn| conn.socket.phase()) else { return };
@@ -287,7 +283,7 @@ impl Shard {
             if is_held {
                 break;
             }
-            // What nobody waits for any more is not handled, but for what is under way.
+            // Messages of a request that is gone are dropped.
             let next = if post.answer.is_closed() { None } else { post.lines.next() };
             let Some(line) = next else {
                 if let Some(post) = session.posts.pop_front() {
@@ -320,7 +316,6 @@ impl Shard {
         self.received(io, key, Some(received));
     }
 
-    /// Ends the session of a client that sent a malformed message.
     fn crash_polled(&mut self, io: &mut Io, key: Key, code: CloseCode) {
         let counter = match code {
             CloseCode::TOO_BIG => &self.metrics.errors_too_big,
@@ -334,16 +329,16 @@ impl Shard {
         self.fail(io, key, code);
     }
 
-    /// What a turn has said to a session.
+    /// Collects what this turn has sent to a session.
     pub(crate) fn collect_polled(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
         let limits = Limits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
         self.count_if_positions(io, key);
-        // What leaves in one piece holds whole frames, so nothing has to be kept for the next.
+        // Each call has whole frames, so no state is kept for the next.
         let mut decoder = Decoder::new();
         while let Ok(Some(event)) = decoder.next(Role::Client, &limits, &mut data) {
             match event {
                 Event::Text(text) => self.keep_for_poll(io, key, text.into()),
-                // There is no form for it (PROTOCOL §4).
+                // Binary frames have no form in long polling (PROTOCOL §4).
                 Event::Binary(_) => self.metrics.longpoll_binary_dropped.add(1),
                 Event::Close(_) => return io.close(key),
                 Event::Ping(_) | Event::Pong(_) => {}
@@ -351,7 +346,7 @@ impl Shard {
         }
     }
 
-    /// From the first message with a position on its answers are numbered.
+    /// Answers are numbered from the first message with a position on.
     fn count_if_positions(&mut self, io: &Io, key: Key) {
         let Some(polled) = self.polled.as_deref_mut() else { return };
         let Some(session) = polled.sessions.get_mut(&key) else { return };
@@ -373,7 +368,7 @@ impl Shard {
         if session.bytes > self.server.config.outbound_bytes_max {
             self.cut_polled(io, key);
         } else if polled.outbound_bytes > self.server.config.outbound_budget_bytes {
-            // Whoever has kept most waiting pays for all.
+            // The session with most bytes waiting is closed.
             let most = polled.sessions.iter().max_by_key(|(_, session)| session.bytes);
             if let Some(key) = most.map(|(key, _)| *key) {
                 self.cut_polled(io, key);
@@ -381,7 +376,7 @@ impl Shard {
         }
     }
 
-    /// Ends a session that is polled too slowly, and frees what waits for it.
+    /// Ends a session that is polled too slowly, and frees its messages.
     #[cold]
     fn cut_polled(&mut self, io: &mut Io, key: Key) {
         let Some(polled) = self.polled.as_deref_mut() else { return };
@@ -395,7 +390,7 @@ impl Shard {
         }
     }
 
-    /// Answers polls for which there is something now, for at most one slice.
+    /// Answers polls whose sessions have messages, for at most one slice.
     pub(crate) fn answer_polls(&mut self, io: &Io) -> Next {
         let Some(polled) = self.polled.as_deref_mut() else { return Next::Idle };
         if polled.ready.is_empty() {
@@ -417,7 +412,6 @@ impl Shard {
         Next::Idle
     }
 
-    /// Ends sessions that nobody polls any more.
     pub(crate) fn expire_polled(&mut self, io: &mut Io) -> Next {
         let now_ns = io.now().ns;
         loop {
@@ -441,8 +435,7 @@ impl Shard {
         }
     }
 
-    /// A session has ended: its last messages go to the poll that waits; later requests find it
-    /// gone.
+    /// A session has ended: its last messages go to the waiting poll; later requests find it gone.
     pub(crate) fn polled_gone(&mut self, key: Key) {
         let Some(polled) = self.polled.as_deref_mut() else { return };
         let Some(mut session) = polled.sessions.remove(&key) else { return };
@@ -450,7 +443,7 @@ impl Shard {
         polled.inbound_bytes = polled.inbound_bytes.saturating_sub(inbound);
         polled.outbound_bytes = polled.outbound_bytes.saturating_sub(session.bytes);
         if polled.sessions.is_empty() {
-            // Their memory is given back.
+            // Frees their memory.
             (polled.sessions, polled.ready) = (HashMap::new(), VecDeque::new());
         }
         self.metrics.longpoll_sessions.set(polled.sessions.len() as u64);

@@ -1,9 +1,9 @@
-//! What somebody who looks is shown of a shard, on the shard.
+//! An observer's queries to a shard, on the shard.
 //!
-//! Lists come from a walk over the records, some 100 µs in a millisecond, so that nobody notices; a
-//! list is a heap of as many as are wanted. A record has no counter of its messages: while somebody
-//! looks, those of the connections that send most are counted beside the records. When nobody has
-//! asked for a while all this is gone.
+//! Lists come from a walk over the records, some 100 µs in each millisecond, so that clients do not
+//! notice; a list is a heap of the wanted size. Records do not count messages: during observation a
+//! table beside them counts those of the connections that send most. Without queries for a while
+//! all this is freed.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -17,27 +17,26 @@ use super::{Io, Shard};
 use crate::mail::survey::{Answer, MembersHere, Peer, ShardQuery, Surveyed, TopicCount};
 use crate::view::{ConnectionOrder, ConnectionRow, Kept, TopicOrder};
 
-/// Longest slice of a walk, and the time between two.
+/// Longest slice of a walk, and the time between two slices.
 const SLICE: Duration = Duration::from_micros(100);
 const SLICE_EVERY: Duration = Duration::from_millis(1);
-/// Records between two looks at the clock.
+/// Records between two reads of the clock.
 const STRIDE: usize = 64;
-/// The same where names are searched, or the system is asked for addresses.
+/// The same for walks that search names or ask the system for addresses.
 const SLOW_STRIDE: usize = 16;
-/// Without a question for so long nobody looks any more.
+/// Observation ends after so long without a query.
 const KEPT: Duration = Duration::from_secs(20);
-/// A rate is measured over no less.
+/// Shortest window of a rate.
 const WINDOW_MIN: Duration = Duration::from_millis(900);
-/// Rows that are put together between two looks at the clock.
+/// Rows made between two reads of the clock.
 const ROWS_STRIDE: usize = 4;
 /// Connections whose messages are counted.
 const SENDERS_MAX: usize = 1024;
-/// Topics that a row names, and one alone; bytes of each name.
+/// Topics in a row of a list, and in a single row; bytes of each name.
 const TOPICS_IN_ROW: usize = 3;
 const TOPICS_ALONE: usize = 100;
 const NAME_BYTES_MAX: usize = 200;
 
-/// Kept while somebody looks.
 pub(crate) struct Observed {
     walk: Option<Walk>,
     next_slice: u64,
@@ -46,17 +45,16 @@ pub(crate) struct Observed {
     senders: TopSenders,
 }
 
-/// A stretch of time over which something is counted.
+/// A window in which something is counted.
 #[derive(Default)]
 struct Window {
     /// When it began, ns.
     since: Option<u64>,
-    /// How long the one before was, seconds.
     before_s: Option<f64>,
 }
 
 impl Window {
-    /// Begins the next if this one is long enough; whether it did.
+    /// Begins the next window if this one is long enough; returns whether it did.
     fn roll(&mut self, now_ns: u64) -> bool {
         let length = self.since.map(|since| until(now_ns, since));
         if length.is_some_and(|length| length < WINDOW_MIN) {
@@ -67,14 +65,14 @@ impl Window {
         true
     }
 
-    /// So many in the window before as a rate.
+    /// The rate of a count of the previous window.
     fn rate(&self, count: u32) -> Option<f64> {
         self.before_s.map(|seconds| f64::from(count) / seconds)
     }
 }
 
-/// Counts messages of those who send the most: never more than by how many it would count too few
-/// for everybody, which is at most one in a thousand of all (Misra and Gries).
+/// Counts messages of the most frequent senders, too low by at most one in a thousand of all
+/// messages (Misra and Gries).
 #[derive(Default)]
 struct TopSenders {
     window: Window,
@@ -105,7 +103,7 @@ impl TopSenders {
     }
 }
 
-/// The greatest of what was offered.
+/// The greatest of the offered items.
 struct Top<T> {
     most: usize,
     heap: BinaryHeap<Reverse<(u64, T)>>,
@@ -132,7 +130,6 @@ impl<T: Ord + Copy> Top<T> {
     }
 }
 
-/// A walk over the records that is under way.
 struct Walk {
     cursor: u32,
     total: u64,
@@ -140,11 +137,11 @@ struct Walk {
     over: Over,
 }
 
-/// What a walk is to find, and the rows that are put together when it has: each costs some cache
-/// misses and a system call, so a hundred of them are no matter of one turn either.
+/// The items that a walk looks for, and the rows made of them: a row costs some cache misses and a
+/// system call, so making a hundred of them is sliced as well.
 struct Rows<T, R> {
     top: Top<T>,
-    /// The greatest last; none while the walk goes on.
+    /// The greatest last; none until the walk ends.
     found: Option<Vec<T>>,
     rows: Vec<R>,
     answer: Answer<Surveyed<R>>,
@@ -155,7 +152,6 @@ impl<T: Ord + Copy, R> Rows<T, R> {
         Self { top: Top::new(most), found: None, rows: Vec::new(), answer }
     }
 
-    /// The walk is over.
     fn finish(&mut self) {
         let top = std::mem::replace(&mut self.top, Top::new(0));
         let mut found: Vec<T> = top.into_sorted().collect();
@@ -163,7 +159,7 @@ impl<T: Ord + Copy, R> Rows<T, R> {
         self.found = Some(found);
     }
 
-    /// Puts some rows together; whether they were the last.
+    /// Makes some rows; returns whether they were the last.
     fn put_together(&mut self, row: impl Fn(T) -> Option<R>) -> bool {
         let Some(found) = &mut self.found else { return false };
         for _ in 0..ROWS_STRIDE {
@@ -185,7 +181,7 @@ enum Over {
         roll: bool,
         rows: Rows<TopicId, TopicCount>,
     },
-    /// By their places.
+    /// By their slots.
     Kept {
         search: Box<str>,
         rows: Rows<u32, TopicCount>,
@@ -208,18 +204,17 @@ impl Observed {
         }
     }
 
-    /// A message came from a client.
     pub(crate) fn count(&mut self, key: Key) {
         self.senders.count(key);
     }
 }
 
 impl Shard {
-    /// Answers, or begins a walk for the answer. A walk that is under way is given up: whoever asks
-    /// waits for the last, so nobody waits for that any more.
+    /// Answers, or begins a walk for the answer. A walk in progress is dropped: an observer waits
+    /// only for its last query.
     pub(crate) fn answer_query(&mut self, io: &mut Io, ask: ShardQuery) {
         let now_ns = io.now().ns;
-        // A receiver that is gone wants no answer.
+        // The observer may be gone.
         match ask {
             ShardQuery::Counts { topics, answer } => {
                 let counts = topics.iter().map(|name| self.topic_count(name)).collect();
@@ -258,7 +253,7 @@ impl Shard {
         observed
     }
 
-    /// Goes on with a walk, for one slice; says when it has to run again.
+    /// Continues a walk for one slice; returns when it has to run again.
     pub(crate) fn survey(&mut self, io: &mut Io) -> Next {
         let Some(observed) = &mut self.observed else { return Next::Idle };
         let began = io.clock_ns();
@@ -294,7 +289,7 @@ impl Shard {
         Next::After(SLICE_EVERY)
     }
 
-    /// Looks at some records, or puts some rows together; whether they were the last.
+    /// Visits some records, or makes some rows; returns whether they were the last.
     fn step(&mut self, io: &mut Io, walk: &mut Walk) -> bool {
         match &mut walk.over {
             Over::Topics { rows, .. } if rows.found.is_some() => rows.put_together(|id| {
@@ -315,13 +310,12 @@ impl Shard {
         }
     }
 
-    /// Looks at some records.
     fn look(&mut self, io: &mut Io, walk: &mut Walk) {
         let is_over = match &mut walk.over {
             Over::Topics { by, search, roll, rows } => {
                 let stride = if search.is_empty() { STRIDE } else { SLOW_STRIDE };
                 self.core.visit_topics(&mut walk.cursor, stride, *roll, |id, topic| {
-                    // One that only waits to leave the fan-out has no members.
+                    // A topic that only waits to leave the fan-out has no members.
                     if topic.members > 0 && topic.name.contains(&**search) {
                         walk.total += 1;
                         rows.top.offer(topic_value(topic, *by), id);
@@ -340,7 +334,7 @@ impl Shard {
                 walk.cursor == 0
             }
             Over::Connections { by: ConnectionOrder::Rate, peer: None, rows } => {
-                // Who sent nothing has no place among them; that needs no walk.
+                // Connections that have sent nothing do not count, and need no walk.
                 walk.total = io.len() as u64;
                 let senders = self.observed.as_ref().map(|observed| &observed.senders.before);
                 for (key, count) in senders.into_iter().flatten() {
@@ -360,7 +354,7 @@ impl Shard {
                     }
                     walk.total += 1;
                     let value = connection_value(io, key, *by);
-                    // Nothing waits for most: they are no part of that order.
+                    // Most connections have no queue and are left out of that order.
                     if value > 0 || peer.is_some() {
                         rows.top.offer(value, key);
                     }
@@ -384,7 +378,7 @@ impl Shard {
         TopicCount { kept: self.kept(name), ..count }
     }
 
-    /// What is kept of a topic, if that is here.
+    /// The history of a topic, if it is kept here.
     fn kept(&self, name: &str) -> Option<Kept> {
         let KeptView { messages, bytes, head, marks, .. } = self.core.find_kept(name)?;
         let floor = Position { place: marks.floor, ..head };
@@ -450,7 +444,6 @@ impl Shard {
         })
     }
 
-    /// Closes a connection for somebody who looks.
     fn disconnect(&mut self, io: &mut Io, key: Key) -> bool {
         let Some(conn) = io.conn_ref(key) else { return false };
         if matches!(conn.socket.phase(), Phase::Closing | Phase::Ending) {
@@ -471,7 +464,6 @@ impl Shard {
 }
 
 impl Walk {
-    /// Sends the rows, now that all are there.
     fn answer(self, took: Duration) {
         let busy = self.busy + took;
         match self.over {
@@ -491,7 +483,7 @@ impl Observed {
 fn topic_value(topic: TopicView<'_>, by: TopicOrder) -> u64 {
     match by {
         TopicOrder::Members => topic.members as u64,
-        // Their walk is another.
+        // `Kept` has its own walk.
         TopicOrder::Deliveries | TopicOrder::Kept => u64::from(topic.deliveries_before),
     }
 }
@@ -500,7 +492,6 @@ fn connection_value(io: &Io, key: Key, by: ConnectionOrder) -> u64 {
     let Some(conn) = io.conn_ref(key) else { return 0 };
     match by {
         ConnectionOrder::Queue => io.queued(key) as u64,
-        // Everybody has an age.
         ConnectionOrder::Age => u64::from(conn.socket.age_ticks(io.now().tick).0) + 1,
         ConnectionOrder::Channels => u64::from(conn.socket.channels()),
         ConnectionOrder::Rate => 0,

@@ -10,20 +10,20 @@ use simurgh_reactor::{Key, Now, Run, Shared};
 use super::Io;
 use super::driven::Driven;
 
-/// What a core is lent for a call.
+/// The sockets that a core uses during a call.
 pub(crate) struct Transport<'a> {
     pub(super) io: &'a mut Io,
     /// None until there is a driver.
     pub(super) driven: &'a mut Option<Box<Driven>>,
-    /// What is to be done when the core has returned.
+    /// Work to be done when the core has returned.
     pub(super) later: &'a mut Vec<Later>,
 }
 
-/// What a core asks of a connection that needs the core again.
+/// Work on a connection that needs the core again.
 pub(super) enum Later {
-    /// What came behind something that was awaited is to be handled now.
+    /// Bytes after something that was awaited are to be handled now.
     Resume(Key),
-    /// A connection without a session is given back.
+    /// The core gives up a connection without a session.
     Abandon(Key, AbandonReason),
 }
 

@@ -1,5 +1,5 @@
-//! An asynchronous channel as the shard has it: a [`Channel`] that begins handlers, keeps what
-//! comes meanwhile, and takes their results.
+//! The shard's side of an asynchronous channel: a [`Channel`] that starts handlers, queues messages
+//! meanwhile, and takes their results.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,20 +21,18 @@ use super::{AsyncChannel, AsyncContext, AsyncHandleInfo, Reject};
 use crate::off_shard::OffShard;
 use crate::panics::log_panic;
 
-/// Messages of the client that may wait behind one that is handled.
+/// Most queued messages of the client.
 pub const BEHIND_MAX: usize = 32;
-/// Bytes of such messages.
+/// Most bytes of such messages.
 pub const BEHIND_BYTES_MAX: usize = 64 << 10;
 
 /// An [`AsyncChannel`] as a [`Channel`], for [`Join::ok`](simurgh_channel::Join::ok).
 pub struct Async<C: AsyncChannel>(State<C>);
 
 enum State<C: AsyncChannel> {
-    /// No handler waits.
     Idle(OffShard<C>),
-    /// A handler waits, and has the channel.
+    /// A handler runs, and owns the channel.
     Busy(Box<Busy<C>>),
-    /// It has ended.
     Gone,
 }
 
@@ -44,39 +42,35 @@ struct Busy<C> {
     behind: Backlog<C>,
 }
 
-/// What waits behind a handler, in its order.
 struct Backlog<C> {
     jobs: VecDeque<Job<C>>,
-    /// How many of them came from the client, and their bytes.
+    /// Messages of the client among `jobs`, and their bytes.
     messages: usize,
     bytes: usize,
-    /// The socket is not read.
     is_full: bool,
 }
 
-/// One thing that is to be handled. What it has of the application's own is kept off the shard.
+/// One call of a handler. Values of the application are kept off the shard.
 struct Job<C> {
     start: Box<dyn FnOnce(C, AsyncContext) -> Running<C> + Send>,
     at: &'static str,
-    /// The message that is to be answered.
     message: Option<ReplyRef>,
-    /// Bytes of what came from the client.
     bytes: Option<usize>,
 }
 
 type Handled = Result<Outcome, Reject>;
-/// A handler with its channel, which it gives back.
+/// A handler that owns its channel and returns it.
 type Running<C> = Pin<Box<dyn Future<Output = (C, Handled)> + Send>>;
-/// What the shard is told of how a handler was done: nothing of the application's own.
+/// A handler's result for the shard, without values of the application.
 type Answer = Result<Outcome, Refusal>;
 
 impl<C: AsyncChannel> Async<C> {
-    /// A channel of which no handler runs.
+    /// A channel without a running handler.
     pub fn new(channel: C) -> Self {
         Self(State::Idle(OffShard::new(channel)))
     }
 
-    /// Handles something, now or behind what is handled.
+    /// Starts a handler, or queues the job behind the running one.
     fn take(&mut self, ctx: &mut Context<'_>, job: Job<C>) {
         match std::mem::replace(&mut self.0, State::Gone) {
             State::Idle(channel) => self.begin(ctx, channel, job, Backlog::default()),
@@ -84,12 +78,10 @@ impl<C: AsyncChannel> Async<C> {
                 busy.behind.push(ctx, job);
                 self.0 = State::Busy(busy);
             }
-            // It has ended.
             State::Gone => {}
         }
     }
 
-    /// Begins a handler, on tokio.
     fn begin(
         &mut self,
         ctx: &mut Context<'_>,
@@ -109,7 +101,8 @@ impl<C: AsyncChannel> Async<C> {
         self.0 = State::Busy(Box::new(Busy { _handler: handler, behind }));
     }
 
-    /// A handler is done, and the channel is back; the next one, if the channel does not end.
+    /// A handler is done and has returned the channel; starts the next one, unless the channel
+    /// ends.
     fn done(
         &mut self,
         ctx: &mut Context<'_>,
@@ -187,7 +180,6 @@ impl<C> Backlog<C> {
     }
 }
 
-/// A handler that waits, on tokio.
 struct Waiting<C: AsyncChannel> {
     running: Running<C>,
     outbox: Outbox,
@@ -198,8 +190,7 @@ struct Waiting<C: AsyncChannel> {
 }
 
 impl<C: AsyncChannel> Waiting<C> {
-    /// Has the handler go on. Also what is done about its error runs code of the application, and
-    /// drops something of it.
+    /// Polls the handler. Converting and dropping its error may run application code as well.
     fn go_on(&mut self, cx: &mut TaskContext<'_>) -> Poll<(OffShard<C>, Answer)> {
         let Self { running, topic, at, message, .. } = self;
         running.as_mut().poll(cx).map(|(channel, handled)| {
@@ -258,7 +249,8 @@ impl<C: AsyncChannel> Job<C> {
 
 impl<C: AsyncChannel> Channel for Async<C> {
     fn after_join(&mut self, ctx: &mut Context<'_>) {
-        // What captures nothing, not even its channel, is the default: no task for each join.
+        // A future that captures nothing, not even its channel, is the default: no task for each
+        // join.
         if size_of_future(C::after_join) > 0 {
             let job = Job::new("after_join", |mut channel: C, mut ctx| async move {
                 let handled = channel.after_join(&mut ctx).await;
@@ -314,7 +306,7 @@ impl<C: AsyncChannel> Channel for Async<C> {
     }
 
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
-        // Also what is dropped where a handler waits: at once.
+        // While a handler runs as well, values are dropped at once.
         if let State::Idle(mut channel) = std::mem::replace(&mut self.0, State::Gone)
             && let Some(channel) = channel.get_mut()
         {
@@ -323,12 +315,11 @@ impl<C: AsyncChannel> Channel for Async<C> {
     }
 }
 
-/// Bytes of the future that a handler returns.
 fn size_of_future<'a, C: 'a, F>(_: impl FnOnce(&'a mut C, &'a mut AsyncContext) -> F) -> usize {
     size_of::<F>()
 }
 
-/// The default of handlers that have nothing to do: it is told from others by its size.
+/// The default of handlers that do nothing: its size tells it from others.
 pub(super) struct Nothing;
 
 impl Future for Nothing {

@@ -1,4 +1,4 @@
-//! What an asynchronous handler may do.
+//! The context of an asynchronous handler.
 
 use std::any::Any;
 use std::future::Future;
@@ -14,8 +14,8 @@ use super::AsyncChannel;
 use super::adapter::Async;
 use super::join::JoinContext;
 
-/// What an asynchronous handler knows of its socket and topic, and everything it may do: as
-/// [`Context`], but for what it does leaving when the handler next waits, or is done.
+/// The socket and topic of an asynchronous handler, and its actions: as [`Context`], except that
+/// effects are sent when the handler next waits, or is done.
 #[derive(Debug)]
 pub struct AsyncContext {
     known: JoinContext,
@@ -24,8 +24,8 @@ pub struct AsyncContext {
     outbox: Outbox,
 }
 
-/// What a handler has done that has not left. Whoever polls the handler takes it, also when the
-/// handler panics and its context is gone.
+/// Effects of a handler that are not sent yet. The task that polls the handler takes them, also
+/// when the handler panics and its context is gone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox(Arc<Mutex<Vec<Effect>>>);
 
@@ -34,7 +34,7 @@ impl Outbox {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has been done since this was last asked.
+    /// Takes the effects since the last call.
     pub(super) fn take(&self) -> Vec<Effect> {
         std::mem::take(&mut *self.open())
     }
@@ -47,7 +47,7 @@ impl Effects for Outbox {
 }
 
 impl AsyncContext {
-    /// About a message of the client, or about none.
+    /// A context for a message of the client, or without one.
     pub(super) fn of<C: AsyncChannel>(ctx: &Context<'_>, message: Option<ReplyRef>) -> Self {
         Self {
             known: JoinContext::of(ctx),
@@ -70,24 +70,24 @@ impl AsyncContext {
         self.known.topic()
     }
 
-    /// The part of the topic behind the first colon: `lobby` of `rooms:lobby`, or the whole topic.
+    /// The part of the topic after the first colon: `lobby` of `rooms:lobby`, or the whole topic.
     pub fn subtopic(&self) -> &str {
         self.known.subtopic()
     }
 
-    /// The id the socket was given by its connect function.
+    /// The socket's id from its connect function.
     pub fn socket_id(&self) -> Option<&str> {
         self.known.socket_id()
     }
 
-    /// What was assigned to the socket when this handler began, or by it since, if it is of this
+    /// The value assigned to the socket when this handler began, or by it since, if it has this
     /// type.
     pub fn assigns<T: Any>(&self) -> Option<&T> {
         self.known.assigns()
     }
 
-    /// Keeps a value with the socket, in place of what was kept before: all its channels read it.
-    /// It is dropped on the socket's shard, and should own no descriptor.
+    /// Assigns a value to the socket in place of the previous one; all its channels read it. It is
+    /// dropped on the socket's shard, and should not own a descriptor.
     pub fn assign(&mut self, value: impl Any + Send + Sync) {
         let value: Assigns = Arc::new(value);
         self.known.assigns = Some(Arc::clone(&value));
@@ -104,7 +104,7 @@ impl AsyncContext {
         self.publish(None, event, payload.into(), Audience::All);
     }
 
-    /// Broadcasts to all members of this topic but this one.
+    /// Broadcasts to all members of this topic except this one.
     pub fn broadcast_from(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
         self.publish(None, event, payload.into(), Audience::Others);
     }
@@ -124,7 +124,7 @@ impl AsyncContext {
         self.does(Effect::Broadcast(topic, event.into(), payload, audience));
     }
 
-    /// Subscribes this channel to a further topic: its broadcasts come to
+    /// Subscribes this channel to a further topic: its broadcasts are passed to
     /// [`AsyncChannel::handle_broadcast`].
     pub fn subscribe(&mut self, topic: &str) {
         self.does(Effect::Subscribe(topic.into()));
@@ -135,8 +135,8 @@ impl AsyncContext {
         self.does(Effect::Unsubscribe(topic.into()));
     }
 
-    /// The presences of this channel, and who is present in its topic; `Presence::list` for the
-    /// answer to `await`.
+    /// The presences of this channel, and the list of its topic; `Presence::list` to `await` the
+    /// answer.
     pub fn presence(&mut self) -> Presences<'_> {
         Presences::new(&**self.handle.node(), self.known.topic(), &mut self.outbox)
     }
@@ -146,12 +146,12 @@ impl AsyncContext {
         self.broadcast_to(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT);
     }
 
-    /// Closes this socket with a close code, 1012 for one that should come back elsewhere.
+    /// Closes this socket with a close code, 1012 to have it reconnect elsewhere.
     pub fn close_socket(&mut self, code: CloseCode) {
         self.does(Effect::Close(code));
     }
 
-    /// Answers the message in hand before the handler is done; what that returns is then to be
+    /// Answers the current message before the handler is done, which then has to return
     /// [`Outcome::NoReply`](simurgh_channel::Outcome::NoReply).
     pub fn reply(&mut self, reply: Reply) {
         match self.message.take() {
@@ -160,8 +160,8 @@ impl AsyncContext {
         }
     }
 
-    /// Names the message in hand, to answer it later with [`ChannelHandle::reply`]. `None` in
-    /// handlers that are not about a message of the client.
+    /// Identifies the current message, to answer it later with [`ChannelHandle::reply`]. `None` in
+    /// handlers without a message of the client.
     pub fn reply_ref(&self) -> Option<ReplyRef> {
         self.message.clone()
     }
@@ -171,18 +171,18 @@ impl AsyncContext {
         self.handle.retype()
     }
 
-    /// Runs work on tokio to its end, whatever becomes of the channel.
+    /// Runs work on tokio to its end, even if the channel ends before.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.handle.node().spawn(Box::pin(work));
     }
 
-    /// Runs work on tokio that is for this channel alone: it is dropped when the channel ends.
+    /// Runs work on tokio for this channel alone: it is dropped when the channel ends.
     pub fn spawn_linked(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         let work = self.handle.node().spawn_linked(Box::pin(work));
         self.does(Effect::Link(work));
     }
 
-    /// How many members this topic has on all shards; `None` if no user socket counts them
+    /// Number of members of this topic on all shards; `None` if no user socket counts them
     /// ([`UserSocket::count_members`](crate::UserSocket::count_members)).
     pub fn member_count(&self) -> Option<u32> {
         self.handle.node().member_count(self.topic())

@@ -17,8 +17,8 @@ use super::{AsyncChannel, Reject};
 use crate::connect::{Connect, ConnectInfo, Transport};
 use crate::off_shard::OffShard;
 
-/// What an asynchronous join function knows of its socket and topic. There is no channel yet, so
-/// nothing can be pushed: [`AsyncChannel::after_join`] is the place for that.
+/// The socket and topic of an asynchronous join function. There is no channel yet, so nothing can
+/// be pushed: use [`AsyncChannel::after_join`] for that.
 #[derive(Debug)]
 pub struct JoinContext {
     topic: Arc<str>,
@@ -41,34 +41,34 @@ impl JoinContext {
         Arc::clone(&self.topic)
     }
 
-    /// The topic that is to be joined.
+    /// The topic of the join.
     pub fn topic(&self) -> &str {
         &self.topic
     }
 
-    /// The part of the topic behind the first colon: `lobby` of `rooms:lobby`, or the whole topic.
+    /// The part of the topic after the first colon: `lobby` of `rooms:lobby`, or the whole topic.
     pub fn subtopic(&self) -> &str {
         subtopic(&self.topic)
     }
 
-    /// The id the socket was given by its connect function.
+    /// The socket's id from its connect function.
     pub fn socket_id(&self) -> Option<&str> {
         self.socket_id.as_deref()
     }
 
-    /// What was assigned to the socket, if it is of this type.
+    /// The value assigned to the socket, if it has this type.
     pub fn assigns<T: Any>(&self) -> Option<&T> {
         self.assigns.as_ref()?.downcast_ref()
     }
 
-    /// What the client says it has received; as [`Context::resume`].
+    /// The position up to which the client has received; as [`Context::resume`].
     pub fn resume(&self) -> Option<&Resume> {
         self.resume.as_deref()
     }
 }
 
-/// What an asynchronous join function returns when the client is in: a channel, or a channel with
-/// the payload of the reply, or a [`Join`].
+/// The result of an asynchronous join function that accepts the client: a channel, or a channel
+/// with the payload of the reply, or a [`Join`].
 pub trait IntoJoin {
     /// The answer to the join.
     fn into_join(self) -> Join;
@@ -93,7 +93,6 @@ impl<C: AsyncChannel, R: Into<Payload<'static>>> IntoJoin for (C, R) {
     }
 }
 
-/// Has a join decided by an `async fn`.
 pub(crate) fn join<F, J>(
     ctx: &Context<'_>,
     payload: Payload<'_>,
@@ -119,15 +118,14 @@ where
     })
 }
 
-/// What an asynchronous connect function may know of the request: all that [`ConnectInfo`] shows,
-/// to be kept.
+/// The request of an asynchronous connect function: an owned copy of [`ConnectInfo`].
 #[derive(Debug, Clone)]
 pub struct ConnectRequest {
     /// All params, decoded as nested forms, path variables included, `vsn` too.
     pub params: Value,
-    /// The address of the client, behind trusted proxies the one they name.
+    /// The address of the client; behind trusted proxies the one that they report.
     pub peer: SocketAddr,
-    /// Path and query as they came.
+    /// Path and query as received.
     pub uri: String,
     /// The `user-agent` header.
     pub user_agent: Option<String>,
@@ -140,7 +138,7 @@ pub struct ConnectRequest {
     /// The token sent as a subprotocol, where
     /// [`UserSocket::auth_token`](crate::UserSocket::auth_token) is on.
     pub auth_token: Option<String>,
-    /// What the socket is to be carried by.
+    /// The transport of the socket.
     pub transport: Transport,
 }
 
@@ -159,18 +157,17 @@ impl ConnectRequest {
         }
     }
 
-    /// One param, if it is there and a string.
+    /// One param, if it exists and is a string.
     pub fn param(&self, name: &str) -> Option<&str> {
         self.params.get(name)?.as_str()
     }
 
-    /// The token of the client: that of the subprotocols, or else the param `token`.
+    /// The token of the client: from the subprotocols, else from the param `token`.
     pub fn token(&self) -> Option<&str> {
         self.auth_token.as_deref().or_else(|| self.param("token"))
     }
 }
 
-/// Has a connect decided by an `async fn`.
 pub(crate) fn connect<F>(
     info: &ConnectInfo<'_>,
     decide: impl FnOnce(ConnectRequest) -> F,

@@ -41,29 +41,30 @@
 //! # let _ = user_socket;
 //! ```
 //!
-//! # The way of a message
-//! A handler runs on tokio, with its channel, which comes back with the result as mail. Until then
-//! further messages of this channel wait behind it, in their order; all other channels of the
-//! socket go on. What a handler does with its [`AsyncContext`] leaves when it next waits or is
-//! done, in its order; its reply follows that.
+//! # Execution
+//! A handler runs on tokio and owns its channel, which returns with the result as mail. Until then
+//! further messages of this channel are queued in order; all other channels of the socket continue.
+//! Effects of its [`AsyncContext`] are sent in order when the handler next waits or is done; its
+//! reply follows.
 //!
-//! Never on the shard, not even the first step: a shard has a descriptor table of its own, in which
-//! a connection that a handler opens would be lost. For the same reason a channel is dropped on
-//! tokio, too, with its handlers, their errors, and messages of the application that it does not
-//! come to handle. What is assigned to a socket is dropped on the shard.
-//! [`hibernate`](AsyncChannel::hibernate) and [`terminate`](AsyncChannel::terminate) do run on the
+//! Not even the first step runs on the shard: a shard has its own descriptor table, in which a
+//! connection that a handler opens would be lost. For the same reason a channel is dropped on
+//! tokio, with its handlers, their errors, and unhandled messages of the application. Values
+//! assigned to a socket are dropped on the shard. [`hibernate`](AsyncChannel::hibernate) and
+//! [`terminate`](AsyncChannel::terminate) run on the shard, and must neither block nor use a
+//! connection.
 //! shard, and must neither block nor use a connection.
 //!
 //! # Bounds
-//! [`BEHIND_MAX`] messages of the client, or [`BEHIND_BYTES_MAX`] bytes of them, wait behind one
-//! that is handled. Then the socket is not read until half of them are handled; nobody else notices
-//! anything. If that takes longer than `Config::decision_timeout`, the channel is
-//! given up as crashed: its handler is dropped, and the client receives `phx_error`.
+//! [`BEHIND_MAX`] messages of the client, or [`BEHIND_BYTES_MAX`] bytes of them, are queued behind
+//! a running handler. Then the socket is not read until half of them are handled; other sockets are
+//! not affected. If that takes longer than `Config::decision_timeout`, the channel counts as
+//! crashed: its handler is dropped, and the client receives `phx_error`.
 //!
 //! # Ends
 //! A channel that ends (a leave, a disconnect, a drain, another message's error) drops its handler
-//! where it waits, with the channel itself. What it has done by then has been sent. Clean up in
-//! `Drop`: [`AsyncChannel::terminate`] is for a channel whose handlers are done.
+//! where it waits, with the channel itself. Effects until then have been sent. Clean up in `Drop`:
+//! [`AsyncChannel::terminate`] is called only if no handler runs.
 
 mod adapter;
 mod context;
@@ -83,13 +84,13 @@ pub use join::{ConnectRequest, IntoJoin, JoinContext};
 pub(crate) use join::{connect, join};
 pub use reject::Reject;
 
-/// A channel whose handlers may wait, for a database or anything else; see the
-/// [module](self). It is given to [`UserSocket::async_channel`](crate::UserSocket::async_channel).
+/// A channel whose handlers may wait, for a database or anything else; see the [module](self). It
+/// is given to [`UserSocket::async_channel`](crate::UserSocket::async_channel).
 ///
-/// An `Err` is what the client receives as the reply of its message, with status `error`
-/// ([`Reject`]); where there is no message of the client to answer, it is logged.
+/// The client receives an `Err` as the reply to its message, with status `error` ([`Reject`]);
+/// without a message to answer, it is logged.
 pub trait AsyncChannel: Send + Sized + 'static {
-    /// The events of which this channel wants to see every broadcast before it leaves, in
+    /// The events whose broadcasts this channel sees before they are sent, in
     /// [`handle_out`](Self::handle_out); as [`Channel::intercept`].
     const INTERCEPT: &'static [&'static str] = &[];
 
@@ -121,8 +122,7 @@ pub trait AsyncChannel: Send + Sized + 'static {
         async { Ok(Outcome::NoReply) }
     }
 
-    /// A broadcast on a further topic this channel is subscribed to; as
-    /// [`Channel::handle_broadcast`].
+    /// A broadcast on a further topic of this channel; as [`Channel::handle_broadcast`].
     fn handle_broadcast(
         &mut self,
         ctx: &mut AsyncContext,
@@ -132,11 +132,11 @@ pub trait AsyncChannel: Send + Sized + 'static {
         async { Ok(Outcome::NoReply) }
     }
 
-    /// Nothing has happened on this channel for a while; as [`Channel::hibernate`].
+    /// The channel had no activity for a while; as [`Channel::hibernate`].
     fn hibernate(&mut self) {}
 
-    /// The channel ends, and no handler of it waits: one that does is dropped with its channel
-    /// instead. As [`Channel::terminate`].
+    /// The channel ends while no handler runs; a running one is dropped with its channel instead.
+    /// As [`Channel::terminate`].
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
         let _ = (ctx, reason);
     }
@@ -144,10 +144,9 @@ pub trait AsyncChannel: Send + Sized + 'static {
 
 /// An [`AsyncChannel`] that receives messages of the application itself, of one type, as
 /// [`HandleInfo`](simurgh_channel::HandleInfo) does. They are sent with [`AsyncContext::handle`]'s
-/// [`send`](simurgh_channel::ChannelHandle::send), and wait behind the message that is being
-/// handled.
+/// [`send`](simurgh_channel::ChannelHandle::send), and are queued behind a running handler.
 pub trait AsyncHandleInfo<M>: AsyncChannel {
-    /// A message has come.
+    /// A message of the application.
     fn handle_info(
         &mut self,
         ctx: &mut AsyncContext,

@@ -1,4 +1,4 @@
-//! What a client is told when it is refused something, and what is only logged.
+//! Refusals: the part that the client receives, and the part that is only logged.
 
 use std::any::Any;
 use std::error::Error;
@@ -8,12 +8,12 @@ use serde_json::json;
 use simurgh_channel::{Context, Outcome, Stop};
 use simurgh_proto::message::{Payload, PayloadError};
 
-/// An answer with status `error`: what handlers, joins and connects return for what they do not do.
+/// An answer with status `error`: handlers, joins and connects return it for what they refuse.
 ///
-/// A client is told what was chosen for it, and nothing else. [`Reject::new`] and [`Reject::with`]
-/// choose. An error of the application that becomes a `Reject` by `?` may say anything, so it is
-/// logged, and the client hears `{"reason": "internal error"}`. A payload that
-/// [`Payload::parse`] does not take is the client's own: it learns what is wrong with it.
+/// The client receives only what was chosen for it, with [`Reject::new`] and [`Reject::with`]. An
+/// error of the application that becomes a `Reject` by `?` may contain anything, so it is logged,
+/// and the client receives `{"reason": "internal error"}`. For a payload that [`Payload::parse`]
+/// does not accept, the client receives what is wrong with it.
 ///
 /// ```
 /// use simurgh::Reject;
@@ -33,13 +33,10 @@ pub struct Reject(Box<Kind>);
 
 #[derive(Debug)]
 enum Kind {
-    /// The client receives this.
     Said(Payload<'static>),
-    /// The client's payload is wrong, as this says.
     Payload(String),
-    /// The client learns that there was one.
+    /// Logged; the client receives a generic reason.
     Internal(Box<dyn Error + Send + Sync>),
-    /// The channel ends.
     Stop(Stop),
 }
 
@@ -49,12 +46,12 @@ impl Reject {
         Self::with(json!({"reason": reason.into()}))
     }
 
-    /// Answers this, by convention an object with a `reason`.
+    /// Answers with this payload, by convention an object with a `reason`.
     pub fn with(response: impl Into<Payload<'static>>) -> Self {
         Self::of(Kind::Said(response.into()))
     }
 
-    /// What the end of every `match event` returns: as
+    /// For the last arm of a `match event`: as
     /// [`Outcome::unknown_event`](simurgh_channel::Outcome::unknown_event), it ends the channel
     /// with `phx_error`.
     pub fn unknown_event() -> Self {
@@ -70,7 +67,7 @@ impl Reject {
         Self(Box::new(kind))
     }
 
-    /// What the client is told.
+    /// The payload that the client receives.
     pub fn response(&self) -> Payload<'static> {
         match &*self.0 {
             Kind::Said(response) => response.clone(),
@@ -80,7 +77,6 @@ impl Reject {
         }
     }
 
-    /// What the client is told, as text.
     pub(super) fn reason(&self) -> String {
         let response = self.response();
         let value: Option<serde_json::Value> = response.parse().ok();
@@ -88,7 +84,7 @@ impl Reject {
         reason.or(response.json()).unwrap_or_default().to_owned()
     }
 
-    /// Writes down what the client is not told; whether it is the server's fault.
+    /// Logs what the client does not receive; returns whether it is the server's fault.
     pub(super) fn log(&self, topic: &str, at: &str) -> bool {
         if let Kind::Internal(error) = &*self.0 {
             let error = &**error;
@@ -97,8 +93,8 @@ impl Reject {
         matches!(&*self.0, Kind::Internal(_))
     }
 
-    /// Writes down what the client is not told, and says what the shard is to do; `is_asked`:
-    /// there is a message of the client to answer.
+    /// Logs what the client does not receive, and returns the part for the shard; `is_asked`: there
+    /// is a message of the client to answer.
     pub(super) fn settle(self, topic: &str, at: &str, is_asked: bool) -> Refusal {
         self.log(topic, at);
         let is_payload = matches!(&*self.0, Kind::Payload(_));
@@ -115,11 +111,11 @@ impl Reject {
     }
 }
 
-/// What is left of a [`Reject`] for the shard: nothing of the application's own.
+/// A [`Reject`] for the shard, without values of the application.
 #[derive(Debug)]
 pub(super) enum Refusal {
     Nothing,
-    /// An error reply; the payload of the message may be what is wrong.
+    /// An error reply; the payload of the message may be the cause.
     Reply {
         response: Payload<'static>,
         is_payload: bool,

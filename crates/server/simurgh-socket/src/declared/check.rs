@@ -1,4 +1,4 @@
-//! From specs to what is run: every check of a declared channel.
+//! Compiles specs, with every check of a declared channel.
 
 use std::fmt;
 
@@ -14,32 +14,33 @@ use super::{
     PayloadShape, Reach, supabase,
 };
 
-/// What the names of the protocol's own events begin with.
+/// The prefixes of the protocol's own events.
 pub(super) const RESERVED: [&str; 2] = ["phx_", "simurgh:"];
 
-/// Whether an event is not for members to broadcast: the protocol's own, and the one that closes
-/// every socket whose id is the topic.
+/// Whether members must not broadcast an event: the protocol's own, and the one that closes every
+/// socket whose id is the topic.
 pub(super) fn is_reserved(event: &str) -> bool {
     RESERVED.iter().any(|prefix| event.starts_with(prefix))
         || event == simurgh_proto::message::events::DISCONNECT
 }
 
-/// The highest rate a member may be given; beyond it a limit protects nothing.
+/// The highest rate of a member; a higher limit would not protect anything.
 const EVENTS_PER_SECOND_MAX: u32 = 100_000;
 
-/// Below this a user socket would refuse what RFC 6455 has everybody take (section 5.5).
+/// Below this a user socket would refuse frames that RFC 6455 requires to be accepted (section
+/// 5.5).
 const MESSAGE_BYTES_LEAST: usize = 125;
 
-/// Something in a list of specs that cannot be served.
+/// A mistake in a list of specs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// Which spec, counted from 0.
+    /// Index of the spec, from 0.
     pub channel: usize,
-    /// Which of its events, counted from 0, if it is about one.
+    /// Index of the event, from 0, if it is about one.
     pub event: Option<usize>,
-    /// The key it is about.
+    /// The key.
     pub key: &'static str,
-    /// What is wrong, and what is allowed.
+    /// The mistake, and the allowed values.
     pub message: String,
 }
 
@@ -55,7 +56,6 @@ impl fmt::Display for Mistake {
 
 impl std::error::Error for Mistake {}
 
-/// Checks all specs and makes them ready to be run.
 pub(super) fn compile(
     specs: &[ChannelSpec],
     defaults: Defaults,
@@ -77,13 +77,13 @@ pub(super) fn compile(
     if mistakes.is_empty() { Ok(compiled) } else { Err(mistakes) }
 }
 
-/// The limits of a channel without mistakes, on a user socket that takes messages of so many bytes.
+/// The limits of a channel without mistakes, on a user socket with this limit of messages.
 pub(super) fn limits(spec: &ChannelSpec, message_bytes_max: usize) -> ChannelLimits {
     let mut limits = spec.limits;
     if let Some(count) = spec.events_per_second {
         limits.messages = Rate::per_second(count.into()).ok().map(Into::into);
     }
-    // What its own limit of messages is, the user socket keeps unless another channel has a larger
+    // The user socket enforces the channel's limit of messages, unless another channel has a larger
     // one.
     let own = spec.message_bytes_max.filter(|own| *own < message_bytes_max);
     let policy = LimitPolicy::Reply;
@@ -94,7 +94,6 @@ pub(super) fn limits(spec: &ChannelSpec, message_bytes_max: usize) -> ChannelLim
     limits
 }
 
-/// Collects mistakes about one channel, or one of its events.
 struct Found<'m> {
     channel: usize,
     event: Option<usize>,
@@ -151,7 +150,7 @@ impl Found<'_> {
         super::rules::Rules::compile(spec, |key, message| self.add(key, message))
     }
 
-    /// What all members receive of a join must not have its token in it.
+    /// Payloads that all members receive must not contain the join's token.
     #[cfg(feature = "token")]
     fn join_token(
         &mut self,
@@ -182,7 +181,6 @@ impl Found<'_> {
         settings
     }
 
-    /// The limits that all kinds have.
     fn limits(&mut self, spec: &ChannelSpec) {
         self.at_least_one("payload_bytes_max", spec.payload_bytes_max);
         if spec.message_bytes_max.is_some_and(|bytes| bytes < MESSAGE_BYTES_LEAST) {
@@ -316,7 +314,7 @@ impl Found<'_> {
         Event { name: spec.name.as_str().into(), shape, reach: spec.broadcast, payload, reply }
     }
 
-    /// A template, or what stands for it where it is left out or wrong.
+    /// A template, or the default if it is missing or wrong.
     fn template(
         &mut self,
         key: &'static str,
@@ -354,7 +352,6 @@ impl Found<'_> {
     }
 }
 
-/// Whether every topic of `inner` is one of `outer`.
 fn covers(outer: &Pattern, inner: &Pattern) -> bool {
     match (outer, inner) {
         (Pattern::Prefix(outer), Pattern::Prefix(inner)) => inner.starts_with(&**outer),

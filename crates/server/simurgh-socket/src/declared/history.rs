@@ -1,4 +1,4 @@
-//! What is kept of a channel's broadcasts, as people write it: `true`, or a table of limits.
+//! The history of a declared channel: `true`, or a table of limits.
 
 use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
@@ -6,11 +6,9 @@ use simurgh_channel::HistoryRule;
 
 use super::parse_bytes;
 
-/// What it takes, for who has written something else.
 const TAKES: &str =
     "true, false, or a table such as { count = 100, age = \"5m\", bytes = \"1MiB\" }";
 
-/// For serde: whether broadcasts are kept, and how many for how long.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<HistoryRule>, D::Error> {

@@ -1,4 +1,4 @@
-//! Limits as people write them: `20`, `"100/min"`, `"64KiB/s"`, or a table with burst and policy.
+//! Limits as text or tables: `20`, `"100/min"`, `"64KiB/s"`, or a table with burst and policy.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use simurgh_channel::{ChannelLimits, LimitPolicy, Rate, RateLimit, SizeLimit, So
 
 use super::parse_bytes;
 
-/// What a rate may look like, for who has written something else.
+/// The accepted forms of a rate, for error messages.
 const RATE: &str = "a number a second such as 20, a text such as \"100/min\", or a table such as \
                     { rate = \"20/s\", burst = 50, policy = \"close\" }";
 const SIZE: &str =
     "a size such as \"16KiB\", or a table such as { max = \"16KiB\", policy = \"close\" }";
 const POLICIES: &str = "\"reply\", \"drop\" or \"close\"";
 
-/// The table `[limits]`: what one socket may say, on all its topics together.
+/// The table `[limits]`: limits of one socket, on all its topics together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SocketLimitsSpec {
@@ -28,7 +28,7 @@ pub struct SocketLimitsSpec {
     /// Their bytes.
     #[serde(deserialize_with = "bytes")]
     pub bytes: Option<RateLimit>,
-    /// What its channels do with their presences.
+    /// Presence calls of its channels.
     #[serde(deserialize_with = "count")]
     pub presence_calls: Option<RateLimit>,
 }
@@ -45,7 +45,6 @@ impl From<SocketLimitsSpec> for SocketLimits {
     }
 }
 
-/// For serde: what one socket may say on one topic.
 pub(super) fn channel<'de, D: Deserializer<'de>>(from: D) -> Result<ChannelLimits, D::Error> {
     let Value::Object(table) = Value::deserialize(from)? else {
         return Err(de::Error::custom("is a table such as { messages = 20, bytes = \"64KiB/s\" }"));
@@ -73,7 +72,6 @@ fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<RateLimit>, D::Err
     rate(&Value::deserialize(from)?, size).map(Some).map_err(de::Error::custom)
 }
 
-/// Reads a number of tokens.
 type Read = fn(&Value) -> Option<u64>;
 
 fn rate(value: &Value, read: Read) -> Result<RateLimit, String> {
@@ -88,7 +86,7 @@ fn rate(value: &Value, read: Read) -> Result<RateLimit, String> {
     Ok(RateLimit::from(rate).or(policy(table)?))
 }
 
-/// A number a second, or a text that says in how much time.
+/// A number a second, or a text with a time.
 fn plain_rate(value: &Value, read: Read) -> Result<Rate, String> {
     let second = Duration::from_secs(1);
     let split = value.as_str().and_then(|text| text.split_once('/'));
@@ -149,7 +147,7 @@ fn size(value: &Value) -> Option<u64> {
     }
 }
 
-/// `s`, `min`, `h`, or some of them, such as `10s`.
+/// `s`, `min`, `h`, or a multiple of them, such as `10s`.
 fn time(text: &str) -> Option<Duration> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -1,8 +1,8 @@
-//! Channels without Rust: what members may say and how they are answered, as data.
+//! Channels without Rust: their events and replies as data.
 //!
 //! A [`ChannelSpec`] is read from a configuration file (`simurgh serve` reads `[[channel]]` tables
-//! of `simurgh.toml`), checked whole by [`user_socket`], and then served by one channel type for
-//! all. The seeds' chat, in these words:
+//! of `simurgh.toml`), checked by [`user_socket`], and served by one channel type for all. A
+//! chat as such a table:
 //!
 //! ```toml
 //! [[channel]]
@@ -17,30 +17,30 @@
 //! ```
 //!
 //! # Templates
-//! Replies and broadcasts are any value of TOML or JSON, in which these texts stand for something:
+//! Replies and broadcasts are any value of TOML or JSON, in which these texts are replaced:
 //!
-//! | text | stands for |
+//! | text | replaced by |
 //! |---|---|
-//! | `$name` | the field `name` of the payload that came in; `null` if there is none |
-//! | `$payload` | that payload, whole |
-//! | `$payload.name` | as `$name`, for fields that are called like one of these |
-//! | `$topic`, `$subtopic`, `$event` | the topic, its part behind the first colon, the event |
+//! | `$name` | the field `name` of the received payload; `null` if it is missing |
+//! | `$payload` | the whole payload |
+//! | `$payload.name` | as `$name`, for fields with the name of one of these |
+//! | `$topic`, `$subtopic`, `$event` | the topic, its part after the first colon, the event |
 //! | `$$…` | a text that begins with one `$` |
 //!
 //! Any other text that begins with `$` is a [`Mistake`]. The payload is never parsed into a tree:
 //! fields are cut out of its text. In the template of a binary payload all fields are `null`; as a
-//! whole template, `$payload` passes binary as it is.
+//! whole template, `$payload` passes binary unchanged.
 //!
 //! # Shapes
-//! Payloads are objects unless a channel, or one of its events, says otherwise
-//! ([`ChannelSpec::payload_shape`]): others get the reply `error` with
-//! `{"reason": "wrong_payload", "expected": "object", "found": "null"}` and go no further, binary
-//! included. What is published by HTTP is checked in the same way.
+//! Payloads are objects unless a channel, or one of its events, has another setting
+//! ([`ChannelSpec::payload_shape`]): others, binary included, get the reply `error` with
+//! `{"reason": "wrong_payload", "expected": "object", "found": "null"}` and are not passed on.
+//! Publishing by HTTP is checked in the same way.
 //!
 //! # Cost
-//! A member is one heap block of 8 bytes that names the shared spec, and some 100 bytes more while
-//! its rate is limited and used. `announce_join` and `members_max` cost one atomic addition a join
-//! and a leave.
+//! A member is one heap block of 8 bytes that points to the shared spec, and some 100 bytes more
+//! while its rate is limited and used. `announce_join` and `members_max` cost one atomic addition a
+//! join and a leave.
 
 mod check;
 mod history;
@@ -72,104 +72,102 @@ pub use supabase::{ChannelKind, hosted};
 use supabase::{Compiled, complete};
 use template::{Source, Template};
 
-/// One declared channel: a pattern of topics, and what happens on them.
+/// One declared channel: a pattern of topics, and its behaviour.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChannelSpec {
-    /// Whose channel it is. Default: `phoenix`, one of which the keys below say what it does.
+    /// The kind of channel. Default: `phoenix`, whose behaviour is set by the keys below.
     pub kind: ChannelKind,
-    /// Topics served: a literal, or a prefix that ends in `*`; `realtime:*` by default for a
-    /// Supabase channel, else required. The first channel that matches takes the topic.
+    /// Its topics: a literal, or a prefix that ends in `*`; `realtime:*` by default for a Supabase
+    /// channel, else required. The first channel that matches serves the topic.
     pub topic: String,
     /// Topics (patterns as above) whose joins are refused with `{"reason": "unauthorized"}`.
     pub deny: Vec<String>,
-    /// Who may join, by what the tokens say, as [`Rule`](crate::token::Rule)s of which one has to
-    /// allow it; others are refused with `{"reason": "unauthorized"}`. Default: everybody.
+    /// Who may join, by token claims: [`Rule`](crate::token::Rule)s, one of which has to allow it;
+    /// others are refused with `{"reason": "unauthorized"}`. Default: every client.
     #[cfg(feature = "token")]
     #[serde(deserialize_with = "rules::deserialize")]
     pub join: Vec<String>,
-    /// Field of a join's payload that may have a token of its own: the rules of `join` and
-    /// `publish` are asked about that one then, in place of the socket's, and the channel ends with
-    /// `phx_error` when it expires. Default: none. Costs its claims and one task of tokio a
-    /// channel.
+    /// Field of a join's payload that may hold its own token: the rules of `join` and `publish` are
+    /// applied to it instead of the socket's token, and the channel ends with `phx_error` when it
+    /// expires. Default: none. Costs its claims and one tokio task a channel.
     #[cfg(feature = "token")]
     pub join_token: Option<String>,
-    /// Who may send events that are broadcast, as in `join`; others are answered
+    /// Who may send events that are broadcast, as in `join`; others get
     /// `{"reason": "unauthorized"}`. Default: all members.
     #[cfg(feature = "token")]
     #[serde(deserialize_with = "rules::deserialize")]
     pub publish: Vec<String>,
     /// Template of the reply to a join, from the join's payload. Default `{}`.
     pub join_reply: Option<Value>,
-    /// Event broadcast to all members, newcomers included, when somebody joined. Default: none.
+    /// Event broadcast to all members, the new one included, after a join. Default: none.
     pub announce_join: Option<String>,
     /// Template of that broadcast, from the join's payload. Default `"$payload"`.
     pub announce_payload: Option<Value>,
-    /// Joins are announced only while the topic has at most so many members on all shards, since n
-    /// joins to one topic cost n²/2 deliveries. Default: [`Defaults::announce_joins_up_to`].
+    /// Joins are announced only up to this number of members on all shards, since n joins to one
+    /// topic cost n²/2 deliveries. Default: [`Defaults::announce_joins_up_to`].
     pub announce_joins_up_to: Option<u32>,
-    /// What events get that are not declared below. Default: an error reply.
+    /// The answer to events that are not declared below. Default: an error reply.
     pub other_events: OtherEvents,
-    /// What payloads of joins and events have to be; others are answered
+    /// The required shape of payloads of joins and events; others get
     /// `{"reason": "wrong_payload", "expected": …, "found": …}`. Default: objects.
     pub payload_shape: PayloadShape,
     /// Largest message of a client, bytes; larger ones close its socket with 1009. The channel of a
-    /// message is known only once it is read, so frames are held to the largest limit of all the
-    /// user socket's channels, payloads to this one. Default: [`Defaults::message_bytes_max`].
+    /// message is known only after decoding, so frames are limited by the largest limit of all the
+    /// user socket's channels, payloads by this one. Default: [`Defaults::message_bytes_max`].
     #[serde(deserialize_with = "size::deserialize")]
     pub message_bytes_max: Option<usize>,
-    /// Largest payload of joins and events, bytes; larger ones are answered
+    /// Largest payload of joins and events, bytes; larger ones get
     /// `{"reason": "payload_too_large"}`: short for `payload_bytes` of [`limits`](Self::limits).
     #[serde(deserialize_with = "size::deserialize")]
     pub payload_bytes_max: Option<usize>,
-    /// Events a member may send each second, in bursts of up to one second's worth; more are
-    /// answered `{"reason": "rate_limited", …}`: short for `messages` of [`limits`](Self::limits).
+    /// Events a member may send each second, in bursts of up to one second's worth; more get
+    /// `{"reason": "rate_limited", …}`: short for `messages` of [`limits`](Self::limits).
     pub events_per_second: Option<u32>,
-    /// What a member may say in how much time, and what becomes of more (PROTOCOL §6.7):
-    /// `messages`, `bytes` and `presence_calls`, each a number a second, a text such as `"100/min"`
-    /// or a table of `rate`, `burst` and `policy` (`"reply"`, `"drop"` or `"close"`); and
-    /// `payload_bytes`, a size or a table of `max` and `policy`. Default: no limits. Costs some 100
-    /// bytes for each member who has said something lately.
+    /// Rate limits of a member, and the policy above them (PROTOCOL §6.7): `messages`, `bytes` and
+    /// `presence_calls`, each a number a second, a text such as `"100/min"` or a table of `rate`,
+    /// `burst` and `policy` (`"reply"`, `"drop"` or `"close"`); and `payload_bytes`, a size or a
+    /// table of `max` and `policy`. Default: no limits. Costs some 100 bytes for each member that
+    /// has sent something lately.
     #[serde(deserialize_with = "limits::channel")]
     pub limits: ChannelLimits,
-    /// Members a topic may have on all shards; further joins are answered `{"reason": "full"}`.
-    /// Joins in the same instant on different shards may pass it by as many as there are shards.
-    /// Default: none.
+    /// Most members of a topic on all shards; further joins get `{"reason": "full"}`. Simultaneous
+    /// joins on different shards may exceed it by as many as there are shards. Default: none.
     pub members_max: Option<u32>,
     /// Whether members are present in the topic (PROTOCOL §10), and how: `true`, or a table of
     /// `key` and `meta`, templates of the join's payload. A member is tracked with its join and
-    /// gets the list. Its key is the socket's id, or 32 digits that are made up, unless `key` says
-    /// it: a text or a number, and who says neither is not tracked. Its meta is
+    /// receives the list. Its key is the socket's id, or 32 random digits, unless `key` is set: a
+    /// text or a number; a member whose key is neither is not tracked. Its meta is
     /// `{"online_at": "UNIX SECONDS"}` and the fields of `meta`. A key or meta that is longer than
     /// [`PresenceConfig`](simurgh_channel::PresenceConfig) allows refuses the join. Default:
     /// `false`, which costs nothing.
     pub presence: Option<Value>,
-    /// How much of the topic's broadcasts is kept for clients that come back and say what they have
-    /// heard (docs/HISTORY.md): `true`, or a table of `count` (100), `age` (`"5m"`) and `bytes`
-    /// (`"1MiB"`), of which whatever is exceeded first lets the oldest go. Default: `false`, which
+    /// How many of the topic's broadcasts are kept for clients that come back and send what they
+    /// have received (docs/HISTORY.md): `true`, or a table of `count` (100), `age` (`"5m"`) and
+    /// `bytes` (`"1MiB"`); when one is exceeded the oldest are dropped. Default: `false`, which
     /// costs nothing.
     #[serde(deserialize_with = "history::deserialize")]
     pub history: Option<HistoryRule>,
-    /// Whether joins are answered only once what other nodes of a cluster say on the topic is
-    /// received here (docs/CLUSTER.md); for the first member of a topic that is a millisecond or
-    /// so. Default: `false`: what another node says in that time may be missed.
+    /// Whether joins are answered only once broadcasts of other nodes of a cluster on the topic
+    /// arrive here (docs/CLUSTER.md), about a millisecond for the first member of a topic. Default:
+    /// `false`: broadcasts of other nodes in that time may be missed.
     pub wait_for_interest: bool,
     /// The events members may send.
     pub event: Vec<EventSpec>,
 }
 
-/// What happens when a member sends an event.
+/// The behaviour of one event.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EventSpec {
-    /// The event's name, or `*` for every event not named (names that begin with `phx_` are the
-    /// protocol's own and are never taken). Required.
+    /// The event's name, or `*` for every other event (names that begin with `phx_` belong to the
+    /// protocol and are never accepted). Required.
     pub name: String,
-    /// What its payload has to be. Default: as the channel says.
+    /// The required shape of its payload. Default: the channel's.
     pub payload_shape: Option<PayloadShape>,
-    /// Who gets it, under the same name. Default: nobody.
+    /// The receivers of its broadcast, under the same name. Default: none.
     pub broadcast: Reach,
-    /// Template of what is broadcast. Default `"$payload"`: as it came.
+    /// Template of the broadcast. Default `"$payload"`: unchanged.
     pub payload: Option<Value>,
     /// Template of the reply. Default: none is sent.
     pub reply: Option<Value>,
@@ -177,20 +175,20 @@ pub struct EventSpec {
     pub status: Option<String>,
 }
 
-/// Who gets the broadcast of an event.
+/// The receivers of an event's broadcast.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reach {
     /// Every member of the topic, the sender included.
     All,
-    /// Every member but the sender.
+    /// Every member except the sender.
     Others,
-    /// Nobody.
+    /// No member.
     #[default]
     None,
 }
 
-/// What an undeclared event gets.
+/// The answer to an undeclared event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OtherEvents {
@@ -199,7 +197,7 @@ pub enum OtherEvents {
     Error,
     /// Nothing.
     Ignore,
-    /// The end of the sender's channel with `phx_error`, as in Phoenix (PROTOCOL §6).
+    /// The sender's channel ends with `phx_error`, as in Phoenix (PROTOCOL §6).
     Crash,
 }
 
@@ -239,7 +237,7 @@ impl EventSpec {
         &["name", "payload_shape", "broadcast", "payload", "reply", "status"];
 }
 
-/// What channels share that say nothing of their own.
+/// The defaults of all channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Defaults {
     /// Members up to which joins are announced.
@@ -260,11 +258,11 @@ impl Default for Defaults {
     }
 }
 
-/// Serves declared channels at `path`; those of [`ChannelKind::Supabase`] want the same at
-/// [`HOSTED_PATH`](crate::supabase::HOSTED_PATH): [`hosted`].
+/// A user socket with declared channels at `path`; those of [`ChannelKind::Supabase`] are also
+/// needed at [`HOSTED_PATH`](crate::supabase::HOSTED_PATH): [`hosted`].
 ///
 /// # Errors
-/// Everything in the specs that cannot be served, in their order.
+/// All mistakes in the specs, in their order.
 pub fn user_socket(
     path: &str,
     specs: &[ChannelSpec],
@@ -276,8 +274,7 @@ pub fn user_socket(
     Ok(user_socket_of(path, &specs, defaults, check::compile(&specs, defaults)?))
 }
 
-/// The same for sockets that are let in by tokens, of which `join` and `publish` of the channels
-/// may speak.
+/// The same with tokens, whose claims `join` and `publish` of the channels may use.
 ///
 /// # Errors
 /// As [`user_socket`].
@@ -338,23 +335,21 @@ fn user_socket_of(
     })
 }
 
-/// A spec that was checked, ready to be run. Shared by all members.
+/// A checked spec, shared by all members.
 #[derive(Debug)]
 struct Declared {
     deny: Vec<Pattern>,
     #[cfg(feature = "token")]
     rules: rules::Rules,
-    /// Of joins, and of events that say nothing else.
+    /// For joins, and for events without their own.
     shape: PayloadShape,
     join_reply: Template,
     announce: Option<Announce>,
     other_events: OtherEvents,
-    /// What the core lets through.
     payload_bytes_max: usize,
     members_max: Option<u32>,
     presence: Option<Presence>,
     events: Vec<Event>,
-    /// What the event `*` declares.
     any_event: Option<Event>,
 }
 
@@ -374,7 +369,6 @@ struct Event {
     reply: Option<(Box<str>, Template)>,
 }
 
-/// What a join gets.
 #[derive(Debug, PartialEq)]
 struct Welcome {
     reply: Payload<'static>,
@@ -382,17 +376,15 @@ struct Welcome {
     present: Option<Present>,
 }
 
-/// What was made of a long message where it was read: filling templates from megabytes takes longer
-/// than a turn of a shard has.
+/// The prepared part of a long message: filling templates from megabytes takes longer than a turn
+/// of a shard has.
 #[derive(Debug)]
 enum Prepared {
     Join(Welcome),
     Event(Result<Answer, Refusal>),
-    /// Nothing: it will not be handled.
     TooLong,
 }
 
-/// What an event does.
 #[derive(Debug)]
 struct Answer {
     broadcast: Option<(Reach, Payload<'static>)>,
@@ -409,7 +401,7 @@ impl Declared {
         self.join_allowed(ctx, payload, || None)
     }
 
-    /// A join that tokens allow; `member` may be of a kind of its own.
+    /// A join that tokens allow; `member` makes its channel.
     fn join_allowed(
         self: &Arc<Self>,
         ctx: &mut Context<'_>,
@@ -430,21 +422,19 @@ impl Declared {
         {
             return Join::error(json!({"reason": error.to_string()}));
         }
-        // Effects of a join that is ok are carried out after its reply, when the newcomer is a
-        // member.
+        // Effects of a successful join are executed after its reply, when the new one is a member.
         if let (Some(announce), Some(payload)) = (&self.announce, welcome.announcement) {
             ctx.broadcast(&announce.event, payload);
         }
         member().unwrap_or_else(|| self.member()).reply(welcome.reply)
     }
 
-    /// A channel of the kind that costs least.
+    /// The cheapest kind of channel.
     fn member(self: &Arc<Self>) -> Join {
         Join::ok(Member { declared: Arc::clone(self) })
     }
 
-    /// Makes of a long message what can be made without knowing who is there. The payload of an
-    /// event is taken.
+    /// Prepares what does not depend on the members, and takes the payload of an event.
     fn prepare(&self, message: &mut Message<'static>) -> Prepared {
         let Message { topic, event, payload, .. } = message;
         if payload.len() > self.payload_bytes_max {
@@ -457,7 +447,7 @@ impl Declared {
         Prepared::Event(self.answer(topic, event, payload))
     }
 
-    /// Decides a join; `members` are there already.
+    /// Decides a join; `members` is the number of members before it.
     fn admit(
         &self,
         topic: &str,
@@ -528,20 +518,20 @@ impl Declared {
         };
         let broadcast = match declared.reach {
             Reach::None => None,
-            // The way of every chat message: what came in goes out, not looked at.
+            // The common case of chat messages: the payload is passed on without parsing.
             reach if declared.payload.is_payload() => Some((reach, payload.into_owned())),
             reach => Some((reach, declared.payload.fill(&source))),
         };
         Ok(Answer { broadcast, outcome })
     }
 
-    /// What the payload of an event has to be, whoever publishes it.
+    /// The required shape of an event's payload, for members and other publishers.
     fn shape(&self, event: &str) -> PayloadShape {
         self.event(event).map_or(self.shape, |event| event.shape)
     }
 
     fn event(&self, name: &str) -> Option<&Event> {
-        // A broadcast of, say, phx_close would end the channels of everybody else.
+        // A broadcast of, say, phx_close would end the channels of all other members.
         if check::is_reserved(name) || (self.presence.is_some() && presence::EVENTS.contains(&name))
         {
             return None;
@@ -550,12 +540,12 @@ impl Declared {
     }
 }
 
-/// A membership of a declared channel: nothing but where its spec is.
+/// A membership of a declared channel: only a pointer to its spec.
 struct Member {
     declared: Arc<Declared>,
 }
 
-// What every joined client costs beside its membership.
+// The cost of a joined client, in addition to its membership.
 const _: () = assert!(size_of::<Member>() <= 8);
 
 impl Channel for Member {
@@ -564,17 +554,14 @@ impl Channel for Member {
     }
 }
 
-/// Why a join or an event is answered with an error.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
-    /// For this reason.
     Because(&'static str),
-    /// The payload is not what the channel takes.
     WrongPayload { expected: PayloadShape, found: &'static str },
 }
 
 impl Refusal {
-    /// What the client is told, of which there is a counter where it is the client's mistake.
+    /// The reply to the client; its mistakes are counted.
     fn counted(&self, ctx: &Context<'_>) -> Payload<'static> {
         if let Self::WrongPayload { .. } = self {
             ctx.count_wrong_payload();
@@ -582,7 +569,7 @@ impl Refusal {
         self.response()
     }
 
-    /// `{"reason": …}`; all words are ours and need no escaping.
+    /// `{"reason": …}`; all texts are ours and need no escaping.
     fn response(&self) -> Payload<'static> {
         Payload::from_json(match self {
             Self::Because(reason) => format!(r#"{{"reason":"{reason}"}}"#),

@@ -1,4 +1,4 @@
-//! Who is present in a declared channel: under which key, with which meta (PROTOCOL §10).
+//! Presence in a declared channel: keys and metas of members (PROTOCOL §10).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,24 +9,22 @@ use simurgh_proto::message::Payload;
 use super::template::{Source, Template};
 use crate::ids::Ids;
 
-/// What a declaration may say of presence.
 const KEYS: [&str; 2] = ["key", "meta"];
 
-/// Events by which members learn who is there; one that members send would be believed.
+/// The events of presence; members must not forge them.
 pub(super) const EVENTS: [&str; 3] = ["presence_state", "presence_diff", "presence_summary"];
 
-/// How a member is present, made ready to be run.
 #[derive(Debug)]
 pub(super) struct Presence {
-    /// `None`: the socket's id, or one that is made up.
+    /// `None`: the socket's id, or a random one.
     key: Option<Template>,
     meta: Template,
-    /// Whether the meta says itself when the member came.
+    /// Whether the meta template has its own `online_at`.
     has_online_at: bool,
     ids: Ids,
 }
 
-/// How one member is to be present, as far as its join alone says it.
+/// The presence of one member, as far as its join defines it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Present {
     key: Key,
@@ -40,7 +38,7 @@ enum Key {
 }
 
 impl Presence {
-    /// Checks a declaration; `None`: nobody is tracked. Mistakes come with the key they are about.
+    /// Checks a declaration; `None`: members are not tracked. Mistakes come with their key.
     pub(super) fn compile(value: &Value) -> Result<Option<Self>, Vec<(&'static str, String)>> {
         let table = match value {
             Value::Bool(false) => return Ok(None),
@@ -76,20 +74,19 @@ impl Presence {
         }
     }
 
-    /// Whether all members learn this field of a join's payload.
+    /// Whether all members receive this field of a join's payload.
     #[cfg(feature = "token")]
     pub(super) fn shows(&self, field: &str) -> bool {
         self.meta.shows(field) || self.key.as_ref().is_some_and(|key| key.shows(field))
     }
 
-    /// How whoever joins like this is present; `None` where the key's template gives no text and no
-    /// number: the member is not tracked.
+    /// The presence of a member with such a join; `None` where the key's template gives neither a
+    /// text nor a number: the member is not tracked.
     pub(super) fn present(&self, source: &Source<'_>) -> Option<Present> {
         let key = match &self.key {
             None => Key::OfSocket,
             Some(key) => match serde_json::from_str(key.fill(source).json()?).ok()? {
                 Value::String(key) => Key::Of(key),
-                // Keys are texts.
                 Value::Number(key) => Key::Of(key.to_string()),
                 _ => return None,
             },
@@ -105,7 +102,7 @@ impl Presence {
         Some(Present { key, meta })
     }
 
-    /// Tracks who joins, and has the list pushed to it.
+    /// Tracks the member, and pushes the list to it.
     pub(super) fn track(
         &self,
         ctx: &mut Context<'_>,
@@ -121,7 +118,7 @@ impl Presence {
     }
 }
 
-/// As text, as a channel made by Phoenix's generator has it.
+/// As text, like a channel made by Phoenix's generator.
 fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
@@ -162,7 +159,7 @@ mod tests {
         let own = json!({"key": "fixed", "meta": {"online_at": "$at"}});
         let expected = (Some("fixed".to_owned()), json!({"online_at": 5}));
         assert_eq!(present(own, json!({"at": 5})), Some(expected));
-        // Who says no key is not tracked.
+        // A member without a key is not tracked.
         for user in [json!(null), json!(true), json!({"a": 1}), json!(["a"])] {
             assert_eq!(present(declared.clone(), json!({"user": user})), None);
         }

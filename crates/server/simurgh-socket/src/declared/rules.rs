@@ -1,4 +1,4 @@
-//! Who may join and who may publish, by what the socket's token says.
+//! Who may join and publish, by the claims of the socket's token.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::template::field_of;
 use super::{ChannelSpec, Declared, Mistake, Reach, Refusal};
 use crate::token::{Claims, Rule, TokenPolicy};
 
-/// The rules of a channel; where there are none, all are allowed.
+/// The rules of a channel; without rules, all are allowed.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     join: Vec<Rule>,
@@ -19,7 +19,6 @@ pub(super) struct Rules {
     own: Option<OwnToken>,
 }
 
-/// Where joins may bring a token of their own, and who looks at it.
 #[derive(Debug)]
 struct OwnToken {
     field: [Box<str>; 1],
@@ -27,7 +26,7 @@ struct OwnToken {
 }
 
 impl Rules {
-    /// Reads what a spec says; `add` is told of mistakes, with the key they are about.
+    /// Compiles the rules of a spec; `add` receives mistakes with their key.
     pub(super) fn compile(spec: &ChannelSpec, mut add: impl FnMut(&'static str, String)) -> Self {
         let pattern = Pattern::parse(&spec.topic).ok();
         let mut read = |key, texts: &[String]| {
@@ -57,20 +56,19 @@ impl Rules {
         Self { join, publish, own }
     }
 
-    /// Those of a Supabase channel.
+    /// Adds the rules to the settings of a Supabase channel.
     pub(super) fn with(self, settings: crate::supabase::Settings) -> crate::supabase::Settings {
         crate::supabase::Settings { join: self.join, publish: self.publish, ..settings }
     }
 
-    /// Says who looks at tokens.
     pub(super) fn verify_by(&mut self, policy: &TokenPolicy) {
         if let Some(own) = &mut self.own {
             own.policy = Some(policy.clone());
         }
     }
 
-    /// Decides about a join: by the token it brings, or else by that of its socket. `then` is asked
-    /// if tokens allow it, and gets the claims that are the channel's own.
+    /// Decides a join by its own token, else by its socket's. `then` is called if the rules allow
+    /// it, with the claims of the channel's own token.
     pub(super) fn join(
         &self,
         ctx: &mut Context<'_>,
@@ -93,7 +91,7 @@ impl Rules {
         }
     }
 
-    /// A membership on which not everybody may publish; none, where all may.
+    /// A membership on which not all members may publish; none, where all may.
     pub(super) fn member(&self, declared: &Arc<Declared>, own: Option<Claims>) -> Option<Join> {
         if self.publish.is_empty() {
             return None;
@@ -108,7 +106,8 @@ impl Rules {
 }
 
 impl OwnToken {
-    /// The token of a join's payload, if there is one. What is no text is a token that is none.
+    /// The token in a join's payload, if there is one. A value that is not a text is an invalid
+    /// token.
     fn brought(&self, payload: &Payload<'_>) -> Option<(&TokenPolicy, String)> {
         let raw = field_of(payload.json()?, &self.field);
         let token = match serde_json::from_str::<Option<String>>(raw) {
@@ -128,8 +127,7 @@ fn allow(rules: &[Rule], ctx: &Context<'_>, claims: Option<&Claims>) -> bool {
     allowed
 }
 
-/// Whether a rule speaks of any topic of the channel, as far as its text before the first claim
-/// tells.
+/// Whether a rule may match a topic of the channel, judged by its text before the first claim.
 fn can_meet(rule: &Rule, pattern: &Pattern) -> bool {
     let Some(prefix) = rule.topic_prefix() else { return true };
     match pattern {
@@ -138,14 +136,13 @@ fn can_meet(rule: &Rule, pattern: &Pattern) -> bool {
     }
 }
 
-/// A membership of a channel on which not everybody may publish.
 pub(super) struct GuardedMember {
     declared: Arc<Declared>,
 }
 
 const _: () = assert!(size_of::<GuardedMember>() <= 8);
 
-/// One that was joined with a token of its own, which says whether it may publish, too.
+/// A membership with its own token, which also decides whether it may publish.
 struct OwnMember {
     member: GuardedMember,
     claims: Claims,
@@ -164,7 +161,7 @@ impl Channel for GuardedMember {
 }
 
 impl GuardedMember {
-    /// `own`: the claims of the channel; else those of its socket count.
+    /// `own`: the claims of the channel; without them its socket's count.
     fn handle(
         &mut self,
         ctx: &mut Context<'_>,
@@ -181,7 +178,7 @@ impl GuardedMember {
     }
 }
 
-/// Without tokens there is nothing that rules could speak of.
+/// Without tokens, rules could not be evaluated.
 pub(super) fn none_needs_tokens(specs: &[ChannelSpec]) -> Result<(), Vec<Mistake>> {
     let mut mistakes = Vec::new();
     for (channel, spec) in specs.iter().enumerate() {
@@ -200,7 +197,6 @@ pub(super) fn none_needs_tokens(specs: &[ChannelSpec]) -> Result<(), Vec<Mistake
     if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
 }
 
-/// One rule, or a list of them.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a text, or a list of texts")]

@@ -1,4 +1,4 @@
-//! Sizes as people write them: `64KiB`, `10MB`, or a bare number of bytes.
+//! Sizes as text (`64KiB`, `10MB`), or a bare number of bytes.
 
 use serde::Deserializer;
 use serde::de::{Error, Unexpected, Visitor};
@@ -7,7 +7,6 @@ pub use simurgh_text::parse_bytes;
 
 use super::{ChannelSpec, Defaults};
 
-/// For serde: a size as a text or a whole number of bytes.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     struct Size;
 
@@ -34,7 +33,7 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u
     from.deserialize_any(Size).map(Some)
 }
 
-/// The limits of a user socket, if any of its channels has one of its own.
+/// The limits of a user socket, if any of its channels has its own.
 pub(super) fn limits(specs: &[ChannelSpec], defaults: Defaults) -> Option<Limits> {
     specs.iter().find(|spec| spec.message_bytes_max.is_some())?;
     let largest =

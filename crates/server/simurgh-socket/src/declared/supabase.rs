@@ -1,4 +1,4 @@
-//! Channels that are declared as Supabase has them: `kind = "supabase"`.
+//! Declared Supabase channels: `kind = "supabase"`.
 
 use serde::Deserialize;
 
@@ -6,35 +6,32 @@ use super::{ChannelSpec, OtherEvents, PayloadShape};
 use crate::socket::UserSocket;
 use crate::supabase::{HOSTED_PATH, Settings, TOPIC_PREFIX};
 
-/// The topics of such a channel that names none.
+/// The default topic of such a channel.
 const TOPIC: &str = "realtime:*";
 
-/// Whose channel it is.
+/// The kind of a channel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChannelKind {
-    /// One of the application's own, of which its declaration says what it does.
+    /// An application's channel, defined by its declaration.
     #[default]
     Phoenix,
-    /// One as Supabase Realtime has it, for its clients ([`crate::supabase`]). Of the other keys
-    /// there are `join`, `publish`, `events_per_second`, `message_bytes_max`,
-    /// `payload_bytes_max` and `wait_for_interest`.
+    /// A Supabase channel, for Supabase's clients ([`crate::supabase`]). Its other keys are `join`,
+    /// `publish`, `events_per_second`, `message_bytes_max`, `payload_bytes_max` and
+    /// `wait_for_interest`.
     Supabase,
 }
 
-/// A user socket with Supabase's channels once more, where Supabase has it; none, if it has no such
-/// channels.
+/// A copy of a user socket with Supabase channels at Supabase's path; none without such channels.
 pub fn hosted(user_socket: &UserSocket) -> Option<UserSocket> {
     user_socket.speaks_supabase().then(|| user_socket.at(HOSTED_PATH))
 }
 
-/// A spec that was checked, of whichever kind.
 pub(super) enum Compiled {
     Declared(Box<super::Declared>),
     Supabase(Settings),
 }
 
-/// The specs with what goes without saying.
 pub(super) fn complete(specs: &[ChannelSpec]) -> Vec<ChannelSpec> {
     let mut specs = specs.to_vec();
     for spec in &mut specs {
@@ -45,7 +42,7 @@ pub(super) fn complete(specs: &[ChannelSpec]) -> Vec<ChannelSpec> {
     specs
 }
 
-/// What such a channel is served by; `add` is told of mistakes, with the key they are about.
+/// Compiles such a channel; `add` receives mistakes with their key.
 #[cfg_attr(
     not(feature = "token"),
     allow(clippy::needless_update, reason = "the other settings are about tokens")

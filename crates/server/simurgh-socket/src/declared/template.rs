@@ -7,20 +7,19 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use simurgh_proto::message::Payload;
 
-/// Fields one template may name: they are gathered on the stack.
+/// Most fields of one template: they are collected on the stack.
 const FIELDS_MAX: usize = 8;
 
-/// The text of a template at the places where nothing is filled in, and what is filled in between.
+/// The constant and the variable pieces of a template.
 #[derive(Debug)]
 pub(super) struct Template {
     pieces: Vec<Piece>,
-    /// Names of the fields that [`Piece::Field`] counts.
+    /// Names of the fields that [`Piece::Field`] refers to.
     fields: Vec<Box<str>>,
 }
 
 #[derive(Debug, PartialEq)]
 enum Piece {
-    /// JSON text as it goes out.
     Text(String),
     Field(usize),
     Payload,
@@ -29,7 +28,6 @@ enum Piece {
     Event,
 }
 
-/// What templates are filled from.
 pub(super) struct Source<'a> {
     pub(super) payload: &'a Payload<'a>,
     pub(super) topic: &'a str,
@@ -37,29 +35,25 @@ pub(super) struct Source<'a> {
 }
 
 impl Template {
-    /// Checks a template.
     pub(super) fn compile(value: &Value) -> Result<Self, String> {
         let mut template = Self { pieces: Vec::new(), fields: Vec::new() };
         template.add(value)?;
         Ok(template)
     }
 
-    /// The payload that came in, as it came.
     pub(super) fn payload() -> Self {
         Self { pieces: vec![Piece::Payload], fields: Vec::new() }
     }
 
-    /// `{}`.
     pub(super) fn empty() -> Self {
         Self { pieces: vec![Piece::Text("{}".into())], fields: Vec::new() }
     }
 
-    /// Whether it is the payload that came in, whole.
     pub(super) fn is_payload(&self) -> bool {
         self.pieces == [Piece::Payload]
     }
 
-    /// Whether it repeats this field of the payload, by itself or among all.
+    /// Whether it contains this field of the payload, alone or with all others.
     #[cfg(feature = "token")]
     pub(super) fn shows(&self, field: &str) -> bool {
         self.pieces.contains(&Piece::Payload) || self.fields.iter().any(|it| **it == *field)
@@ -128,7 +122,7 @@ impl Template {
         Ok(())
     }
 
-    /// A text that begins with `$`.
+    /// Adds a text that begins with `$`.
     fn add_form(&mut self, text: &str) -> Result<(), String> {
         let form = text.strip_prefix('$').unwrap_or(text);
         let piece = match form {
@@ -187,15 +181,15 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// The raw text of one field of a JSON object, `null` where there is none.
+/// The raw text of one field of a JSON object, `null` if it is missing.
 #[cfg(feature = "token")]
 pub(super) fn field_of<'j>(json: &'j str, name: &[Box<str>; 1]) -> &'j str {
     let [text, ..] = fields_of(json, name);
     text
 }
 
-/// The raw text of these fields of a JSON object, `null` where there is none; nothing else of it is
-/// built. Of a field that is there twice the last counts.
+/// The raw text of these fields of a JSON object, `null` for missing ones; nothing else is built.
+/// Of a duplicate field the last one counts.
 fn fields_of<'j>(json: &'j str, names: &[Box<str>]) -> [&'j str; FIELDS_MAX] {
     let mut json = serde_json::Deserializer::from_str(json);
     json.deserialize_map(Fields(names)).unwrap_or([NULL; FIELDS_MAX])
@@ -222,7 +216,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
     }
 }
 
-/// Tells which of the names a key is, without keeping the key.
+/// Finds which of the names a key is, without storing the key.
 struct Name<'n>(&'n [Box<str>]);
 
 impl<'de> DeserializeSeed<'de> for Name<'_> {

@@ -1,4 +1,4 @@
-//! What declared channels answer, and what of a declaration is refused.
+//! Replies of declared channels, and refused declarations.
 
 use serde_json::{Value, json};
 use simurgh_channel::{Kind, LimitPolicy, Rate, SizeLimit};
@@ -18,7 +18,6 @@ fn compiled(value: Value) -> Declared {
     }
 }
 
-/// The seeds' chat, as the command serves it.
 fn chat() -> Declared {
     compiled(json!({
         "topic": "rooms:*",
@@ -29,7 +28,7 @@ fn chat() -> Declared {
 }
 
 impl Declared {
-    /// What an event does, a refusal as the error that its sender gets.
+    /// The effect of an event; a refusal as the error that its sender gets.
     fn told(&self, topic: &str, event: &str, payload: Payload<'_>) -> Answer {
         let refused = |refusal: Refusal| Outcome::error(refusal.response());
         self.answer(topic, event, payload)
@@ -128,7 +127,7 @@ fn payloads_over_the_limit_are_refused() {
     let reply = |bytes_max| SizeLimit { bytes_max, policy: LimitPolicy::Reply };
     let short = json!({"topic": "a", "payload_bytes_max": "1KiB", "payload_shape": "any"});
     assert_eq!(limits_of(std::slice::from_ref(&short)), [Some(reply(1024))]);
-    // What is refused is not prepared.
+    // Refused messages are not prepared.
     let channel = compiled(short);
     let prepared = |bytes| channel.prepare(&mut message("e", Payload::from_bytes(vec![0; bytes])));
     assert!(matches!(prepared(1024), Prepared::Event(_)));
@@ -136,14 +135,13 @@ fn payloads_over_the_limit_are_refused() {
     let long = json!({"topic": "a", "limits": {"payload_bytes": {"max": 9, "policy": "drop"}}});
     let expected = SizeLimit { bytes_max: 9, policy: LimitPolicy::Drop };
     assert_eq!(limits_of(&[long]), [Some(expected)]);
-    // A message that is let in by the limit of another channel is answered by the own one.
+    // A message within the limit of another channel is refused by its own channel's limit.
     let [small, large] = [("a", 200), ("b", 300)]
         .map(|(topic, bytes)| json!({"topic": topic, "message_bytes_max": bytes}));
     assert_eq!(limits_of(&[small.clone(), large]), [Some(reply(200)), None]);
     assert_eq!(limits_of(&[small]), [None]);
 }
 
-/// The limits of payloads of channels on one user socket.
 fn limits_of(specs: &[Value]) -> Vec<Option<SizeLimit>> {
     let specs: Vec<ChannelSpec> = specs.iter().cloned().map(spec).collect();
     let user_socket = user_socket("/socket", &specs, Defaults::default()).expect("a user socket");
@@ -172,7 +170,6 @@ fn a_rate_of_events_is_one_of_messages() {
     );
 }
 
-/// Payloads of every kind but objects.
 fn misfits() -> [(Payload<'static>, &'static str); 6] {
     [
         (payload(json!(null)), "null"),
@@ -235,7 +232,7 @@ fn the_largest_message_of_a_user_socket_is_what_its_channels_ask_for() {
     assert_eq!(of(json!([small, {"topic": "b"}]), None), Some((default, default)));
 }
 
-/// What is wrong, as `key: first words`.
+/// The mistakes, as `key: first words`.
 #[track_caller]
 fn refused(specs: Value, expected: &[&str]) {
     let specs: Vec<ChannelSpec> = serde_json::from_value(specs).expect("specs");
@@ -311,7 +308,7 @@ fn what_says_nothing_is_a_mistake() {
     );
 }
 
-/// [`ChannelSpec::KEYS`] and [`EventSpec::KEYS`] are what serde takes.
+/// [`ChannelSpec::KEYS`] and [`EventSpec::KEYS`] are the fields that serde accepts.
 #[test]
 fn keys_are_those_of_the_specs() {
     fn expected<T: serde::de::DeserializeOwned + std::fmt::Debug>() -> Vec<String> {

@@ -1,8 +1,8 @@
-//! How a user socket is polled.
+//! Settings of long polling.
 
 use std::time::Duration;
 
-/// How a user socket is polled ([`UserSocket::longpoll`](super::UserSocket::longpoll)).
+/// The long-poll settings of a user socket ([`UserSocket::longpoll`](super::UserSocket::longpoll)).
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,14 +19,14 @@ pub struct LongPoll {
 }
 
 impl LongPoll {
-    /// As Phoenix does it: a window of 10 s.
+    /// As in Phoenix: a window of 10 s.
     pub fn new() -> Self {
         Self { window: Duration::from_secs(10) }
     }
 
-    /// How long a poll waits for something to be said, and a message for being handled; at least a
-    /// millisecond. A session that nobody polls for 1.5 windows ends. Clients give up after 20 s
-    /// by themselves, and proxies have limits of their own (nginx: 60 s). Default 10 s.
+    /// How long a poll waits for messages, and a POST for being handled; at least a millisecond. A
+    /// session without a poll for 1.5 windows ends. Clients give up after 20 s by themselves, and
+    /// proxies have their own limits (nginx: 60 s). Default 10 s.
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window.max(Duration::from_millis(1));
         self

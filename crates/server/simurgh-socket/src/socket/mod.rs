@@ -1,4 +1,4 @@
-//! At which path sockets connect, who may connect, and which topics lead to which channel.
+//! User sockets: their path, who may connect, and the channels of their topics.
 
 use std::fmt;
 use std::future::Future;
@@ -25,7 +25,7 @@ mod supabase;
 
 pub use longpoll::LongPoll;
 
-/// A socket's place on the server: a path, its policy, and its channels.
+/// A user socket: a path, its policy, and its channels.
 ///
 /// ```
 /// use simurgh::{Connect, UserSocket};
@@ -42,20 +42,19 @@ pub use longpoll::LongPoll;
 pub struct UserSocket {
     #[doc(hidden)]
     pub path: String,
-    /// Whether it may be polled, too.
+    /// Set if it may be polled as well.
     #[doc(hidden)]
     pub longpoll: Option<LongPoll>,
     #[doc(hidden)]
     pub connect: Option<ConnectFn>,
-    /// Its channels, and the terms of its sockets.
+    /// Its channels, and the settings of its sockets.
     #[doc(hidden)]
     pub channels: simurgh_channel::UserSocket,
-    /// What the payload of an event has to be, in the order of the routes; objects, where nobody
-    /// says.
+    /// The required payload shapes of events, in the order of the routes; objects by default.
     shapes: Vec<Option<ShapesFn>>,
-    /// What of them is for clusters, in the same order.
+    /// The cluster settings of the routes, in the same order.
     in_cluster: Vec<InCluster>,
-    /// Which of the routes are channels as Supabase has them.
+    /// Set for the routes that are Supabase channels.
     supabase: Vec<Option<Arc<Realtime>>>,
     #[doc(hidden)]
     pub check_origin: Option<CheckOrigin>,
@@ -65,21 +64,19 @@ pub struct UserSocket {
     pub subprotocols: Vec<String>,
     #[doc(hidden)]
     pub limits: Option<Limits>,
-    /// By which tokens its sockets are let in.
     #[cfg(feature = "token")]
     tokens: Option<Arc<crate::token::TokenPolicy>>,
 }
 
-/// What of a channel concerns other nodes.
+/// Settings of a channel that concern other nodes.
 #[derive(Debug, Clone, Default)]
 struct InCluster {
     /// Whether its joins wait until broadcasts of other nodes arrive.
     waits: bool,
-    /// Settings that must be alike on all nodes, as text.
+    /// Settings that must be the same on all nodes, as text.
     alike: String,
 }
 
-/// Which payloads an event of a channel may have.
 pub(crate) type ShapesFn = Arc<dyn Fn(&str) -> PayloadShape + Send + Sync>;
 
 impl UserSocket {
@@ -89,10 +86,10 @@ impl UserSocket {
         Self::of(&format!("{}/websocket", path.trim_end_matches('/')), Kind::Channels(Vec::new()))
     }
 
-    /// A WebSocket endpoint that speaks no Channels: every message comes to
+    /// A WebSocket endpoint without Channels: every message is passed to
     /// [`Channel::handle_in`](simurgh_channel::Channel::handle_in) as event `text` or `binary` with
-    /// the message as payload (text stands in [`Payload::Json`] as it came, whether it is JSON or
-    /// not); pushes, replies and broadcasts on `topic` leave as bare messages, without their event.
+    /// the message as payload (text unchanged in [`Payload::Json`], even if it is not JSON);
+    /// pushes, replies and broadcasts on `topic` are sent as bare messages, without their event.
     pub fn plain(
         path: &str,
         topic: &str,
@@ -119,7 +116,7 @@ impl UserSocket {
         }
     }
 
-    /// Who may connect; without it, everybody.
+    /// Decides who may connect; without it, every client.
     pub fn connect(
         mut self,
         connect: impl Fn(&ConnectInfo<'_>) -> Connect + Send + Sync + 'static,
@@ -128,8 +125,8 @@ impl UserSocket {
         self
     }
 
-    /// Topics that match `pattern` (a literal, or a prefix that ends in `*`) are joined by `join`.
-    /// The first pattern that matches, in the order of these calls, takes the topic.
+    /// Adds a channel: `join` decides joins of topics that match `pattern` (a literal, or a prefix
+    /// that ends in `*`). The first matching pattern, in the order of these calls, is used.
     ///
     /// # Panics
     /// At start-up, when the pattern has a `*` anywhere but at its end.
@@ -155,8 +152,8 @@ impl UserSocket {
 
     /// As [`channel`](Self::channel), joined by an `async fn` that returns an
     /// [`AsyncChannel`](crate::asynchronous::AsyncChannel), or one with the payload of its reply.
-    /// Until it is decided, nothing more is read from the socket; after `Config::decision_timeout`
-    /// (30 s by default) the client receives an error.
+    /// The socket is not read until the join is decided; after `Config::decision_timeout` (30 s by
+    /// default) the client receives an error.
     ///
     /// # Panics
     /// As [`channel`](Self::channel).
@@ -173,8 +170,8 @@ impl UserSocket {
     }
 
     /// As [`connect`](Self::connect), decided by an `async fn`. An `Err` refuses with 403 and its
-    /// reason, or with 500 where the application failed. After
-    /// `Config::decision_timeout` the connection is refused with 503.
+    /// reason, or with 500 if the application failed. After `Config::decision_timeout` the
+    /// connection is refused with 503.
     ///
     /// ```
     /// use simurgh::{Connect, ConnectRequest, UserSocket, Reject};
@@ -197,7 +194,7 @@ impl UserSocket {
         self.connect(move |info| asynchronous::connect(info, &connect))
     }
 
-    /// Says which payloads the events of the channel that was added last may have.
+    /// Sets the payload shapes of the channel that was added last.
     pub(crate) fn shapes(
         mut self,
         shapes: impl Fn(&str) -> PayloadShape + Send + Sync + 'static,
@@ -208,8 +205,8 @@ impl UserSocket {
         self
     }
 
-    /// Has long messages for the channel that was added last prepared where they are read, off the
-    /// shard; what comes of it is with the context in which the message is handled.
+    /// Prepares long messages of the channel that was added last off the shard, where they are
+    /// decoded; the result is in the context in which the message is handled.
     pub(crate) fn prepares(
         mut self,
         prepare: impl Fn(&mut Message<'static>) -> Prepared + Send + Sync + 'static,
@@ -222,30 +219,30 @@ impl UserSocket {
         self
     }
 
-    /// Which pages may connect (PROTOCOL §2); without it, the endpoint's own setting.
+    /// Sets the origins that may connect (PROTOCOL §2); without it, the endpoint's own setting.
     pub fn check_origin(mut self, check: CheckOrigin) -> Self {
         self.check_origin = Some(check);
         self
     }
 
-    /// Takes an auth token from the subprotocols (PROTOCOL §2); off by default.
+    /// Accepts an auth token in the subprotocols (PROTOCOL §2); off by default.
     pub fn auth_token(mut self, on: bool) -> Self {
         self.auth_token = on;
         self
     }
 
-    /// Serves long polling beside WebSockets (PROTOCOL §9), for clients that get no WebSocket
-    /// through: at `/socket/longpoll` for a user socket at `/socket`. Off by default, as in
-    /// Phoenix; a [plain](Self::plain) user socket speaks no Channels and cannot be polled.
+    /// Serves long polling beside WebSockets (PROTOCOL §9), for clients whose networks block
+    /// WebSockets: at `/socket/longpoll` for a user socket at `/socket`. Off by default, as in
+    /// Phoenix; a [plain](Self::plain) user socket does not use Channels and cannot be polled.
     pub fn longpoll(mut self, longpoll: LongPoll) -> Self {
         self.longpoll = Some(longpoll);
         self
     }
 
-    /// Lets in by tokens, in place of a connect function, and takes them from the subprotocols as
-    /// well ([`auth_token`](Self::auth_token)): the socket gets an id and
+    /// Authenticates connections by tokens instead of a connect function, and accepts them in the
+    /// subprotocols as well ([`auth_token`](Self::auth_token)): the socket gets an id and
     /// [`Claims`](crate::token::Claims), and is closed when its token expires. A connect function
-    /// of your own that is set behind this one may ask the policy itself
+    /// that is set after this may call the policy itself
     /// ([`TokenPolicy::connect`](crate::token::TokenPolicy::connect)).
     #[cfg(feature = "token")]
     pub fn tokens(mut self, policy: crate::token::TokenPolicy) -> Self {
@@ -254,10 +251,10 @@ impl UserSocket {
         self.auth_token(true).connect(move |info| policy.connect(info))
     }
 
-    /// Answers joins of the channel that was added last only once what other nodes of a cluster say
-    /// on the topic arrives (docs/CLUSTER.md). Without it a client is let in at once, and what
-    /// another node says in the first milliseconds of a topic's first member here may be missed.
-    /// Where the server is no part of a cluster, or has no link to it, nothing is waited for.
+    /// Joins of the channel that was added last are answered only once broadcasts of other nodes on
+    /// the topic arrive (docs/CLUSTER.md). Without it a client joins at once, and may miss
+    /// broadcasts of other nodes in the first milliseconds of a topic's first member here. There is
+    /// no wait without a cluster or without a link to it.
     pub fn wait_for_interest(mut self) -> Self {
         if let Some(last) = self.in_cluster.last_mut() {
             last.waits = true;
@@ -265,7 +262,8 @@ impl UserSocket {
         self
     }
 
-    /// What nodes must have alike for the channel that was added last, beside its history.
+    /// Adds settings of the channel that was added last, beside its history, that all nodes must
+    /// share.
     pub(crate) fn alike(mut self, settings: String) -> Self {
         if let Some(last) = self.in_cluster.last_mut() {
             last.alike = settings;
@@ -273,7 +271,7 @@ impl UserSocket {
         self
     }
 
-    /// Part of a cluster: joins that wait for other nodes wait until `heard` is done for a topic.
+    /// Joins that wait for other nodes wait until `heard` is done for the topic.
     #[doc(hidden)]
     pub fn join_cluster<F>(&mut self, heard: impl Fn(Box<str>) -> F + Clone + Send + Sync + 'static)
     where
@@ -290,7 +288,8 @@ impl UserSocket {
         }
     }
 
-    /// What nodes must have alike: each pattern of its channels, and their settings as text.
+    /// The settings that all nodes must share: each pattern of its channels, and its settings as
+    /// text.
     #[doc(hidden)]
     pub fn settings(&self) -> impl Iterator<Item = (Box<str>, String)> {
         let routes = match &self.channels.kind {
@@ -303,7 +302,7 @@ impl UserSocket {
         })
     }
 
-    /// Ready to be served: nothing more is added to it.
+    /// Completes it; nothing may be added afterwards.
     #[cfg_attr(not(feature = "token"), allow(unused_mut, reason = "there is nothing to be done"))]
     #[doc(hidden)]
     pub fn ready(mut self) -> Self {
@@ -311,7 +310,7 @@ impl UserSocket {
         if let (Kind::Channels(routes), Some(policy)) = (&mut self.channels.kind, &self.tokens) {
             for (route, supabase) in routes.iter_mut().zip(&self.supabase) {
                 match supabase {
-                    // Whose own rules of renewals these are.
+                    // It has its own rules for renewals.
                     Some(realtime) => realtime.judge_by(policy),
                     None if policy.renews() => {
                         route.join = crate::token::renewing(policy, Arc::clone(&route.join));
@@ -323,13 +322,13 @@ impl UserSocket {
         self
     }
 
-    /// The subprotocols this socket speaks, in order of preference. None: the header is ignored.
+    /// The supported subprotocols, in order of preference. None: the header is ignored.
     pub fn subprotocols<S: Into<String>>(mut self, list: impl IntoIterator<Item = S>) -> Self {
         self.subprotocols = list.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Closes a connection that said nothing for so long (1002); `None` for never. Without it, the
+    /// Closes a connection that sends nothing for so long (1002); `None` for never. Without it, the
     /// endpoint's own setting.
     pub fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.channels.idle_timeout = Some(timeout);
@@ -342,8 +341,8 @@ impl UserSocket {
         self
     }
 
-    /// How much each socket may say, on all its topics together (PROTOCOL §6.7). Without it, as
-    /// much as it likes. Costs a record for each socket that has said something lately.
+    /// Limits the messages of each socket, on all its topics together (PROTOCOL §6.7). Without it
+    /// there are no limits. Costs a record for each socket that has sent something lately.
     ///
     /// ```
     /// use simurgh::{LimitPolicy, UserSocket, Rate, SocketLimits};
@@ -363,9 +362,9 @@ impl UserSocket {
         self
     }
 
-    /// How much each socket may say on each topic of the channel that was added last (PROTOCOL
-    /// §6.7). Without it, as much as it likes. Costs a record for each member who has said
-    /// something lately. A [plain](Self::plain) user socket has no such channel.
+    /// Limits the messages of each socket on each topic of the channel that was added last
+    /// (PROTOCOL §6.7). Without it there are no limits. Costs a record for each member that has
+    /// sent something lately. A [plain](Self::plain) user socket has no such channel.
     pub fn channel_limits(mut self, limits: ChannelLimits) -> Self {
         if let Kind::Channels(routes) = &mut self.channels.kind
             && let Some(route) = routes.last_mut()
@@ -375,10 +374,10 @@ impl UserSocket {
         self
     }
 
-    /// Keeps the broadcasts of the channel that was added last, for clients that come back and say
-    /// what they have received (docs/HISTORY.md). Without it nothing is kept, and nothing costs
-    /// anything. The rule belongs to the topics of the channel's pattern, also where other user
-    /// sockets broadcast on them. A [plain](Self::plain) user socket has no such channel.
+    /// Keeps the broadcasts of the channel that was added last, for clients that come back and send
+    /// what they have received (docs/HISTORY.md). Without it nothing is kept, at no cost. The
+    /// setting holds for the topics of the channel's pattern, also where other user sockets
+    /// broadcast on them. A [plain](Self::plain) user socket has no such channel.
     ///
     /// ```
     /// use std::time::Duration;
@@ -408,20 +407,20 @@ impl UserSocket {
         self
     }
 
-    /// How many channels one socket may hold, 100 by default (PROTOCOL §5.2).
+    /// Most channels of one socket, 100 by default (PROTOCOL §5.2).
     pub fn channels_max(mut self, max: u16) -> Self {
         self.channels.channels_max = max;
         self
     }
 
-    /// Keeps [`Context::member_count`] for the topics of this user_socket. Costs one atomic
+    /// Counts [`Context::member_count`] for the topics of this user socket. Costs one atomic
     /// addition a join.
     pub fn count_members(mut self, on: bool) -> Self {
         self.channels.count_members = on;
         self
     }
 
-    /// Which payload an event may have on a topic; `None` if no channel takes that.
+    /// The payload shape of an event on a topic; `None` if no channel has that topic.
     #[doc(hidden)]
     pub fn shape(&self, topic: &str, event: &str) -> Option<PayloadShape> {
         let Kind::Channels(routes) = &self.channels.kind else { return None };
@@ -430,14 +429,14 @@ impl UserSocket {
         Some(shapes.map(|shapes| shapes(event)).unwrap_or_default())
     }
 
-    /// Whether a request belongs to this user socket. On the path of a plain user socket there may
-    /// be a page as well: only upgrades are for the user socket.
+    /// Whether a request is for this user socket. On the path of a plain one there may be a page as
+    /// well: only upgrades are for the user socket.
     #[doc(hidden)]
     pub fn takes(&self, path: &str, wants_upgrade: bool) -> bool {
         (wants_upgrade || matches!(self.channels.kind, Kind::Channels(_))) && self.matches(path)
     }
 
-    /// How a request for `path` is to be polled, if that is what is polled here.
+    /// The long-poll settings if `path` is this user socket's long-poll path.
     #[doc(hidden)]
     pub fn polled_at(&self, path: &str) -> Option<LongPoll> {
         let longpoll = self.longpoll?;
@@ -446,12 +445,11 @@ impl UserSocket {
         is_here.then_some(longpoll)
     }
 
-    /// Whether `path` leads here.
     fn matches(&self, path: &str) -> bool {
         leads(&self.path, path)
     }
 
-    /// What its connect function is told of a request.
+    /// The input of its connect function for a request.
     #[doc(hidden)]
     pub fn connect_info<'a>(
         &'a self,
@@ -466,7 +464,7 @@ impl UserSocket {
     }
 }
 
-/// Whether `path` is one of those that a user socket's path, which may have variables, stands for.
+/// Whether `path` matches a user socket's path, which may have variables.
 fn leads(own: &str, path: &str) -> bool {
     if !own.contains(':') {
         return own == path;

@@ -10,9 +10,9 @@ use super::UserSocket;
 use crate::supabase::{Realtime, Settings};
 
 impl UserSocket {
-    /// Topics that match `pattern`, which begins with `realtime:`, are channels as Supabase
-    /// Realtime has them (PROTOCOL §11). The user socket takes the binary frames of its clients
-    /// then, and tokens from the parameter `apikey` as well.
+    /// Topics that match `pattern`, which begins with `realtime:`, are Supabase channels (PROTOCOL
+    /// §11). The user socket then accepts the binary frames of Supabase's clients, and tokens from
+    /// the parameter `apikey`.
     ///
     /// # Panics
     /// As [`channel`](Self::channel).
@@ -26,7 +26,7 @@ impl UserSocket {
         user_socket
     }
 
-    /// Whether a topic leads to a channel as Supabase has them; `None` if it leads nowhere.
+    /// Whether a topic has a Supabase channel; `None` if it has no channel.
     #[doc(hidden)]
     pub fn is_supabase(&self, topic: &str) -> Option<bool> {
         let Kind::Channels(routes) = &self.channels.kind else { return None };
@@ -34,14 +34,14 @@ impl UserSocket {
         Some(self.supabase.get(at)?.is_some())
     }
 
-    /// Whether it speaks as Supabase does, and takes the binary frames of its clients.
+    /// Whether it has Supabase channels, and accepts the binary frames of their clients.
     #[doc(hidden)]
     pub fn speaks_supabase(&self) -> bool {
         self.supabase.iter().any(Option::is_some)
     }
 
-    /// Reads a message of a client, which may be a binary frame of Supabase's; none if it is no
-    /// message, or such a frame for a channel of another kind, whose members could not read it.
+    /// Decodes a client's message, which may be a Supabase binary frame; `None` if it is malformed,
+    /// or such a frame for another kind of channel, whose members could not decode it.
     #[doc(hidden)]
     pub fn decode<'f>(&self, serializer: Serializer, frame: Frame<'f>) -> Option<Message<'f>> {
         let message = serializer.decode_supabase(frame).ok()?;
@@ -49,7 +49,7 @@ impl UserSocket {
         (!is_user || self.is_supabase(&message.topic) != Some(false)).then_some(message)
     }
 
-    /// The same at another path.
+    /// A copy at another path.
     pub(crate) fn at(&self, path: &str) -> Self {
         let mut user_socket = self.clone();
         user_socket.path = Self::new(path).path;

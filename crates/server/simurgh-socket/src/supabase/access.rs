@@ -1,4 +1,4 @@
-//! Who may read and who may write, by tokens (PROTOCOL §11.4).
+//! Read and write access by tokens (PROTOCOL §11.4).
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::{Refusal, not_permitted};
 use crate::connect::is_project_key;
 use crate::token::{Claims, Rule, TokenPolicy, is_same};
 
-/// The rules of a pattern of topics, and the policy by which its user socket lets in.
+/// The rules of a pattern of topics, and the policy of its user socket.
 #[derive(Debug)]
 pub(super) struct Access {
     join: Vec<Rule>,
@@ -18,26 +18,21 @@ pub(super) struct Access {
     policy: OnceLock<Arc<TokenPolicy>>,
 }
 
-/// What a token allows a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pass {
-    /// To broadcast, and to be present.
     pub(super) may_publish: bool,
-    /// For how long, if the token is the channel's own and ends.
+    /// Time until it expires, if the token is the channel's own.
     pub(super) lifetime: Option<Duration>,
 }
 
-/// What comes of a fresh token.
 pub(super) enum Renewed {
-    /// It is good for this.
     Pass(Pass),
-    /// There is nothing to be judged, or not yet.
+    /// There is no token to verify, or its key is not loaded yet.
     Unchanged,
-    /// It is not good, for this reason.
     Refused(String),
 }
 
-/// The reason of a token whose key is not held here, and may be soon.
+/// The reason of a token whose key is not loaded and may be soon.
 const UNKNOWN_KEY: &str = "unknown_key";
 
 impl Access {
@@ -50,7 +45,7 @@ impl Access {
         let _ = self.policy.set(Arc::clone(policy));
     }
 
-    /// Judges a join by its own token, or else by that of its socket.
+    /// Decides a join by its own token, else by its socket's.
     pub(super) fn join(&self, ctx: &mut Context<'_>, config: &JoinConfig) -> Result<Pass, Refusal> {
         let own = match (self.policy.get(), users(config.token.as_deref())) {
             (Some(policy), Some(token)) => {
@@ -78,14 +73,13 @@ impl Access {
         }
     }
 
-    /// Judges a token that a member sends.
     pub(super) fn renew(&self, ctx: &mut Context<'_>, token: Option<&str>) -> Renewed {
         let (Some(policy), Some(token)) = (self.policy.get(), users(token)) else {
             return Renewed::Unchanged;
         };
         let claims = match policy.verify_on_shard(ctx, Some(token)) {
             Ok(claims) => claims,
-            // Keys are read again; what the member has is good for as long as it was.
+            // The keys are read again; the member's permissions stay valid as long as before.
             Err(UNKNOWN_KEY) => return Renewed::Unchanged,
             Err(reason) => {
                 ctx.count_unauthorized();
@@ -106,7 +100,7 @@ impl Access {
     }
 }
 
-/// A token that is of a user.
+/// A token of a user, not of a project.
 fn users(token: Option<&str>) -> Option<&str> {
     token.filter(|token| !is_project_key(token))
 }
@@ -115,7 +109,6 @@ fn allow(rules: &[Rule], ctx: &Context<'_>, claims: Option<&Claims>) -> bool {
     claims.is_some_and(|claims| rules.iter().any(|rule| rule.allows(ctx.topic(), claims)))
 }
 
-/// What clients are told of a token that is refused, in Supabase's words.
 fn refusal(reason: &'static str) -> Refusal {
     match reason {
         "expired" => Refusal("InvalidJWTToken", "Token has expired".to_owned()),

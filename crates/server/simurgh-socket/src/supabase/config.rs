@@ -1,28 +1,28 @@
-//! What a client asks for with its join (PROTOCOL §11.2).
+//! The configuration in a client's join (PROTOCOL §11.2).
 
 use serde_json::{Map, Value};
 use simurgh_proto::message::Payload;
 
-/// Longer ones are refused: they are read on a shard. A token and twenty filters have 4 kB.
+/// Longer ones are refused, because they are parsed on a shard. A token and twenty filters have 4
+/// kB.
 pub(super) const JOIN_BYTES_MAX: usize = 64 << 10;
 
-/// A join's wishes. What is not there, or of another shape than it should be, is as if it were not
-/// said, as with Supabase; only changes that cannot be answered are a mistake.
+/// The settings of a join. Missing or misshapen ones are ignored, as with Supabase; only changes
+/// that cannot be answered are an error.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct JoinConfig {
-    /// Broadcasts are answered.
+    /// Broadcasts are acknowledged.
     pub(super) ack: bool,
-    /// Own broadcasts are heard.
+    /// The sender receives its own broadcasts.
     pub(super) own: bool,
-    /// The list of who is there is wanted.
+    /// The list of present members is sent.
     pub(super) presence: bool,
-    /// Under which key to be present; none: one that is made up.
+    /// Key of its presence; none: a random one.
     pub(super) key: Option<String>,
-    /// The topic is one for which tokens are asked.
+    /// The topic requires tokens.
     pub(super) private: bool,
-    /// Of which tables changes are wanted, each with its id.
+    /// The requested changes of tables, each with its id.
     pub(super) changes: Vec<Map<String, Value>>,
-    /// By which the join is to be judged.
     pub(super) token: Option<String>,
 }
 
@@ -47,13 +47,13 @@ impl JoinConfig {
         })
     }
 
-    /// The answer: the changes in the order in which they were asked for.
+    /// The answer: the changes in the requested order.
     pub(super) fn response(&self) -> Payload<'static> {
         Payload::from(serde_json::json!({ "postgres_changes": self.changes }))
     }
 }
 
-/// Some clients send truth values as texts.
+/// Some clients send booleans as strings.
 fn flag(value: &Value) -> bool {
     match value {
         Value::Bool(flag) => *flag,
@@ -65,13 +65,12 @@ fn flag(value: &Value) -> bool {
 fn key(value: &Value) -> Option<String> {
     match value {
         Value::String(key) => Some(key.clone()).filter(|key| !key.is_empty()),
-        // Keys are texts.
         Value::Number(key) => Some(key.to_string()),
         _ => None,
     }
 }
 
-/// What was asked for, without nulls, with ids.
+/// The requested changes, without nulls, with ids.
 fn changes(value: &Value) -> Result<Vec<Map<String, Value>>, WrongChanges> {
     let Value::Array(wanted) = value else { return Ok(Vec::new()) };
     let wanted = wanted.iter().filter(|wanted| !wanted.is_null());
@@ -86,8 +85,8 @@ fn changes(value: &Value) -> Result<Vec<Map<String, Value>>, WrongChanges> {
         .collect()
 }
 
-/// The same for the same filter, so that whoever sends changes can work it out: FNV-1a of its JSON
-/// text, keys in order, in 27 bits as Supabase's ids have.
+/// The same for equal filters, so that a sender of changes can compute it: FNV-1a of its JSON text
+/// with ordered keys, in 27 bits as Supabase's ids have.
 fn id(text: &str) -> u32 {
     let hash = text
         .bytes()

@@ -1,4 +1,4 @@
-//! A membership: what a client sends on its channel, and what it receives of it (PROTOCOL §11.3).
+//! A membership: the events that a client sends on its channel, and their effects (PROTOCOL §11.3).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,41 +17,39 @@ use super::Realtime;
 use super::access::{Pass, Renewed};
 use super::config::JoinConfig;
 
-/// A membership of one client in one topic.
 pub(super) struct Member {
     realtime: Arc<Realtime>,
-    /// Under which it is present; none: one is made up when it is wanted.
+    /// Key of its presence; none: a random one is made when needed.
     key: Option<Box<str>>,
-    /// Of events; made with the first one, where they are limited.
+    /// Limits its events; made with the first one.
     bucket: Option<Box<Bucket>>,
-    /// How often its token was replaced, so that the end of an old one is told from that of the
-    /// one in force.
+    /// How often its token was replaced: distinguishes the expiry of an old token from that of the
+    /// current one.
     tokens: u32,
-    /// For how many seconds its first token is good; 0: for as long as its socket's.
+    /// Lifetime of its first token, seconds; 0: as long as its socket's.
     lifetime_s: u32,
     acks: bool,
     hears_itself: bool,
     may_publish: bool,
     is_present: bool,
-    /// What follows its join.
+    /// The events that follow its join.
     wants_state: bool,
     wants_changes: bool,
 }
 
-// What every joined client costs beside its membership.
+// The cost of a joined client, in addition to its membership.
 const _: () = assert!(size_of::<Member>() <= 56);
 
-/// The token that was the `.0`th is not good any more.
+/// The token number `.0` has expired.
 struct Expired(u32);
 
-/// Why a broadcast is not passed on.
 enum Refused {
     TooLarge,
     WrongPayload,
     Unauthorized,
 }
 
-/// Longer ones hold no meta that is taken, and are not read.
+/// Longer ones are not parsed: their meta would be too large.
 const PRESENCE_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Deserialize)]
@@ -62,7 +60,7 @@ struct Presence<'a> {
     payload: Option<&'a RawValue>,
 }
 
-/// Whatever is there, `null` too.
+/// Any value that is present, `null` included.
 fn there<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(from).map(Some)
 }
@@ -93,14 +91,13 @@ impl Member {
         }
     }
 
-    /// Passes a broadcast on. What a client sends in a frame of Supabase's own goes out as such a
-    /// frame, and any other as the event `broadcast`.
+    /// Passes a broadcast on: in a Supabase frame if it came in one, else as the event `broadcast`.
     fn broadcast(&self, ctx: &mut Context<'_>, payload: Payload<'_>) -> Outcome {
         if let Err(refused) = self.take(&payload) {
             return self.refuse(ctx, &refused);
         }
         let payload = match payload {
-            // What else a sender writes there would be believed: the ids of replayed messages.
+            // Receivers would trust a sender's metadata, such as the ids of replayed messages.
             Payload::User(broadcast) => Payload::User(broadcast.without_metadata()),
             payload => payload,
         };
@@ -128,7 +125,7 @@ impl Member {
         }
     }
 
-    /// Who has not asked for answers gets none.
+    /// Replies only to a client that asked for acknowledgements.
     fn refuse(&self, ctx: &mut Context<'_>, refused: &Refused) -> Outcome {
         let reason = match refused {
             Refused::TooLarge => "payload_size_exceeded".to_owned(),
@@ -194,7 +191,7 @@ impl Member {
         }
     }
 
-    /// A fresh token, which is not answered; one that is no good ends the channel.
+    /// A fresh token, which is not answered; an invalid one ends the channel.
     #[cfg(feature = "token")]
     fn access_token(&mut self, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Outcome {
         #[derive(Deserialize)]
@@ -229,7 +226,6 @@ impl Member {
         Outcome::NoReply
     }
 
-    /// Has the channel end with the token that is in force now.
     fn expire_in(&self, ctx: &mut Context<'_>, lifetime: Duration) {
         let (this, which) = (ctx.handle::<Self>(), self.tokens);
         ctx.spawn_linked(async move {
@@ -238,7 +234,6 @@ impl Member {
         });
     }
 
-    /// Whether it may send one event more now.
     fn take_turn(&mut self) -> bool {
         let Some(rate) = &self.realtime.events else { return true };
         let now_ns = nanoseconds(self.realtime.origin.elapsed());
@@ -255,7 +250,7 @@ fn unauthorized(ctx: &Context<'_>) -> String {
     format!("Unauthorized: You do not have permissions to write to this Channel topic: {topic}")
 }
 
-/// Says why, and ends the channel.
+/// Sends the reason, and ends the channel.
 fn shut_down(ctx: &mut Context<'_>, message: &str) -> Outcome {
     system(ctx, "system", "error", message);
     Outcome::Stop(Stop::Normal)

@@ -1,5 +1,5 @@
-//! Channels as Supabase Realtime has them, for its clients (PROTOCOL §11): broadcasts between
-//! members, presence, tokens.
+//! Channels that behave like Supabase Realtime's, for its clients (PROTOCOL §11): broadcasts
+//! between members, presence, tokens.
 //!
 //! ```
 //! use simurgh::UserSocket;
@@ -14,13 +14,13 @@
 //! once for those that speak V1.
 //!
 //! # Private topics
-//! With Supabase the policies of a database say who may read and write in a private topic; here
-//! [`Settings::join`] and [`Settings::publish`] do, by what tokens say. A topic with rules of joins
-//! is private for all: a join that does not say so is refused. Without, it is public, and a join
-//! that wants it private is refused.
+//! With Supabase the policies of a database control who may read and write in a private topic; here
+//! [`Settings::join`] and [`Settings::publish`] do, by the claims of tokens. A topic with rules for
+//! joins is private for all: a join that does not ask for a private topic is refused. Without rules
+//! it is public, and a join that asks for a private one is refused.
 //!
 //! # Cost
-//! 56 bytes a member, beside its membership.
+//! 56 bytes a member, in addition to its membership.
 
 #[cfg(feature = "token")]
 mod access;
@@ -39,42 +39,40 @@ use config::{JOIN_BYTES_MAX, JoinConfig};
 use member::Member;
 use simurgh_channel::{Context, Join, Rate};
 
-/// Where Supabase has its user socket, behind a project's address.
+/// The path of Supabase's user socket, below a project's address.
 pub const HOSTED_PATH: &str = "/realtime/v1";
 
-/// What the topics of its channels begin with.
+/// The prefix of its channels' topics.
 pub const TOPIC_PREFIX: &str = "realtime:";
 
-/// How its channels are served.
+/// The settings of its channels.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Largest payload of a broadcast, bytes. Default: no limit but that of messages.
+    /// Largest payload of a broadcast, bytes. Default: only the limit of messages.
     pub payload_bytes_max: Option<usize>,
-    /// Events a member may send each second; who sends more has its channel closed. Default: no
-    /// limit, nor is 0 one.
+    /// Events a member may send each second; above, its channel is closed. Default, and 0: no
+    /// limit.
     pub events_per_second: Option<u32>,
-    /// Makes the topics private: who may join them, as rules of which one has to allow it.
+    /// Rules for joins, one of which has to allow it; they make the topics private.
     #[cfg(feature = "token")]
     pub join: Vec<crate::token::Rule>,
-    /// Who may broadcast and be present, as rules of which one has to allow it. Default: all
-    /// members.
+    /// Rules for broadcasts and presence, one of which has to allow it. Default: all members.
     #[cfg(feature = "token")]
     pub publish: Vec<crate::token::Rule>,
 }
 
-/// The channels of one pattern of topics. Shared by all members.
 #[derive(Debug)]
 pub(crate) struct Realtime {
     payload_bytes_max: usize,
     events: Option<Rate>,
-    /// What members' buckets count from.
+    /// Time zero of members' buckets.
     origin: Instant,
     keys: Ids,
     #[cfg(feature = "token")]
     access: Access,
 }
 
-/// Why a join is refused, in the words of Supabase: a code, and a sentence.
+/// The reason of a refused join, as Supabase has it: a code and a sentence.
 struct Refusal(&'static str, String);
 
 impl Realtime {
@@ -89,7 +87,7 @@ impl Realtime {
         }
     }
 
-    /// Has tokens judged by the policy of the user socket.
+    /// Sets the policy of the user socket, which verifies tokens.
     #[cfg(feature = "token")]
     pub(crate) fn judge_by(&self, policy: &Arc<crate::token::TokenPolicy>) {
         self.access.judge_by(policy);
@@ -138,7 +136,7 @@ impl Realtime {
     }
 }
 
-/// What is refused by a policy, or where there is none.
+/// Refused by a policy, or because there is none.
 fn not_permitted(ctx: &Context<'_>) -> Refusal {
     ctx.count_unauthorized();
     let topic = ctx.subtopic();

@@ -1,7 +1,7 @@
-//! Tokens that come with a join, and are good for its topic alone.
+//! Tokens in a join, which are valid for its topic alone.
 //!
-//! A channel that was joined so ends with its token. It waits for that on tokio: few channels are
-//! joined so, and the others cost nothing more.
+//! Such a channel ends when its token expires. A tokio task waits for that: few channels are joined
+//! in this way, and the others cost nothing more.
 
 use std::time::Instant;
 
@@ -13,12 +13,12 @@ use simurgh_token::Claims;
 use super::TokenPolicy;
 
 impl TokenPolicy {
-    /// Decides about a join by a token of its own, for join functions: `then` is asked if it is
-    /// good, and the channel it lets in ends with `phx_error` when the token expires (clients join
-    /// again then, the official ones with a payload made anew if it is a function). The socket and
-    /// its claims stay as they are.
+    /// Decides a join by its own token, for join functions: `then` is called if the token is
+    /// valid, and its channel ends with `phx_error` when the token expires (clients then join
+    /// again, the official ones with a new payload if that is a function). The socket and its
+    /// claims do not change.
     ///
-    /// A token that is not good is answered `error` with [`TokenError::reason`] as `reason`.
+    /// An invalid token is answered `error` with [`TokenError::reason`] as `reason`.
     ///
     /// ```
     /// use simurgh::token::{Rule, TokenPolicy};
@@ -64,7 +64,7 @@ impl TokenPolicy {
                 return Join::error(json!({ "reason": reason }));
             }
         };
-        // Counted from here: a join function may take its time.
+        // Computed before the join function, which may take its time.
         let end = self.lifetime(&claims).and_then(|time| Instant::now().checked_add(time));
         let join = then(ctx, claims);
         match end {
@@ -74,7 +74,6 @@ impl TokenPolicy {
     }
 }
 
-/// A channel that ends with its own token.
 struct Ending {
     within: Box<dyn Channel>,
     end: Instant,

@@ -1,7 +1,7 @@
-//! Sockets that are let in by tokens: `Phoenix.Token` and JSON Web Tokens.
+//! Authentication of sockets by tokens: `Phoenix.Token` and JSON Web Tokens.
 //!
-//! Everything of the crate `simurgh-token` is here, and what the server does with it: a
-//! [`TokenPolicy`] for [`UserSocket::tokens`](crate::UserSocket::tokens).
+//! Reexports the crate `simurgh-token`, and adds its use by the server: a [`TokenPolicy`] for
+//! [`UserSocket::tokens`](crate::UserSocket::tokens).
 //!
 //! ```
 //! use simurgh::token::{Claims, PhoenixSettings, Rule, Settings, TokenPolicy};
@@ -36,20 +36,19 @@
 //! # Joins
 //! A token may also come with a join, for its topic alone: [`TokenPolicy::join`].
 //!
-//! # Expiry
-//! A socket does not outlive its token: when that has expired, by the leeway of the settings and
-//! what a sweep takes (PROTOCOL §7.7), it is closed with 3000. The official clients connect again
-//! then, and ask for their token anew where it is given as a function. With [`OnExpiry::Renew`] the
-//! client may send a fresh one of the same subject before, as event `access_token` on any topic it
-//! has joined: `{"access_token": "…"}`. It is answered `ok`, or `error` with a `reason`, and the
-//! socket lives on for as long as the new token is good.
+//! A socket does not outlive its token: when that has expired, plus the leeway of the settings and
+//! the time of a sweep (PROTOCOL §7.7), it is closed with 3000. The official clients then connect
+//! again, and make a new token if it is given as a function. With [`OnExpiry::Renew`] the client
+//! may send a fresh one of the same subject before, as event `access_token` on any topic it has
+//! joined: `{"access_token": "…"}`. The reply is `ok`, or `error` with a `reason`, and the socket
+//! lives as long as the new token is valid.
 //!
 //! # Cost
-//! Verifying costs 2 µs (HMAC) to 100 µs (public keys), once a connect and a renewal. An open
-//! socket with a token has its claims and a record of its own. [`OnExpiry::Renew`] costs 24 bytes a
+//! Verifying takes 2 µs (HMAC) to 100 µs (public keys), once a connect and a renewal. An open
+//! socket with a token has its claims and its own record. [`OnExpiry::Renew`] costs 24 bytes a
 //! channel and a virtual call an event.
 
-/// The callbacks of a channel around another (`within`) that only pass on.
+/// Delegates the callbacks of a channel to the channel in `within`.
 macro_rules! pass_on_to_inner {
     () => {
         fn intercept(&self) -> &'static [&'static str] {
@@ -105,10 +104,10 @@ pub use verifying::JwksFileError;
 
 use crate::connect::{Connect, ConnectInfo};
 
-/// Lets in who has a good token, gives the socket its id, and assigns its [`Claims`].
+/// Accepts clients with a valid token, sets the socket's id, and assigns its [`Claims`].
 ///
-/// Who has none is refused with 403, and with [`TokenError::reason`] as body. The log says more, at
-/// level debug, and never the token.
+/// Other clients are refused with 403, and with [`TokenError::reason`] as body. Details are logged
+/// at level debug, but never the token.
 #[derive(Clone)]
 pub struct TokenPolicy {
     keys: Arc<CurrentVerifier>,
@@ -120,7 +119,7 @@ pub struct TokenPolicy {
 
 type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
-/// What becomes of a socket whose token expires.
+/// The effect of an expired token on its socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnExpiry {
@@ -132,7 +131,7 @@ pub enum OnExpiry {
 }
 
 impl TokenPolicy {
-    /// By keys that stay as they are.
+    /// With fixed keys.
     ///
     /// # Errors
     /// Keys that cannot be used.
@@ -140,8 +139,8 @@ impl TokenPolicy {
         Verifier::new(settings).map(|verifier| Self::of(CurrentVerifier::fixed(verifier)))
     }
 
-    /// By the keys of a JWKS file, which is read again when a token names a key that it did not
-    /// have, at most once in 5 s; while it cannot be read, the keys from before hold.
+    /// With the keys of a JWKS file. It is read again when a token names an unknown key, at most
+    /// once in 5 s; while it cannot be read, the previous keys stay valid.
     ///
     /// # Errors
     /// A file that cannot be read, or has no key that can be used.
@@ -160,51 +159,51 @@ impl TokenPolicy {
             on_expiry: OnExpiry::Close,
             socket_id: Arc::new(Template::of_subject("user_socket:")),
             is_optional: false,
-            // Before 1970 no token has been signed.
+            // No token was signed before 1970.
             clock: Arc::new(move || since_epoch().unwrap_or_default()),
         }
     }
 
-    /// What becomes of a socket whose token expires. Default: it is closed.
+    /// Sets the effect of an expired token. Default: its socket is closed.
     #[must_use]
     pub fn on_expiry(mut self, on_expiry: OnExpiry) -> Self {
         self.on_expiry = on_expiry;
         self
     }
 
-    /// The id that sockets get, of their claims. Default: `user_socket:{sub}`; a socket whose token
-    /// does not have what is asked for gets none.
+    /// Sets the socket id as a template of the claims. Default: `user_socket:{sub}`; a socket whose
+    /// token lacks a claim of the template gets no id.
     #[must_use]
     pub fn socket_id(mut self, template: Template) -> Self {
         self.socket_id = Arc::new(template);
         self
     }
 
-    /// Whether sockets without a token are let in as well: they have no id and no [`Claims`], and
-    /// no end. One that is not good is refused all the same. Default: no.
+    /// Whether sockets without a token are accepted as well: they have no id, no [`Claims`] and no
+    /// expiry. An invalid token is refused all the same. Default: no.
     #[must_use]
     pub fn optional(mut self, is_optional: bool) -> Self {
         self.is_optional = is_optional;
         self
     }
 
-    /// What the time is, since the Unix epoch. Default: the system's clock.
+    /// Sets the clock, since the Unix epoch. Default: the system's clock.
     #[must_use]
     pub fn clock(mut self, clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Looks at a token, for connect and join functions of your own.
+    /// Verifies a token, for the application's own connect and join functions.
     ///
     /// # Errors
-    /// What is wrong with it; [`TokenError::reason`] is for its client.
+    /// The token is refused; [`TokenError::reason`] is for its client.
     pub fn verify(&self, token: Option<&str>) -> Result<Claims, TokenError> {
         let token = token.ok_or(TokenError::Missing)?;
         self.keys.verifier().verify(token, (self.clock)())
     }
 
-    /// Decides about a connection, for a connect function of your own.
+    /// Decides a connect, for the application's own connect function.
     pub fn connect(&self, info: &ConnectInfo<'_>) -> Connect {
         let (token, peer) = (info.token(), info.peer());
         match self.verify(token.as_deref()) {
@@ -224,8 +223,8 @@ impl TokenPolicy {
         }
     }
 
-    /// Looks at a token that came in a message. Keys are never read on a shard: with newer ones a
-    /// later try may do, this one is answered now.
+    /// Verifies a token in a message. Keys are never read on a shard: this token is answered now,
+    /// and a later attempt may find newer keys.
     pub(crate) fn verify_on_shard(
         &self,
         ctx: &Context<'_>,
@@ -250,9 +249,9 @@ impl TokenPolicy {
         connect.assign(claims)
     }
 
-    /// For how long a token is taken from now on; none: for ever.
+    /// Time until a token expires; none: it does not.
     pub(crate) fn lifetime(&self, claims: &Claims) -> Option<Duration> {
-        // The second in which it expires is over then: who comes again with the same is refused.
+        // The second of the expiry has passed then: a new connect with the same token is refused.
         let until = Duration::from_secs(claims.expires_at()?.saturating_add(1));
         let until = until.saturating_add(self.keys.verifier().leeway());
         Some(until.saturating_sub((self.clock)()))
@@ -263,7 +262,7 @@ impl TokenPolicy {
     }
 }
 
-/// Browsers see close code 1006 only; others read the reason in the body.
+/// Browsers only report close code 1006; other clients read the reason in the body.
 fn refuse(error: &TokenError, peer: std::net::SocketAddr) -> Connect {
     tracing::debug!(%peer, reason = error.reason(), "connection refused: {error}");
     Connect::refuse_with(403, format!("{}\n", error.reason()))

@@ -1,7 +1,7 @@
-//! Fresh tokens for sockets that are open: the event `access_token`, as Supabase's clients send it.
+//! Fresh tokens for open sockets: the event `access_token`, as Supabase's clients send it.
 //!
-//! What takes it stands before the application's channel, so that channels of user sockets without
-//! renewals are called as ever.
+//! A wrapper around the application's channel handles it, so that channels of user sockets without
+//! renewals are not affected.
 
 use std::sync::Arc;
 
@@ -13,10 +13,9 @@ use simurgh_token::Claims;
 
 use super::TokenPolicy;
 
-/// The event.
 const ACCESS_TOKEN: &str = "access_token";
 
-/// Has a join function's channels take renewals.
+/// Wraps the channels of a join function so that they accept renewals.
 pub(crate) fn renewing(policy: &Arc<TokenPolicy>, join: JoinFn) -> JoinFn {
     let policy = Arc::clone(policy);
     Arc::new(move |ctx, payload| {
@@ -32,7 +31,6 @@ struct Renewing {
 
 const _: () = assert!(size_of::<Renewing>() <= 24, "what a channel costs that takes renewals");
 
-/// Why a renewal is refused.
 #[derive(Debug)]
 struct Refused {
     reason: &'static str,
@@ -55,7 +53,7 @@ impl Renewing {
     }
 }
 
-/// Whether both are about the same: a subject is its issuer's own name for somebody.
+/// Whether both are of the same user: a subject is unique only for its issuer.
 pub(crate) fn is_same(before: &Claims, now: &Claims) -> bool {
     before.subject().is_some()
         && before.subject() == now.subject()

@@ -1,4 +1,4 @@
-//! The keys that a policy holds, and how those of a file are read again.
+//! The keys of a policy, and how those of a file are read again.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,11 @@ use std::time::{Duration, Instant};
 use simurgh_token::jwt::{Algorithm, Checks};
 use simurgh_token::{JwtSettings, KeyError, KeySource, Settings, Verifier};
 
-/// How often a file is read at most: whoever sends tokens with invented names of keys costs no
-/// more than that.
+/// Least time between two reads of a file: bounds the cost of tokens with invented key names.
 const READ_EVERY: Duration = Duration::from_secs(5);
 
-/// Keys, and where they come from.
 pub(super) struct CurrentVerifier {
-    /// Locked for as long as it takes to copy or to put a pointer.
+    /// Locked only while the pointer is copied or replaced.
     verifier: RwLock<Arc<Verifier>>,
     file: Option<KeyFile>,
 }
@@ -24,7 +22,7 @@ struct KeyFile {
     algorithms: Vec<Algorithm>,
     checks: Checks,
     read_every: Duration,
-    /// When it was read again last; held while it is.
+    /// Time of the last read; locked during a read.
     last_read: tokio::sync::Mutex<Option<Instant>>,
 }
 
@@ -60,7 +58,7 @@ impl CurrentVerifier {
         Arc::clone(&self.verifier.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether there are keys to be read, or being read, that are newer perhaps.
+    /// Whether newer keys may be available, or are being read.
     pub(super) fn may_be_newer(&self) -> bool {
         self.file.as_ref().is_some_and(|file| match file.last_read.try_lock() {
             Ok(last_read) => file.is_due(*last_read),
@@ -68,8 +66,8 @@ impl CurrentVerifier {
         })
     }
 
-    /// Reads the keys again, unless somebody else just has. The file is read on a thread of its
-    /// own: never on a shard, whose descriptors are for sockets.
+    /// Reads the keys again, unless another task just has. The file is read on its own thread,
+    /// never on a shard, whose descriptors are for sockets.
     pub(super) async fn read_again(self: &Arc<Self>) {
         let Some(file) = &self.file else { return };
         let mut last_read = file.last_read.lock().await;

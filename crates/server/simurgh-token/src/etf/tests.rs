@@ -1,4 +1,4 @@
-//! Terms that no Erlang writes, and the edges of those it does.
+//! Terms that Erlang does not write, and edge cases of those it does.
 
 use super::*;
 use serde_json::json;
@@ -43,7 +43,7 @@ fn integers_keep_their_value_or_are_refused() {
     assert_eq!(big(0, &[255; 8]), Ok(json!(u64::MAX)));
     assert_eq!(big(1, &[0, 0, 0, 0, 0, 0, 0, 128]), Ok(json!(i64::MIN)));
     assert!(big(1, &[1, 0, 0, 0, 0, 0, 0, 128]).is_err());
-    // Zeros in front are legal and do not count.
+    // Leading zeros are legal and do not count.
     assert_eq!(big(0, &[7, 0, 0, 0, 0, 0, 0, 0, 0, 0]), Ok(json!(7)));
     assert!(big(0, &[0, 0, 0, 0, 0, 0, 0, 0, 1]).is_err());
 }

@@ -14,12 +14,12 @@ use crate::error::{Part, TokenError};
 pub struct Checks {
     /// By how much the clocks of issuer and server may differ. Default: 5 s.
     pub leeway: Duration,
-    /// `iss` has to be one of these. Default: none, and it is not checked.
+    /// The accepted values of `iss`. Default: none, and it is not checked.
     pub issuers: Vec<String>,
-    /// `aud` has to be or to contain one of these. Default: none, and it is not checked. Set it if
-    /// the issuer signs for several services with one key.
+    /// The accepted values of `aud`, one of which it must be or contain. Default: none, and it is
+    /// not checked. Set it if the issuer signs for several services with one key.
     pub audiences: Vec<String>,
-    /// Whether `exp` is required. Default: true, since a token without it is valid for ever.
+    /// Whether `exp` is required. Default: true, since a token without it never expires.
     pub expiry_required: bool,
 }
 
@@ -92,12 +92,11 @@ pub(crate) fn seconds(claims: &Map<String, Value>, claim: &str) -> Result<Option
     }
 }
 
-/// Seconds as a duration; the longest one if there are too many.
+/// Seconds as a duration, limited to the longest one.
 fn length(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
 }
 
-/// The whole seconds of a time; the cast saturates.
 pub(crate) fn whole(seconds: f64) -> u64 {
     seconds as u64
 }

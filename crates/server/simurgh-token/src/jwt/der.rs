@@ -1,4 +1,4 @@
-//! The part of DER (X.690) that shows what kind of key a PEM file holds.
+//! The part of DER (X.690) with the kind of key in a PEM file.
 
 /// Kinds of keys, by the object identifiers of RFC 8017, RFC 5480 and RFC 8410.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,6 @@ pub(super) fn rsa_public_key(der: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((unsigned(modulus), unsigned(exponent)))
 }
 
-/// An integer without the zeros in front of it.
 pub(super) fn unsigned(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()
@@ -66,7 +65,7 @@ fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
             let (length, rest) = rest.split_first_chunk::<2>()?;
             (usize::from(u16::from_be_bytes(*length)), rest)
         }
-        // No key is that long.
+        // Longer than any key.
         _ => return None,
     };
     if *found == tag { rest.split_at_checked(length) } else { None }

@@ -5,14 +5,14 @@ use serde_json::{Map, Value};
 use super::{Algorithm, der};
 use crate::base64url;
 
-/// A key's members, read as far as its public half.
+/// The members of a key, decoded up to its public half.
 pub(super) struct Jwk<'a> {
     members: &'a Map<String, Value>,
     pub(super) algorithm: Algorithm,
 }
 
 impl<'a> Jwk<'a> {
-    /// Reads the key's algorithm; `operation` is the one it must allow (RFC 7517 §4.3).
+    /// Reads the key's algorithm; `operation` is the required one (RFC 7517 §4.3).
     pub(super) fn new(value: &'a Value, operation: &str) -> Result<Self, String> {
         let members = value.as_object().ok_or("it is no JSON object")?;
         let text = |name| members.get(name).and_then(Value::as_str);
@@ -49,7 +49,6 @@ impl<'a> Jwk<'a> {
         id(self.members)
     }
 
-    /// A member in base64url.
     pub(super) fn bytes(&self, name: &str) -> Result<Vec<u8>, String> {
         let text = self.members.get(name).and_then(Value::as_str);
         let text = text.ok_or_else(|| format!("it has no {name}"))?;
@@ -75,7 +74,6 @@ impl<'a> Jwk<'a> {
     }
 }
 
-/// The name of a key, if it has one.
 pub(super) fn id(members: &Map<String, Value>) -> Option<String> {
     members.get("kid").and_then(Value::as_str).map(str::to_owned)
 }

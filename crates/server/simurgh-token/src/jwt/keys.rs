@@ -1,4 +1,4 @@
-//! Keys that verify, and the choice among them.
+//! Keys that verify, and their selection.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use super::{Algorithm, Checks, Parts, der};
 use crate::claims::Claims;
 use crate::error::{KeyError, Part, TokenError, not_json, short};
 
-/// Keys that tokens may be signed by, each for one algorithm.
+/// Verification keys, each for one algorithm.
 #[derive(Debug, Clone)]
 pub struct Keys {
     keys: Vec<Key>,
     skipped: Vec<Skipped>,
 }
 
-/// A key that verifies. `Debug` shows no secret.
+/// A key that verifies. `Debug` does not show secrets.
 #[derive(Debug, Clone)]
 pub struct Key {
     pub(super) id: Option<String>,
@@ -39,15 +39,15 @@ pub(super) enum Material {
     },
 }
 
-/// A key of a set that is not used, and why.
+/// A key of a set that is not used, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Skipped {
-    /// Its place in the set, from 0.
+    /// Its index in the set, from 0.
     pub index: usize,
     /// Its `kid`.
     pub id: Option<String>,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -65,8 +65,8 @@ impl Keys {
     /// One key for HS256.
     ///
     /// # Errors
-    /// A secret of less than 32 bytes (RFC 7518 §3.2), or one that is a public key in PEM: whoever
-    /// reads that could sign.
+    /// A secret of less than 32 bytes (RFC 7518 §3.2), or a public key in PEM as secret: any reader
+    /// of that could sign.
     pub fn from_secret(secret: &[u8]) -> Result<Self, KeyError> {
         let material = hmac_key(secret).map(Material::Hmac).map_err(KeyError::new)?;
         Ok(Self::from(Key { id: None, material }))
@@ -75,7 +75,7 @@ impl Keys {
     /// The public keys of a PEM file: RSA (RS256), P-256 (ES256), Ed25519 (EdDSA).
     ///
     /// # Errors
-    /// The text is not PEM, has no public key, or one of another kind.
+    /// The text is not PEM, or has no public key, or one of another kind.
     pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
         let mut keys = Vec::new();
         for section in Section::pem_slice_iter(pem.as_bytes()) {
@@ -94,8 +94,8 @@ impl Keys {
         Ok(Self { keys, skipped: Vec::new() })
     }
 
-    /// The keys of a JWK set (RFC 7517 §5), or a single JWK. Those that cannot be used are left
-    /// out, and [`skipped`](Self::skipped) says why.
+    /// The keys of a JWK set (RFC 7517 §5), or a single JWK. Unusable ones are left out, with their
+    /// reasons in [`skipped`](Self::skipped).
     ///
     /// # Errors
     /// The text is not a set of keys, or none of them can be used.
@@ -161,13 +161,13 @@ impl Keys {
         &self.keys
     }
 
-    /// The keys that are not used, and why.
+    /// The keys that are not used, with their reasons.
     #[must_use]
     pub fn skipped(&self) -> &[Skipped] {
         &self.skipped
     }
 
-    /// Verifies a token and reads its claims; `now` is since the Unix epoch.
+    /// Verifies a token and returns its claims; `now` is since the Unix epoch.
     ///
     /// # Errors
     /// As [`verify_jws`](Self::verify_jws), then as [`Checks::check`].
@@ -182,10 +182,10 @@ impl Keys {
         checks.check(parts.claims()?, now)
     }
 
-    /// Verifies a signed payload that need not be a JWT, and checks no claims.
+    /// Verifies a signed payload that need not be a JWT, without checks of claims.
     ///
-    /// The key is chosen by the token's `kid`. Keys without a name, or all keys if the token has no
-    /// `kid`, are tried if they are for its `alg`; a set has at most 64.
+    /// The key is selected by the token's `kid`. Keys without a name, or all keys if the token has
+    /// no `kid`, are tried if they are for its `alg`; a set has at most 64.
     ///
     /// # Errors
     /// The first that applies: missing, too long, malformed, encrypted, unsigned, no key for its
@@ -264,7 +264,7 @@ impl Key {
         self.id.as_deref()
     }
 
-    /// Whether this key has made a signature over these bytes. Secrets are compared in constant
+    /// Whether a signature of these bytes was made with this key. MACs are compared in constant
     /// time.
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
@@ -293,7 +293,6 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// A section of a PEM file.
 pub(super) struct Section(pub(super) SectionKind, pub(super) Vec<u8>);
 
 impl PemObject for Section {
@@ -355,7 +354,6 @@ fn not_public(kind: SectionKind) -> &'static str {
     }
 }
 
-/// The length of the output of HS256 (RFC 7518 §3.2).
 const SECRET_BYTES_MIN: usize = 32;
 
 /// All of them may be tried for a token without a `kid`.

@@ -1,8 +1,8 @@
 //! JSON Web Tokens (RFC 7519) as signed by HS256, RS256, ES256 and EdDSA (RFC 7515, 7518, 8037).
 //!
-//! Each key is for one algorithm, and a token whose `alg` differs is refused: no token chooses how
-//! it is verified. `none` is refused, and so is a token that asks for an extension (`crit`), since
-//! none is supported.
+//! Each key is for one algorithm, and a token whose `alg` differs is refused: a token cannot choose
+//! how it is verified. `none` is refused, and so is a token that requires an extension (`crit`),
+//! since none is supported.
 //!
 //! ```
 //! use std::time::Duration;
@@ -40,7 +40,6 @@ pub use signing::SigningKey;
 use crate::base64url::decode_part;
 use crate::error::{Part, TokenError, not_json};
 
-/// The parts of a token, unverified.
 pub(crate) struct Parts<'a> {
     pub(crate) header: Map<String, Value>,
     /// The signed text: header and payload as received.
@@ -69,12 +68,10 @@ impl<'a> Parts<'a> {
         Ok(Self { header, message, payload, signature: decode_part(signature, Part::Signature)? })
     }
 
-    /// Its claims, unverified.
     pub(crate) fn claims(&self) -> Result<Map<String, Value>, TokenError> {
         object(&self.payload, Part::Payload)
     }
 
-    /// `alg`.
     pub(crate) fn algorithm(&self) -> Result<&str, TokenError> {
         match self.header.get("alg").and_then(Value::as_str) {
             Some(name) => Ok(name),
@@ -82,7 +79,6 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// `kid`.
     pub(crate) fn key_id(&self) -> Result<Option<&str>, TokenError> {
         match self.header.get("kid") {
             None => Ok(None),

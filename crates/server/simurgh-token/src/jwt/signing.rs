@@ -15,7 +15,7 @@ use super::{Algorithm, der, keys};
 use crate::base64url;
 use crate::error::{KeyError, not_json};
 
-/// A key that signs. `Debug` shows nothing that is secret.
+/// A key that signs. `Debug` does not show secrets.
 #[derive(Debug)]
 pub struct SigningKey {
     id: Option<String>,
@@ -77,7 +77,7 @@ impl SigningKey {
         Ok(Self { id: jwk.id(), material: Box::new(material) })
     }
 
-    /// The same key with this name, which goes into the header as `kid`.
+    /// The same key with this name, which is sent as `kid` in the header.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
@@ -95,10 +95,10 @@ impl SigningKey {
         }
     }
 
-    /// The key that verifies what this one signs.
+    /// The key that verifies the signatures of this one.
     ///
     /// # Errors
-    /// The public key cannot be read; `ring` makes no such key.
+    /// The public key cannot be read; `ring` does not make such a key.
     pub fn verifying_key(&self) -> Result<Key, KeyError> {
         let material = match &*self.material {
             Material::Ec(pair) => keys::Material::Ec(pair.public_key().as_ref().to_vec()),
@@ -113,10 +113,10 @@ impl SigningKey {
         Ok(Key { id: self.id.clone(), material })
     }
 
-    /// Signs claims as they are; nothing is added, not even `exp`.
+    /// Signs claims unchanged; nothing is added, not even `exp`.
     ///
     /// # Errors
-    /// The system gives no random numbers, which ES256 and RS256 need.
+    /// The system has no random numbers, which ES256 and RS256 need.
     pub fn sign(&self, claims: &Map<String, Value>) -> Result<String, KeyError> {
         let mut header = json!({"alg": self.algorithm().name(), "typ": "JWT"});
         if let Some(id) = &self.id {
@@ -199,8 +199,8 @@ fn private(jwk: &Jwk<'_>) -> Result<Material, String> {
     }
 }
 
-/// `ring` checks each number of the key by itself, and each signature before it returns it: so
-/// signing nothing tells whether the numbers belong together.
+/// `ring` checks each number of the key by itself, and each signature before it returns it: a trial
+/// signature shows whether the numbers belong together.
 fn rsa_pair(pair: RsaKeyPair) -> Result<Material, String> {
     let why = "the private key is not right: its numbers do not belong together";
     rsa_signature(&pair, b"").map_err(|_| why)?;
@@ -213,7 +213,7 @@ fn rsa_signature(pair: &RsaKeyPair, message: &[u8]) -> Result<Vec<u8>, ring::err
     Ok(signature)
 }
 
-/// With the error of `ring`, which names the kind of fault and shows nothing of the key.
+/// With the error of `ring`, which names the kind of fault without a part of the key.
 fn rejected(error: ring::error::KeyRejected) -> String {
     format!("the private key is not right: {error}")
 }

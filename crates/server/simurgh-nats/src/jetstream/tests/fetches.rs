@@ -183,7 +183,7 @@ fn a_leader_that_sends_no_time_gives_no_bound_of_age() {
     let head = fixture.requests().remove(0);
     fixture.answer_check(&head);
     assert_eq!(fixture.events(), [Event::Since { ticket, behind: None }]);
-    // Nor does one that does not answer.
+    // A stream that does not answer gives no number either.
     let ticket = since(&mut fixture, Duration::from_secs(60));
     fixture.pass(9_000);
     assert_eq!(fixture.events(), [Event::Since { ticket, behind: None }]);

@@ -25,13 +25,12 @@ fn subject(topic: &str) -> Subject {
     prefix().topic(Space::Store, topic)
 }
 
-/// As `STREAM.INFO` answers of a stream that fits.
+/// The answer to `STREAM.INFO` of a stream that fits.
 fn info(last_seq: u64) -> Value {
     let config = StreamsConfig::default().stream(&prefix(), 0);
     json!({ "config": config, "created": "x", "state": { "last_seq": last_seq } })
 }
 
-/// A request that was sent.
 #[derive(Clone, Debug)]
 struct Sent {
     subject: String,
@@ -39,14 +38,14 @@ struct Sent {
     body: String,
 }
 
-/// The state machine, and a simulated engine for it.
+/// The state machine and a simulated engine.
 struct Fixture {
     jetstream: JetStream,
     out: BytesMut,
     events: VecDeque<Event>,
     now_ms: u64,
     tickets: u64,
-    /// As `STREAM.INFO` answers.
+    /// As in the answer to `STREAM.INFO`.
     created: String,
     last_seq: u64,
     /// Its clock.
@@ -82,13 +81,12 @@ impl Fixture {
         self.jetstream.link(self.now_ms, "2.15.2", &mut self.out);
     }
 
-    /// The link breaks.
     fn unlink(&mut self) {
         self.jetstream.unlink();
         self.out.clear();
     }
 
-    /// Answers all requests about streams as a good engine does, and reports the link as up.
+    /// Answers all requests about streams as a valid engine does, and reports the link as up.
     fn fits(&mut self) {
         for _ in 0..9 {
             for sent in self.requests() {
@@ -127,7 +125,6 @@ impl Fixture {
         })
     }
 
-    /// The requests that were written since the last call.
     fn requests(&mut self) -> Vec<Sent> {
         let written = self.out.split();
         let mut rest = &written[..];
@@ -193,7 +190,7 @@ impl Fixture {
         self.status(sent, 204, &headers);
     }
 
-    /// Lets time pass in steps, but ends when the link is to be ended.
+    /// Lets time pass in steps, until the link has to end.
     fn pass(&mut self, ms: u64) -> Action {
         for _ in 0..ms / 10 {
             self.now_ms += 10;

@@ -1,9 +1,9 @@
-//! An engine that answers, is silent, refuses, or is gone, at any moment: what a store's ticket is
-//! answered agrees with the log.
+//! An engine that answers, is silent, refuses, or disconnects at any moment: the answer to a
+//! store's ticket agrees with the log.
 
 use super::*;
 
-/// The engine's reaction to a store that has arrived.
+/// The engine's reaction to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Stores,
@@ -11,18 +11,17 @@ enum Mode {
     Silent,
     /// The store is lost before it arrives.
     Lost,
-    /// Nobody leads the stream.
+    /// The stream has no leader.
     Nobody,
-    /// It is refused for good.
     Refuses,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     Store,
-    /// This many requests that are under way arrive.
+    /// This many requests in flight arrive.
     Arrive(usize, Mode),
-    /// The link breaks; so many of what is under way arrive all the same.
+    /// The link breaks; this many requests in flight arrive all the same.
     Break(usize),
     Link,
     Pass(u64),
@@ -48,14 +47,13 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     fixture: Fixture,
     is_linked: bool,
-    /// Under way to the engine.
+    /// In flight to the engine.
     wire: VecDeque<Sent>,
-    /// The ids that are stored.
+    /// The stored ids.
     log: Vec<String>,
 }
 
 impl Model {
-    /// Puts what was written on the wire.
     fn written(&mut self) {
         self.wire.extend(self.fixture.requests());
     }
@@ -106,7 +104,7 @@ impl Model {
         self.written();
     }
 
-    /// Lets time pass; a link that is to be ended is ended.
+    /// Time passes; the link ends if it has to.
     fn pass(&mut self, ms: u64) {
         let mut left = ms / 10;
         while left > 0 {
@@ -157,7 +155,7 @@ proptest! {
         for step in &steps {
             model.take(step);
         }
-        // A request under way may arrive late, after its timeout.
+        // A request in flight may arrive after its timeout.
         model.pass(9_010);
         (0..model.wire.len()).for_each(|_| model.arrive(Mode::Stores, model.is_linked));
         let mut log = model.log.clone();

@@ -1,4 +1,4 @@
-//! Checks of streams, and what is reported of them.
+//! Checks of streams, and their reports.
 
 use super::*;
 
@@ -84,7 +84,7 @@ fn a_stream_that_is_set_back_is_marked_and_has_another_epoch() {
     fixture.answer_check(&update);
     fixture.fits();
     assert_ne!(fixture.jetstream.decided(), epoch);
-    // From then on it is that stream.
+    // From then on the stream is known.
     let epoch = fixture.jetstream.decided();
     fixture.unlink();
     fixture.link();
@@ -196,7 +196,7 @@ fn what_was_known_is_hoped_for_and_nothing_is_asked_until_it_is_known() {
     }
 }
 
-/// Otherwise its messages would be taken for those of the stream before.
+/// Otherwise its messages would be taken for those of the previous stream.
 #[test]
 fn a_stream_that_begins_again_while_the_link_stands_is_looked_at_at_once() {
     let mut fixture = Fixture::on(StreamsConfig::default());
@@ -207,7 +207,7 @@ fn a_stream_that_begins_again_while_the_link_stands_is_looked_at_at_once() {
     fixture.last_seq = 9;
     fixture.pass(2_000);
     assert!(fixture.requests().is_empty(), "that is its order");
-    // Two interests overlap: so it is looked at now and then, and is what it was.
+    // Two interests overlap: the stream is checked from time to time, and is unchanged.
     for _ in 0..200 {
         fixture.jetstream.on_republished(b"p.b.0.1c.t", 9);
         assert_eq!(fixture.pass(10), Action::Continue);
@@ -299,7 +299,7 @@ fn a_stream_for_which_nobody_answers_any_more_ends_the_link_but_not_soon() {
             }
             for sent in fixture.requests() {
                 looks.push(fixture.now_ms - begun);
-                // The first is answered.
+                // Only the first check is answered.
                 if looks.len() == 1 {
                     assert_eq!(fixture.answer_check(&sent), Action::Continue);
                     continue;

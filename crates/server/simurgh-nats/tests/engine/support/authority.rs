@@ -1,4 +1,4 @@
-//! Certificates, signed by an authority of the test's own.
+//! Certificates, signed by a test authority.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,6 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// Writes its certificate into a directory.
     pub(crate) fn new(directory: &Path, name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -23,7 +22,6 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), file }
     }
 
-    /// Writes a certificate and its key beside its own.
     pub(crate) fn sign(&self, name: &str) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();

@@ -45,7 +45,7 @@ impl Key {
         base32(bytes)
     }
 
-    /// A token about another key, signed with this one.
+    /// A token for another key, signed with this one.
     pub(crate) fn token(&self, about: &Self, name: &str, nats: Value) -> String {
         let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let head = part(json!({ "typ": "JWT", "alg": "ed25519-nkey" }));
@@ -59,7 +59,6 @@ impl Key {
     }
 }
 
-/// Base 32 of the bytes and their CRC-16.
 fn base32(mut bytes: Vec<u8>) -> String {
     let mut sum = 0_u16;
     for byte in &bytes {

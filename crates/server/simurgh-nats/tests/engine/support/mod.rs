@@ -1,4 +1,4 @@
-//! Engines that are started and ended by a test, and nodes on them.
+//! Engines that tests start and end, and nodes on them.
 
 pub(crate) mod authority;
 pub(crate) mod jwt;
@@ -18,13 +18,13 @@ use tempfile::TempDir;
 
 pub(crate) use node::{Node, numbered, prefix, runtime};
 
-/// In the configuration of an engine that keeps: in its own directory.
+/// Enables streams in an engine's own directory.
 pub(crate) const JETSTREAM: &str = "jetstream { store_dir: \"kept\" }";
 
-/// How long an engine may take to start: much longer than it does.
+/// Timeout of an engine's start, much longer than usual.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
-/// A nats-server with a directory of its own, on a free port; killed at the end, whatever happens.
+/// A nats-server with its own directory, on a free port; killed when it is dropped.
 pub(crate) struct Engine {
     directory: TempDir,
     server: PathBuf,
@@ -34,7 +34,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// With this configuration and a free port; none if there is no nats-server.
+    /// With this configuration on a free port; `None` without a nats-server.
     pub(crate) fn start(configuration: &str) -> Option<Self> {
         Self::start_in(tempfile::tempdir().unwrap(), configuration)
     }
@@ -48,7 +48,7 @@ impl Engine {
         Some(engine)
     }
 
-    /// Starts it. Returns false if its port is taken.
+    /// Returns false if its port is taken.
     fn run(&mut self, port: i32) -> bool {
         let directory = self.directory.path();
         for entry in fs::read_dir(directory).unwrap() {
@@ -74,7 +74,7 @@ impl Engine {
         true
     }
 
-    /// Its ports, once it has written them; none if it ends.
+    /// Its ports, once it has written them; `None` if it ends.
     fn ports(&mut self, file: &Path) -> Option<(u16, Option<u16>)> {
         let start = Instant::now();
         loop {
@@ -94,18 +94,16 @@ impl Engine {
         }
     }
 
-    /// The directory of its streams.
     pub(crate) fn kept(&self) -> PathBuf {
         self.directory.path().join("kept")
     }
 
-    /// Removes its streams, while it does not run.
+    /// Removes its streams; it must not be running.
     pub(crate) fn forget(&self) {
         assert!(self.child.is_none());
         fs::remove_dir_all(self.kept()).unwrap();
     }
 
-    /// Its log.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
@@ -114,7 +112,6 @@ impl Engine {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Ends it at once.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -122,8 +119,8 @@ impl Engine {
         }
     }
 
-    /// Runs it again after [`kill`](Self::kill), on its port; a connection of another test may
-    /// have it for a moment.
+    /// Runs it again after [`kill`](Self::kill), on its port, which a connection of another test
+    /// may have for a moment.
     pub(crate) fn restart(&mut self) {
         let start = Instant::now();
         while !self.run(self.port.into()) {
@@ -132,7 +129,7 @@ impl Engine {
         }
     }
 
-    /// Stops it. When this returns, none of its threads runs.
+    /// Stops it. On return, all its threads are stopped.
     pub(crate) fn freeze(&self) {
         self.signal(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.child.as_ref().unwrap().id());
@@ -166,7 +163,6 @@ impl Drop for Engine {
     }
 }
 
-/// The nats-server to test with.
 fn server() -> Option<PathBuf> {
     const VARIABLE: &str = "SIMURGH_NATS_SERVER";
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/engine/nats-server");
@@ -185,7 +181,7 @@ fn server() -> Option<PathBuf> {
     found
 }
 
-/// Whether the engine has streams as needed; prints why not.
+/// Whether the engine has the needed streams; prints why not.
 pub(crate) fn can_keep() -> bool {
     let can = is_at_least(11);
     if !can {
@@ -194,7 +190,7 @@ pub(crate) fn can_keep() -> bool {
     can
 }
 
-/// Whether the engine is of this version of 2 or a later one.
+/// Whether the engine is of this minor version of 2 or a later one.
 pub(crate) fn is_at_least(minor: u32) -> bool {
     let Some(server) = server() else { return false };
     let said = Command::new(server).arg("--version").output().unwrap().stdout;

@@ -14,14 +14,13 @@ use simurgh_nats::{Config, NatsAdapter, StreamsConfig};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-/// No test waits longer for one thing.
+/// Timeout of each wait of a test.
 const WITHIN: Duration = Duration::from_secs(30);
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 });
 
-/// The runtime of all tests.
 pub(crate) fn runtime() -> &'static Runtime {
     &RUNTIME
 }
@@ -41,9 +40,9 @@ pub(crate) struct Node {
     pub(crate) is_up: bool,
     pub(crate) lost: Vec<Interest>,
     pub(crate) in_force: Generation,
-    /// The epoch of what is kept, as the last link had it.
+    /// The epoch reported with the last link.
     pub(crate) kept: Option<u64>,
-    /// Stored envelopes that were received, of all topics together.
+    /// Received stored envelopes, of all topics together.
     pub(crate) stored: Vec<Received>,
     answers: HashMap<Ticket, Event>,
     tickets: u64,
@@ -70,12 +69,10 @@ impl Node {
         }
     }
 
-    /// A node without credentials and streams.
     pub(crate) fn plain(id: u64, address: &str) -> Self {
         Self::start(id, Config::new(vec![address.parse().unwrap()], prefix(), "test"))
     }
 
-    /// Polls until a condition holds.
     #[track_caller]
     pub(crate) fn wait(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let start = Instant::now();
@@ -85,7 +82,6 @@ impl Node {
         }
     }
 
-    /// Polls for this long.
     pub(crate) fn pass(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while let Some(left) = end.checked_duration_since(Instant::now()) {
@@ -93,7 +89,7 @@ impl Node {
         }
     }
 
-    /// The next thing that happens, if it does within this time.
+    /// Handles the next event within this time.
     fn turn(&mut self, time: Duration) {
         let event = poll_fn(|context| self.adapter.poll_event(context));
         let Ok(event) = runtime().block_on(async { timeout(time, event).await }) else { return };
@@ -125,7 +121,7 @@ impl Node {
         }
     }
 
-    /// Wants a topic, and waits until that is in force.
+    /// Subscribes to a topic, and waits until that is in force.
     #[track_caller]
     pub(crate) fn want(&mut self, topic: &str) {
         let interest = Interest::Exact(Space::Broadcast, topic.into());
@@ -143,7 +139,6 @@ impl Node {
         Ok(())
     }
 
-    /// Publishes so many.
     #[track_caller]
     pub(crate) fn publish(&mut self, topic: &str, count: u64) {
         for _ in 0..count {
@@ -155,7 +150,7 @@ impl Node {
         }
     }
 
-    /// The numbers that were received, without duplicates: each is higher than all before.
+    /// The received numbers without duplicates: each is higher than all before.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         let mut highest = 0;
         let is_new = |n: &u64| {
@@ -166,14 +161,14 @@ impl Node {
         self.received.iter().map(|it| it.1).filter(is_new).collect()
     }
 
-    /// Why it is down, once it is.
+    /// Waits until it is down; returns the reason.
     #[track_caller]
     pub(crate) fn why_down(&mut self) -> Down {
         self.wait("being down", |it| !it.downs.is_empty());
         self.downs.last().unwrap().clone()
     }
 
-    /// Up, and what it publishes is at the engine.
+    /// Waits until it is up, and its publishing has arrived at the engine.
     #[track_caller]
     pub(crate) fn is_of_use(&mut self) {
         self.wait("up", |it| it.is_up);
@@ -184,7 +179,6 @@ impl Node {
 
     // Stored envelopes.
 
-    /// A node with streams.
     pub(crate) fn keeping(id: u64, address: &str, keeping: StreamsConfig) -> Self {
         let mut config = Config::new(vec![address.parse().unwrap()], prefix(), "test");
         config.streams = Some(keeping);
@@ -229,7 +223,7 @@ impl Node {
         self.answers[&ticket].clone()
     }
 
-    /// The number under which it is stored.
+    /// Stores an envelope; returns its number.
     #[track_caller]
     pub(crate) fn stored(&mut self, topic: &str, id: &str) -> u64 {
         let ticket = self.store(topic, id);
@@ -239,7 +233,7 @@ impl Node {
         }
     }
 
-    /// Why it is not stored.
+    /// The reason why a store is refused.
     #[track_caller]
     pub(crate) fn refused(&mut self, topic: &str, id: &str) -> String {
         let ticket = self.store(topic, id);
@@ -249,7 +243,7 @@ impl Node {
         }
     }
 
-    /// Everything that is kept of a topic: number and text of each.
+    /// Number and text of each envelope that is kept of a topic.
     #[track_caller]
     pub(crate) fn all(&mut self, topic: &str, from_leader: bool) -> Vec<(u64, String)> {
         let subject = prefix().topic(Space::Store, topic);
@@ -264,14 +258,14 @@ impl Node {
         }
     }
 
-    /// Up, with something kept.
+    /// Waits until it is up with streams; returns the epoch.
     #[track_caller]
     pub(crate) fn keeps(&mut self) -> u64 {
         self.wait("up, and something kept", |it| it.is_up && it.kept.is_some());
         self.kept.unwrap()
     }
 
-    /// Why nothing is kept, once it is up.
+    /// Waits until it is up without streams; returns the reason.
     #[track_caller]
     pub(crate) fn why_nothing_is_kept(&mut self) -> String {
         self.wait("up, and nothing kept", |it| it.is_up && it.kept.is_none());
@@ -279,7 +273,6 @@ impl Node {
     }
 }
 
-/// The number of a stored envelope, and its text.
 pub(crate) fn numbered(received: &Received) -> (u64, String) {
     let seq = received.stored.unwrap().seq;
     (seq, String::from_utf8(received.envelope.to_vec()).unwrap())

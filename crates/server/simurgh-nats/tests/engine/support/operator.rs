@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Sends one request; none if the engine does not answer within two seconds.
+/// Sends one request; `None` if the engine does not answer within two seconds.
 pub(crate) fn ask(port: u16, verb: &str, words: &Value) -> Option<Value> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
@@ -37,13 +37,12 @@ pub(crate) fn ask(port: u16, verb: &str, words: &Value) -> Option<Value> {
     }
 }
 
-/// The settings of a stream, and its state.
 #[track_caller]
 pub(crate) fn info(port: u16, stream: &str) -> Value {
     ask(port, &format!("STREAM.INFO.{stream}"), &Value::Null).expect("an answer")
 }
 
-/// Does something that must succeed.
+/// Executes a request that must succeed.
 #[track_caller]
 pub(crate) fn must(port: u16, verb: &str, words: &Value) -> Value {
     let answer = ask(port, verb, words).expect("an answer");

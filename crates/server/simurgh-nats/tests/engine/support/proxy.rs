@@ -1,4 +1,4 @@
-//! Between one node and its engine: lets everything through, nothing, or ends the link.
+//! A proxy between one node and its engine: passes everything or nothing, or ends the link.
 #![allow(clippy::disallowed_types, reason = "a test has no reactor")]
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -11,7 +11,7 @@ use super::runtime;
 #[derive(Clone, Copy, Default)]
 struct State {
     is_cut: bool,
-    /// How many times links were ended.
+    /// How often links were ended.
     resets: u64,
 }
 
@@ -21,7 +21,6 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// To this port of this machine.
     pub(crate) fn to(port: u16) -> Self {
         let listener = runtime().block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let own_port = listener.local_addr().unwrap().port();
@@ -30,7 +29,6 @@ impl Proxy {
         Self { port: own_port, state }
     }
 
-    /// Stops all bytes without closing anything.
     pub(crate) fn cut(&self) {
         self.state.send_modify(|it| it.is_cut = true);
     }
@@ -39,13 +37,11 @@ impl Proxy {
         self.state.send_modify(|it| it.is_cut = false);
     }
 
-    /// Ends all links there are.
     pub(crate) fn reset(&self) {
         self.state.send_modify(|it| it.resets += 1);
     }
 }
 
-/// Accepts connections until the proxy is dropped.
 async fn accept(listener: TcpListener, port: u16, mut state: watch::Receiver<State>) {
     loop {
         let client = tokio::select! {

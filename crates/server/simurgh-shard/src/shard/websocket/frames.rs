@@ -1,4 +1,4 @@
-//! From bytes to WebSocket messages, and what the protocol itself answers: pongs and errors.
+//! From bytes to WebSocket messages, and the protocol's own answers: pongs and errors.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use super::waiting::{Long, TEXT_BYTES_MAX};
 use crate::shard::{Io, Shard};
 
 impl Shard {
-    /// Handles the messages in `data`; what is incomplete stays with the decoder.
+    /// Handles the messages in `data`; the decoder keeps an incomplete one.
     pub(crate) fn frames(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
         let ticks = io.now().tick;
         let Some(conn) = io.conn_ref(key) else { return };
@@ -21,7 +21,7 @@ impl Shard {
             .get(usize::from(conn.socket.user_socket()))
             .and_then(|user_socket| user_socket.limits);
         let mut limits = own.unwrap_or(self.server.config.limits);
-        // What could not be passed on is not taken.
+        // A message that could not be broadcast is too large.
         limits.message_bytes_max =
             limits.message_bytes_max.min(self.server.limits.broadcast_bytes_max());
         let mut rest = data;
@@ -46,7 +46,7 @@ impl Shard {
                     let (core, mut out) = self.parts(io);
                     return core.peer_closed(&mut out, key, frame.map(|frame| frame.code));
                 }
-                // While our close waits for its answer nothing else is listened to.
+                // While our close waits for its answer, messages are ignored.
                 Ok(Some(_)) if !is_open => {}
                 Ok(Some(Event::Text(text))) => {
                     self.inbound.is_whole = true;
@@ -65,7 +65,7 @@ impl Shard {
         }
     }
 
-    /// A text: read here, or elsewhere if it is long.
+    /// A text: decoded here, or outside the shard if it is long.
     fn text(&mut self, io: &mut Io, key: Key, text: Cow<'_, str>) {
         let Some(wire) = io.conn_ref(key).map(|conn| conn.socket.wire()) else { return };
         match wire.serializer().filter(|_| text.len() > TEXT_BYTES_MAX) {
@@ -77,7 +77,6 @@ impl Shard {
         }
     }
 
-    /// One message of a client.
     fn message(&mut self, io: &mut Io, key: Key, frame: Frame<'_>) {
         self.count_message(key);
         let Some(wire) = io.conn_ref(key).map(|conn| conn.socket.wire()) else { return };
@@ -93,7 +92,7 @@ impl Shard {
         }
     }
 
-    /// What is no message of Phoenix may be one of Supabase's, where such are taken.
+    /// A message that is not Phoenix's may be Supabase's, where those are accepted.
     #[inline(never)]
     fn not_phoenix(&mut self, io: &mut Io, key: Key, serializer: Serializer, frame: Frame<'_>) {
         let Some(user_socket) = io.conn_ref(key).map(|conn| usize::from(conn.socket.user_socket()))
@@ -106,7 +105,7 @@ impl Shard {
             .get(user_socket)
             .filter(|user_socket| user_socket.speaks_supabase());
         match (frame, user_socket) {
-            // Its data is JSON to be looked through.
+            // Its data is JSON that has to be parsed.
             (Frame::Binary(data), Some(_)) if data.len() > TEXT_BYTES_MAX => {
                 self.read_elsewhere(io, key, serializer, Long::Binary(data.to_vec()));
             }
@@ -118,7 +117,7 @@ impl Shard {
         }
     }
 
-    /// Does what a message asks for; closes the socket if it is none.
+    /// Handles a decoded message; closes the socket if it is malformed.
     pub(crate) fn received(&mut self, io: &mut Io, key: Key, received: Option<Received<'_>>) {
         match received {
             Some(received) => {
@@ -132,7 +131,7 @@ impl Shard {
         }
     }
 
-    /// Counts a message of a client; whose it was only while somebody looks.
+    /// Counts a message of a client; per connection only during observation.
     #[inline(always)]
     pub(crate) fn count_message(&mut self, key: Key) {
         self.metrics.messages_in.add(1);

@@ -1,8 +1,8 @@
 //! Half-received messages and heads: their time limit and the shard's budget for them.
 //!
-//! A message has `message_timeout` from its first byte; one that brings less than a floor in that
-//! time is given up, so that a byte now and then holds nothing. When a shard's budget is short,
-//! whoever has held most for longest goes, and not whoever comes next.
+//! A message has `message_timeout` from its first byte; after that it needs a minimum rate, so that
+//! a byte now and then does not hold memory. When a shard's budget is short, the connections that
+//! have held most for longest are closed, not the next ones.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,20 +13,18 @@ use simurgh_reactor::{Key, Next};
 
 use crate::shard::{Io, Shard};
 
-/// A message that brings so many bytes a second is waited for beyond its time.
+/// A message with so many bytes a second is waited for beyond its time.
 const PROGRESS_BYTES_PER_S: u128 = 8 << 10;
-/// How often time limits are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// One who holds as much as another for so much longer counts as much as if it held twice as much.
+/// A holder weighs twice as much after so many ticks.
 const AGE_UNIT_TICKS: u64 = 10;
 
-/// What a shard holds of messages that are not whole.
 #[derive(Default)]
 pub(crate) struct Inbound {
-    /// Heap bytes of all of them.
+    /// Heap bytes of all incomplete messages.
     bytes: usize,
     holders: HashMap<Key, Holder>,
-    /// In what is being read now a message became whole: what is held from here on is the next.
+    /// A message was completed in the current read: bytes held from here on belong to the next.
     pub(crate) is_whole: bool,
     /// When time limits are checked next, ns.
     next_look_ns: Option<u64>,
@@ -35,7 +33,7 @@ pub(crate) struct Inbound {
 struct Holder {
     /// When its first byte came.
     since_tick: u32,
-    /// When it was last seen to get on, and what had come by then.
+    /// The last check at which it had progressed, and its bytes at that time.
     mark_tick: u32,
     mark_bytes: usize,
     /// Heap bytes.
@@ -49,7 +47,7 @@ impl Holder {
 }
 
 impl Shard {
-    /// Keeps the count of half-received bytes, and its budget.
+    /// Updates the count of half-received bytes, and enforces the budget.
     pub(crate) fn account_inbound(&mut self, io: &mut Io, key: Key, before: usize) {
         let is_whole = std::mem::take(&mut self.inbound.is_whole);
         let after = io.conn_ref(key).map_or(0, |conn| conn.inbound_bytes());
@@ -76,7 +74,7 @@ impl Shard {
         self.metrics.inbound_bytes.set(self.inbound.bytes as u64);
     }
 
-    /// Ends those who have held most for longest, until there is room again.
+    /// Closes the connections that have held most for longest, until there is room again.
     #[cold]
     fn free_inbound(&mut self, io: &mut Io) {
         let budget = self.server.config.inbound_budget_bytes;
@@ -93,7 +91,6 @@ impl Shard {
         }
     }
 
-    /// Ends a connection whose message is not waited for any longer.
     fn give_up(&mut self, io: &mut Io, key: Key) {
         self.fail(io, key, CloseCode::TRY_AGAIN);
         if let Some(conn) = io.conn(key) {
@@ -104,7 +101,6 @@ impl Shard {
         }
     }
 
-    /// Uncounts what a connection held.
     pub(crate) fn forget_inbound(&mut self, key: Key, bytes: usize) {
         if bytes == 0 {
             return;
@@ -114,7 +110,6 @@ impl Shard {
         self.metrics.inbound_bytes.set(self.inbound.bytes as u64);
     }
 
-    /// Ends those whose message has taken too long.
     pub(crate) fn judge_inbound(&mut self, io: &mut Io) -> Next {
         let now_ns = io.now().ns;
         let Some(at_ns) = self.inbound.next_look_ns else { return Next::Idle };
@@ -127,7 +122,8 @@ impl Shard {
         let mut overdue = Vec::new();
         for (key, holder) in &mut self.inbound.holders {
             let Some(conn) = io.conn_ref(*key) else { continue };
-            // Heads have a time of their own; who waits for us, or is not read, is not late.
+            // Heads have their own time limit; a connection that waits or is not read is not
+            // late.
             if conn.socket.phase() != Phase::Open
                 || io.is_held(*key)
                 || TICK * tick.wrapping_sub(holder.mark_tick) <= timeout
@@ -142,7 +138,7 @@ impl Shard {
             }
         }
         for key in overdue {
-            // What lies unread in its socket has come in time, as far as it is concerned.
+            // Bytes unread in its socket count as received in time.
             if !io.has_input(key) {
                 self.metrics.errors_message_timeout.add(1);
                 self.give_up(io, key);

@@ -1,9 +1,8 @@
-//! WebSockets of clients: from a connection's first bytes to messages for the shard's core, and
-//! what the protocol itself answers.
+//! WebSockets of clients: from a connection's first bytes to messages for the shard's core, and the
+//! protocol's own answers.
 //!
-//! Before the upgrade bytes belong to `upgrade`; afterwards `frames` takes messages from them,
-//! `inbound` keeps count of those that are not whole, and what has to be waited for is in
-//! `waiting`.
+//! Bytes before the upgrade go to `upgrade`, later ones to `frames`, which decodes messages;
+//! `inbound` bounds incomplete messages, and `waiting` holds connections that have to wait.
 
 mod frames;
 mod inbound;

@@ -1,7 +1,7 @@
 //! From a connection's first bytes to an open socket, a refusal, or the HTTP side.
 //!
-//! What is for a user socket stays here, its refusals included, in the order of PROTOCOL
-//! §2; every other request goes to the HTTP side with the bytes already read.
+//! Requests for a user socket stay here, refusals included, in the order of PROTOCOL §2; every
+//! other request goes to the HTTP side with the bytes already read.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -20,10 +20,9 @@ use crate::server::Server;
 use crate::shard::Passing;
 use crate::shard::{Io, Shard};
 
-/// Seconds after which a client that met a full shard may try again.
+/// Seconds after which a client refused by a full shard may try again.
 const RETRY_AFTER_S: &str = "1";
 
-/// What the checks before the application's own decided.
 pub(crate) struct Checked {
     pub(crate) wire: Wire,
     subprotocol: Option<String>,
@@ -37,8 +36,8 @@ impl Shard {
         match conn.passing.take().map(|passing| *passing) {
             Some(Passing::Head { mut bytes, peer }) => {
                 bytes.extend_from_slice(data);
-                // A head ends with a line; reading it anew for each byte of a trickle would cost
-                // its square.
+                // A head ends with a line; parsing it for each byte of a trickle would take
+                // quadratic time.
                 let longest = self.server.config.http.head_bytes_max;
                 let may_be_whole = data.contains(&b'\n') || bytes.len() > longest;
                 if may_be_whole {
@@ -80,7 +79,8 @@ impl Shard {
         if server.connection_limit.is_full() {
             return self.refuse_full(io, key);
         }
-        // What the HTTP side asks of every request (`http/gate.rs`); and an upgrade has no body.
+        // As the HTTP side requires of every request (`http/gate.rs`); and an upgrade has no
+        // body.
         match request.framing() {
             Ok(Framing::Length(0)) => {}
             Ok(_) => return self.refuse(io, key, 400, ""),
@@ -100,8 +100,8 @@ impl Shard {
         }
     }
 
-    /// The PROXY protocol header that a trusted proxy sends first: how many bytes to skip, and who
-    /// the client is. `None` while it is incomplete.
+    /// The PROXY protocol header that a trusted proxy sends first: how many bytes to skip, and the
+    /// client's address. `None` while it is incomplete.
     #[allow(clippy::type_complexity, reason = "local to this file, read in one place")]
     fn proxy_header(
         &self,
@@ -153,7 +153,7 @@ impl Shard {
         Ok(Some((bytes, Some(client.map_or(peer, SocketAddr::from)))))
     }
 
-    /// Everything that is asked of an upgrade, in the order of PROTOCOL §2.
+    /// All checks of an upgrade, in the order of PROTOCOL §2.
     fn upgrade(
         &mut self,
         io: &Io,
@@ -199,7 +199,7 @@ impl Shard {
         }
     }
 
-    /// What the application's connect says; `None` when it panicked.
+    /// Calls the application's connect; `None` if it panicked.
     pub(crate) fn ask_connect(
         &mut self,
         user_socket: &UserSocket,
@@ -246,14 +246,12 @@ impl Shard {
         }
     }
 
-    /// The socket is open from here on.
     pub(crate) fn open(&mut self, io: &mut Io, key: Key, response: &[u8], state: SocketState) {
         io.send(key, response);
         let (core, mut out) = self.parts(io);
         core.opened(&mut out, key, state);
     }
 
-    /// The shard or the whole server is full.
     fn refuse_full(&mut self, io: &mut Io, key: Key) {
         self.metrics.refused_full.add(1);
         self.refuse_for_now(io, key);
@@ -282,7 +280,7 @@ impl Shard {
         conn.socket.enter(Phase::Ending, ticks);
         conn.passing = None;
         if conn.socket.transport != NETWORK {
-            // A driven socket speaks no HTTP; its driver gets the close event.
+            // A driven socket has no HTTP; its driver gets the close event.
             return io.close(key);
         }
         io.send_with(key, |out| handshake::write_refusal(status, headers, body, out));
@@ -290,7 +288,7 @@ impl Shard {
     }
 
     /// Gives the connection, with the bytes read so far, to the HTTP side, where some places are
-    /// kept for the server's own paths.
+    /// reserved for the server's own paths.
     fn hand_off(&mut self, io: &mut Io, key: Key, read_ahead: &[u8], is_reserved: bool) {
         if !self.server.http_connections.take(is_reserved) {
             return self.refuse_full(io, key);
@@ -323,8 +321,8 @@ fn keep_head(io: &mut Io, key: Key, bytes: &[u8], peer: Option<SocketAddr>) {
     }
 }
 
-/// Origin, auth token, subprotocols, serializer: all that comes before the application's connect.
-/// The error is an HTTP status.
+/// Checks origin, auth token, subprotocols and serializer, before the application's connect. The
+/// error is an HTTP status.
 pub(crate) fn check(
     server: &Server,
     user_socket: &UserSocket,
@@ -354,13 +352,12 @@ pub(crate) fn check(
     Ok(Checked { wire, subprotocol, token: negotiated.token })
 }
 
-/// Whether the connection itself comes from a trusted proxy.
 fn proxy_is_trusted(server: &Server, io: &Io, key: Key) -> bool {
     let trusted = &server.config.trusted_proxies;
     !trusted.is_empty() && io.peer_addr(key).is_ok_and(|hop| is_trusted(trusted, hop.ip()))
 }
 
-/// Who the client is: what a PROXY header said, else what trusted proxies say in `x-forwarded-for`.
+/// The client's address: from a PROXY header, else from trusted proxies' `x-forwarded-for`.
 pub(crate) fn client(
     server: &Server,
     request: &Request<'_>,

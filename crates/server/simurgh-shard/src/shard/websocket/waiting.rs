@@ -1,10 +1,10 @@
-//! What a connection waits for without being read: the application's word on its connect, or the
-//! reading of a message too long for a turn. What came behind waits with it, so everything is
-//! handled in the order in which it came (PROTOCOL §5.4). Joins are waited for by the core; what
-//! came behind those is kept here, too.
+//! Waits during which a connection is not read: for the application's decision on its connect, or
+//! for the decoding of a message too long for a turn. Bytes that came after it wait as well, so
+//! that all is handled in order (PROTOCOL §5.4). The core waits for joins; bytes after those are
+//! kept here, too.
 //!
-//! No wait is for ever: what the application has not decided in `decision_timeout` is refused, and
-//! a peer that has hung up is not waited for longer than for the answer to a close.
+//! Every wait is bounded: what the application has not decided in `decision_timeout` is refused,
+//! and a peer that has hung up is waited for no longer than for the answer to a close.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,14 +18,12 @@ use simurgh_socket::{Connect, UserSocket};
 use crate::mail::Mail;
 use crate::shard::{Io, Passing, Requester, Shard, Waiting};
 
-/// Longer texts are read elsewhere: one of escapes or blanks takes 8 ns a byte.
+/// Longer texts are decoded outside the shard: one of escapes or blanks takes 8 ns a byte.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// A message that is read elsewhere.
+/// A message that is decoded outside the shard.
 pub enum Long {
-    /// A text.
     Text(String),
-    /// A binary frame of Supabase's.
     Binary(Vec<u8>),
 }
 
@@ -39,8 +37,7 @@ impl Long {
 }
 
 impl Shard {
-    /// Has a connection wait for the application's word on its connect; `rest` is what came behind
-    /// its request.
+    /// Holds a connection until the application decides its connect; `rest` came after its request.
     pub(crate) fn await_connect(
         &mut self,
         io: &mut Io,
@@ -59,7 +56,6 @@ impl Shard {
         }
     }
 
-    /// Has a long message read where nobody else waits for it.
     pub(crate) fn read_elsewhere(
         &mut self,
         io: &mut Io,
@@ -76,7 +72,7 @@ impl Shard {
         let (server, shard) = (Arc::clone(&self.server), self.index);
         let user_socket = io.conn_ref(key).map(|conn| usize::from(conn.socket.user_socket()));
         self.server.spawn(async move {
-            // As many at once as there are cores: others wait here and not on a thread each.
+            // At most one per core at a time: others wait here, not each on a thread.
             let _permit = server.readers.acquire().await;
             let user_sockets = Arc::clone(&server);
             let read = move || {
@@ -95,7 +91,7 @@ impl Shard {
         Waiting { ticket: self.tickets, behind: rest.to_vec() }
     }
 
-    /// Holds a connection; whether it is there.
+    /// Holds a connection; returns whether it exists.
     fn wait(&self, io: &mut Io, key: Key, phase: Phase, passing: Passing) -> bool {
         let tick = io.now().tick;
         let Some(conn) = io.conn(key) else { return false };
@@ -105,7 +101,7 @@ impl Shard {
         true
     }
 
-    /// The application has decided about a connect, or panicked (`None`).
+    /// The application has decided a connect, or panicked (`None`).
     pub(crate) fn connected(
         &mut self,
         io: &mut Io,
@@ -142,7 +138,7 @@ impl Shard {
         self.account_inbound(io, key, before);
     }
 
-    /// A connection that is not let in yet waits no more.
+    /// A connection that is not open yet waits no more.
     pub(crate) fn read_again(&self, io: &mut Io, key: Key) {
         let tick = io.now().tick;
         if let Some(conn) = io.conn(key) {
@@ -151,7 +147,6 @@ impl Shard {
         io.release(key);
     }
 
-    /// Closes a connection that was not let in.
     pub(crate) fn end_unopened(&self, io: &mut Io, key: Key) {
         let tick = io.now().tick;
         if let Some(conn) = io.conn(key) {
@@ -180,8 +175,8 @@ impl Shard {
         self.account_inbound(io, key, before);
     }
 
-    /// Keeps what came behind something that is awaited. The connection is held, so this is at most
-    /// what one read brought.
+    /// Keeps bytes after something that is awaited. The connection is held, so this is at most the
+    /// size of one read.
     pub(crate) fn stash(&mut self, io: &mut Io, key: Key, data: &[u8]) {
         let Some(conn) = io.conn(key).filter(|_| !data.is_empty()) else { return };
         match conn.passing.as_deref_mut() {
@@ -190,8 +185,7 @@ impl Shard {
         }
     }
 
-    /// A connection is read again that something came behind: that is handled first, unless it has
-    /// ended meanwhile.
+    /// A connection is read again: its kept bytes are handled first, unless it has ended.
     pub(crate) fn resume(&mut self, io: &mut Io, key: Key) {
         let waits = |phase: Phase| phase.is_pending() || phase == Phase::Head;
         if io.conn_ref(key).is_none_or(|conn| waits(conn.socket.phase())) {
@@ -204,7 +198,7 @@ impl Shard {
         self.account_inbound(io, key, before);
     }
 
-    /// The core has given up on a connection that has no session yet.
+    /// The core has given up a connection without a session.
     pub(crate) fn abandoned(&mut self, io: &mut Io, key: Key, why: AbandonReason) {
         let Some(conn) = io.conn_ref(key) else { return };
         let is_connecting = conn.socket.phase() == Phase::Connecting;
@@ -219,7 +213,7 @@ impl Shard {
             }
             Passing::Connecting { requester: Some(Requester::Driver(answer)), .. } => {
                 self.end_unopened(io, key);
-                // Who asked may have gone.
+                // The driver may be gone.
                 let _ = answer.send(vec![self.refuse_driven(503, String::new())]);
             }
             _ if why == AbandonReason::Drain => {
@@ -237,7 +231,7 @@ impl Shard {
     }
 }
 
-/// Takes `passing` of a connection if it is the one that is meant, with the bytes held before.
+/// Takes `passing` of a connection if its ticket matches, with the bytes held before.
 fn take_passing(
     io: &mut Io,
     key: Key,
@@ -248,7 +242,7 @@ fn take_passing(
     Some((before, *conn.passing.take_if(|passing| is_it(passing))?))
 }
 
-/// Reads a long message of a client; `None` if it is malformed.
+/// Decodes a long message of a client; `None` if it is malformed.
 pub fn receive(
     user_socket: Option<&UserSocket>,
     serializer: Serializer,
