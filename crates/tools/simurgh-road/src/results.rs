@@ -114,6 +114,7 @@ pub(super) struct BroadcastResult {
 pub(super) struct NodeDeliveries {
     /// By its count, including the message that asked the speaker to broadcast.
     pub(super) delivered: u64,
+    /// Per delivery.
     pub(super) server_us: f64,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Machine {
     pub(crate) cores: u64,
     /// Bytes of a page, the unit of `tcp_mem`.
     pub(crate) page_bytes: u64,
-    /// By `sysctl` name; each has as many numbers as [`SYSCTLS`] says.
+    /// By `sysctl` name; each has as many numbers as in `SYSCTLS`.
     sysctls: BTreeMap<&'static str, Reading<Vec<u64>>>,
     /// `RLIMIT_NOFILE`.
     pub(crate) nofile: Reading<Limit>,
