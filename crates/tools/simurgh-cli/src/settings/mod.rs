@@ -185,7 +185,7 @@ fn typed_as(key: &str) -> String {
     }
 }
 
-/// The policy for pages with unknown content: forbids only embedding in frames of other sites.
+/// The policy for pages with unknown content: forbids only foreign base URIs and frames.
 const FILES_POLICY: HeaderValue =
     HeaderValue::from_static("base-uri 'self'; frame-ancestors 'none'");
 

@@ -109,7 +109,7 @@ fn an_old_copy_of_the_store_is_another_history_and_all_are_notified() {
     let all = [&all[..], &["lost 2"]].concat();
     for member in &fixture.stay {
         member.receives(0, &all);
-        // The absence of the engine was no gap.
+        // The engine's absence caused no gap.
         member.has_no_gap();
     }
     fixture.engine.kill();
