@@ -1,18 +1,17 @@
-//! Finds the commit that the commands are built from, by asking git; without any dependency.
+//! Finds the commit that the commands are built from, with git only.
 //!
-//! `SIMURGH_COMMIT` in the environment wins, for builds of a source tree that has no history. In a
-//! published crate `cargo package` has noted the commit. What is looked at again is what can change
-//! the answer: where HEAD is, and every file that the binary is made of, since an edit makes it
-//! `-dirty`. An edit of those builds this crate anew anyway.
+//! `SIMURGH_COMMIT` in the environment wins, for builds of a source tree without history. In a
+//! published crate `cargo package` has noted the commit. It runs again when HEAD changes, or any
+//! file of the binary, since an edit makes the commit `-dirty`; such an edit rebuilds this crate
+//! anyway.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the binary is made of, from the root of the sources.
+/// The sources of the binary, relative to the root.
 const SOURCES: &[&str] = &["crates", "examples/chat", "Cargo.toml", "Cargo.lock"];
 
-/// Characters of a commit that are shown.
 const COMMIT_CHARS: usize = 10;
 
 fn main() {
@@ -24,14 +23,14 @@ fn main() {
         Ok(commit) if !commit.is_empty() => (commit, String::new()),
         _ => from_git(&root).or_else(|| from_package(&manifest)).unwrap_or_default(),
     };
-    // It goes into labels and log lines.
+    // It is printed in labels and log lines.
     let commit = commit.chars().filter(|c| c.is_ascii_alphanumeric() || "-._".contains(*c));
     println!("cargo:rustc-env=SIMURGH_BUILD_COMMIT={}", commit.collect::<String>());
     println!("cargo:rustc-env=SIMURGH_BUILD_DATE={date}");
 }
 
-/// The commit and its date; none unless these sources are a checkout of their own. A copy inside of
-/// another repository would otherwise get the commit of that one.
+/// The commit and its date; `None` unless these sources are their own checkout. A copy inside
+/// another repository would otherwise get that one's commit.
 fn from_git(root: &Path) -> Option<(String, String)> {
     let top = PathBuf::from(git(root, &["rev-parse", "--show-toplevel"])?);
     if top.canonicalize().ok()? != root.canonicalize().ok()? {
@@ -41,7 +40,7 @@ fn from_git(root: &Path) -> Option<(String, String)> {
     let full = git(root, &["rev-parse", "--verify", "HEAD"])?;
     let mut commit: String = full.chars().take(COMMIT_CHARS).collect();
     let date = git(root, &["show", "--no-patch", "--format=%cs", "HEAD"])?;
-    // Without the lock it does not write the index, which somebody may be using.
+    // Without the lock it does not write the index, which another process may be using.
     let status = ["--no-optional-locks", "status", "--porcelain", "--untracked-files=no", "--"];
     if !git(root, &[&status, SOURCES].concat())?.is_empty() {
         commit.push_str("-dirty");
@@ -49,7 +48,7 @@ fn from_git(root: &Path) -> Option<(String, String)> {
     Some((commit, date))
 }
 
-/// The commit that a published crate was packed from. Its day is not noted.
+/// The commit that a published crate was packed from, without its day.
 fn from_package(manifest: &Path) -> Option<(String, String)> {
     let note = std::fs::read_to_string(manifest.join(".cargo_vcs_info.json")).ok()?;
     let (_, hash) = note.split_once("\"sha1\": \"")?;
@@ -61,8 +60,8 @@ fn from_package(manifest: &Path) -> Option<(String, String)> {
     Some((commit, String::new()))
 }
 
-/// Names the files that can change the answer, but no missing ones: cargo would always run this
-/// then.
+/// Names the existing files that can change the result; for a missing one, cargo would always run
+/// this.
 fn watch(root: &Path) {
     let branch = git(root, &["symbolic-ref", "--quiet", "HEAD"]).unwrap_or_default();
     for name in ["HEAD", "logs/HEAD", "packed-refs", branch.as_str()] {
@@ -74,7 +73,7 @@ fn watch(root: &Path) {
         match *source {
             "crates" => {
                 for package in folders(&root.join(source)).iter().flat_map(|floor| folders(floor)) {
-                    // Not its tests, which no binary is made of.
+                    // Not its tests, which are not part of the binary.
                     for part in ["src", "assets", "build.rs", "Cargo.toml"] {
                         changed(&package.join(part));
                     }
@@ -85,7 +84,7 @@ fn watch(root: &Path) {
     }
 }
 
-/// The entries of a folder; none if it does not exist.
+/// Empty if the folder does not exist.
 fn folders(of: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(of).into_iter().flatten();
     entries.filter_map(Result::ok).map(|entry| entry.path()).collect()
@@ -97,7 +96,7 @@ fn changed(path: &Path) {
     }
 }
 
-/// The output of git, without the end of the line; none if it fails or is missing.
+/// The output of git, without the end of the line; `None` if it fails or is missing.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -1,5 +1,4 @@
-//! An application of one's own with the commands of `simurgh`: `own serve`, `own config`,
-//! `own drive`.
+//! Your own application with the commands of `simurgh`: `own serve`, `own config`, `own drive`.
 //!
 //! `cargo run -p simurgh-cli --example own -- serve --listen 127.0.0.1:4000`
 
@@ -8,11 +7,10 @@ use std::time::Duration;
 
 use simurgh::{Channel, Context, Join, Outcome, Payload, UserSocket};
 
-/// As in the binary: memory that clients or channels release goes back to the system.
+/// As in the binary, it returns memory that clients or channels release to the system.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Bytes of the last payload that the channel remembers.
 const REMEMBERED: usize = 1024;
 
 #[derive(Default)]
@@ -50,7 +48,7 @@ impl Channel for Echo {
         }
     }
 
-    /// After a time without messages the memory is released.
+    /// Releases the memory after a time without messages.
     fn hibernate(&mut self) {
         self.remembered = Vec::new();
     }

@@ -1,4 +1,4 @@
-//! `simurgh config`: the whole of `simurgh.toml` as a file that can be kept and changed.
+//! `simurgh config`: prints a complete `simurgh.toml` to edit.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The command line. Only what was typed is kept; defaults come later, below the file.
+//! The command line. Only given flags are kept; defaults are applied later, below the file.
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -44,7 +44,7 @@ Exit status: 0 after a drain, 1 when the server cannot start, 2 when flags or fi
 The first SIGTERM or SIGINT drains: nothing new is accepted, every client is closed with 1012\n\
 within the drain time and comes back elsewhere. A second one exits at once, with 143 or 130.";
 
-/// The command line; flags that do not apply to such a program are hidden.
+/// Hides flags that do not apply to such a program.
 pub(crate) fn command(channels: Channels, program: &Program) -> clap::Command {
     let named = Cli::command()
         .name(program.name.clone())
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn only_what_was_typed_is_kept() {
-        // The environment is the machine's; nothing else may be set.
+        // Only the environment may add a setting, the token.
         let api_token = std::env::var("SIMURGH_API_TOKEN").ok();
         let expected = PartialSettings { api_token, ..PartialSettings::default() };
         assert_eq!(parse("").unwrap(), expected);

@@ -1,4 +1,4 @@
-//! The commands of `simurgh`, for an application of your own as well.
+//! The commands of `simurgh`, for your own application as well.
 //!
 //! A server with flags, `simurgh.toml`, logs, signals and drain is three lines around your user
 //! sockets:
@@ -17,18 +17,18 @@
 //! }
 //! ```
 //!
-//! Flags and file are read into the same optional values, described once in `settings::keys`;
-//! `settings` merges them and checks the whole, and only then is anything started (`serve`).
-//! Standard output carries one line for each address, `listening on http://…`, once the server is
-//! ready; everything else goes to standard error.
+//! Flags and file are read into the same optional values, described in `settings::keys`; `settings`
+//! merges and checks them before anything is started (`serve`). Standard output has one line for
+//! each address, `listening on http://…`, once the server is ready; everything else is printed to
+//! standard error.
 //!
 //! `drive` runs the same application in this process, without a network. `load` puts servers under
-//! load and measures, `observe` looks into a running one, `token` makes and inspects tokens. The
-//! commands `road` and `tune` are crates of their own.
+//! load and measures, `observe` shows a running one, `token` makes and inspects tokens. The
+//! commands `road` and `tune` are separate crates.
 //!
 //! Exit status: 0 after a drain, 1 when the server cannot start, 2 when flags or file are wrong,
 //! 128 plus the signal's number when a second signal ended it at once; `load`, `token` and `tune`
-//! have their own.
+//! have more.
 
 mod config;
 mod drive;
@@ -54,18 +54,18 @@ use flags::{Cli, Command};
 use settings::{Channels, Declared, Settings};
 use version::Program;
 
-/// Runs an application of your own with the commands `serve`, `config`, `drive`, `load`, `observe`,
+/// Runs your own application with the commands `serve`, `config`, `drive`, `load`, `observe`,
 /// `road`, `token` and `tune`.
 ///
-/// `application` gets a server that has all settings of flags and file, and adds user sockets and
-/// pages; what it sets itself wins. Keys about declared channels are refused. The program is called
-/// as its file is; [`run_as`] gives it a name and a version.
+/// `application` gets a server with all settings of flags and file, and adds user sockets and
+/// pages; its own settings win. Keys about declared channels are refused. The program is named
+/// after its file; [`run_as`] gives it a name and a version.
 pub fn run(application: impl FnOnce(Builder) -> Builder) -> ExitCode {
     run_with(&Program::unnamed(), Channels::InRust, |builder, _| application(builder))
 }
 
-/// As [`run`], for an application with a name and a version, which `--version` prints before those
-/// of Simurgh. Completions and man pages have the name.
+/// Like [`run`], with a name and a version, which `--version` prints before those of Simurgh.
+/// Completions and man pages use the name.
 ///
 /// ```no_run
 /// fn main() -> std::process::ExitCode {
@@ -77,8 +77,8 @@ pub fn run_as(name: &str, version: &str, application: impl FnOnce(Builder) -> Bu
     run_with(&program, Channels::InRust, |builder, _| application(builder))
 }
 
-/// Runs the channels that `simurgh.toml` declares, or without any the built-in chat, and the chat
-/// page or the files that are served in its place.
+/// Runs the channels that `simurgh.toml` declares, or else the built-in chat, and the chat page or
+/// the files that replace it.
 pub fn run_declared() -> ExitCode {
     run_with(&Program::simurgh(), Channels::Declared, |builder, declared| match declared {
         Some(Declared { user_socket, page }) => {
@@ -104,8 +104,7 @@ fn run_with(
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version end here too, with status 0. A closed pipe is no reason to
-            // panic.
+            // Help and version end here too, with status 0. A closed pipe is ignored.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG_SETTINGS));
         }
@@ -140,7 +139,6 @@ fn run_with(
     }
 }
 
-/// Prints the output of a command, or why it failed.
 fn finish(done: Result<String, String>) -> ExitCode {
     match done {
         Ok(text) => {
@@ -151,9 +149,9 @@ fn finish(done: Result<String, String>) -> ExitCode {
     }
 }
 
-/// Has the kernel give memory in small pages. Zeroing a huge one makes a turn of 5 ms where the
-/// hypervisor has to find it first (measured), and half of it then stays unused. Done first of all,
-/// since memory that is there already stays as it is.
+/// Makes the kernel use small pages. Zeroing a huge page makes a turn of 5 ms where the hypervisor
+/// has to find it first (measured), and half of it then stays unused. Called first, since it does
+/// not affect memory that exists already.
 fn avoid_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {

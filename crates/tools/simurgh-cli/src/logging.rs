@@ -1,6 +1,6 @@
-//! Logs: lines go through a bounded queue to one thread, which writes them to standard error. A
-//! shard cannot write them itself, since descriptor 2 of its own table may be something else, and a
-//! full pipe would block it. If the queue is full, lines are dropped.
+//! Logs: one thread writes lines from a bounded queue to standard error. A shard cannot write them
+//! itself, since descriptor 2 of its own table may be another file, and a full pipe would block it.
+//! If the queue is full, lines are dropped.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
@@ -11,12 +11,12 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::settings::values::LogFormat;
 
-/// Lines that may wait, at a few hundred bytes each.
+/// Queued lines, of a few hundred bytes each.
 const LINES_MAX: usize = 16_384;
 
-/// Starts logging, panics included; the queue is written out when the guard is dropped.
+/// Starts logging, including panics; dropping the guard writes the queue out.
 ///
-/// An application that has set up `tracing` itself keeps what it has.
+/// An application's own `tracing` setup is kept.
 pub(crate) fn start(level: LevelFilter, format: LogFormat) -> WorkerGuard {
     let (writer, guard) = NonBlockingBuilder::default()
         .lossy(true)
@@ -41,7 +41,7 @@ pub(crate) fn start(level: LevelFilter, format: LogFormat) -> WorkerGuard {
     guard
 }
 
-/// In place of the standard hook, which writes to standard error from the thread that panics.
+/// Replaces the standard hook, which writes to standard error from the thread that panics.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("unnamed");

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// Many threads allocate and free small blocks, and pages should go back to the system when a
-/// million clients have left; the allocator of the C library is bad at both.
+/// Many threads allocate and free small blocks, and pages should be returned to the system when a
+/// million clients have left; the C library's allocator is bad at both.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,5 +1,5 @@
 //! Messages to a service manager (systemd, `Type=notify`): ready, stopping, alive. Without
-//! `NOTIFY_SOCKET` there is none, and nothing is sent.
+//! `NOTIFY_SOCKET` nothing is sent.
 //!
 //! Each message opens a socket, writes to it and closes it, always on a thread with the process's
 //! own descriptor table, never a shard's. Writing has a time limit, unlike in the crate
@@ -11,21 +11,20 @@ use std::time::Duration;
 
 use simurgh::Handle;
 
-/// How much longer than planned a drain may take before the manager gives up.
+/// The time beyond the plan that a drain may take before the manager kills it.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// How long sending a message may take.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Reports that all addresses are listened on.
+/// Reports that the server listens on all addresses.
 pub(crate) fn ready(addresses: &[SocketAddr], shards: usize) {
     let addresses: Vec<String> = addresses.iter().map(|it| format!("http://{it}")).collect();
     let addresses = addresses.join(", ");
     notify(&format!("READY=1\nSTATUS=listening on {addresses}, {shards} shards\n"));
 }
 
-/// Reports a drain that ends `within` this time, and asks the manager to wait a little longer than
-/// that, whatever its own limit (`TimeoutStopSec`) is.
+/// Reports a drain that ends `within` this time, and asks the manager to wait a little longer,
+/// whatever its own limit (`TimeoutStopSec`).
 pub(crate) fn stopping(within: Duration) {
     let timeout_us = (within + MARGIN).as_micros();
     let within = humantime::format_duration(within);
@@ -34,17 +33,17 @@ pub(crate) fn stopping(within: Duration) {
     ));
 }
 
-/// Sends signs of life while every shard answers, if the manager asks for them (`WatchdogSec`). A
-/// shard that is held by a callback does not answer: then the manager restarts the process.
+/// Sends keep-alives while every shard responds, if the manager asks for them (`WatchdogSec`). A
+/// shard that a callback blocks does not respond: the manager restarts the process.
 ///
 /// # Errors
-/// The system gives no thread.
+/// The thread cannot be started.
 pub(crate) fn keep_alive(server: Handle) -> io::Result<()> {
     let variable = |name: &str| std::env::var(name).ok();
     let Some(timeout) = watchdog(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID")) else {
         return Ok(());
     };
-    // Twice in that time, as sd_watchdog_enabled(3) has it.
+    // Twice in that time, as sd_watchdog_enabled(3) recommends.
     let interval = (timeout / 2).max(Duration::from_millis(1));
     let watch = move || {
         loop {
@@ -66,7 +65,7 @@ pub(crate) fn keep_alive(server: Handle) -> io::Result<()> {
         .map(drop)
 }
 
-/// How long the manager waits for a sign of life of this process: sd_watchdog_enabled(3).
+/// How long the manager waits for a keep-alive: sd_watchdog_enabled(3).
 fn watchdog(timeout_us: Option<String>, pid: Option<String>) -> Option<Duration> {
     let timeout_us: u64 = timeout_us?.parse().ok()?;
     let is_meant = pid.is_none_or(|pid| pid == std::process::id().to_string());
@@ -82,7 +81,7 @@ fn notify(message: &str) {
     }
 }
 
-/// As sd_notify(3): a path, or behind `@` an abstract name.
+/// A path, or after `@` an abstract name: sd_notify(3).
 #[allow(
     clippy::disallowed_types,
     reason = "opened and closed by one thread of the main table, as said above"

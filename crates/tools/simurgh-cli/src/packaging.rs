@@ -1,4 +1,4 @@
-//! Completions and man pages for packages, made from the flags.
+//! Generates completions and man pages from the flags, for packages.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ For one shell:       source <(simurgh completions bash)\n\
 For all, with bash:  simurgh completions bash > /etc/bash_completion.d/simurgh\n\
 The Debian package brings those of bash, fish and zsh.";
 
-/// The script that makes a shell complete this program's commands and flags.
+/// The script for shell completion of commands and flags.
 pub(crate) fn completions(flags: &Completions, mut command: clap::Command) -> String {
     let name = command.get_name().to_owned();
     let mut script = Vec::new();
@@ -35,7 +35,7 @@ pub(crate) fn completions(flags: &Completions, mut command: clap::Command) -> St
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// Writes a page for the program and one for each of its commands.
+/// Writes a page for the program and one for each command.
 pub(crate) fn man_pages(flags: &ManPages, command: clap::Command) -> Result<(), String> {
     let dir = flags.dir.display();
     write_pages(&flags.dir, command)
@@ -50,7 +50,7 @@ fn write_pages(dir: &Path, mut command: clap::Command) -> std::io::Result<()> {
     write_page(dir, &command)
 }
 
-/// The page of a command, and those of its own: `simurgh-load.1`, `simurgh-load-check.1`.
+/// The page of a command and its subcommands: `simurgh-load.1`, `simurgh-load-check.1`.
 fn write_page(dir: &Path, command: &clap::Command) -> std::io::Result<()> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let version = version::VERSION;

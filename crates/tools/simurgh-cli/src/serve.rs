@@ -6,7 +6,6 @@ use simurgh_text::output::print;
 use crate::settings::{Declared, Settings};
 use crate::{logging, notify, signals, version};
 
-/// Serves until a drain has ended.
 pub(crate) fn serve(
     settings: Settings,
     application: impl FnOnce(Builder, Option<Declared>) -> Builder,

@@ -2,12 +2,11 @@
 
 use simurgh::Signals;
 
-/// Blocks them. First of all in a command: threads inherit what is blocked.
+/// Call first in a command: threads inherit blocked signals.
 pub(crate) fn block() -> Result<Signals, String> {
     Signals::block().map_err(|error| format!("cannot block signals: {error}"))
 }
 
-/// When no thread can be started for them.
 pub(crate) fn no_thread(error: std::io::Error) -> String {
     format!("cannot start the thread that waits for signals: {error}")
 }

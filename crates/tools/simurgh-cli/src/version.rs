@@ -1,43 +1,39 @@
-//! The name and version of the program, and what it was built from.
+//! The name and version of the program, and its build: commit, features, platform.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// The compiled-in features that `simurgh --version` names. There is one set so far: an allocator
-/// that gives memory back, and TLS in `load` and `observe`.
+/// The compiled-in features that `simurgh --version` names. So far there is one set: an allocator
+/// that returns memory, and TLS in `load` and `observe`.
 const FEATURES: &[&str] = &["mimalloc", "tls"];
 
-/// The commit, as `-dirty` where sources were changed since; empty where it is not known.
+/// The commit, with `-dirty` if sources were changed since; empty if unknown.
 pub(crate) const COMMIT: &str = env!("SIMURGH_BUILD_COMMIT");
 
-/// The day of the commit; empty where it is not known.
+/// The day of the commit; empty if unknown.
 pub(crate) const DATE: &str = env!("SIMURGH_BUILD_DATE");
 
-/// The version of these commands.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The program that runs: `simurgh` itself, or an application.
+/// The running program: `simurgh` itself, or an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// Its name, as it is typed.
     pub(crate) name: String,
-    /// Its own version, beside that of `simurgh`; empty if it gave none.
+    /// Its own version, in addition to that of `simurgh`; empty if it gave none.
     version: String,
     is_simurgh: bool,
 }
 
 impl Program {
-    /// The binary of this crate.
     pub(crate) fn simurgh() -> Self {
         Self { name: "simurgh".to_owned(), version: String::new(), is_simurgh: true }
     }
 
-    /// An application that gives its name and version.
     pub(crate) fn named(name: &str, version: &str) -> Self {
         Self { name: name.to_owned(), version: version.to_owned(), is_simurgh: false }
     }
 
-    /// An application without a name, called like its file.
+    /// An application without a name is named after its file.
     pub(crate) fn unnamed() -> Self {
         let path = std::env::args_os().next().unwrap_or_default();
         let name = Path::new(&path).file_name().and_then(OsStr::to_str);
@@ -64,7 +60,6 @@ impl Program {
     }
 }
 
-/// Version, commit, features, platform.
 fn built() -> String {
     let commit = match (COMMIT, DATE) {
         ("", _) => "commit not known".to_owned(),
@@ -73,7 +68,7 @@ fn built() -> String {
     };
     let (os, processor) = (std::env::consts::OS, std::env::consts::ARCH);
     let linked = if cfg!(target_feature = "crt-static") { "static" } else { "dynamic" };
-    // It is ten times slower, so measurements show it.
+    // Unoptimised builds are ten times slower, so measurements must show this.
     let checked = if cfg!(debug_assertions) { ", unoptimised" } else { "" };
     let features = FEATURES.join(", ");
     format!("{VERSION} ({commit}) features: {features}; {os} {processor} {linked}{checked}")

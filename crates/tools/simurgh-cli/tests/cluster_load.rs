@@ -1,6 +1,6 @@
-//! `simurgh load` and `simurgh road` against several nodes with a real engine between them:
-//! messages are counted exactly on all nodes, also while one of them is killed; and in rooms with
-//! histories none is missing then.
+//! `simurgh load` and `simurgh road` against several nodes with a real engine: messages are counted
+//! exactly on all nodes, also while one of them is killed; in rooms with histories none is missing
+//! then.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/cluster/engine.rs"]
@@ -20,7 +20,7 @@ use support::{Ran, Server, directory, run_long, simurgh};
 const WITHIN: Duration = Duration::from_secs(240);
 const TOKEN: (&str, &str) = ("SIMURGH_API_TOKEN", "a-token-of-no-importance");
 
-/// Runs a shipped scenario with other values for keys that it has, against these nodes.
+/// Runs a shipped scenario with other values for its keys, against these nodes.
 fn run_shipped(name: &str, changes: &[(&str, &str)], urls: &[String]) -> (Ran, Value) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../bench/scenarios").join(name);
     let mut text = std::fs::read_to_string(path).unwrap();
@@ -40,7 +40,7 @@ fn urls(nodes: &[Server]) -> Vec<String> {
     nodes.iter().map(|node| format!("ws://{}", node.addresses[0])).collect()
 }
 
-/// The figures of a run with these flags at three servers without a cluster.
+/// A run against three servers without a cluster.
 fn polled(session: &str, kills: bool) -> (Ran, Value) {
     let chat = include_str!("../../../../bench/chat.toml");
     let servers =
@@ -69,12 +69,11 @@ fn polled(session: &str, kills: bool) -> (Ran, Value) {
     (ran, serde_json::from_slice(&report).unwrap())
 }
 
-/// Nodes of the built-in chat without the history of its rooms, which know each other.
+/// Nodes of the built-in chat without histories, which have found each other.
 fn nodes<const N: usize>(engine: &Engine) -> [Server; N] {
     nodes_of(engine, include_str!("../../../../bench/chat.toml"))
 }
 
-/// The same with these channels.
 fn nodes_of<const N: usize>(engine: &Engine, channels: &str) -> [Server; N] {
     let nodes = std::array::from_fn(|number| {
         let text = format!(
@@ -153,7 +152,7 @@ fn messages_in_rooms_over_three_nodes_are_delivered_once_to_each() {
     assert_eq!(of_servers(&report, "errors"), [0; 3]);
     assert!(of_servers(&report, "cpu_us").iter().all(|us| *us > 0), "{}", ran.stdout);
     assert!(ran.stdout.contains("CPU of all servers: "), "{}", ran.stdout);
-    // By the nodes' own count of deliveries, which includes the sender.
+    // The nodes' count of deliveries includes the sender.
     let delivered = nodes.each_ref().map(|node| node.metric("simurgh_deliveries_total"));
     assert!(delivered.iter().sum::<u64>() >= 10 * 10 * 30, "{delivered:?}");
     let received = nodes
@@ -177,7 +176,6 @@ fn users_of_a_killed_node_move_and_the_report_shows_it() {
         ("loop = 570", "loop = 60"),
     ];
     let run = std::thread::spawn(move || run_shipped("cluster-kill.toml", &changes, &urls));
-    // In the middle of it.
     until("thirty users hear what is said", || {
         let heard = second.metric("simurgh_cluster_received_total{kind=\"broadcast\"}");
         (second.metric("simurgh_sockets") == 30 && heard > 30).then_some(())
@@ -191,27 +189,25 @@ fn users_of_a_killed_node_move_and_the_report_shows_it() {
     assert_eq!(servers("left"), [0, 30, 0], "{}", ran.stdout);
     assert_eq!(servers("reconnects"), [0, 0, 30], "{}", ran.stdout);
     assert_eq!(servers("errors"), [0, 30, 0], "{}", ran.stdout);
-    // At the end of a second; the second node may not have had all of them yet.
+    // Sampled at the end of a second; the second node may not have had all of them yet.
     let most = servers("connected_peak");
     assert_eq!((most[0], most[2]), (30, 60), "{}", ran.stdout);
-    // All messages before and after are accounted for; those meanwhile are missing.
+    // All messages before and after are received; those meanwhile are missing.
     let expected = count(&report, "deliveries_expected");
     let once = count(&report, "deliveries_once");
     let missing = count(&report, "deliveries_missing");
     assert_eq!(once + missing, expected, "{}", ran.stdout);
-    // No client was disconnected for more than two of the six seconds, and two thirds not at all.
+    // No client was disconnected for more than two of the six seconds, and two thirds never.
     assert!(once > expected * 2 / 3, "{}", ran.stdout);
     for wrong in ["duplicate", "out_of_order", "unexpected"] {
         assert_eq!(count(&report, &format!("deliveries_{wrong}")), 0, "{wrong}: {}", ran.stdout);
     }
     let is_it = |line: &&str| line.trim_start().starts_with(&*second.addresses[0]);
     let row = ran.stdout.lines().find(is_it).unwrap();
-    // At least users, lost, left and errors.
     assert!(row.split_whitespace().filter(|cell| *cell == "30").count() >= 4, "{row}");
     drop((first, third));
 }
 
-/// The texts of the whole history of a topic on a node.
 fn history(node: &Server, topic: &str) -> Vec<String> {
     let url = format!("http://{}/api/history?topic={topic}&limit=1000", node.addresses[0]);
     let token = format!("authorization: Bearer {}", TOKEN.1);
@@ -256,7 +252,7 @@ fn disconnected_clients_miss_nothing_though_a_node_and_the_engine_are_killed() {
     for wrong in ["missing", "duplicate", "out_of_order", "unexpected"] {
         assert_eq!(count(&report, &format!("deliveries_{wrong}")), 0, "{wrong}: {}", ran.stdout);
     }
-    // Confirmed messages, and those stored without a confirmation, to each of the twenty others.
+    // Confirmed messages, and those stored without a confirmation, reach each of the twenty others.
     let doubtful = ["broadcasts_unconfirmed", "broadcasts_unconfirmed_heard"];
     let [unconfirmed, of_these_heard] = doubtful.map(|it| count(&report, it));
     assert_eq!(count(&report, "broadcasts"), 3 * 80, "{}", ran.stdout);
@@ -292,7 +288,7 @@ fn a_test_of_three_nodes_is_compared_with_one_node() {
     let sum = |list: &Value, key: &str| -> u64 {
         list.as_array().unwrap().iter().map(|it| it[key].as_u64().unwrap()).sum()
     };
-    // Two hundred more join and stay silent.
+    // Includes two hundred that join and stay silent.
     assert_eq!(sum(&road["milestones"][0]["nodes"], "sockets"), 800, "{road}");
     for broadcast in road["told"].as_array().unwrap() {
         assert_eq!(
@@ -300,7 +296,7 @@ fn a_test_of_three_nodes_is_compared_with_one_node() {
             (&600.into(), &600.into()),
             "{broadcast}"
         );
-        // The sender receives one more: the command to send.
+        // The sender also receives the command to send.
         assert_eq!(sum(&broadcast["nodes"], "delivered"), 601, "{broadcast}");
         let nodes = broadcast["nodes"].as_array().unwrap();
         assert!(nodes.iter().all(|it| it["delivered"].as_u64() > Some(150)), "{broadcast}");

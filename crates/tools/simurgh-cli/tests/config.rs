@@ -1,5 +1,5 @@
-//! Every error of the configuration, as the binary reports it: file, line, key, and what is
-//! allowed; nothing is started.
+//! Every error of the configuration, as the binary reports it: file, line, key, and the allowed
+//! values; no server is started.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -9,10 +9,10 @@ use std::path::Path;
 
 use support::{Ran, Server, directory, run, run_with_env};
 
-/// Flags that keep a server which should not have started from doing harm.
+/// Flags that keep a server that starts by mistake from doing harm.
 const SAFE: [&str; 3] = ["serve", "--listen", "127.0.0.1:0"];
 
-/// `serve` and `config --check` both refuse this file, with these lines in this order, no others.
+/// `serve` and `config --check` both refuse this file, with exactly these lines in this order.
 #[track_caller]
 fn refused(toml: &str, lines: &[&str]) {
     let dir = directory(&[("simurgh.toml", toml)]);
@@ -32,7 +32,6 @@ fn refused(toml: &str, lines: &[&str]) {
     }
 }
 
-/// These flags are refused with errors that have these words.
 #[track_caller]
 fn flags_refused(dir: &Path, flags: &[&str], words: &[&str]) -> Ran {
     let ran = run(dir, &[&SAFE, flags].concat());
@@ -312,7 +311,7 @@ fn wrong_flags_are_named_with_what_is_allowed() {
     flags_refused(dir.path(), &["--idle-timout", "1s"], &["--idle-timeout"]);
 }
 
-/// A secret that is refused does not end up in a log.
+/// A refused secret is not logged.
 #[test]
 fn the_token_of_the_environment_is_checked_and_kept_secret() {
     let dir = directory(&[]);
@@ -331,7 +330,7 @@ fn the_printed_file_is_served_as_it_is() {
     std::fs::write(dir.path().join("simurgh.toml"), &printed.stdout).unwrap();
     let checked = run(dir.path(), &["config", "--check", "simurgh.toml"]);
     assert_eq!((checked.status.code(), &*checked.stdout), (Some(0), "simurgh.toml: ok\n"));
-    // The address is the only setting that a test has to change; the flag overrides the file.
+    // A test has to change only the address; the flag overrides the file.
     let server = Server::start_in(dir, &["--listen", "127.0.0.1:0"], 1);
     assert!(!server.addresses[0].ends_with(":4000"));
     assert_eq!(server.get("/"), 200);
@@ -347,7 +346,7 @@ fn help_names_every_flag_with_its_default() {
     let keys = config.lines().take_while(|line| *line != "[[channel]]");
     let keys = keys.filter_map(|line| line.trim_start_matches('#').split_once(" = "));
     let keys: Vec<_> = keys.filter(|(key, _)| !key.contains(' ')).collect();
-    // Otherwise this test does not fit the file any more.
+    // Otherwise this test no longer matches the file.
     assert!(keys.len() > 20, "{keys:?}");
     for (key, _) in keys {
         let flag = format!("--{}", key.replace('_', "-"));

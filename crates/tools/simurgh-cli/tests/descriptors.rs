@@ -1,5 +1,5 @@
-//! The admin address took every connection while there were descriptors. When none was left the
-//! main port lost its HTTP connections, too, and the log had a line about that ten times a second.
+//! Regression test: the admin address used up all descriptors. The main port then lost its HTTP
+//! connections, too, and logged that ten times a second.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_types)]
 

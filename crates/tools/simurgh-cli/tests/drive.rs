@@ -1,4 +1,5 @@
-//! `simurgh drive` from a command line: measured, from a script, from standard input, at a prompt.
+//! `simurgh drive` as a binary: measuring, and with commands from a script, standard input and a
+//! prompt.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -13,7 +14,7 @@ use support::{Ran, directory, own, run, run_own, simurgh};
 
 const PING: &[&str] = &["drive", "--sockets", "2000", "--hibernate-after", "100ms"];
 
-/// The cells of the line of the report that begins like this.
+/// The cells of the report's line with this start.
 fn cells(ran: &Ran, start: &str) -> Vec<String> {
     let found = ran.stdout.lines().find(|line| line.starts_with(start));
     let line = found.unwrap_or_else(|| panic!("no line {start:?} in\n{ran:?}"));
@@ -134,7 +135,7 @@ fn a_script_is_done_line_by_line() {
             "2: closed with 1000",
         ];
         let (first, stats) = lines.split_at(expected.len());
-        // The order of events of two sockets is undefined; those of one socket are in order.
+        // Only the events of one socket are in order.
         let sorted = |lines: &[&str]| {
             let mut lines: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
             lines[4..8].sort();
@@ -216,7 +217,7 @@ fn ctrl_c_ends_a_script_that_waits() {
     assert_eq!(status.code(), Some(130));
 }
 
-/// A terminal of tmux, with a server and a socket of its own.
+/// A tmux terminal with its own server and socket.
 struct Terminal {
     socket: String,
 }
@@ -239,7 +240,6 @@ impl Terminal {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
-    /// Waits until the screen holds this text.
     #[track_caller]
     fn shows(&self, text: &str) {
         let until = Instant::now() + Duration::from_secs(20);

@@ -1,5 +1,4 @@
-//! The requests in docs/HISTORY-API.md, sent to a real server, have the answers that are printed
-//! there.
+//! The requests in docs/HISTORY-API.md, sent to a real server, get the printed answers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -10,7 +9,7 @@ use serde_json::Value;
 use support::{Server, directory, simurgh};
 
 const PAGE: &str = include_str!("../../../../docs/HISTORY-API.md");
-/// The placeholders of the page for values that servers generate.
+/// The page's placeholders for generated values.
 const EPOCH: &str = "k7ku80";
 const ADDRESS: &str = "127.0.0.1:4000";
 
@@ -26,7 +25,7 @@ fn blocks() -> impl Iterator<Item = (&'static str, &'static str)> {
     })
 }
 
-/// Takes the times out, and collects them in order.
+/// Removes the times, and collects them in order.
 fn without_times(value: &mut Value, times: &mut Vec<u64>) {
     match value {
         Value::Object(fields) => {

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::Value;
 use support::{Server, directory, run};
 
-/// A scenario of a few users that is over within a second; `{steps}` follow the join.
+/// A scenario of a few users that ends within a second; `{steps}` follow the join.
 fn scenario(address: &str, steps: &str, pass: &str) -> String {
     format!(
         "name = \"short\"\n[target]\nurl = \"ws://{address}\"\n[[phase]]\nduration = \"200ms\"\n\
@@ -40,7 +40,7 @@ fn the_example_is_right_and_explained() {
     for expected in ["10 arrive a second", "session talker", "joins rooms:{{random_number 1 3}}"] {
         assert!(ran.stdout.contains(expected), "{expected:?} is not in\n{}", ran.stdout);
     }
-    // The examples in its comments are right as well.
+    // The examples in its comments are valid, too.
     std::fs::write(dir.path().join("all.toml"), uncomment(&text)).unwrap();
     std::fs::write(dir.path().join("accounts.csv"), "ann;secret\n").unwrap();
     let ran = run(dir.path(), &["load", "check", "all.toml"]);
@@ -48,7 +48,7 @@ fn the_example_is_right_and_explained() {
     assert!(ran.stdout.contains("agent   10.0.0.3:4100"), "{}", ran.stdout);
 }
 
-/// Lines that are a key or table behind a `#` without a blank.
+/// Uncomments keys and tables after a `#` without a blank.
 fn uncomment(text: &str) -> String {
     let line = |line: &str| match line.strip_prefix('#') {
         Some(rest) if rest.starts_with(|char: char| char == '[' || char.is_alphabetic()) => {
@@ -141,7 +141,7 @@ fn servers_that_are_wrong_are_named_with_file_line_and_key() {
         assert_eq!(ran.status.code(), Some(2), "{ran:?}");
         assert!(ran.stderr.starts_with(line), "{line:?}: {}", ran.stderr);
     }
-    // Flags name others, and how users are spread over them.
+    // Flags replace them, and set how users are spread.
     let two = ["--target", "ws://127.0.0.1:8", "--target", "ws://127.0.0.1:9"];
     let words = [&["load", "check", "none.toml", "--spread", "sticky"], &two[..]].concat();
     let ran = run(dir.path(), &words);
@@ -227,18 +227,16 @@ fn the_shipped_scenarios_run() {
 /// The built-in chat without the history of its rooms.
 const WITHOUT_HISTORY: &str = include_str!("../../../../bench/chat.toml");
 
-/// Runs a shipped scenario with other values for keys that it has, and fewer users.
+/// Runs a shipped scenario with other values for its keys, and fewer users.
 #[track_caller]
 fn shortened(name: &str, times: &[(&str, &str)], users: &str, pass: &str) -> serde_json::Value {
     shortened_at(&chat(""), name, times, users, pass)
 }
 
-/// The built-in chat, or with other settings.
 fn chat(toml: &str) -> Server {
     Server::start(toml, &["--listen", "127.0.0.1:0", "--log", "warn"])
 }
 
-/// The same at a server of its own.
 fn shortened_at(
     server: &Server,
     name: &str,
@@ -286,7 +284,7 @@ fn pollers_receive_broadcasts() {
         ("< 2s", "< 5s"),
     ];
     let report = shortened("longpoll.toml", &times, "45", "broadcasts = \"== 50\"\n");
-    // All 50 to each of the 40 silent users, and to the others while they are there.
+    // All 50 to each of the 40 silent users, and to the others while they are connected.
     let counts = &report["counts"];
     assert!(counts["deliveries"].as_u64() >= Some(40 * 50), "{report}");
     assert!(counts["polls"].as_u64() >= Some(45 * 20), "{report}");
@@ -296,7 +294,7 @@ fn pollers_receive_broadcasts() {
 #[test]
 fn what_a_client_misses_while_it_is_cut_off_is_counted_exactly() {
     let server = chat(WITHOUT_HISTORY);
-    // The speaker learns from presence when the guest is away, and when it is back.
+    // The speaker sees in its presences when the guest leaves and returns.
     let say = |times: u32| {
         format!(
             "{{ loop = {times}, steps = [{{ push = \"new:msg\", \
@@ -392,7 +390,7 @@ fn a_directory_without_a_run_has_no_report() {
     assert!(ran.stderr.contains("journal"), "{}", ran.stderr);
 }
 
-/// An agent; dropping it kills it.
+/// Killed when dropped.
 struct Agent {
     child: std::process::Child,
     address: String,

@@ -1,5 +1,5 @@
-//! `simurgh load http` as a binary: flags, output, files, exit statuses; and against a real nginx,
-//! whose own log has to agree.
+//! `simurgh load http` as a binary: flags, output, files, exit statuses; and figures that match the
+//! log of a real nginx.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
@@ -78,7 +78,7 @@ fn a_sweep_ends_with_table_chart_page_and_json() {
         rows.iter().map(|row| row["connections"].as_u64().unwrap()).collect();
     assert_eq!(connections, [1, 2, 4, 8]);
     for row in rows {
-        // Little's law: connections hardly ever wait for the generator, on an idle machine.
+        // Little's law: on an idle machine, connections hardly wait for the generator.
         let deviation = row["little_deviation"].as_f64().unwrap();
         assert!((-0.5..0.05).contains(&deviation), "{row}");
     }
@@ -126,7 +126,7 @@ fn a_malformed_answer_is_a_named_failure() {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             use std::io::Write;
-            // The client may have gone.
+            // Fails if the client has disconnected.
             let _ = stream.unwrap().write_all(b"220 mail.example.org ESMTP\r\n");
         }
     });
@@ -231,10 +231,10 @@ impl Nginx {
         panic!("nginx does not listen")
     }
 
-    /// Ends it and reads its log: the connection, status and bytes of each answer.
+    /// Ends it and returns its log: the connection, status and bytes of each response.
     fn log(mut self) -> Vec<(u64, u16, u64)> {
         let pid = self.child.id().to_string();
-        // With SIGQUIT: all that was served is in the log.
+        // SIGQUIT completes the log first.
         assert!(Command::new("kill").args(["-s", "QUIT", &pid]).status().unwrap().success());
         self.child.wait().unwrap();
         let text = std::fs::read_to_string(self.dir.path().join("access.log")).unwrap();
@@ -268,7 +268,7 @@ fn the_log_of_nginx_agrees_with_what_was_counted() {
     let log = nginx.log();
     let served = log.iter().filter(|(_, status, _)| *status == 200).count() as u64;
     let requests = report["requests"].as_u64().unwrap();
-    // The requests that were under way at the end.
+    // The difference is the requests in flight at the end.
     assert!(served >= requests && served - requests <= 8, "{served}: {report}");
     assert_eq!(report["errors"], serde_json::json!({}), "{report}");
     let bytes: u64 = log.iter().map(|(_, _, bytes)| bytes).sum();

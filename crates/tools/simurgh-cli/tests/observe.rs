@@ -1,4 +1,5 @@
-//! `simurgh observe` against a real server: in a terminal (tmux), once, as JSON, and its errors.
+//! `simurgh observe` against a real server: in a terminal (tmux), `--once`, as JSON, and its
+//! errors.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -21,7 +22,7 @@ struct Screen {
 }
 
 impl Screen {
-    /// `None` where there is no tmux.
+    /// `None` without tmux.
     fn start(command: &str) -> Option<Self> {
         Command::new("tmux").arg("-V").output().ok().filter(|ran| ran.status.success())?;
         let unique = format!("{}-{}", std::process::id(), command.len());
@@ -45,7 +46,7 @@ impl Screen {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
-    /// The screen, once it has all of these texts.
+    /// Waits for all of these texts; returns the screen.
     #[track_caller]
     fn shows(&self, parts: &[&str]) -> String {
         let start = Instant::now();
@@ -225,7 +226,6 @@ fn errors_of_observing_have_a_status() {
     }
 }
 
-/// The page of another server is not that of an observer.
 #[test]
 fn another_kind_of_server_is_recognised() {
     use std::io::{Read, Write};

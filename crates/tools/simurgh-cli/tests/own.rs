@@ -1,4 +1,4 @@
-//! An application of one's own, the example `own`, has the same commands.
+//! Your own application, here the example `own`, has the same commands.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -25,7 +25,7 @@ fn its_channels_are_served_with_flags_and_file() {
     server.signal("TERM");
     let (status, log) = server.ended();
     assert_eq!(status.code(), Some(0));
-    // If the shard itself had written the panic, it would not be JSON.
+    // If the shard had written the panic, it would not be JSON.
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let panics = lines.iter().filter(|line| {
         let text = |name: &str| line["fields"][name].as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Presence by configuration only: what declared channels track, and which settings take effect.
+//! Presence by configuration only: what declared channels track, and the effect of settings.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
@@ -10,7 +10,7 @@ use support::{Client, Server};
 
 const ANYWHERE: [&str; 2] = ["--listen", "127.0.0.1:0"];
 
-/// One channel by default keys, one by templates.
+/// One channel with default keys, one with templates.
 const ROOMS: &str = r#"
     shards = 2
     presence_key_bytes_max = 32
@@ -29,7 +29,7 @@ const ROOMS: &str = r#"
     presence = { key = "$user", meta = { name = "$name", in = "$subtopic" } }
 "#;
 
-/// The payload of the next message, which is this event.
+/// Expects this event next; returns its payload.
 #[track_caller]
 fn next(client: &mut Client, topic: &str, event: &str) -> Map<String, Value> {
     let message = client.receive();
@@ -37,7 +37,7 @@ fn next(client: &mut Client, topic: &str, event: &str) -> Map<String, Value> {
     message.3.as_object().unwrap().clone()
 }
 
-/// The own entry that a newcomer receives: its key and meta.
+/// A new member's own entry: its key and meta.
 #[track_caller]
 fn own(client: &mut Client, topic: &str) -> (String, Map<String, Value>) {
     let diff = next(client, topic, "presence_diff");
@@ -73,7 +73,7 @@ fn a_declared_channel_tracks_its_members_and_announces_them() {
     assert_ne!(ann_key, bob_key);
     assert_eq!(next(&mut bob, topic, "presence_state").len(), 2);
     assert_eq!(own(&mut ann, topic).0, bob_key);
-    // Presence events come from the server only, even where members may push any event.
+    // Only the server sends presence events, even where members may push any event.
     for event in ["presence_diff", "presence_state", "presence_summary"] {
         let unknown = json!({"reason": "unknown event"});
         bob.ask(topic, event, json!({"joins": {}, "leaves": {}}), "error", unknown);
@@ -112,7 +112,7 @@ fn templates_make_key_and_meta_and_members_without_a_key_are_not_listed() {
     assert_eq!(server.metric("simurgh_presences"), 1);
 }
 
-/// The page joins with its user's name; load generators do not, and have no presence.
+/// The page joins with a user name; load generators join without, and have no presence.
 #[test]
 fn the_chat_lists_who_joins_with_a_name_for_it() {
     let flags = ["--presence-interval", "20ms", "--announce-joins-up-to", "0"];

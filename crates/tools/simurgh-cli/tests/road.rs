@@ -1,5 +1,5 @@
-//! A short test of `simurgh road` as a binary: all clients are counted, on both sides, at each
-//! milestone and after the storm.
+//! A short test of `simurgh road`: clients and server count all clients at each milestone and after
+//! the storm.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -13,7 +13,7 @@ use support::{directory, run, run_long};
 /// About forty seconds on an idle machine.
 const WITHIN: Duration = Duration::from_secs(600);
 
-/// Sixty thousand clients of one server, which need four tables of 20,000 descriptors on each side.
+/// They need four tables of 20,000 descriptors on each side.
 #[test]
 fn a_test_with_sixty_thousand_clients_counts_them_all() {
     const TO: u64 = 60_000;
@@ -29,7 +29,7 @@ fn a_test_with_sixty_thousand_clients_counts_them_all() {
     assert_eq!(members, [10_000, TO]);
     for milestone in milestones {
         let broadcast = &milestone["broadcast"];
-        // By the count of the clients, less duplicates, and by that of the server.
+        // The counts of the clients, without duplicates, and of the server.
         assert_eq!(broadcast["receivers"], milestone["members"], "{broadcast}");
         assert_eq!(broadcast["delivered"], milestone["members"], "{broadcast}");
         assert_eq!(broadcast["delivery"]["count"], milestone["members"], "{broadcast}");
@@ -37,7 +37,7 @@ fn a_test_with_sixty_thousand_clients_counts_them_all() {
         assert_eq!(
             milestone["join"]["count"].as_u64(),
             milestone["came"].as_u64().map(|came| {
-                // The sender joins two channels, with the first milestone.
+                // The sender joins two channels in the first milestone.
                 came + u64::from(milestone["members"] == 10_000)
             })
         );
@@ -45,7 +45,7 @@ fn a_test_with_sixty_thousand_clients_counts_them_all() {
             assert!(milestone[bytes].as_f64().unwrap() > 0.0, "{bytes}: {milestone}");
         }
     }
-    // Measured before the broadcast; it was 600 and more, a record of each join.
+    // Measured before the broadcast; a record of each join made it 600 and more.
     let client_bytes = milestones[1]["client_bytes"].as_f64().unwrap();
     assert!(client_bytes < 450.0, "{client_bytes} bytes for a client");
     let storm = &road["storm"];
@@ -55,8 +55,8 @@ fn a_test_with_sixty_thousand_clients_counts_them_all() {
         let [all, own] = ["max_us", "lag_max_us"].map(|it| storm[format!("{when}_{it}")].as_u64());
         assert!(own.is_some() && all > Some(0), "{when}: {storm}");
     }
-    // Counted on the whole machine, where other programs open and close sockets, too; the server
-    // has none left, or the test would have failed.
+    // Counted on the whole machine, where other programs open and close sockets, too; the test
+    // fails if the server has any left.
     let left = storm["sockets_left"].as_i64();
     assert!(left.is_some_and(|left| left < TO.cast_signed() / 100), "{storm}");
     let (then, received) = (storm["members_then"].as_u64(), storm["receivers"].as_u64());
@@ -64,7 +64,6 @@ fn a_test_with_sixty_thousand_clients_counts_them_all() {
     let (table, page) = (read("road.md"), read("road.html"));
     assert!(table.contains("| 60,000 |") && ran.stdout.contains(&table), "{table}");
     assert!(page.contains("<polyline") && !page.contains("http://"));
-    // Nothing is overwritten.
     let again = run(dir.path(), &["road", "--connections", "100", "--out", "out"]);
     assert_eq!(again.status.code(), Some(1));
     assert!(again.stderr.contains("is not empty"), "{again:?}");

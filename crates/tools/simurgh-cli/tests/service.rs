@@ -1,4 +1,4 @@
-//! What a service manager receives of `serve`: a socket in place of systemd's.
+//! The messages of `serve` to a service manager: a socket in place of systemd's.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "a test's sockets never meet a shard's table")]
@@ -15,7 +15,7 @@ use support::{Server, directory, own, simurgh};
 
 const WAIT: Duration = Duration::from_secs(20);
 
-/// A manager's socket: messages in the order of their arrival.
+/// The manager's socket.
 struct Manager(UnixDatagram);
 
 impl Manager {
@@ -32,7 +32,7 @@ impl Manager {
         String::from_utf8_lossy(&buffer[..count]).lines().map(str::to_owned).collect()
     }
 
-    /// The next message that has this line; skips those before it.
+    /// The next message with this line; skips those before it.
     #[track_caller]
     fn receives(&self, line: &str) -> Vec<String> {
         let start = Instant::now();

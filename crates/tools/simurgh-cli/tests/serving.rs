@@ -1,4 +1,4 @@
-//! Serving: declared channels, flags over file, logs, and shutdown.
+//! `simurgh serve`: declared channels, flags over file, logs, and shutdown.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
@@ -79,7 +79,7 @@ fn declared_channels_do_what_is_declared() {
     for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
         let payload = json!({"name": name});
         players[n].ask(room, "phx_join", payload.clone(), "ok", welcome(name));
-        // Two are announced, to all members at that time.
+        // The first two are announced, to all members at that time.
         for player in players.iter_mut().take(if n < 2 { n + 1 } else { 0 }) {
             player.expect(room, "joined", payload.clone());
         }
@@ -116,7 +116,7 @@ fn members_who_send_too_much_get_an_error() {
     busy.ask("log", "phx_close", json!({}), "error", json!({"reason": "unknown event"}));
 }
 
-/// The chat once passed on payloads that are no objects, which broke its page.
+/// Payloads that are not objects once broke the chat page.
 #[test]
 fn payloads_of_another_shape_are_refused_counted_and_not_passed_on() {
     let server = Server::start("shards = 1\n", &ANYWHERE);
@@ -208,7 +208,7 @@ fn an_address_in_use_is_an_error_of_status_1() {
 #[test]
 fn of_two_that_are_started_at_once_on_one_port_one_serves() {
     for _ in 0..10 {
-        // An address that no other program on this machine connects from: its ports stay free.
+        // No other program on this machine connects from this address: its ports stay free.
         let probe = std::net::TcpListener::bind("127.41.59.26:0").unwrap();
         let address = probe.local_addr().unwrap().to_string();
         drop(probe);
@@ -257,7 +257,7 @@ fn a_second_signal_ends_at_once_with_its_number() {
         let mut clients: Vec<_> = (0..8).map(|_| server.client()).collect();
         clients.iter_mut().for_each(|client| client.expect_quiet());
         server.signal(signal);
-        // Not before the first was handled: two pending signals of a kind are one.
+        // After the first was handled: two pending signals of a kind are merged.
         std::thread::sleep(Duration::from_millis(500));
         server.signal(signal);
         let (status, log) = server.ended();

@@ -1,5 +1,5 @@
-//! `simurgh token` from a command line. The tokens themselves are tested in `simurgh-token`; here
-//! the commands: how they read keys, what they print, and their exit statuses.
+//! `simurgh token` as a binary: how it reads keys, its output, and its exit statuses.
+//! `simurgh-token` tests the tokens themselves.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -10,15 +10,15 @@ use std::path::Path;
 use serde_json::{Value, json};
 use support::{Ran, directory, run, run_with_env};
 
-/// Of 64 characters, as `mix phx.gen.secret` makes it.
+/// 64 characters, like those of `mix phx.gen.secret`.
 const SECRET: &str = "jzC8A6PhPYq2PrSqDGjbUqmPoA0hV8Vb1c0nF9f3kM0QbZf1Zc0T1u6vN8tq2XyR";
 
-/// Ed25519: the key that RFC 8037 prints.
+/// Ed25519: the key in RFC 8037.
 const PRIVATE: &str = include_str!("../../../server/simurgh-token/tests/vectors/jwt/ed25519.pem");
 const PUBLIC: &str =
     include_str!("../../../server/simurgh-token/tests/vectors/jwt/ed25519.pub.pem");
 
-/// By plug_crypto, long ago.
+/// Made by plug_crypto, and expired.
 fn token_of_phoenix() -> &'static str {
     let vectors = include_str!("../../../server/simurgh-token/tests/vectors/phoenix.tsv");
     let line = vectors.lines().find(|line| line.starts_with("map\t")).unwrap();
@@ -31,7 +31,7 @@ fn printed(ran: &Ran) -> &str {
     ran.stdout.trim_end()
 }
 
-/// Wrong flags or keys: status 2, these words, and never the secret.
+/// Expects status 2, these words, and never the secret.
 #[track_caller]
 fn wrong(ran: &Ran, words: &str) {
     assert_eq!((ran.status.code(), ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
@@ -39,7 +39,7 @@ fn wrong(ran: &Ran, words: &str) {
     assert!(!ran.stderr.contains(SECRET), "{}", ran.stderr);
 }
 
-/// As JSON, with the exit status.
+/// The JSON output, with the exit status.
 #[track_caller]
 fn inspected(dir: &Path, args: &[&str]) -> (i32, Value) {
     let ran = run(dir, &[&["token", "inspect", "--json"], args].concat());
@@ -53,7 +53,7 @@ fn a_jwt_by_a_secret_of_the_environment() {
     let flags = ["token", "sign", "--sub", "alice", "--claims", r#"{"role":"admin"}"#];
     let ran = run_with_env(dir.path(), &flags, key);
     let token = printed(&ran);
-    // The same key from a file, whose last line has an end.
+    // The same key from a file with a final newline.
     let (status, said) = inspected(dir.path(), &[token, "--key-file", "secret"]);
     assert_eq!((status, &said["verified"]), (0, &json!(true)));
     assert_eq!((&said["subject"], &said["algorithm"]), (&json!("alice"), &json!("HS256")));

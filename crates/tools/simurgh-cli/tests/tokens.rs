@@ -40,7 +40,6 @@ const ROOMS: &str = r#"
     reply = "$payload"
 "#;
 
-/// A token that `simurgh token sign` makes.
 fn sign(claims: &str) -> String {
     let dir = directory(&[("secret", SECRET)]);
     let words = ["token", "sign", "--key-file", "secret", "--expires-in", "1m", "--claims", claims];
@@ -139,7 +138,7 @@ fn a_join_may_bring_a_token_for_its_topic_alone() {
     ann.join("room:a", ticket(r#"{"room": "a"}"#));
     ann.expect("room:a", "entered", json!({"name": "ann"}));
     ann.ask("room:a", "say", json!({}), "error", refused("unauthorized"));
-    // Where the socket has a token of its own, that of the join counts nevertheless.
+    // The token of the join overrides that of the socket.
     let socket = sign(r#"{"room": "a"}"#);
     let mut bob = server.try_client(&format!("{path}&token={socket}")).unwrap();
     bob.join("room:b", ticket(r#"{"room": "b", "speaks": true}"#));
@@ -153,7 +152,7 @@ fn a_join_may_bring_a_token_for_its_topic_alone() {
     assert_eq!(server.metric("simurgh_errors_unauthorized_total"), 8);
 }
 
-/// The whole output of `config --check` about a file.
+/// The output of `config --check` for a file.
 #[track_caller]
 fn complaints(toml: &str, files: &[(&str, &str)]) -> String {
     let dir = directory(&[&[("f.toml", toml)], files].concat());
@@ -249,13 +248,12 @@ fn settings_that_are_wrong_are_refused_with_their_place() {
     }
 }
 
-/// The lines of `simurgh config` that show a key of the table.
+/// The lines of `simurgh config` with a key of the table.
 fn printed_settings() -> Vec<String> {
     let printed = run(directory(&[]).path(), &["config"]).stdout;
     let setting = |line: &str| {
         let line = line.strip_prefix("#   ")?;
         let is_key = line.split_once(" = ")?.0.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-        // Two blanks separate a value from its comment.
         is_key.then(|| line.split("  ").next().unwrap_or(line).trim_end().to_owned())
     };
     let lines = printed.split("Keys of the table:").nth(1).unwrap();
@@ -290,7 +288,7 @@ fn the_page_names_the_settings_that_exist() {
     }
 }
 
-/// Its lines are comments, so nobody has to delete names of files that others have.
+/// Its lines are comments, so that names of other users' files need not be deleted.
 #[test]
 fn what_config_prints_of_the_table_can_be_taken_over() {
     let dir = directory(&[("secret_key_base", SECRET), ("secret", SECRET)]);

@@ -1,5 +1,5 @@
-//! `simurgh tune` from a command line. Commands that change anything use a fake machine; on the
-//! real one it only reads.
+//! `simurgh tune` as a binary. Commands that change settings use a fake machine; on the real one it
+//! only reads.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -11,14 +11,14 @@ use fake_machine::FakeMachine;
 use serde_json::Value;
 use support::{Ran, run};
 
-/// On a fake machine; undo files are written there.
+/// Undo files are written to the fake machine.
 #[track_caller]
 fn tune(fake: &FakeMachine, flags: &[&str]) -> Ran {
     let root = fake.root().to_str().unwrap();
     run(fake.root(), &[&["tune", "--root", root], flags].concat())
 }
 
-/// On the machine that runs the test, which is large enough for a thousand connections.
+/// The machine that runs the test is large enough for a thousand connections.
 #[test]
 fn this_machine_is_read_and_not_changed() {
     let dir = tempfile::tempdir().unwrap();

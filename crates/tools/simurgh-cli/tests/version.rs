@@ -1,4 +1,4 @@
-//! The version that the binary prints, and how the build script finds it.
+//! The printed version, and how the build script finds it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -66,7 +66,7 @@ fn a_running_server_reports_it_too() {
     assert!(gone.stderr.contains("does not answer"), "{}", gone.stderr);
 }
 
-/// The build script, run on a tree of its own.
+/// The build script, run on a separate tree.
 struct Script {
     binary: PathBuf,
     root: tempfile::TempDir,
@@ -99,11 +99,11 @@ impl Script {
         self.tree().join("crates/tools/simurgh-cli/src/lib.rs")
     }
 
-    /// Commit, day, and the files whose changes cause it to run again.
+    /// Commit, day, and the files that it watches.
     fn run(&self, env: Option<&str>) -> (String, String, Vec<String>) {
         let mut command = Command::new(&self.binary);
         command.env_remove("SIMURGH_COMMIT").envs(env.map(|commit| ("SIMURGH_COMMIT", commit)));
-        // Independent of the git settings of whoever runs this test.
+        // Independent of the user's git settings.
         command.env("GIT_CONFIG_GLOBAL", "/dev/null");
         let output = command
             .env("CARGO_MANIFEST_DIR", self.tree().join("crates/tools/simurgh-cli"))
@@ -146,7 +146,7 @@ fn sources_without_a_history_of_their_own_have_no_commit() {
     let (commit, date, watched) = script.run(None);
     assert_eq!((commit, date), none);
     assert_eq!(watched, ["build.rs"]);
-    // A copy in another repository is not that commit.
+    // A copy in another repository does not get its commit.
     let outer = script.root.path().join("outer");
     script.git(&outer, &["init", "--quiet"]);
     script.commit(&outer);
@@ -181,7 +181,6 @@ fn the_commit_is_head_and_dirty_once_a_source_is_changed() {
     let first = script.commit(&tree);
     let (commit, date, watched) = script.run(None);
     assert_eq!((commit.as_str(), date.as_str()), (&first[..10], "2026-03-04"));
-    // It runs again after a commit, a checkout, an edit.
     for part in
         [".git/HEAD", ".git/logs/HEAD", ".git/refs/heads/main", "crates/tools/simurgh-cli/src"]
     {
@@ -198,7 +197,7 @@ fn the_commit_is_head_and_dirty_once_a_source_is_changed() {
     let second = script.commit(&tree);
     assert_ne!(first, second);
     assert_eq!(script.run(None).0, second[..10]);
-    // A second worktree has its history elsewhere.
+    // A second worktree has its history in another directory.
     let beside = script.root.path().join("beside");
     script.git(&tree, &["worktree", "add", "--quiet", beside.to_str().unwrap(), "HEAD~1"]);
     let other = Script { binary: script.binary.clone(), root: tempfile::tempdir().unwrap() };

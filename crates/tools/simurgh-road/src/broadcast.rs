@@ -12,10 +12,9 @@ use super::servers::Servers;
 use super::usage::{self, Usage};
 
 impl CapacityTest {
-    /// Has the speaker broadcast to all, and waits until all have received it.
+    /// The speaker broadcasts to all; waits until all have received it.
     pub(super) fn broadcast_to_all(&mut self) -> Result<BroadcastResult, String> {
         thread::sleep(Duration::from_millis(200));
-        // Skips what came before.
         self.read_journal(&mut Interval::default())?;
         self.probes_journal.read()?;
         let mut peak = PeakMemory::new(&self.servers)?;
@@ -51,7 +50,7 @@ impl CapacityTest {
         Ok(result)
     }
 
-    /// Checks by the counts of both sides that everybody has received it, and nobody twice.
+    /// Checks by the counts of both sides that each member received it exactly once.
     fn check_deliveries(&self, result: &BroadcastResult, twice: u64) -> Result<(), String> {
         let members = self.members;
         let BroadcastResult { receivers, delivered, .. } = *result;
@@ -83,7 +82,6 @@ impl CapacityTest {
     }
 }
 
-/// The most memory in use since a moment.
 struct PeakMemory {
     server: u64,
     buffers: u64,
@@ -126,7 +124,6 @@ impl Spent {
         }
     }
 
-    /// For a broadcast to so many members.
     fn result(self, members: u64) -> BroadcastResult {
         let both = self.delivered.iter().zip(&self.server_ns);
         let nodes = both.map(|(delivered, ns)| NodeDeliveries {
@@ -134,7 +131,7 @@ impl Spent {
             server_us: us_each(*ns, *delivered),
         });
         BroadcastResult {
-            // Less the message that asked the speaker.
+            // Without the message that asked the speaker.
             delivered: self.delivered.iter().sum::<u64>().saturating_sub(1),
             server_us: us_each(self.server_ns.iter().sum(), members),
             client_us: us_each(self.client_ns, members),

@@ -1,5 +1,4 @@
-//! The climb from one milestone to the next, with what is measured there, and heartbeats of all
-//! members.
+//! The climb from one milestone to the next and its measurements, and heartbeats of all members.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,13 +11,13 @@ use super::run::{CapacityTest, us_each};
 use super::scenarios::{LOBBY, START_HEARTBEATS};
 use super::usage::{self, Usage};
 
-/// A climb in which nobody joins for this long is given up.
+/// A climb without a join for this long is given up.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Rest before memory is read.
 const REST: Duration = Duration::from_secs(3);
 
 impl CapacityTest {
-    /// Lets members come until there are `to`, and measures; `progress` gets the number that
+    /// Lets members join until there are `to`, and measures; `progress` gets the number that
     /// joined.
     pub(super) fn climb(
         &mut self,
@@ -95,7 +94,7 @@ impl CapacityTest {
         Ok(())
     }
 
-    /// Has each member send a heartbeat `every` so often, and measures twice that time.
+    /// Each member sends a heartbeat at this interval; the measurement takes twice that time.
     pub(super) fn measure_heartbeats(
         &mut self,
         every: Duration,
@@ -103,7 +102,6 @@ impl CapacityTest {
         self.read_journal(&mut Interval::default())?;
         let payload = format!("{{\"body\":\"{START_HEARTBEATS}\"}}");
         self.servers.broadcast(LOBBY, "new:msg", &payload)?;
-        // The speaker sends none.
         let senders = self.members.saturating_sub(1);
         let mut begun = Interval::default();
         let until = self.deadline(every * 2);

@@ -1,4 +1,4 @@
-//! The costs of several nodes in comparison with one server with the same lobby.
+//! Compares the costs of several nodes with those of one server with the same lobby.
 
 use super::results::{BroadcastResult, Comparison, Medians, Milestone, Results};
 
@@ -23,7 +23,7 @@ impl Medians {
     }
 }
 
-/// The one in the middle, or the mean of the two there; 0 of nothing.
+/// The mean of the middle two if the number is even; 0 if there are no values.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

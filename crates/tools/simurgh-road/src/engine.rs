@@ -12,10 +12,8 @@ use super::processes::{ChildProcess, wait_until};
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// The environment variable that names the program, if no flag does.
 const VARIABLE: &str = "SIMURGH_NATS_SERVER";
-/// Its name in PATH.
 const NAME: &str = "nats-server";
 
-/// A nats-server on disk.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     path: PathBuf,
@@ -24,10 +22,10 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// By the flag, the variable or PATH, in this order.
+    /// Looks at the flag, the variable and PATH, in this order.
     ///
     /// # Errors
-    /// There is none, or it is something else; with advice on how to get one.
+    /// It is not found, or is another program; the text says how to get one.
     pub(super) fn find(flag: Option<&Path>) -> Result<Self, String> {
         let (path, whose) = match (flag, std::env::var_os(VARIABLE)) {
             (Some(path), _) => (path.to_owned(), "--nats"),
@@ -38,7 +36,7 @@ impl Program {
             "several nodes need a {NAME}: name one with --nats or {VARIABLE}, or have it in PATH; \
              `cargo xtask engine` installs one"
         );
-        // It is started in another directory, where a relative path would lead elsewhere.
+        // It is started in another directory, so a relative path would not resolve.
         let path = match path.components().count() {
             1 => path,
             _ => path
@@ -61,20 +59,20 @@ fn version(output: &str) -> Option<String> {
     version.starts_with(|char: char| char.is_ascii_digit()).then(|| version.to_owned())
 }
 
-/// A running nats-server, which ends with this value.
+/// A running nats-server, killed when this is dropped.
 pub(super) struct Engine {
     pub(super) process: ChildProcess,
     port: u16,
 }
 
-/// The file in which it writes its ports.
+/// The ports file that nats-server writes.
 #[derive(Deserialize)]
 struct Ports {
     nats: Vec<String>,
 }
 
 impl Engine {
-    /// Starts it with all that it writes in `dir`, which is made.
+    /// Creates `dir`, which gets all files it writes.
     pub(super) fn start(program: &Program, dir: &Path) -> Result<Self, String> {
         std::fs::create_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let mut command = Command::new(&program.path);
@@ -95,13 +93,12 @@ impl Engine {
         Ok(Self { process, port: found.ok_or(late)? })
     }
 
-    /// Where nodes find it.
     pub(super) fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 }
 
-/// The port in the file of ports, once it is written.
+/// The port in the ports file, once it is written.
 fn port(dir: &Path) -> Option<u16> {
     let mut files = std::fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path());
     let file = files.find(|path| path.extension().is_some_and(|ext| ext == "ports"))?;

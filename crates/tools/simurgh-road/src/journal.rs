@@ -15,19 +15,16 @@ pub(super) struct JournalReader {
 }
 
 impl JournalReader {
-    /// For the run that writes to `dir`; the journal need not be there yet.
+    /// The run writes to `dir`; the journal need not exist yet.
     pub(super) fn new(dir: &Path) -> Self {
         Self { path: path(dir), reader: None, line: Vec::new(), lines: 0 }
     }
 
-    /// The seconds that were closed since the last time.
-    ///
-    /// # Errors
-    /// The journal cannot be read.
+    /// The seconds that were closed since the last call.
     pub(super) fn read(&mut self) -> Result<Vec<Tick>, String> {
         let mut ticks = Vec::new();
         if self.reader.is_none() {
-            // A run makes its journal before it starts.
+            // The run creates its journal before it starts.
             let Ok(file) = File::open(&self.path) else { return Ok(ticks) };
             self.reader = Some(BufReader::new(file));
         }
@@ -36,7 +33,7 @@ impl JournalReader {
         loop {
             let read = reader.read_until(b'\n', &mut self.line);
             read.map_err(|error| format!("{path}: {error}"))?;
-            // A line that is not whole yet is kept for the next time.
+            // An incomplete line is kept for the next call.
             if self.line.last() != Some(&b'\n') {
                 return Ok(ticks);
             }
@@ -56,7 +53,6 @@ pub(super) fn path(dir: &Path) -> PathBuf {
     dir.join("journal.jsonl")
 }
 
-/// Some seconds of a run.
 #[derive(Default)]
 pub(super) struct Interval {
     pub(super) ticks: Vec<Tick>,
@@ -79,17 +75,15 @@ impl Interval {
         all.copied().find(|broadcast| broadcast.seq == number)
     }
 
-    /// A counter.
     pub(super) fn count(&self, count: Count) -> u64 {
         self.ticks.iter().map(|tick| tick.all.counts[count]).sum()
     }
 
-    /// Errors of users.
     pub(super) fn errors(&self) -> u64 {
         self.ticks.iter().map(|tick| tick.all.errors.total()).sum()
     }
 
-    /// Their details, each once.
+    /// Details of users' errors, each once.
     pub(super) fn details(&self) -> Vec<String> {
         let mut texts: Vec<String> = Vec::new();
         for detail in self.ticks.iter().flat_map(|tick| &tick.all.details) {

@@ -1,18 +1,18 @@
-//! `simurgh road`: a capacity test. How many connections does one server on this machine hold, and
-//! what does each cost?
+//! `simurgh road`: a capacity test that measures how many connections one server on this machine
+//! holds, and what each costs.
 //!
 //! ```text
 //! raise limits -> start server, clients, probes -> climb to a milestone, rest, measure -> the next
 //!                                                                  `-> results: JSON, table, page
 //! ```
 //!
-//! All are processes of this very program: the server is `simurgh serve`, clients and probes are
-//! `simurgh load`, steered through its standard input; what they measured is read from their
-//! journals, from `/metrics` and from `/proc`. With `--nodes` there are several servers, nodes of a
-//! cluster with a broker between them.
+//! All are processes of this program: the server is `simurgh serve`, clients and probes are
+//! `simurgh load`, controlled through standard input. The measurements come from their journals,
+//! from `/metrics` and from `/proc`. With `--nodes` there are several servers, nodes of a cluster
+//! with a broker between them.
 //!
-//! `run` is the state of a test; `climb`, `broadcast` and `reconnect` are what is measured with it.
-//! `results` is the data they fill, which `compare` and `report` read.
+//! `run` is the state of a test; `climb`, `broadcast` and `reconnect` measure with it. `results` is
+//! the data they fill, which `compare` and `report` read.
 
 mod broadcast;
 mod climb;
@@ -104,13 +104,13 @@ pub struct Flags {
     dashboard: String,
 }
 
-/// Memory of a connection, both ends, before there is a figure of this machine's own.
+/// Bytes of a connection, both ends, until this machine's own are measured.
 const BYTES_AT_FIRST: f64 = 9_400.0;
 /// A test that is limited by memory ends at a multiple of this.
 const ROUND: u64 = 10_000;
-/// The share of the machine's memory that is left for broadcasts under way and other programs.
+/// The share of the machine's memory that is kept for broadcasts in flight and other programs.
 const MEMORY_LEFT: f64 = 0.06;
-/// Sockets of the server beyond the clients': those of the probes.
+/// Sockets of the server for the probes, with spare.
 const MORE_SOCKETS: u64 = 300;
 
 /// Runs the test, and returns its exit status.
@@ -137,7 +137,7 @@ fn run(flags: &Flags) -> Result<Results, String> {
     let before = Usage::now()?;
     let room = (spare(&before) / BYTES_AT_FIRST) as u64;
     let to = flags.connections.unwrap_or(room / ROUND * ROUND).max(1);
-    // It is put back after all processes have ended, since it is dropped last.
+    // Dropped last, so that settings are restored after all processes have ended.
     let tuning = match flags.no_tune {
         true => TemporaryTuning::nothing(),
         false => TemporaryTuning::raise(to, &dir)?,
@@ -156,7 +156,7 @@ fn run(flags: &Flags) -> Result<Results, String> {
     let servers = match &program {
         None => Servers::one(flags.server.as_deref(), to + MORE_SOCKETS, &dir)?,
         Some(program) => {
-            // Users are spread evenly but for a few, and nodes let in no more than they hold.
+            // Users are spread almost evenly, and a node refuses connections beyond its limit.
             let sockets = to.div_ceil(u64::from(flags.nodes)) + 2 * MORE_SOCKETS;
             Servers::several(flags.nodes, sockets, &dir, program)?
         }
@@ -214,7 +214,7 @@ fn run_with(
     wait_for_probes(&servers, &mut probes)?;
     let scenario = workload.by_milestones(&milestones);
     let mut clients = Load::start("crowd", &scenario, dir.join("crowd"), &flags.dashboard)?;
-    // Otherwise the program itself would count as memory of the clients.
+    // Otherwise the program's own memory would count as that of the clients.
     clients.wait_until_ready()?;
     let mut test = CapacityTest::new(workload, servers, clients, probes)?;
     for milestone in &milestones {
@@ -247,7 +247,7 @@ fn run_with(
     ended
 }
 
-/// The measurements with all members; the ending of the results says which broke off.
+/// The measurements with all members; one that fails is named in the ending of the results.
 fn finish(flags: &Flags, test: &mut CapacityTest, results: &mut Results) -> Result<(), String> {
     if test.members == 0 {
         return Ok(());
@@ -260,7 +260,7 @@ fn finish(flags: &Flags, test: &mut CapacityTest, results: &mut Results) -> Resu
         complain(&broadcast_line(&seen));
         results.broadcasts.push(seen);
     }
-    // The rest is not compared.
+    // The comparison does not use the rest.
     let is_alone = results.engine.is_none() && flags.compare;
     if is_alone {
         return Ok(());
@@ -270,7 +270,6 @@ fn finish(flags: &Flags, test: &mut CapacityTest, results: &mut Results) -> Resu
         let seen = test.reconnect_all(&flags.dashboard);
         results.reconnect = Some(seen.inspect_err(|why| results.breaks_off("The storm", why))?);
     }
-    // Last, since heartbeats that the cores cannot keep up with would disturb the others.
     if let Some(every) = flags.heartbeats.value() {
         complain(&format!("all send heartbeats, {every:?} apart"));
         let seen = test.measure_heartbeats(every);
@@ -301,7 +300,7 @@ fn spare(machine: &Usage) -> f64 {
     (machine.available as f64 - machine.total as f64 * MEMORY_LEFT).max(0.0)
 }
 
-/// Why the next milestone is not tried, if memory would not suffice.
+/// Why the next milestone is not tried, if there is not enough memory.
 fn too_much(test: &CapacityTest, to: u64) -> Result<Option<String>, String> {
     let each = test.bytes_per_connection()?.unwrap_or(BYTES_AT_FIRST);
     let more = to.saturating_sub(test.members);
@@ -317,7 +316,6 @@ fn too_much(test: &CapacityTest, to: u64) -> Result<Option<String>, String> {
     }))
 }
 
-/// A milestone, for the log.
 fn milestone_line(seen: &Milestone) -> String {
     format!(
         "{} joined ({}/s, p99 {}); {:.0} + {:.0} B each; {}",
@@ -330,7 +328,6 @@ fn milestone_line(seen: &Milestone) -> String {
     )
 }
 
-/// A broadcast, for the log.
 fn broadcast_line(seen: &BroadcastResult) -> String {
     format!(
         "broadcast to all: first {}, median {}, last {}, {:.2} µs each; heartbeats meanwhile p99 \

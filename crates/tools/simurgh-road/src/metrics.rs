@@ -2,17 +2,16 @@
 
 use std::collections::HashMap;
 
-/// Sums and numbers of lines by name.
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
-    /// By name.
+    /// By name: sum and number of lines.
     sums: HashMap<String, (f64, u64)>,
     /// By name and labels as in the text.
     lines: HashMap<String, f64>,
 }
 
 impl Metrics {
-    /// From the text of the page; lines that are no figures are left out.
+    /// Skips lines that are not figures.
     pub(super) fn read(text: &str) -> Self {
         let mut metrics = Self::default();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -26,7 +25,6 @@ impl Metrics {
         metrics
     }
 
-    /// Adds the metrics of another server.
     pub(super) fn add(&mut self, other: Self) {
         for (name, (value, lines)) in other.sums {
             let place = self.sums.entry(name).or_default();
@@ -43,13 +41,13 @@ impl Metrics {
         self.sums.get(name).map_or(0.0, |(sum, _)| sum.max(0.0)) as u64
     }
 
-    /// The same of one line, with its labels; 0 if there is none.
+    /// One line, named with its labels; 0 if there is none.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, below 2⁵³")]
     pub(super) fn count_of(&self, line: &str) -> u64 {
         self.lines.get(line).map_or(0.0, |value| value.max(0.0)) as u64
     }
 
-    /// The number of its lines: the number of shards, for a metric of each shard.
+    /// The number of shards, for a metric with a line for each shard.
     pub(super) fn lines(&self, name: &str) -> u64 {
         self.sums.get(name).map_or(0, |(_, lines)| *lines)
     }

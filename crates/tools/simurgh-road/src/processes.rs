@@ -14,9 +14,9 @@ use rustix::process::{Pid, setpriority_process};
 use super::journal;
 use super::metrics::Metrics;
 
-/// How long a server with hundreds of shards may take to listen, and workers as many to start.
+/// For a server with hundreds of shards, or as many workers.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long an answer of the HTTP side may take while all cores are busy.
+/// For a response while all cores are busy.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The largest answer: `/metrics` of some thousand shards.
@@ -25,7 +25,6 @@ const BODY_BYTES_MAX: u64 = 1 << 28;
 /// The nice value of the lowest priority.
 const LEAST_PRIORITY: i32 = 19;
 
-/// A process that ends with this value.
 pub(super) struct ChildProcess {
     child: Child,
     what: &'static str,
@@ -50,7 +49,7 @@ impl ChildProcess {
         self.child.id()
     }
 
-    /// An error if it has ended.
+    /// Fails if it has ended.
     pub(super) fn must_run(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -87,26 +86,24 @@ fn server_command(instead: Option<&str>) -> Result<Command, String> {
         command.arg("serve");
         return Ok(command);
     };
-    // It is started in another directory, where a relative path would lead elsewhere.
+    // It is started in another directory, so a relative path would not resolve.
     let path = Path::new(name).canonicalize().map_err(|error| format!("--server {name}: {error}"));
     let mut command = Command::new(path?);
     command.args(words);
     Ok(command)
 }
 
-/// The server.
 pub(super) struct Server {
     pub(super) process: ChildProcess,
-    /// Where it listens.
     pub(super) address: SocketAddr,
     token: String,
     agent: ureq::Agent,
 }
 
 impl Server {
-    /// Starts it, for so many connections, and waits until it listens. `instead` is a command to
-    /// start in place of `simurgh serve`, with the same options. `dir` may hold settings of it, and
-    /// `what` is what it is called where it fails.
+    /// Starts it for a number of connections, and waits until it listens. `instead` replaces
+    /// `simurgh serve` and gets the same options. `dir` may hold its settings; `what` names it in
+    /// errors.
     pub(super) fn start(
         instead: Option<&str>,
         connections: u64,
@@ -119,7 +116,7 @@ impl Server {
             .args(["--listen", "127.77.0.1:0", "--idle-timeout", "off"])
             .args(["--check-origin", "off", "--max-connections", &connections.to_string()])
             .env("SIMURGH_API_TOKEN", &token)
-            // With the settings in `dir`, not those of the caller's directory.
+            // Reads the settings in `dir`, not those of the caller's directory.
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
@@ -130,7 +127,7 @@ impl Server {
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 if let Some(rest) = line.strip_prefix("listening on http://") {
-                    // Nobody waits for a second one.
+                    // Fails for a second address, which is not needed.
                     let _ = found.send(rest.trim().to_owned());
                 }
             }
@@ -158,7 +155,6 @@ impl Server {
         self.request("GET", "/metrics", "").map(|body| Metrics::read(&body))
     }
 
-    /// Broadcasts an event to a topic.
     pub(super) fn broadcast(&self, topic: &str, event: &str, payload: &str) -> Result<(), String> {
         let body = format!("{{\"topic\":\"{topic}\",\"event\":\"{event}\",\"payload\":{payload}}}");
         self.request("POST", "/api/broadcast", &body).map(drop)
@@ -184,7 +180,7 @@ impl Server {
     }
 }
 
-/// Polls a condition `every` so often; fails with `late` after `most`.
+/// Polls a condition at the interval `every`; fails with `late` after `most`.
 pub(super) fn wait_until(
     mut is_met: impl FnMut() -> Result<bool, String>,
     most: Duration,
@@ -204,7 +200,6 @@ pub(super) fn wait_until(
 /// A run of `simurgh load` that takes commands.
 pub(super) struct Load {
     pub(super) process: ChildProcess,
-    /// Where it writes.
     pub(super) dir: PathBuf,
 }
 
@@ -231,7 +226,7 @@ impl Load {
         Ok(Self { process, dir })
     }
 
-    /// Waits until its workers are there, which is when it begins its journal.
+    /// Waits until its workers have started, which is when it creates its journal.
     pub(super) fn wait_until_ready(&mut self) -> Result<(), String> {
         let (journal, late) =
             (journal::path(&self.dir), format!("the {} did not start", self.process.what));
@@ -242,7 +237,7 @@ impl Load {
         wait_until(is_ready, START_TIMEOUT, Duration::from_millis(20), &late)
     }
 
-    /// Sends it a command (`--commands`).
+    /// Writes a command to its standard input (`--commands`).
     pub(super) fn command(&mut self, command: &str) -> Result<(), String> {
         self.process.must_run()?;
         let what = self.process.what;
@@ -250,9 +245,9 @@ impl Load {
         writeln!(input, "{command}").map_err(|error| format!("cannot steer the {what}: {error}"))
     }
 
-    /// Kills it at once, as if its machine had gone, and does not wait for its end. The kernel
-    /// would close its millions of sockets on that machine; here that gets the lowest priority, so
-    /// that it does not take cores from the server.
+    /// Kills it without waiting for its end, as if its machine had failed. The kernel closes its
+    /// millions of sockets with the lowest priority, so that this does not take cores from the
+    /// server.
     pub(super) fn kill(&mut self) {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.pid()));
         for task in tasks.into_iter().flatten().flatten() {

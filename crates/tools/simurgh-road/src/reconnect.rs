@@ -1,4 +1,4 @@
-//! At the end of a test all clients vanish at once, then all come back at once.
+//! At the end of a test all clients vanish at once, then all reconnect at once.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,17 +12,15 @@ use super::run::CapacityTest;
 use super::scenarios::PROBES;
 use super::usage::Usage;
 
-/// How often the server is asked.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the kernel may take to end a process with millions of sockets.
 const VANISH_TIMEOUT: Duration = Duration::from_secs(300);
-/// How long memory may take to be free after that.
+/// How long memory may take to be freed after that.
 const FREE_WITHIN: Duration = Duration::from_secs(10);
-/// How long all may take to come back.
 const BACK_TIMEOUT: Duration = Duration::from_secs(900);
 
 impl CapacityTest {
-    /// Has all members vanish and come back; fails unless all are back.
+    /// Fails unless all members are back.
     pub(super) fn reconnect_all(&mut self, dashboard: &str) -> Result<ReconnectResult, String> {
         let mut seen = ReconnectResult { vanished: self.members, ..ReconnectResult::default() };
         self.vanish(&mut seen)?;
@@ -36,8 +34,7 @@ impl CapacityTest {
         self.probes_journal.read()?;
         let begun = Instant::now();
         self.clients.kill();
-        // An answer may fail while the kernel keeps all cores busy with closing millions of
-        // sockets.
+        // A request may fail while the kernel keeps all cores busy with closing sockets.
         let left = || self.servers.metrics().map_or(u64::MAX, |it| it.count("simurgh_sockets"));
         let late = "the server has not noticed that its clients are gone";
         wait_until(|| Ok(left() <= PROBES), VANISH_TIMEOUT, POLL_INTERVAL, late)?;
@@ -111,7 +108,7 @@ impl CapacityTest {
         self.check_counts(members)
     }
 
-    /// The heartbeats of the probes since the last time.
+    /// The heartbeats of the probes since the last call.
     fn probe_heartbeats(&mut self) -> Result<Interval, String> {
         // The last second is closed a little after its end.
         thread::sleep(Duration::from_millis(1300));

@@ -1,4 +1,4 @@
-//! The results as a Markdown table with the figures of the seeds beside them, and as a page.
+//! The results as a Markdown table beside the figures of the seeds, and as a page.
 
 use std::fmt::Write as _;
 
@@ -44,7 +44,7 @@ fn seed(milestone: &Milestone) -> String {
 }
 
 impl Results {
-    /// The table, with a line about the machine and one about the end of the test.
+    /// The table, with the machine and the end of the test.
     pub(super) fn markdown(&self) -> String {
         let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
         let mut text = format!("{}\n\n| {} |\n", self.place(), names.join(" | "));
@@ -85,7 +85,7 @@ impl Results {
         )
     }
 
-    /// One page with the chart and the table; it needs no other file.
+    /// One page with the chart and the table; needs no other file.
     pub(super) fn page(&self) -> String {
         let head: String = COLUMNS.iter().map(|(name, _)| format!("<th>{name}</th>")).collect();
         let row = |milestone: &Milestone| {
@@ -222,7 +222,6 @@ fn round_step(least: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
-/// A time in microseconds.
 pub(super) fn time(us: u64) -> String {
     match us {
         0..10_000 => format!("{:.2} ms", us as f64 / 1e3),

@@ -11,12 +11,10 @@ use super::scenarios::{CONTROL_TOPIC, PROBES, START_BROADCAST, Workload};
 use super::servers::Servers;
 use super::usage::{self, Usage};
 
-/// How often the journals are read.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The longest time of a broadcast for each member, beside a minute.
+/// The longest time of a broadcast for each member, in addition to a minute.
 const PER_MEMBER: Duration = Duration::from_micros(50);
 
-/// A running test.
 pub(super) struct CapacityTest {
     pub(super) servers: Servers,
     /// The scenario of the clients, to start them again.
@@ -28,9 +26,8 @@ pub(super) struct CapacityTest {
     pub(super) baseline: Baseline,
     /// Members so far.
     pub(super) members: u64,
-    /// Broadcasts to all so far.
     pub(super) broadcasts: u32,
-    /// Joins that the clients have seen answered.
+    /// Joins that were answered.
     pub(super) joined: u64,
     /// Connections over time: seconds since the clients' start, number.
     pub(super) users: Vec<(f64, u64)>,
@@ -38,15 +35,13 @@ pub(super) struct CapacityTest {
 
 /// Memory before the first client joined, bytes.
 pub(super) struct Baseline {
-    /// Of each server.
     pub(super) servers: Vec<u64>,
-    /// Of the load generator.
     pub(super) clients: u64,
     pub(super) machine: Usage,
 }
 
 impl CapacityTest {
-    /// With running processes, before the first client has joined.
+    /// Called with running processes, before the first client has joined.
     pub(super) fn new(
         workload: Workload,
         servers: Servers,
@@ -72,15 +67,14 @@ impl CapacityTest {
         })
     }
 
-    /// What a further connection will take of the machine's memory, both ends, judged by those that
-    /// are there.
+    /// The machine's memory that one more connection takes, both ends, from those that exist.
     pub(super) fn bytes_per_connection(&self) -> Result<Option<f64>, String> {
         let used = self.baseline.machine.available.saturating_sub(Usage::now()?.available);
-        // Among few members, what is set up once would be most of it.
+        // With few members, memory that is allocated once would be most of it.
         Ok((self.members >= 10_000).then(|| used as f64 / self.members as f64))
     }
 
-    /// Waits a little, and reads what the clients have written; servers and clients must run.
+    /// Waits a little, and reads the clients' journal; fails if a server or the clients have ended.
     pub(super) fn poll(&mut self, interval: &mut Interval) -> Result<(), String> {
         thread::sleep(POLL_INTERVAL);
         self.servers.must_run()?;
@@ -88,7 +82,6 @@ impl CapacityTest {
         self.read_journal(interval)
     }
 
-    /// Reads what the clients have written since the last time.
     pub(super) fn read_journal(&mut self, interval: &mut Interval) -> Result<(), String> {
         let ticks = self.clients_journal.read()?;
         for tick in &ticks {
@@ -99,7 +92,7 @@ impl CapacityTest {
         Ok(())
     }
 
-    /// Checks that clients and servers agree on how many there are.
+    /// Checks that clients and servers count the same number.
     pub(super) fn check_counts(&self, members: u64) -> Result<(), String> {
         let metrics = self.servers.metrics()?;
         let (sockets, channels) =
@@ -113,13 +106,12 @@ impl CapacityTest {
         ))
     }
 
-    /// Until when a broadcast to all is waited for, and `beyond` that.
+    /// The deadline of a broadcast to all, plus `beyond`.
     pub(super) fn deadline(&self, beyond: Duration) -> Instant {
         let each = PER_MEMBER * self.members.min(1 << 30) as u32;
         Instant::now() + Duration::from_secs(60) + each + beyond
     }
 
-    /// Asks the speaker to broadcast to all.
     pub(super) fn ask_speaker(&self) -> Result<(), String> {
         let payload = format!("{{\"body\":\"{START_BROADCAST}\"}}");
         self.servers.broadcast(CONTROL_TOPIC, "new:msg", &payload)
@@ -131,7 +123,6 @@ impl CapacityTest {
     }
 }
 
-/// Microseconds for each of `count`.
 pub(super) fn us_each(ns: u64, count: u64) -> f64 {
     ns as f64 / 1000.0 / count.max(1) as f64
 }

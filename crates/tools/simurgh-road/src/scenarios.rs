@@ -6,13 +6,12 @@ use std::time::Duration;
 
 /// The milestones of the seeds on the way to two million.
 const MILESTONES: [u64; 7] = [10_000, 100_000, 333_000, 450_000, 1_000_000, 1_300_000, 2_000_000];
-/// The distance of later ones.
+/// The step between later ones.
 const STEP: u64 = 250_000;
-/// Probes: clients whose heartbeats are timed during broadcasts to the others. One that is answered
-/// late delays the next of the same probe, so there are many with long pauses: the server is timed,
-/// and not a queue of their own.
+/// Clients whose heartbeats are timed during broadcasts to the others. A late reply delays the next
+/// heartbeat of its probe, so there are many probes with long pauses: this times the server, not a
+/// queue of the probes.
 pub(super) const PROBES: u64 = 200;
-/// How often each probe sends one.
 const HEARTBEAT_MS: u64 = 1000;
 /// The topic that all members join.
 pub(super) const LOBBY: &str = "rooms:lobby";
@@ -23,16 +22,15 @@ pub(super) const START_BROADCAST: &str = "road-go";
 /// The message to all after which they send heartbeats.
 pub(super) const START_HEARTBEATS: &str = "road-beat";
 
-/// The scenario of the clients.
 #[derive(Clone, Debug)]
 pub(super) struct Workload {
-    /// Where they connect to; several get the same number of members each.
+    /// Several get the same number of members each.
     pub(super) servers: Vec<SocketAddr>,
-    /// Members that come per second.
+    /// New members per second.
     pub(super) rate: u32,
     /// Bytes of text beside the stamp in a broadcast.
     pub(super) text: usize,
-    /// How far apart the heartbeats of a member are, once it sends them.
+    /// The interval of a member's heartbeats, once it sends them.
     pub(super) heartbeats: Option<Duration>,
 }
 
@@ -46,8 +44,8 @@ pub(super) fn milestones(to: u64) -> Vec<u64> {
 }
 
 impl Workload {
-    /// Members join up to each milestone in turn, each time the run is resumed, and stay. The first
-    /// of them is the speaker, which broadcasts once each time it is asked to.
+    /// Members join up to the next milestone each time the run is resumed, and stay. The first is
+    /// the speaker, which broadcasts once each time it is asked to.
     pub(super) fn by_milestones(&self, milestones: &[u64]) -> String {
         let mut text = self.head();
         let mut before = 1;
@@ -67,7 +65,7 @@ impl Workload {
         text + &self.sessions()
     }
 
-    /// Members return all at once, as they do when the server has lost them.
+    /// Members return all at once, as after the server lost them.
     pub(super) fn at_once(&self, members: u64) -> String {
         let come = members.saturating_sub(1).max(1);
         let text = format!(
@@ -79,7 +77,6 @@ impl Workload {
         text + &self.sessions()
     }
 
-    /// The top of a scenario, and the speaker's phase.
     fn head(&self) -> String {
         format!(
             "name = \"road\"\nseed = 1\nfollow_stamps = true\n{}\
@@ -90,8 +87,8 @@ impl Workload {
         )
     }
 
-    /// The sessions of members and the speaker. A member whose connection is refused or lost tries
-    /// again as phoenix.js does, from 10 ms to 5 s apart, as often as it takes.
+    /// The sessions of members and the speaker. A member whose connection is refused or lost
+    /// retries without limit at phoenix.js's intervals, from 10 ms to 5 s.
     fn sessions(&self) -> String {
         let stay = match self.heartbeats {
             None => "{ receive = \"end\" },\n".to_owned(),
@@ -122,12 +119,9 @@ impl Workload {
     }
 }
 
-/// Long texts repeat this.
 const FILLER: &str = " thirty birds set out to find the Simurgh;";
-/// The step of a heartbeat.
 const HEARTBEAT: &str = "{ push = \"heartbeat\", topic = \"phoenix\" },\n";
 
-/// The scenario of the probes: each sends heartbeats to the end of the run.
 pub(super) fn probes(servers: &[SocketAddr]) -> String {
     format!(
         "name = \"bystanders\"\nseed = 1\n{}\
@@ -141,7 +135,7 @@ pub(super) fn probes(servers: &[SocketAddr]) -> String {
     )
 }
 
-/// The servers as a scenario names them; a member that returns connects to its own again.
+/// The servers in a scenario's syntax; a member that returns connects to its own server again.
 fn targets(servers: &[SocketAddr]) -> String {
     let mut text = String::from("spread = \"sticky\"\n");
     for server in servers {

@@ -1,4 +1,4 @@
-//! The servers that are tested: one, or several nodes of a cluster with a broker between them.
+//! The tested servers: one, or several nodes of a cluster with a broker between them.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,13 +9,11 @@ use super::metrics::Metrics;
 use super::processes::{Server, wait_until};
 use super::usage;
 
-/// The channels of all servers that are compared: the built-in chat without histories, which
-/// clusters cannot have without JetStream.
+/// The channels of all compared servers: the built-in chat without histories, which need JetStream
+/// in a cluster.
 const LOBBY: &str = include_str!("lobby.toml");
-/// How long nodes may take to find each other.
 const KNOW_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The running servers; each ends with this value.
 pub(super) struct Servers {
     /// Never empty.
     servers: Vec<Server>,
@@ -29,7 +27,7 @@ impl Servers {
         Ok(Self { servers: vec![server], engine: None })
     }
 
-    /// One server with the settings that nodes have, but for their cluster.
+    /// One server with the settings of nodes, except the cluster.
     pub(super) fn alone(sockets: u64, dir: &Path) -> Result<Self, String> {
         let home = dir.join("node");
         settings(&home, LOBBY)?;
@@ -37,7 +35,7 @@ impl Servers {
         Ok(Self { servers: vec![server], engine: None })
     }
 
-    /// Nodes with room for this many sockets each, once they know each other.
+    /// Nodes for this many sockets each, after they have found each other.
     pub(super) fn several(
         count: u32,
         sockets: u64,
@@ -61,7 +59,7 @@ impl Servers {
         Ok(nodes)
     }
 
-    /// Waits until each knows all others: a broadcast before that would not reach all.
+    /// Waits until each has found all others: a broadcast before that would not reach all.
     fn wait_until_known(&mut self) -> Result<(), String> {
         let others = self.servers.len() as u64 - 1;
         let alive = "simurgh_cluster_nodes{state=\"alive\"}";
@@ -73,12 +71,10 @@ impl Servers {
         wait_until(are_known, KNOW_TIMEOUT, Duration::from_millis(50), &late)
     }
 
-    /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.servers.len()
     }
 
-    /// Where they listen.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.servers.iter().map(|server| server.address).collect()
     }
@@ -90,19 +86,17 @@ impl Servers {
         self.servers.iter_mut().try_for_each(|server| server.process.must_run())
     }
 
-    /// The metrics of each.
     pub(super) fn metrics_each(&self) -> Result<Vec<Metrics>, String> {
         self.servers.iter().map(Server::metrics).collect()
     }
 
-    /// The metrics of all together.
     pub(super) fn metrics(&self) -> Result<Metrics, String> {
         let mut all = Metrics::default();
         self.metrics_each()?.into_iter().for_each(|one| all.add(one));
         Ok(all)
     }
 
-    /// Broadcasts an event to a topic, through one of them.
+    /// Broadcasts through the first of them.
     pub(super) fn broadcast(&self, topic: &str, event: &str, payload: &str) -> Result<(), String> {
         match self.servers.first() {
             Some(first) => first.broadcast(topic, event, payload),
@@ -115,7 +109,7 @@ impl Servers {
         self.servers.iter().map(|server| usage::resident(server.process.pid())).collect()
     }
 
-    /// Resident bytes of all, cheaply and off by some pages.
+    /// Resident bytes of all: cheap, and off by some pages.
     pub(super) fn resident_about(&self) -> Result<u64, String> {
         self.servers.iter().map(|server| usage::resident_about(server.process.pid())).sum()
     }
@@ -134,7 +128,6 @@ impl Servers {
     }
 }
 
-/// Makes the directory of a server with its settings.
 fn settings(home: &Path, text: &str) -> Result<(), String> {
     let whole = format!("# Written by `simurgh road`.\n{text}\n");
     std::fs::create_dir(home)

@@ -1,29 +1,27 @@
-//! Settings of the system that are raised for the time of a test.
+//! Settings of the system that are raised for a test.
 
 use std::path::{Path, PathBuf};
 
 use simurgh_text::output::complain;
 use simurgh_tune::Wanted;
 
-/// Settings that were raised; they are put back when this is dropped.
+/// Raised settings, restored when this is dropped.
 pub(super) struct TemporaryTuning {
     /// The changes, a line each.
     pub(super) changes: Vec<String>,
-    /// How to put it back.
     undo: Option<PathBuf>,
 }
 
 impl TemporaryTuning {
-    /// Everything stays as it is.
     pub(super) fn nothing() -> Self {
         Self { changes: Vec::new(), undo: None }
     }
 
-    /// Raises what is too small for so many connections with both ends here. What may not be
-    /// changed is reported, and the test continues.
+    /// Raises what is too small for this many connections with both ends here. A setting that
+    /// cannot be changed is reported, and the test continues.
     ///
     /// # Errors
-    /// The machine cannot be read, or how it was cannot be written down.
+    /// The machine cannot be read, or the undo file cannot be written.
     pub(super) fn raise(connections: u64, dir: &Path) -> Result<Self, String> {
         let root = Path::new("/");
         let report = simurgh_tune::report(root, Wanted { connections, local_clients: true })?;

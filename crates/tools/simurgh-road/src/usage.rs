@@ -49,7 +49,6 @@ impl Usage {
 }
 
 impl Host {
-    /// This machine, with so many bytes of memory.
     pub(super) fn this(memory: u64) -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name"));
@@ -70,8 +69,8 @@ pub(super) fn resident(pid: u32) -> Result<u64, String> {
     kilobytes(&read(&path)?, "Rss:").ok_or_else(|| format!("{path} has no Rss"))
 }
 
-/// Resident bytes of a process as the kernel counts them in passing: cheap, and off by some pages
-/// for each core.
+/// Resident bytes of a process by the kernel's counters: cheap, and off by some pages for each
+/// core.
 pub(super) fn resident_about(pid: u32) -> Result<u64, String> {
     let path = format!("/proc/{pid}/status");
     kilobytes(&read(&path)?, "VmRSS:").ok_or_else(|| format!("{path} has no VmRSS"))

@@ -1,8 +1,8 @@
-//! Writes settings of the system, and puts them back.
+//! Writes settings of the system, and restores them.
 //!
 //! The old values are on disk before anything is changed. A value that the kernel refuses or rounds
-//! is reported, and the others are written. In the end the undo file has the actual changes, so
-//! that later changes by others are recognised.
+//! is reported, and the others are written. At the end the undo file is rewritten with the actual
+//! changes, so that later changes by others are recognised.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -24,24 +24,22 @@ pub struct Step {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It has the new value.
     Written,
-    /// It has that value already.
     AlreadyThere,
-    /// The system refused it or set another value: why.
+    /// Why: the system refused it or set another value.
     Refused(String),
-    /// Somebody has changed it since, to this value.
+    /// Another program has changed it since, to this value.
     ChangedSince(String),
 }
 
-/// The outcome for all settings.
+/// The outcome for all settings of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Each setting, in the order in which they were written.
     pub steps: Vec<Step>,
     /// Whether there is an undo file now.
     pub undo_file_is_there: bool,
-    /// The settings are as in `steps`, but the undo file is not as it should be.
+    /// The settings are as in `steps`, but the undo file could not be updated.
     pub(crate) warning: Option<String>,
 }
 
@@ -68,7 +66,7 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// The file, in its first and only version.
+/// The undo file, in its only version.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Undo {
@@ -86,7 +84,7 @@ struct Entry {
 
 const VERSION: u32 = 1;
 
-/// Settings that `--undo` may write: anybody may have written the file that root reads.
+/// Settings that `--undo` may write: the file that root reads may come from any user.
 const WRITABLE: &[&str] = &[
     "fs.epoll.max_user_watches",
     "fs.file-max",
@@ -106,8 +104,8 @@ const WRITABLE: &[&str] = &[
     "vm.max_map_count",
 ];
 
-/// Writes `changes` below `root`, which is `/` but in tests, and what they were to `undo_file`;
-/// an existing one is only replaced if `overwrite`. Without changes no file is written.
+/// Writes `changes` below `root`, which is `/` except in tests, and the old values to `undo_file`;
+/// replaces an existing one only if `overwrite`. Without changes no file is written.
 ///
 /// # Errors
 /// The undo file cannot be written; nothing is changed then.
@@ -132,7 +130,7 @@ pub fn apply(
     for entry in planned {
         let Entry { name, before, after } = entry;
         let (outcome, now) = match current(root, &name, before.len()) {
-            // Writing could lower a value that somebody has raised meanwhile.
+            // Writing could lower a value that another program has raised meanwhile.
             Ok(now) if now != before => {
                 let why = format!("somebody has set it to {} meanwhile; run it again", plain(&now));
                 steps.push(Step { name, before, after, outcome: Outcome::Refused(why) });
@@ -141,7 +139,7 @@ pub fn apply(
             _ => write(root, &name, &before, &after),
         };
         if now != before {
-            // The kernel may have rounded it, and an undo compares with the value it set.
+            // The kernel may have rounded it; an undo compares with the value it set.
             done.push(Entry { name: name.clone(), before: before.clone(), after: now });
         }
         steps.push(Step { name, before, after, outcome });
@@ -149,8 +147,8 @@ pub fn apply(
     Ok(Done::settle(steps, undo_file, &done))
 }
 
-/// Restores the values of `undo_file` where nobody has changed them since; the last change first.
-/// The file is removed when all are restored, else it keeps the rest.
+/// Restores the values of `undo_file` that were not changed since, the last change first. The file
+/// is removed when all are restored, else it keeps the rest.
 ///
 /// # Errors
 /// The file cannot be read, or is not an undo file.
@@ -182,7 +180,7 @@ impl Done {
 
 fn put_back(root: &Path, entry: &Entry) -> Step {
     let Entry { name, before, after } = entry;
-    // Here the value that was set is the one before.
+    // For an undo, the value that `apply` set is the one before.
     let step = |outcome| Step {
         name: name.clone(),
         before: after.clone(),
@@ -197,7 +195,7 @@ fn put_back(root: &Path, entry: &Entry) -> Step {
     }
 }
 
-/// Writes one setting and reads it back. Returns the outcome and the value now.
+/// Writes one setting and returns the outcome and the value read back.
 fn write(root: &Path, name: &str, before: &[u64], after: &[u64]) -> (Outcome, Vec<u64>) {
     let path = sysctl_path(root, name);
     let text = format!("{}\n", plain(after));
@@ -279,12 +277,12 @@ fn create(path: &Path, entries: &[Entry], overwrite: bool) -> Result<(), String>
     }
 }
 
-/// Replaces the file in one step, so that it is whole whenever the machine stops.
+/// Replaces the file atomically, so that a crash leaves a whole file.
 fn replace(path: &Path, entries: &[Entry]) -> Result<(), String> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
-    // A killed process may have left one behind. It is created anew, since it could be a link.
+    // A killed process may have left one. It is created anew, since it could be a link.
     let _ = std::fs::remove_file(&beside);
     let created = OpenOptions::new().write(true).create_new(true).open(&beside);
     created

@@ -1,12 +1,12 @@
-//! Files that make the needed values last: for sysctl.d, limits.d and systemd. They are made from a
-//! [`Report`], printed and never written. No value in them is lower than what the machine has.
+//! Files that keep the needed values across boots, for sysctl.d, limits.d and systemd. They are
+//! made from a [`Report`], and printed only. No value in them is lower than the machine's.
 
 use std::fmt::Write;
 
 use super::needs::{Report, Row, State, plain};
 
-/// `/etc/sysctl.d/90-simurgh.conf`: all settings, also those that are enough now, since the values
-/// of `--apply` are gone with the next boot.
+/// `/etc/sysctl.d/90-simurgh.conf`: all settings, even those that are enough now, since the values
+/// of `--apply` are lost at the next boot.
 pub(crate) fn sysctl(report: &Report) -> String {
     let mut out = head(report, "/etc/sysctl.d/90-simurgh.conf", "`sysctl --system` reads it");
     for row in &report.rows {
@@ -29,8 +29,8 @@ pub(crate) fn limits(report: &Report) -> String {
         "new logins have it; systemd's services do not",
     );
     let nofile = report.descriptors_good;
-    // Only the hard limit: the soft one is for programs that cannot have many, and is raised by
-    // serve and load themselves. The star leaves root out.
+    // Only the hard limit: serve and load raise the soft one themselves, and some other programs
+    // cannot handle many descriptors. The star does not include root.
     for who in ["*   ", "root"] {
         let _ = writeln!(out, "{who}  hard  nofile  {nofile}");
     }
@@ -50,7 +50,6 @@ pub(crate) fn systemd(report: &Report) -> String {
     );
     let _ = writeln!(out, "[Unit]\nAfter=systemd-sysctl.service\n\n[Service]");
     let _ = writeln!(out, "LimitNOFILE={}", report.descriptors_good);
-    // The server's own threads are shards and a few others; the clients' are counted with them.
     let _ = writeln!(out, "LimitNPROC=infinity\nTasksMax={}", report.threads);
     if let Some(row) = report.rows.iter().find(|row| row.name == "memory") {
         let _ =
@@ -95,7 +94,7 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line:?} is not in\n{text}");
         }
-        // Once these values are set, they must be printed again, since they have to last.
+        // Once these values are set, they must still be printed, since they have to last.
         for (name, value) in text.lines().filter_map(|line| line.split_once(" = ")) {
             if !name.starts_with('#') {
                 fake.set(&format!("proc/sys/{}", name.replace('.', "/")), value);

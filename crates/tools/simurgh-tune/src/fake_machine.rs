@@ -1,12 +1,10 @@
-//! A made-up machine: a directory with the files of `/proc` and `/sys` that are read. Unit tests
-//! and those of the binary use it.
+//! A fake machine: a directory with the files of `/proc` and `/sys` that are read.
 
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// The usual machine: 24 GiB, the kernel's defaults, 20,000 descriptors, no control
-/// groups.
+/// The usual machine: 24 GiB, the kernel's defaults, 20,000 descriptors, no control groups.
 const FILES: &[(&str, &str)] = &[
     ("proc/sys/fs/epoll/max_user_watches", "5491511\n"),
     ("proc/sys/fs/file-max", "2466177\n"),
@@ -45,7 +43,6 @@ const FILES: &[(&str, &str)] = &[
 pub(crate) struct FakeMachine(TempDir);
 
 impl FakeMachine {
-    /// A machine with nothing unusual.
     pub(crate) fn usual() -> Self {
         let fake = Self(tempfile::tempdir().unwrap());
         for (name, text) in FILES {
@@ -54,24 +51,20 @@ impl FakeMachine {
         fake
     }
 
-    /// Where it is.
     pub(crate) fn root(&self) -> &Path {
         self.0.path()
     }
 
-    /// A file of it.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root().join(name)
     }
 
-    /// Writes a file.
     pub(crate) fn set(&self, name: &str, text: &str) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
-    /// Removes a file.
     pub(crate) fn remove(&self, name: &str) {
         std::fs::remove_file(self.path(name)).unwrap();
     }
@@ -79,7 +72,7 @@ impl FakeMachine {
     /// Makes a setting refuse all writes, even by root. It reads 65536.
     pub(crate) fn refuse(&self, name: &str) {
         self.remove(name);
-        // Its mode is 0444, which the kernel holds against root as well.
+        // Its mode is 0444, which the kernel enforces for root as well.
         std::os::unix::fs::symlink("/proc/sys/kernel/ngroups_max", self.path(name)).unwrap();
     }
 
@@ -88,7 +81,6 @@ impl FakeMachine {
         std::fs::read_to_string(self.path(name)).unwrap().trim().to_owned()
     }
 
-    /// All files and what is in them.
     pub(crate) fn snapshot(&self) -> Vec<(&'static str, String)> {
         FILES.iter().map(|(name, _)| (*name, self.text(name))).collect()
     }

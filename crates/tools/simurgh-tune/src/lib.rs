@@ -1,8 +1,8 @@
 //! `simurgh tune`: compares what this machine allows with what a number of connections needs, and
 //! raises what is too low.
 //!
-//! `machine` reads, `needs` compares without reading anything, `apply` writes settings and puts
-//! them back, `dropins` and `table` write texts. Only `--apply` and `--undo` change anything.
+//! `machine` reads, `needs` compares without reading anything, `apply` writes settings and restores
+//! them, `dropins` and `table` write texts. Only `--apply` and `--undo` change anything.
 //!
 //! Another command may do the same in three steps: [`report`], then [`apply`] with the report's
 //! changes, then [`undo`].
@@ -120,16 +120,15 @@ fn status(is_all_right: bool) -> ExitCode {
     if is_all_right { ExitCode::SUCCESS } else { ExitCode::from(TOO_SMALL) }
 }
 
-/// Reads the machine below `root`, which is `/` but in tests, and compares.
+/// Reads the machine below `root`, which is `/` except in tests, and compares.
 ///
 /// # Errors
-/// There is no `/proc/sys`: this is not Linux.
+/// `/proc/sys` does not exist: this is not Linux.
 pub fn report(root: &Path, wanted: Wanted) -> Result<Report, String> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     Ok(Report::new(&Machine::read(root, cores as u64)?, wanted))
 }
 
-/// Changes what can be changed, and prints each change.
 fn raise(root: &Path, report: &Report, flags: &Tune) -> Result<(), String> {
     let changes = report.changes();
     if changes.is_empty() {

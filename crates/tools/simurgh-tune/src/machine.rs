@@ -1,14 +1,14 @@
-//! Reads what this machine allows from `/proc` and `/sys` below a root directory, which tests make
-//! up. Decides nothing.
+//! Reads the limits of this machine from `/proc` and `/sys` below a root directory, which tests
+//! make up.
 //!
-//! Each value is a [`Reading`] of its own, so that the others remain if one cannot be read.
+//! Each value is its own [`Reading`], so that the others remain if one cannot be read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A value, or why there is none, for people.
+/// A value, or the reason for its absence, for people.
 pub(crate) type Reading<T> = Result<T, String>;
 
 /// Everything that [`super::needs`] depends on.
@@ -18,15 +18,13 @@ pub(crate) struct Machine {
     pub(crate) cores: u64,
     /// Bytes of a page, the unit of `tcp_mem`.
     pub(crate) page_bytes: u64,
-    /// By name, as `sysctl` has it; each with as many numbers as it should have.
+    /// By `sysctl` name; each has as many numbers as in `SYSCTLS`.
     sysctls: BTreeMap<&'static str, Reading<Vec<u64>>>,
     /// `RLIMIT_NOFILE`.
     pub(crate) nofile: Reading<Limit>,
     /// `RLIMIT_NPROC`.
     pub(crate) nproc: Reading<Limit>,
-    /// Threads of the whole system.
     pub(crate) threads: Reading<u64>,
-    /// Memory of the whole system.
     pub(crate) memory: Reading<Memory>,
     /// Entries of the table of established connections.
     pub(crate) established_entries: Reading<u64>,
@@ -34,7 +32,6 @@ pub(crate) struct Machine {
     pub(crate) backlog_drops: Reading<u64>,
     /// Memory limits of the control groups around this process, innermost first.
     pub(crate) memory_groups: Vec<Reading<Group>>,
-    /// Their limits on threads.
     pub(crate) thread_groups: Vec<Reading<Group>>,
     /// Whether this process may change settings of the system; `None` if that is unknown.
     pub(crate) is_root: Option<bool>,
@@ -61,12 +58,11 @@ pub(crate) struct Group {
     /// The path of the limit.
     pub(crate) file: String,
     pub(crate) limit: u64,
-    /// Without what the kernel can reclaim.
+    /// Without reclaimable memory.
     pub(crate) used: u64,
 }
 
 impl Group {
-    /// The rest below the limit.
     pub(crate) fn room(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
@@ -96,7 +92,7 @@ const SYSCTLS: &[(&str, usize)] = &[
 ];
 
 impl Machine {
-    /// Reads the files below `root`, which is `/` but in tests. Fails only without `/proc/sys`.
+    /// Reads the files below `root`, which is `/` except in tests. Fails only without `/proc/sys`.
     pub(crate) fn read(root: &Path, cores: u64) -> Result<Self, String> {
         let at = Root(root);
         if !at.path("proc/sys").is_dir() {
@@ -111,7 +107,7 @@ impl Machine {
         let own = at.text("proc/self/cgroup");
         let groups = |kind: &Kind| match (&own, &mounts) {
             (Ok(own), Ok(mounts)) => at.groups(own, mounts, kind),
-            // No control groups at all: nothing is limited.
+            // Without control groups nothing is limited.
             _ => Vec::new(),
         };
         let limits = at.text("proc/self/limits");
@@ -132,7 +128,6 @@ impl Machine {
         })
     }
 
-    /// The numbers of a setting.
     pub(crate) fn sysctl(&self, name: &str) -> Reading<&[u64]> {
         match self.sysctls.get(name) {
             Some(Ok(values)) => Ok(values),
@@ -141,23 +136,21 @@ impl Machine {
         }
     }
 
-    /// The first number of a setting, of most the only one.
+    /// The first number of a setting; most have only one.
     pub(crate) fn number(&self, name: &str) -> Reading<u64> {
         let values = self.sysctl(name)?;
         values.first().copied().ok_or_else(|| format!("{name} is empty"))
     }
 }
 
-/// Where a setting is found below the root.
 pub(crate) fn sysctl_path(root: &Path, name: &str) -> PathBuf {
     root.join("proc/sys").join(name.replace('.', "/"))
 }
 
-/// The most bytes that are read of a file: a list of a few thousand mounts has less, and a path may
+/// The most bytes that are read of a file: more than a list of a few thousand mounts. A path may
 /// lead to an endless file by mistake.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
-/// The text of a small file.
 pub(crate) fn read_text(path: &Path) -> Reading<String> {
     let mut text = String::new();
     let read =
@@ -171,7 +164,7 @@ pub(crate) fn read_text(path: &Path) -> Reading<String> {
     }
 }
 
-/// `fields` whole numbers between white space.
+/// `fields` whole numbers separated by white space.
 pub(crate) fn numbers(text: &str, fields: usize) -> Reading<Vec<u64>> {
     let text = text.trim();
     let values: Option<Vec<u64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
@@ -199,7 +192,7 @@ impl Root<'_> {
     fn sysctl(&self, name: &str, fields: usize) -> Reading<Vec<u64>> {
         let path = sysctl_path(self.0, name);
         let text = read_text(&path).map_err(|why| match name.starts_with("net.") {
-            // Some settings of the network exist once, and are shown in the first name space only.
+            // Some network settings exist once, and are shown only in the first name space.
             true => format!("{why}; in a container, look on the host"),
             false => why,
         })?;
@@ -229,7 +222,7 @@ impl Root<'_> {
                 continue;
             };
             let top = self.path(mount.point.trim_start_matches('/'));
-            // A path that the mount does not show is that of another name space.
+            // A path outside the mount belongs to another name space.
             let below = Path::new(path).strip_prefix(mount.root).unwrap_or(Path::new(""));
             let is_plain =
                 below.components().all(|part| matches!(part, std::path::Component::Normal(_)));
@@ -279,14 +272,13 @@ const THREADS: Kind = Kind {
     v2: Files { limit: "pids.max", used: "pids.current", reclaimable: None },
 };
 
-/// Version 1 writes "none" as the largest number of whole pages.
+/// For no limit, version 1 has the largest number of whole pages.
 const UNLIMITED: u64 = 1 << 60;
 
 impl Files {
-    /// The limit in `directory`, if there is any.
     fn limit(&self, directory: &Path) -> Option<Reading<Group>> {
         let file = directory.join(self.limit);
-        // The root group has no limit, and neither have groups whose controller is off.
+        // The root group, and groups whose controller is off, have no limit.
         let text = read_text(&file).ok()?;
         if text.trim() == "max" {
             return None;
@@ -342,7 +334,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// The path in a line of `/proc/self/cgroup`, if it is that of the hierarchy asked for.
+/// The path in a line of `/proc/self/cgroup`, if it is of this hierarchy.
 fn path_of<'a>(line: &'a str, kind: &Kind, is_v2: bool) -> Option<&'a str> {
     let mut parts = line.splitn(3, ':');
     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -368,7 +360,7 @@ fn limit(text: &str, name: &str) -> Reading<Limit> {
     }
 }
 
-/// Threads there are, the second number of the fourth word of `/proc/loadavg`.
+/// The second number of the fourth word of `/proc/loadavg`.
 fn threads(text: &str) -> Reading<u64> {
     let word = text.split_whitespace().nth(3).and_then(|word| word.split_once('/'));
     word.and_then(|(_, all)| all.parse().ok())
@@ -413,7 +405,7 @@ mod tests {
         Machine::read(fake.root(), 2).unwrap()
     }
 
-    /// Version 2: the process in /a/b, what is mounted at /sys/fs/cgroup being `root` of it all.
+    /// Version 2, with the process in group `own` and `root` mounted at /sys/fs/cgroup.
     fn groups_v2(fake: &FakeMachine, own: &str, root: &str) {
         fake.set("proc/self/cgroup", &format!("0::{own}\n"));
         fake.set(

@@ -1,4 +1,4 @@
-//! The commands of a prompt or a script: read and checked.
+//! Parses and checks the commands of a prompt or a script.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,7 +8,6 @@ use simurgh_text::toml::did_you_mean;
 
 use crate::settings::values;
 
-/// One line of a script.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Command {
     Start { count: usize, params: Option<Value> },
@@ -24,18 +23,17 @@ pub(super) enum Command {
     Quit,
 }
 
-/// Sockets, by the numbers they were given from 1 on.
+/// Sockets, by their numbers from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ids {
     All,
     Some(Vec<RangeInclusive<u32>>),
 }
 
-/// How a command is written, for help and messages.
+/// The syntax of a command, for help and messages.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) name: &'static str,
-    /// Its arguments.
     pub(super) takes: &'static str,
     pub(super) about: &'static str,
 }
@@ -67,7 +65,7 @@ pub(super) struct Mistake {
     pub(super) why: String,
 }
 
-/// Reads a line; `None` if there is nothing on it but a comment.
+/// Parses a line; `None` if it is empty or a comment.
 pub(super) fn parse(line: &str) -> Result<Option<Command>, Mistake> {
     let mut words = Words { line, at: 0, usage: None };
     let Some((at, name)) = words.next() else { return Ok(None) };
@@ -114,7 +112,6 @@ pub(super) fn parse(line: &str) -> Result<Option<Command>, Mistake> {
     }
 }
 
-/// The command of this name.
 pub(super) fn find(name: &str) -> Option<&'static Usage> {
     let name = if name == "exit" { "quit" } else { name };
     ALL.iter().find(|usage| usage.name == name)
@@ -130,7 +127,6 @@ fn empty() -> Value {
     Value::Object(serde_json::Map::new())
 }
 
-/// The words of a line, one after the other.
 struct Words<'l> {
     line: &'l str,
     at: usize,
@@ -145,7 +141,7 @@ impl<'l> Words<'l> {
         trimmed
     }
 
-    /// The next word, and where it is.
+    /// The next word, and its position.
     fn next(&mut self) -> Option<(usize, &'l str)> {
         let rest = self.rest();
         let at = self.at;
@@ -154,7 +150,7 @@ impl<'l> Words<'l> {
         Some((at, word))
     }
 
-    /// How the command is written, for mistakes.
+    /// The syntax of the command, for mistakes.
     fn written(&self) -> String {
         self.usage.map(|it| format!("{} {}", it.name, it.takes)).unwrap_or_default()
     }
@@ -204,7 +200,6 @@ impl<'l> Words<'l> {
         Ok(Ids::Some(ranges))
     }
 
-    /// The rest of the line, if there is any.
     fn json(&mut self) -> Result<Option<Value>, Mistake> {
         let text = self.rest();
         if text.is_empty() {
@@ -213,7 +208,7 @@ impl<'l> Words<'l> {
         let start = self.at;
         self.at = self.line.len();
         serde_json::from_str(text).map(Some).map_err(|error| {
-            // In a single line only the column matters; it counts bytes from 1.
+            // In a single line only the column matters, in bytes from 1.
             let at = start + error.column().saturating_sub(1).min(text.len());
             let why = error.to_string();
             let why = why.split(" at line ").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Ctrl-C: the first stops what runs, a second one ends the process.
+//! Ctrl-C: the first stops the running command, a second one ends the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,12 +20,11 @@ impl From<simurgh::driver::Error> for Failure {
     }
 }
 
-/// Whether Ctrl-C was pressed.
 #[derive(Clone)]
 pub(super) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Listens to signals from now on. Before any other thread is started.
+    /// Call before any other thread is started.
     pub(super) fn on_signals() -> std::io::Result<Self> {
         let signals = Signals::block()?;
         let stop = Self(Arc::new(AtomicBool::new(false)));
@@ -33,7 +32,7 @@ impl Interrupt {
         let terminal = rustix::termios::tcgetattr(std::io::stdin()).ok();
         signals.each(move |signal, status| {
             if signal != "SIGINT" || stopped.swap(true, Relaxed) {
-                // A prompt has changed the mode of the terminal.
+                // A prompt may have changed the mode of the terminal.
                 if let Some(terminal) = &terminal {
                     let now = rustix::termios::OptionalActions::Now;
                     let _ = rustix::termios::tcsetattr(std::io::stdin(), now, terminal);
@@ -44,17 +43,17 @@ impl Interrupt {
         Ok(stop)
     }
 
-    /// An error once Ctrl-C was pressed; loops call it.
+    /// Fails after Ctrl-C; loops call it.
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.0.load(Relaxed) { Err(Failure::Stopped) } else { Ok(()) }
     }
 
-    /// Called when the command has stopped; the next signal is for the next one.
+    /// Called when a command has stopped; the next signal is for the next command.
     pub(super) fn reset(&self) {
         self.0.store(false, Relaxed);
     }
 
-    /// Waits until a condition is met, at most this long.
+    /// Waits until a condition is met, or the time is over.
     pub(super) fn wait(&self, most: Duration, is_met: impl Fn() -> bool) -> Result<(), Failure> {
         let until = Instant::now() + most;
         while !is_met() && Instant::now() < until {

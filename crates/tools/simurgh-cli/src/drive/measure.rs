@@ -1,4 +1,4 @@
-//! Measures what sockets and channels cost: to create, to push, to broadcast to, and after idling.
+//! Measures the costs of sockets and channels: creation, pushes, broadcasts, and after idling.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -18,13 +18,12 @@ use super::interrupt::{Failure, Interrupt};
 use super::resources::{Clocks, Spent, megabytes, resident_bytes};
 use super::sockets::{millis, retry_congested};
 
-/// Sockets that are created between two updates of the progress bar.
+/// Sockets created between two updates of the progress bar.
 const AT_ONCE: usize = 10_000;
-/// How long all answers may take.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// How long the first socket waits for the answer to its event.
+/// For the answer to the first socket's event.
 const TRY_MAX: Duration = Duration::from_secs(1);
-/// How long the allocator has to give memory back once all hibernate.
+/// For the allocator to return memory after all hibernate.
 const RELEASE_MAX: Duration = Duration::from_millis(300);
 
 /// What is measured. Path, params and serializer are for a prompt, too.
@@ -57,7 +56,6 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The topics of one socket.
     fn topics(&self) -> Vec<String> {
         let name = |n: u16| match self.topic.contains("{n}") {
             true => self.topic.replace("{n}", &n.to_string()),
@@ -67,7 +65,7 @@ impl Plan {
         (1..=self.channels).map(name).collect()
     }
 
-    /// How a driver passes messages on.
+    /// The driver's options for this path of messages.
     pub(super) fn options(&self) -> Options {
         let mut options = Options::default();
         options.serializer = match self.serializer {
@@ -79,8 +77,8 @@ impl Plan {
     }
 }
 
-/// `{n}` in a help text. Clap would take it for a line break, so the letter is marked: bold on a
-/// terminal, and nothing more elsewhere.
+/// `{n}` in a help text. Clap would print a line break for it, so the letter is marked: bold on a
+/// terminal, plain elsewhere.
 macro_rules! number {
     () => {
         "`{\u{1b}[1mn\u{1b}[0m}`"
@@ -111,20 +109,18 @@ enum Wire {
 /// The row of the report that counts no messages.
 const IDLE: &str = "after idling";
 
-/// A row of the report.
 struct Row {
     what: String,
-    /// How many of it.
+    /// How many.
     of: usize,
     spent: Spent,
-    /// Resident at its end, bytes.
+    /// Resident bytes at its end.
     memory: Option<u64>,
 }
 
-/// A measurement under way.
 struct Run<'p> {
     plan: &'p Plan,
-    /// Of each socket.
+    /// The topics of each socket.
     topics: Vec<String>,
     driver: Driver,
     server: Handle,
@@ -134,7 +130,6 @@ struct Run<'p> {
     notes: Vec<String>,
 }
 
-/// Creates sockets, measures, and prints a report.
 pub(super) fn measure(
     endpoint: &Endpoint,
     plan: &Plan,
@@ -161,7 +156,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Tries everything with one socket first. Returns whether the event is answered.
+/// Tries each step with one socket first. Returns whether the event is answered.
 fn try_one(
     endpoint: &Endpoint,
     plan: &Plan,
@@ -197,7 +192,6 @@ fn try_one(
     Ok(is_answered)
 }
 
-/// The number of answers of any kind.
 fn answers(counts: Counts) -> u64 {
     counts.ok + counts.not_ok + counts.messages + counts.channels_crashed
 }
@@ -234,7 +228,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Every socket pushes once.
+    /// Each socket pushes once.
     fn push(&mut self) -> Result<(), Failure> {
         let Some(topic) = self.topics.first() else { return Ok(()) };
         let before = answers(self.driver.counts());
@@ -271,7 +265,6 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits until all channels hibernate.
     fn idle(&mut self) -> Result<(), Failure> {
         let clocks = Clocks::now();
         let channels = (self.sockets.len() * self.topics.len()) as u64;
@@ -297,7 +290,6 @@ impl Run<'_> {
         self.rows.push(Row { what: what.to_owned(), of, spent, memory: resident_bytes() });
     }
 
-    /// Waits until so many answers have come.
     fn await_answers(&self, asked: u64, read: impl Fn(Counts) -> u64) -> Result<(), Failure> {
         self.stop.wait(WAIT_MAX, || read(self.driver.counts()) >= asked)?;
         match read(self.driver.counts()) {
@@ -364,7 +356,7 @@ fn line(out: &mut String, cells: &[String; 7]) {
     let _ = writeln!(out, "{}", text.trim_end());
 }
 
-/// It is drawn on a terminal only.
+/// Drawn on a terminal only.
 fn bar(all: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{wide_bar} {human_pos} of {human_len} sockets");
     let bar = ProgressBar::new(all);

@@ -1,10 +1,9 @@
-//! `simurgh drive`: sockets without a network, by the hundred thousand, on the channels that
+//! `simurgh drive`: hundreds of thousands of sockets without a network, on the channels that
 //! `serve` would serve.
 //!
-//! With `--sockets` it measures (`measure`) what sockets, channels, messages and broadcasts cost in
-//! time and memory, before and after idling. With `--script` or at a prompt it
-//! executes commands (`command`, `sockets`, `prompt`). All of it goes through `simurgh::driver`, so
-//! the application itself is driven.
+//! With `--sockets` it measures (`measure`) the time and memory of sockets, channels, messages and
+//! broadcasts, before and after idling. With `--script` or at a prompt it executes commands
+//! (`command`, `sockets`, `prompt`). It drives the application itself, through `simurgh::driver`.
 
 mod command;
 mod interrupt;
@@ -61,10 +60,10 @@ from standard input. `help` names them. Where no channels are declared there is 
 Exit status: 0, 1 when something failed, 2 when flags, settings or script are wrong, 130 after\n\
 Ctrl-C.";
 
-/// How long channels that are silent stay awake while it measures.
+/// The time until silent channels hibernate, while measuring.
 const MEASURED_HIBERNATE_AFTER: Duration = Duration::from_secs(1);
 
-/// Drives sockets of the application: measures them, or executes commands to their end.
+/// Measures sockets of the application, or executes commands to their end.
 pub(crate) fn drive(
     flags: Flags,
     channels: Channels,
@@ -119,7 +118,7 @@ fn run(
     outcome
 }
 
-/// Status of a process that Ctrl-C ended.
+/// The exit status after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
 fn serve_flags(flags: &Flags) -> Serve {

@@ -3,7 +3,6 @@
 
 use simurgh::{Channel, Context, Join, Outcome, Payload, json};
 
-/// The topics it is on.
 pub(super) const TOPICS: &str = "ping_topic*";
 
 struct Ping;

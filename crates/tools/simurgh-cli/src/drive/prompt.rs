@@ -1,4 +1,4 @@
-//! Where commands come from: a prompt with history and completion, standard input, or a script.
+//! Reads commands from a prompt with history and completion, standard input, or a script.
 
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -19,18 +19,17 @@ use crate::settings::Refusal;
 
 const PROMPT: &str = "drive> ";
 
-/// Lines of the history that are kept.
 const HISTORY_MAX: usize = 1000;
 
-/// A script, read and checked whole.
+/// A script, parsed and checked completely.
 pub(super) struct Script {
     path: PathBuf,
-    /// With their lines, from 1.
+    /// With line numbers, from 1.
     commands: Vec<(usize, Command)>,
 }
 
 impl Script {
-    /// Reads it whole; all mistakes in it are the error.
+    /// The error has all mistakes.
     pub(super) fn read(path: &Path) -> Result<Self, Refusal> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Refusal(vec![format!("{}: {error}", path.display())]))?;
@@ -53,7 +52,6 @@ impl Script {
     }
 }
 
-/// Executes commands until there are no more.
 pub(super) fn run(
     mut sockets: Sockets,
     script: Option<Script>,
@@ -68,7 +66,7 @@ pub(super) fn run(
     }
 }
 
-/// The first command that fails ends it.
+/// Stops at the first command that fails.
 fn run_script(sockets: &mut Sockets, script: &Script) -> Result<(), Failure> {
     for (number, command) in &script.commands {
         if execute_at(sockets, &format!("{}:{number}", script.path.display()), command)? {
@@ -78,7 +76,6 @@ fn run_script(sockets: &mut Sockets, script: &Script) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The same with commands from standard input.
 fn run_lines(sockets: &mut Sockets) -> Result<(), Failure> {
     for (number, line) in (1..).zip(std::io::stdin().lock().lines()) {
         let place = format!("standard input:{number}");
@@ -92,7 +89,7 @@ fn run_lines(sockets: &mut Sockets) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether it was the last command.
+/// Returns whether it was the last command.
 fn execute_at(sockets: &mut Sockets, place: &str, command: &Command) -> Result<bool, Failure> {
     match sockets.execute(command) {
         Ok(Some(text)) => show(&text),
@@ -116,7 +113,7 @@ fn run_prompt(sockets: &mut Sockets, stop: &Interrupt) -> Result<(), Failure> {
     editor.set_helper(Some(Completions { topics: Vec::new() }));
     let history = history_file();
     if let Some(history) = &history {
-        // There is none at first.
+        // Fails at first, when there is none.
         let _ = editor.load_history(history);
     }
     show("help names all commands, Ctrl-D leaves");
@@ -126,7 +123,7 @@ fn run_prompt(sockets: &mut Sockets, stop: &Interrupt) -> Result<(), Failure> {
             Err(ReadlineError::Eof | ReadlineError::Interrupted) => break Ok(()),
             Err(error) => break Err(failed(error)),
         };
-        // While a line is typed, Ctrl-C is the editor's.
+        // While a line is typed, the editor handles Ctrl-C.
         stop.reset();
         match command::parse(&line) {
             Ok(None) => {}
@@ -145,7 +142,7 @@ fn run_prompt(sockets: &mut Sockets, stop: &Interrupt) -> Result<(), Failure> {
         }
     };
     if let Some(history) = &history {
-        // Without the right to write there is no history.
+        // Without write permission no history is kept.
         let _ = editor.save_history(history);
     }
     outcome
@@ -157,13 +154,12 @@ fn show(text: &str) {
     }
 }
 
-/// A mistake, with a mark below its place in the line.
+/// A mistake, with a mark below its position in the line.
 fn pointed(line: &str, mistake: &Mistake) -> String {
     let before = line.get(..mistake.at).unwrap_or(line).chars().count();
     format!("{}^ {}", " ".repeat(PROMPT.len() + before), mistake.why)
 }
 
-/// Where the history is kept between runs.
 fn history_file() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let state = state.filter(|path| path.is_absolute());
@@ -173,7 +169,7 @@ fn history_file() -> Option<PathBuf> {
     Some(directory.join("drive_history"))
 }
 
-/// Completes commands, and topics that were named before.
+/// Completes commands, and topics that were used before.
 struct Completions {
     topics: Vec<String>,
 }
@@ -188,7 +184,7 @@ impl Completions {
         }
     }
 
-    /// The possible endings of the last word, and where it starts.
+    /// The completions of the last word, and its start.
     fn candidates(&self, line: &str) -> (usize, Vec<String>) {
         let start = line.rfind(' ').map_or(0, |blank| blank + 1);
         let word = line.get(start..).unwrap_or_default();

@@ -4,14 +4,13 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A reading of the clocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clocks {
     wall: Instant,
     cpu: Duration,
 }
 
-/// Wall time and CPU time that have passed.
+/// Elapsed wall time and CPU time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Spent {
     pub(super) wall: Duration,
@@ -39,7 +38,6 @@ pub(super) fn resident_bytes() -> Option<u64> {
     simurgh_tune::kilobytes(&status, "VmRSS:")
 }
 
-/// Bytes in millions.
 pub(super) fn megabytes(bytes: f64) -> String {
     format!("{:.1} MB", bytes / 1e6)
 }

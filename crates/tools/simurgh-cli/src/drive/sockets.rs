@@ -1,4 +1,4 @@
-//! The sockets of a prompt or a script, by number, and the events they have received.
+//! The sockets of a prompt or a script, by number, and their received events.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
@@ -13,25 +13,23 @@ use super::command::{ALL, Command, Ids, Usage};
 use super::interrupt::{Failure, Interrupt};
 use super::resources::{Clocks, megabytes, resident_bytes};
 
-/// Sockets of one request, between two checks of Ctrl-C.
+/// Sockets of one request, between two checks for Ctrl-C.
 const AT_ONCE: usize = 20_000;
-/// How long a command waits for answers; those that come later are counted all the same.
+/// How long a command waits for answers; later ones are still counted.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long a request is repeated while the server is congested.
 const CONGESTED_MAX: Duration = Duration::from_secs(60);
-/// Events that are shown at once.
 const SHOWN_MAX: usize = 50;
-/// Events that wait to be shown; others stay with the driver, within its own bound.
+/// Unread events; more stay in the driver, within its own bound.
 const UNREAD_MAX: usize = 1_000_000;
 
-/// The sockets.
 pub(super) struct Sockets {
     stop: Interrupt,
     driver: Driver,
     server: Handle,
     path: String,
     params: Value,
-    /// By number, the first being 1; `None` is closed.
+    /// By number, from 1; `None` is closed.
     sockets: Vec<Option<SocketId>>,
     numbers: HashMap<SocketId, u32>,
     unread: VecDeque<(u32, What)>,
@@ -59,7 +57,7 @@ impl Sockets {
         }
     }
 
-    /// Executes a command. Returns a text to show; none to quit.
+    /// Returns a text to show; `None` to quit.
     pub(super) fn execute(&mut self, command: &Command) -> Result<Option<String>, Failure> {
         Ok(Some(match command {
             Command::Start { count, params } => self.start(*count, params.as_ref())?,
@@ -191,7 +189,7 @@ impl Sockets {
             sent.map_err(|_| Error::Congested)
         })?;
         // Only the server knows the members of the topic, so this waits until no more messages
-        // come.
+        // arrive.
         let (mut received, mut spent) = (0, clocks.spent());
         let until = Instant::now() + WAIT_MAX;
         let mut quiet = 0;
@@ -209,7 +207,7 @@ impl Sockets {
 
     fn flush(&mut self, ids: &Ids) -> Result<String, Failure> {
         let is_meant = self.is_meant(ids)?;
-        // Messages of others may still be on their way between shards.
+        // Messages of others may still be in flight between shards.
         for _ in 0..2 {
             retry_congested(&self.stop, || self.driver.settle())?;
         }
@@ -235,7 +233,6 @@ impl Sockets {
         Ok(text.trim_end().to_owned())
     }
 
-    /// Keeps an event until it is shown.
     fn keep(&mut self, event: Event) {
         let Event { socket, what } = event;
         let Some(number) = self.numbers.get(&socket).copied() else { return };
@@ -280,7 +277,6 @@ impl Sockets {
         lines.join("\n")
     }
 
-    /// The sockets that are named and open.
     fn named(&self, ids: &Ids) -> Result<Vec<SocketId>, Failure> {
         let is_meant = self.is_meant(ids)?;
         let numbered = (1..).zip(&self.sockets);
@@ -293,7 +289,7 @@ impl Sockets {
         }
     }
 
-    /// Whether a number is meant, once all that are named are known to exist.
+    /// A predicate for the named numbers; fails unless all of them exist.
     fn is_meant(&self, ids: &Ids) -> Result<impl Fn(u32) -> bool + use<>, Failure> {
         let ranges = match ids {
             Ids::All => None,
@@ -324,13 +320,12 @@ impl Sockets {
         retry_congested(&self.stop, || self.driver.settle())
     }
 
-    /// Waits until a condition on the counts is met, or it takes too long.
+    /// Waits until a condition on the counts is met, or `WAIT_MAX` is over.
     fn await_counts(&self, are: impl Fn(Counts) -> bool) -> Result<(), Failure> {
         self.stop.wait(WAIT_MAX, || are(self.driver.counts()))
     }
 }
 
-/// Repeats a request while the server is congested.
 pub(super) fn retry_congested<T>(
     stop: &Interrupt,
     mut ask: impl FnMut() -> Result<T, Error>,
@@ -362,7 +357,7 @@ fn shown(what: &What) -> String {
         What::Closed { code: Some(code) } => format!("closed with {code}"),
         _ => "closed".to_owned(),
     };
-    // A text of the application must not move the cursor.
+    // A text of the application must not control the terminal.
     line.replace(|c: char| c.is_control(), " ")
 }
 
@@ -377,7 +372,6 @@ pub(super) fn millis(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
-/// Notes on all commands.
 const NOTES: &str =
     "IDS are 7, 1-1000, 1,5,9-12 or all; PARAMS and PAYLOAD are JSON, {} if left out.";
 

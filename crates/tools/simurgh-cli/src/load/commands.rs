@@ -1,11 +1,11 @@
-//! Commands of another program to a run, on standard input, one a line.
+//! Commands that another program sends to a run on standard input, one per line.
 
 use std::io::{self, BufRead};
 
 use simurgh_load::control::Control;
 use simurgh_text::output::complain;
 
-/// Executes commands until standard input ends, which changes nothing; mistakes are printed.
+/// Executes commands until standard input ends, which does not end the run; mistakes are printed.
 ///
 /// # Errors
 /// No thread could be started.

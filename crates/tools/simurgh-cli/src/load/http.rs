@@ -125,7 +125,6 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// Measures, shows and writes it.
 pub(super) fn http(flags: &HttpFlags) -> Result<ExitCode, String> {
     let signals = signals::block()?;
     let _log = logging::start(LevelFilter::WARN, LogFormat::Text);
@@ -149,7 +148,7 @@ pub(super) fn http(flags: &HttpFlags) -> Result<ExitCode, String> {
     if has_answers { Ok(ExitCode::SUCCESS) } else { Err("no request was answered".to_owned()) }
 }
 
-/// Whether anything was answered.
+/// Whether there was any response.
 type Measured = Result<bool, String>;
 
 fn one(runner: &mut Runner, job: &Job, flags: &HttpFlags) -> Measured {
@@ -172,7 +171,7 @@ fn sweep(runner: &mut Runner, job: &Job, rows: &[usize], flags: &HttpFlags) -> M
                 print(&benchmark::text(&outcome));
                 sweep.add(outcome, expected);
             }
-            // Stopped between two rows: those before are the result.
+            // Stopped between two rows: the previous rows are the result.
             Err(BenchmarkError::Stopped) if !sweep.rows().is_empty() => break,
             Err(error) => failed = Some(error),
         }
@@ -181,7 +180,7 @@ fn sweep(runner: &mut Runner, job: &Job, rows: &[usize], flags: &HttpFlags) -> M
             print(&format!("Measured average latency: {:+.1} % off the prediction\n", by * 100.0));
         }
         print("\n");
-        // The rows before are shown all the same.
+        // The previous rows are shown nevertheless.
         if failed.is_some() || runner.is_stopped() {
             break;
         }
@@ -202,7 +201,7 @@ fn sweep(runner: &mut Runner, job: &Job, rows: &[usize], flags: &HttpFlags) -> M
     }
 }
 
-/// How it was measured, below the page's title.
+/// The parameters of the measurement, below the page's title.
 fn facts(plan: &Plan) -> String {
     let seconds = plan.duration.as_secs_f64();
     let version = env!("CARGO_PKG_VERSION");

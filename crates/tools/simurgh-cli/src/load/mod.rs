@@ -1,7 +1,7 @@
-//! `simurgh load`: runs a scenario, explains or converts it, or makes the reports of a run again.
+//! `simurgh load`: runs, explains or converts a scenario, or makes the reports of a run again.
 //!
-//! Nothing is started before flags and scenario are right. Standard output carries what was asked
-//! for (an explanation, a scenario, a summary), standard error the rest.
+//! Nothing is started before flags and scenario are valid. Standard output gets the result (an
+//! explanation, a scenario, a summary), standard error the rest.
 
 mod commands;
 mod flags;
@@ -57,13 +57,11 @@ fn printed(text: &str) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A scenario with comments, to start from.
 const EXAMPLE: &str = include_str!("example.toml");
 
 fn init(file: Option<PathBuf>) -> Result<ExitCode, String> {
     let Some(path) = file else { return printed(EXAMPLE) };
     let shown = path.display();
-    // It never overwrites a file.
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
     file.and_then(|mut file| std::io::Write::write_all(&mut file, EXAMPLE.as_bytes()))
         .map_err(|error| format!("cannot write {shown}: {error}"))?;
@@ -71,7 +69,7 @@ fn init(file: Option<PathBuf>) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the scenario, with the flags put into effect; warnings are printed.
+/// Reads the scenario and applies the flags; prints warnings.
 fn read(flags: &ScenarioFlags) -> Result<Loaded, Refusal> {
     // Clap requires it.
     let path = flags.file.as_deref().unwrap_or(Path::new(""));

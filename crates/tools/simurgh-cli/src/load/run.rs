@@ -20,7 +20,7 @@ use super::flags::{AgentFlags, RunFlags, WorkerFlags};
 use crate::settings::values::LogFormat;
 use crate::{logging, signals};
 
-/// Makes the directory of the run; one that holds something is left alone, unless `overwrite`.
+/// Makes the directory of the run; fails if it is not empty, unless `overwrite`.
 fn make_directory(out: &Path, overwrite: bool) -> Result<(), String> {
     let shown = out.display();
     std::fs::create_dir_all(out).map_err(|error| format!("cannot make {shown}: {error}"))?;
@@ -32,19 +32,18 @@ fn make_directory(out: &Path, overwrite: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Copies the scenario into the directory of the results.
 fn keep_scenario(source: Option<&Path>, out: &Path) {
     let Some(source) = source else { return };
     let is_toml = source.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("toml"));
     let copy = out.join(if is_toml { "scenario.toml" } else { "scenario.xml" });
     let is_copy =
         source.canonicalize().is_ok_and(|from| copy.canonicalize().is_ok_and(|to| from == to));
-    // A pipe cannot be read twice, and opening it again may block for ever.
+    // A pipe cannot be read twice, and opening it again may block forever.
     if is_copy || !source.is_file() {
         return;
     }
     let kept = std::fs::read(source).and_then(|text| report::write_whole(&copy, &text));
-    // Results without it are still results.
+    // The run continues without the copy.
     if let Err(error) = kept {
         complain(&format!("warning: no copy of the scenario in {}: {error}", out.display()));
     }
@@ -58,7 +57,7 @@ fn options(flags: WorkerFlags) -> Options {
     }
 }
 
-/// `simurgh-load-NAME-DATE-TIME` in the working directory; the time is UTC.
+/// `simurgh-load-NAME-DATE-TIME` in the working directory, in UTC.
 fn directory(name: &str, now: SystemTime) -> PathBuf {
     let plain = |char: char| if char.is_ascii_alphanumeric() { char } else { '-' };
     let name: String = name.chars().take(40).map(plain).collect();
@@ -67,7 +66,7 @@ fn directory(name: &str, now: SystemTime) -> PathBuf {
     Path::new(".").join(format!("simurgh-load-{name}-{time}"))
 }
 
-/// Runs the scenario; results are written meanwhile, the summary at the end.
+/// Results are written during the run, the summary at the end.
 pub(super) fn start(flags: RunFlags, scenario: Scenario) -> Result<ExitCode, String> {
     let out = flags.out.unwrap_or_else(|| directory(&scenario.name, SystemTime::now()));
     let signals = signals::block()?;
@@ -89,7 +88,7 @@ pub(super) fn start(flags: RunFlags, scenario: Scenario) -> Result<ExitCode, Str
     let target = Target::default();
     let mut outputs = Outputs::in_dir(&out, &mut lock(&record));
     if outputs.failed() {
-        // Better now than after hours of load.
+        // Fails now rather than after hours of load.
         return Err(cannot_write(&out, &lock(&record)));
     }
     keep_scenario(flags.scenario.file.as_deref(), &out);
@@ -128,7 +127,7 @@ pub(super) fn start(flags: RunFlags, scenario: Scenario) -> Result<ExitCode, Str
     Ok(ExitCode::from(status(&outcome, &record)))
 }
 
-/// Why a directory cannot be used: its first file that cannot be written.
+/// The error of the first file that cannot be written.
 fn cannot_write(out: &Path, record: &Record) -> String {
     let first = record.warnings().iter().find_map(|warning| match warning {
         Warning::OutputFailed { output, error } => Some((output, error)),
@@ -141,7 +140,7 @@ fn cannot_write(out: &Path, record: &Record) -> String {
     format!("cannot write {}: {why}; nothing was started, name another --out", file.display())
 }
 
-/// Starts the live page and prints its address. A failure does not end the run.
+/// A failure to start the live page does not end the run.
 fn open_page(options: dashboard::Options) -> Option<Dashboard> {
     match dashboard::start(options) {
         Ok(page) => {
@@ -162,7 +161,7 @@ fn open_page(options: dashboard::Options) -> Option<Dashboard> {
 }
 
 fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
-    // A reader that panicked has changed nothing.
+    // Readers do not change the record, so a panic leaves it valid.
     record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -179,7 +178,7 @@ fn status(outcome: &Outcome, record: &Record) -> u8 {
     if verdicts.iter().all(|verdict| verdict.passed) { 0 } else { NOT_PASSED }
 }
 
-/// Takes part in other hosts' runs, until it is ended.
+/// Takes part in other hosts' runs until it is stopped.
 pub(super) fn agent(flags: &AgentFlags) -> Result<ExitCode, String> {
     let _log = logging::start(LevelFilter::WARN, LogFormat::Text);
     let token = fleet::token(&flags.token).map_err(|why| format!("--token: {why}"))?;

@@ -1,8 +1,7 @@
-//! Values of flags that are for the load generator alone.
+//! Values of flags of the load generator only.
 
 use simurgh_text::whole;
 
-/// Numbers of cores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cores(pub(super) Vec<usize>);
 
@@ -22,7 +21,7 @@ pub(super) fn users(text: &str) -> Result<u64, String> {
     }
 }
 
-/// More threads than this are a slip of the keyboard.
+/// More threads than this are a typing mistake.
 const WORKERS_MAX: u32 = 2_000;
 
 pub(super) fn workers(text: &str) -> Result<usize, String> {

@@ -1,4 +1,4 @@
-//! The state of the observer and how keys change it, without a terminal or a server.
+//! The state of the observer and its keys, without a terminal or a server.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use simurgh::observe::view::{
@@ -11,10 +11,8 @@ use super::fetch::{Action, Update, Wanted};
 
 /// Points of the history: five minutes.
 const POINTS_MAX: usize = 300;
-/// Rows to request.
 const ROWS: usize = 100;
 
-/// The page below the tabs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum View {
     #[default]
@@ -23,7 +21,7 @@ pub(super) enum View {
     Topics,
     Connections,
     Errors,
-    /// Only of a server that is one of several nodes.
+    /// Only for a server that is one of several nodes.
     Cluster,
 }
 
@@ -54,11 +52,11 @@ pub(super) enum Detail {
 pub(super) enum Prompt {
     /// Part of a topic's name, or the address of a peer.
     Search(String),
-    /// Whether this connection is to be closed.
+    /// Confirms closing this connection.
     Disconnect(String),
 }
 
-/// The order of a list that the server sorts: words of its query, one for each first column.
+/// The order of a list that the server sorts: a word of its query for each of the first columns.
 pub(super) struct ListOrder {
     words: &'static [&'static str],
     pub(super) at: usize,
@@ -92,9 +90,8 @@ pub(super) struct App {
     pub(super) selected: usize,
     pub(super) detail: Option<Detail>,
     pub(super) prompt: Option<Prompt>,
-    /// The outcome of the last action.
     pub(super) note: Option<String>,
-    /// Why the server does not answer.
+    /// The error if the server does not respond.
     pub(super) unreachable: Option<String>,
 }
 
@@ -123,7 +120,6 @@ impl App {
         }
     }
 
-    /// Shows an answer of the server.
     pub(super) fn update(&mut self, update: Update) {
         match update {
             Update::Overview(overview) => self.figures(*overview),
@@ -155,7 +151,7 @@ impl App {
         }
     }
 
-    /// The views: that of a cluster is for nodes only.
+    /// The view of a cluster is for nodes only.
     pub(super) fn views(&self) -> &'static [(View, &'static str)] {
         let is_alone = self.overview.as_ref().is_none_or(|it| it.cluster.is_none());
         View::ALL.split_at(View::ALL.len() - usize::from(is_alone)).0
@@ -171,7 +167,6 @@ impl App {
         self.selected = 0;
     }
 
-    /// The list that the view shows.
     pub(super) fn wanted(&self) -> Wanted {
         match self.view {
             View::Topics => {
@@ -187,7 +182,6 @@ impl App {
         }
     }
 
-    /// Rows of the table that is shown.
     fn rows(&self) -> usize {
         match (&self.detail, self.view) {
             (Some(Detail::Members(members)), _) => members.rows.len(),
@@ -200,7 +194,6 @@ impl App {
         }
     }
 
-    /// The selected connection, if one is.
     fn connection(&self) -> Option<&ConnectionRow> {
         match (&self.detail, self.view) {
             (Some(Detail::Connection(row)), _) => Some(row),
@@ -228,7 +221,7 @@ impl App {
         }
     }
 
-    /// A key of a text that is typed.
+    /// Handles a key while a text is typed.
     fn typed(&mut self, key: KeyCode, mut text: String) -> Action {
         const LENGTH_MAX: usize = 256;
         match key {

@@ -9,14 +9,11 @@ use serde::de::DeserializeOwned;
 use simurgh::observe::view::Overview;
 use ureq::http::{StatusCode, Uri};
 
-/// How long a server may take to answer; a list of a busy server takes some seconds.
+/// A list of a busy server takes some seconds.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
-/// How long a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// Bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// Where the observer is, and the token.
 #[derive(Clone)]
 pub(super) struct Client {
     agent: ureq::Agent,
@@ -24,12 +21,11 @@ pub(super) struct Client {
     token: Option<String>,
 }
 
-/// Why a request has failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// Nothing answers there.
+    /// There is no response.
     Unreachable(String),
-    /// Something else answers, or it refuses.
+    /// Another server responds, or it refuses the request.
     Failed(String),
 }
 
@@ -46,14 +42,13 @@ impl From<Problem> for String {
     }
 }
 
-/// The body of a refusal.
 #[derive(Deserialize)]
 struct Complaint {
     error: String,
 }
 
 impl Client {
-    /// For a server at `url`, unless that is not an address.
+    /// Fails if `url` is not an address.
     pub(super) fn new(url: &str, token: Option<&str>) -> Result<Self, String> {
         let base = base(url)?;
         if token.is_some_and(|token| token.chars().any(|c| !c.is_ascii_graphic())) {
@@ -65,7 +60,7 @@ impl Client {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            // Most servers are on this machine, which a proxy does not reach.
+            // Most servers are on this machine, which a proxy cannot reach.
             .proxy(None)
             .user_agent(concat!("simurgh-observe/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -73,12 +68,10 @@ impl Client {
         Ok(Self { agent, base, token: token.map(str::to_owned) })
     }
 
-    /// The server's address.
     pub(super) fn base(&self) -> &str {
         &self.base
     }
 
-    /// Fails unless it answers.
     pub(super) fn health(&self) -> Result<(), Problem> {
         let answer = self.agent.get(format!("{}/healthz", self.base)).call();
         match answer.map_err(|error| self.unreachable(&error))?.status() {
@@ -110,7 +103,7 @@ impl Client {
         }
     }
 
-    /// A path below `/observer/api/`.
+    /// Requests a path below `/observer/api/`.
     pub(super) fn get<T: DeserializeOwned>(&self, rest: &str) -> Result<T, Problem> {
         self.read(self.authorized(self.agent.get(self.path(rest))).call())
     }
@@ -152,7 +145,7 @@ impl Client {
     }
 }
 
-/// The server's address: typed with or without a scheme, or copied from the observer's page.
+/// Parses an address with or without a scheme, or the URL of the observer's page.
 fn base(url: &str) -> Result<String, String> {
     let wrong = |why: &str| format!("{url:?} is no address such as http://127.0.0.1:4000: {why}");
     let with_scheme = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
@@ -166,10 +159,9 @@ fn base(url: &str) -> Result<String, String> {
     }
 }
 
-/// Characters that RFC 3986 leaves as they are.
+/// The unreserved characters of RFC 3986, which are not encoded.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A value in a query.
 pub(super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, UNRESERVED).to_string()
 }

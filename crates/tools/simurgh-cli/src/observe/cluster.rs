@@ -1,11 +1,11 @@
 //! Facts about a cluster, for the screen and for `--once`. All texts come from other machines, so
-//! control characters are made visible.
+//! control characters are shown escaped.
 
 use simurgh::observe::view::{ClusterOverview, HistoriesRow, NamedCount, NodeFigures, NodeRow};
 use simurgh_text::format::{bytes, grouped, number, time};
 use simurgh_text::visible;
 
-/// Facts about a cluster beside its nodes: names and values.
+/// Names and values, without the nodes.
 pub(super) fn facts(cluster: &ClusterOverview) -> Vec<(&'static str, String)> {
     let ClusterOverview { link, interests, outbox, .. } = cluster;
     let why = link.why.as_deref().map(|why| format!(": {}", visible(why))).unwrap_or_default();
@@ -63,7 +63,6 @@ pub(super) fn facts(cluster: &ClusterOverview) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// The figures of all nodes together.
 fn sums(cluster: &ClusterOverview) -> String {
     let figures = || cluster.nodes.iter().filter_map(|it| it.figures.as_ref());
     let sum = |read: fn(&NodeFigures) -> u64| figures().map(read).fold(0, u64::saturating_add);
@@ -115,7 +114,7 @@ fn unwanted(cluster: &ClusterOverview) -> String {
     }
 }
 
-/// Open sockets, of now or of the last beat.
+/// Open sockets, now or at the last beat.
 pub(super) fn sockets(row: &NodeRow) -> u64 {
     row.figures.as_ref().map_or(row.sockets, |it| it.sockets)
 }

@@ -10,7 +10,7 @@ use simurgh_text::{cut, visible};
 
 use super::cluster::{milliseconds, sockets};
 
-/// The text of a cell, and the value that rows are sorted by.
+/// The text of a cell, and its sort value.
 pub(super) struct Value {
     text: String,
     order: Order,
@@ -47,21 +47,19 @@ impl Value {
         Self::number(ms, milliseconds(ms))
     }
 
-    /// A text from elsewhere.
+    /// A text from another machine.
     fn text(text: &str) -> Self {
         Self { text: visible(text), order: Order::Text(text.to_owned()) }
     }
 
-    /// A value that may not be known.
     fn maybe<V>(value: Option<V>, show: fn(V) -> Self) -> Self {
         value.map_or_else(|| Self::number(0.0, "-".to_owned()), show)
     }
 }
 
-/// One column.
 pub(super) struct Column<T> {
     pub(super) label: &'static str,
-    /// Aligned to the right, and first sorted from the greatest.
+    /// Aligned right, and sorted from the greatest at first.
     pub(super) is_number: bool,
     value: fn(&T) -> Value,
 }
@@ -132,7 +130,7 @@ pub(super) const NODES: &[Column<NodeRow>] = &[
     number("CPU %", |row| figure(row, |it| Value::decimal(it.cpu_cores * 100.0))),
 ];
 
-/// A node's knowledge of the others by their beats.
+/// What a node has learnt about the others from their beats.
 pub(super) const BEATS: &[Column<NodeRow>] = &[
     words("node", node),
     words("id", |row| Value::text(&row.id)),
@@ -165,7 +163,7 @@ fn clock(ms: i64) -> Value {
     Value::number(ms as f64, text)
 }
 
-/// The nodes on which a topic has members; empty without a cluster.
+/// Nodes with members of a topic; empty without a cluster.
 pub(super) fn places(nodes: &[NodeMembers]) -> String {
     let place = |it: &NodeMembers| match it.members {
         Some(0) => None,
@@ -181,7 +179,7 @@ pub(super) fn age(row: &ConnectionRow) -> String {
     format!("{more}{}", format::time(row.age_s as f64))
 }
 
-/// The limit that it has reached last, and how often lately.
+/// The last limit it has reached, and how often recently.
 pub(super) fn limit_met(row: &ConnectionRow) -> String {
     let text = |limit: &str| format!("{} x{}", visible(limit), grouped(row.limited));
     row.limit.as_deref().map_or_else(|| "-".to_owned(), text)
@@ -194,7 +192,6 @@ fn topics(row: &ConnectionRow) -> String {
     named.join(", ") + &more
 }
 
-/// Which column a table is sorted by.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sort {
     pub(super) column: usize,
@@ -202,14 +199,12 @@ pub(super) struct Sort {
 }
 
 impl Sort {
-    /// Sorts by the next column.
     pub(super) fn next<T>(&mut self, columns: &[Column<T>]) {
         self.column = (self.column + 1) % columns.len().max(1);
         self.is_falling = columns.get(self.column).is_some_and(|column| column.is_number);
     }
 }
 
-/// Rows by the values of one column.
 pub(super) fn sorted<'a, T>(rows: &'a [T], columns: &[Column<T>], by: Sort) -> Vec<&'a T> {
     let mut rows: Vec<&T> = rows.iter().collect();
     let Some(Column { value, .. }) = columns.get(by.column) else { return rows };
@@ -224,7 +219,6 @@ pub(super) fn sorted<'a, T>(rows: &'a [T], columns: &[Column<T>], by: Sort) -> V
     rows
 }
 
-/// The cells of a row.
 pub(super) fn cells<T>(columns: &[Column<T>], row: &T) -> Vec<String> {
     columns.iter().map(|column| (column.value)(row).text).collect()
 }

@@ -12,7 +12,7 @@ use simurgh_text::visible;
 use super::app::{App, Detail, Prompt, View};
 use super::columns::{self, Column, Sort, cells, sorted};
 
-/// Columns of the name before a figure.
+/// Columns of the label before a figure.
 const LABEL: usize = 14;
 
 pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
@@ -41,7 +41,6 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
     frame.render_widget(footer(app), foot);
 }
 
-/// The history of a topic.
 fn kept(kept: Option<&Kept>) -> String {
     let Some(Kept { messages, bytes: amount, head, floor, lost, .. }) = kept else {
         return String::new();
@@ -134,7 +133,7 @@ fn cluster(app: &App, frame: &mut Frame<'_>, area: Rect) {
     let facts = super::cluster::facts(cluster);
     let lines: Vec<Line<'static>> =
         facts.into_iter().map(|(name, value)| fact(name, value)).collect();
-    // There may be many warnings, so nodes are first.
+    // There may be many warnings, so they get at most half of the height.
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height / 2);
     let parts = [
         Constraint::Length(height),
@@ -160,7 +159,7 @@ fn falling(column: usize) -> Option<Sort> {
     Some(Sort { column, is_falling: true })
 }
 
-/// How often a list is made, if that is seldom.
+/// How often a list is made, if less than about once a second.
 fn pace(next_in_s: f64) -> String {
     if next_in_s > 1.5 { format!(", anew every {}", time(next_in_s)) } else { String::new() }
 }
@@ -288,7 +287,6 @@ fn memory(memory: &Memory) -> Vec<Line<'static>> {
     parts.into_iter().map(line).collect()
 }
 
-/// The last minutes, as rows of bars.
 fn history(points: &[Point], frame: &mut Frame<'_>, area: Rect) {
     type Read = fn(&Point) -> f64;
     let charts: [(&str, Read); 4] = [

@@ -1,4 +1,4 @@
-//! Requests to the server from a thread of its own, so that keys never wait for an answer.
+//! Requests to the server from a separate thread, so that keys never wait for a response.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -8,23 +8,17 @@ use simurgh::observe::view::{ClusterOverview, ConnectionRow, List, Members, Over
 
 use super::client::{Client, Problem, encoded};
 
-/// How often figures are requested.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The action of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     None,
     Quit,
-    /// Shows the members of a topic.
     Members(String),
-    /// Shows a connection.
     Connection(String),
-    /// Closes a connection.
     Disconnect(String),
 }
 
-/// The list to request, with its query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wanted {
     Nothing,
@@ -33,7 +27,6 @@ pub(super) enum Wanted {
     Cluster,
 }
 
-/// An answer of the server.
 #[derive(Debug)]
 pub(super) enum Update {
     Overview(Box<Overview>),
@@ -42,41 +35,35 @@ pub(super) enum Update {
     Cluster(Box<ClusterOverview>),
     Members(Members),
     Connection(Box<ConnectionRow>),
-    /// An action was done.
     Done(String),
-    /// It was not done.
     Failed(String),
-    /// The server does not answer.
     Unreachable(String),
 }
 
-/// The thread with the requests. It ends when this is dropped and its last request is answered.
+/// The thread ends when this is dropped and its last request is answered.
 pub(super) struct Fetcher {
     requests: Sender<(Action, Wanted)>,
     updates: Receiver<Update>,
 }
 
 impl Fetcher {
-    /// # Errors
-    /// The system gives no thread.
     pub(super) fn start(client: Client) -> io::Result<Self> {
         let (requests, asked) = channel();
         let (answers, updates) = channel();
         std::thread::Builder::new().name("simurgh-observe".into()).spawn(move || {
-            // An error: nobody reads the answers any more.
+            // Fails if the receiver of the answers was dropped.
             let _ = fetch(&client, &asked, |update| answers.send(update).map_err(drop));
         })?;
         Ok(Self { requests, updates })
     }
 
-    /// The answers since the last call.
     pub(super) fn updates(&self) -> impl Iterator<Item = Update> {
         self.updates.try_iter()
     }
 
-    /// Does the action of a key, and requests this list from now on.
+    /// Executes an action, and requests this list from now on.
     pub(super) fn act(&self, action: Action, wanted: Wanted) {
-        // The thread lives as long as this.
+        // The thread lives as long as this value.
         let _ = self.requests.send((action, wanted));
     }
 }
@@ -88,7 +75,6 @@ fn fetch(
 ) -> Result<(), ()> {
     let mut wanted = Wanted::Nothing;
     let mut due = Instant::now();
-    // When the server is back, the history is requested again.
     let mut was_unreachable = false;
     loop {
         match requests.recv_timeout(due.saturating_duration_since(Instant::now())) {

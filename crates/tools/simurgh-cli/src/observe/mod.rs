@@ -1,12 +1,12 @@
-//! `simurgh observe URL`: shows the inside of a running server, in a terminal or for a script.
+//! `simurgh observe URL`: shows the state of a running server, in a terminal or for a script.
 //!
 //! ```text
 //! Client (HTTP) <-- Fetcher, a thread: once a second, and on keys --> Update
 //! keys, Update --> App (state, no terminal) --> draw (ratatui, crossterm) --> the terminal
 //! ```
 //!
-//! Crossterm's signal handler writes to a descriptor. That is safe here: without shards and workers
-//! this process has only one descriptor table.
+//! Crossterm's signal handler writes to a descriptor. This is safe: without shards and workers this
+//! process has only one descriptor table.
 
 mod app;
 mod client;
@@ -64,7 +64,6 @@ docs/OBSERVER.md. Over SSH run it there, or through ssh -L.\n\
 Exit status: 0 it was shown, 1 the server cannot be reached, will not show it or is no Simurgh, 2\n\
 flags are wrong.";
 
-/// Shows a server until its user quits.
 pub(crate) fn observe(flags: &Observe) -> ExitCode {
     let client = match Client::new(&flags.url, flags.token.as_deref()) {
         Ok(client) => client,
@@ -98,7 +97,7 @@ fn show(flags: &Observe, client: Client) -> Result<(), String> {
                     --json for scripts"
             .to_owned());
     }
-    // An error at the start is shown without the screen.
+    // The first request runs before the screen starts, so that its error is visible.
     let overview = client.overview(true)?;
     if flags.cluster && overview.cluster.is_none() {
         return Err(format!("{} is no part of a cluster", client.base()));

@@ -1,4 +1,4 @@
-//! `--once`: the figures as a text, or as JSON for scripts.
+//! `--once`: prints the figures as text, or as JSON for scripts.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,6 @@ use simurgh_text::format::{aligned, bytes, grouped, micros, number, time};
 use super::client::{Client, Problem};
 use super::columns::{self, Column, cells};
 
-/// Everything about the server.
 pub(super) fn server(client: &Client, is_json: bool, most: u16) -> Result<String, Problem> {
     let overview = client.overview(false)?;
     let topics: List<TopicRow> = client.get(&format!("topics?by=members&most={most}"))?;
@@ -50,7 +49,6 @@ pub(super) fn server(client: &Client, is_json: bool, most: u16) -> Result<String
     Ok(text)
 }
 
-/// The cluster that the server is a node of.
 pub(super) fn cluster(client: &Client, is_json: bool) -> Result<String, Problem> {
     // Fails unless it is Simurgh.
     client.overview(false)?;

@@ -21,7 +21,7 @@ use super::mistakes::{Mistake, Mistakes};
 pub(crate) const TEXT: &str = include_str!("../cluster.toml");
 
 pub(crate) const PREFIX: &str = "simurgh";
-/// With less, a node that has only missed some beats would count as gone.
+/// With less, a node that has only missed some beats would be considered gone.
 const DOWN_LEAST: Duration = Duration::from_secs(6);
 
 /// A shorter secret can be guessed.
@@ -143,7 +143,6 @@ impl ClusterSpec {
         Ok((cluster, secret))
     }
 
-    /// How the engine keeps histories.
     fn streams_config(&self, wrong: &mut Mistakes) -> StreamsConfig {
         let mut streams = StreamsConfig::default();
         match self.history_streams {
@@ -196,7 +195,7 @@ impl ClusterSpec {
         self.servers.iter().filter_map(read).collect()
     }
 
-    /// The credentials of the node, in at most one form.
+    /// At most one form of credentials is allowed.
     fn credentials(&self, wrong: &mut Mistakes) -> Credentials {
         let password = self.secret(wrong, "password", (&self.password_file, &self.password_env));
         let token = self.secret(wrong, "token", (&self.token_file, &self.token_env));
@@ -228,7 +227,7 @@ impl ClusterSpec {
         }
     }
 
-    /// The secret that all nodes share, with which each verifies what another has signed.
+    /// The secret that all nodes share, to verify each other's signatures.
     fn shared_secret(&self, wrong: &mut Mistakes) -> Option<String> {
         let secret = match self.secret(wrong, "secret", (&self.secret_file, &self.secret_env))? {
             Secret::Text(text) => text,
@@ -290,7 +289,6 @@ impl ClusterSpec {
     }
 }
 
-/// Reads a number of streams.
 pub(crate) fn streams(text: &str) -> Result<u8, String> {
     match text {
         "0" => Ok(0),
@@ -300,8 +298,8 @@ pub(crate) fn streams(text: &str) -> Result<u8, String> {
     }
 }
 
-/// The permissions that nodes with this prefix need, for the configuration of the engine; histories
-/// are kept in so many streams: 0, 1 or 16.
+/// The permissions that nodes with this prefix need, for the engine's configuration, with 0, 1 or
+/// 16 streams of histories.
 pub(crate) fn permissions(
     prefix: &str,
     streams: u8,

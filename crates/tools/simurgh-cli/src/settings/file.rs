@@ -1,5 +1,4 @@
-//! Reads `simurgh.toml`: every key of it, and every mistake in it with its line, not only the
-//! first.
+//! Reads `simurgh.toml`: all keys, and all mistakes with their lines, not only the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,32 +18,31 @@ use super::mistakes::Refusal;
 use super::table::{Channels, Value};
 use super::token::TokenSpec;
 
-/// The contents of a file, and its mistakes.
 #[derive(Debug, Default)]
 pub(crate) struct File {
     name: String,
     text: String,
-    /// Its keys, as far as they are right.
+    /// The valid keys.
     pub(crate) settings: PartialSettings,
-    /// Its `[[channel]]` tables, as far as they can be read; none: the file declares no channels.
+    /// The readable `[[channel]]` tables; `None` if the file declares no channels.
     pub(crate) channels: Option<Vec<ChannelSpec>>,
-    /// Its table `[limits]`, as far as it can be read.
+    /// The readable part of `[limits]`.
     pub(crate) limits: SocketLimitsSpec,
-    /// Its table `[token]`, if there is one; nothing of it if some of it cannot be read.
+    /// The table `[token]`, if there is one; `Some(None)` if any part cannot be read.
     pub(crate) token: Option<Option<TokenSpec>>,
-    /// Its table `[cluster]`, if there is one; nothing of it if some of it cannot be read.
+    /// The table `[cluster]`, likewise.
     #[cfg(feature = "nats")]
     pub(crate) cluster: Option<Option<ClusterSpec>>,
-    /// Channels with keys that cannot be read; their further mistakes are not reported.
+    /// Channels with unreadable keys; their further mistakes are not reported.
     unreadable: BTreeSet<usize>,
-    /// The position of each key, by its path, such as `channel[0].event[1].reply`.
+    /// The position of each key by its path, such as `channel[0].event[1].reply`.
     spans: BTreeMap<String, Range<usize>>,
-    /// Places in the text, and mistakes.
+    /// Positions in the text, and mistakes.
     complaints: Vec<(usize, String)>,
 }
 
 impl File {
-    /// Reads a file; only one that cannot be read at all is an error here.
+    /// Fails only if the file cannot be read at all.
     pub(crate) fn read(path: &Path, channels: Channels) -> Result<Self, Refusal> {
         let name = path.display().to_string();
         match std::fs::read_to_string(path) {
@@ -53,14 +51,13 @@ impl File {
         }
     }
 
-    /// Reads the text of a file.
     pub(crate) fn parse(name: &str, text: String, channels: Channels) -> Self {
         let mut file = Self { name: name.to_owned(), text: text.clone(), ..Self::default() };
         let (root, errors) = DeTable::parse_recoverable(&text);
         let mut last = 0;
         for error in &errors {
             let at = error.span().map_or(0, |span| span.start);
-            // The next error on the same line is mostly the same mistake.
+            // The next error on the same line usually has the same cause.
             if file.line(at) != last {
                 last = file.line(at);
                 file.complaints.push((at, format!("not TOML: {}", one_line(error.message()))));
@@ -72,12 +69,10 @@ impl File {
         file
     }
 
-    /// Adds a complaint about a key, by its path.
     pub(crate) fn complain(&mut self, path: &str, text: impl Into<String>) {
         self.complaints.push((self.place(path), text.into()));
     }
 
-    /// Adds a mistake in the declaration of a channel.
     pub(crate) fn complain_of(&mut self, mistake: &Mistake) {
         if self.unreadable.contains(&mistake.channel) {
             return;
@@ -90,19 +85,19 @@ impl File {
         self.complain(&format!("{table}.{}", mistake.key), text);
     }
 
-    /// All complaints in the order of the file, as `file:line: what`.
+    /// In the order of the file, as `file:line: what`.
     pub(crate) fn complaints(mut self) -> Vec<String> {
         self.complaints.sort_by_key(|(at, _)| *at);
         let complaints = self.complaints.iter();
         complaints.map(|(at, text)| format!("{}:{}: {text}", self.name, self.line(*at))).collect()
     }
 
-    /// The line of a place in the text, counted from 1.
+    /// The line of a position in the text, from 1.
     fn line(&self, at: usize) -> usize {
         1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count()
     }
 
-    /// The position of a key, or of the table that lacks it.
+    /// The position of a key, or of the table where it is missing.
     fn place(&self, path: &str) -> usize {
         let mut path = path;
         loop {
@@ -153,7 +148,7 @@ impl File {
         }
     }
 
-    /// A table, or nothing of it if some of it cannot be read.
+    /// A table; `None` if any part cannot be read.
     fn whole_table<T: Default + for<'de> Deserialize<'de>>(
         &mut self,
         label: &str,
@@ -186,7 +181,6 @@ impl File {
         self.channels = Some(specs);
     }
 
-    /// The entries of a list of tables.
     fn tables<'v, 'i>(&mut self, value: &'v Value<'i>, why: &str, label: &str) -> &'v [Value<'i>] {
         let DeValue::Array(tables) = value.get_ref() else {
             self.complaints.push((value.span().start, format!("{why}{label}")));
@@ -195,7 +189,7 @@ impl File {
         tables
     }
 
-    /// Reads a table key by key, so that every mistake is found; returns those that are right.
+    /// Reads a table key by key, so that every mistake is found; returns the valid keys.
     fn table<T: Default + for<'de> Deserialize<'de>>(
         &mut self,
         label: &str,
@@ -241,7 +235,7 @@ const TOKEN: &str = "[token]";
 const CLUSTER: &str = "[cluster]";
 const IN_RUST: &str = "this application declares its channels in Rust";
 
-/// The keys of a table, by the fields of what it is read into.
+/// The keys of a table, by the fields of its type.
 fn fields_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     struct Fields<'f>(&'f mut &'static [&'static str]);
 
@@ -288,12 +282,12 @@ fn names(channels: Channels) -> Vec<&'static str> {
     keys.chain(tables).chain(cluster).collect()
 }
 
-/// The known key that an unknown one may have been meant to be.
+/// Suggests the known key that an unknown one resembles.
 fn hint(name: &str, known: &[&str]) -> String {
     did_you_mean(name, known).unwrap_or_else(|| "`simurgh config` prints every key".to_owned())
 }
 
-/// The same in a table, to which TOML gives also keys of the file itself that are written below it.
+/// The same for a table, which in TOML also gets keys of the file that are written below it.
 fn hint_within(label: &str, name: &str, known: &[&str]) -> String {
     if keys::ALL.iter().any(|key| key.name == name) {
         let is_table = [TOKEN, LIMITS, CLUSTER].contains(&label);

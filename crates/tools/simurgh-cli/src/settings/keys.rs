@@ -1,6 +1,5 @@
-//! Every key of `simurgh.toml` and every flag of `serve`, described once: its reader, field,
-//! values, default, purpose and cost. Help, the file that `config` prints and all messages use this
-//! table.
+//! Describes every key of `simurgh.toml` and every flag of `serve` once: reader, field, values,
+//! default, purpose and cost. Help, the file that `config` prints and all messages use this table.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -418,7 +417,7 @@ settings! {
     }
 }
 
-/// The name of the setting whose flag has an environment variable beside it, and the variable.
+/// The setting that can be given in an environment variable, and the variable.
 const FROM_ENVIRONMENT: (&str, &str) = ("api_token", "SIMURGH_API_TOKEN");
 
 impl clap::FromArgMatches for PartialSettings {
@@ -439,7 +438,7 @@ impl clap::FromArgMatches for PartialSettings {
 }
 
 impl clap::Args for PartialSettings {
-    /// The flags of all settings, with help that is made of the table.
+    /// The flags of all settings, with help from the table.
     fn augment_args(command: clap::Command) -> clap::Command {
         command.args(ALL.iter().map(|key| {
             let default = match key.default.trim_matches(['"', '[', ']']) {

@@ -1,14 +1,13 @@
-//! Mistakes in settings, gathered so that all are shown at once.
+//! Mistakes in settings, collected so that all are shown at once.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use simurgh_text::output::{WRONG_SETTINGS, complain};
 
-/// A key of a table, and what is wrong with it.
+/// A key of a table, and its mistake.
 pub(crate) type Mistake = (&'static str, String);
 
-/// The mistakes found in a table so far.
 #[derive(Debug, Default)]
 pub(crate) struct Mistakes(pub(crate) Vec<Mistake>);
 
@@ -17,13 +16,13 @@ impl Mistakes {
         self.0.push((key, text.into()));
     }
 
-    /// Adds a mistake; returns none in place of a value.
+    /// Adds a mistake; returns `None` for the value.
     pub(crate) fn refuse<T>(&mut self, key: &'static str, text: impl Into<String>) -> Option<T> {
         self.add(key, text);
         None
     }
 
-    /// The value if it is right; else none, with the error added.
+    /// The value if it is valid; else adds the error.
     pub(crate) fn note<T>(
         &mut self,
         key: &'static str,
@@ -33,7 +32,7 @@ impl Mistakes {
     }
 }
 
-/// Everything that is wrong, one line each.
+/// All mistakes, a line each.
 #[derive(Debug)]
 pub(crate) struct Refusal(pub(crate) Vec<String>);
 
@@ -44,7 +43,7 @@ impl fmt::Display for Refusal {
 }
 
 impl Refusal {
-    /// Prints all mistakes and what follows from them, and returns the status for that.
+    /// Prints all mistakes and the consequence, and returns the exit status.
     pub(crate) fn refuse(&self, consequence: &str) -> ExitCode {
         let count = match self.0.len() {
             1 => "1 mistake".to_owned(),

@@ -1,6 +1,6 @@
-//! Merges flags and `simurgh.toml`, completes them with defaults, and checks the whole.
+//! Merges flags, `simurgh.toml` and defaults, and checks the result.
 //!
-//! `keys` is the table of all settings, which `table` makes into flags, keys of the file and fields
+//! `keys` is the table of all settings, from which `table` makes flags, keys of the file and fields
 //! of the configuration; `file` reads the file, with the tables of `token` and `cluster`.
 
 #[cfg(feature = "nats")]
@@ -30,23 +30,21 @@ pub(crate) use mistakes::Refusal;
 pub(crate) use table::Channels;
 use values::LogFormat;
 
-/// Everything `serve` needs, checked.
+/// The checked settings of `serve`.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) config: Config,
     /// The declared channels and their page, unless the application has its own.
     pub(crate) declared: Option<Declared>,
-    /// The other nodes, if there are any.
     pub(crate) cluster: Option<Cluster>,
     pub(crate) log: LevelFilter,
     pub(crate) log_format: LogFormat,
 }
 
-/// The server of the binary: declared channels and their page.
 #[derive(Debug)]
 pub(crate) struct Declared {
     pub(crate) user_socket: UserSocket,
-    /// The chat's page, or files.
+    /// The chat page, or files.
     pub(crate) page: Router,
 }
 
@@ -60,28 +58,27 @@ pub(crate) struct Serve {
     pub(crate) flags: PartialSettings,
 }
 
-/// The chat that is served when no channel is declared, in the words of `simurgh.toml`.
+/// The chat that is served if no channel is declared, as `simurgh.toml`.
 pub(crate) const CHAT: &str = include_str!("../chat.toml");
 
-/// The file that is read if no other is named.
 const FILE: &str = "simurgh.toml";
 
 /// The path of declared channels: `/socket/websocket`.
 const SOCKET_PATH: &str = "/socket";
 
 impl Settings {
-    /// Flags over the environment over the file over the defaults.
+    /// Flags override the environment, which overrides the file, which overrides the defaults.
     pub(crate) fn load(serve: Serve, channels: Channels) -> Result<Self, Refusal> {
         let file = match &serve.config {
             Some(path) => File::read(path, channels)?,
-            // Only absence is fine: a file without the rights to read it is an error.
+            // Only a missing file is allowed: one without read permission is an error.
             None if matches!(Path::new(FILE).try_exists(), Ok(false)) => File::default(),
             None => File::read(Path::new(FILE), channels)?,
         };
         Self::merge(serve.flags, file, channels)
     }
 
-    /// Checks a file, as if it were served without flags.
+    /// Checks a file as if it were served without flags.
     pub(crate) fn check(path: &Path, channels: Channels) -> Result<(), Refusal> {
         Self::merge(PartialSettings::default(), File::read(path, channels)?, channels).map(drop)
     }
@@ -125,8 +122,8 @@ impl Settings {
     }
 }
 
-/// If the file has the table `[cluster]`: the cluster, and the secret that all nodes share; nothing
-/// of it if there are mistakes.
+/// If the file has the table `[cluster]`: the cluster and the secret that all nodes share;
+/// `Some(None)` if there are mistakes.
 #[cfg(feature = "nats")]
 fn cluster(file: &mut File) -> Option<Option<(Cluster, Option<String>)>> {
     let Some(spec) = file.cluster.take()? else { return Some(None) };
@@ -143,7 +140,7 @@ fn cluster(_: &mut File) -> Option<Option<(Cluster, Option<String>)>> {
     None
 }
 
-/// Mistakes of values that contradict each other: the key, and why.
+/// Values that contradict each other: the key, and why.
 fn mistakes(
     flags: &PartialSettings,
     settings: &PartialSettings,
@@ -188,11 +185,11 @@ fn typed_as(key: &str) -> String {
     }
 }
 
-/// The policy for pages with unknown content: all is allowed but frames of other sites.
+/// The policy for pages with unknown content: forbids only foreign base URIs and frames.
 const FILES_POLICY: HeaderValue =
     HeaderValue::from_static("base-uri 'self'; frame-ancestors 'none'");
 
-/// The files that are to be served, or the chat's page.
+/// The configured files, or the chat page.
 fn page(settings: &PartialSettings) -> Result<Router, String> {
     let Some(directory) = &settings.static_files else { return Ok(chat::page()) };
     let files = match settings.static_copies_bytes_max {
@@ -205,7 +202,7 @@ fn page(settings: &PartialSettings) -> Result<Router, String> {
     files.map_err(|error| format!("{}: {error}", directory.display()))
 }
 
-/// The declared channels, or the built-in chat where none are.
+/// The declared channels, or the built-in chat if there are none.
 fn user_socket(settings: &PartialSettings, file: &mut File) -> Option<UserSocket> {
     let is_chat = file.channels.is_none();
     let specs = match file.channels.take() {
@@ -254,7 +251,7 @@ fn user_socket(settings: &PartialSettings, file: &mut File) -> Option<UserSocket
     }
 }
 
-/// Whether the user socket serves long polling: only if that is set, or for the built-in chat.
+/// Long polling is served only if it is set, or for the built-in chat.
 fn longpoll(settings: &PartialSettings, is_chat: bool) -> Option<LongPoll> {
     match settings.longpoll {
         Some(window) => window.value().map(|window| LongPoll::new().window(window)),
@@ -262,7 +259,7 @@ fn longpoll(settings: &PartialSettings, is_chat: bool) -> Option<LongPoll> {
     }
 }
 
-/// The chat that is served if no channel is declared. A limit on messages applies to it, too.
+/// A limit on messages applies to the built-in chat, too.
 fn built_in_chat(settings: &PartialSettings) -> Vec<ChannelSpec> {
     let text = CHAT.to_owned();
     let file = File::parse("the built-in chat", text, Channels::Declared);
@@ -273,7 +270,6 @@ fn built_in_chat(settings: &PartialSettings) -> Vec<ChannelSpec> {
     specs
 }
 
-/// The default of `listen`.
 const LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 4000);
 
@@ -287,7 +283,6 @@ mod tests {
         Settings::merge(flags, file, Channels::Declared)
     }
 
-    /// The part of settings that can be compared.
     fn shown(settings: &Settings) -> String {
         let Settings { config, log, log_format, .. } = settings;
         format!("{config:#?} {log} {log_format:?}")
@@ -303,7 +298,7 @@ mod tests {
         let chat = File::parse("", CHAT.to_owned(), Channels::Declared);
         assert!(chat.channels.as_ref().is_some_and(|specs| specs.len() == 1));
         assert_eq!(file.channels, chat.channels);
-        // The keys outside of the library's own settings.
+        // The keys that are not settings of the library.
         assert_eq!(file.settings.max_channels, Some(100));
         assert_eq!(file.settings.auth_token, Some(false));
         let members = file.settings.announce_joins_up_to;
@@ -322,7 +317,7 @@ mod tests {
             .lines()
             .map(|line| if is_example(line) { line.trim_start_matches('#') } else { line })
             .collect();
-        // Where the package has made it.
+        // The package creates the directory.
         let folder = std::env::temp_dir();
         let all = all.join("\n").replace("/var/lib/simurgh", &folder.to_string_lossy());
         merged(PartialSettings::default(), &all).unwrap();

@@ -1,4 +1,4 @@
-//! Makes the table of settings into optional values, flags, and descriptions.
+//! Turns the table of settings into optional values, flags, and descriptions.
 
 use std::ops::Range;
 
@@ -11,33 +11,32 @@ use toml::de::DeValue;
 /// The origin of the channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channels {
-    /// The application has its own; nothing about declared ones makes sense.
+    /// The application has its own; keys about declared ones are refused.
     InRust,
     /// `[[channel]]` tables, or the built-in chat.
     Declared,
 }
 
-/// One setting: its description, and how flag and file are read.
+/// One setting: its description, and the readers of flag and file.
 pub(crate) struct Key<Settings> {
     /// As in the file; the flag has dashes for underscores.
     pub(crate) name: &'static str,
-    /// The values that are allowed, with their unit.
+    /// The allowed values, with their unit.
     pub(crate) takes: &'static str,
-    /// The default as written in the file, or in words where the file cannot have it.
+    /// The default as written in the file, or in words if the file cannot have it.
     pub(crate) default: &'static str,
-    /// A value to show where there is no default; it is printed as a comment.
+    /// A value to print as a comment if there is no default.
     pub(crate) example: Option<&'static str>,
     pub(crate) about: &'static str,
     pub(crate) cost: &'static str,
-    /// Its flag, without help.
+    /// The flag, without help.
     pub(super) flag: fn() -> Arg,
-    /// Takes it from the command line, if it was given there.
+    /// Takes it from the command line, if it was given.
     pub(super) take: fn(&mut Settings, &mut ArgMatches),
-    /// Reads it from the file.
     pub(super) set: fn(&mut Settings, &Value<'_>) -> Result<(), Vec<Wrong>>,
 }
 
-/// A value of the file, with its place.
+/// A value of the file, with its position.
 pub(crate) type Value<'i> = Spanned<DeValue<'i>>;
 
 /// The mistake in a value, or in one entry of a list.
@@ -46,7 +45,7 @@ pub(crate) struct Wrong {
     pub(crate) why: String,
 }
 
-/// Keys about declared channels and what is served beside them; an application in Rust has its own.
+/// Keys about declared channels and pages; an application in Rust has its own.
 const ABOUT_DECLARED: [&str; 6] = [
     "static_files",
     "static_copies_bytes_max",
@@ -57,16 +56,15 @@ const ABOUT_DECLARED: [&str; 6] = [
 ];
 
 impl<Settings> Key<Settings> {
-    /// Whether it applies to such an application.
     pub(crate) fn is_for(&self, channels: Channels) -> bool {
         channels == Channels::Declared || !ABOUT_DECLARED.contains(&self.name)
     }
 }
 
-/// Makes the table of settings into `PartialSettings` and `ALL`. An entry is
-/// `name: type = form("VALUE NAME", reader) => field of simurgh::Config { texts }`; the form is one
-/// of the modules below. Without `takes` the text follows from the value's name and the default;
-/// without `cost` it costs nothing.
+/// Turns the table of settings into `PartialSettings` and `ALL`. An entry is `name: type =
+/// form("VALUE NAME", reader) => field of simurgh::Config { texts }`; the form is one of the
+/// modules below. Without `takes` the text follows from the value's name and the default; without
+/// `cost` it costs nothing.
 macro_rules! settings {
     ($($name:ident: $type:ty = $form:ident($value_name:tt, $read:expr)
         $(=> $($field:ident).+)? {
@@ -76,29 +74,27 @@ macro_rules! settings {
             about: $about:literal,
             $(cost: $cost:literal,)?
         })*) => {
-        /// Settings from one source, flags or file, each only if it was given there. Names are
-        /// those of the keys of `simurgh.toml`; flags have dashes.
+        /// Settings given in one source, flags or file. Names are the keys of `simurgh.toml`; flags
+        /// have dashes.
         #[derive(Debug, Default, Clone, PartialEq)]
         pub(crate) struct PartialSettings {
             $(pub(crate) $name: Option<$type>,)*
         }
 
         impl PartialSettings {
-            /// The names of all fields.
             #[cfg(test)]
             pub(crate) const FIELDS: &'static [&'static str] = &[$(stringify!($name)),*];
 
-            /// These settings, and those of `below` that are not given here.
+            /// Adds the settings of `below` that are not given here.
             pub(crate) fn over(self, below: Self) -> Self {
                 Self { $($name: self.$name.or(below.$name),)* }
             }
 
-            /// Whether the setting of this name was given.
             pub(crate) fn has(&self, name: &str) -> bool {
                 $((name == stringify!($name) && self.$name.is_some()) ||)* false
             }
 
-            /// Puts all that are settings of the library into its configuration.
+            /// Writes the library's settings into its configuration.
             pub(crate) fn fill(self, config: &mut simurgh::Config) {
                 $($(
                     if let Some(value) = self.$name {
@@ -108,7 +104,6 @@ macro_rules! settings {
             }
         }
 
-        /// One setting.
         pub(crate) type Key = table::Key<PartialSettings>;
 
         /// All settings, in the order in which they are printed.
@@ -149,7 +144,6 @@ macro_rules! settings {
 
 pub(super) use settings;
 
-/// Puts a setting into its field of the configuration.
 pub(super) trait Fill<Field> {
     fn fill(self, field: &mut Field);
 }
@@ -172,7 +166,7 @@ impl<T> Fill<Option<T>> for Choice<T> {
     }
 }
 
-/// `auto` leaves the field as it is.
+/// `auto` does not change the field.
 impl<T> Fill<T> for Choice<T> {
     fn fill(self, field: &mut T) {
         if let Some(value) = self.value() {
@@ -192,7 +186,6 @@ pub(super) trait Plain: Clone + Send + Sync + 'static {}
 
 impl<T: Clone + Send + Sync + 'static> Plain for T {}
 
-/// Reads the text of a flag or of the file.
 pub(super) trait Read<T>:
     Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
 {
@@ -205,7 +198,7 @@ fn wrong_type(value: &Value<'_>) -> Wrong {
     Wrong { span: value.span(), why }
 }
 
-/// A text or a whole number of the file, read as the flag of the same name would be.
+/// Reads a text or a whole number of the file like the flag of the same name.
 fn read_one<T>(value: &Value<'_>, read: impl Read<T>) -> Result<T, Wrong> {
     let result = match value.get_ref() {
         DeValue::String(text) => read(text),
@@ -215,7 +208,7 @@ fn read_one<T>(value: &Value<'_>, read: impl Read<T>) -> Result<T, Wrong> {
     result.map_err(|why| Wrong { span: value.span(), why })
 }
 
-// In each form, `flag` is given a function that is never called, only for the type of the setting.
+// In each form, `flag` gets a function only for the type of the setting; it is never called.
 
 /// One value.
 pub(super) mod one {
@@ -246,7 +239,7 @@ pub(super) mod list {
         matches.remove_many(name).map(Iterator::collect)
     }
 
-    /// Every entry that is wrong is named.
+    /// Names every invalid entry.
     pub(crate) fn read<T>(value: &Value<'_>, read: impl Read<T>) -> Result<Vec<T>, Vec<Wrong>> {
         let DeValue::Array(entries) = value.get_ref() else { return Err(vec![wrong_type(value)]) };
         let (mut right, mut wrong) = (Vec::new(), Vec::new());

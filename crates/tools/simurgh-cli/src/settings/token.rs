@@ -65,7 +65,7 @@ enum Expiry {
 }
 
 impl TokenSpec {
-    /// Reads the keys and makes the policy; or all mistakes.
+    /// The policy with its keys, or all mistakes.
     pub(crate) fn policy(&self) -> Result<TokenPolicy, Vec<Mistake>> {
         let mut wrong = Mistakes::default();
         let socket_id = self.socket_id.as_deref().map(str::parse::<Template>).transpose();
@@ -149,7 +149,6 @@ impl TokenSpec {
         wrong.note(at, TokenPolicy::new(Settings::Phoenix(settings)))
     }
 
-    /// Refuses keys for the other kind of tokens.
     fn are_for(&self, kind: Kind, keys: &[(&'static str, &Option<String>)], wrong: &mut Mistakes) {
         for (key, _) in keys.iter().filter(|(_, value)| value.is_some()) {
             let kind = if kind == Kind::Jwt { "jwt" } else { "phoenix" };
@@ -161,7 +160,7 @@ impl TokenSpec {
         wrong.note("leeway", duration_or_zero(self.leeway.as_deref()?))
     }
 
-    /// The setting that names the key, and the key without the end of the line that an editor adds.
+    /// The setting that names the key, and the key without the final newline that an editor adds.
     fn key(&self, wrong: &mut Mistakes) -> Option<(&'static str, Vec<u8>)> {
         let (at, bytes) = match (&self.key_file, &self.key_env) {
             (Some(path), None) => {

@@ -1,5 +1,5 @@
-//! Readers of settings that are neither numbers nor times, for flags and file alike: from a text to
-//! the checked value, or what is wrong with it.
+//! Parsers of settings that are neither numbers nor times, for flags and file: they return the
+//! checked value or the mistake.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,7 +10,6 @@ use simurgh_text::{Choice, bytes_at_least_one, parse_bytes, whole};
 use simurgh_tune::CONNECTIONS_MAX;
 use tracing_subscriber::filter::LevelFilter;
 
-/// How log lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     /// For people.
@@ -23,7 +22,6 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("{text:?} is no address with a port"))
 }
 
-/// Reads a size of at least so many bytes.
 pub(crate) fn size_from(least: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
     move |text| match parse_bytes(text)? {
         bytes if bytes < least => Err(format!("{text:?} is less than {least} bytes")),
@@ -31,7 +29,7 @@ pub(crate) fn size_from(least: usize) -> impl Fn(&str) -> Result<usize, String> 
     }
 }
 
-/// The size of a head; the largest piece from a shard to the HTTP side.
+/// The maximum is the largest piece from a shard to the HTTP side.
 pub(crate) fn head_bytes(text: &str) -> Result<usize, String> {
     match bytes_at_least_one(text)? {
         bytes @ 1_024..=65_536 => Ok(bytes),
@@ -39,13 +37,13 @@ pub(crate) fn head_bytes(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A directory that exists.
+/// An existing directory.
 pub(crate) fn directory(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_dir() { Ok(path) } else { Err(format!("{text:?} is no directory")) }
 }
 
-/// A file that need not exist yet, in a folder that does.
+/// A file, which need not exist yet, in an existing directory.
 pub(crate) fn file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
@@ -58,7 +56,6 @@ pub(crate) fn file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// A number of things, at least one.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     whole(1, CONNECTIONS_MAX)(text)
 }

@@ -43,10 +43,10 @@ Without a key it is shown and not verified. With one it is verified as a server 
 Exit status: 0 it was shown (and is good, if there is a key), 1 it is no token or not good,\n\
 2 flags or key are wrong.";
 
-/// The result of the verification; none without a key.
+/// The result of the verification; `None` without a key.
 type Verdict = Option<Result<Claims, TokenError>>;
 
-/// Prints the contents of the token; wrong flags or keys are an error.
+/// Fails if flags or keys are wrong.
 pub(super) fn inspect(flags: &Inspect, now: Duration) -> Result<ExitCode, String> {
     let token = match flags.token.as_str() {
         "-" if flags.key.reads_standard_input() => {
@@ -103,7 +103,6 @@ fn verifier(flags: &Inspect) -> Result<Option<Verifier>, String> {
     Ok(Some(Verifier::of_keys(key.verifying()?, checks)))
 }
 
-/// Shows why a text is not a token.
 fn refused(flags: &Inspect, error: &TokenError) -> ExitCode {
     match flags.json {
         true => {
@@ -123,7 +122,7 @@ fn as_text(inspection: &Inspection, verdict: &Verdict, now: Duration) -> String 
         None => "not verified, for want of a key".to_owned(),
         Some(Err(error)) => format!("{}: {error}", error.reason()),
     };
-    // These texts are chosen by whoever made the token.
+    // The issuer of the token chooses these texts, so they are escaped.
     let text = inspection.text(now);
     let lines = text.lines().map(|line| visible(line) + "\n");
     lines.chain([format!("{:<10} {verdict}\n", "verdict")]).collect()

@@ -1,4 +1,4 @@
-//! Keys from a file, standard input or the environment, never from an argument, which everybody on
+//! Keys from a file, standard input or the environment, never from an argument, which every user of
 //! the machine can see.
 
 use std::fs::File;
@@ -29,16 +29,13 @@ pub(super) struct Flags {
     pub(super) phoenix_salt: Option<String>,
 }
 
-/// A key as it was found.
 pub(super) struct Text(Vec<u8>);
 
 impl Flags {
-    /// Whether the key is what standard input has.
     pub(super) fn reads_standard_input(&self) -> bool {
         self.key_file.as_ref().is_some_and(|file| file.as_os_str() == "-")
     }
 
-    /// Reads the key, if a file or the variable is given.
     pub(super) fn read(&self) -> Result<Option<Text>, String> {
         let bytes = match &self.key_file {
             Some(_) if self.reads_standard_input() => Some(standard_input()?),
@@ -57,7 +54,6 @@ impl Flags {
         }
     }
 
-    /// Reads the key, which is required.
     pub(super) fn required(&self) -> Result<Text, String> {
         let none = || {
             let name = &self.key_env;
@@ -68,7 +64,7 @@ impl Flags {
 }
 
 impl Text {
-    /// As a secret, without the end of the line that an editor adds.
+    /// As a secret, without the final newline that an editor adds.
     fn secret(&self) -> &[u8] {
         let bytes = self.0.strip_suffix(b"\n").unwrap_or(&self.0);
         bytes.strip_suffix(b"\r").unwrap_or(bytes)
@@ -78,7 +74,7 @@ impl Text {
         std::str::from_utf8(self.secret()).map_err(|_| "secret_key_base is not UTF-8".to_owned())
     }
 
-    /// A key that signs; its format is recognised.
+    /// A signing key; its format is recognised.
     pub(super) fn signing(&self) -> Result<SigningKey, String> {
         match self.text() {
             Some(pem) if pem.starts_with("-----BEGIN") => SigningKey::from_pem(pem),
@@ -88,7 +84,7 @@ impl Text {
         .map_err(|error| error.to_string())
     }
 
-    /// Keys that verify: public ones, or what signs.
+    /// Verification keys: public keys, or a signing key.
     pub(super) fn verifying(&self) -> Result<Keys, String> {
         match self.text() {
             Some(pem) if pem.starts_with("-----BEGIN") && pem.contains("PRIVATE KEY-----") => {

@@ -1,7 +1,7 @@
-//! `simurgh token`: makes tokens as a back end would, and inspects them.
+//! `simurgh token`: makes tokens like a back end, and inspects them.
 //!
-//! `key` reads keys, `sign` and `inspect` are the commands. Tokens are made and verified by
-//! `simurgh-token`, which is given the time.
+//! `key` reads keys, `sign` and `inspect` are the commands. `simurgh-token` makes and verifies
+//! tokens, and gets the time as an argument.
 
 mod inspect;
 mod key;
@@ -28,7 +28,6 @@ enum Command {
     Inspect(inspect::Inspect),
 }
 
-/// Does what was asked for.
 pub(crate) fn token(token: &Token) -> ExitCode {
     let done = match &token.command {
         Command::Sign(flags) => sign::sign(flags, now()).map(|()| ExitCode::SUCCESS),
@@ -45,7 +44,7 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// All of standard input, up to the size of a key or a token.
+/// Reads standard input, up to the size limit of a key or a token.
 fn standard_input() -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let read = std::io::stdin().lock().take(INPUT_BYTES_MAX).read_to_end(&mut bytes);

@@ -1,4 +1,4 @@
-//! `simurgh token sign`: a token as a back end would give it to a client.
+//! `simurgh token sign`: makes a token like a back end.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ more), RS256, ES256 or EdDSA (a private key in PEM, or a JWK).\n\
   SIMURGH_TOKEN_KEY=$(cat secret) simurgh token sign --sub alice --expires-in 1h\n\
   simurgh token sign --key-file secret_key_base --phoenix-salt 'user socket' --claims 42";
 
-/// Prints a token; wrong flags or keys are an error.
+/// Fails if flags or keys are wrong.
 pub(super) fn sign(flags: &Sign, now: Duration) -> Result<(), String> {
     let key = flags.key.required()?;
     let signer = match &flags.key.phoenix_salt {

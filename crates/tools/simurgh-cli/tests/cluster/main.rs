@@ -69,7 +69,6 @@ impl Client {
         }
     }
 
-    /// The next broadcast.
     fn receives_broadcast(&mut self) -> Value {
         loop {
             let message = self.receives();
@@ -99,7 +98,7 @@ fn messages_to_one_node_are_delivered_on_the_other() {
             curl(server, &["/metrics"]).contains(metric).then_some(())
         });
     }
-    // An interest takes effect some time after its member's join.
+    // An interest takes effect some time after the join.
     sleep(Duration::from_millis(300));
     here.pushes(&json!(["1", "2", "room:a", "say", {"n": 1}]));
     assert_eq!(
@@ -158,7 +157,7 @@ fn posted(server: &Server, token: &str, message: &Value) -> Value {
     serde_json::from_str(&curl(server, &[&path, "-d", &message.to_string()])).unwrap()
 }
 
-/// The messages of a session, polled in turn on these nodes until there are any.
+/// Polls a session on these nodes in turn until there are messages.
 fn poll_messages(servers: &[&Server], token: &mut String) -> Vec<Value> {
     for server in servers.iter().cycle().take(12) {
         let answer = polled(server, token);
@@ -187,7 +186,7 @@ fn a_long_poll_session_is_served_by_any_node() {
     let opened = polled(&one, "");
     assert_eq!(opened["status"], 410);
     let mut token = opened["token"].as_str().unwrap().to_owned();
-    // Posts and polls through the other node, small and large, JSON and not.
+    // Posts and polls through the other node: small and large, JSON and not.
     let join = json!(["1", "1", "room:p", "phx_join", {}]);
     assert_eq!(posted(&two, &token, &join), json!({"status": 200}));
     let replies = poll_messages(&[&two], &mut token);
@@ -215,7 +214,7 @@ fn a_long_poll_session_is_served_by_any_node() {
     let passed_on =
         metrics.lines().find_map(|it| it.strip_prefix("simurgh_longpoll_elsewhere_total "));
     assert!(passed_on.unwrap().parse::<u64>().unwrap() >= 12, "{passed_on:?}");
-    // The sessions of a node end with it: the client is told to begin anew.
+    // A node's sessions end with it: the client is asked to reconnect.
     drop(one);
     until("the client is told", || {
         let answer = polled(&two, &token);
@@ -251,7 +250,6 @@ fn the_observer_of_one_node_shows_all_of_them() {
     let (here, there) = (&cluster["nodes"][0], &cluster["nodes"][1]);
     assert_eq!((&here["name"], &there["name"]), (&json!("one"), &json!("two")));
     assert!(there["rtt_ms"].as_f64().is_some_and(|it| it > 0.0 && it < 500.0), "{there}");
-    // Two beats, four seconds at most.
     let there = until("a delay is known", || {
         let all: Value = serde_json::from_str(&observe(&["--json"])).unwrap();
         let there = all["cluster"]["nodes"][1].clone();

@@ -1,5 +1,5 @@
-//! Topics with histories: a client that moves to another node receives what it has missed, and no
-//! notice of a gap if it has missed nothing.
+//! Topics with histories: a client that moves to another node receives the messages it has missed,
+//! and a notice of a gap only if it has missed some.
 
 use std::process::Command;
 
@@ -24,7 +24,7 @@ fn broadcast(server: &Server, topic: &str, n: u64) {
     assert!(answer["positions"][0].is_string(), "{answer}");
 }
 
-/// A client that joins from a position; the notice, and its new position.
+/// Joins from a position; returns the client, the notice, and the new position.
 fn join(server: &Server, topic: &str, since: Option<&str>) -> (Client, Value, String) {
     let mut client = server.client();
     let sent = client.send(topic, "phx_join", json!({"simurgh": {"since": since}}));

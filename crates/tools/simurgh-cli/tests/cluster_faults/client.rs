@@ -1,4 +1,4 @@
-//! A client with a thread of its own, which records messages and checks their order.
+//! A client with its own thread, which records messages and checks their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
@@ -10,17 +10,16 @@ use crate::listener::{Listener, Worker};
 use crate::node::Node;
 use crate::until;
 
-/// The pause between two connections.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Everything received of one topic, on one connection after the other.
+/// Everything received of one topic, on successive connections.
 #[derive(Default)]
 pub(crate) struct Topic {
     /// The last number of each publisher and its connection, on our current connection.
     last: BTreeMap<(String, u64), u64>,
-    /// How many messages came of each publisher.
+    /// The number of messages, by publisher.
     pub(crate) received: BTreeMap<String, u64>,
-    /// Numbers that were left out, by publisher, while both connections lasted.
+    /// Missing numbers, by publisher, while both connections lasted.
     pub(crate) missing: BTreeMap<String, u64>,
     /// The longest delay of a broadcast, by publisher, in milliseconds.
     pub(crate) longest_ms: BTreeMap<String, u64>,
@@ -28,30 +27,26 @@ pub(crate) struct Topic {
     pub(crate) present: BTreeMap<String, String>,
     /// Diffs received before the presence state.
     early: Option<Vec<Value>>,
-    /// Who left, and when.
     pub(crate) left: Vec<(String, Instant)>,
-    /// Diffs in which somebody left.
+    /// Diffs with a leave.
     pub(crate) diffs_of_leaves: usize,
 }
 
-/// Everything received.
 #[derive(Default)]
 pub(crate) struct Received {
     pub(crate) topics: BTreeMap<String, Topic>,
-    /// Violations.
     pub(crate) wrong: Vec<String>,
-    /// Connections made.
     pub(crate) connections: u64,
     /// Topics whose join was answered, on this connection.
     joined: BTreeSet<String>,
-    /// Any other event: nobody sends one.
+    /// Any other event: none is expected.
     pub(crate) other: Vec<Value>,
 }
 
 enum Command {
     /// Pushes a numbered event that is broadcast to the topic.
     Push { topic: String, pad: usize },
-    /// Pushes repeatedly; none stops that.
+    /// Pushes repeatedly; `None` stops that.
     PushEvery(Option<(String, Duration, usize)>),
 }
 
@@ -65,13 +60,13 @@ pub(crate) struct Client {
 pub(crate) type Addresses = Arc<Mutex<Vec<String>>>;
 
 impl Client {
-    /// A member of these topics at one node; returns when all joins were answered.
+    /// Returns when all joins were answered.
     #[track_caller]
     pub(crate) fn joins(name: &str, node: &Node, topics: &[&str]) -> Self {
         Self::joins_at(name, Arc::new(Mutex::new(vec![node.address.clone()])), topics)
     }
 
-    /// The same with several addresses: it tries the next one when a connection ends.
+    /// With several addresses, it tries the next one when a connection ends.
     #[track_caller]
     pub(crate) fn joins_at(name: &str, addresses: Addresses, topics: &[&str]) -> Self {
         let received = Arc::<Mutex<Received>>::default();
@@ -96,12 +91,11 @@ impl Client {
         self.received.lock().unwrap()
     }
 
-    /// The record of one topic.
     pub(crate) fn of<T>(&self, topic: &str, look: impl FnOnce(&mut Topic) -> T) -> T {
         look(self.received().topics.entry(topic.to_owned()).or_default())
     }
 
-    /// How many broadcasts of a publisher were received.
+    /// The number of received broadcasts of a publisher.
     pub(crate) fn count(&self, topic: &str, from: &str) -> u64 {
         self.of(topic, |it| it.received.get(from).copied().unwrap_or(0))
     }
@@ -110,7 +104,6 @@ impl Client {
         self.worker.send(Command::Push { topic: topic.to_owned(), pad: 0 });
     }
 
-    /// Pushes repeatedly, with this padding.
     pub(crate) fn pushes_every(&self, topic: &str, every: Duration, pad: usize) {
         self.worker.send(Command::PushEvery(Some((topic.to_owned(), every, pad))));
     }
@@ -119,7 +112,6 @@ impl Client {
         self.worker.send(Command::PushEvery(None));
     }
 
-    /// Checks that no diff has reported a leave.
     #[track_caller]
     pub(crate) fn has_seen_nobody_leave(&self, topic: &str) {
         let left: Vec<String> =
@@ -133,7 +125,7 @@ struct Runner {
     topics: Vec<String>,
     addresses: Addresses,
     received: Arc<Mutex<Received>>,
-    /// What is pushed repeatedly, and when next.
+    /// The repeated push, and its next time.
     repeated: Option<(String, Duration, usize, Instant)>,
     pushed: u64,
 }
@@ -160,7 +152,7 @@ impl Runner {
                 return;
             }
             std::thread::sleep(AGAIN);
-            // A client without a node must end too when it is dropped.
+            // A client without a node must end, too, when it is dropped.
             if matches!(commands.try_recv(), Err(mpsc::TryRecvError::Disconnected)) {
                 return;
             }

@@ -1,4 +1,4 @@
-//! Wrong and stepping clocks: nodes judge each other by the monotonic clock.
+//! Wrong and stepping clocks: nodes time each other by the monotonic clock.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::node::{DOWN, Plan, know_each_other};
 use crate::room::Room;
 
 /// A wall clock that is ahead of the system's by the seconds in the first eight bytes of a file,
-/// which are read each time. Loaded before the C library.
+/// read on each call. Loaded before the C library.
 const CLOCK: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -44,7 +44,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// None where there is no C compiler.
+    /// `None` without a C compiler.
     fn new() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
@@ -103,7 +103,7 @@ fn a_stepping_wall_clock_makes_nobody_leave() {
         clock.is_ahead(ahead);
         std::thread::sleep(DOWN / 2);
     }
-    // Missing nodes are not noticed while a link is young; this one is older now.
+    // A new link does not detect missing nodes; this one is older now.
     std::thread::sleep(DOWN);
     room.has_healed(&nodes);
     room.nobody_left();

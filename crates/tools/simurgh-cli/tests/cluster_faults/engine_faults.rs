@@ -1,4 +1,4 @@
-//! The engine is killed, frozen, and started again with and without what it had stored.
+//! The engine is killed, frozen, and restarted with and without its store.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::until;
 
 const EVERY: Duration = Duration::from_millis(25);
 
-/// The number of broadcasts that members have received from members of their own node.
+/// The number of broadcasts from members of the same node.
 fn of_own_node(room: &Room) -> Vec<u64> {
     let all = room.members.iter().flat_map(|members| {
         members.iter().map(|to| members.iter().map(|from| to.count(ROOM, &from.name)).sum())
@@ -18,7 +18,7 @@ fn of_own_node(room: &Room) -> Vec<u64> {
     all.collect()
 }
 
-/// Killed while all push, and restarted later; presences stay, and each node works by itself.
+/// Killed while all push, and restarted later; presences stay, and each node works alone.
 fn is_killed_and_comes_back(loses_its_store: bool) {
     let Some(mut engine) = Engine::start(STORE) else { return };
     let nodes = Node::three(&engine.address());
@@ -48,7 +48,7 @@ fn is_killed_and_comes_back(loses_its_store: bool) {
         }
         room.pushes_every(EVERY, 0);
     }
-    // Missing nodes are not noticed while a link is young, so an expiry would come only now.
+    // A new link does not detect missing nodes, so an expiry would come only now.
     room.stops_pushing();
     sleep(SETTLES);
     room.nobody_left();
@@ -66,10 +66,10 @@ fn an_engine_that_comes_back_without_its_store_changes_nothing() {
     is_killed_and_comes_back(true);
 }
 
-/// Padding of each broadcast: too much for nodes to keep them all.
+/// Padding of each broadcast: too much for nodes to keep all.
 const PAD: usize = 8 << 10;
 const OUTBOX_MAX: u64 = 8 << 20;
-/// The additional memory of a node while it sends what it has kept, without optimisation.
+/// The additional memory of an unoptimised node while it sends its outbox.
 const MEMORY_MORE: u64 = 48 << 20;
 const FROZEN: Duration = Duration::from_secs(8);
 /// The longest pause of a node on a busy machine.
@@ -80,7 +80,7 @@ fn while_the_engine_is_frozen_members_of_a_node_receive_each_other_at_once() {
     let Some(engine) = Engine::start("") else { return };
     let nodes = Node::three(&engine.address());
     let room = Room::of(&nodes, 2);
-    // While a link is young, no node counts as missing in any case.
+    // A new link does not detect missing nodes.
     sleep(SETTLES);
     room.pushes_every(EVERY, PAD);
     sleep(Duration::from_secs(2));

@@ -1,4 +1,4 @@
-//! A stranger publishes on the subjects of a cluster, without any effect on its nodes.
+//! A stranger publishes on the subjects of a cluster, without effect on its nodes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,6 @@ use crate::node::Node;
 use crate::room::{ROOM, Room};
 use crate::until;
 
-/// A client of NATS.
 struct Stranger {
     out: TcpStream,
     into: BufReader<TcpStream>,
@@ -26,7 +25,7 @@ impl Stranger {
         stranger
     }
 
-    /// Returns the messages received once the engine has processed all that was sent.
+    /// Returns the messages received after the engine has processed everything sent.
     fn settles(&mut self) -> Vec<(String, Vec<u8>)> {
         self.out.write_all(b"PING\r\n").unwrap();
         let mut received = Vec::new();
@@ -54,7 +53,6 @@ impl Stranger {
         self.out.write_all(b"\r\n").unwrap();
     }
 
-    /// The next envelope of a kind.
     fn receives(&mut self, kind: u8) -> (String, Vec<u8>) {
         until(&format!("an envelope of kind {kind}"), || {
             self.settles().into_iter().find(|(_, envelope)| envelope[1] == kind)
@@ -95,7 +93,6 @@ fn captured(stranger: &mut Stranger, room: &Room, node: &Node) -> Vec<(String, V
     vec![broadcast, presence, beat]
 }
 
-/// Malformed envelopes, and their subjects.
 fn no_envelopes(captured: &[(String, Vec<u8>)]) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for (subject, envelope) in captured {
@@ -154,7 +151,7 @@ fn envelopes_of_a_stranger_are_counted_without_effect() {
             (counted == strange.len() as u64).then_some(())
         });
     }
-    // Nodes ignore envelopes in their own name; the other nodes have received this one already.
+    // Nodes ignore envelopes in their own name; the other nodes have received this one before.
     let (subject, own) = &captured[0];
     stranger.pushes(subject, own);
     stranger.settles();

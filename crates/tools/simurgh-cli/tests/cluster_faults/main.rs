@@ -1,11 +1,10 @@
-//! Faults of three `simurgh serve` on a real engine: engines and nodes that are killed, frozen and
-//! restarted, wrong clocks, other clusters on the same engine, hostile envelopes, and networks that
-//! are cut.
+//! Faults of three `simurgh serve` on a real engine: killed, frozen and restarted engines and
+//! nodes, wrong clocks, other clusters on the same engine, hostile envelopes, and network failures.
 //!
 //! They need a nats-server (`SIMURGH_NATS_SERVER`, see `cargo xtask engine`), and some of them
-//! root; without that they print so and test nothing. After each fault the same must hold: messages
-//! of a publisher are received in order and none twice, missing ones are counted as lost, and all
-//! members have the same presences.
+//! root; without that they print this and test nothing. After each fault, messages of a publisher
+//! are received in order and at most once, missing ones are counted as lost, and all members have
+//! the same presences.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "clients outside of all descriptor tables")]
 

@@ -1,4 +1,4 @@
-//! Two nodes of one name, two clusters on one engine, and an engine with minimal permissions.
+//! Two nodes with one name, two clusters on one engine, and an engine with minimal permissions.
 
 use std::process::Command;
 
@@ -41,7 +41,7 @@ fn clusters_with_prefixes_that_begin_alike_do_not_receive_from_each_other() {
     for from in room_a.all() {
         from.pushes(ROOM);
     }
-    // A second message arrives; the first one of the other cluster would have arrived before it.
+    // The second message arrives; the other cluster's first would have arrived before it.
     for (room, nodes) in [(&room_a, &a), (&room_ab, &ab)] {
         room.all_receive_all();
         room.nobody_left();
@@ -52,7 +52,7 @@ fn clusters_with_prefixes_that_begin_alike_do_not_receive_from_each_other() {
             assert_eq!(node.metric("simurgh_cluster_received_refused_total"), 0);
             assert_eq!(node.metric("simurgh_cluster_received_unwanted_total"), 0);
         }
-        // Both clusters have members of the same names in the same room.
+        // Both clusters have members with the same names in the same room.
         let names = room.all().map(|it| it.of(ROOM, |topic| topic.present.len()));
         assert_eq!(names.collect::<Vec<_>>(), [2, 2]);
     }
@@ -82,7 +82,7 @@ fn nodes_need_exactly_the_permissions_that_are_printed() {
     let room = Room::of(&nodes, 2);
     assert_eq!(nodes[1].disconnect("user:1").0, ["one", "three"]);
     room.has_healed(&nodes);
-    // A missing permission is reported; none was missing.
+    // A missing permission would be reported.
     for node in &nodes {
         assert!(!node.log().contains("ermission"), "{}", node.log());
         assert_eq!(node.metric("simurgh_cluster_reconnects_total"), 0);

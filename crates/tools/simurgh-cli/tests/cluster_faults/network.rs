@@ -1,4 +1,5 @@
-//! Three hosts whose connections to the engine fail, in one direction or both, for long and often.
+//! Three hosts whose connections to the engine fail in one direction or both, for a long time and
+//! repeatedly.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use crate::node::{DOWN, Node, Plan, SETTLES, know_each_other};
 use crate::room::{ROOM, Room};
 use crate::{until, within};
 
-/// An engine and nodes, each on a host of its own, and members on all of them.
+/// An engine and nodes, each on its own host, and members on all of them.
 struct Fixture {
     hosts: Vec<Host>,
     engine: Engine,
@@ -36,13 +37,13 @@ impl Fixture {
         self.hosts[host].loses(address.rsplit_once(':').unwrap().1, directions);
     }
 
-    /// The number of entries in the presence list of each member.
+    /// The length of each member's presence list.
     fn lists(&self, node: usize) -> Vec<usize> {
         let members = self.room.members[node].iter();
         members.map(|it| it.of(ROOM, |topic| topic.present.len())).collect()
     }
 
-    /// Cut off for longer than the expiry of nodes, then healed.
+    /// Cut off for longer than the expiry of nodes.
     fn is_cut_for_long(&self, directions: &[Direction]) {
         self.room.pushes_every(Duration::from_millis(50), 0);
         let before = self.room.members[0][0].of(ROOM, |it| it.present.clone());
@@ -78,7 +79,7 @@ fn a_host_that_was_disconnected_for_long_recovers() {
     sleep(SETTLES);
     for directions in [&[Direction::In, Direction::Out][..], &[Direction::Out], &[Direction::In]] {
         fixture.is_cut_for_long(directions);
-        // Links are young again.
+        // The links are new.
         sleep(SETTLES);
     }
 }
@@ -90,7 +91,7 @@ fn a_flapping_network_loses_nobody_and_duplicates_nothing() {
     }
     let Some(fixture) = Fixture::new() else { return };
     fixture.room.pushes_every(Duration::from_millis(20), 0);
-    // Shorter than the timeout of a link, and longer.
+    // Shorter and longer than the timeout of a link.
     for (times, cut, whole) in [(8, 300, 300), (2, 2500, 500)] {
         for n in 0..times {
             let directions =

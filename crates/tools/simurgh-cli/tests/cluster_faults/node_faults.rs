@@ -1,4 +1,4 @@
-//! Nodes are killed, frozen, and started again one after the other.
+//! Nodes are killed, frozen, and restarted one after the other.
 
 use std::sync::{Arc, Mutex};
 use std::thread::{sleep, spawn};
@@ -31,7 +31,7 @@ fn the_presences_of_a_node_that_was_killed_leave_spread_and_once() {
     for watcher in &watchers {
         until("all are present", || are_present(watcher, MEMBERS + 2).then_some(()));
     }
-    // Missing nodes are noticed only over links of some age.
+    // A new link does not detect missing nodes.
     sleep(SETTLES);
     nodes[2].kill();
     let killed = Instant::now();
@@ -113,7 +113,7 @@ fn a_node_that_was_frozen_for_long_expires_and_returns_with_the_same_presences()
     for member in room.all() {
         assert_eq!(refs(member), before, "{}", member.name);
     }
-    // The frozen node expires nobody: it knows that it did not listen itself.
+    // The frozen node expires no other: it detects that it did not listen itself.
     room.members[2].iter().for_each(|it| it.has_seen_nobody_leave(ROOM));
 }
 
@@ -130,7 +130,6 @@ fn three_nodes_are_restarted_in_turn_and_their_clients_move() {
     let addresses: Addresses =
         Arc::new(Mutex::new(nodes.iter().map(|it| it.address.clone()).collect()));
     let join = |n: usize| {
-        // Each client begins at another node.
         let mut own = addresses.lock().unwrap().clone();
         own.rotate_left(n % 3);
         let own = Arc::new(Mutex::new(own));
@@ -161,7 +160,7 @@ fn three_nodes_are_restarted_in_turn_and_their_clients_move() {
     let mut names: Vec<String> = room.all().map(|it| it.name.clone()).collect();
     names.sort();
     for node in &nodes {
-        // Over HTTP a node is asked about topics with members there.
+        // The HTTP API lists presences only of topics with members on the node.
         if node.metric("simurgh_channels") > 0 {
             assert_eq!(node.presences(ROOM), names, "{}", node.name);
         }
@@ -171,7 +170,7 @@ fn three_nodes_are_restarted_in_turn_and_their_clients_move() {
         let connections = client.received().connections;
         assert!((2..=6).contains(&connections), "{}: {connections}", client.name);
     }
-    // Every client was connected to some node all the time.
+    // Every client was always connected to some node.
     room.nobody_left();
     room.nothing_is_missing();
 }

@@ -1,4 +1,4 @@
-//! A room with members on each of several nodes, and the checks that must hold after each fault.
+//! A room with members on several nodes, and the checks that must hold after each fault.
 
 use std::time::Duration;
 
@@ -8,13 +8,12 @@ use crate::until;
 
 pub(crate) const ROOM: &str = "room:a";
 
-/// Members by node.
 pub(crate) struct Room {
     pub(crate) members: Vec<Vec<Client>>,
 }
 
 impl Room {
-    /// Members on each node, who receive each other's messages and see each other's presence.
+    /// Members receive each other's messages and see each other's presence.
     pub(crate) fn of(nodes: &[Node], each: usize) -> Self {
         let member =
             |node: &Node, n: usize| Client::joins(&format!("{}-{n}", node.name), node, &[ROOM]);
@@ -29,7 +28,6 @@ impl Room {
         self.members.iter().flatten()
     }
 
-    /// All members push repeatedly, with this padding.
     pub(crate) fn pushes_every(&self, every: Duration, pad: usize) {
         self.all().for_each(|it| it.pushes_every(ROOM, every, pad));
     }
@@ -38,8 +36,8 @@ impl Room {
         self.all().for_each(Client::stops_pushing);
     }
 
-    /// Waits until each member has received a new message of each other. Interests may still be
-    /// under way, so messages are repeated.
+    /// Waits until each member has received a new message of each other. Repeats messages, since
+    /// interests may still be in flight.
     #[track_caller]
     pub(crate) fn all_receive_all(&self) {
         for from in self.all() {
@@ -56,7 +54,7 @@ impl Room {
         }
     }
 
-    /// Every member has all members in its list, each once.
+    /// Each member has all members in its list, once.
     #[track_caller]
     pub(crate) fn is_whole(&self) {
         let mut names: Vec<String> = self.all().map(|it| it.name.clone()).collect();
@@ -76,7 +74,6 @@ impl Room {
         self.all().for_each(|it| it.has_seen_nobody_leave(ROOM));
     }
 
-    /// Checks that all messages were received in order and once, and no other events.
     #[track_caller]
     pub(crate) fn nothing_is_wrong(&self) {
         for member in self.all() {
@@ -86,7 +83,6 @@ impl Room {
         }
     }
 
-    /// Checks that no message is missing.
     #[track_caller]
     pub(crate) fn nothing_is_missing(&self) {
         for member in self.all() {
@@ -95,8 +91,8 @@ impl Room {
         }
     }
 
-    /// Checks that messages of another node are only missing if one of the two nodes has counted a
-    /// loss, and that none of the own node are missing.
+    /// Checks that messages of another node are missing only if one of the two has counted a loss,
+    /// and none of the own node.
     #[track_caller]
     pub(crate) fn what_is_missing_is_known(&self, nodes: &[Node]) {
         let known: Vec<(u64, u64)> = nodes

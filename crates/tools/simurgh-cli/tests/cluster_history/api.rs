@@ -1,5 +1,5 @@
-//! The HTTP API of back ends on any node: publish once, read a history, purge it; and its errors
-//! where that is impossible.
+//! The HTTP API of back ends on any node: publish once, read a history, purge it; and errors if
+//! that is impossible.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -53,7 +53,7 @@ fn the_same_id_on_two_nodes_at_once_is_stored_and_delivered_once() {
     }
 }
 
-/// Nodes that keep this much, and a member that has left before the last five of six broadcasts.
+/// Nodes with this history, and a member that left before the last five of six broadcasts.
 fn what_is_left(history: &str) -> Option<(Engine, [Node; 2], Member)> {
     let engine = Engine::start(STORE)?;
     let start = |name| {
@@ -81,7 +81,7 @@ fn of_too_many_the_oldest_are_overwritten_on_every_node() {
     let expected = json!({"recovered": false, "reason": "overwritten", "count": 3});
     assert_eq!(notice.payload, expected);
     gone.receives(1, &["2", "3", "4"]);
-    // Neither has the engine.
+    // The engine has none either.
     let late = plan("late", &engine.address());
     let late = Plan { channels: channels(few), ..late }.start();
     keeps(&late);
@@ -131,7 +131,7 @@ fn a_purge_on_one_node_applies_to_all() {
     let notice = gone.resumes_at(&nodes[1]);
     assert_eq!(notice.payload, json!({"recovered": false, "reason": "purged", "count": 1}));
     gone.receives(1, &["new"]);
-    // Members receive nothing of it, and a node that starts now finds the same in the engine.
+    // Members receive none of it, and a new node finds the same in the engine.
     stays.receives(0, &["first", "forgotten", "new"]);
     stays.has_no_gap();
     let late = plan("late", &engine.address()).start();
@@ -176,7 +176,7 @@ fn a_back_end_learns_which_broadcasts_are_unconfirmed_or_not_stored() {
     member.pushes("unconfirmed push");
     std::thread::scope(|scope| {
         let unconfirmed = scope.spawn(|| publish_to(&node, "kept:b", "posted", Some("id 1")));
-        // Messages that are never sent are certainly not stored.
+        // Messages that are never sent are not stored.
         until("the link is away", || (node.health() == "away").then_some(()));
         let message = json!({"topic": "kept:c", "event": "say", "payload": {"text": "refused"}});
         let line = "POST /api/broadcast";
@@ -201,7 +201,7 @@ fn a_back_end_learns_which_broadcasts_are_unconfirmed_or_not_stored() {
         assert!(found["messages"].as_array().unwrap().len() <= most, "{topic}: {found}");
     }
     assert_eq!(page(&node, "kept:b", "")["messages"].as_array().unwrap().len(), 1);
-    // Members have received the messages that were stored after all.
+    // Members have received the messages that were stored.
     assert_eq!(member.is_answered("after"), "ok");
     member.has_received_all_of(&histories([&node]));
 }

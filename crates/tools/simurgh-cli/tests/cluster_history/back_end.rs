@@ -6,7 +6,6 @@ use crate::node::{Node, Plan};
 use crate::until;
 
 pub(crate) const TOPIC: &str = "kept:a";
-/// More than any test publishes.
 const MUCH: &str = "count = 20000, age = \"5m\", bytes = \"64MiB\"";
 
 /// Broadcasts in order: position and text.
@@ -34,12 +33,11 @@ pub(crate) fn channels(history: &str) -> String {
     channel("kept", &kept) + &channel("own", &own) + &channel("plain", "")
 }
 
-/// Starts a node with these channels.
 pub(crate) fn plan(name: &str, engine: &str) -> Plan {
     Plan { channels: channels(MUCH), ..Plan::new(name, engine) }
 }
 
-/// Nodes whose histories are in use.
+/// Waits until their histories are available.
 #[track_caller]
 pub(crate) fn nodes<const N: usize>(engine: &str, names: [&str; N]) -> [Node; N] {
     let nodes = names.map(|name| plan(name, engine).start());
@@ -47,7 +45,7 @@ pub(crate) fn nodes<const N: usize>(engine: &str, names: [&str; N]) -> [Node; N]
     nodes
 }
 
-/// Waits until a node can store a broadcast, by a topic of its own.
+/// Waits until a node can store a broadcast, with a separate topic.
 #[track_caller]
 pub(crate) fn keeps(node: &Node) {
     until(&format!("{} has something kept", node.name), || {
@@ -66,7 +64,7 @@ pub(crate) fn publish_to(node: &Node, topic: &str, text: &str, id: Option<&str>)
     (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
 }
 
-/// Publishes, and must be confirmed at once; returns the position.
+/// Publishes and expects the confirmation; returns the position.
 #[track_caller]
 pub(crate) fn publish(node: &Node, text: &str) -> String {
     let (status, body) = publish_to(node, TOPIC, text, None);
@@ -84,7 +82,6 @@ pub(crate) fn publish_surely(node: &Node, text: &str) -> String {
     })
 }
 
-/// A page of a history, as the API returns it.
 #[track_caller]
 pub(crate) fn page(node: &Node, topic: &str, query: &str) -> Value {
     let topic = topic.replace(' ', "%20");
@@ -93,14 +90,13 @@ pub(crate) fn page(node: &Node, topic: &str, query: &str) -> Value {
     serde_json::from_str(&body).unwrap()
 }
 
-/// Position and text of each message of a page.
 pub(crate) fn messages_of(page: &Value) -> Messages {
     let messages = page["messages"].as_array().unwrap().iter();
     let text = |it: &Value| it.as_str().unwrap().to_owned();
     messages.map(|it| (text(&it["position"]), text(&it["payload"]["text"]))).collect()
 }
 
-/// The whole history of the topic on a node.
+/// The whole history of the topic.
 #[track_caller]
 pub(crate) fn history(node: &Node) -> Messages {
     let mut all = Messages::new();
@@ -116,7 +112,7 @@ pub(crate) fn history(node: &Node) -> Messages {
     }
 }
 
-/// The history on all nodes, once it is the same.
+/// Waits until the history is the same on all nodes.
 #[track_caller]
 pub(crate) fn histories<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Messages {
     let nodes: Vec<&Node> = nodes.into_iter().collect();
@@ -127,7 +123,6 @@ pub(crate) fn histories<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Messag
     })
 }
 
-/// The texts, in order.
 pub(crate) fn texts(messages: &Messages) -> Vec<&str> {
     messages.iter().map(|it| &*it.1).collect()
 }

@@ -1,5 +1,5 @@
-//! Confirmed messages survive, also when the leader of a stream on three servers is killed, or the
-//! single server.
+//! Confirmed messages survive when the leader of a stream on three servers is killed, or the single
+//! server.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,6 @@ use crate::until;
 
 const EVERY: Duration = Duration::from_millis(40);
 
-/// The number of confirmed pushes of the members.
 fn confirmed(members: &[Member]) -> usize {
     let count = |it: &Member| {
         let received = it.received();
@@ -27,7 +26,7 @@ fn confirmed(members: &[Member]) -> usize {
     members.iter().map(count).sum()
 }
 
-/// A back end that repeats each message until it is confirmed, on alternating nodes; their number.
+/// Repeats each message until it is confirmed, on alternating nodes; returns their number.
 fn publishes(nodes: &[Node], goes_on: &AtomicBool) -> usize {
     let (mut sent, mut turn) = (0, 0);
     while goes_on.load(Ordering::Relaxed) {
@@ -50,7 +49,7 @@ fn publishes(nodes: &[Node], goes_on: &AtomicBool) -> usize {
     sent
 }
 
-/// Members of all nodes and a back end publish during a fault; returns once all their messages are
+/// Members of all nodes and a back end publish during a fault; returns when all messages are
 /// confirmed.
 fn nothing_confirmed_is_lost(nodes: &[Node], happens: impl FnOnce()) {
     let member = |(n, node): (usize, &Node)| {
@@ -114,7 +113,7 @@ fn what_was_confirmed_stays_when_the_leader_of_three_servers_is_killed_under_loa
     let servers: Vec<String> = engines.iter().map(Engine::address).collect();
     let nodes: Vec<Node> = (0..3)
         .map(|n| {
-            // Each node is given another server first.
+            // Each node gets another server first.
             let mut engines = servers.clone();
             engines.rotate_left(n);
             let keys = "history_replicas = 3\n".to_owned();
@@ -185,7 +184,7 @@ fn what_was_confirmed_stays_on_a_flapping_network() {
                 [&[Direction::In][..], &[Direction::Out], &[Direction::In, Direction::Out]][n % 3],
             );
             sleep(Duration::from_millis([150, 400, 1000][n / 2 % 3]));
-            // With requests under way, or without.
+            // With and without pending requests.
             if n / 3 % 2 == 1 {
                 host.resets(&port);
                 sleep(Duration::from_millis(100));
@@ -196,7 +195,7 @@ fn what_was_confirmed_stays_on_a_flapping_network() {
     });
 }
 
-/// Clients move from node to node all the time, while a node dies, and then the engine.
+/// Clients keep moving between nodes while a node is killed, and then the engine.
 #[test]
 fn clients_that_move_meanwhile_have_no_gap_without_a_notice() {
     const MOVE: Duration = Duration::from_millis(60);
@@ -213,7 +212,6 @@ fn clients_that_move_meanwhile_have_no_gap_without_a_notice() {
             let began = Instant::now();
             while began.elapsed() < time {
                 turn += 1;
-                // Each in turn moves to the next node.
                 movers[turn % movers.len()].moves(&nodes[(turn / 2 + turn / 7) % alive]);
                 sleep(MOVE);
             }

@@ -1,4 +1,4 @@
-//! The engine's disk becomes full, and later has room again.
+//! The engine's disk becomes full, and later has free space again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use crate::engine::Engine;
 use crate::member::Member;
 use crate::until;
 
-/// Bytes of each broadcast.
+/// Bytes.
 const PAD: usize = 50_000;
-/// Many more than there is room for.
+/// Many more than fit.
 const TRIES: usize = 1_000;
 
-/// A small file system in memory, as only root can have one.
+/// A small file system in memory; needs root.
 struct Small(PathBuf);
 
 impl Small {
@@ -47,11 +47,10 @@ impl Drop for Small {
     }
 }
 
-/// The errors of a server of the engine without room.
+/// The errors of an engine server without free space.
 struct Full<'a> {
-    /// More settings of its store.
     keys: &'a str,
-    /// The error of a push, and that of a request of a back end.
+    /// The error of a push, and that of a back end's request.
     answers: (&'a str, u16),
     /// The text of the latter.
     words: &'a str,

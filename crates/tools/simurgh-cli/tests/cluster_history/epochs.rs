@@ -1,4 +1,4 @@
-//! The engine's streams are lost, or restored from an old copy: all members are notified.
+//! The engine's streams are lost or restored from an old copy: all members are notified.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::node::Node;
 use crate::operator::{self, STREAM};
 use crate::{until, within};
 
-/// Two nodes with a member each, and a disconnected client that has missed something.
+/// Two nodes with a member each, and a disconnected client that has missed a message.
 struct Fixture {
     engine: Engine,
     nodes: [Node; 2],
@@ -31,7 +31,7 @@ impl Fixture {
         Some(Self { engine, nodes, stay, gone })
     }
 
-    /// Checks that the history has begun anew with only these texts, and that all were notified.
+    /// Checks that the history restarted with only these texts, and that all were notified.
     #[track_caller]
     fn is_another(&self, before: &str, left: &[&str]) {
         let Self { nodes, stay, gone, .. } = self;
@@ -53,7 +53,6 @@ impl Fixture {
             assert_eq!((&page["recovered"], &page["reason"]), (&json!(false), &json!("epoch")));
             assert_eq!(texts(&messages_of(&page)), left, "{}", node.name);
         }
-        // Later messages are delivered as usual.
         let new = ["after 0", "after 1", "after 2", "after 3"];
         for (n, text) in new.into_iter().enumerate() {
             let (node, member) = (&nodes[n / 2], &stay[n / 2]);
@@ -77,7 +76,7 @@ impl Fixture {
             let since = &all.messages[received..];
             assert!(since.len() >= new.len() && history.ends_with(since), "{since:?}");
             assert_eq!(all.wrong, [""; 0], "{}", member.name);
-            // No new message was delivered as a successor of old ones.
+            // No new message was delivered as the successor of an old one.
             let epoch = |at: &str| position(at).0;
             let is_new = |(at, _): &(String, String)| epoch(at) != epoch(before);
             assert_eq!(all.messages.iter().position(is_new), Some(received), "{}", member.name);
@@ -110,7 +109,7 @@ fn an_old_copy_of_the_store_is_another_history_and_all_are_notified() {
     let all = [&all[..], &["lost 2"]].concat();
     for member in &fixture.stay {
         member.receives(0, &all);
-        // The absence of the engine was no gap.
+        // The engine's absence caused no gap.
         member.has_no_gap();
     }
     fixture.engine.kill();

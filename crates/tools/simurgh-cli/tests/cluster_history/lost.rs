@@ -1,6 +1,6 @@
-//! The last message of a topic is lost on its way to one node, with no later message that would
-//! reveal that. TCP repeats lost packets, so the connection has to end with it: that of the node,
-//! or one between two servers of the engine, which the node does not see.
+//! The last message of a topic is lost on its way to one node, and no later message reveals that.
+//! TCP repeats lost packets, so the connection has to end, too: that of the node, or one between
+//! two servers of the engine, which the node does not see.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::{until, within};
 /// Nodes check each topic every 30 s.
 const FOUND: Duration = Duration::from_secs(35);
 
-/// A node on the host of the engine, and one on a host of its own with a member.
+/// A node on the engine's host, and one with a member on another host.
 struct Fixture {
     host: Host,
     near: Node,
@@ -24,7 +24,6 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Starts the nodes with links to these servers.
     fn new(host: Host, servers: [&str; 2]) -> Self {
         let near = Plan { host: HUB.to_owned(), ..plan("near", servers[0]) }.start();
         let far = Plan { host: host.address.clone(), by: host.by(), ..plan("far", servers[1]) };
@@ -39,8 +38,7 @@ impl Fixture {
         fixture
     }
 
-    /// Ends the connections of this host to a port of the engine, and loses the messages that are
-    /// under way on them.
+    /// Ends the host's connections to a port of the engine, and loses their messages in flight.
     fn loses_the_last(&self, port: &str, has_ended: impl FnMut() -> Option<()>) {
         self.host.loses(port, &[Direction::In]);
         publish(&self.near, "last");
@@ -51,7 +49,7 @@ impl Fixture {
         self.host.heals();
     }
 
-    /// Checks that the message was found, and that later ones arrive in order.
+    /// Checks that the message was found, and later ones arrive in order.
     fn is_whole(&self) {
         publish(&self.far, "next");
         for member in &self.members {
@@ -99,7 +97,7 @@ fn the_last_message_that_was_lost_between_servers_is_found_though_the_link_stays
     let Some(leaf) = Engine::start_by(&host.by(), &host.address, &leaf) else { return };
     let fixture = Fixture::new(host, [&hub.address(), &leaf.address()]);
     fixture.loses_the_last(&port.to_string(), || {
-        // The next bytes it sends end the connection; at the latest a beat.
+        // The connection ends when it sends the next bytes; at the latest a beat.
         leaf.log().contains("Leafnode connection closed").then_some(())
     });
     within(FOUND, "the last message is found", || {

@@ -1,11 +1,10 @@
 //! Faults of several `simurgh serve` whose topics have histories, on a real engine: engines that
-//! are killed, restored from a copy, emptied, full or unsuitable, nodes that die, and messages that
-//! are lost on the way.
+//! are killed, restored from a copy, emptied, full or unsuitable, killed nodes, and lost messages.
 //!
 //! They need a nats-server (`SIMURGH_NATS_SERVER`, see `cargo xtask engine`), and some of them
-//! root; without that they print so and test nothing. After each fault the same must hold: messages
-//! that were answered `ok` are in the history of every node, others at most once, and members
-//! receive all messages once and in the same order, or a notice of a gap.
+//! root; without that they print this and test nothing. After each fault, messages that were
+//! answered `ok` are in the history of every node, others at most once, and members receive all
+//! messages once and in the same order, or a notice of a gap.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "clients outside of all descriptor tables")]
 

@@ -1,5 +1,5 @@
-//! A member of a topic with a history: it records messages with their positions, and resumes from
-//! the last of them.
+//! A member of a topic with a history: it records messages with positions, and resumes from the
+//! last.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
@@ -12,7 +12,7 @@ use crate::listener::{Listener, READ_TIMEOUT, Worker};
 use crate::node::Node;
 use crate::until;
 
-/// The most pushes without an answer while it pushes repeatedly.
+/// The most unanswered repeated pushes.
 const WAITING_MAX: usize = 20;
 
 /// `simurgh:resumed`, or `simurgh:gap`.
@@ -20,35 +20,33 @@ const WAITING_MAX: usize = 20;
 pub(crate) struct Notice {
     pub(crate) event: String,
     pub(crate) payload: Value,
-    /// How many broadcasts were received before it.
+    /// Broadcasts received before it.
     pub(crate) received: usize,
 }
 
-/// Everything received, on one connection after the other.
+/// Everything received, on successive connections.
 #[derive(Default)]
 pub(crate) struct Received {
     pub(crate) messages: Messages,
     pub(crate) notices: Vec<Notice>,
-    /// Texts it has pushed, each with its answer: `ok`, a reason, or nothing yet.
+    /// Pushed texts with their answers: `ok`, a reason, or none yet.
     pub(crate) pushed: BTreeMap<String, Option<String>>,
-    /// The last position it received.
+    /// The last received position.
     pub(crate) since: Option<String>,
-    /// The key that proves its first join, if one is required.
+    /// The key that proves its first join, if required.
     pub(crate) key: Option<String>,
     /// Replies to joins.
     joined: Vec<Value>,
-    /// It is disconnected on purpose.
+    /// Disconnected on purpose.
     is_away: bool,
-    /// Violations.
     pub(crate) wrong: Vec<String>,
 }
 
 enum Command {
-    /// Pushes an event with this text.
     Push(&'static str, String),
-    /// Pushes repeatedly; none stops that.
+    /// Pushes repeatedly; `None` stops that.
     PushEvery(Option<Duration>),
-    /// Connects to this address; none disconnects.
+    /// Connects to this address; `None` disconnects.
     Go(Option<String>),
 }
 
@@ -75,7 +73,7 @@ impl Member {
         member
     }
 
-    /// Joins with the position of the last message it knows.
+    /// Joins with a last known position.
     #[track_caller]
     pub(crate) fn resumes(name: &str, node: &Node, topic: &str, since: Option<&str>) -> Self {
         let member = Self::starts(name, node, topic, since);
@@ -104,7 +102,7 @@ impl Member {
         self.received.lock().unwrap()
     }
 
-    /// Pushes a text, and does not wait for the answer.
+    /// Does not wait for the answer.
     pub(crate) fn pushes(&self, text: &str) {
         self.worker.send(Command::Push("say", text.to_owned()));
     }
@@ -118,7 +116,6 @@ impl Member {
         });
     }
 
-    /// Pushes a text, and returns the answer.
     #[track_caller]
     pub(crate) fn is_answered(&self, text: &str) -> String {
         self.pushes(text);
@@ -140,19 +137,19 @@ impl Member {
         });
     }
 
-    /// Ends its connection without a leave; it receives nothing after this returns.
+    /// Ends its connection without a leave; it receives no message after this returns.
     #[track_caller]
     pub(crate) fn disconnects(&self) {
         self.worker.send(Command::Go(None));
         until(&format!("{} has gone", self.name), || self.received().is_away.then_some(()));
     }
 
-    /// Connects to another node; pushes without an answer get none.
+    /// Connects to another node; unanswered pushes remain unanswered.
     pub(crate) fn moves(&self, node: &Node) {
         self.worker.send(Command::Go(Some(node.address.clone())));
     }
 
-    /// Resumes at another node, or the same; returns the notice there.
+    /// Resumes at another node or the same; returns the notice.
     #[track_caller]
     pub(crate) fn resumes_at(&self, node: &Node) -> Notice {
         let before = self.received().notices.len();
@@ -160,7 +157,7 @@ impl Member {
         self.is_notified(before + 1)
     }
 
-    /// Waits until it has this many notices; returns the last of them.
+    /// Waits for this many notices; returns the last.
     #[track_caller]
     pub(crate) fn is_notified(&self, count: usize) -> Notice {
         until(&format!("{} is told where it stands, {count} times", self.name), || {
@@ -168,7 +165,6 @@ impl Member {
         })
     }
 
-    /// Waits for the notice of a gap for this reason.
     #[track_caller]
     pub(crate) fn is_notified_of_gap(&self, reason: &str) -> Notice {
         until(&format!("{} is told of a gap: {reason}", self.name), || {
@@ -177,7 +173,6 @@ impl Member {
         })
     }
 
-    /// Checks that all notices say it has missed nothing.
     #[track_caller]
     pub(crate) fn has_no_gap(&self) {
         for notice in &self.received().notices {
@@ -204,7 +199,7 @@ impl Member {
                 let place =
                     place.unwrap_or_else(|| panic!("{}: {first:?} from nowhere", self.name));
                 assert!(place >= at, "{}: {first:?} again", self.name);
-                // After a gap any message may come; before the first gap none is left out.
+                // After a gap any message may follow; before the first gap none is missing.
                 assert!(from > 0 || !why.is_empty() || place == 0, "{}: {place}", self.name);
                 let other = some.iter().zip(&history[place..]).find(|(one, other)| one != other);
                 assert_eq!(other, None, "{}: left out in silence", self.name);
@@ -216,12 +211,11 @@ impl Member {
         why
     }
 
-    /// The texts, in order.
     pub(crate) fn texts(&self) -> Vec<String> {
         self.received().messages.iter().map(|it| it.1.clone()).collect()
     }
 
-    /// Waits until it has received exactly these texts after the first `skipped`.
+    /// Waits for exactly these texts after the first `skipped`.
     #[track_caller]
     pub(crate) fn receives(&self, skipped: usize, texts: &[&str]) {
         let what = format!("{} hears {texts:?} behind {skipped}", self.name);
@@ -238,7 +232,7 @@ impl Member {
         assert_eq!(self.received().wrong, [""; 0], "{what}");
     }
 
-    /// Waits until it has received exactly these messages, with their positions.
+    /// Waits for exactly these messages and positions.
     #[track_caller]
     pub(crate) fn has_received_all_of(&self, messages: &Messages) {
         let is_there =
@@ -265,15 +259,14 @@ impl Drop for Member {
 struct Runner {
     name: String,
     topic: String,
-    /// The node to connect to.
     address: Option<String>,
     received: Arc<Mutex<Received>>,
-    /// How often it pushes, and when next.
+    /// The interval of pushes, and the next time.
     repeated: Option<(Duration, Instant)>,
     refs: u64,
-    /// Pushes without an answer, by their refs.
+    /// Unanswered pushes, by ref.
     waiting: BTreeMap<String, String>,
-    /// Nothing was received on this connection.
+    /// No message was received on this connection.
     is_new: bool,
 }
 
@@ -350,7 +343,7 @@ impl Runner {
         self.push(socket, "say", text);
     }
 
-    /// Reads for a moment. Returns false if the connection has ended.
+    /// Reads until the timeout. Returns false if the connection has ended.
     fn receives(&mut self, socket: &mut Listener) -> bool {
         match socket.read() {
             Ok(text) => text.into_iter().for_each(|text| self.on_text(&text)),

@@ -1,5 +1,5 @@
-//! Nodes die with messages that no other node has, and clients come back to nodes that cannot know
-//! what they have missed.
+//! Nodes are killed with messages that no other node has, and clients return to nodes that do not
+//! have what they missed.
 
 use std::fs;
 
@@ -36,7 +36,7 @@ fn what_a_killed_node_has_not_delivered_is_delivered_on_another() {
     members.iter().for_each(|it| it.has_received_all_of(&history));
 }
 
-/// Unread bytes of the engine at this port, on the connection with the most.
+/// Unread bytes of the engine at this port, on the fullest connection.
 fn unread(port: u16) -> usize {
     let connections = fs::read_to_string("/proc/net/tcp").unwrap();
     let local = format!(":{port:04X}");
@@ -76,7 +76,7 @@ fn clients_that_return_while_the_engine_is_away_are_notified_and_it_heals() {
     let Some(mut engine) = Engine::start(STORE) else { return };
     let [one, two] = nodes(&engine.address(), ["one", "two"]);
     let stays = Member::joins("stays", &one, TOPIC);
-    // Both were on the node that knows the topic; one comes back there, one to the other node.
+    // Both were on the node with the topic; one returns there, one to the other node.
     let come_back = ["to-one", "to-two"].map(|name| Member::joins(name, &one, TOPIC));
     publish(&two, "first");
     for member in &come_back {
@@ -95,7 +95,7 @@ fn clients_that_return_while_the_engine_is_away_are_notified_and_it_heals() {
         assert_eq!((recovered, reason), (&json!(false), &json!("unavailable")), "{}", node.name);
     }
     engine.restart();
-    // The node without a copy sends the position once it has learnt it.
+    // The node without a copy sends the position after it has learnt it.
     assert_eq!(come_back[1].is_notified(3).event, "simurgh:gap");
     publish_surely(&one, "after");
     for member in [&stays, &come_back[0], &come_back[1]] {
@@ -106,10 +106,9 @@ fn clients_that_return_while_the_engine_is_away_are_notified_and_it_heals() {
         let all = ["first", "missed", "after"];
         assert!(texts == all || texts == ["first", "after"], "{}: {texts:?}", member.name);
     }
-    // The member that stayed has missed nothing, and gets no notice.
     stays.has_no_gap();
     stays.has_received_all_of(&histories([&one, &two]));
-    // It has healed: clients that come back now have no gap either.
+    // Clients that return now have no gap either.
     for (member, node) in come_back.iter().zip([&two, &one]) {
         let received = member.texts().len();
         member.disconnects();
@@ -134,7 +133,7 @@ fn a_restarted_node_knows_messages_that_it_never_received() {
     let notice = member.resumes_at(&one);
     assert_eq!(notice.payload, json!({"recovered": true, "count": 1}));
     member.receives(0, &["first", "missed"]);
-    // Also when no other client is left.
+    // The same without other clients.
     member.disconnects();
     publish(&one, "missed again");
     drop((one, two));
@@ -195,7 +194,7 @@ fn who_is_left_out_of_a_broadcast_is_left_out_on_every_node() {
     let notice = sender.resumes_at(&two);
     assert_eq!(notice.payload, json!({"recovered": true, "count": 1}));
     sender.receives(0, &["told 2", "said"]);
-    // Even if it claims an older position; another client is sent all of that.
+    // Even if it claims an older position; another client receives all of that.
     let again = Member::resumes("tells", &two, TOPIC, Some(&since));
     again.receives(0, &["told 2", "said"]);
     let other = Member::resumes("other", &one, TOPIC, Some(&since));
@@ -204,7 +203,8 @@ fn who_is_left_out_of_a_broadcast_is_left_out_on_every_node() {
     assert_eq!(texts(&histories([&one, &two])), ["told 0", "told 1", "told 2", "said"]);
 }
 
-/// What a client receives that came before its first join, on nodes that share a secret or not.
+/// A client that claims a position from before its first join, on nodes with a shared secret or
+/// without.
 fn own(shares: bool) -> Option<(Engine, [Node; 2], Member)> {
     const OWN: &str = "own:a";
     let engine = Engine::start(STORE)?;
@@ -225,7 +225,6 @@ fn own(shares: bool) -> Option<(Engine, [Node; 2], Member)> {
     member.receives(0, &["heard"]);
     member.disconnects();
     publish(&nodes[0], "missed");
-    // It claims a position from before its first join.
     member.received().since = Some(before.split_once('.')?.0.to_owned() + ".1");
     Some((engine, nodes, member))
 }

@@ -1,4 +1,4 @@
-//! The operator of the engine: queries and changes JetStream, and subscribes.
+//! The engine's operator: queries and changes JetStream, and subscribes.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,10 +9,9 @@ use serde_json::Value;
 
 use crate::until;
 
-/// The stream of the cluster of these tests, with the prefix `faults`.
+/// The stream of the tests' cluster, with the prefix `faults`.
 pub(crate) const STREAM: &str = "FAULTS_H0";
 
-/// A connection with one subscription.
 fn connect(port: u16, subject: &str) -> Option<BufReader<TcpStream>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     let hello = "CONNECT {\"headers\":true,\"no_responders\":true}\r\n";
@@ -20,7 +19,7 @@ fn connect(port: u16, subject: &str) -> Option<BufReader<TcpStream>> {
     Some(BufReader::new(stream))
 }
 
-/// The next message; none if there is no responder.
+/// `None` if there is no responder.
 fn next_message(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
     loop {
         let mut line = String::new();
@@ -40,7 +39,7 @@ fn next_message(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
     }
 }
 
-/// Asks once; none without a responder, or without an answer within two seconds.
+/// Asks once; `None` without a responder or an answer within two seconds.
 pub(crate) fn ask(port: u16, verb: &str, words: &Value) -> Option<Value> {
     let mut reader = connect(port, "_R")?;
     reader.get_ref().set_read_timeout(Some(Duration::from_secs(2))).ok()?;
@@ -50,7 +49,6 @@ pub(crate) fn ask(port: u16, verb: &str, words: &Value) -> Option<Value> {
     serde_json::from_slice(&next_message(&mut reader)?).ok()
 }
 
-/// A request that must succeed.
 #[track_caller]
 pub(crate) fn must(port: u16, verb: &str, words: &Value) -> Value {
     let answer = ask(port, verb, words).expect("an answer");
@@ -67,7 +65,7 @@ pub(crate) fn leader(port: u16) -> usize {
     })
 }
 
-/// Collects the messages of a subject while the engine is up.
+/// Collects the messages of a subject while the engine runs.
 pub(crate) struct Spy(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Spy {
@@ -75,7 +73,7 @@ impl Spy {
     pub(crate) fn on(port: u16, subject: &str) -> Self {
         let received = Arc::<Mutex<Vec<Vec<u8>>>>::default();
         let mut reader = connect(port, subject).expect("an engine");
-        // It is subscribed from the answer to this on.
+        // The answer to this shows that it is subscribed.
         reader.get_mut().write_all(b"PING\r\n").unwrap();
         loop {
             let mut line = String::new();

@@ -1,4 +1,4 @@
-//! An engine that gives its nodes exactly the permissions that are printed, or fewer.
+//! An engine that gives its nodes exactly the printed permissions, or fewer.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,8 +9,7 @@ use crate::member::Member;
 use crate::node::{Node, Plan, know_each_other};
 use crate::until;
 
-/// The output of `simurgh config`: the permissions, and all of their subjects in the order of their
-/// lines.
+/// The permissions from `simurgh config`, and their subjects in line order.
 fn printed(streams: &str) -> (String, Vec<String>) {
     let printed = Command::new(env!("CARGO_BIN_EXE_simurgh"))
         .args(["config", "--nats-permissions=faults", &format!("--nats-streams={streams}")])
@@ -58,8 +57,8 @@ fn nodes_with_histories_need_exactly_the_permissions_that_are_printed() {
     }
 }
 
-/// Without one of the permissions: it is named, nothing hangs, and plain topics work where they do
-/// not need it.
+/// Without one of the permissions, the node names it, does not hang, and plain topics work where
+/// they do not need it.
 fn is_named(missing: &str, permissions: &str) {
     let Some(engine) = engine(permissions) else { return };
     let node = node("one", &engine, "");

@@ -1,5 +1,5 @@
-//! Engines that are unsuitable, and invalid positions: the problem is named, plain topics work, and
-//! nothing hangs.
+//! Unsuitable engines and invalid positions: the problem is reported, plain topics work, and no
+//! request hangs.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -48,7 +48,7 @@ fn an_engine_without_jetstream_is_named_and_plain_topics_work() {
     nodes.iter().for_each(|node| is_refused(node, &words));
 }
 
-/// A proxy that passes everything on, and reports an older version of the engine.
+/// A proxy that reports an older version of the engine.
 fn older(engine: &Engine, version: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (own, address) = (listener.local_addr().unwrap().to_string(), engine.address());
@@ -131,7 +131,6 @@ fn a_stream_of_another_cluster_is_named_and_left_as_it_is() {
     let verb = |it: &str, stream: &str| format!("STREAM.{it}.{stream}");
     let mut config =
         operator::must(engine.port(), &verb("INFO", STREAM), &Value::Null)["config"].clone();
-    // As if it had our prefix.
     config["name"] = "OURS_H0".into();
     config["subjects"] = json!(["theirs.h.>"]);
     config["republish"] = json!({"src": "theirs.h.>", "dest": "theirs.b.>"});

@@ -1,4 +1,4 @@
-//! The real binary as a child process, in a directory of its own, and a small client.
+//! The real binary as a child process in its own directory, and a small client.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
@@ -14,10 +14,9 @@ use tempfile::TempDir;
 use tungstenite::stream::MaybeTlsStream;
 use tungstenite::{Message, WebSocket};
 
-/// Longest wait for anything that should happen.
+/// The longest wait for any event.
 pub(crate) const WAIT: Duration = Duration::from_secs(20);
 
-/// The outcome of a run of the binary.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) status: ExitStatus,
@@ -25,7 +24,6 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
 }
 
-/// The binary of this crate.
 pub(crate) fn simurgh() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_simurgh"))
 }
@@ -37,8 +35,7 @@ pub(crate) fn own() -> PathBuf {
     path
 }
 
-/// A command of the program, in `dir`, without anything of the caller's environment that it would
-/// read.
+/// Removes the environment variables that the program would read.
 fn command(program: &Path, dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(dir);
@@ -52,7 +49,6 @@ fn command(program: &Path, dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// A directory with these texts as files.
 pub(crate) fn directory(files: &[(&str, &str)]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -61,19 +57,19 @@ pub(crate) fn directory(files: &[(&str, &str)]) -> TempDir {
     dir
 }
 
-/// Runs the binary to its end; after a timeout it is killed, and the test fails.
+/// Runs the binary to its end; on a timeout it is killed, and the test fails.
 #[track_caller]
 pub(crate) fn run(dir: &Path, args: &[&str]) -> Ran {
     run_with(command(&simurgh(), dir, args))
 }
 
-/// As [`run`], with a longer limit than [`WAIT`].
+/// Like [`run`], with a longer limit than [`WAIT`].
 #[track_caller]
 pub(crate) fn run_long(dir: &Path, args: &[&str], within: Duration) -> Ran {
     run_within(command(&simurgh(), dir, args), within)
 }
 
-/// As [`run`], with the example `own`.
+/// Like [`run`], with the example `own`.
 #[track_caller]
 pub(crate) fn run_own(dir: &Path, args: &[&str]) -> Ran {
     run_with(command(&own(), dir, args))
@@ -95,7 +91,7 @@ fn run_with(command: Command) -> Ran {
 fn run_within(mut command: Command, within: Duration) -> Ran {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    // No command that ends by itself writes more than the 64 KiB of a pipe.
+    // No such command writes more than the 64 KiB of a pipe.
     let status = wait(&mut child, within);
     let (mut out, mut err) = (String::new(), String::new());
     stdout.read_to_string(&mut out).unwrap();
@@ -104,7 +100,7 @@ fn run_within(mut command: Command, within: Duration) -> Ran {
     Ran { status, stdout: out, stderr: err }
 }
 
-/// Waits for the end of a process; kills it after a timeout.
+/// Kills the process after a timeout.
 fn wait(child: &mut Child, within: Duration) -> Option<ExitStatus> {
     let start = Instant::now();
     while start.elapsed() < within {
@@ -118,13 +114,13 @@ fn wait(child: &mut Child, within: Duration) -> Option<ExitStatus> {
     None
 }
 
-/// A serving process; dropping it kills it.
+/// A serving process; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
-    /// Its directory, removed with it.
+    /// Removed with the process.
     _dir: TempDir,
-    /// The addresses it has printed.
+    /// The printed addresses.
     pub(crate) addresses: Vec<String>,
 }
 
@@ -136,13 +132,12 @@ impl Server {
         Self::start_in(directory(files), args, 1)
     }
 
-    /// The same in a directory, with this many addresses.
+    /// Like `start`, in this directory and with this many addresses.
     #[track_caller]
     pub(crate) fn start_in(dir: TempDir, args: &[&str], addresses: usize) -> Self {
         Self::start_program(&simurgh(), dir, args, addresses)
     }
 
-    /// The same of another program.
     #[track_caller]
     pub(crate) fn start_program(
         program: &Path,
@@ -153,7 +148,6 @@ impl Server {
         Self::start_with_env(program, dir, args, addresses, &[])
     }
 
-    /// The same with variables in its environment.
     #[track_caller]
     pub(crate) fn start_with_env(
         program: &Path,
@@ -170,7 +164,7 @@ impl Server {
         }
     }
 
-    /// Starts one that may fail, with these flags only.
+    /// Starts a server that may fail, with these flags only.
     #[track_caller]
     pub(crate) fn try_start(args: &[&str]) -> Result<Self, Ran> {
         let dir = directory(&[]);
@@ -185,7 +179,7 @@ impl Server {
         let mut stdout = BufReader::new(server.child.stdout.take().unwrap());
         while server.addresses.len() < addresses {
             let mut line = String::new();
-            // A process that ends closes the pipe; one that hangs is the test harness's to end.
+            // A process that ends closes the pipe; the test harness ends one that hangs.
             if stdout.read_line(&mut line).unwrap() == 0 {
                 let (status, stderr) = server.ended();
                 return Err(Ran { status, stdout: String::new(), stderr });
@@ -196,12 +190,12 @@ impl Server {
         Ok(server)
     }
 
-    /// Reads the log up to the line that has this text, and returns that.
+    /// Reads the log up to the line with this text, and returns it.
     #[track_caller]
     pub(crate) fn logged(&mut self, text: &str) -> String {
         let stderr = self.child.stderr.as_mut().unwrap();
         loop {
-            // A byte at a time, so that the rest is there for others.
+            // Reads single bytes, so that the rest is left for others.
             let mut line = Vec::new();
             while line.last() != Some(&b'\n') {
                 let mut byte = [0];
@@ -215,14 +209,13 @@ impl Server {
         }
     }
 
-    /// Sends a signal by name.
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let status = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
         assert!(status.success());
     }
 
-    /// Waits for the end: status, and all that was logged.
+    /// Waits for the end: status, and the log.
     #[track_caller]
     pub(crate) fn ended(mut self) -> (ExitStatus, String) {
         let status = wait(&mut self.child, WAIT).expect("it should have ended");
@@ -242,7 +235,7 @@ impl Server {
         Client { socket, next: 0 }
     }
 
-    /// A client that is let in at this path; or the body of its refusal.
+    /// A client at this path, or the body of its refusal.
     #[track_caller]
     pub(crate) fn try_client(&self, path: &str) -> Result<Client, String> {
         match tungstenite::connect(format!("ws://{}{path}", self.addresses[0])) {
@@ -259,14 +252,13 @@ impl Server {
         }
     }
 
-    /// The status of a GET.
     #[track_caller]
     pub(crate) fn get(&self, path: &str) -> u16 {
         let answer = self.answer(&format!("GET {path}"));
         answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect(&answer)
     }
 
-    /// A figure of `/metrics`, over all shards.
+    /// The sum over all shards.
     #[track_caller]
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let answer = self.answer("GET /metrics");
@@ -274,7 +266,7 @@ impl Server {
         values.map(|(_, value)| value.parse::<u64>().expect("a whole number")).sum()
     }
 
-    /// The answer to a request, head and body.
+    /// The head and body of the response.
     #[track_caller]
     fn answer(&self, request: &str) -> String {
         use std::io::Write;
@@ -296,7 +288,7 @@ impl Drop for Server {
     }
 }
 
-/// A client that knows the five fields of V2 only.
+/// A client that handles only the five fields of V2.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: WebSocket<MaybeTlsStream<TcpStream>>,
@@ -304,7 +296,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Sends a message under a fresh ref, which is returned.
+    /// Sends a message; returns its new ref.
     pub(crate) fn send(&mut self, topic: &str, event: &str, payload: Value) -> Value {
         self.next += 1;
         let msg_ref = json!(self.next.to_string());
@@ -323,7 +315,6 @@ impl Client {
         (msg_ref, text(topic), text(event), payload)
     }
 
-    /// Sends, and expects a reply with this status and response.
     #[track_caller]
     pub(crate) fn ask(
         &mut self,
@@ -337,7 +328,7 @@ impl Client {
         self.expect_reply(msg_ref, topic, status, answer);
     }
 
-    /// Sends, and expects a refusal by this limit, with the time to retry.
+    /// Expects a refusal by this limit, with the time to retry.
     #[track_caller]
     #[allow(dead_code, reason = "not every test has limits")]
     pub(crate) fn ask_too_much(&mut self, topic: &str, event: &str, payload: Value, limit: &str) {
@@ -365,13 +356,12 @@ impl Client {
         assert_eq!(self.receive(), (msg_ref, topic.to_owned(), "phx_reply".to_owned(), reply));
     }
 
-    /// Expects a broadcast.
     #[track_caller]
     pub(crate) fn expect(&mut self, topic: &str, event: &str, payload: Value) {
         assert_eq!(self.receive(), (Value::Null, topic.to_owned(), event.to_owned(), payload));
     }
 
-    /// Expects that nothing is under way: the next message is the answer to a heartbeat.
+    /// Expects that no message is in flight: the next one is the answer to a heartbeat.
     #[track_caller]
     pub(crate) fn expect_quiet(&mut self) {
         self.ask("phoenix", "heartbeat", json!({}), "ok", json!({}));
@@ -383,7 +373,7 @@ impl Client {
         self.ask(topic, "phx_join", payload, "ok", json!({}));
     }
 
-    /// The code of the next close frame, whatever is received before it.
+    /// The code of the next close frame; skips messages before it.
     #[track_caller]
     pub(crate) fn close_code(&mut self) -> u16 {
         for _ in 0..1000 {

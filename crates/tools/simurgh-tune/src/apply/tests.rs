@@ -1,4 +1,4 @@
-//! Settings of a made-up machine are written and put back.
+//! Settings of a fake machine are written and restored.
 
 use super::super::fake_machine::FakeMachine;
 use super::super::{Report, Wanted, report};
@@ -10,7 +10,6 @@ fn report_of(fake: &FakeMachine) -> Report {
     report(fake.root(), WANTED).unwrap()
 }
 
-/// Applies what the machine needs.
 fn apply_all(fake: &FakeMachine, file: &Path) -> Done {
     apply(fake.root(), &report_of(fake).changes(), file, false).unwrap()
 }
@@ -58,7 +57,6 @@ fn the_file_is_there_before_anything_is_changed() {
     assert!(why.contains("there already") && why.contains("--overwrite"), "{why}");
     assert_eq!(fake.text("undo.json"), "precious");
     assert_eq!(fake.snapshot(), before);
-    // With the flag it does.
     assert!(apply(fake.root(), &changes, &file, true).unwrap().undo_file_is_there);
     assert!(load(&file).is_ok());
 }
@@ -103,7 +101,7 @@ fn what_somebody_else_has_set_is_left_alone() {
     assert_eq!(step(&undone, "net.ipv4.tcp_max_tw_buckets").outcome, Outcome::AlreadyThere);
     assert_eq!(fake.text("proc/sys/net/ipv4/tcp_max_orphans"), "5000000");
     assert_eq!(fake.text("proc/sys/net/ipv4/tcp_mem"), "287901 383868 575802");
-    // Only that one is left to put back.
+    // Only that one is left to restore.
     assert!(undone.undo_file_is_there);
     let again = undo(fake.root(), &file).unwrap();
     assert_eq!(again.steps.len(), 1, "{again:?}");

@@ -69,7 +69,7 @@ fn open_max(machine: &Machine, plan: &Plan) -> Row {
 
 /// Room for files of other programs.
 const FILES_SPARE: u64 = 10_000;
-/// Files of a shard or worker that are no connections: poll set, waker, listeners, timer, hand-off.
+/// Files of a shard or worker other than connections: poll set, waker, listeners, timer, hand-off.
 const FILES_OF_THREAD: u64 = 16;
 
 fn files_of_the_system(machine: &Machine, plan: &Plan) -> Row {
@@ -113,7 +113,6 @@ const USER_BYTES: u64 = 128;
 /// A shard or worker without connections.
 const THREAD_BYTES: u64 = 105_000;
 
-/// Bytes that one connection takes on this machine.
 fn connection_bytes(plan: &Plan) -> u64 {
     let clients = if plan.wanted.local_clients { SOCKET_BYTES + USER_BYTES } else { 0 };
     SOCKET_BYTES + CONNECTION_BYTES + clients
@@ -124,7 +123,7 @@ fn memory_need(plan: &Plan) -> u64 {
     plan.wanted.connections.saturating_mul(connection_bytes(plan)).saturating_add(threads)
 }
 
-/// Connections that fit into so many bytes; their shards are counted with them.
+/// Connections that fit into this many bytes together with their shards.
 fn memory_caps(plan: &Plan, room_bytes: u64) -> u64 {
     let first = room_bytes / connection_bytes(plan);
     let threads = shards::shards(first, plan.descriptors).max(plan.cores).saturating_mul(plan.ends);
@@ -159,7 +158,7 @@ fn memory_group(group: &Reading<Group>, plan: &Plan) -> Row {
         .caps(room.map(|room| memory_caps(plan, room)))
 }
 
-/// The most connections with a limit on threads: all but a few of them are shards.
+/// The most connections with a limit on threads: almost all threads are shards.
 fn threads_caps(plan: &Plan, room_threads: u64) -> u64 {
     let rest = room_threads.saturating_sub(THREADS_OTHER) / plan.ends;
     shards::most(plan.descriptors, rest)

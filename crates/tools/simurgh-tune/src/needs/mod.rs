@@ -1,8 +1,7 @@
-//! Compares a [`Machine`] with what a number of connections needs: a [`Row`] for each limit, with
+//! Compares a [`Machine`] with the needs of a number of connections: a [`Row`] for each limit, with
 //! have, need and how. Reads nothing and changes nothing.
 //!
-//! No row ever asks for less than there is: what a setting should become is the greater of the two,
-//! number by number.
+//! No row asks for less than there is: the target is the greater of the two, number by number.
 
 mod files;
 mod net;
@@ -27,28 +26,25 @@ pub struct Report {
     pub(crate) shards: u64,
     /// Threads that server and clients need together.
     pub(crate) threads: u64,
-    /// The value for `RLIMIT_NOFILE` with which few shards are enough.
+    /// The value of `RLIMIT_NOFILE` at which few shards are enough.
     pub(crate) descriptors_good: u64,
     pub(crate) rows: Vec<Row>,
-    /// The connections that the machine can hold as it is.
+    /// With the current settings.
     pub(crate) holds: Holds,
     /// The same after `changes`.
     pub(crate) would_hold: Holds,
 }
 
-/// How many connections there can be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Holds {
     /// About; never more than [`CONNECTIONS_MAX`](crate::CONNECTIONS_MAX).
     pub(crate) connections: u64,
-    /// Shards for as many.
     pub(crate) shards: u64,
     /// The limit that is reached first.
     pub(crate) first_limit: String,
 }
 
 impl Report {
-    /// Compares.
     pub(crate) fn new(machine: &Machine, wanted: Wanted) -> Self {
         let plan = Plan::new(machine, wanted);
         let mut rows = files::rows(machine, &plan);
@@ -82,8 +78,8 @@ impl Report {
     }
 }
 
-/// A million, the default of `fs.nr_open`; never more than that allows,
-/// or a login would fail, and never less than there is.
+/// A million, the default of `fs.nr_open`; never more than that allows, or a login would fail, and
+/// never less than there is.
 fn descriptors_good(machine: &Machine, wanted: Wanted) -> u64 {
     let need = shards::descriptors(wanted.connections);
     let open_max = machine.number("fs.nr_open").unwrap_or(DESCRIPTORS_GOOD).max(need);

@@ -20,14 +20,14 @@ pub(super) fn rows(machine: &Machine, plan: &Plan) -> Vec<Row> {
     rows
 }
 
-/// `tcp_mem`: one page of data for each end that is here. Below the first number nothing is
-/// regulated, above the second buffers stop growing, above the third nothing is given out; they
-/// have the ratios of the kernel's own.
+/// `tcp_mem`: one page of data for each end on this machine. Below the first number nothing is
+/// regulated, above the second buffers stop growing, above the third allocation fails; they have
+/// the ratios of the kernel's defaults.
 fn memory_under_way(machine: &Machine, plan: &Plan) -> Row {
     let name = "net.ipv4.tcp_mem";
     let wanted = plan.sockets();
     let half = machine.memory.as_ref().map(|memory| memory.total / 2 / machine.page_bytes.max(1));
-    // Without the size of memory, it is not known how much of it may be used.
+    // Without the size of memory, the usable part is unknown.
     let pages = match &half {
         Ok(half) => wanted.min(*half),
         Err(_) => 0,
@@ -100,7 +100,7 @@ fn half_open(machine: &Machine) -> Row {
     )
 }
 
-/// The kernel's default, and what a burst on one core to clients on the same machine takes.
+/// The kernel's default, and the size of a burst on one core to clients on the same machine.
 const PACKETS: u64 = 1_000;
 const PACKETS_LOCAL: u64 = 10_000;
 
@@ -160,7 +160,7 @@ const TRACKED_BYTES: u64 = 320;
 /// Room for connections of other programs.
 const TRACKED_SPARE: u64 = 10_000;
 
-/// No row without connection tracking.
+/// `None` without connection tracking.
 fn tracked(machine: &Machine, plan: &Plan) -> Option<Row> {
     let name = "net.netfilter.nf_conntrack_max";
     machine.sysctl(name).ok()?;
@@ -186,13 +186,13 @@ fn tracked(machine: &Machine, plan: &Plan) -> Option<Row> {
     Some(row)
 }
 
-/// The kernel's own, which every `simurgh load` worker's four addresses of 127/8 are enough for.
+/// The kernel's default, enough for a `simurgh load` worker's four addresses of 127/8.
 const PORTS_USUAL: (u64, u64) = (32_768, 60_999);
 /// Addresses of a worker on loopback, and the most workers.
 const ADDRESSES_OF_WORKER: u64 = 4;
 const WORKERS_MAX: u64 = 2_000;
 
-/// The one setting that has to be wider rather than larger.
+/// The only setting that is a range, which has to be wider.
 fn ports(machine: &Machine, plan: &Plan) -> Row {
     let name = "net.ipv4.ip_local_port_range";
     let (first, last) = match machine.sysctl(name) {

@@ -1,4 +1,4 @@
-//! A row of the comparison, and what all rows are computed from.
+//! A row of the comparison, and the values that rows are computed from.
 
 use serde::Serialize;
 
@@ -8,13 +8,13 @@ use super::shards;
 /// The number of connections to compare with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// Connections to the server.
+    /// The connections the server should hold.
     pub connections: u64,
     /// The clients run on the same machine, so that it has both ends of each connection.
     pub local_clients: bool,
 }
 
-/// Whether a limit allows what is wanted.
+/// Whether a limit is high enough.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
@@ -26,21 +26,21 @@ pub(crate) enum State {
     CannotTell,
 }
 
-/// One limit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Row {
-    /// Its name, as others know it.
+    /// The common name of the limit.
     pub(crate) name: String,
     /// The value now, for people.
     pub(crate) have: String,
     /// The value that is needed, for people.
     pub(crate) need: String,
     pub(crate) state: State,
-    /// How to raise it; a hint if it is enough; why if that is unknown.
+    /// How to raise it; a hint if it is enough; the reason if it is unknown.
     pub(crate) how: String,
     /// The effect of the limit, and the trouble if it is too small.
     pub(crate) why: String,
-    /// The most connections that it allows; `None`: it is unknown, or only slows connections down.
+    /// The most connections that it allows; `None` if unknown, or if it only slows connections
+    /// down.
     pub(crate) caps: Option<u64>,
     /// Who is exempt, if this process is; else empty.
     pub(crate) exempt: &'static str,
@@ -51,15 +51,15 @@ pub(crate) struct Row {
 /// A setting of the system that may be written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Setting {
-    /// As `sysctl` has it.
+    /// The `sysctl` name.
     pub(crate) name: &'static str,
     /// `None`: cannot be read.
     pub(crate) now: Option<Vec<u64>>,
-    /// The value it should have; never less than now.
+    /// Never less than `now`.
     pub(crate) target: Vec<u64>,
 }
 
-/// A value to be written in the place of another.
+/// A new value for a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub(crate) name: &'static str,
@@ -68,7 +68,7 @@ pub struct Change {
 }
 
 impl Row {
-    /// A row that has no setting behind it.
+    /// A row without a setting.
     pub(super) fn of(name: &str, have: impl Into<String>, need: String) -> Self {
         Self { name: name.to_owned(), have: have.into(), need, ..Self::default() }
     }
@@ -87,7 +87,7 @@ impl Row {
         }
     }
 
-    /// A setting, each of whose numbers must be at least that of `need`.
+    /// A setting whose numbers must each be at least that of `need`.
     pub(super) fn setting(machine: &Machine, name: &'static str, need: &[u64]) -> Self {
         let now = machine.sysctl(name);
         let target = match now {
@@ -97,8 +97,8 @@ impl Row {
         Self::with_target(machine, name, shown(need), target)
     }
 
-    /// A setting that must be at least `need`, which other programs use too. If it is too small, it
-    /// gets `spare` more, so that it is not too small again at once.
+    /// A setting that must be at least `need`, and is shared with other programs. If it is too
+    /// small, it gets `spare` more, so that it does not become too small again at once.
     pub(super) fn with_spare(machine: &Machine, name: &'static str, need: u64, spare: u64) -> Self {
         let target = match machine.number(name) {
             Ok(now) if now >= need => now,
@@ -107,7 +107,6 @@ impl Row {
         Self::with_target(machine, name, grouped(need), vec![target])
     }
 
-    /// A setting that should become `target`.
     pub(super) fn with_target(
         machine: &Machine,
         name: &'static str,
@@ -141,7 +140,6 @@ impl Row {
         Self { why: why.into(), ..self }
     }
 
-    /// Sets the most connections that it allows, if that is known.
     pub(super) fn caps(self, caps: Reading<u64>) -> Self {
         Self { caps: caps.ok(), ..self }
     }
@@ -164,18 +162,18 @@ impl Row {
 pub(super) struct Plan {
     pub(super) wanted: Wanted,
     pub(super) cores: u64,
-    /// Ends of each connection that this machine has: 1, or 2 with the clients.
+    /// Ends of each connection on this machine: 1, or 2 with the clients.
     pub(super) ends: u64,
-    /// Descriptors of one table, so of one shard.
+    /// Descriptors of one table, that is, of one shard.
     pub(super) descriptors: u64,
-    /// The same as long as nothing is changed.
+    /// The same with the current settings.
     pub(super) descriptors_now: u64,
     pub(super) shards: u64,
     /// Threads of the clients, 0 where they are elsewhere.
     pub(super) workers: u64,
 }
 
-/// The kernel's own limit, where the process's cannot be read.
+/// The kernel's default, used if the process's limit cannot be read.
 const DESCRIPTORS_USUAL: u64 = 4_096;
 
 /// Users that `simurgh load` gives one worker.
@@ -184,8 +182,8 @@ pub(super) const USERS_PER_WORKER: u64 = 18_000;
 impl Plan {
     pub(super) fn new(machine: &Machine, wanted: Wanted) -> Self {
         let hard = machine.nofile.as_ref().map_or(DESCRIPTORS_USUAL, |limit| limit.hard);
-        // No table grows beyond nr_open. Its own row shows if it is small; the other rows assume
-        // that it was raised.
+        // No table grows beyond nr_open. Its own row shows if that is too small; the other rows
+        // assume that it was raised.
         let open_max = machine.number("fs.nr_open").unwrap_or(u64::MAX);
         let descriptors = hard.min(open_max.max(shards::descriptors(wanted.connections)));
         let per_worker = descriptors.saturating_sub(64).clamp(1, USERS_PER_WORKER);
@@ -204,12 +202,10 @@ impl Plan {
         }
     }
 
-    /// Sockets of all connections.
     pub(super) fn sockets(&self) -> u64 {
         self.wanted.connections.saturating_mul(self.ends)
     }
 
-    /// Shards, workers, and the few others.
     pub(super) fn threads(&self) -> u64 {
         self.shards.saturating_add(self.workers).saturating_add(THREADS_OTHER)
     }
@@ -226,12 +222,12 @@ pub(crate) fn command(name: &str, target: &[u64]) -> String {
     }
 }
 
-/// As the kernel writes it, with one space between.
+/// As the kernel writes them, separated by one space.
 pub(crate) fn plain(numbers: &[u64]) -> String {
     numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// For people: one number in groups of three digits, several as they are.
+/// For people: a single number in groups of three digits.
 pub(super) fn shown(numbers: &[u64]) -> String {
     match numbers {
         [one] => grouped(*one),
@@ -239,7 +235,7 @@ pub(super) fn shown(numbers: &[u64]) -> String {
     }
 }
 
-/// `1,234,567`; the largest number means that there is no limit.
+/// `1,234,567`; the largest number means no limit.
 pub(crate) fn grouped(number: u64) -> String {
     // Settings have the largest signed number for "no limit".
     if number >= i64::MAX as u64 {
@@ -248,7 +244,7 @@ pub(crate) fn grouped(number: u64) -> String {
     simurgh_text::format::grouped(number)
 }
 
-/// Three digits, rounded down: nothing here is known better.
+/// Rounded down to three digits: no figure here is more exact.
 pub(crate) fn about(number: u64) -> u64 {
     let mut unit = 1_u64;
     while number / unit >= 1_000 {

@@ -1,11 +1,11 @@
-//! How many shards hold how many connections, computed as the server itself does.
+//! The number of shards for a number of connections, computed as the server does.
 
 use simurgh_reactor::{connections_for, shards_for};
 
 use crate::{CONNECTIONS_MAX, SHARDS_MAX};
 
-/// Shards for so many connections, as `serve` would start them; more than there may be where
-/// nothing holds them.
+/// Shards that `serve` would start for these connections; beyond `SHARDS_MAX` if they do not
+/// suffice.
 pub(super) fn shards(connections: u64, descriptors: u64) -> u64 {
     let least = connections.div_ceil(descriptors.max(1));
     // Beyond the limit the exact number does not matter.
@@ -15,19 +15,17 @@ pub(super) fn shards(connections: u64, descriptors: u64) -> u64 {
     shards_for(usize::try_from(connections).unwrap_or(usize::MAX), descriptors) as u64
 }
 
-/// Whether so many shards at most hold so many.
 fn holds_with(wanted: u64, descriptors: u64, shards_max: u64) -> bool {
     let shards = shards(wanted, descriptors);
     let enough = || connections_for(usize::try_from(shards).unwrap_or(usize::MAX), descriptors);
     shards <= shards_max.min(u64::from(SHARDS_MAX)) && enough() as u64 >= wanted
 }
 
-/// Whether the server has shards for so many.
 pub(super) fn holds(wanted: u64, descriptors: u64) -> bool {
     holds_with(wanted, descriptors, u64::MAX)
 }
 
-/// The most connections that the server has shards for, with so many shards at most.
+/// The most connections that the server holds with at most `shards_max` shards.
 pub(super) fn most(descriptors: u64, shards_max: u64) -> u64 {
     let (mut held, mut not) = (0, u64::from(CONNECTIONS_MAX) + 1);
     while not - held > 1 {
@@ -37,7 +35,7 @@ pub(super) fn most(descriptors: u64, shards_max: u64) -> u64 {
     held
 }
 
-/// The smallest table with which the server has shards for so many.
+/// The smallest descriptor table with which the server holds `wanted` connections.
 pub(super) fn descriptors(wanted: u64) -> u64 {
     let (mut not, mut held) = (0, u64::from(CONNECTIONS_MAX) * 2);
     while held - not > 1 {

@@ -52,7 +52,7 @@ fn two_million_with_their_clients_need_most_of_it() {
     let files = row(&report, "fs.file-max");
     assert!(files.how.starts_with("sysctl -w fs.file-max=40"), "{}", files.how);
     assert!(files.caps.unwrap() < 1_300_000);
-    // Half of 24 GiB in pages of 4 KiB, and no more.
+    // At most half of 24 GiB, in pages of 4 KiB.
     let memory = row(&report, "net.ipv4.tcp_mem");
     assert_eq!(memory.change().unwrap().after, [1_572_864, 2_097_152, 3_145_728]);
     assert!(memory.why.contains("1,572,864 of the connections"), "{}", memory.why);
@@ -96,7 +96,7 @@ fn a_small_table_makes_many_shards_and_a_tiny_one_caps() {
     let need = hard.need.replace(',', "");
     limits(&fake, "1024", &need);
     assert!(!report_of(&fake, 1_000_000, false).rows[..3].iter().any(Row::is_too_small));
-    // As few as one descriptor is no reason to divide by nothing.
+    // Few descriptors must not lead to a division by zero.
     for tiny in ["0", "1", "20"] {
         limits(&fake, tiny, tiny);
         let report = report_of(&fake, 80_000_000, true);
@@ -254,7 +254,7 @@ fn ports_are_made_wider_and_never_narrower() {
     let _ = report_of(&fake, 100_000, true);
 }
 
-/// Values of all sizes, whatever they would mean.
+/// Values of all sizes.
 #[test]
 fn nothing_is_ever_lowered() {
     let mut seed = 7_u64;
@@ -290,7 +290,7 @@ fn nothing_is_ever_lowered() {
             assert!(pairs.iter().all(|(before, after)| after >= before), "{name}: {pairs:?}");
             assert!(after.is_sorted(), "{name}: {after:?}");
         }
-        // The changes are all that is needed of settings: made, nothing is left to change.
+        // Once the changes are made, no setting is left to change.
         for Change { name, after, .. } in report.changes() {
             fake.set(&format!("proc/sys/{}", name.replace('.', "/")), &plain(&after));
         }

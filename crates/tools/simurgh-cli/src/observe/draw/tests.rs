@@ -194,7 +194,7 @@ fn a_small_window_is_no_trouble() {
     }
 }
 
-/// A server that is one of three nodes, of which one does not answer.
+/// A server that is one of three nodes, one of which does not respond.
 fn clustered() -> App {
     let mut app = app();
     if let Some(overview) = &mut app.overview {
@@ -270,7 +270,7 @@ fn a_server_that_is_alone_has_no_view_of_a_cluster() {
     press(&mut app, "\t");
     assert_eq!(app.view, View::Overview);
     assert!(!drawn(&app).contains("cluster"));
-    // One that is started again without the others shows what it has.
+    // A node that was restarted without the others shows only its own figures.
     let mut app = clustered();
     press(&mut app, "6");
     let alone = Overview { server: "simurgh".into(), ..Overview::default() };

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The longest wait for anything that should happen at once, on a busy machine.
+/// The longest wait for an immediate event, on a busy machine.
 pub(crate) const WAIT: Duration = Duration::from_secs(30);
 
-/// The setting with which an engine stores streams, in its own directory.
+/// The engine stores streams in its own directory.
 pub(crate) const STORE: &str = "jetstream { store_dir: \"store\" }\n";
 
-/// A nats-server with a directory of its own, on a free port; killed when dropped.
+/// A nats-server with its own directory, on a free port; killed when dropped.
 pub(crate) struct Engine {
     directory: TempDir,
     /// The command: nats-server, possibly run by another program.
@@ -29,7 +29,7 @@ pub(crate) struct Engine {
     port: u16,
 }
 
-/// The path of nats-server; prints why if there is none.
+/// The path of nats-server; prints the reason if there is none.
 pub(crate) fn program() -> Option<PathBuf> {
     let program = std::env::var_os("SIMURGH_NATS_SERVER").map(PathBuf::from);
     if program.is_none() {
@@ -39,23 +39,20 @@ pub(crate) fn program() -> Option<PathBuf> {
 }
 
 impl Engine {
-    /// With this configuration besides its port; none where there is no nats-server.
+    /// Adds its port to this configuration; `None` without nats-server.
     pub(crate) fn start(configuration: &str) -> Option<Self> {
         Self::start_at("127.0.0.1", configuration)
     }
 
-    /// The same at another address.
     pub(crate) fn start_at(host: &str, configuration: &str) -> Option<Self> {
         Self::start_by(&[], host, configuration)
     }
 
-    /// The same, run by this program.
     pub(crate) fn start_by(by: &[String], host: &str, configuration: &str) -> Option<Self> {
         let by = by.iter().map(PathBuf::from);
         Some(Self::start_words(by.chain([program()?]).collect(), host, configuration))
     }
 
-    /// The same of another nats-server.
     pub(crate) fn start_program(program: &Path, configuration: &str) -> Self {
         Self::start_words(vec![program.to_owned()], "127.0.0.1", configuration)
     }
@@ -72,7 +69,7 @@ impl Engine {
     /// Three servers of one cluster, which replicate streams.
     pub(crate) fn three() -> Option<Vec<Self>> {
         program()?;
-        // Each must know the others' ports before it starts, so those are found first.
+        // Each needs the others' ports before it starts, so those are found first.
         let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = free.map(|it| it.local_addr().unwrap().port());
         let routes = ports.map(|it| format!("\"nats://127.0.0.1:{it}\"")).join(", ");
@@ -98,7 +95,6 @@ impl Engine {
             .stderr(log.unwrap())
             .spawn()
             .unwrap();
-        // Names are unique in this run by the process id.
         let ports = directory.join(format!("nats-server_{}.ports", child.id()));
         self.child = Some(child);
         self.port = until("the engine tells its port", || {
@@ -107,7 +103,6 @@ impl Engine {
         });
     }
 
-    /// Where it listens.
     pub(crate) fn address(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
@@ -120,7 +115,7 @@ impl Engine {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// Kills it, as a crash would.
+    /// Kills it, like a crash.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -133,28 +128,27 @@ impl Engine {
         self.run(self.port.into());
     }
 
-    /// Deletes what it has stored, while it is not running.
+    /// Deletes its store, while it is not running.
     pub(crate) fn lose_store(&self) {
         fs::remove_dir_all(self.store()).unwrap();
     }
 
-    /// Its store, with [`STORE`].
     fn store(&self) -> PathBuf {
         self.directory.path().join("store")
     }
 
-    /// Copies its store to a place that does not exist yet, while it is not running.
+    /// Copies its store to a new directory, while it is not running.
     pub(crate) fn copies_store(&self, to: &Path) {
         copy(&self.store(), to);
     }
 
-    /// Restores the store of a copy, while it is not running.
+    /// Restores its store from a copy, while it is not running.
     pub(crate) fn sets_store_back(&self, from: &Path) {
         self.lose_store();
         copy(from, &self.store());
     }
 
-    /// Stops the process: it neither reads nor writes any more, and no connection ends.
+    /// Stops the process: it neither reads nor writes, and no connection ends.
     #[track_caller]
     pub(crate) fn freeze(&self) {
         self.signal("STOP");
@@ -192,13 +186,12 @@ fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
 }
 
-/// Waits for something that should happen.
 #[track_caller]
 pub(crate) fn until<T>(what: &str, there: impl FnMut() -> Option<T>) -> T {
     within(WAIT, what, there)
 }
 
-/// The same within a time that the test is about.
+/// Like `until`, with a time that the test is about.
 #[track_caller]
 pub(crate) fn within<T>(time: Duration, what: &str, mut there: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();

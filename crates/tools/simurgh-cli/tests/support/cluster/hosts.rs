@@ -1,17 +1,17 @@
-//! Several hosts on one machine: network name spaces that are joined by a bridge.
+//! Several hosts on one machine: network name spaces joined by a bridge.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::process::{Command, Output};
 
-/// Set in the environment of a test that was started again in name spaces of its own.
+/// Set in the environment of a test that was restarted in its own name spaces.
 const INSIDE: &str = "SIMURGH_IN_NAMESPACES";
-/// Where the engine and the clients are, on the bridge.
+/// The address of the engine and the clients on the bridge.
 pub(crate) const HUB: &str = "10.0.0.1";
 
-/// Whether this process is in name spaces of its own, where it can make networks that end with it.
-/// If not, runs the test of this name there, and returns false once that has passed. Prints why
-/// where that is impossible.
+/// Whether this process is in its own name spaces, where it can make networks that end with it. If
+/// not, runs the test of this name there, and returns false after it has passed. Prints the reason
+/// if that is impossible.
 #[track_caller]
 pub(crate) fn are_here(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
@@ -46,13 +46,12 @@ pub(crate) fn are_here(test: &str) -> bool {
     false
 }
 
-/// One of several hosts on a bridge.
 pub(crate) struct Host {
     name: String,
     pub(crate) address: String,
 }
 
-/// This many of them, besides the one with the engine and the clients.
+/// Excludes the host with the engine and the clients.
 pub(crate) fn on_a_bridge(count: usize) -> Vec<Host> {
     does("ip", "link add hub type bridge");
     does("ip", &format!("addr add {HUB}/24 dev hub"));
@@ -79,13 +78,12 @@ impl Host {
         host
     }
 
-    /// The command that runs another on this host.
+    /// The prefix that runs a command on this host.
     pub(crate) fn by(&self) -> Vec<String> {
         ["ip", "netns", "exec", &self.name].map(str::to_owned).into()
     }
 
-    /// Loses what it sends to the engine at this port, what the engine sends, or both. Clients
-    /// reach it as before.
+    /// Drops packets to the engine at this port, from it, or both. Clients are not affected.
     pub(crate) fn loses(&self, port: &str, directions: &[Direction]) {
         for direction in directions {
             let rule = match direction {
@@ -100,10 +98,10 @@ impl Host {
         }
     }
 
-    /// All of its own connections to this port of another host end as if by the other side, and
-    /// bytes under way there are lost.
+    /// All its connections to this port of another host end as if by the other side, and bytes in
+    /// flight are lost.
     pub(crate) fn resets(&self, port: &str) {
-        // Also where nothing else is received.
+        // Accepted even where other packets are dropped.
         let rule =
             format!("insert rule inet cut input tcp sport {port} tcp flags & rst == rst accept");
         self.does("nft", &rule);
@@ -111,7 +109,6 @@ impl Host {
         self.does("nft", &rule);
     }
 
-    /// Loses nothing any more.
     pub(crate) fn heals(&self) {
         self.does("nft", "flush chain inet cut input");
         self.does("nft", "flush chain inet cut output");
@@ -122,7 +119,6 @@ impl Host {
     }
 }
 
-/// The direction of lost packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Direction {
     In,

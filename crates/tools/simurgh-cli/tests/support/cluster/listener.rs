@@ -1,4 +1,4 @@
-//! A connection in serializer V2 that a thread listens on for a moment at a time, between commands.
+//! A connection in serializer V2 that a thread reads from briefly, between commands.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -10,13 +10,12 @@ use serde_json::Value;
 use tungstenite::stream::MaybeTlsStream;
 use tungstenite::{Message, WebSocket};
 
-/// How long one read waits.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_millis(5);
 
 pub(crate) struct Listener(WebSocket<MaybeTlsStream<TcpStream>>);
 
 impl Listener {
-    /// Connects to a node; none if there is no answer.
+    /// `None` if there is no answer.
     pub(crate) fn connect(address: &str) -> Option<Self> {
         let url = format!("ws://{address}/socket/websocket?vsn=2.0.0");
         let socket = tungstenite::connect(url).ok()?.0;
@@ -27,12 +26,12 @@ impl Listener {
         Some(Self(socket))
     }
 
-    /// Sends a message. Whether the connection has ended is seen by the next read.
+    /// The next read shows whether the connection has ended.
     pub(crate) fn send(&mut self, message: &Value) {
         let _ = self.0.send(Message::text(message.to_string()));
     }
 
-    /// The next message, or none within the timeout; an error if the connection has ended.
+    /// `None` after the timeout; an error if the connection has ended.
     pub(crate) fn read(&mut self) -> Result<Option<String>, ()> {
         match self.0.read() {
             Ok(Message::Text(text)) => Ok(Some(text.to_string())),
@@ -47,7 +46,7 @@ impl Listener {
     }
 }
 
-/// A thread that takes commands, and ends when this is dropped: its channel is closed then.
+/// A thread that takes commands; it ends when this is dropped, which closes its channel.
 pub(crate) struct Worker<Command> {
     commands: Option<mpsc::Sender<Command>>,
     thread: Option<JoinHandle<()>>,

@@ -1,5 +1,4 @@
-//! Nodes of a cluster as processes, their engine, clients of them, and the networks between them,
-//! for both suites of faults.
+//! Nodes of a cluster as processes, their engine, clients, and networks, for both suites of faults.
 
 pub(crate) mod engine;
 pub(crate) mod hosts;

@@ -1,4 +1,4 @@
-//! A node: `simurgh serve` as a process of its own.
+//! A node: a process of `simurgh serve`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "clients outside of all descriptor tables")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
@@ -17,34 +17,30 @@ use tempfile::TempDir;
 
 use super::engine::{WAIT, until};
 
-/// The token of the HTTP API.
 const TOKEN: &str = "a-token-of-no-importance";
-/// After this time without a beat a node counts as gone: the least that may be set.
+/// A node is considered gone after this time without a beat: the allowed minimum.
 pub(crate) const DOWN: Duration = Duration::from_secs(6);
-/// How long a link must last before missing nodes are noticed.
+/// The age of a link at which it detects missing nodes.
 pub(crate) const SETTLES: Duration = Duration::from_secs(10);
 
-/// The channels, if a test declares no others.
+/// The default channels.
 const ROOMS: &str = "[[channel]]\ntopic = \"room:*\"\npresence = { key = \"$user\" }\n\
      [[channel.event]]\nname = \"say\"\nbroadcast = \"all\"\n";
 
-/// How a node is started.
 pub(crate) struct Plan {
     pub(crate) name: String,
     /// HOST:PORT of each server.
     pub(crate) engines: Vec<String>,
     pub(crate) prefix: &'static str,
-    /// How long it waits for the engine; none: it listens at once, alone until there is an engine.
+    /// How long it waits for the engine; with `None` it listens at once.
     pub(crate) required: Option<&'static str>,
     /// More keys above all tables.
     pub(crate) top: &'static str,
     /// More keys of the table `[cluster]`.
     pub(crate) keys: String,
-    /// Its channels.
     pub(crate) channels: String,
-    /// The address to listen at.
     pub(crate) host: String,
-    /// The program that runs it, if any.
+    /// The command that runs it, if any.
     pub(crate) by: Vec<String>,
     pub(crate) env: Vec<(&'static str, OsString)>,
 }
@@ -117,7 +113,7 @@ pub(crate) struct Node {
     pub(crate) name: String,
     /// HOST:PORT
     pub(crate) address: String,
-    /// Where metrics are.
+    /// The address of `/metrics`.
     admin: String,
     child: Child,
     /// Kept open, so that the node can print.
@@ -126,7 +122,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Three of them, which know each other.
+    /// Waits until they have found each other.
     pub(crate) fn three(engine: &str) -> Vec<Self> {
         let nodes: Vec<Self> =
             ["one", "two", "three"].map(|name| Plan::new(name, engine).start()).into();
@@ -134,7 +130,7 @@ impl Node {
         nodes
     }
 
-    /// Status and body of an answer.
+    /// Returns status and body.
     pub(crate) fn ask(&self, line: &str, body: &str) -> (u16, String) {
         self.try_ask(line, body).unwrap_or_else(|error| panic!("{line}: {error}\n{}", self.log()))
     }
@@ -144,7 +140,7 @@ impl Node {
         Ok((status, body))
     }
 
-    /// The same with the head of the answer in between, in lower case.
+    /// Returns status, head in lower case, and body.
     pub(crate) fn whole_answer(
         &self,
         line: &str,
@@ -191,7 +187,7 @@ impl Node {
         values.map(|(_, value)| value.parse::<f64>().unwrap() as u64).sum()
     }
 
-    /// The keys that are present, by the node's own list.
+    /// The present keys, by the node's own list.
     pub(crate) fn presences(&self, topic: &str) -> Vec<String> {
         let (_, body) = self.ask(&format!("GET /api/presence?topic={topic}"), "");
         let answer: Value = serde_json::from_str(&body).unwrap();
@@ -201,7 +197,7 @@ impl Node {
         keys
     }
 
-    /// Disconnects a socket id. Returns the nodes that have confirmed it, and those that have not.
+    /// Returns the nodes that have confirmed it, and those that have not.
     pub(crate) fn disconnect(&self, id: &str) -> (Vec<String>, Vec<String>) {
         let body = serde_json::json!({ "id": id }).to_string();
         let (status, body) = self.ask("POST /api/disconnect", &body);
@@ -217,7 +213,7 @@ impl Node {
         (names("confirmed"), names("missing"))
     }
 
-    /// Its resident memory, in bytes.
+    /// Resident bytes.
     pub(crate) fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
@@ -233,13 +229,11 @@ impl Node {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
-    /// Ends it at once, like a crash.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Ends it with SIGTERM.
     pub(crate) fn drain(&mut self) -> ExitStatus {
         self.signal("TERM");
         until("the node ends", || self.child.try_wait().unwrap())
@@ -255,7 +249,7 @@ impl Drop for Node {
     }
 }
 
-/// Waits until each node knows all others.
+/// Waits until each node has found all others.
 #[track_caller]
 pub(crate) fn know_each_other<N: Borrow<Node>>(nodes: &[N]) {
     let others = nodes.len() as u64 - 1;
@@ -266,7 +260,6 @@ pub(crate) fn know_each_other<N: Borrow<Node>>(nodes: &[N]) {
     }
 }
 
-/// Waits until all nodes have a link.
 #[track_caller]
 pub(crate) fn are_up<N: Borrow<Node>>(nodes: &[N]) {
     for node in nodes.iter().map(N::borrow) {
