@@ -1,5 +1,5 @@
-//! Broadcasts: what it costs to receive, stamp and record them, and how far off the time is that a
-//! load generator takes for that of the reception.
+//! Broadcasts: the cost of receiving, stamping and recording them, and the error of a load
+//! generator's reception times.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -78,7 +78,8 @@ fn tsung(server: &Server, plan: Messages) -> Job {
     Job::tsung(server.address, &load, &sessions)
 }
 
-/// Measures from before the first message to after the last. Returns the deliveries of the server.
+/// Measures from before the first message to after the last. Returns the server's number of
+/// deliveries.
 fn listen(server: &Server, work: &mut AtWork, plan: Messages, sample: &mut Sample) -> Result<f64> {
     joined(server, work, u64::try_from(plan.members)?, |_| (), |_, _| Ok(()))?;
     thread::sleep(Duration::from_millis(500));
@@ -108,7 +109,7 @@ fn listen(server: &Server, work: &mut AtWork, plan: Messages, sample: &mut Sampl
     Ok(count)
 }
 
-/// Waits for the end, and takes up what is reported.
+/// Waits for the end, and records the report.
 pub(super) fn ended(work: &mut AtWork, sample: &mut Sample) -> Result<Report> {
     work.process.wait(Duration::from_secs(60))?;
     let report = work.report()?;

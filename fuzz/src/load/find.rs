@@ -40,7 +40,7 @@ pub fn run(data: &[u8]) {
 /// Short paths must find what `serde_json` finds.
 fn json(path: &str, body: &[u8], found: &[String]) {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else {
-        // It has limits of numbers and depth that ours has not.
+        // serde_json has limits of numbers and depth that ours does not have.
         return;
     };
     let is_name = |name: &str| {

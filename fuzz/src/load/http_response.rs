@@ -1,7 +1,7 @@
 //! Any bytes as answers to HTTP requests.
 //!
 //! The first byte says whether they answer a `HEAD`, the second how they are cut. All answers on
-//! the connection must be the same however they come.
+//! the connection must be the same however they are cut.
 use simurgh_load::answer::AnswerText;
 use simurgh_load::http::{Done, Event, Kept, Limits, Response, ResponseError};
 

@@ -1,5 +1,5 @@
-//! What is simulated in place of being worked out. Nothing here needs a server, and the same seed
-//! gives the same.
+//! Simulations for what formulas do not cover. Nothing here needs a server, and the same seed gives
+//! the same result.
 
 pub mod beats;
 pub mod envelopes;
