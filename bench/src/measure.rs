@@ -72,8 +72,7 @@ pub(crate) struct Figures {
     pub(crate) user_bytes: Option<f64>,
     /// The same at the end of the run, after all traffic.
     pub(crate) user_bytes_after_traffic: Option<f64>,
-    /// Slab per socket over the same clients, bytes, without `listing_bytes`; only where sockstat
-    /// agreed exactly.
+    /// Slab per socket without `listing_bytes`, bytes; only where sockstat agreed exactly.
     pub(crate) kernel_bytes: Option<f64>,
     /// Slab per socket that came from some process listing /proc/PID/fd, bytes.
     pub(crate) listing_bytes: Option<f64>,
@@ -103,7 +102,6 @@ pub(crate) struct Figures {
     pub(crate) join_p50_ms: Option<f64>,
     /// The slowest, ms.
     pub(crate) join_max_ms: Option<f64>,
-    /// The number of these joins.
     pub(crate) joins: usize,
     /// Broadcasts that reached clients which joined after them.
     pub(crate) join_strays: u64,
@@ -184,7 +182,6 @@ fn measure(target: &Target, options: &Run, log: &Path, figures: &mut Figures) ->
     Ok(())
 }
 
-/// A run in progress.
 struct Phases<'a> {
     options: &'a Run,
     server: Server,
@@ -236,8 +233,7 @@ impl Phases<'_> {
         Ok(stats::per(ran, 1))
     }
 
-    /// Connects all clients; memory and CPU between the first 1,000 and all. Returns the server's
-    /// RSS at the first 1,000.
+    /// Connects all; memory and CPU from the first 1,000 on. Returns the RSS at the first 1,000.
     fn connect(&mut self) -> Result<u64> {
         let all = self.options.clients;
         let first = FIRST_CLIENTS.min(all / 2);

@@ -18,7 +18,6 @@ enum Judged {
     Nothing,
 }
 
-/// One line of the table.
 #[derive(Serialize)]
 struct Row {
     measure: &'static str,

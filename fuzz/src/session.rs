@@ -15,7 +15,6 @@ use simurgh_proto::session::server::{self, MessageKind};
 const OPERATIONS_MAX: usize = 2000;
 const TOPICS: [&str; 3] = ["a", "room:1", "r\u{e4}um"];
 
-/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let [choice, operations @ ..] = data else { return };
     let serializer = if choice & 1 == 0 { Serializer::V2 } else { Serializer::V1 };
@@ -41,7 +40,6 @@ struct Wire {
     to_client: VecDeque<Message>,
     /// The server's channels, with the join_ref and ref of each join.
     joined: HashMap<&'static str, (OwnedRef, OwnedRef)>,
-    /// Refs that have been answered.
     answered: Vec<u32>,
 }
 

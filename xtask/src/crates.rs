@@ -185,8 +185,7 @@ fn patch(published: &Published, outside: &Path) -> Result<()> {
     files::write(&outside.join("project/.cargo/config.toml"), patches, 0o644)
 }
 
-/// Cargo in the project. It shares the directory and profile of the tests, so dependencies are not
-/// built twice.
+/// Cargo in the project, with the tests' directory and profile: dependencies are built once.
 fn cargo(published: &Published, outside: &Path, arguments: &[&str]) -> Finished {
     Task::new("cargo", arguments, MINUTES_MAX)
         .directory(&outside.join("project"))

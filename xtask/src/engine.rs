@@ -1,5 +1,4 @@
-//! The engine of a cluster, for tests and benchmarks: nats-server of this version, built by Go; if
-//! that fails, Debian's.
+//! The engine of a cluster for tests and benchmarks: nats-server, built by Go or Debian's.
 
 use std::path::{Path, PathBuf};
 

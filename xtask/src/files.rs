@@ -28,7 +28,6 @@ pub(crate) fn directory(path: &Path) -> Result<()> {
     mode(path, 0o755)
 }
 
-/// Writes a file, and the directories above it.
 pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>, bits: u32) -> Result<()> {
     directory(path.parent().unwrap_or(path))?;
     fs::write(path, content).with_context(|| path.display().to_string())?;

@@ -1,5 +1,4 @@
-//! Checks that `rust-version` is the version that CI builds with: an older, untested compiler may
-//! refuse any line.
+//! Checks that CI builds with `rust-version`: an older, untested compiler may refuse any line.
 
 use anyhow::{Context, Result};
 use simurgh_bench_kit::machine::first_line;

@@ -45,7 +45,6 @@ impl Outcome {
     }
 }
 
-/// A finished step: its name, result and duration.
 pub(crate) type Step = (&'static str, Outcome, Duration);
 
 /// The table of all steps; its last line is exactly `N passed, N failed, N skipped`.

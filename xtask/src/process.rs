@@ -25,7 +25,7 @@ const OUTPUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How long a child has after Ctrl-C to end by itself and to undo its changes.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Set by Ctrl-C and SIGTERM after [`end_on_ctrl_c`].
+/// Set by Ctrl-C and SIGTERM after `end_on_ctrl_c`.
 static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// From now on Ctrl-C and SIGTERM end the running child, and not this process, to keep the
@@ -57,7 +57,6 @@ pub(crate) struct Finished {
     pub(crate) code: Option<i32>,
     /// Its stdout and stderr, in no certain order between the two.
     pub(crate) output: String,
-    /// Why it has no exit code.
     pub(crate) failure: Option<String>,
     /// Processor time of the program itself, without its children, when it was last polled.
     pub(crate) cpu_seconds: f64,
@@ -94,8 +93,7 @@ impl Task {
         Self { command, shown, limit: Duration::from_secs(minutes * 60), quiet: false }
     }
 
-    /// A program of the workspace, which is the binary of the package of that name, built for
-    /// release.
+    /// The binary of a package of the workspace, built for release.
     pub(crate) fn release(package: &str, arguments: &[String], minutes: u64) -> Self {
         let cargo = ["run", "--release", "--quiet", "--package", package, "--bin", package, "--"];
         let all: Vec<&str> =
@@ -194,8 +192,7 @@ where
     })
 }
 
-/// Waits for the end of `child`; after `limit` its whole group is killed, so that no descendant
-/// holds our pipes open.
+/// Waits for `child`; after `limit` its group is killed, so that nothing holds our pipes open.
 fn wait(
     child: &mut Child,
     limit: Duration,
@@ -242,23 +239,20 @@ fn cpu_seconds_of(child: &Child) -> Option<f64> {
     /// Linux counts in hundredths here, whatever its own clock.
     const TICKS_A_SECOND: f64 = 100.0;
     let text = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
-    // The name is in brackets and may have any characters; user and system time are the twelfth and
-    // thirteenth word after it.
+    // The name is in brackets; user and system time are the twelfth and thirteenth word after it.
     let (_, words) = text.rsplit_once(')')?;
     let mut ticks = words.split_ascii_whitespace().skip(11).take(2).map(str::parse::<u32>);
     let (user, system) = (ticks.next()?.ok()?, ticks.next()?.ok()?);
     Some((f64::from(user) + f64::from(system)) / TICKS_A_SECOND)
 }
 
-/// Kills a child and its descendants.
 fn kill_group(child: &mut Child) {
     signal_group(child, "-KILL");
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// The group's id is the child's, which is started as its leader. std has no call for a group; it
-/// may have ended already.
+/// `child` leads its group. std has no call for a group; it may have ended already.
 fn signal_group(child: &Child, signal: &str) {
     let group = format!("-{}", child.id());
     let _ = Command::new("kill").args([signal, "--", &group]).stderr(Stdio::null()).status();

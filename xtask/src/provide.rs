@@ -1,6 +1,5 @@
-//! Installs what the tests need and the machine lacks: Debian packages if we may, npm packages in
-//! `e2e/`, programs of crates.io under `target/tools`. Missing ones are reported, also by the steps
-//! that need them.
+//! Installs what the tests need: Debian packages if we may, npm packages in `e2e/`, programs of
+//! crates.io under `target/tools`. Missing ones are reported, also by the steps that need them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,8 +22,7 @@ const NEEDS: &[Need] = &[
     // Without any font Chromium has no text to lay out.
     Need { program: "/usr/bin/chromium", packages: &["chromium", "fonts-dejavu-core"] },
     Need { program: "/usr/sbin/nginx", packages: &["nginx"] },
-    // Its scripts read the load generator's logs. It needs a gnuplot; the one without windows is 23
-    // MB smaller.
+    // For the load generator's logs. It needs a gnuplot; the one without windows is 23 MB smaller.
     Need { program: "/usr/bin/tsung", packages: &["tsung", "gnuplot-nox"] },
     // The HTTP benchmark compares with it.
     Need { program: "/usr/bin/wrk", packages: &["wrk"] },
@@ -92,8 +90,7 @@ pub(crate) fn npm_packages() -> Result<()> {
 /// Debian's own: others may be of any version.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Makes an environment with exactly the packages of a requirements file, unless it exists, and
-/// returns its Python.
+/// Makes an environment with exactly the required packages if needed, and returns its Python.
 pub(crate) fn python_packages(requirements: &Path) -> Result<PathBuf> {
     let text = fs::read(requirements).with_context(|| requirements.display().to_string())?;
     let environment = crate::root().join("target/tools/supabase-py");

@@ -1,6 +1,5 @@
 //! The simulator of whole servers as a step of the tests: seeds that once failed, fixed ones, and
-//! fresh ones for two minutes, half a minute for each: one node, topics that are kept, several
-//! nodes, and both.
+//! fresh ones, half a minute each for one node, kept topics, several nodes, and both.
 
 use crate::outcome::Outcome;
 use crate::process::Task;

@@ -61,7 +61,6 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("fuzz", true, |_| fuzz::try_each(FUZZ_EACH)),
 ];
 
-/// Tests of the official clients.
 const CLIENTS: &str = "phoenix-js";
 /// Suites of `phoenix-js` that are not run on a cluster, because they have no server.
 const ON_ONE_NODE: &[&str] = &["package", "presence"];
@@ -180,8 +179,7 @@ fn clippy() -> Outcome {
     by_exit(&Task::new("cargo", &arguments, 12).run())
 }
 
-/// All documentation with private items, then that of docs.rs: a link from there to a private item
-/// is broken.
+/// With private items, then as on docs.rs: a link from there to a private item is broken.
 fn rustdoc() -> Outcome {
     rustdoc_pages().unwrap_or_else(Outcome::failed)
 }

@@ -29,16 +29,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const TOPIC_MEMBERS: usize = 100;
 /// Members that leave in a second; as many come back.
 const LEAVES_PER_SECOND: u32 = 1_000;
-/// How long a member that has left stays away; and how long it then stays before it may leave
-/// again.
+/// How long a member that has left stays away, and then stays before it may leave again.
 const AWAY: Duration = Duration::from_secs(1);
 /// How many members are tried until one is found that may leave.
 const TRIES: usize = 100;
 const WAIT_MAX: Duration = Duration::from_secs(120);
 /// Time for an allocator to give back unused memory.
 const CALM: Duration = Duration::from_secs(4);
-/// Time for a server to give back a crowd's memory: 4 s after the last leave, and some for the
-/// work.
+/// Time for a server to free a crowd's memory: 4 s after the last leave, and some for the work.
 const GONE: Duration = Duration::from_secs(10);
 const META: &str = r#"{"online_at":"1764000000"}"#;
 
@@ -170,7 +168,6 @@ impl Crowd {
         self.sockets.len() + self.watchers.len()
     }
 
-    /// The number of presences over all topics.
     fn count(&self) -> u64 {
         self.endpoint.handle().metrics().iter().map(|shard| shard.presences.value()).sum()
     }
@@ -252,8 +249,7 @@ struct Churn {
     pending: usize,
     /// Members that are away, their topics, and since when, in that order.
     away: VecDeque<(usize, usize, Instant)>,
-    /// Members that came back, and when: a leave is not reported while the return is not reported
-    /// yet.
+    /// Members that came back, and when: a leave is not reported before the return is.
     back: VecDeque<(usize, Instant)>,
     /// The members that are in one of these queues.
     rests: Vec<bool>,

@@ -51,7 +51,7 @@ const AUDIENCE: u32 = 51;
 const BROADCASTS: u32 = 5;
 /// Pushes of each socket that are counted together, with one join.
 const PUSHES: u32 = 16;
-/// callgrind makes a second of a few dozen milliseconds.
+/// Long, because callgrind makes a second of a few dozen milliseconds.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 struct Room;

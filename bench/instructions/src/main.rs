@@ -21,8 +21,7 @@ fn main() -> ExitCode {
     item::run(proto::ITEMS.iter().chain(driven::ITEMS).chain(load::ITEMS))
 }
 
-/// Does `work`, whose instructions count. It is a function in every build, so that callgrind knows
-/// by its name when to collect.
+/// Does `work`, whose instructions count. Never inlined: callgrind finds it by its name.
 #[inline(never)]
 fn counted<R>(work: impl FnOnce() -> R) -> R {
     black_box(work())

@@ -35,7 +35,7 @@ const ITEMS: &[Item] = &[
     Item { name: "page-next-visit", times: 1000, inside: TASK, run: next_visits },
 ];
 
-/// callgrind makes a second of a few dozen milliseconds.
+/// Long, because callgrind makes a second of a few dozen milliseconds.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 

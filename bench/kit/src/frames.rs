@@ -1,5 +1,4 @@
-//! The bytes both sides of the benchmark exchange: WebSocket frames and the few Channels messages
-//! that are measured.
+//! The bytes that both sides exchange: WebSocket frames and the few measured Channels messages.
 //!
 //! Written apart from `simurgh-proto` on purpose: a benchmark that verifies deliveries with the
 //! codec under test would not see that codec's mistakes. Every message has a fixed length, so the
@@ -136,8 +135,7 @@ fn header(opcode: u8, mask: u8, length: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Bytes of the header at the front of `buf`, without a mask, and of the payload behind it; `None`
-/// while the header is not whole.
+/// Bytes of the unmasked header at the front of `buf`, and of its payload; `None`: more are needed.
 pub fn lengths(buf: &[u8]) -> Option<(usize, usize)> {
     let (&[_, second], rest) = buf.split_first_chunk::<2>()?;
     Some(match second & 0x7f {

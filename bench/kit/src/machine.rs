@@ -38,8 +38,7 @@ impl Machine {
         }
     }
 
-    /// Whether figures of the two may be compared: kernel and compiler may differ, and are named
-    /// beside the comparison.
+    /// Whether figures of the two may be compared. Kernel and compiler may differ and are shown.
     pub fn is_same(&self, other: &Self) -> bool {
         self.processor == other.processor && self.cores == other.cores
     }
@@ -58,7 +57,6 @@ impl Machine {
     }
 }
 
-/// The value of a `name : value` line.
 fn field(text: &str, name: &str) -> Option<String> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(rest.trim_start_matches([' ', '\t', ':']).trim_end().to_owned())

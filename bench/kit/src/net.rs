@@ -13,8 +13,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 
 use crate::frames;
 
-/// Waits for events, at most for `time`; they replace those in `events`, whose capacity bounds
-/// them.
+/// Waits at most for `time`; the new events replace `events`, whose capacity bounds them.
 pub fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, time: Option<Duration>) -> Result<()> {
     events.clear();
     let timeout = time.map(Timespec::try_from).transpose()?;
@@ -65,8 +64,7 @@ impl Listener {
     /// Its number in the poll set.
     pub const NUMBER: u64 = u64::MAX;
 
-    /// Listens; with `shares_port` as one of many listeners on the same port, which share the
-    /// clients.
+    /// Listens; with `shares_port` several listeners on the same port share the clients.
     pub fn open(listen: SocketAddrV4, shares_port: bool) -> Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket =
@@ -161,8 +159,7 @@ pub fn check_upgrade(head: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// One `send`; returns how many bytes it took. A peer that has closed takes all, and is noticed by
-/// the read that follows.
+/// One `send`; returns the bytes it took. A closed peer takes all: the next read notices it.
 pub fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize> {
     match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         Ok(count) => Ok(count),

@@ -1,6 +1,5 @@
-//! nginx, with one configuration for every benchmark that compares with it or puts it behind a
-//! client: what a user would configure for speed. `simurgh-bench nginx` serves with it for programs
-//! outside this crate.
+//! nginx, in one configuration for speed that all benchmarks share. `simurgh-bench nginx` serves
+//! with it for programs outside this crate.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
@@ -17,8 +16,7 @@ use crate::{sys, wait};
 /// Where Debian installs it.
 pub const PROGRAM: &str = "/usr/sbin/nginx";
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// nginx cannot listen on port 0: a free port is looked for, and may be taken again before it
-/// starts.
+/// nginx cannot listen on port 0, and a free port may be taken before it starts.
 const ATTEMPTS: usize = 5;
 
 /// What is served, and how.

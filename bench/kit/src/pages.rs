@@ -1,5 +1,4 @@
-//! Tables in documents: each is between two comments that name its source; the text around them is
-//! written by hand.
+//! Tables in documents: each is between two comments that name its source.
 
 use anyhow::{Context, Result};
 
@@ -8,8 +7,7 @@ const BEGIN: &str = "<!-- table: ";
 const CLOSE: &str = " -->";
 const END: &str = "<!-- end of table -->";
 
-/// The text with each table replaced by what `content` makes of its source, which `content` may
-/// change.
+/// The text with each table made by `content` from its source, which it may change.
 pub fn with_fresh_tables(
     text: &str,
     mut content: impl FnMut(&mut String) -> Result<String>,

@@ -1,5 +1,4 @@
-//! Joins made while a broadcast is being delivered, timed by a thread that the clients' own bulk
-//! reader cannot hold up.
+//! Joins during a broadcast, timed by a thread that the clients' own bulk reader cannot delay.
 //!
 //! The thread shares the client's core. It runs under SCHED_FIFO (set by `chrt`, as rustix has no
 //! safe call for it), else at nice −20, and blocks on one socket at a time, so its wake-up preempts
@@ -26,8 +25,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 enum Command {
     /// Open and upgrade so many connections.
     Prepare(usize),
-    /// Join on each at its offset from `start`, as long as fewer than `delivered` deliveries are
-    /// counted.
+    /// Join on each at its offset from `start` while fewer than `delivered` deliveries are counted.
     Go { start: Instant, offsets: Vec<Duration>, delivered: u64 },
     /// The broadcast is over: give the samples, and close.
     Finish,

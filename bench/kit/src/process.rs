@@ -43,8 +43,7 @@ impl Process {
         let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
         let lines = child.stdout.take().map(|stdout| {
             let (sender, lines) = mpsc::channel();
-            // Reads on when the lines are no longer wanted: the process must not block on a full
-            // pipe.
+            // Reads on when the lines are no longer wanted: a full pipe would block the process.
             thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                     let _ = sender.send(line);

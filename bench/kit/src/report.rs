@@ -56,9 +56,8 @@ pub fn publish<const N: usize>(
     Ok(())
 }
 
-/// Writes a raw file of these fields, and a text beside it, under a free name that begins with
-/// `stem`, in `out` or the default place; returns the raw file's path. Older runs are never
-/// overwritten.
+/// Writes a raw file of these fields and a text beside it, in `out` or the default place. Their
+/// name begins with `stem` and is unused. Returns the raw file's path.
 pub fn keep<const N: usize>(
     out: Option<&Path>,
     stem: &str,

@@ -1,5 +1,4 @@
-//! What the benchmark asks of the operating system: pinning, limits, and the counters under /proc
-//! that the figures come from.
+//! Pinning, limits, and the counters under /proc that the figures come from.
 //!
 //! Nothing here lists /proc/PID/fd: that would add about 0.9 kB of kernel memory to every
 //! descriptor and so spoil the very figure it is used for.
@@ -171,8 +170,7 @@ pub fn listing_bytes(moved: &BTreeMap<String, i64>) -> f64 {
     f64::from(i32::try_from(inodes).unwrap_or(0)) * (1.0 + DENTRY_AND_BLOB / INODE)
 }
 
-/// Bytes of `moved` caches that hold almost only sockets: the part of the kernel figure that other
-/// processes cannot disturb.
+/// Bytes of `moved` caches of sockets: the kernel memory that other processes do not disturb.
 pub fn socket_bytes(moved: &BTreeMap<String, i64>) -> Option<f64> {
     let caches = ["TCP", "sock_inode_cache", "filp", "eventpoll_epi", "ep_head"];
     let bytes: i64 = caches.iter().filter_map(|name| moved.get(*name)).sum();

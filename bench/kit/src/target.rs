@@ -71,8 +71,7 @@ impl Target {
         Self { name, program, arguments, settings, address_space: None }
     }
 
-    /// `simurgh serve` with this many shards, which closes no silent connection. It has the chat
-    /// without history.
+    /// `simurgh serve` with this many shards and the chat without history, and no idle timeout.
     pub fn simurgh(program: &Path, shards: u32) -> Result<Self> {
         Self::serve(program, shards, "off")
     }

@@ -2,9 +2,8 @@
 //! one a line, and answers each with a line of JSON. `simurgh-bench cluster` reads its CPU time
 //! from outside, as it does that of Simurgh.
 //!
-//! It has one thread, which is the cheapest way to run it (two workers wake each other). Queues are
-//! larger than anything that is measured, since async-nats drops messages for which its queue is
-//! full.
+//! One thread is the cheapest way to run it (two workers wake each other). Queues are larger than
+//! all that is measured, since async-nats drops messages for which its queue is full.
 
 use std::io::{BufRead as _, Write as _};
 use std::sync::Arc;

@@ -167,10 +167,7 @@ fn number(text: &str) -> Result<f64, String> {
 }
 
 impl Options {
-    /// The selected loads.
-    ///
-    /// # Errors
-    /// There is none of that name, or a load is impossible.
+    /// The selected loads; an error if a name is unknown or a load is impossible.
     pub fn loads(&self) -> Result<Vec<Load>> {
         let all = Load::all(self.loads.as_deref())?;
         for name in &self.names {
@@ -192,10 +189,7 @@ impl Options {
         Ok(meant)
     }
 
-    /// The selected machines.
-    ///
-    /// # Errors
-    /// There would be none, or none of their capacity may be used.
+    /// The selected machines; an error if there are none, or none of their capacity may be used.
     pub fn machines(&self) -> Result<Machines> {
         let mut it = Machines { proxies: !self.no_proxies, ..Machines::default() };
         self.machines.change(&mut it);

@@ -14,10 +14,7 @@ fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/SCALE.md")
 }
 
-/// Puts the tables into the document.
-///
-/// # Errors
-/// It cannot be read or written, or has other tables than these.
+/// Puts the tables into the document; an error if that has other tables than these.
 pub fn write(plans: &Plans<'_>) -> Result<()> {
     let path = path();
     let text = std::fs::read_to_string(&path).context("docs/SCALE.md")?;

@@ -89,10 +89,7 @@ fn kept_age() -> f64 {
 }
 
 impl Load {
-    /// The loads of the repository, or of a file.
-    ///
-    /// # Errors
-    /// The file cannot be read, or one of its loads is impossible.
+    /// The loads of the repository, or of a file; an error if one is unreadable or impossible.
     pub fn all(own: Option<&Path>) -> Result<Vec<Self>> {
         #[derive(Deserialize)]
         struct Table {
@@ -110,10 +107,7 @@ impl Load {
         Ok(table.load)
     }
 
-    /// Checks that the load is possible.
-    ///
-    /// # Errors
-    /// A number is not finite, is negative, or is larger than the number of clients.
+    /// An error if a number is not finite, negative, or larger than the number of clients.
     pub fn check(&self) -> Result<()> {
         let positive = [
             ("clients", self.clients),

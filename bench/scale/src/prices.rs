@@ -88,10 +88,8 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// The prices of the repository, replaced by those that a file names.
-    ///
-    /// # Errors
-    /// The file cannot be read, is not a table of prices, or has an unknown name.
+    /// The prices of the repository, replaced by those that a file names. It is an error if the
+    /// file cannot be read, is not a table of prices, or has an unknown name.
     pub fn read(own: Option<&Path>) -> Result<Self> {
         let mut prices = Self::parse(FILE)?;
         let Some(path) = own else { return Ok(prices) };

@@ -12,8 +12,7 @@ use simurgh_bench_kit::target::{metric, metric_sum};
 use simurgh_bench_kit::{stats, wait};
 
 const TOPICS: usize = 10;
-/// How long it may take, after the joins, until the engine was asked for its last message of each
-/// topic.
+/// The limit from the joins until the engine was asked for the last message of each topic.
 const FOLLOWED: Duration = Duration::from_secs(120);
 const CHECKED: &str = "simurgh_cluster_checked_total";
 

@@ -83,7 +83,6 @@ impl Client {
         Ok(())
     }
 
-    /// Reads until `count` broadcasts have come.
     pub(super) fn read_broadcasts(&mut self, count: usize) -> Result<()> {
         let mut found = 0;
         loop {
@@ -202,7 +201,6 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Messages so far.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }

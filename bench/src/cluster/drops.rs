@@ -155,8 +155,7 @@ fn put(sample: &mut Sample, report: &Value, kept: &[Kept]) -> Result<()> {
     sample.put("drops_unconfirmed_heard", delivered);
     let owed = published - unconfirmed + delivered;
     let different = |it: &Kept| stats::per(it.different, 1);
-    // Too few: a confirmed message is not kept. Too many: a message was kept that no client
-    // received.
+    // Too few: a confirmed message is not kept. Too many: one is kept that no client received.
     let off = kept.iter().map(|it| (different(it) - owed).abs()).fold(0.0, f64::max);
     sample.put("drops_kept_off", off);
     let twice: usize = kept.iter().map(|it| it.messages - it.different).sum();

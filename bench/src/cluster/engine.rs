@@ -20,7 +20,6 @@ const VARIABLE: &str = "SIMURGH_NATS_SERVER";
 /// The time limit of a start.
 const STARTS: Duration = Duration::from_secs(10);
 
-/// Killed when dropped.
 pub(super) struct Engine {
     program: PathBuf,
     log: PathBuf,
@@ -103,7 +102,6 @@ impl Engine {
         self.process.as_ref().context("the engine does not run")
     }
 
-    /// CPU time of the current process.
     pub(super) fn cpu(&self) -> Result<Cpu> {
         self.process()?.cpu()
     }

@@ -18,11 +18,9 @@ const MESSAGES: u32 = 10;
 /// So large that the outbox is full by bytes before the oldest expire.
 const BODY: usize = 700;
 const WARM_UP: Duration = Duration::from_secs(3);
-/// The outbox's bound, by default: broadcasts, and bytes handed over that the engine has not
-/// confirmed.
+/// The outbox's default bound: broadcasts, and bytes that the engine has not confirmed.
 const BOUNDS_MB: f64 = 8.388_608 + 1.048_576;
 
-/// The observations of one node.
 struct Seen {
     p99_ms: f64,
     turn_ms: f64,

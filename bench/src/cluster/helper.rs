@@ -21,7 +21,6 @@ const PEER: &str = "simurgh-bench-peer";
 /// The time limit of any answer.
 const WAIT_MAX: Duration = Duration::from_secs(600);
 
-/// Killed when dropped.
 pub(super) struct Helper {
     process: Process,
 }

@@ -1,5 +1,4 @@
-//! Row `kept`: what a node pays for a broadcast of another one that the engine keeps, compared with
-//! one that it does not keep.
+//! Row `kept`: a node's cost of a broadcast of another one, if the engine keeps it and if not.
 
 use std::thread;
 
@@ -17,7 +16,6 @@ const BLOCK: usize = 20_000;
 const TOPICS: usize = 1_000;
 /// Topics of either kind that a member is in; a connection may have a hundred.
 const EACH: usize = 25;
-/// The broadcasts of a block.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     /// Each in its own envelope.

@@ -1,5 +1,4 @@
-//! Row `killed`: the engine is killed under 10,000 broadcasts a second, and restarted half a second
-//! later.
+//! Row `killed`: the engine is killed under 10,000 broadcasts a second, and back after 0.5 s.
 
 use std::collections::HashSet;
 use std::thread;
@@ -30,7 +29,6 @@ const LOST: &str = "simurgh_cluster_lost_total";
 struct Back {
     /// The receiving node reports that it may have lost messages.
     known: Instant,
-    /// Both nodes are up.
     up: Instant,
 }
 

@@ -28,8 +28,7 @@ history = { count = 100, age = "5m", bytes = "1MiB" }
 name = "new:msg"
 broadcast = "all"
 "#;
-/// Settings with which a member that does not read for the time of a block is not cut and slows
-/// down no other member.
+/// A member that does not read for the time of a block is not cut and slows down no other.
 pub(super) const PATIENT: &str = "outbound_bytes_max = \"512MiB\"\n\
                                   outbound_budget = \"1GiB\"\nslow_after = \"1h\"\n";
 pub(super) const BODY: usize = 180;
@@ -101,7 +100,6 @@ pub(super) fn together(nodes: &[&Server]) -> Result<()> {
     Ok(())
 }
 
-/// Two nodes of one cluster.
 pub(super) fn pair(bench: &Bench<'_>, engine: &Engine, settings: &str) -> Result<[Server; 2]> {
     pair_of(bench, &NodeSettings { settings, ..NodeSettings::new(Some(engine), "") })
 }

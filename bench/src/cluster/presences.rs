@@ -1,5 +1,4 @@
-//! Row `presences`: 18,000 members are present on three nodes, of which one is away for a while and
-//! then gone for good.
+//! Row `presences`: 18,000 presences on three nodes, one of which is away and then gone for good.
 
 use std::thread;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Row `publish`: the extra cost of sending a broadcast to other nodes, compared with a bare client
-//! that publishes as many bytes.
+//! Row `publish`: the cost of sending a broadcast to other nodes, compared with a bare client's.
 
 use std::thread;
 

@@ -1,5 +1,4 @@
-//! Row `stored`: how many messages a second one node has stored, compared with a bare client that
-//! has 256 in progress.
+//! Row `stored`: messages a second that one node has stored, compared with a bare client's.
 
 use std::thread;
 use std::time::Instant;

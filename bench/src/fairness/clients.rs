@@ -46,13 +46,11 @@ pub(super) enum Pace {
 pub(super) struct Received {
     /// By publisher, the number that must come next.
     next: Vec<u32>,
-    /// The answer that must come next.
     next_answer: u32,
     /// Broadcasts, in order and equal to the byte.
     pub(super) broadcasts: u64,
     /// Answers in order.
     pub(super) answered: u64,
-    /// Answers that are errors.
     pub(super) refused: u64,
     /// Skipped numbers: correct only for messages that were refused.
     pub(super) passed_over: u64,
@@ -61,8 +59,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Records a message; `expected` is the length of a body by its publisher, `own` that of an
-    /// answer's body.
+    /// Records a message; `expected` is a body's length by its publisher, `own` an answer body's.
     fn enter(&mut self, message: &Message, expected: impl Fn(u32) -> usize, own: usize) {
         match *message {
             Message::Broadcast { from, number, body } => {
@@ -117,7 +114,6 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Whether the connection has ended.
     pub(super) fn is_over(&self) -> bool {
         self.socket.is_none()
     }
@@ -248,8 +244,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Runs until `done`, or until there was no progress for `wait_max`; returns whether it is
-    /// done.
+    /// Runs until `done` (`true`), or until there was no progress for `wait_max` (`false`).
     pub(super) fn until(
         &mut self,
         wait_max: Duration,
@@ -266,7 +261,6 @@ impl Clients {
         Ok(true)
     }
 
-    /// Waits for events, at most for `time`, and handles them.
     pub(super) fn pump(&mut self, time: Duration) -> Result<()> {
         let moved = self.moved;
         let is_ticking =
@@ -290,8 +284,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Clients on slow lines read what has come since the last time, if it is time; returns the
-    /// time until the next.
+    /// Clients on slow lines read what has come, if it is time; returns the time until the next.
     fn tick(&mut self) -> Duration {
         let since = self.ticked.elapsed();
         if let Some(left) = TICK.checked_sub(since).filter(|left| !left.is_zero()) {

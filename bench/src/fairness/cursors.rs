@@ -16,9 +16,7 @@ use super::server::{NARROW, Setup, Target, USUAL};
 use super::{Bench, Sample};
 use simurgh_bench_kit::stats;
 
-/// Bytes of the large body.
 pub(super) const LARGE: usize = 5_000_000;
-/// Bytes of a small one.
 pub(super) const SMALL: usize = 16;
 pub(super) const SILENT: usize = 1_500;
 pub(super) const SILENT_SHORT: usize = 300;
@@ -78,8 +76,7 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, name: &str, setup: Setup) -> R
     let mut put = |what: &str, value: f64| sample.put(format!("{name}_{what}"), value);
     put("memory_mb", stats::per(most.saturating_sub(idle), 1_000_000));
     put("high_water_mb", stats::per(high_water.saturating_sub(idle), 1_000_000));
-    // A member that does not read may be cut before its own message is read. How much an ended
-    // server has read is unknown.
+    // A silent member may be cut before its message is read; an ended server's count is unknown.
     let published = target.server.sum("simurgh_broadcasts_total").unwrap_or(stats::per(all, 1));
     put("published", published);
     let witnesses = || clients.clients().iter().skip(silent);

@@ -2,10 +2,9 @@
 //!
 //! A hundred members read, and two probes are not involved. In the first flood the members read as
 //! fast as their core can, in the second each as fast as a line of 40 Mbit/s, since a publisher on
-//! the server's own machine is faster than that. The third is on two shards, so that the flood
-//! crosses from one to the other: both share the server's core, and the probes wait for the
-//! scheduler as well, so that is shown and not judged. The last are bursts, to members with lines
-//! of 8 Mbit/s.
+//! the server's own machine is faster than that. The third crosses from one shard to another: both
+//! share the server's core, and the probes wait for the scheduler as well, so that is shown and not
+//! judged. The last are bursts, to members with lines of 8 Mbit/s.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,5 @@
 //! Messages of 9 MB that are expensive to read: escapes, blanks, nested arrays. One client
-//! publishes them one after the other; a probe's heartbeats show for how long other clients were
-//! not served.
+//! publishes them; a probe's heartbeats show for how long other clients were not served.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,8 +1,7 @@
 //! The messages of this benchmark, and whether received ones equal the sent ones.
 //!
 //! Each message has its publisher and its number; its body repeats one byte. So a reader that knows
-//! the length of a body can compare every message with the sent one, to the byte, without keeping
-//! it.
+//! the length of a body can compare every message with the sent one without keeping it.
 
 use std::net::SocketAddrV4;
 
@@ -58,7 +57,6 @@ pub(super) struct Room {
     answer: Template,
 }
 
-/// A message of the server.
 #[derive(Debug, PartialEq)]
 pub(super) enum Message {
     /// A broadcast, equal to the byte.
@@ -67,14 +65,12 @@ pub(super) enum Message {
         number: u32,
         body: usize,
     },
-    /// The answer to a push of this client.
     Answered {
         number: u32,
         /// Bytes of the body in the answer.
         body: usize,
     },
     Heartbeat,
-    /// An answer that is an error.
     Refused,
     Odd,
 }

@@ -67,7 +67,7 @@ pub(super) struct Latencies {
 }
 
 impl Probe {
-    /// Connects and begins; it runs until [`Probe::end`].
+    /// Connects and begins; it runs until `end`.
     pub(super) fn start(server: SocketAddrV4, activity: Activity) -> Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let shared = Arc::clone(&is_over);
@@ -122,8 +122,7 @@ impl Latencies {
     }
 }
 
-/// The messages in progress: when each was due, the oldest first, and which replies to the oldest
-/// have come.
+/// The messages in progress: when each was due, oldest first, and the oldest's replies so far.
 #[derive(Default)]
 struct UnderWay {
     due: VecDeque<Instant>,
@@ -158,7 +157,6 @@ impl UnderWay {
     }
 }
 
-/// The state of the thread.
 struct Work {
     room: Room,
     activity: Activity,

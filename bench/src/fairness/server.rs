@@ -12,8 +12,7 @@ use super::memory::MemoryWatch;
 use super::messages::{Event, Room, Serializer};
 use simurgh_bench_kit::target::{self, Server};
 
-/// Declared channels may have large messages whatever the built-in chat allows; all else is the
-/// default.
+/// Declared channels may have large messages whatever the built-in chat allows.
 const SETTINGS: &str = r#"
 frame_bytes_max = "10MB"
 message_bytes_max = "10MB"
@@ -42,8 +41,7 @@ reply = {}
 pub(super) const INBOUND_BUDGET: usize = 256 << 20;
 /// The address space of a server that must survive.
 pub(super) const NARROW: u64 = 1000 << 20;
-/// The address space of all others: a server that grows without bound must not take the machine's
-/// memory.
+/// The address space of all others: one without bound must not take the machine's memory.
 const WIDE: u64 = 8 << 30;
 
 #[derive(Clone, Copy)]

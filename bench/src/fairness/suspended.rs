@@ -40,8 +40,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     connections.rest(size(20, 3))?;
 
     let tally = connections.tally();
-    // A client that was sent a close frame is closed, whether or not the connection has ended by
-    // now.
+    // A client that was sent a close frame counts as closed, even if it is still connected.
     let closed = tally.closes.values().sum::<u64>().max(tally.lost);
     sample.put("suspended_closed", stats::per(closed, 1));
     sample.put_count("suspended_clients", clients);

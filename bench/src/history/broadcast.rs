@@ -1,5 +1,4 @@
-//! Row `broadcast`: a broadcast in a kept topic to members who opted in, compared with a topic
-//! without history.
+//! Row `broadcast`: a broadcast to members who opted in, compared with one without history.
 
 use anyhow::{Context, Result, ensure};
 

@@ -42,8 +42,7 @@ fn run(bench: &Bench<'_>, sample: &mut Sample, arguments: &[&str]) -> Result<()>
     Ok(())
 }
 
-/// Beside the package, whose directory cargo gives; for an installed binary in the working
-/// directory.
+/// Beside the package; for an installed binary in the working directory.
 fn script() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR");
     package.map_or_else(|| "bench".into(), PathBuf::from).join("drops.mjs")

@@ -1,5 +1,4 @@
-//! Rows `kept` and `members`: the memory of kept messages, of topics without messages, and of
-//! members that opted in.
+//! Rows `kept` and `members`: memory of kept messages, empty topics, and members that opted in.
 
 use anyhow::{Result, ensure};
 
@@ -54,7 +53,6 @@ pub(super) fn kept(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// Publishes this many messages on each of these topics.
 fn fill(server: &Server, topics: &[String], messages: usize) -> Result<()> {
     for _ in 0..messages {
         server.publish(topics.iter().cloned(), &server::payload())?;
@@ -68,8 +66,7 @@ fn settled(server: &Server) -> Result<u64> {
     server.resident()
 }
 
-/// Bytes of each membership without history, with history where no member opts in, and where all
-/// do.
+/// Bytes of each membership without history, with it and no opt-in, and where all opt in.
 pub(super) fn members(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let count = bench.options.size(15_000, 3_000);
     let without = membership(bench, count, "", false)?;

@@ -49,8 +49,7 @@ impl Pair {
     }
 }
 
-/// Which of the two is measured first, and the order after it: without, with, with, without, or the
-/// other way round.
+/// The order of the two variants: without, with, with, without, or the other way round.
 fn order(round: usize) -> [bool; 4] {
     let first = round.is_multiple_of(2);
     [first, !first, !first, first]

@@ -42,7 +42,6 @@ pub(super) fn serve_with(bench: &Bench<'_>, with: bool, shards: u32) -> Result<S
     serve(bench, if with { USUAL } else { "" }, shards)
 }
 
-/// A payload of 64 bytes, as JSON.
 pub(super) fn payload() -> String {
     let empty = "{\"body\":\"\"}".len();
     format!("{{\"body\":\"{}\"}}", "x".repeat(BROADCAST_LEN - empty))
@@ -61,8 +60,7 @@ pub(super) fn resume(clients: &mut Clients, since: impl Fn(usize) -> Option<Stri
     });
 }
 
-/// Publishes a message of 64 bytes on each of these topics, as a back end does; returns their
-/// positions.
+/// Publishes 64 bytes on each of these topics, as a back end does; returns their positions.
 pub(super) fn publish(server: &Server, topics: &[String]) -> Result<Vec<String>> {
     let kept: Vec<String> =
         server.publish(topics.iter().cloned(), &payload())?.into_iter().flatten().collect();

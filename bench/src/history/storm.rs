@@ -1,5 +1,5 @@
-//! Rows `storm` and `topics`: all clients reconnect, and have missed twenty messages of one topic,
-//! or each of its own topic.
+//! Rows `storm` and `topics`: all reconnect and have missed twenty messages of one topic, or each
+//! of its own.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -37,7 +37,6 @@ impl Storm {
     }
 }
 
-/// The cost of the reconnects.
 struct Came {
     cpu_ns: u64,
     /// From the first connect to the last message of the last client.

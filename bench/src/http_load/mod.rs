@@ -57,8 +57,7 @@ struct Sample {
     others: f64,
 }
 
-/// Measures, prints and keeps the results. A missed limit is only shown; an aborted run is an
-/// error.
+/// Measures, prints and keeps the results. A missed limit is only shown, an aborted run an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
     check_machine(0)?;
     let simurgh = program(options.paths.server_bin.as_deref(), "simurgh")?;

@@ -1,5 +1,4 @@
-//! Broadcasts: the cost of receiving, stamping and recording them, and the error of a load
-//! generator's reception times.
+//! Broadcasts: the cost of receiving, stamping and recording, and the error of reception times.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -78,8 +77,7 @@ fn tsung(server: &Server, plan: Messages) -> Job {
     Job::tsung(server.address, &load, &sessions)
 }
 
-/// Measures from before the first message to after the last. Returns the server's number of
-/// deliveries.
+/// Measures from before the first message to after the last; returns the server's deliveries.
 fn listen(server: &Server, work: &mut AtWork, plan: Messages, sample: &mut Sample) -> Result<f64> {
     joined(server, work, u64::try_from(plan.members)?, |_| (), |_, _| Ok(()))?;
     thread::sleep(Duration::from_millis(500));
@@ -109,7 +107,6 @@ fn listen(server: &Server, work: &mut AtWork, plan: Messages, sample: &mut Sampl
     Ok(count)
 }
 
-/// Waits for the end, and records the report.
 pub(super) fn ended(work: &mut AtWork, sample: &mut Sample) -> Result<Report> {
     work.process.wait(Duration::from_secs(60))?;
     let report = work.report()?;

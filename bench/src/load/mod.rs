@@ -78,7 +78,6 @@ impl Options {
 struct Sample {
     tool: Tool,
     round: usize,
-    /// The job that was run.
     job: &'static str,
     /// Figures by name; [`table`] defines their meaning.
     figures: BTreeMap<String, f64>,
@@ -107,13 +106,11 @@ impl Sample {
     }
 }
 
-/// The common input of all rows.
 struct Bench<'a> {
     options: &'a Options,
     kit: Kit,
     /// The server of most rows.
     server: Target,
-    /// The server's log.
     log: PathBuf,
 }
 
@@ -132,8 +129,7 @@ const JOBS: [(&str, &[&str], &[Tool], Job); 9] = [
     ("stall", &["stall"], &[Tool::Tsung, Tool::Simurgh], timing::stall),
 ];
 
-/// Measures, prints and keeps the results. A missed limit is only shown; an aborted run is an
-/// error.
+/// Measures, prints and keeps the results. A missed limit is only shown, an aborted run an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
     check_machine(options.users)?;
     let simurgh = program(options.paths.server_bin.as_deref(), "simurgh")?;

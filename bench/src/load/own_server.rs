@@ -33,14 +33,12 @@ pub(super) struct Stall {
 
 /// The server; ends when dropped.
 pub(super) struct OwnServer {
-    /// The address it listens on.
     pub(super) address: SocketAddrV4,
     seen: Arc<Mutex<Seen>>,
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<Result<()>>>,
 }
 
-/// The server's observations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     /// When each connection was accepted, in order.
@@ -189,7 +187,6 @@ impl Server {
 
 enum Answer {
     Part,
-    /// The peer closes, or sends something unknown.
     End,
     /// The upgrade: bytes used, and the answer.
     Upgrade(usize, Vec<u8>),

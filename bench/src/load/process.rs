@@ -88,7 +88,6 @@ impl Process {
         Ok(Spent(self.workers().into_iter().map(read).collect::<Result<_>>()?))
     }
 
-    /// Memory of the workers; `None` without workers.
     pub(super) fn memory(&self) -> Option<Memory> {
         self.workers().into_iter().filter_map(|pid| Memory::of(pid).ok()).reduce(Memory::plus)
     }

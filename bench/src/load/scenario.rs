@@ -14,7 +14,6 @@ fn toml(server: SocketAddrV4, seed: usize, more: &str) -> String {
     format!("name = \"bench\"\nseed = {seed}\n{more}\n[target]\nurl = \"ws://{server}\"\n")
 }
 
-/// A phase of even arrivals; `more` are further lines.
 fn phase(duration: &str, rate: u32, more: &str) -> String {
     format!("[[phase]]\nduration = \"{duration}\"\nrate = {rate}\n{more}")
 }
@@ -31,13 +30,11 @@ const JOIN: &str = "{ connect = \"/socket/websocket\" },\n\
 /// that files written every 10 s have been written once before.
 pub(super) const PAUSE: Duration = Duration::from_secs(8);
 
-/// Users come at `rate` and stay, after two seconds without users; the first `first` of them, if
-/// any, before a pause.
+/// After 2 s without users, users come at `rate` and stay; a pause follows the first `first`.
 pub(super) fn hold(server: SocketAddrV4, users: usize, rate: u32, first: usize) -> String {
     let come = |users| phase(&format!("{}ms", milliseconds(users, rate)), rate, "");
     let pause = phase(&format!("{}s", PAUSE.as_secs()), 0, "");
-    // The first take as long as all others, so that both figures include the cost of as many
-    // seconds with arrivals.
+    // The first take as long as all others: both figures have as many seconds with arrivals.
     let all_others = milliseconds(users - first, rate).max(1);
     let slowly = u32::try_from((first as u64 * 1000).div_ceil(all_others)).unwrap_or(rate);
     let early = match first {
@@ -74,9 +71,7 @@ pub(super) fn arrival_seconds(users: usize, rate: u32) -> u64 {
 pub(super) struct Messages {
     /// All members, including the publisher.
     pub(super) members: usize,
-    /// Messages per second.
     pub(super) rate: u32,
-    /// Messages in all.
     pub(super) messages: u32,
 }
 
@@ -235,8 +230,7 @@ pub(super) fn tsung_loop(rounds: u32, steps: &str) -> String {
     format!("<for var=\"i\" from=\"1\" to=\"{rounds}\" incr=\"1\">{steps}</for>")
 }
 
-/// The seeds' file with the changes that Tsung needs to run it here: the clients, the server, and
-/// at most `users`.
+/// The seeds' file, changed for Tsung: the clients, the server, and at most `users`.
 pub(super) fn seed_for_tsung(server: SocketAddrV4, users: usize) -> Option<String> {
     let (before, rest) = SEED_FILE.split_once("<clients>")?;
     let (_, rest) = rest.split_once("</clients>")?;

@@ -25,7 +25,6 @@ fn recipes(options: &Options) -> Result<Vec<Recipe>> {
     Ok(all)
 }
 
-/// One line of the table.
 #[derive(Debug, Serialize)]
 struct Row {
     measure: String,

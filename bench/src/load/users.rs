@@ -29,7 +29,6 @@ const MEMORY_USERS: usize = 100_000;
 const TSUNG_RATE_MAX: u32 = 2_000;
 const IDLE_FULL: f64 = 65.0;
 
-/// Joins that the server has counted.
 pub(super) fn joins(server: &Server) -> Result<u64> {
     counter(server, "simurgh_joins_total")
 }
@@ -117,8 +116,7 @@ pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let each = bench.options.users;
     let users = if many { MEMORY_USERS.max(each) } else { each };
     let first = users.div_ceil(15);
-    // One process of the server and one of the load generator hold them all, with this many on a
-    // thread.
+    // One process of the server and one of the load generator hold all, this many on a thread.
     let threads = u32::try_from(users.div_ceil(each.max(1)))?;
     let server = Target::simurgh(&bench.kit.simurgh, threads)?.start(&bench.log)?;
     let rate = if many { MEMORY_RATE_MANY } else { MEMORY_RATE };

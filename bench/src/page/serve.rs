@@ -37,7 +37,6 @@ pub(crate) struct Server {
 
 pub(crate) struct Sample {
     pub(crate) body: Vec<u8>,
-    /// Bytes with the head.
     pub(crate) bytes: usize,
 }
 
@@ -97,7 +96,6 @@ impl Server {
         }
     }
 
-    /// CPU time of all its threads so far.
     pub(crate) fn cpu_ns(&self) -> Result<u64> {
         process::cpu_ns(&self.processes)
     }

@@ -22,7 +22,6 @@ const LEAVES: usize = 60;
 /// Pairs that only warm up.
 const WARM_UP: usize = 5;
 
-/// The costs and messages of a crowd that joined.
 struct Joined {
     server: Server,
     clients: Clients,
@@ -81,8 +80,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     sample.put_count("crowd_entry_bytes", entry);
 
     let pattern = pattern(&members, &clients)?;
-    // No other server may run while the floor is measured, but the one measured had to run until
-    // here.
+    // The floor is measured alone; the measured server had to run until here.
     drop((server, clients, without.server));
     let floor_ns = floor(bench, count, &pattern)?;
     let (on, off) = (stats::per(cpu_ns, 1), stats::per(without.cpu_ns, 1));

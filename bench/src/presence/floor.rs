@@ -1,9 +1,7 @@
-//! The kernel's cost: a process that sends as many bytes to as many sockets in the same pattern,
-//! and does nothing else.
+//! The kernel's cost: a process that only sends as many bytes to as many sockets, equally timed.
 //!
 //! It reads from a file what to send, answers each upgrade with fixed bytes, and begins with the
-//! first bytes that come after that. Bytes that a socket does not take at once are sent later, as
-//! in every server.
+//! first bytes after that. Bytes that a socket does not take are sent later, as in every server.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -35,7 +33,6 @@ pub(crate) struct Plan {
     pub(crate) pattern: PathBuf,
 }
 
-/// The frames of one interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Interval {
     /// Milliseconds since the first interval.

@@ -1,5 +1,4 @@
-//! Rows `summary` and `memory`: what presence costs with too many members for a list, and the
-//! memory of each member.
+//! Rows `summary` and `memory`: presence with too many members for a list, and its memory.
 
 use std::time::Duration;
 
@@ -15,8 +14,7 @@ const TOPIC_MEMBERS: usize = 100;
 const TOPICS: usize = 10;
 /// Time for an allocator to give back unused memory.
 const CALM: Duration = Duration::from_secs(4);
-/// Time for a server to give back a crowd's memory: 4 s after the last leave, and some for the
-/// work.
+/// Time for a server to free a crowd's memory: 4 s after the last leave, and some for the work.
 const GONE: Duration = Duration::from_secs(10);
 
 /// CPU time of 18,000 joins to one topic, with presence and without: joins alone, and with the

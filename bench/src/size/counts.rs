@@ -29,11 +29,8 @@ impl Count {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counts {
-    /// Open WebSockets.
     pub(crate) sockets: Count,
-    /// Memberships.
     pub(crate) channels: Count,
-    /// Messages sent to members.
     pub(crate) deliveries: Count,
     /// Sends that were refused or short; the rest was sent later.
     pub(crate) refused: Count,
@@ -47,8 +44,7 @@ type Pick = fn(&Counts) -> &Count;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) counts: Box<[Counts]>,
-    /// Each thread's address for the broadcasts of the others; set before the first client is
-    /// served.
+    /// Each thread's address for the others' broadcasts; set before the first client is served.
     pub(crate) peers: OnceLock<Vec<SocketAddrV4>>,
     /// When this many have been accepted a line is printed; 0: never.
     tell_at: u64,

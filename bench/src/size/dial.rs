@@ -29,8 +29,7 @@ const FIRST_PORT: usize = 4_000;
 /// Source addresses are 127.78.1.1 to 127.78.250.250.
 const HOSTS: usize = 250;
 
-/// Prepares, prints so, connects when a line comes on its input, prints when it began, and stays
-/// until it is killed.
+/// Prepares and prints so, connects at a line of input and prints when, stays until killed.
 pub(super) fn run(options: &Dial) -> Result<()> {
     sys::die_with_parent()?;
     let count = tables::count_for(options.connections);

@@ -5,9 +5,8 @@
 //! bare-pairs    pairs ──► bare-server, bare-dial (processes) ──► seconds, CPU, memory: JSON
 //! ```
 //!
-//! The floor of `floor.rs` has one thread; with a descriptor limit of 20,000 per table two million
-//! connections need a hundred. This one has as many threads and tables as `simurgh serve` would
-//! have.
+//! The floor of `floor.rs` has one thread; at a descriptor limit of 20,000 per table two million
+//! connections need a hundred. This one has as many threads and tables as `simurgh serve`.
 
 use std::net::SocketAddrV4;
 

@@ -23,7 +23,6 @@ const REST: Duration = Duration::from_secs(2);
 /// Upper bound of the memory of a bare connection, both ends and both processes.
 const BYTES: u64 = 6_000;
 
-/// The figures of a run: one line of JSON.
 #[derive(Debug, Serialize)]
 struct Figures {
     connections: u64,
@@ -44,8 +43,7 @@ struct Figures {
     kernel_bytes: f64,
     /// The increase of the machine's TCP sockets: two per connection, without other processes.
     sockets: i64,
-    /// Connections that were retried after a second, because a backlog was full: with any,
-    /// `seconds` is not a floor.
+    /// Retries after a second, because a backlog was full: with any, `seconds` is not a floor.
     tried_again: u64,
     /// CPU time that the host took from this machine meanwhile.
     stolen_s: f64,

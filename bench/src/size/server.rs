@@ -111,8 +111,7 @@ struct Bare {
 }
 
 impl Bare {
-    /// Opens what a thread needs, in its own table; `opened` gets the address for broadcasts of the
-    /// other threads.
+    /// Opens what a thread needs in its own table; `opened` gets its address for broadcasts.
     fn open(
         index: usize,
         address: SocketAddrV4,
@@ -129,8 +128,7 @@ impl Bare {
         rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
         epoll::add(&listener.epoll, &socket, EventData::new_u64(BROADCASTS), EventFlags::IN)?;
         let _ = opened.send((index, SocketAddrV4::try_from(rustix::net::getsockname(&socket)?)?));
-        // At full size from the start, so that growing leaves no memory behind: pages are touched
-        // as they fill.
+        // At full size from the start, so that growing leaves no memory behind.
         let most = usize::try_from(sys::raise_descriptor_limit()?)?.min(TABLE_MAX);
         Ok(Self {
             index,

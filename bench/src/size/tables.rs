@@ -20,16 +20,14 @@ use simurgh_reactor::{
 /// The job of a thread for the rest of its life.
 pub(crate) type Job = Box<dyn FnOnce() -> Result<()> + Send>;
 
-/// As many tables as `simurgh serve --max-connections` has for this many connections, but at least
-/// two.
+/// As many tables as `simurgh serve --max-connections` has for this many, at least two.
 pub(crate) fn count_for(connections: usize) -> usize {
     let (descriptors, _) = raise_descriptor_limit();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     shards_for(connections, descriptors).max(cores).clamp(2, usize::from(u16::MAX))
 }
 
-/// Starts `count` threads called `name`, each with the job that `make` makes for its number. A job
-/// that fails ends the process.
+/// Starts `count` threads called `name`, each with a job of `make`. A failed job ends the process.
 pub(crate) fn start(count: usize, name: &str, mut make: impl FnMut(usize) -> Job) -> Result<()> {
     let mut set = ShardSet::prepare(count, 0).context("prepare the tables")?;
     for index in 0..count {

@@ -1,6 +1,5 @@
-//! The subset of HTTP, WebSocket and Channels (V2) for the bare server: as much as `simurgh load`
-//! and `simurgh road` send. It searches for quotes and commas at their usual places and trusts that
-//! no name is escaped.
+//! The subset of HTTP, WebSocket and Channels (V2) that `simurgh load` and `simurgh road` send.
+//! Quotes and commas are expected at their usual places, and no name is escaped.
 
 use anyhow::{Result, ensure};
 use serde::Deserialize;
@@ -17,7 +16,6 @@ const REQUEST_MAX: usize = 128 * 1024;
 pub(crate) struct Frame<'a> {
     pub(crate) opcode: u8,
     pub(crate) payload: &'a [u8],
-    /// Bytes of the whole frame.
     pub(crate) len: usize,
 }
 
@@ -96,13 +94,11 @@ pub(crate) fn broadcast(topic: &[u8], event: &[u8], body: &[u8]) -> Result<Vec<u
     Ok(out)
 }
 
-/// The request of a peer that is not a WebSocket client yet.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Request<'a> {
     Upgrade(&'a str),
     Metrics,
     Broadcast(Post),
-    /// Any other request.
     Other,
 }
 

@@ -19,7 +19,6 @@ pub(super) struct TestCluster<'a> {
     pub(super) harness: &'a mut dyn Harness,
     pub(super) prefix: Prefix,
     pub(super) nodes: Vec<Node>,
-    /// A node that is not polled.
     pub(super) not_polled: Option<usize>,
     passed: Duration,
     tickets: u64,
@@ -94,7 +93,6 @@ impl<'a> TestCluster<'a> {
         }
     }
 
-    /// Waits until everything has arrived.
     pub(super) fn quiet(&mut self) {
         self.pass(self.harness.quiet());
     }

@@ -83,8 +83,7 @@ pub fn what_is_under_way_comes_to_nothing(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Frozen for longer than until its links count as dead: messages that the engine has may come
-/// twice, in order.
+/// So long that its links count as dead: messages that the engine has may come twice, in order.
 pub fn an_engine_frozen_for_long_swallows_nothing_unsaid(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);

@@ -1,8 +1,7 @@
 //! The contract of [`Adapter`], as tests that every adapter runs.
 //!
 //! A [`Harness`] gives the cases adapters on a fresh engine, lets time pass, and injects faults.
-//! Cases that need a fault it does not support are reported as skipped: `cargo test -- --nocapture`
-//! shows them, with their number.
+//! Cases without a fault they need are skipped: `cargo test -- --nocapture` shows them.
 //!
 //! ```
 //! use std::time::Duration;
@@ -61,8 +60,7 @@ use simurgh_cluster::{Adapter, Prefix};
 /// An engine with links. Nodes are numbered from 0, in the order of [`adapter`](Self::adapter).
 /// Methods that are not implemented are not supported.
 pub trait Harness {
-    /// The adapter of another node of the cluster with this prefix, with a separate link; not
-    /// started.
+    /// The adapter of another node with this cluster prefix, with its own link; not started.
     fn adapter(&mut self, prefix: &Prefix) -> Box<dyn Adapter>;
 
     /// Lets about this much time pass: advances a clock, or sleeps.

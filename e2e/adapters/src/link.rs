@@ -192,8 +192,7 @@ pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Links of publisher and listener work again before the cut is noticed: everything arrives, or a
-/// loss is reported.
+/// Both links work again before the cut is noticed: all arrives, or a loss is reported.
 pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);

@@ -12,7 +12,6 @@ use simurgh_cluster::{
 
 use super::message::TestMessage;
 
-/// A node under test, and its received events.
 pub(super) struct Node {
     pub(super) adapter: Option<Box<dyn Adapter>>,
     pub(super) id: NodeId,

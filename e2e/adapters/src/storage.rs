@@ -305,8 +305,7 @@ pub fn a_fetch_says_up_to_where_it_is_complete(harness: &mut dyn Harness) -> Tri
     Ok(())
 }
 
-/// On any subject: older messages have no higher number, and younger ones that exist have no lower
-/// one.
+/// On any subject: no older message has a higher number, and no younger one a lower.
 pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let subject = it.prefix.topic(Space::Store, "never");

@@ -36,8 +36,7 @@ impl<'a> Stream<'a> {
         changes
     }
 
-    /// Publishes this many rounds, each of all publishers on all topics, with a short time after
-    /// each.
+    /// Publishes this many rounds of all publishers on all topics, with a short time after each.
     fn publish(&mut self, rounds: usize) {
         for _ in 0..rounds {
             for (at, from) in PUBLISHERS.into_iter().enumerate() {

@@ -1,5 +1,4 @@
-//! `cargo xtask bench --all`: measures the whole table, keeps and compares it, and updates the
-//! page.
+//! `cargo xtask bench --all`: measures, keeps and compares the whole table; updates the page.
 
 use std::process::ExitCode;
 use std::time::Instant;

@@ -18,7 +18,6 @@ const TOLERANCE_ABSOLUTE: f64 = 0.20;
 /// An interval that reaches this many tolerances away from no change means nothing.
 const WIDE: f64 = 3.0;
 
-/// The change of a measure since the last run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Verdict {
     Better(Change),

@@ -20,8 +20,7 @@ use super::record::{Better, Measure};
 use crate::process::Task;
 use crate::provide::VALGRIND;
 
-/// The counted programs: all of one package. The page is a separate program, as it has another
-/// allocator.
+/// The counted programs, all of one package; the page's has another allocator.
 const PROGRAMS: [&str; 2] = ["simurgh-instructions", "simurgh-instructions-page"];
 /// The last accepted counts, from the repository's root.
 const BASELINE: &str = "bench/instructions/baseline.json";
@@ -68,7 +67,6 @@ struct Item {
     inside: Vec<String>,
 }
 
-/// The result of the comparison with the baseline.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// This many items are equal or better.

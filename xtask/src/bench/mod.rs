@@ -2,8 +2,7 @@
 //! measurements of a release, with `--instructions` the counts of CI.
 //!
 //! `parts` run tools through a `session` and `read` their files; a `record` keeps the measures,
-//! `compare` compares them with the last ones by `statistics`, `tables` put them into
-//! docs/BENCHMARKS.md.
+//! `compare` compares it with the last one by `statistics`, `tables` update docs/BENCHMARKS.md.
 
 mod all;
 mod compare;

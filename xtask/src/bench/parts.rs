@@ -17,8 +17,7 @@ pub(crate) struct Part {
     pub(crate) run: fn(&mut Session) -> Result<Vec<Measure>>,
 }
 
-/// All parts, in the order in which they are run: the longest and most likely to be interrupted
-/// last.
+/// In the order in which they are run: the longest, most likely to be interrupted, last.
 pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "instructions",
@@ -79,8 +78,7 @@ fn cluster(session: &mut Session) -> Result<Vec<Measure>> {
     in_rounds(session, "cluster")
 }
 
-/// Two rounds are as good as five: most figures are counts, and each round measures every part of a
-/// ratio.
+/// Two rounds are enough: most figures are counts, and each round has both parts of a ratio.
 fn in_rounds(session: &mut Session, name: &str) -> Result<Vec<Measure>> {
     let runs = session.runs.min(2).to_string();
     let mut arguments = vec![name, "--runs", &runs];
@@ -183,8 +181,7 @@ fn road(session: &mut Session) -> Result<Vec<Measure>> {
     ];
     let size = format!("{size} connections");
     let measures = FIGURES.iter().map(|(name, unit, path, steady)| {
-        // A bare server has almost no memory of its own to divide by, and delays heartbeats until a
-        // broadcast is over.
+        // A bare server has almost no memory, and delays heartbeats until a broadcast is over.
         let has_floor = !["server_bytes", "broadcast/heartbeats/p99"].contains(path);
         let path = format!("milestones/-1/{path}");
         let values = |files: &[serde_json::Value]| {

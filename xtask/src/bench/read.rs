@@ -17,8 +17,7 @@ pub(crate) fn json(path: &Path) -> Result<Value> {
     serde_json::from_str(&text).context(name)
 }
 
-/// A raw file of `simurgh-bench`: its table has the values of all runs, the floor's, and the ratios
-/// to it.
+/// A raw file of `simurgh-bench`: the values of all runs, the floor's, and their ratios.
 pub(crate) fn bench_table(raw: &Value, size: &str) -> Result<Vec<Measure>> {
     let rows = raw.get("table").and_then(Value::as_array).context("there is no table in it")?;
     let measures = rows.iter().filter_map(|row| {
@@ -66,8 +65,7 @@ pub(crate) fn page_table(raw: &Value) -> Result<Vec<Measure>> {
         let rate = measure("requests per CPU second ÷ nginx's", "ratio", 0.8);
         let ratios = rate.values.clone();
         measures.push(Measure { better: Better::Higher, ratios, ..rate });
-        // wrk adds requests to the measured ones, so its tails are shown and not judged; the
-        // sweep's are judged.
+        // wrk adds requests to the measured ones, so only the sweep's tails are judged.
         let tail = measure("p99 ÷ p50 as wrk has it", "page_spread", 0.0);
         let (floor, ratios) = (numbers(row, "nginx_spread"), numbers(row, "spread_ratio"));
         measures.push(Measure { floor, ratios, limit: None, ..tail });

@@ -9,13 +9,9 @@ use crate::engine::VARIABLE;
 use crate::process::Task;
 
 pub(crate) struct Session {
-    /// The directory of this run.
     pub(crate) directory: PathBuf,
-    /// The directory of the release build's programs.
     pub(crate) programs: PathBuf,
-    /// Runs of each measure.
     pub(crate) runs: usize,
-    /// Connections of the road.
     pub(crate) size: u64,
     pub(crate) short: bool,
     /// The engine of a cluster, for the parts that have one.

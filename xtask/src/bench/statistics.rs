@@ -25,8 +25,7 @@ pub(crate) struct Change {
     pub(crate) high: f64,
 }
 
-/// The factor between two samples; `None` if they are too small for the confidence, or have a value
-/// that is not above 0.
+/// The factor between two samples; `None` if they are too small, or a value is not above 0.
 pub(crate) fn change(old: &[f64], new: &[f64]) -> Option<Change> {
     let (old, new) = (head(old), head(new));
     let is_usable = |value: &f64| value.is_finite() && *value > 0.0;
@@ -46,8 +45,7 @@ fn head(values: &[f64]) -> &[f64] {
     values.get(..RUNS_MAX).unwrap_or(values)
 }
 
-/// How many of the ordered ratios are outside the interval at each end; `None` if even the widest
-/// one has too little confidence.
+/// How many ratios are outside the interval at each end; `None` if none is sure enough.
 fn left_out(old: usize, new: usize) -> Option<usize> {
     let ways = arrangements(old, new);
     let all: f64 = ways.iter().sum();
@@ -63,8 +61,7 @@ fn left_out(old: usize, new: usize) -> Option<usize> {
     left_out
 }
 
-/// In how many orders of two samples U is 0, 1, 2 …: the coefficients of the Gaussian binomial, row
-/// by row.
+/// In how many orders of two samples U is 0, 1, 2 …: Gaussian binomial coefficients.
 fn arrangements(old: usize, new: usize) -> Vec<f64> {
     let mut rows = vec![vec![1.0]; new + 1];
     for size in 1..=old {

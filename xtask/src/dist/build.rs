@@ -84,8 +84,7 @@ fn build_plain(profile: &str) -> Result<PathBuf> {
     Ok(target.join(directory).join("simurgh"))
 }
 
-/// Directories whose names must not get into the binary, and their replacements. The last that fits
-/// counts.
+/// Directories that must not be named in the binary, and replacements. The last match counts.
 fn remapped(target: &Path) -> Result<Vec<(String, &'static str)>> {
     let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
     let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or(home);

@@ -1,4 +1,4 @@
-//! THIRD-PARTY.txt: the crates in the binary and their licences, which require to be included.
+//! THIRD-PARTY.txt: the crates in the binary and their licences, which copies have to include.
 
 use std::collections::BTreeMap;
 use std::env;

@@ -157,7 +157,6 @@ impl Release {
         if self.profile == "dist" { "6" } else { "0" }
     }
 
-    /// The name of archives without extension.
     fn name(&self) -> String {
         format!("simurgh-{}-x86_64-linux", self.stamp.replace('~', "-"))
     }
@@ -177,8 +176,7 @@ fn version() -> Result<String> {
     version.map(str::to_owned).context("Cargo.toml has no version")
 }
 
-/// The version itself if HEAD is its tag, else one that sorts before it, and after those of earlier
-/// commits.
+/// The version itself if HEAD is its tag, else one before it and after those of earlier commits.
 fn stamp(version: &str) -> String {
     let tag = format!("v{version}");
     let is_tag =

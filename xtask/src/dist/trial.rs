@@ -1,5 +1,4 @@
-//! Runs the installed program: from the unpacked package, in a root without other files, and by
-//! dpkg.
+//! Runs the installed program: unpacked, in a root without other files, and by dpkg.
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
@@ -146,8 +145,7 @@ pub(super) fn serve(package: &Package<'_>) -> Result<Verdict> {
     Ok(Verdict::Right)
 }
 
-/// Follows the Dockerfile, with chroot in place of Docker: only its files, its user, its command,
-/// its health check.
+/// Follows the Dockerfile, with chroot in place of Docker: files, user, command, health check.
 pub(super) fn image(package: &Package<'_>) -> Result<Verdict> {
     if package.release.link != Link::Static {
         return Ok(Verdict::NotMeant);
@@ -208,8 +206,7 @@ fn list(text: &str) -> Vec<String> {
     text.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Resolves names in a root whose only source of names is a missing plug-in, except the two in the
-/// binary.
+/// Resolves names in a root whose sources of them are a missing plug-in and the two in the binary.
 pub(super) fn names(package: &Package<'_>) -> Result<Verdict> {
     if package.release.link != Link::Static {
         return Ok(Verdict::NotMeant);

@@ -1,8 +1,7 @@
 //! The fuzzers' initial inputs, and the finds that are kept.
 //!
-//! `fuzz/corpus/<target>` is committed: inputs named after what they show, finds, and as many that
-//! only reach further code as the bounds allow. The corpus that grows while fuzzing is below
-//! `fuzz/target`.
+//! `fuzz/corpus/<target>` is committed: inputs named after what they show, finds, and, within
+//! bounds, inputs that only reach further code. The corpus that grows is below `fuzz/target`.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -23,17 +22,14 @@ const BYTES_MAX: u64 = 4096;
 const UNNAMED: &str = "reaches_";
 const MERGE_MINUTES_MAX: u64 = 15;
 
-/// The committed corpus.
 pub(super) fn kept(target: &str) -> PathBuf {
     super::directory().join("corpus").join(target)
 }
 
-/// The corpus that grows from call to call.
 pub(super) fn working(target: &str) -> PathBuf {
     super::directory().join("target/corpus").join(target)
 }
 
-/// libFuzzer's directory for finds.
 pub(super) fn artifacts(target: &str) -> PathBuf {
     super::directory().join("artifacts").join(target)
 }

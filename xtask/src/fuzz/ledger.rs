@@ -27,7 +27,6 @@ pub(super) struct Line {
     date: String,
     /// The start of the call, which identifies it.
     unix_seconds: u64,
-    /// The commit of the built sources.
     commit: String,
     compiler: String,
     address_sanitizer: bool,
@@ -126,7 +125,6 @@ pub(super) fn least_run_first(mut targets: Vec<String>) -> Vec<String> {
     targets
 }
 
-/// Updates the page's table, and returns it.
 pub(super) fn update_page(root: &Path) -> Result<String> {
     let path = root.join(PAGE);
     let text = fs::read_to_string(&path).context(PAGE)?;

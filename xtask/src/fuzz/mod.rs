@@ -116,7 +116,6 @@ pub(crate) fn try_each(time: Duration) -> Outcome {
 /// The common state of all targets of one call.
 struct Started {
     sanitizer: bool,
-    /// Whether the ledger gets a line.
     is_kept: bool,
 }
 

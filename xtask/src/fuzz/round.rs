@@ -12,8 +12,7 @@ use super::ledger::Line;
 
 /// Longer inputs reach little more, and each takes longer.
 const INPUT_BYTES_MAX: &str = "-max_len=4096";
-/// An input that takes longer is a find; the limit allows for instrumentation and other work of the
-/// machine.
+/// An input that takes longer is a find, on an instrumented program and a busy machine.
 const SECONDS_MAX: &str = "-timeout=5";
 const MEMORY: &str = "-rss_limit_mb=2048";
 /// Time for minimizing a find.
@@ -130,7 +129,6 @@ fn settle(programs: &Programs, line: &mut Line, artifact: &Path, output: &str) -
     true
 }
 
-/// Runs one input alone.
 fn replay(programs: &Programs, target: &str, input: &Path) -> Finished {
     let arguments = [SECONDS_MAX.to_owned(), MEMORY.to_owned(), input.display().to_string()];
     Task::new(&programs.path(target), &arguments, 1).quiet().run()

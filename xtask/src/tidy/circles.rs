@@ -68,8 +68,8 @@ impl Crate<'_> {
         findings
     }
 
-    /// The files that `module` uses. The root only combines the others, and uses through it are
-    /// found in their own files.
+    /// The files that `module` uses, without the root: uses through it are found in their own
+    /// files.
     fn arrows<'s>(&self, module: &'s Module<'_>) -> BTreeMap<usize, (usize, &'s str)> {
         let mut arrows = BTreeMap::new();
         if module.name.is_empty() {

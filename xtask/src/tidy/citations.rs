@@ -165,8 +165,7 @@ fn citations(file: &File) -> Vec<(usize, Citation)> {
     found
 }
 
-/// The list of paragraphs and rows at the beginning of `text`, each with its offset; and the end of
-/// the list, 0 if there is none.
+/// The list of places at the front of `text` with their offsets; and its end, 0 without a list.
 fn list(text: &str) -> (Vec<(usize, Place)>, usize) {
     let (mut places, mut end) = (Vec::new(), 0);
     // After a row, numbers alone are rows as well.
@@ -210,8 +209,7 @@ fn rows(text: &str) -> Option<(Vec<Place>, &str)> {
     Some(((first..=last.max(first)).map(Place::Row).collect(), after))
 }
 
-/// A paragraph, or a range of them, and the rest. A range between paragraphs of two levels stands
-/// for its ends.
+/// A paragraph or a range of them, and the rest. A range over two levels stands for its ends.
 fn paragraphs(text: &str) -> Option<(Vec<Place>, &str)> {
     let (first, after) = paragraph_number(text.strip_prefix('§')?)?;
     let last = after.strip_prefix('–').map(|last| last.strip_prefix('§').unwrap_or(last));

@@ -76,7 +76,6 @@ pub(super) struct Call {
     pub(super) by: By,
 }
 
-/// The expression before a function's name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum By {
     /// `name(`

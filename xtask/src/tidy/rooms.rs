@@ -17,8 +17,7 @@ struct Pure {
     /// of a room is a separate entry, before the room when the room uses it; `registry` is
     /// `registry/mod.rs` or `registry.rs`.
     rooms: &'static [&'static str],
-    /// Files that are one room with another, and have its place: a room with a circle of calls that
-    /// is too long for one file.
+    /// Files that are one room with another: a circle of calls that is too long for one file.
     one_with: &'static [(&'static str, &'static str)],
 }
 
@@ -135,7 +134,6 @@ const CORE_ROOMS: &[&str] = &[
 const CORE_ONE_WITH: &[(&str, &str)] =
     &[("effects/closing", "effects"), ("presence/topic_peers", "presence/topic")];
 
-/// The path of this table, for findings on it.
 const TABLE: &str = "xtask/src/tidy/rooms.rs";
 
 /// Modules of the standard library that reach outside, or differ from run to run.

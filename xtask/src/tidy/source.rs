@@ -1,6 +1,5 @@
-//! Rules on Rust sources, read with `syn`: the budgets of files and functions, the comment at the
-//! top of a module, no explicit panics in the crates, `unsafe` only in the reactor and with an
-//! explanation.
+//! Rules on Rust sources, read with `syn`: budgets of files and functions, the comment at the top
+//! of a module, no explicit panics, `unsafe` only in the reactor and with an explanation.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -42,8 +42,7 @@ pub(super) fn check(file: &File) -> Vec<Finding> {
     findings
 }
 
-/// Whether `line` names a path that begins with `start`; a longer path that only contains it does
-/// not count.
+/// Whether `line` names a path that begins with `start`, not a longer one around it.
 fn holds_path(line: &str, start: &str) -> bool {
     line.match_indices(start).any(|(at, _)| {
         let before = line.get(..at).and_then(|before| before.chars().next_back());

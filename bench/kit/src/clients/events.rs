@@ -81,7 +81,7 @@ impl EventReader {
     }
 }
 
-/// The frame that begins with these bytes; `None`: more are needed.
+/// The frame at the front of these bytes; `None`: more are needed.
 fn head(bytes: &[u8]) -> Option<Frame> {
     let (header, length) = frames::lengths(bytes)?;
     let shown = bytes.get(header..READ_MAX.min(header + length))?;

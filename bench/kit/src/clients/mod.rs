@@ -112,7 +112,6 @@ impl<R: Receiver> Connections<R> {
         Ok(())
     }
 
-    /// Waits for events, at most for `time`, and handles them.
     fn pump(&mut self, time: Duration) -> Result<()> {
         let mut events = std::mem::take(&mut self.events);
         net::wait(&self.epoll, &mut events, Some(time))?;

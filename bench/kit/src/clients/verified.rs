@@ -57,7 +57,6 @@ pub struct Tally {
 #[derive(Clone, Copy, Default)]
 struct Member {
     is_joined: bool,
-    /// The number that the next broadcast must have.
     next: u32,
 }
 
@@ -156,8 +155,7 @@ impl VerifiedClients {
         self.connections.send(0, &bytes)
     }
 
-    /// Publishes and waits until every client has every broadcast and the publisher its replies;
-    /// returns the time that took.
+    /// Publishes and waits for all deliveries and the publisher's replies; the time that took.
     pub fn broadcast(&mut self, count: u32, within: Duration) -> Result<Duration> {
         let target = self.tally().delivered + u64::from(count) * u64::try_from(self.joined())?;
         let replies = self.tally().replies + u64::from(count);

@@ -35,8 +35,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Fills in the suite's rows and rounds where none were given; an error that names the rows if
-    /// an unknown one was asked for.
+    /// Adds the suite's rows and rounds where none were given; an unknown row is an error.
     pub fn for_suite(mut self, suite: &Suite) -> Result<Self, String> {
         let all: Vec<&str> = suite.jobs.iter().map(|job| job.row).collect();
         if !self.only.iter().all(|row| all.contains(&row.as_str())) {
@@ -229,8 +228,7 @@ pub fn leave(scratch: &Path, faults: usize) -> Result<()> {
     Ok(())
 }
 
-/// Which of two variants is measured at turn `nth`: the first, the second, the second, the first,
-/// so that drift affects both.
+/// Which of two variants is measured at turn `nth`: 0, 1, 1, 0, so that drift affects both.
 pub fn turn(nth: usize) -> usize {
     usize::from(nth % 4 == 1 || nth % 4 == 2)
 }

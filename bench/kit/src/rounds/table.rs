@@ -9,8 +9,7 @@ use serde_json::json;
 use super::{Options, Sample, Suite};
 use crate::{report, stats};
 
-/// One line of the table. Its field names are those of the other tables of this program, which
-/// `cargo xtask bench` reads.
+/// One line of the table. `cargo xtask bench` reads its fields as in the program's other tables.
 #[derive(Debug, Serialize)]
 pub struct Row {
     /// Name of the row of the suite.
@@ -89,9 +88,9 @@ pub struct Recipe {
     pub limit: Option<Limit>,
 }
 
-/// Reads recipes from lines of `row | figure | measure | unit | digits | limit`; the limit may be
-/// missing, and the compared figure may follow. A line that begins with `#` is a comment. Names of
-/// `values` are replaced.
+/// Reads recipes from lines of `row | figure | measure | unit | digits | limit | others`; the limit
+/// may be empty and `others` missing. Lines that begin with `#` are comments. Names of `values` are
+/// replaced.
 pub fn read(text: &'static str, values: &[(&str, String)]) -> Result<Vec<Recipe>> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let read = |line| recipe(line, values).with_context(|| format!("not a recipe: {line}"));
@@ -174,7 +173,6 @@ fn remarks(samples: &[Sample]) -> String {
     text
 }
 
-/// Prints the table, and keeps it with all figures.
 pub(super) fn publish(suite: &Suite, options: &Options, samples: &[Sample]) -> Result<()> {
     let rows = rows(suite, options, samples)?;
     let fields = [

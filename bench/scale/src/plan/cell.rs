@@ -41,8 +41,7 @@ impl Class {
     }
 }
 
-/// The probability that one of `nodes` nodes has a member of a topic of `size` members, each
-/// anywhere.
+/// The probability that a given one of `nodes` nodes has one of a topic's `size` members.
 pub fn touches(nodes: f64, size: f64) -> f64 {
     if nodes <= 1.0 {
         return 1.0;

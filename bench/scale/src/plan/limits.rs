@@ -1,5 +1,4 @@
-//! Which assumption breaks first: each limit, how far the plan is from it, and what would have to
-//! change.
+//! Which assumption breaks first: each limit, the plan's distance from it, and what would help.
 
 use super::Plan;
 use simurgh_text::format::{bytes, time};
@@ -240,8 +239,7 @@ fn of_presence(plan: &Plan, prices: &Prices) -> Vec<Limit> {
     let (load, cell) = (&plan.load, &plan.cell);
     let flows = &plan.node.flows;
     let storm = Storm::of_region(plan, prices);
-    // Each client that comes to a node where its room has no member asks all other nodes, which all
-    // answer.
+    // Clients whose room has no other member on their node ask all nodes, which all answer.
     let empty = |it: &super::cell::Class| it.topics * it.size * (-it.members()).exp();
     let members: f64 = cell.classes.iter().map(|it| it.topics * it.size).sum();
     let begins = cell.classes.iter().map(empty).sum::<f64>() / members;

@@ -161,8 +161,8 @@ fn memory(
     rings: f64,
 ) -> Vec<Part> {
     let more = (load.topics_each() - 1.0).max(0.0) * prices.get("membership_bytes");
-    // A client has bytes in flight for a round trip after each message; all members of the hottest
-    // topic have at once.
+    // A client has bytes in flight for a round trip after each message; in the hottest topic all
+    // members have at once.
     let sent = (load.delivered() + load.presence_delivered()) / load.clients;
     let (size, rate) = load.hottest();
     let at_once = if rate > 0.0 { size / load.clients } else { 0.0 };

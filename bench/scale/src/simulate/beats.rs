@@ -1,5 +1,4 @@
-//! Simulates beats with the code that schedules them: while all is quiet, and after all links were
-//! lost.
+//! Simulates beats with the code that schedules them: quiet, and after all links were lost.
 
 use simurgh_cluster::{Beat, Hello, NodeId, Peers, PeersConfig, SplitMix64};
 
@@ -143,8 +142,7 @@ mod tests {
         }
     }
 
-    /// Each node answers hellos by a beat at most every 100 ms, so there are fewer than nodes ×
-    /// nodes envelopes.
+    /// Each node answers hellos by a beat at most every 100 ms: fewer than nodes × nodes envelopes.
     #[test]
     fn nodes_that_all_come_back_do_not_answer_each_of_them() {
         let sent = run(100, 3);

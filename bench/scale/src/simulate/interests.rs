@@ -16,8 +16,7 @@ const ASKED: usize = 50_000;
 /// fewer topics on each node, and the output says so.
 const PLACED_MAX: f64 = 2.0e8;
 
-/// Counts of the examined nodes. They are means; for messages, topics are drawn in proportion to
-/// their messages.
+/// Means of the examined nodes; topics are drawn in proportion to their messages.
 #[derive(Clone, Debug, Default)]
 pub struct Heard {
     /// Examined nodes, and all nodes of the cell.
@@ -170,8 +169,8 @@ mod tests {
     use super::*;
     use crate::load::Spread;
 
-    /// The permitted difference between formulas and code: relative for interests, absolute for
-    /// probabilities.
+    /// The permitted difference of formulas and code: relative for interests, absolute for the
+    /// rest.
     const SHARE: f64 = 0.03;
     const CHANCE: f64 = 0.02;
 

@@ -1,5 +1,4 @@
-//! Simulations for what formulas do not cover. Nothing here needs a server, and the same seed gives
-//! the same result.
+//! Simulations for what formulas do not cover, without servers and repeatable by seed.
 
 pub mod beats;
 pub mod envelopes;

@@ -1,5 +1,4 @@
-//! Simulates the clients of a lost region that reconnect as phoenix.js does, and servers that serve
-//! one after the other.
+//! Simulates the clients of a lost region that reconnect as phoenix.js does, and the servers.
 //!
 //! A client that lost its connection tries again after 10, 50, 100 … 5,000 ms (phoenix.js has no
 //! jitter). Until clients are sent elsewhere each try fails at once. Then a try goes to a random
@@ -20,8 +19,7 @@ use super::random::Random;
 use crate::plan::domains;
 use crate::prices::Prices;
 
-/// phoenix.js, `reconnectAfterMs` and `rejoinAfterMs`: a test compares them with the file that the
-/// chat's page uses.
+/// As in phoenix.js, `reconnectAfterMs` and `rejoinAfterMs`; a test compares them with its file.
 pub const RECONNECT_MS: [u64; 9] = [10, 50, 100, 150, 200, 250, 500, 1000, 2000];
 /// All further reconnects.
 pub const RECONNECT_LAST_MS: u64 = 5000;
@@ -204,8 +202,8 @@ impl Simulation<'_> {
             let noticed = match self.storm.notice {
                 // According to the clients' distance.
                 Notice::Reset => share * self.storm.round_trip,
-                // The heartbeat that is not answered, as long again, and 1.5 s in which phoenix.js
-                // waits for the socket to close.
+                // The unanswered heartbeat, as long again, and 1.5 s until phoenix.js closes the
+                // socket.
                 Notice::Silence => self.storm.heartbeat * (1.0 + share) + 1.5,
             };
             let first = match self.storm.backoff {

@@ -18,7 +18,6 @@ pub struct Plans<'a> {
     prices: &'a Prices,
     machines: Machines,
     costs: Costs,
-    /// The seed of the simulations.
     seed: Option<u64>,
     all: Vec<Plan>,
 }

@@ -15,8 +15,7 @@ use crate::simulate::storm::{Backoff, Notice, Outcome, Storm};
 
 /// Beats are simulated for at most this many nodes.
 const BEATING: usize = 400;
-/// CPU of a join in an application that checks tokens and reads its storage, to show the effect; an
-/// assumption, not measured.
+/// An assumed CPU time of a join in an application that checks tokens and reads its storage.
 const SLOW_JOIN_S: f64 = 0.001;
 
 pub(super) fn interests(plans: &Plans<'_>, seed: u64) -> String {

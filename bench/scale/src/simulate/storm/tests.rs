@@ -1,5 +1,4 @@
-//! The clients' timing is that of phoenix.js, and without wasted work the simulation takes as long
-//! as the formula says.
+//! The clients' timing is that of phoenix.js; without wasted work the formula is met.
 
 use super::*;
 
@@ -38,8 +37,7 @@ fn the_waits_are_those_of_the_official_client() {
     assert!(text.contains(&rejoin), "{rejoin}");
 }
 
-/// The formula: clients ÷ rate, from when the first may come. It holds where queues are never full
-/// and no join times out.
+/// The formula, clients ÷ rate, holds while queues are never full and no join times out.
 #[test]
 fn without_anything_in_vain_it_takes_as_long_as_the_formula_says() {
     for seconds in [2.0, 5.0, 9.0] {
