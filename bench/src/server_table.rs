@@ -172,7 +172,7 @@ fn table(rows: &[Row]) -> String {
     report::table(&head, rows.iter().map(cells))
 }
 
-/// What is outside the table: verification, the probe's priority, noise, faults.
+/// Remarks beside the table: verification, the probe's priority, noise, faults.
 fn remarks(floors: &[Figures], runs: &[Figures]) -> String {
     let mut text = String::new();
     let all = || floors.iter().chain(runs);

@@ -56,7 +56,7 @@ fn deliveries(times: u32) {
     assert_eq!(found, times, "every frame bears a stamp");
 }
 
-/// One frame held against each sort of our own matchers.
+/// One frame checked with each sort of our own matchers.
 fn matches(times: u32) {
     let text = r#"[null,null,"rooms:lobby","new:msg",{"body":"it is said","at":1700000000}]"#;
     let words = |text: &str| Template { parts: vec![Part::Literal(text.as_bytes().to_vec())] };

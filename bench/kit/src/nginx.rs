@@ -19,7 +19,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// nginx cannot listen on port 0, and a free port may be taken before it starts.
 const ATTEMPTS: usize = 5;
 
-/// What is served, and how.
+/// A directory to serve, and the settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
     /// The nginx program.

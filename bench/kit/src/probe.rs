@@ -23,7 +23,7 @@ use crate::wait;
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 enum Command {
-    /// Open and upgrade so many connections.
+    /// Open and upgrade this many connections.
     Prepare(usize),
     /// Join on each at its offset from `start` while fewer than `delivered` deliveries are counted.
     Go { start: Instant, offsets: Vec<Duration>, delivered: u64 },
@@ -158,6 +158,7 @@ fn work(
     }
 }
 
+/// Connects, and upgrades to a WebSocket.
 pub fn upgraded(server: SocketAddrV4, at: usize, script: &Script) -> Result<TcpStream> {
     let mut stream = TcpStream::from(net::dial(server, at, true)?);
     stream.set_read_timeout(Some(WAIT_MAX))?;

@@ -178,7 +178,7 @@ impl Server {
         sys::resident(self.pid())
     }
 
-    /// The lines of `/metrics` without comments. An error where there is no such page.
+    /// The lines of `/metrics` without comments. An error without such a page.
     pub fn metrics(&self) -> Result<Vec<String>> {
         let text = self.request("GET", "/metrics", "Accept: text/plain", "")?;
         Ok(text.lines().filter(|line| line.starts_with("simurgh_")).map(str::to_owned).collect())

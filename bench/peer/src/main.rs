@@ -78,7 +78,7 @@ impl Peer {
         }
     }
 
-    /// Counts what is published on a subject without reading it.
+    /// Counts the messages on a subject without reading them.
     async fn subscribe(&mut self, subject: &str) -> Result<Value> {
         let mut messages = self.client.subscribe(subject.to_owned()).await?;
         self.client.flush().await?;

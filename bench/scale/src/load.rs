@@ -19,7 +19,7 @@ pub enum Spread {
     Regional,
 }
 
-/// Who says what is said.
+/// The publishers of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Publisher {
@@ -69,7 +69,7 @@ pub struct Load {
     /// Seconds for which they are kept.
     #[serde(default = "kept_age")]
     pub kept_age: f64,
-    /// Who publishes.
+    /// The publishers.
     #[serde(default)]
     pub from: Publisher,
     /// Where members of a room are.
@@ -198,7 +198,7 @@ pub struct Machines {
     pub broker_memory: f64,
     /// Bits a second of a broker's network card.
     pub broker_bits: f64,
-    /// Copies of what is kept.
+    /// Copies of kept messages.
     pub replicas: f64,
     /// The share of CPU and network that may be in use, once a region is lost.
     pub fill: f64,

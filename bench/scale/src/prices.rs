@@ -49,7 +49,7 @@ pub struct Price {
     pub unit: String,
     /// Its origin.
     pub kind: Kind,
-    /// What the price is for.
+    /// The priced item.
     pub what: String,
     /// Its source: a path of this repository, or a reference.
     pub source: String,

@@ -71,7 +71,7 @@ fn measured(bench: &Bench<'_>, seconds: Duration, is_frozen: bool) -> Result<See
     thread::sleep(QUIET);
     let turn = one.metric("simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}")?;
     until("the node is up again", || is_up(&one))?;
-    // Time until the metrics show what was dropped.
+    // Time until the metrics show dropped messages.
     thread::sleep(Duration::from_secs(2));
     let dropped = one.sum("simurgh_cluster_dropped_total")?;
     let here = here.end()?;

@@ -120,7 +120,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// What is outside the table: the machine's load, notes, and aborted runs.
+/// Remarks beside the table: the machine's load, notes, and aborted runs.
 fn remarks(samples: &[Sample]) -> String {
     let mut text = String::from("\n");
     let loads: Vec<f64> = samples.iter().map(|sample| sample.load_average).collect();

@@ -197,7 +197,7 @@ impl Bare {
         }
     }
 
-    /// Joins new input to the kept part, and keeps what is not whole.
+    /// Joins new input to the kept part, and keeps the incomplete rest.
     fn input(&mut self, number: usize, input: &mut [u8]) -> Result<()> {
         let mut kept = match self.is(number, IN_PART) {
             true => self.parts.remove(&number).unwrap_or_default(),

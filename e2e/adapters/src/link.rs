@@ -1,4 +1,4 @@
-//! Broken links and restarted engines: what is reported, lost, and sent again.
+//! Broken links and restarted engines: reports, losses, and messages sent again.
 
 use std::time::Duration;
 

@@ -73,7 +73,7 @@ pub(crate) enum Verdict {
     Fine(u64),
     /// They cannot be compared here, and why.
     Incomparable(String),
-    /// What is worse, missing or new, a line each.
+    /// The worse, missing or new items, a line each.
     Worse(Vec<String>),
 }
 
@@ -99,7 +99,7 @@ impl Toolchain {
         }
     }
 
-    /// What differs between the two; `None` if counts can be compared.
+    /// The difference between the two; `None` if counts can be compared.
     fn difference(&self, baseline: &Self) -> Option<String> {
         let avx2 = |it: &Self| format!("a processor with{} AVX2", if it.avx2 { "" } else { "out" });
         let pairs = [

@@ -15,7 +15,7 @@ use crate::frames;
 /// The longest wait of a client.
 pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// What one member has received.
+/// The counts of one member.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Member {
     /// Answers.
@@ -32,7 +32,7 @@ pub struct Member {
     pub state_after: u32,
 }
 
-/// What all members together have received.
+/// The counts of all members together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Total {
     /// Bytes behind the upgrade.

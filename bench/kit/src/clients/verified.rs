@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::{Connections, IN_FLIGHT, Receiver};
 use crate::frames::{self, Kind};
 
-/// What each client sends to upgrade and join.
+/// The bytes each client sends to upgrade and join.
 pub struct Script {
     /// The upgrade request.
     pub upgrade: Vec<u8>,
@@ -31,7 +31,7 @@ impl Script {
     }
 }
 
-/// What all connections together have received.
+/// The counts of all connections together.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Tally {
     /// Broadcasts received in order.

@@ -179,7 +179,7 @@ pub struct Suite {
     pub recipes: fn(&Options) -> Result<Vec<Recipe>>,
 }
 
-/// What most suites have.
+/// The defaults of a suite.
 pub const USUAL: Suite = Suite {
     name: "",
     jobs: &[],

@@ -14,7 +14,7 @@ use crate::{report, stats};
 pub struct Row {
     /// Name of the row of the suite.
     pub row: &'static str,
-    /// What was measured.
+    /// The measured quantity.
     pub measure: String,
     unit: &'static str,
     simurgh: Vec<f64>,
@@ -78,7 +78,7 @@ pub struct Recipe {
     pub figure: String,
     /// Name of the figure it is compared with, if that has another name.
     pub others: Option<String>,
-    /// What is measured.
+    /// The measured quantity.
     pub measure: String,
     /// Unit of the figure.
     pub unit: &'static str,

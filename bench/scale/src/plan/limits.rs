@@ -10,21 +10,21 @@ use crate::prices::Prices;
 /// One limit.
 #[derive(Clone, Debug)]
 pub struct Limit {
-    /// What is limited.
+    /// The limited quantity.
     pub name: &'static str,
-    /// What the plan needs.
+    /// The plan's need.
     pub is: String,
-    /// What is available.
+    /// The available amount.
     pub may: String,
     /// Available ÷ needed: below 1 it breaks.
     pub headroom: f64,
     /// The basis: measured or assumed prices, or a bound that is a choice.
     pub basis: Basis,
-    /// What would have to change.
+    /// The necessary change.
     pub then: &'static str,
 }
 
-/// What a limit rests on.
+/// The basis of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
     /// Measured prices, or constants of this repository.

@@ -289,7 +289,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// No server is there, and the client learns that at once.
+    /// No server listens, so the client fails at once.
     fn connect_fails(&mut self, at: u32, now: f64) {
         let client = &mut self.clients[at as usize];
         client.tries = client.tries.saturating_add(1);
