@@ -113,7 +113,7 @@ pub(crate) struct Hold {
     pub(crate) seconds: u64,
 }
 
-/// The whole table, or `fairness`, which is a row of it that is a measurement of its own.
+/// The whole table, or `fairness`, a row of it that is a separate measurement.
 fn run_or_fairness(run: Run) -> Result<Command, String> {
     match run.only.as_deref() {
         Some("fairness") => {
@@ -131,7 +131,6 @@ fn run_or_fairness(run: Run) -> Result<Command, String> {
     }
 }
 
-/// Parses everything after the program's name.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Error> {
     let words = [OsString::from("simurgh-bench")].into_iter().chain(arguments);
     let Arguments { command, run } = Arguments::try_parse_from(words)?;

@@ -1,9 +1,9 @@
-//! The bare floor: what sockets and epoll cost with nothing on top.
+//! The bare floor: the cost of sockets and epoll with nothing on top.
 //!
-//! It speaks the client's dialect by frame length alone: any bytes that begin with `G` are an
+//! It recognizes the client's messages only by frame length: any bytes that begin with `G` are an
 //! upgrade and get a fixed 101, a frame as long as a join gets fixed bytes, a frame as long as a
 //! push starts the bare send loop — the same 66 bytes to every socket, one `send` each. No parsing,
-//! no queue, no state beside the descriptor. Not a server to use: it trusts its peer.
+//! no queue, no state beside the descriptor. Do not use it as a server: it trusts its peer.
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
@@ -16,11 +16,11 @@ use rustix::time::{ClockId, clock_gettime};
 use simurgh_bench_kit::net::{self, Listener, Slots, send};
 use simurgh_bench_kit::{frames, sys};
 
-/// A floor that was forgotten ends by itself.
+/// A forgotten floor ends by itself.
 const LIFETIME: Duration = Duration::from_secs(3600);
 /// Large enough for the 20 pushes of a burst in one read, small enough not to matter in RSS.
 const READ_BYTES: usize = 16 * 1024;
-/// Sends in a stretch: what a shard gets done in a slice of its fan-out.
+/// Sends in a stretch: as many as a shard does in a slice of its fan-out.
 const STRETCH_SENDS: usize = 48;
 
 /// Serves until it is killed.
@@ -115,7 +115,6 @@ impl Floor {
         Ok(())
     }
 
-    /// The bare send loop.
     fn broadcast(&mut self, frame: &[u8]) -> Result<()> {
         for stretch in self.sockets.0.chunks(STRETCH_SENDS) {
             let begun = Stretch::now();
@@ -128,9 +127,9 @@ impl Floor {
     }
 }
 
-/// How long a stretch of the bare loop took: by the clock, and by the thread's CPU time. The
-/// longest shows what the machine itself adds now and then (the hypervisor takes the core,
-/// interrupts are served), which no server can do anything about.
+/// The duration of a stretch of the bare loop: by the clock, and by the thread's CPU time. The
+/// longest shows the delays of the machine itself (the hypervisor takes the core, interrupts are
+/// served), which no server can avoid.
 #[derive(Clone, Copy, Default)]
 struct Stretch {
     wall: Duration,
@@ -173,7 +172,7 @@ fn sequence(frame: &[u8]) -> Option<u32> {
     frames::numeral(&masked.iter().zip(mask).map(|(byte, mask)| byte ^ mask).collect::<Vec<u8>>())
 }
 
-/// One `send`. A short or refused one would falsify the floor, so it ends it.
+/// One `send`. A short or refused one would falsify the floor, so it is an error.
 fn write(socket: &OwnedFd, bytes: &[u8]) -> Result<()> {
     let count = send(socket, bytes)?;
     ensure!(count == bytes.len(), "only {count} of {} bytes were taken", bytes.len());

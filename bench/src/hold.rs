@@ -19,7 +19,7 @@ const JOIN: &str = concat!(
 );
 const PATH: &str = "/socket/websocket";
 
-/// Joins, stays, reports. An error if anyone was cut.
+/// Joins, stays, reports. An error if a client was cut.
 pub(crate) fn run(options: &Hold) -> Result<()> {
     check_machine(options.clients)?;
     let (server, path) = locate(&options.server)?;

@@ -1,6 +1,5 @@
-//! Simurgh's benchmark: a bare floor, clients that verify every delivery, and the table that holds
-//! `simurgh serve` against the floor measured beside it. See README.md for how each figure comes
-//! about.
+//! Simurgh's benchmark: a bare floor, clients that verify every delivery, and the table that
+//! compares `simurgh serve` with the floor. See README.md for how each figure comes about.
 
 #![allow(
     clippy::disallowed_types,
@@ -75,8 +74,7 @@ fn done(command: Command) -> Result<()> {
     }
 }
 
-/// Becomes `program`, on one core or wherever it may run, with as much address space as it may
-/// have, for as long as the parent lives.
+/// Becomes `program`, on one core or any, in limited memory, as long as the parent lives.
 fn exec(
     core: Option<usize>,
     address_space: Option<u64>,
@@ -94,8 +92,7 @@ fn exec(
     Err(anyhow!(process::Command::new(name).args(arguments).exec()))
 }
 
-/// Floor and Simurgh in turn; prints and keeps the result. Missing a limit is no error here, wrong
-/// deliveries are.
+/// Floor and Simurgh in turn; keeps the result. Wrong deliveries are an error, missed limits not.
 fn run(options: &Run) -> Result<()> {
     check_machine(options.clients)?;
     sys::pin(CLIENT_CORE)?;

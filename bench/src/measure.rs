@@ -15,8 +15,8 @@ use simurgh_bench_kit::stats;
 use simurgh_bench_kit::sys::{self, Cpu, Kernel};
 use simurgh_bench_kit::target::{self, Server, Target};
 
-/// Memory is compared between this many clients and all, so that what a server sets up once, and
-/// slabs left over from the run before, do not count.
+/// Memory is compared between this many clients and all, to exclude what a server sets up once, and
+/// slabs left over from the run before.
 pub(crate) const FIRST_CLIENTS: usize = 1_000;
 /// Broadcasts of the spaced measure, and of the burst.
 const BROADCASTS: u32 = 20;
@@ -26,10 +26,9 @@ const HEARTBEATS_ALONE: usize = 2_000;
 const JOINS: usize = 200;
 const JOINS_PER_BROADCAST: usize = 8;
 const JOIN_BROADCASTS_MAX: usize = 200;
-/// No wait of the client takes longer than this before the run counts as failed.
+/// A run whose client waits longer than this has failed.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// The measures that can be asked for with `--only`.
 pub(crate) const MEASURES: [&str; 7] =
     ["memory", "connect", "spaced", "burst", "heartbeat", "join", "turn"];
 
@@ -55,28 +54,25 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Whether a measure is wanted.
     pub(crate) fn wants(&self, measure: &str) -> bool {
         match self.only.as_deref() {
             None => true,
-            // The longest turn of all the traffic there is; memory only takes waiting.
+            // The longest turn of all traffic; memory is measured by waiting only.
             Some("turn") => measure != "memory",
             Some(only) => only == measure,
         }
     }
 }
 
-/// What one run found. Absent: not asked for, or not valid.
+/// The results of one run. `None`: not requested, or invalid.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Figures {
-    /// Name of the target.
     pub(crate) target: String,
     /// RSS of the server per client between the first 1,000 and all, bytes.
     pub(crate) user_bytes: Option<f64>,
     /// The same at the end of the run, after all traffic.
     pub(crate) user_bytes_after_traffic: Option<f64>,
-    /// Slab per socket over the same clients, bytes, without `listing_bytes`; only where sockstat
-    /// agreed exactly.
+    /// Slab per socket without `listing_bytes`, bytes; only where sockstat agreed exactly.
     pub(crate) kernel_bytes: Option<f64>,
     /// Slab per socket that came from some process listing /proc/PID/fd, bytes.
     pub(crate) listing_bytes: Option<f64>,
@@ -86,7 +82,7 @@ pub(crate) struct Figures {
     pub(crate) connect_ns: Option<f64>,
     /// Server CPU per delivery, one broadcast at a time, ns.
     pub(crate) spaced_ns: Option<f64>,
-    /// The same of the median broadcast, ns: less moved by what else the machine does.
+    /// The same of the median broadcast, ns: less affected by other processes.
     pub(crate) spaced_median_ns: Option<f64>,
     /// Median time from the push to the last client's copy, ms.
     pub(crate) spaced_last_ms: Option<f64>,
@@ -94,7 +90,7 @@ pub(crate) struct Figures {
     pub(crate) burst_ns: Option<f64>,
     /// Time from that write to the last copy of the last broadcast, ms.
     pub(crate) burst_last_ms: Option<f64>,
-    /// Server CPU per heartbeat, one at a time, µs, and the round trip's median, µs.
+    /// Server CPU per heartbeat, one at a time, µs.
     pub(crate) heartbeat_alone_us: Option<f64>,
     /// Median round trip of those, µs.
     pub(crate) heartbeat_p50_us: Option<f64>,
@@ -106,35 +102,33 @@ pub(crate) struct Figures {
     pub(crate) join_p50_ms: Option<f64>,
     /// The slowest, ms.
     pub(crate) join_max_ms: Option<f64>,
-    /// How many joins that was.
     pub(crate) joins: usize,
     /// Broadcasts that reached clients which joined after them.
     pub(crate) join_strays: u64,
-    /// How the probe was put before the client's reader.
+    /// How the probe was given priority over the client's reader.
     pub(crate) probe_priority: Option<&'static str>,
     /// Longest turn of shard 0 by the server's own count of its thread's CPU time, ms.
     pub(crate) turn_max_ms: Option<f64>,
-    /// The same by the clock: with the time others had the core.
+    /// The same by the clock: includes the time when others had the core.
     pub(crate) turn_wall_max_ms: Option<f64>,
     /// Lines of /metrics about turns and heartbeats.
     pub(crate) metrics: Vec<String>,
-    /// Everything the clients received.
     pub(crate) tally: Tally,
     /// Kernel counters at 1,000 clients and at all.
     pub(crate) kernel: Vec<Kernel>,
-    /// Slab caches that moved in between, bytes.
+    /// Slab caches that changed in between, bytes.
     pub(crate) slab_caches: BTreeMap<String, i64>,
-    /// Seconds of CPU other processes used during the run, and seconds stolen by the host.
+    /// CPU seconds of other processes during the run.
     pub(crate) others_cpu_s: f64,
-    /// Seconds the host ran something else while we wanted to run.
+    /// Seconds in which the host ran something else while we wanted to run.
     pub(crate) stolen_s: f64,
-    /// What makes this run wrong: lost or doubled messages, time-outs.
+    /// Reasons why this run is wrong: lost or doubled messages, time-outs.
     pub(crate) faults: Vec<String>,
-    /// What makes a figure of it doubtful or absent.
+    /// Reasons why a figure is doubtful or absent.
     pub(crate) notes: Vec<String>,
 }
 
-/// Runs `target` once. What goes wrong is in the figures, which hold what was found until then.
+/// Runs `target` once. Failures are in the figures, with all results until then.
 pub(crate) fn run(target: &Target, options: &Run, log: &Path) -> Figures {
     let mut figures = Figures { target: target.name.to_owned(), ..Figures::default() };
     let (busy, stolen) = sys::machine_ticks();
@@ -151,7 +145,7 @@ pub(crate) fn run(target: &Target, options: &Run, log: &Path) -> Figures {
     figures
 }
 
-/// Waits until the sockets of the run before are gone.
+/// Waits until the sockets of the run before are closed.
 fn quiet_sockets() -> Result<()> {
     for _ in 0..100 {
         let kernel = Kernel::now()?;
@@ -188,7 +182,6 @@ fn measure(target: &Target, options: &Run, log: &Path, figures: &mut Figures) ->
     Ok(())
 }
 
-/// A run under way.
 struct Phases<'a> {
     options: &'a Run,
     server: Server,
@@ -209,11 +202,11 @@ impl Phases<'_> {
         if self.options.wants("heartbeat") {
             self.heartbeats()?;
         }
-        // The bare loop finishes a broadcast before it looks at anything else: nothing to measure.
+        // The bare loop finishes a broadcast before it reads anything else: nothing to measure.
         if self.options.wants("join") && !is_floor {
             self.joins_during_broadcasts(spaced.unwrap_or_default())?;
         }
-        // Whatever comes twice has time to come.
+        // Time for duplicates to arrive.
         self.rest(300)?;
         if self.options.wants("memory") {
             let more = stats::per(self.clients.joined().saturating_sub(FIRST_CLIENTS), 1);
@@ -240,8 +233,7 @@ impl Phases<'_> {
         Ok(stats::per(ran, 1))
     }
 
-    /// Connects all clients; memory and CPU between the first 1,000 and all. Returns the server's
-    /// RSS at the first 1,000.
+    /// Connects all; memory and CPU from the first 1,000 on. Returns the RSS at the first 1,000.
     fn connect(&mut self) -> Result<u64> {
         let all = self.options.clients;
         let first = FIRST_CLIENTS.min(all / 2);
@@ -345,8 +337,8 @@ impl Phases<'_> {
         Ok(())
     }
 
-    /// `fan_out`: CPU time of one broadcast. It cannot be over sooner, so joins sent within the
-    /// first 80 % of it meet it for certain.
+    /// `fan_out`: CPU time of one broadcast. It cannot be over sooner, so joins sent within its
+    /// first 80 % certainly come during it.
     fn joins_during_broadcasts(&mut self, fan_out: Duration) -> Result<()> {
         let probe = Probe::start(self.server.address, self.clients.progress())?;
         self.figures.probe_priority = Some(probe.priority);

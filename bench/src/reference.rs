@@ -1,8 +1,8 @@
-//! A fixed piece of work with nothing of Simurgh in it: what this machine is worth at the moment.
-//! The figures of driven sockets, which have no kernel and so no other floor, are divided by it.
+//! A fixed piece of work without Simurgh code: it measures the machine's current speed. The figures
+//! of driven sockets, which use no kernel and so have no other floor, are divided by it.
 //!
-//! It is work of their kind: as many records of a socket's size made one by one, put into a table,
-//! looked up in another order, walked over, and let go.
+//! It is similar work: many records of a socket's size are made one by one, put into a table,
+//! looked up in another order, traversed, and freed.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -16,10 +16,9 @@ use simurgh_bench_kit::stats;
 
 /// Words of a record; with the allocator's own it comes to the 160 bytes of a joined socket.
 const WORDS: usize = 19;
-/// How often all records are walked over.
 const WALKS: u32 = 5;
 
-/// Does the work with so many records and prints what it cost, as a line of JSON.
+/// Does the work with this many records and prints its cost, as a line of JSON.
 pub(crate) fn run(records: usize) -> Result<()> {
     let records = u32::try_from(records)?;
     ensure!(records > 0, "--records is at least 1");
@@ -40,7 +39,7 @@ fn work(records: u32) -> u64 {
         made.push(Box::new([number + 1; WORDS]));
     }
     let mut sum = 0;
-    // Backwards, so that neither order is that of memory.
+    // Backwards, so that neither order is the order in memory.
     for number in (0..u64::from(records)).rev() {
         let found = by_key.get(&key(number)).and_then(|at| made.get_mut(*at));
         sum += found.map_or(0, |record| {
@@ -54,12 +53,10 @@ fn work(records: u32) -> u64 {
     sum
 }
 
-/// Spreads numbers over the table.
 fn key(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// CPU time of this process.
 fn cpu() -> Duration {
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = u64::try_from(spent.tv_sec).unwrap_or(0);

@@ -10,7 +10,7 @@ use crate::measure::{Figures, Run};
 use simurgh_bench_kit::report::{self, cell, verdict};
 use simurgh_bench_kit::stats;
 
-/// Which number of a row has to stay below the limit.
+/// Which number of a row must stay below the limit.
 #[derive(Clone, Copy, PartialEq)]
 enum Judged {
     Ratio,
@@ -18,7 +18,6 @@ enum Judged {
     Nothing,
 }
 
-/// One line of the table.
 #[derive(Serialize)]
 struct Row {
     measure: &'static str,
@@ -42,7 +41,7 @@ struct Recipe {
     unit: &'static str,
     digits: usize,
     figure: Figure,
-    /// What of the floor it is divided by; `None`: no ratio.
+    /// The floor's figure it is divided by; `None`: no ratio.
     base: Option<Figure>,
     judged: Judged,
     at_most: f64,
@@ -91,7 +90,7 @@ const fn info(measure: &'static str, unit: &'static str, digits: usize, figure: 
     Recipe { measure, unit, digits, figure, base, judged: Judged::Nothing, at_most: 0.0 }
 }
 
-/// A figure that has a limit itself.
+/// A figure with a limit.
 const fn value(
     measure: &'static str,
     unit: &'static str,
@@ -102,7 +101,7 @@ const fn value(
     Recipe { base: None, judged: Judged::Value, at_most, ..info(measure, unit, digits, figure) }
 }
 
-/// A figure whose ratio to one of the floor has a limit.
+/// A figure whose ratio to the floor's has a limit.
 const fn ratio(
     measure: &'static str,
     unit: &'static str,
@@ -118,8 +117,8 @@ fn total_bytes(figures: &Figures) -> Option<f64> {
     Some(figures.user_bytes? + figures.kernel_bytes?)
 }
 
-/// The rows of all measures that were taken. `floors` surround `runs`: run `n` stands between
-/// floors `n` and `n + 1` and is divided by the mean of the two, because the machine drifts.
+/// The rows of all measures that were taken. `floors` surround `runs`: run `n` is between floors
+/// `n` and `n + 1` and is divided by the mean of the two, because the machine drifts.
 fn rows(floors: &[Figures], runs: &[Figures]) -> Vec<Row> {
     let row = |recipe: &Recipe| {
         let simurgh: Vec<f64> = runs.iter().filter_map(recipe.figure).collect();
@@ -153,7 +152,6 @@ fn rows(floors: &[Figures], runs: &[Figures]) -> Vec<Row> {
     RECIPES.iter().map(row).filter(|row| !row.simurgh.is_empty() || !row.floor.is_empty()).collect()
 }
 
-/// The table in Markdown: medians, with the lowest and highest run behind them.
 fn table(rows: &[Row]) -> String {
     let cells = |row: &Row| {
         let limit = match (row.judged, row.at_most) {
@@ -174,7 +172,7 @@ fn table(rows: &[Row]) -> String {
     report::table(&head, rows.iter().map(cells))
 }
 
-/// What does not fit into the table: verification, the probe's priority, noise, faults.
+/// Remarks beside the table: verification, the probe's priority, noise, faults.
 fn remarks(floors: &[Figures], runs: &[Figures]) -> String {
     let mut text = String::new();
     let all = || floors.iter().chain(runs);
@@ -226,7 +224,6 @@ fn remarks(floors: &[Figures], runs: &[Figures]) -> String {
     text
 }
 
-/// Prints the table, and keeps it with all figures.
 pub(crate) fn publish(options: &Run, floors: &[Figures], runs: &[Figures]) -> Result<()> {
     let rows = rows(floors, runs);
     let order = "floor, simurgh, floor, …, floor; each simurgh run ÷ mean of its two floors";
@@ -242,7 +239,7 @@ pub(crate) fn publish(options: &Run, floors: &[Figures], runs: &[Figures]) -> Re
     report::publish(options.paths.out.as_deref(), "issue2", fields, &text)
 }
 
-/// The command line without paths: what is committed names no machine's directories.
+/// The command line without paths: committed files name no machine's directories.
 fn command(options: &Run) -> String {
     let mut text = format!("simurgh-bench --clients {} --runs {}", options.clients, options.runs);
     if let Some(only) = &options.only {
@@ -261,7 +258,7 @@ mod tests {
 
     #[test]
     fn each_run_is_divided_by_its_own_floors() {
-        // The machine slows down by half from the first run to the second; the ratio does not.
+        // The second run is slower by half than the first; the ratio is not.
         let floors = [figures(90.0, 0.0), figures(110.0, 0.0), figures(190.0, 0.0)];
         let runs = [figures(110.0, 20.0), figures(165.0, 15.0)];
         let rows = rows(&floors, &runs);

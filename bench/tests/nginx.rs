@@ -1,5 +1,4 @@
-//! The one nginx of all benchmarks: served by a command for programs that are not of this crate.
-//! There were three places that started one, with three configurations.
+//! The one nginx of all benchmarks, which a command serves for programs outside this crate.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A directory and a process, gone at the end.
+/// A directory and a process, removed at the end.
 struct Served(PathBuf, Child);
 
 impl Drop for Served {

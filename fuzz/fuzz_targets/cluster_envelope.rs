@@ -1,4 +1,4 @@
-//! Entry of the fuzzer; what it tries, and why, stands in `fuzz/src/cluster/envelope.rs`.
+//! Entry of the fuzzer; the target is in `fuzz/src/cluster/envelope.rs`.
 #![no_main]
 
 #[path = "../src/cluster/envelope.rs"]

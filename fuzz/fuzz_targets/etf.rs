@@ -1,4 +1,4 @@
-//! Entry of the fuzzer; what it tries, and why, stands in `fuzz/src/token/etf.rs`.
+//! Entry of the fuzzer; the target is in `fuzz/src/token/etf.rs`.
 #![no_main]
 
 #[path = "../src/token/etf.rs"]

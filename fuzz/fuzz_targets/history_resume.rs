@@ -1,4 +1,4 @@
-//! Entry of the fuzzer; what it tries, and why, stands in `fuzz/src/history/resume.rs`.
+//! Entry of the fuzzer; the target is in `fuzz/src/history/resume.rs`.
 #![no_main]
 
 #[path = "../src/history/resume.rs"]

@@ -1,4 +1,4 @@
-//! Entry of the fuzzer; what it tries, and why, stands in `fuzz/src/history/save.rs`.
+//! Entry of the fuzzer; the target is in `fuzz/src/history/save.rs`.
 #![no_main]
 
 #[path = "../src/history/save.rs"]

@@ -1,4 +1,4 @@
-//! Entry of the fuzzer; what it tries, and why, stands in `fuzz/src/load/http_response.rs`.
+//! Entry of the fuzzer; the target is in `fuzz/src/load/http_response.rs`.
 #![no_main]
 
 #[path = "../src/load/http_response.rs"]

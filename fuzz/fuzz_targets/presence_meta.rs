@@ -1,4 +1,4 @@
-//! Entry of the fuzzer; what it tries, and why, stands in `fuzz/src/presence/meta.rs`.
+//! Entry of the fuzzer; the target is in `fuzz/src/presence/meta.rs`.
 #![no_main]
 
 #[path = "../src/presence/meta.rs"]

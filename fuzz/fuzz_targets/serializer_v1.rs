@@ -1,4 +1,4 @@
-//! Entry of the fuzzer; what it tries, and why, stands in `simurgh_fuzz::serializer_v1`.
+//! Entry of the fuzzer; the target is in `simurgh_fuzz::serializer_v1`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| simurgh_fuzz::serializer_v1::run(data));

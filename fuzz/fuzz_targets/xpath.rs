@@ -1,4 +1,4 @@
-//! Entry of the fuzzer; what it tries, and why, stands in `fuzz/src/load/xpath.rs`.
+//! Entry of the fuzzer; the target is in `fuzz/src/load/xpath.rs`.
 #![no_main]
 
 #[path = "../src/load/xpath.rs"]

@@ -1,7 +1,7 @@
 //! Any bytes as the head of a request and of a response.
 //!
 //! The first byte chooses the limits. A verdict must not change when more bytes follow, and the
-//! answer to an accepted request must open the connection at the client.
+//! client must accept the answer to an accepted request.
 use simurgh_proto::ws::handshake::{
     HeadLimits, Request, check_response, check_upgrade, negotiate, write_accept, write_refusal,
 };
@@ -9,7 +9,6 @@ use simurgh_proto::ws::handshake::{
 /// The most cuts of one input that are tried.
 const CUTS_MAX: usize = 64;
 
-/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let [choice, bytes @ ..] = data else { return };
     let limits = match choice % 3 {
@@ -38,7 +37,6 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// A verdict must not change when further bytes come.
 fn verdicts_last<T: PartialEq + std::fmt::Debug>(bytes: &[u8], judge: impl Fn(&[u8]) -> Option<T>) {
     let mut verdict = None;
     let step = bytes.len() / CUTS_MAX + 1;

@@ -1,9 +1,7 @@
-//! Any text as a query: the result is bounded, and the fast reader of `vsn` agrees with the full
-//! one.
+//! Any text as a query: the result is bounded, and the fast and full readers of `vsn` agree.
 use serde_json::Value;
 use simurgh_proto::params::{DEPTH_MAX, NotAString, decode, vsn};
 
-/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let query = String::from_utf8_lossy(data);
     let quick = vsn(&query);

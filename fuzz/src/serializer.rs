@@ -1,4 +1,4 @@
-//! Any frame as a Channels message: what the targets of both serializers share.
+//! Any frame as a Channels message: the common part of the targets of both serializers.
 //!
 //! The first byte chooses text or binary. A message must be the same when it is written and read
 //! again, by either side; texts must be compact, and JSON to serde_json too; and the scanner must
@@ -8,7 +8,6 @@ use simurgh_proto::serializer::{
     DecodeError, EncodeError, Frame, Kind, Serializer, ServerMessage, json,
 };
 
-/// Runs the target over one input.
 pub fn run(serializer: Serializer, data: &[u8]) {
     let [choice, bytes @ ..] = data else { return };
     let text = std::str::from_utf8(bytes);

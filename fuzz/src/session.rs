@@ -2,8 +2,8 @@
 //!
 //! The first byte chooses the serializer; each further one is an operation: the client sends a
 //! message, the server ends a channel, or one of them reads the next message. Whatever crosses on
-//! the wire, each push must have at most one reply, and when all is read both must agree on each
-//! topic.
+//! the wire, each push must have at most one reply, and after the last message both must agree on
+//! each topic.
 use std::collections::{HashMap, VecDeque};
 
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
@@ -15,7 +15,6 @@ use simurgh_proto::session::server::{self, MessageKind};
 const OPERATIONS_MAX: usize = 2000;
 const TOPICS: [&str; 3] = ["a", "room:1", "r\u{e4}um"];
 
-/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let [choice, operations @ ..] = data else { return };
     let serializer = if choice & 1 == 0 { Serializer::V2 } else { Serializer::V1 };
@@ -39,9 +38,8 @@ struct Wire {
     topics: [Topic; 3],
     to_server: VecDeque<Message>,
     to_client: VecDeque<Message>,
-    /// The server's channels: with which join_ref and ref each was joined.
+    /// The server's channels, with the join_ref and ref of each join.
     joined: HashMap<&'static str, (OwnedRef, OwnedRef)>,
-    /// Refs that have been answered.
     answered: Vec<u32>,
 }
 
@@ -88,7 +86,7 @@ impl Wire {
                 return;
             }
         };
-        // A binary payload has no place in V1.
+        // V1 has no binary payloads.
         if let Ok(sent) = sent {
             self.to_server.push_back((sent.kind, out));
         }
@@ -140,7 +138,6 @@ impl Wire {
         true
     }
 
-    /// The client reads the next message.
     fn client_reads(&mut self) -> bool {
         let Some((kind, bytes)) = self.to_client.pop_front() else { return false };
         let message = self.serializer.decode_server(frame(kind, &bytes));
@@ -170,7 +167,6 @@ impl Wire {
         true
     }
 
-    /// The server ends a channel, if there is one.
     fn end(&mut self, topic: &'static str, how: End) {
         if let Some((join_ref, msg_ref)) = self.joined.remove(topic) {
             self.say_end(&join_ref, &msg_ref, topic, how);
@@ -182,7 +178,6 @@ impl Wire {
         self.say(&how(&server::push_join_ref(&join_ref, &msg_ref), topic));
     }
 
-    /// The server pushes to a channel, if there is one.
     fn push(&mut self, topic: &str, payload: &Payload<'_>) {
         let Some((join_ref, msg_ref)) = self.joined.get(topic).cloned() else { return };
         let (join_ref, msg_ref) = (join_ref.as_ref(), msg_ref.as_ref());

@@ -1,13 +1,13 @@
-//! The crates that are published, as others get them: packed, looked at, and built from what was
-//! packed by a project that has nothing else of ours (`e2e/outside`).
+//! Tests the published crates as users get them: packed, checked, and built from the packages by a
+//! project without any other crate of this repository (`e2e/outside`).
 //!
 //! ```text
 //! cargo package ─► *.crate ─► outside/packages/NAME-VERSION ─┐ its .cargo/config.toml
 //! e2e/outside, Cargo.lock ──► outside/project ───────────────┴─► its tests, the program simurgh
 //! ```
 //!
-//! Cargo's own verification would build each crate alone once more; the project builds the same
-//! files, the library without and then with what the command line turns on.
+//! Cargo's own verification would build each crate separately again; the project builds the same
+//! files, first the library without the command line's features, then with them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,28 +20,28 @@ use crate::files::{self, text};
 use crate::outcome::{self, Outcome};
 use crate::process::{Finished, Task, program};
 
-/// The project, whose copy is built.
+/// The project that is copied and built.
 pub(crate) const PROJECT: &str = "e2e/outside";
 
-/// What each of its parts builds and tests: the library by itself, and the commands.
+/// The parts it builds and tests: the library by itself, and the commands.
 const PARTS: [&str; 2] = ["rooms", "server"];
 
 /// The package whose program is installed by name.
 const PROGRAM: &str = "simurgh-cli";
 
-/// What cargo says of any crate here: that the sources have no address yet, and what is left out.
+/// Cargo's warnings for every crate here: the sources have no address yet, and left-out files.
 const KNOWN_WARNINGS: &[&str] = &[
     "manifest has no documentation, homepage or repository",
     "is not included in the published package",
 ];
 
-/// Bytes of a packed crate. Who goes beyond has packed tests, corpora or pictures.
+/// Bytes of a packed crate. A larger one includes tests, corpora or pictures.
 const PACKED_BYTES_MAX: u64 = 1 << 20;
 
-/// From nothing, on two slow cores.
+/// A build from nothing, on two slow cores.
 const MINUTES_MAX: u64 = 12;
 
-/// What of the workspace is published, by the manifests.
+/// The published packages of the workspace, by the manifests.
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) packages: Vec<Package>,
@@ -52,7 +52,7 @@ pub(crate) struct Published {
 pub(crate) struct Package {
     pub(crate) name: String,
     version: String,
-    /// The registries that it may go to: none for what is not published, and not said for all.
+    /// The registries that it may go to: empty for an unpublished package, `None` for all.
     publish: Option<Vec<String>>,
 }
 
@@ -66,7 +66,6 @@ impl Package {
     }
 }
 
-/// Asks cargo.
 pub(crate) fn published() -> Result<Published> {
     #[derive(Deserialize)]
     struct Metadata {
@@ -74,14 +73,13 @@ pub(crate) fn published() -> Result<Published> {
         target_directory: PathBuf,
     }
     let output = program("cargo", &["metadata", "--no-deps", "--format-version", "1"])?;
-    // It may warn, too.
+    // The output may include warnings.
     let json = output.lines().find(|line| line.starts_with('{')).unwrap_or_default();
     let metadata: Metadata = serde_json::from_str(json).context("cargo metadata")?;
     let packages = metadata.packages.into_iter().filter(Package::is_published).collect();
     Ok(Published { packages, target: metadata.target_directory })
 }
 
-/// A step of the tests.
 pub(crate) fn try_out() -> Outcome {
     build_outside().unwrap_or_else(Outcome::failed)
 }
@@ -89,7 +87,7 @@ pub(crate) fn try_out() -> Outcome {
 fn build_outside() -> Result<Outcome> {
     let published = published()?;
     let outside = published.target.join("outside");
-    // What was built stays: the rest is made anew.
+    // Build results stay; the rest is made anew.
     for part in ["packages", "project"] {
         let _ = fs::remove_dir_all(outside.join(part));
     }
@@ -99,7 +97,7 @@ fn build_outside() -> Result<Outcome> {
     }
     let project = outside.join("project");
     let sources = crate::root().join(PROJECT);
-    // Who tried the project where it stands has built it there.
+    // A build in the project's own directory leaves files there.
     for path in files::below(&sources)?.iter().filter(|path| !path.starts_with("target/")) {
         files::write(&project.join(path), files::bytes(&sources.join(path))?, 0o644)?;
     }
@@ -124,7 +122,7 @@ fn build_outside() -> Result<Outcome> {
 fn pack(published: &Published) -> Result<()> {
     let mut arguments = vec!["package", "--no-verify", "--allow-dirty"];
     arguments.extend(published.packages.iter().flat_map(|it| ["--package", &it.name]));
-    // Quietly: it names each test that is left out.
+    // Quiet, because it names each excluded test.
     let done = Task::new("cargo", &arguments, MINUTES_MAX).quiet().run();
     if !done.ok() {
         println!("{}", done.output);
@@ -134,7 +132,6 @@ fn pack(published: &Published) -> Result<()> {
     news.map_or(Ok(()), |line| bail!("cargo package: {line}"))
 }
 
-/// Whether cargo warns of something that is not known.
 fn is_news(line: &str) -> bool {
     line.starts_with("warning: ") && !KNOWN_WARNINGS.iter().any(|known| line.contains(known))
 }
@@ -150,7 +147,7 @@ fn unpack(package: &Package, target: &Path, to: &Path) -> Result<()> {
     );
     files::directory(to)?;
     let (packed, into) = (packed.to_string_lossy(), to.to_string_lossy());
-    // Cargo packs all files with one fixed time; theirs must be newer than what was built of them.
+    // Cargo packs all files with one fixed time; they must be newer than the files built of them.
     program("tar", &["--touch", "-xzf", &packed, "-C", &into])?;
     let directory = to.join(package.stem());
     for file in ["LICENSE-APACHE", "LICENSE-MIT", "README.md"] {
@@ -161,7 +158,7 @@ fn unpack(package: &Package, target: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a manifest does not say that people look for.
+/// Fields that a manifest should have and has not.
 fn lacks(manifest: &str) -> Result<Vec<&'static str>> {
     let table: toml::Table = manifest.parse().context("Cargo.toml")?;
     let package = table.get("package");
@@ -177,8 +174,8 @@ fn lacks(manifest: &str) -> Result<Vec<&'static str>> {
     Ok(lacking)
 }
 
-/// In the project the packed crates stand for those of crates.io, as somebody would write it who
-/// tries them before they are published.
+/// Patches the project so that the packed crates replace those of crates.io, like a user who tries
+/// them before they are published.
 fn patch(published: &Published, outside: &Path) -> Result<()> {
     let mut patches = "[patch.crates-io]\n".to_owned();
     for package in &published.packages {
@@ -188,8 +185,7 @@ fn patch(published: &Published, outside: &Path) -> Result<()> {
     files::write(&outside.join("project/.cargo/config.toml"), patches, 0o644)
 }
 
-/// Cargo in the project. What of the dependencies is built for the tests anyway is not built twice:
-/// it lies in the same place, and has the same profile.
+/// Cargo in the project, with the tests' directory and profile: dependencies are built once.
 fn cargo(published: &Published, outside: &Path, arguments: &[&str]) -> Finished {
     Task::new("cargo", arguments, MINUTES_MAX)
         .directory(&outside.join("project"))
@@ -199,8 +195,8 @@ fn cargo(published: &Published, outside: &Path, arguments: &[&str]) -> Finished 
         .run()
 }
 
-/// That each crate of ours was built from its package: one that no requirement of the project fits
-/// would silently come from crates.io.
+/// Checks that each of our crates was built from its package: one that does not fit the project's
+/// requirements would silently come from crates.io.
 fn are_of_ours(published: &Published, lock: &str) -> Result<()> {
     #[derive(Deserialize)]
     struct Lock {

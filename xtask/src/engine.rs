@@ -1,5 +1,4 @@
-//! The engine of a cluster, for tests and benchmarks: nats-server of this version, built by Go;
-//! where that cannot be, the one that Debian has.
+//! The engine of a cluster for tests and benchmarks: nats-server, built by Go or Debian's.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +7,18 @@ use anyhow::{Context, Result, ensure};
 use crate::process::{Task, program};
 use crate::provide;
 
-/// Always the same, so that what is measured and tested does not change by itself.
+/// A fixed version, so that measurements and tests do not change by themselves.
 const VERSION: &str = "2.15.2";
 const MODULE: &str = "github.com/nats-io/nats-server/v2";
-/// Two slow cores take two minutes, with all that is downloaded.
+/// Two slow cores take two minutes, downloads included.
 const MINUTES_MAX: u64 = 10;
-/// Debian's: older, and enough for topics without history.
+/// Debian's, which is older, and enough for topics without history.
 const DEBIAN: &str = "/usr/sbin/nats-server";
 
-/// What tests find the engine by; what it names is taken as it is.
+/// Tests read the engine's path from it; a path that it already has is used.
 pub(crate) const VARIABLE: &str = "SIMURGH_NATS_SERVER";
 
-/// Where the engine is; installed if it is not there.
+/// The engine's path; installs it if it is missing.
 pub(crate) fn installed() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os(VARIABLE).map(PathBuf::from) {
         ensure!(path.exists(), "{VARIABLE} is {}, which is not there", path.display());

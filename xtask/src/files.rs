@@ -16,7 +16,7 @@ pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| path.display().to_string())
 }
 
-/// Makes a directory and those above it, with the mode that packages want whatever the umask is.
+/// Makes a directory and those above it, with the mode for packages whatever the umask is.
 pub(crate) fn directory(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -28,14 +28,13 @@ pub(crate) fn directory(path: &Path) -> Result<()> {
     mode(path, 0o755)
 }
 
-/// Writes a file, and the directories above it.
 pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>, bits: u32) -> Result<()> {
     directory(path.parent().unwrap_or(path))?;
     fs::write(path, content).with_context(|| path.display().to_string())?;
     mode(path, bits)
 }
 
-/// Writes a file over what is there: at any moment a whole one is there.
+/// Replaces a file atomically.
 pub(crate) fn replace(path: &Path, content: &str) -> Result<()> {
     let fresh = path.with_extension("new");
     fs::write(&fresh, content)
@@ -48,7 +47,6 @@ fn mode(path: &Path, bits: u32) -> Result<()> {
         .with_context(|| path.display().to_string())
 }
 
-/// Names in a directory, in order, with sizes.
 pub(crate) fn list(directory: &Path) -> Result<Vec<(String, u64)>> {
     let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
     let mut found: Vec<(String, u64)> = entries
@@ -80,7 +78,7 @@ pub(crate) fn below(directory: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// As `gzip` makes it, without name and time, so that the bytes are always the same.
+/// Like `gzip`, without name and time, so that the bytes are always the same.
 pub(crate) fn gzipped(content: &str, work: &Path) -> Result<Vec<u8>> {
     let plain = work.join("to-gzip");
     write(&plain, content, 0o644)?;

@@ -1,5 +1,5 @@
-//! The project's own tool: everything that is done to the repository is done by
-//! `cargo xtask <command>`, on a developer's machine and in CI alike.
+//! The project's own tool: all work on the repository is done by `cargo xtask <command>`, on a
+//! developer's machine and in CI alike.
 
 mod bench;
 mod crates;
@@ -92,7 +92,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// What went wrong is said.
 fn ended(command: &str, result: Result<impl Termination>) -> ExitCode {
     match result {
         Ok(done) => done.report(),
@@ -103,21 +102,19 @@ fn ended(command: &str, result: Result<impl Termination>) -> ExitCode {
     }
 }
 
-/// A program of the workspace, built for release. By hand it may run over night.
+/// Runs a program of the workspace, built for release. A manual run may last a night.
 fn release(package: &str, arguments: &[String]) -> ExitCode {
     const MINUTES_MAX: u64 = 24 * 60;
     let done = Task::release(package, arguments, MINUTES_MAX).run();
     ended(package, done.or_fail("it failed").map(drop))
 }
 
-/// The repository: the directory above this crate.
 fn root() -> PathBuf {
     let here = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     here.parent().map_or_else(|| here.clone(), Path::to_path_buf)
 }
 
-/// Where cargo puts the binaries it builds beside this one.
 fn bin_dir() -> PathBuf {
     let here = env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
     here.unwrap_or_else(|| root().join("target/debug"))

@@ -1,5 +1,4 @@
-//! Whether what `rust-version` promises is what CI builds with: an older compiler that nobody has
-//! tried may be refused by any line.
+//! Checks that CI builds with `rust-version`: an older, untested compiler may refuse any line.
 
 use anyhow::{Context, Result};
 use simurgh_bench_kit::machine::first_line;
@@ -7,7 +6,7 @@ use simurgh_bench_kit::machine::first_line;
 use crate::files;
 use crate::outcome::Outcome;
 
-/// A step of the tests. That everything builds is seen by the others; this says by which version.
+/// The build itself is checked by other steps; this one reports the version.
 pub(crate) fn check() -> Outcome {
     let version = first_line("rustc", &["--version"]).unwrap_or_default();
     match promised() {
@@ -16,7 +15,7 @@ pub(crate) fn check() -> Outcome {
     }
 }
 
-/// The workspace's `rust-version`, and the version that rust-toolchain.toml has.
+/// The workspace's `rust-version`, and the version in rust-toolchain.toml.
 fn promised() -> Result<(String, String)> {
     let of = |path: &str, words: &[&str]| {
         let text = files::text(&crate::root().join(path))?;
@@ -53,7 +52,7 @@ fn judge(promised: &str, channel: &str, version: &str) -> Outcome {
     Outcome::skipped(format!("not verified: {not}"))
 }
 
-/// The first two numbers of a version: patches add nothing to the language.
+/// The first two numbers of a version: patches do not change the language.
 fn minor(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split(['.', '-']);
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))

@@ -1,8 +1,8 @@
 //! `cargo xtask mutants`: do the tests notice when a line of the core is wrong?
 //!
 //! cargo-mutants changes one thing at a time (a function returns at once, a `<` becomes `<=`) in a
-//! copy of the sources and runs the judges: the unit tests of the crates that are changed and
-//! those of the simulator. What no judge notices is a survivor; docs/TESTING.md lists each with its
+//! copy of the sources and runs the judges: the unit tests of the changed crates and those of the
+//! simulator. A change that no test notices is a survivor; docs/TESTING.md lists each with its
 //! reason.
 
 use std::collections::BTreeMap;
@@ -18,9 +18,8 @@ use crate::process::Task;
 use crate::provide::{self, Tool};
 
 const TOOL: Tool = Tool { name: "cargo-mutants", version: "27.1.0", debug: false };
-/// How long all mutants may take.
 const RUN_MINUTES: u64 = 600;
-/// Whose tests judge.
+/// The crates whose tests are run.
 const JUDGES: [&str; 5] =
     ["simurgh-channel", "simurgh-core", "simurgh-history", "simurgh-sim", "simurgh-sim-cluster"];
 /// The crates that are changed.
@@ -68,7 +67,7 @@ pub(crate) struct Options {
     table: bool,
 }
 
-/// What became of the mutants of a room.
+/// The mutants of a room, by result.
 #[derive(Default)]
 struct Room {
     caught: usize,
@@ -127,7 +126,7 @@ fn judge(options: &Options, out: &Path) -> Result<()> {
     }
     arguments.extend(["--output".into(), out.display().to_string()]);
     arguments.extend(["--jobs".into(), options.jobs.to_string()]);
-    // What loops for ever is caught by that; a machine that is busy makes nothing a survivor.
+    // The timeout ends endless loops; a busy machine cannot create survivors by it.
     arguments.extend(["--timeout", "120", "--no-times", "--colors", "never"].map(str::to_owned));
     files::directory(out)?;
     let done = Task::new(&tool.display().to_string(), &arguments, RUN_MINUTES).run();
@@ -138,7 +137,6 @@ fn judge(options: &Options, out: &Path) -> Result<()> {
     }
 }
 
-/// The files of the rooms that are named, or of all.
 fn sources(rooms: &[String]) -> Result<Vec<&'static str>> {
     let names: Vec<&str> = ROOMS.iter().map(|(name, _)| *name).collect();
     if let Some(unknown) = rooms.iter().find(|room| !names.contains(&room.as_str())) {
@@ -149,7 +147,6 @@ fn sources(rooms: &[String]) -> Result<Vec<&'static str>> {
     Ok(wanted.flat_map(|(_, files)| files.iter().copied()).collect())
 }
 
-/// The figures of a run, as Markdown.
 fn table(outcomes: &str) -> Result<String> {
     let all: Outcomes = serde_json::from_str(outcomes)?;
     let mut rooms: BTreeMap<&str, Room> = BTreeMap::new();
@@ -176,7 +173,6 @@ fn table(outcomes: &str) -> Result<String> {
     Ok(report::table(&head, rooms.iter().map(row)) + &survivors.collect::<String>())
 }
 
-/// The room that a file belongs to.
 fn room_of(file: &str) -> &'static str {
     let file = file.trim_start_matches(SOURCES);
     let is_of = |pattern: &&str| match pattern.strip_suffix("**") {

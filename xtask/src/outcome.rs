@@ -1,4 +1,4 @@
-//! What a step of the suite came to, and the summary at its end.
+//! The result of a step of the suite, and the summary at its end.
 
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
@@ -26,7 +26,6 @@ impl Outcome {
         Self { skipped: 1, note: format!("{note:#}"), ..Self::default() }
     }
 
-    /// Takes in another part of the same step.
     pub(crate) fn add(&mut self, part: Self) {
         self.passed += part.passed;
         self.failed += part.failed;
@@ -46,7 +45,6 @@ impl Outcome {
     }
 }
 
-/// A finished step: its name, what came of it, how long it took.
 pub(crate) type Step = (&'static str, Outcome, Duration);
 
 /// The table of all steps; its last line is exactly `N passed, N failed, N skipped`.
@@ -71,7 +69,7 @@ pub(crate) fn summary(steps: &[Step]) -> String {
     )
 }
 
-/// Sums what the test binaries of one `cargo test` say of themselves.
+/// Sums the results of all test binaries in the output of `cargo test`.
 pub(crate) fn of_cargo_test(output: &str) -> Outcome {
     let mut sum = Outcome::default();
     for line in output.lines().filter_map(|line| line.trim().strip_prefix("test result: ")) {
@@ -144,14 +142,14 @@ pub(crate) fn of_unittest(output: &str) -> Outcome {
     }
 }
 
-/// Names of failed tests, from the list at the end of the `spec` reporter; they stand there with
-/// their duration: `✖ the name (12.5ms)`.
+/// Names of failed tests, from the list at the end of the `spec` reporter, which has their
+/// duration: `✖ the name (12.5ms)`.
 fn failing_in_node(output: &str) -> Vec<String> {
     let list = output.lines().skip_while(|line| !line.ends_with("failing tests:")).skip(1);
     list.filter_map(|line| Some(line.strip_prefix("✖ ")?.rsplit_once(" (")?.0.into())).collect()
 }
 
-/// The first few names and how many more there are; empty when there is none.
+/// The first few names and how many more there are; empty without names.
 fn some_of(names: Vec<String>) -> String {
     const SHOWN: usize = 3;
     let more = names.len().saturating_sub(SHOWN);

@@ -1,5 +1,5 @@
-//! Child processes with an end: each runs in a process group of its own, is bounded in time, and is
-//! ended by its id. What it prints passes through as it comes, and is kept for counting.
+//! Child processes with a time limit: each runs in a separate process group and is ended by its id.
+//! Its output is passed on as it comes, and kept for counting.
 
 use std::env;
 use std::ffi::OsStr;
@@ -16,20 +16,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-/// How often a running child is looked at: rarely enough to cost nothing, often enough to not wait.
+/// How often a running child is polled: rarely enough to cost nothing, often enough not to wait.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Bytes of output kept of one stream; counts and summaries stand at the end.
+/// Bytes of output kept of one stream; counts and summaries are at its end.
 const OUTPUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// How long a child has to end by itself after Ctrl-C, and to put back what it changed.
+/// How long a child has after Ctrl-C to end by itself and to undo its changes.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Set by Ctrl-C and SIGTERM, once somebody wants to know.
+/// Set by Ctrl-C and SIGTERM after `end_on_ctrl_c`.
 static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From now on Ctrl-C and SIGTERM end the child that runs, and not this process: what it has
-/// measured so far is to be kept. A second one ends it at once.
+/// From now on Ctrl-C and SIGTERM end the running child, and not this process, to keep the
+/// measurements so far. A second one ends this process at once.
 pub(crate) fn end_on_ctrl_c() -> Result<()> {
     let flag = INTERRUPTED.get_or_init(Arc::default);
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -41,12 +41,10 @@ pub(crate) fn end_on_ctrl_c() -> Result<()> {
     Ok(())
 }
 
-/// Whether Ctrl-C was pressed.
 pub(crate) fn is_interrupted() -> bool {
     INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
-/// A command that is about to run.
 pub(crate) struct Task {
     command: Command,
     shown: String,
@@ -54,15 +52,13 @@ pub(crate) struct Task {
     quiet: bool,
 }
 
-/// How a task ended.
 pub(crate) struct Finished {
-    /// The exit code; none when a signal or the time limit ended it, or it could not start.
+    /// The exit code; `None` if a signal or the time limit ended it, or it could not start.
     pub(crate) code: Option<i32>,
-    /// What it wrote to stdout and stderr, in no certain order between the two.
+    /// Its stdout and stderr, in no certain order between the two.
     pub(crate) output: String,
-    /// Why it has no exit code.
     pub(crate) failure: Option<String>,
-    /// Processor time of the program itself, without what it started, as last seen while it ran.
+    /// Processor time of the program itself, without its children, when it was last polled.
     pub(crate) cpu_seconds: f64,
 }
 
@@ -80,7 +76,7 @@ impl Finished {
         }
     }
 
-    /// What it wrote; where it failed an error that names it so.
+    /// Its output; if it failed an error with this name.
     pub(crate) fn or_fail(self, name: impl fmt::Display) -> Result<String> {
         ensure!(self.ok(), "{name}: {}", self.reason());
         Ok(self.output)
@@ -97,8 +93,7 @@ impl Task {
         Self { command, shown, limit: Duration::from_secs(minutes * 60), quiet: false }
     }
 
-    /// A program of the workspace, which is the binary of the package of that name, built for
-    /// release.
+    /// The binary of a package of the workspace, built for release.
     pub(crate) fn release(package: &str, arguments: &[String], minutes: u64) -> Self {
         let cargo = ["run", "--release", "--quiet", "--package", package, "--bin", package, "--"];
         let all: Vec<&str> =
@@ -106,7 +101,7 @@ impl Task {
         Self::new("cargo", &all, minutes)
     }
 
-    /// In a directory of its own, relative to the root.
+    /// Runs it in a directory relative to the root.
     pub(crate) fn directory(mut self, directory: &Path) -> Self {
         self.command.current_dir(directory);
         self
@@ -117,7 +112,7 @@ impl Task {
         self
     }
 
-    /// Without the variables whose names begin so.
+    /// Removes the variables whose names begin with `prefix`.
     pub(crate) fn without_env(mut self, prefix: &str) -> Self {
         for (name, _) in env::vars_os() {
             if name.to_string_lossy().starts_with(prefix) {
@@ -127,7 +122,7 @@ impl Task {
         self
     }
 
-    /// Another time limit than whole minutes.
+    /// Sets another time limit than whole minutes.
     pub(crate) fn within(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -139,7 +134,6 @@ impl Task {
         self
     }
 
-    /// Runs it to its end, or to its time limit.
     pub(crate) fn run(mut self) -> Finished {
         if !self.quiet {
             println!("$ {}", self.shown);
@@ -166,7 +160,7 @@ impl Task {
     }
 }
 
-/// Runs a program whose output nobody wants while it works; what it wrote.
+/// Runs a program without showing its output, and returns that.
 pub(crate) fn program(program: &str, arguments: &[&str]) -> Result<String> {
     let done = Task::new(program, arguments, 10).quiet().run();
     let words = arguments.join(" ");
@@ -174,7 +168,7 @@ pub(crate) fn program(program: &str, arguments: &[&str]) -> Result<String> {
     Ok(done.output)
 }
 
-/// Copies `from` as it comes to `to`, and gives back its last megabytes.
+/// Copies `from` to `to` as it comes, and returns its last megabytes.
 fn tee<R, W>(mut from: R, mut to: Option<W>) -> thread::JoinHandle<String>
 where
     R: Read + Send + 'static,
@@ -186,7 +180,7 @@ where
         while let Ok(count @ 1..) = from.read(&mut buffer) {
             let chunk = buffer.get(..count).unwrap_or_default();
             if let Some(to) = &mut to {
-                // Whoever reads our output may have gone (`| head`); the work goes on.
+                // The reader of our output may have closed it (`| head`); the work continues.
                 let _ = to.write_all(chunk).and_then(|()| to.flush());
             }
             kept.extend_from_slice(chunk);
@@ -198,8 +192,7 @@ where
     })
 }
 
-/// Waits for the end of `child`; past `limit` its whole group is killed, so that nothing it started
-/// holds our pipes open.
+/// Waits for `child`; after `limit` its group is killed, so that nothing holds our pipes open.
 fn wait(
     child: &mut Child,
     limit: Duration,
@@ -219,7 +212,7 @@ fn wait(
         };
         match child.try_wait() {
             Ok(Some(_)) if asked.is_some() => {
-                // What it started may still be there.
+                // Its descendants may still be running.
                 kill_group(child);
                 return (None, Some("interrupted".into()));
             }
@@ -241,28 +234,25 @@ fn wait(
     }
 }
 
-/// Processor time of a child so far; none where there is no /proc, or when it is over.
+/// Processor time of a child so far; `None` without /proc, or after its end.
 fn cpu_seconds_of(child: &Child) -> Option<f64> {
     /// Linux counts in hundredths here, whatever its own clock.
     const TICKS_A_SECOND: f64 = 100.0;
     let text = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
-    // The name stands in brackets and may hold anything; user and system time are the twelfth and
-    // thirteenth word behind it.
+    // The name is in brackets; user and system time are the twelfth and thirteenth word after it.
     let (_, words) = text.rsplit_once(')')?;
     let mut ticks = words.split_ascii_whitespace().skip(11).take(2).map(str::parse::<u32>);
     let (user, system) = (ticks.next()?.ok()?, ticks.next()?.ok()?);
     Some((f64::from(user) + f64::from(system)) / TICKS_A_SECOND)
 }
 
-/// Ends a child and what it has started, at once.
 fn kill_group(child: &mut Child) {
     signal_group(child, "-KILL");
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// The group's id is the child's, as whoever starts it makes it a leader. std has no call for a
-/// group; that it has gone already is no news.
+/// `child` leads its group. std has no call for a group; it may have ended already.
 fn signal_group(child: &Child, signal: &str) {
     let group = format!("-{}", child.id());
     let _ = Command::new("kill").args([signal, "--", &group]).stderr(Stdio::null()).status();

@@ -1,6 +1,5 @@
-//! Installs what the tests need and the machine lacks: Debian packages when we may, npm packages in
-//! `e2e/`, programs of crates.io under `target/tools`. What cannot be had is named, and the steps
-//! that need it say so.
+//! Installs what the tests need: Debian packages if we may, npm packages in `e2e/`, programs of
+//! crates.io under `target/tools`. Missing ones are reported, also by the steps that need them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +10,9 @@ use crate::process::Task;
 
 const MINUTES_MAX: u64 = 8;
 
-/// Counts instructions.
 pub(crate) const VALGRIND: &str = "/usr/bin/valgrind";
 
-/// A program some tests or benchmarks need, and the Debian packages that bring it.
+/// A program some tests or benchmarks need, and its Debian packages.
 struct Need {
     program: &'static str,
     packages: &'static [&'static str],
@@ -24,23 +22,22 @@ const NEEDS: &[Need] = &[
     // Without any font Chromium has no text to lay out.
     Need { program: "/usr/bin/chromium", packages: &["chromium", "fonts-dejavu-core"] },
     Need { program: "/usr/sbin/nginx", packages: &["nginx"] },
-    // Its scripts have to take the load generator's logs. It wants a gnuplot; the one without
-    // windows brings 23 MB less.
+    // For the load generator's logs. It needs a gnuplot; the one without windows is 23 MB smaller.
     Need { program: "/usr/bin/tsung", packages: &["tsung", "gnuplot-nox"] },
-    // What the HTTP benchmark is held against.
+    // The HTTP benchmark compares with it.
     Need { program: "/usr/bin/wrk", packages: &["wrk"] },
     // Several hosts on one: network namespaces.
     Need { program: "/usr/bin/ip", packages: &["iproute2"] },
-    // Cuts the ways between such hosts.
+    // Cuts the links between such hosts.
     Need { program: "/usr/sbin/nft", packages: &["nftables"] },
     // Reads man pages strictly.
     Need { program: "/usr/bin/mandoc", packages: &["mandoc"] },
-    // Supabase's Python client gets an environment of its own. What the package brings has the
-    // version of Python in its path.
+    // Supabase's Python client gets a separate environment. The package's own files have the
+    // version of Python in their path.
     Need { program: "/var/lib/dpkg/info/python3-venv.list", packages: &["python3-venv"] },
-    // libFuzzer is built of its source.
+    // libFuzzer is built from source.
     Need { program: "/usr/bin/c++", packages: &["g++"] },
-    // The prompt of `simurgh drive` is typed at.
+    // Types at the prompt of `simurgh drive`.
     Need { program: "/usr/bin/tmux", packages: &["tmux"] },
     Need { program: VALGRIND, packages: &["valgrind"] },
 ];
@@ -56,7 +53,6 @@ pub(crate) fn debian_packages() -> Result<()> {
     install(&packages)
 }
 
-/// Installs one Debian package. An error says why it cannot be.
 pub(crate) fn debian_package(name: &str) -> Result<()> {
     install(&[name])
 }
@@ -74,12 +70,11 @@ fn install(packages: &[&str]) -> Result<()> {
     apt_get(&arguments)
 }
 
-/// Whether `program` (a path) is there now.
 pub(crate) fn has(program: &str) -> bool {
     Path::new(program).exists()
 }
 
-/// Runs `npm ci` in `e2e/`, unless this very lock file is installed already.
+/// Runs `npm ci` in `e2e/`, unless this exact lock file is installed already.
 pub(crate) fn npm_packages() -> Result<()> {
     let e2e = crate::root().join("e2e");
     let stamp = e2e.join("node_modules/.installed-lock.json");
@@ -95,8 +90,7 @@ pub(crate) fn npm_packages() -> Result<()> {
 /// Debian's own: others may be of any version.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Makes an environment of exactly what a requirements file lists, unless it is there, and gives
-/// its Python.
+/// Makes an environment with exactly the required packages if needed, and returns its Python.
 pub(crate) fn python_packages(requirements: &Path) -> Result<PathBuf> {
     let text = fs::read(requirements).with_context(|| requirements.display().to_string())?;
     let environment = crate::root().join("target/tools/supabase-py");
@@ -114,18 +108,17 @@ pub(crate) fn python_packages(requirements: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// A program of crates.io, always of this version: what it says must not change by itself.
+/// A program of crates.io, in a fixed version, so that its results do not change by themselves.
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// Unoptimised, for what is built in CI and runs for a second.
+    /// Unoptimised, for programs built in CI that run for a second.
     pub(crate) debug: bool,
 }
 
-/// How long building a program may take.
 const TOOL_MINUTES_MAX: u64 = 20;
 
-/// Where the program is; built if this version is not there.
+/// The program's path; builds it if this version is missing.
 pub(crate) fn cargo_tool(tool: &Tool) -> Result<PathBuf> {
     let Tool { name, version, debug } = tool;
     let root = crate::root().join("target/tools").join(format!("{name}-{version}"));
@@ -135,7 +128,7 @@ pub(crate) fn cargo_tool(tool: &Tool) -> Result<PathBuf> {
         let exactly = format!("={version}");
         let mut wanted = vec!["install", name, "--locked", "--version", &exactly, "--root", &root];
         wanted.extend(debug.then_some("--debug"));
-        // Nobody debugs it.
+        // Debug information is not needed.
         let task =
             Task::new("cargo", &wanted, TOOL_MINUTES_MAX).env("CARGO_PROFILE_DEV_DEBUG", "0");
         let done = task.run();
@@ -154,7 +147,6 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     done.or_fail(format_args!("apt-get {}", arguments[0])).map(drop)
 }
 
-/// Whether we may do what only root may.
 pub(crate) fn is_root() -> bool {
     Task::new("id", &["-u"], 1).quiet().run().output.trim() == "0"
 }

@@ -1,22 +1,20 @@
-//! The simulator of whole servers as a step of the tests: seeds that once found something, fixed
-//! ones, and fresh ones for two minutes, half a minute for each: one node, topics that are kept,
-//! several nodes, and both.
+//! The simulator of whole servers as a step of the tests: seeds that once failed, fixed ones, and
+//! fresh ones, half a minute each for one node, kept topics, several nodes, and both.
 
 use crate::outcome::Outcome;
 use crate::process::Task;
 
-/// The package, and its binary.
 pub(crate) const NAME: &str = "simurgh-sim";
-/// Seeds that once found something.
+/// Seeds that once failed.
 const SEEDS: &str = "crates/core/simurgh-sim/seeds.txt";
-/// And those of topics that are kept.
+/// Those of topics that are kept.
 const HISTORIES: &str = "crates/core/simurgh-sim/histories.txt";
-/// And those of several nodes.
+/// Those of several nodes.
 const CLUSTERS: &str = "crates/core/simurgh-sim/clusters.txt";
-/// And those of both.
+/// Those of both.
 const KEPT: &str = "crates/core/simurgh-sim/cluster-histories.txt";
 
-/// Fails by the first seed that does.
+/// Stops at the first seed that fails.
 pub(crate) fn try_out() -> Outcome {
     let runs: [&[&str]; 12] = [
         &["--list", SEEDS],
@@ -37,7 +35,7 @@ pub(crate) fn try_out() -> Outcome {
         let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
         let done = Task::release(NAME, &arguments, 15).run();
         if !done.ok() {
-            // The line says by which seed, and how to run it again.
+            // The line names the seed, and the command to run it again.
             let line = done.output.lines().find(|line| line.starts_with("FAILED"));
             return Outcome::failed(line.map_or_else(|| done.reason(), str::to_owned));
         }

@@ -1,5 +1,5 @@
-//! The steps of `cargo xtask test`, in order, each with its time limit. A step that fails does not
-//! stop the ones after it, unless they need what it makes.
+//! The steps of `cargo xtask test`, in order, each with its time limit. A failed step does not stop
+//! the later ones, unless they need its results.
 
 use std::env;
 use std::fs;
@@ -16,13 +16,13 @@ use crate::process::{Finished, Task};
 use crate::provide::{self, Tool};
 use crate::{crates, dist, engine, fuzz, msrv, sim, tidy};
 
-/// The exit code by which a script says that it did not run, and why, on a line `SKIPPED: …`.
+/// The exit code of a script that did not run; the reason is on a line `SKIPPED: …`.
 const EXIT_SKIPPED: i32 = 77;
 
-/// How long CI fuzzes each target; the corpus has been run by the tests.
+/// How long CI fuzzes each target; the tests have run the corpus.
 const FUZZ_EACH: Duration = Duration::from_secs(10);
 
-/// Judges licences, duplicates and sources of all that is depended on, by deny.toml.
+/// Checks licences, duplicates and sources of all dependencies, by deny.toml.
 const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", debug: true };
 
 #[derive(Args)]
@@ -61,32 +61,28 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("fuzz", true, |_| fuzz::try_each(FUZZ_EACH)),
 ];
 
-/// Tests of the official clients.
 const CLIENTS: &str = "phoenix-js";
-/// Suites of `phoenix-js` that are not run on a cluster: they have no server.
+/// Suites of `phoenix-js` that are not run on a cluster, because they have no server.
 const ON_ONE_NODE: &[&str] = &["package", "presence"];
-/// How suites are called that are about several nodes, and run there alone.
+/// The ending of suites about several nodes, which are run only there.
 const ON_A_CLUSTER: &str = "-cluster.test.mjs";
-/// Suites of pages that are run there, too: those of histories.
+/// Suites of pages that are also run there: those of histories.
 const PAGES_ON_A_CLUSTER: &[&str] = &["chat-history", "longpoll-history"];
-/// The browser of pages' tests.
 const CHROMIUM: &str = "/usr/bin/chromium";
-/// The nodes of that cluster.
 const NODES: &str = "3";
-/// How long tests may take, and those on several nodes.
 const MINUTES: u64 = 6;
 const NODES_MINUTES: u64 = 9;
 
-/// What the end-to-end steps rest on.
+/// The prerequisites of the end-to-end steps.
 struct Ready {
     binaries: bool,
     npm: bool,
     debian: Option<String>,
-    /// nats-server, or why there is none.
+    /// nats-server, or the reason why it is missing.
     engine: Result<PathBuf>,
 }
 
-/// Runs the steps and prints the summary; fails when one of them did.
+/// Runs the steps and prints the summary; fails if one of them fails.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let lints = options.lints || in_ci();
     let unknown = options.only.iter().find(|name| STEPS.iter().all(|(step, ..)| step != name));
@@ -123,8 +119,8 @@ fn timed(steps: &mut Vec<Step>, name: &'static str, step: impl FnOnce() -> Outco
     steps.push((name, outcome, start.elapsed()));
 }
 
-/// Installs and builds. A package that cannot be had skips the steps that need it, on a
-/// developer's machine; in CI, where everything can be installed, it is a failure.
+/// Installs and builds. A missing package skips the steps that need it on a developer's machine; in
+/// CI, where everything can be installed, it is a failure.
 fn prepare(steps: &mut Vec<Step>) -> Ready {
     let mut ready =
         Ready { binaries: false, npm: false, debian: None, engine: Err(anyhow!("not looked for")) };
@@ -155,7 +151,6 @@ fn prepare(steps: &mut Vec<Step>) -> Ready {
     ready
 }
 
-/// A step that is one test by itself.
 fn by_exit(done: &Finished) -> Outcome {
     if done.ok() { Outcome::passed(1) } else { Outcome::failed(done.reason()) }
 }
@@ -171,7 +166,7 @@ fn tidy() -> Outcome {
     }
 }
 
-/// The workspace, and the project that is not of it.
+/// The workspace, and the separate project.
 fn fmt() -> Outcome {
     let format = || Task::new("cargo", &["fmt", "--all", "--check"], 2);
     let mut all = by_exit(&format().run());
@@ -184,8 +179,7 @@ fn clippy() -> Outcome {
     by_exit(&Task::new("cargo", &arguments, 12).run())
 }
 
-/// All pages for ourselves, then those that docs.rs shows: a link from there to what is private
-/// leads nowhere.
+/// With private items, then as on docs.rs: a link from there to a private item is broken.
 fn rustdoc() -> Outcome {
     rustdoc_pages().unwrap_or_else(Outcome::failed)
 }
@@ -203,7 +197,7 @@ fn rustdoc_pages() -> Result<Outcome> {
     Ok(pages)
 }
 
-/// Not the advisories: they come from another place than crates.io, and change by themselves.
+/// Not the advisories, which come from outside crates.io and change by themselves.
 fn deny() -> Outcome {
     let tool = match provide::cargo_tool(&DENY) {
         Ok(tool) => tool.display().to_string(),
@@ -223,7 +217,7 @@ fn cargo_test(ready: &Ready) -> Outcome {
     counted(outcome::of_cargo_test(&done.output), &done)
 }
 
-/// The counts, made to agree with the exit code: a crash has no count but is a failure.
+/// The counts, corrected by the exit code: a crash has no count but is a failure.
 fn counted(mut counts: Outcome, done: &Finished) -> Outcome {
     if !done.ok() {
         if counts.failed == 0 || done.failure.is_some() {
@@ -248,7 +242,7 @@ fn node_tests(ready: &Ready, directory: &str, needs: Option<&str>) -> Outcome {
     })
 }
 
-/// The official client on several nodes behind a balancer: what passes on one node passes there.
+/// The official client on several nodes behind a balancer.
 fn cluster_tests(ready: &Ready) -> Outcome {
     let is_for_several = |file: &String| {
         ON_ONE_NODE.iter().all(|name| *file != format!("{CLIENTS}/{name}.test.mjs"))
@@ -256,13 +250,12 @@ fn cluster_tests(ready: &Ready) -> Outcome {
     tests_on_nodes(ready, None, || test_files(&crate::root().join("e2e"), CLIENTS, is_for_several))
 }
 
-/// And pages of its kept topics.
 fn pages_of_a_cluster(ready: &Ready) -> Outcome {
     let of = |name: &&str| format!("playwright/{name}.test.mjs");
     tests_on_nodes(ready, Some(CHROMIUM), || Ok(PAGES_ON_A_CLUSTER.iter().map(of).collect()))
 }
 
-/// Runs files of `e2e` with so many nodes in place of each server.
+/// Runs files of `e2e` with this many nodes in place of each server.
 fn tests_on_nodes(
     ready: &Ready,
     needs: Option<&str>,
@@ -280,7 +273,7 @@ fn tests_on_nodes(
     run_node_tests(files(), NODES_MINUTES, set_up)
 }
 
-/// Runs files of `e2e`, one after the other: the servers under test want the cores.
+/// Runs files of `e2e` one after the other, since the servers under test need the cores.
 fn run_node_tests(
     files: Result<Vec<String>>,
     minutes: u64,
@@ -298,7 +291,7 @@ fn run_node_tests(
     counted(outcome::of_node_test(&done.output), &done)
 }
 
-/// Supabase's Python client, of the versions that its list names.
+/// Supabase's Python client, in the versions of its list.
 fn supabase_py(ready: &Ready) -> Outcome {
     if !ready.binaries {
         return Outcome::failed("the binaries do not build");
@@ -333,8 +326,7 @@ fn autobahn(ready: &Ready) -> Outcome {
     by_exit(&done)
 }
 
-/// A release of what was built for the tests: all but the optimised binary, whose build takes too
-/// long here.
+/// A release from the test build: all except the optimised binary, whose build takes too long here.
 fn dist(ready: &Ready) -> Outcome {
     if !ready.binaries {
         return Outcome::failed("the binaries do not build");
@@ -344,7 +336,7 @@ fn dist(ready: &Ready) -> Outcome {
     dist::try_out(out).unwrap_or_else(Outcome::failed)
 }
 
-/// Instructions of fixed pieces of work, which must not have become many more.
+/// Checks that fixed pieces of work do not take many more instructions.
 fn count_instructions(ready: &Ready) -> Outcome {
     if !provide::has(provide::VALGRIND) {
         return without(ready, provide::VALGRIND);
@@ -365,7 +357,7 @@ fn count_instructions(ready: &Ready) -> Outcome {
     }
 }
 
-/// What a step comes to whose ground is missing.
+/// The outcome of a step whose prerequisite is missing.
 fn unready(ready: &Ready, needs: Option<&str>) -> Option<Outcome> {
     if !ready.binaries {
         return Some(Outcome::failed("the binaries do not build"));
@@ -376,7 +368,7 @@ fn unready(ready: &Ready, needs: Option<&str>) -> Option<Outcome> {
     needs.filter(|program| !provide::has(program)).map(|program| without(ready, program))
 }
 
-/// What a step comes to without a program that it needs.
+/// The outcome of a step whose program is missing.
 fn without(ready: &Ready, program: &str) -> Outcome {
     let why = ready.debian.as_deref().unwrap_or("installed, but not there");
     let note = format!("no {program} ({why})");
@@ -387,7 +379,7 @@ fn in_ci() -> bool {
     env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
 }
 
-/// Test files of `e2e/<directory>` that are wanted, relative to `e2e`, in order of name.
+/// The wanted test files of `e2e/<directory>`, relative to `e2e`, in order of name.
 fn test_files(
     e2e: &Path,
     directory: &str,

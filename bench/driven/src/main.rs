@@ -1,12 +1,12 @@
-//! Members of many topics, on sockets without a network, in the server's own process: what each
-//! takes, and how soon the others of its topic hear that one has left while others come and go.
+//! Members of many topics in the server's own process, on sockets without a network: what each
+//! costs, and how soon the rest of its topic learns that one has left while others join and leave.
 //!
 //! ```text
 //! simurgh-bench-driven MEMBERS SECONDS on|off [INTERVAL_MS]    prints one JSON object
 //! ```
 //!
-//! Every topic has a hundred members. One of them is a watcher, whose events are kept: it sees when
-//! its topic hears of a leave. The others are only counted.
+//! Every topic has a hundred members. One of them is a watcher, whose events are kept and show when
+//! its topic learns of a leave. The others are only counted.
 //!
 //! ```text
 //! churn: 1,000 times a second   leave of one ──► its shard ──► home ──► diff ──► watcher: time
@@ -27,28 +27,26 @@ use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const TOPIC_MEMBERS: usize = 100;
-/// Members that leave in a second, and as many that come back.
+/// Members that leave in a second; as many come back.
 const LEAVES_PER_SECOND: u32 = 1_000;
-/// How long one that has left stays away, and then stays.
+/// How long a member that has left stays away, and then stays before it may leave again.
 const AWAY: Duration = Duration::from_secs(1);
-/// How often somebody is looked for who may leave.
+/// How many members are tried until one is found that may leave.
 const TRIES: usize = 100;
-/// How long anything is waited for.
 const WAIT_MAX: Duration = Duration::from_secs(120);
-/// Until an allocator has given back what it means to give back.
+/// Time for an allocator to give back unused memory.
 const CALM: Duration = Duration::from_secs(4);
-/// Until a server has given back what a crowd leaves: 4 s after the last, and some for the work.
+/// Time for a server to free a crowd's memory: 4 s after the last leave, and some for the work.
 const GONE: Duration = Duration::from_secs(10);
-/// What a channel says of itself.
 const META: &str = r#"{"online_at":"1764000000"}"#;
 
-/// Tracks itself under a key of its own; those of one run are equally long.
+/// Tracks itself under its own key; the keys of one run are equally long.
 struct Room(Option<usize>);
 
 impl Channel for Room {
     fn after_join(&mut self, ctx: &mut Context<'_>) {
         let Some(n) = self.0 else { return };
-        // A refusal is counted, and missing in the end.
+        // A refused track is counted, and the member is missing at the end.
         let _ = ctx.presence().track(&format!("user-{n:09}"), Payload::from_json(META));
         ctx.presence().push_state();
     }
@@ -58,7 +56,6 @@ impl Channel for Room {
     }
 }
 
-/// What is to be done.
 #[derive(Debug, PartialEq)]
 struct Plan {
     members: usize,
@@ -93,21 +90,18 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Sockets, and the server that they are of.
 struct Crowd {
     endpoint: Endpoint,
-    /// Those that are counted, topic after topic.
     driver: Driver,
     sockets: Vec<SocketId>,
-    /// One of each topic.
     watching: Driver,
     watchers: Vec<SocketId>,
 }
 
 fn run(plan: &Plan) -> Result<Value> {
     let mut crowd = Crowd::open(plan)?;
-    // A crowd that opens leaves much behind that is used again, and is given back when one goes: so
-    // what comes next is measured from there on.
+    // Opening a crowd leaves memory behind that is used again and given back when one leaves, so
+    // what follows is measured from there.
     crowd.join_all()?;
     crowd.leave_all()?;
     thread::sleep(GONE);
@@ -174,12 +168,11 @@ impl Crowd {
         self.sockets.len() + self.watchers.len()
     }
 
-    /// Who is present, over all topics.
     fn count(&self) -> u64 {
         self.endpoint.handle().metrics().iter().map(|shard| shard.presences.value()).sum()
     }
 
-    /// Every topic's members join together, a topic after the other.
+    /// The members of a topic join together, one topic after the other.
     fn join_all(&mut self) -> Result<()> {
         for (topic, sockets) in self.sockets.chunks(TOPIC_MEMBERS - 1).enumerate() {
             let name = name(topic);
@@ -202,7 +195,7 @@ impl Crowd {
         self.settle()
     }
 
-    /// Until nothing is said any more, and all that was is taken.
+    /// Waits until no more events arrive, and takes those that have.
     fn settle(&mut self) -> Result<()> {
         patiently(|| self.driver.settle())?;
         let quiet = Duration::from_millis(500);
@@ -213,7 +206,7 @@ impl Crowd {
         patiently(|| self.driver.settle())
     }
 
-    /// Members leave and come back; how long their topics took to hear of each leave.
+    /// Members leave and come back; measures how long their topics took to learn of each leave.
     fn churn(&mut self, time: Duration) -> Result<Value> {
         let mut churn = Churn::of(self);
         let (began, mut leaves) = (Instant::now(), 0_u32);
@@ -249,18 +242,17 @@ impl Crowd {
     }
 }
 
-/// Who has left, and what is to be heard of it.
+/// Members that have left, and the leaves that watchers still have to see.
 struct Churn {
-    /// By topic: when somebody left of whom it has not heard yet.
+    /// By topic: when the member left whose leave its watcher has not seen yet.
     left: Vec<Option<Instant>>,
     pending: usize,
-    /// Who is away, where from and since when, in that order.
+    /// Members that are away, their topics, and since when, in that order.
     away: VecDeque<(usize, usize, Instant)>,
-    /// Who came back, and when: of one whose return is not told yet nobody hears a leave.
+    /// Members that came back, and when: a leave is not reported before the return is.
     back: VecDeque<(usize, Instant)>,
-    /// Who is one of these.
+    /// The members that are in one of these queues.
     rests: Vec<bool>,
-    /// The topic of each watcher.
     topics: std::collections::HashMap<SocketId, usize>,
     latencies: Vec<Duration>,
     rng: fastrand::Rng,
@@ -281,7 +273,7 @@ impl Churn {
         }
     }
 
-    /// Anybody, of a topic that has heard of all who left before; nobody, if nobody is found soon.
+    /// A member leaves a topic that has learnt of all earlier leaves; none, if none is found soon.
     fn one_leaves(&mut self, crowd: &mut Crowd) -> Result<()> {
         let found = (0..TRIES).find_map(|_| {
             let index = self.rng.usize(..crowd.sockets.len());
@@ -321,7 +313,7 @@ impl Churn {
         Ok(())
     }
 
-    /// Takes what watchers hear, for so long.
+    /// Takes the watchers' events for this long.
     fn listen(&mut self, crowd: &mut Crowd, time: Duration) {
         let until = Instant::now() + time;
         while let Some(event) =
@@ -349,7 +341,7 @@ fn name(topic: usize) -> String {
     format!("room:{topic:06}")
 }
 
-/// Asks again while too much is under way.
+/// Asks again while the server has too much in progress.
 fn patiently<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T> {
     let since = Instant::now();
     loop {
@@ -362,7 +354,6 @@ fn patiently<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T> {
     }
 }
 
-/// Resident bytes of this process.
 fn resident() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").context("smaps_rollup")?;
     let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).context("no Rss")?;

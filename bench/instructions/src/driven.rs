@@ -1,4 +1,4 @@
-//! What a shard does, through driven sockets: a whole server without a network.
+//! The work of a shard, through driven sockets: a whole server without a network.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,9 @@ use crate::item::{Item, give_up};
 
 /// Each message of a driven socket: from the frame to the answer's bytes.
 const MESSAGE: &[&str] = &["*shard*Shard*carry_out*"];
-/// Each round of a fan-out.
+/// Each slice of a fan-out.
 const FAN_OUT: &[&str] = &["*fanout*Fanout*go_on*"];
-/// From the frame of one to those that all get, without what the client does.
+/// From the sender's frame to those of all receivers, without the client's work.
 const WHOLE_BROADCAST: &[&str] = &["*websocket*frames*Shard*frames", FAN_OUT[0]];
 
 pub(crate) const ITEMS: &[Item] = &[
@@ -43,21 +43,17 @@ pub(crate) const ITEMS: &[Item] = &[
 
 const V2: Option<Serializer> = Some(Serializer::V2);
 const ROOM: &str = "rooms:lobby";
-/// Topics of the same length, for what is compared.
+/// Topics of the same length, so that they can be compared.
 const PLAIN: &str = "channels:lobby";
 const REALTIME: &str = "realtime:lobby";
-/// How often one member broadcasts to all others.
 const MESSAGES: u32 = 1000;
-/// So many are there.
 const AUDIENCE: u32 = 51;
-/// Broadcasts to all that are counted together, each awaited before the next.
 const BROADCASTS: u32 = 5;
 /// Pushes of each socket that are counted together, with one join.
 const PUSHES: u32 = 16;
-/// How long anything is waited for; callgrind makes a second of a few dozen milliseconds.
+/// Long, because callgrind makes a second of a few dozen milliseconds.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// A channel that answers what it gets.
 struct Room;
 
 impl Channel for Room {
@@ -66,7 +62,7 @@ impl Channel for Room {
     }
 }
 
-/// A channel that passes on what it gets.
+/// A channel that broadcasts what it gets.
 struct PassesOn;
 
 impl Channel for PassesOn {
@@ -76,7 +72,6 @@ impl Channel for PassesOn {
     }
 }
 
-/// A server of one shard, and sockets of it.
 struct Server {
     endpoint: Endpoint,
     driver: Driver,
@@ -116,17 +111,15 @@ impl Server {
         pushed.unwrap_or_else(|error| give_up(&error));
     }
 
-    /// Waits until something was received as often as there are sockets.
+    /// Waits until the event was received as often as there are sockets.
     fn wait(&self, count: fn(&Counts) -> u64) {
         self.wait_for(count, 1);
     }
 
-    /// Waits until each socket has received something that often.
     fn wait_for(&self, count: fn(&Counts) -> u64, each: u32) {
         self.wait_until(count, self.sockets.len() as u64 * u64::from(each));
     }
 
-    /// Waits until the sockets have received something that often altogether.
     fn wait_until(&self, count: fn(&Counts) -> u64, wanted: u64) {
         let until = Instant::now() + WAIT_MAX;
         while count(&self.driver.counts()) < wanted {
@@ -148,7 +141,6 @@ fn heartbeat(times: u32) {
     server.wait(|counts| counts.ok);
 }
 
-/// Synchronous handlers that reply, `times` in all.
 fn answers(times: u32) {
     let mut server = Server::start(times / PUSHES, V2);
     server.join();
@@ -158,7 +150,6 @@ fn answers(times: u32) {
     }
 }
 
-/// The life of a channel: joined, pushed to, left.
 fn join_push_leave(times: u32) {
     let mut server = Server::start(times, V2);
     server.join();
@@ -170,7 +161,6 @@ fn join_push_leave(times: u32) {
     server.wait(|counts| counts.channels_closed);
 }
 
-/// Broadcasts, `times` deliveries in all.
 fn broadcasts(times: u32, serializer: Option<Serializer>) {
     let mut server = Server::start(times / BROADCASTS, serializer);
     server.join();
@@ -183,7 +173,7 @@ fn broadcasts(times: u32, serializer: Option<Serializer>) {
     }
 }
 
-/// The data of a binary message, once as it is and once as Supabase's clients send it: JSON.
+/// The data of a binary message, plain and as Supabase's clients send it: JSON.
 type Push = (&'static str, fn(&str) -> Payload<'static>);
 
 const RAW: Push = (PLAIN, |text| Payload::from_bytes(text.as_bytes().to_vec()));

@@ -3,10 +3,9 @@
 use std::fmt::Display;
 use std::process::{self, ExitCode};
 
-/// One thing whose instructions are counted.
 pub(crate) struct Item {
     pub(crate) name: &'static str,
-    /// How often it is done; what is shown is the count ÷ this.
+    /// How often it is done; the figure shown is the count ÷ this.
     pub(crate) times: u32,
     /// The functions inside which instructions are collected, as callgrind's `--toggle-collect`
     /// takes them. None of them may be called by another.
@@ -14,7 +13,6 @@ pub(crate) struct Item {
     pub(crate) run: fn(u32),
 }
 
-/// Lists the items, or does the one that is named.
 pub(crate) fn run(mut items: impl Iterator<Item = &'static Item>) -> ExitCode {
     let wanted = std::env::args().nth(1).unwrap_or_default();
     if wanted == "--list" {
@@ -31,7 +29,6 @@ pub(crate) fn run(mut items: impl Iterator<Item = &'static Item>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What cannot be done cannot be counted.
 pub(crate) fn give_up(why: &dyn Display) -> ! {
     eprintln!("simurgh-instructions: {why}");
     process::exit(1)

@@ -56,7 +56,7 @@ fn deliveries(times: u32) {
     assert_eq!(found, times, "every frame bears a stamp");
 }
 
-/// One frame held against each sort of matcher that is ours.
+/// One frame checked with each sort of our own matchers.
 fn matches(times: u32) {
     let text = r#"[null,null,"rooms:lobby","new:msg",{"body":"it is said","at":1700000000}]"#;
     let words = |text: &str| Template { parts: vec![Part::Literal(text.as_bytes().to_vec())] };
@@ -74,7 +74,6 @@ fn matches(times: u32) {
     assert_eq!(found, 3 * times as usize, "every matcher matches");
 }
 
-/// A user's pushes and the replies to them.
 fn replies(times: u32) {
     let mut client = Client::new(Serializer::V2);
     let topic = Topic::from(ROOM);
@@ -157,7 +156,6 @@ fn histogram(times: u32) {
     assert_eq!(hist.count(), u64::from(times), "every time is taken down");
 }
 
-/// The authors' own scenario, read and checked.
 fn read_tsung(times: u32) {
     let text = include_str!("../../../crates/load/simurgh-load/tests/tsung/phoenix.xml");
     let map = vec![("server_ip_address".to_owned(), "127.0.0.1".to_owned())];

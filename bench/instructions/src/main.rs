@@ -1,9 +1,9 @@
-//! Real paths with fixed inputs and fixed counts, for instructions to be counted: callgrind runs
-//! `simurgh-instructions NAME`, one item a process, and collects only inside the functions that
-//! `simurgh-instructions --list` names for it. `cargo xtask bench --instructions` does both. The
-//! page has a program of its own (`page.rs`), since it has another allocator.
+//! Real paths with fixed inputs and fixed counts, so that instructions can be counted: callgrind
+//! runs `simurgh-instructions NAME`, one item a process, and collects only inside the functions
+//! that `simurgh-instructions --list` names for it. `cargo xtask bench --instructions` does both.
+//! The page is a separate program (`page.rs`), since it has another allocator.
 //!
-//! What is on the caller's own thread is done inside [`counted`]. What a shard does is counted in
+//! Work on the caller's own thread is done inside [`counted`]. A shard's work is counted in
 //! functions of the shard that are called once for each message or member: a slice of a fan-out
 //! ends by the clock, so the number of turns depends on how fast callgrind is.
 
@@ -15,15 +15,13 @@ mod proto;
 use std::hint::black_box;
 use std::process::ExitCode;
 
-/// The pattern of [`counted`].
 const HERE: &[&str] = &["simurgh_instructions::counted*"];
 
 fn main() -> ExitCode {
     item::run(proto::ITEMS.iter().chain(driven::ITEMS).chain(load::ITEMS))
 }
 
-/// Does `work`, whose instructions count. A function of its own in every build, by whose name
-/// callgrind knows when to collect.
+/// Does `work`, whose instructions count. Never inlined: callgrind finds it by its name.
 #[inline(never)]
 fn counted<R>(work: impl FnOnce() -> R) -> R {
     black_box(work())

@@ -1,10 +1,10 @@
-//! What a request to `hello_page` costs the server: `simurgh-instructions-page NAME`. A program of
-//! its own, since its allocator is that of the page's binary, and a program has but one.
+//! What a request to `hello_page` costs the server: `simurgh-instructions-page NAME`. This is a
+//! separate program, since it uses the page's allocator.
 //!
-//! A whole server, asked over loopback by one client that waits for each answer. Counted is all
-//! that the connection's task does when it is woken, from the `recv` to the `send`, both included:
-//! the gate, hyper, the router, session and page; so everything of a request but the turn of the
-//! event loop, which a busy server makes for many connections at once, and the kernel.
+//! A whole server answers one client over loopback that waits for each answer. The count includes
+//! everything that the connection's task does when it is woken, from the `recv` to the `send`: the
+//! gate, hyper, the router, session and page. It excludes the turn of the event loop, which a busy
+//! server makes for many connections at once, and the kernel.
 
 #![allow(
     clippy::disallowed_types,
@@ -22,12 +22,12 @@ use simurgh::Endpoint;
 
 use crate::item::{Item, give_up};
 
-/// As `hello_page` has it.
+/// Like `hello_page`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A task of the HTTP side that is woken: the connection's, again and again. tokio calls this by
-/// pointer, so no build has it inlined.
+/// pointer, so no build inlines it.
 const TASK: &[&str] = &["tokio::runtime::task::raw::poll*"];
 
 const ITEMS: &[Item] = &[
@@ -35,21 +35,20 @@ const ITEMS: &[Item] = &[
     Item { name: "page-next-visit", times: 1000, inside: TASK, run: next_visits },
 ];
 
-/// How long an answer is waited for; callgrind makes a second of a few dozen milliseconds.
+/// Long, because callgrind makes a second of a few dozen milliseconds.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// More than an answer is long.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
 fn main() -> ExitCode {
     item::run(ITEMS.iter())
 }
 
-/// As `wrk` asks: each answer sets a new session.
+/// Like `wrk`: each answer sets a new session.
 fn first_visits(times: u32) {
     ask(times, "").unwrap_or_else(|error| give_up(&error));
 }
 
-/// As a browser asks that was here before: its session is read, and none is set.
+/// Like a returning browser: its session is read, and none is set.
 fn next_visits(times: u32) {
     let headers = "user-agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) \
                    Gecko/20100101 Firefox/140.0\r\n\
@@ -59,8 +58,7 @@ fn next_visits(times: u32) {
     ask(times, headers).unwrap_or_else(|error| give_up(&error));
 }
 
-/// Asks for the page again and again on one connection; with further `headers` as who has a
-/// session.
+/// Requests the page again and again on one connection, with further `headers` for a session.
 fn ask(times: u32, headers: &str) -> io::Result<()> {
     let server = Endpoint::builder().http(hello_page::router()).configure(|config| {
         config.shards = 1;
@@ -72,7 +70,7 @@ fn ask(times: u32, headers: &str) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(WAIT_MAX))?;
     let plain = format!("GET / HTTP/1.1\r\nHost: {address}\r\n");
-    // Of the first the shard reads the head; it is one request more than are shown as counted.
+    // The shard reads the head of the first request, so one more is sent than is counted.
     let first = exchange(&mut stream, &format!("{plain}\r\n"))?;
     let request = match headers {
         "" => plain,
@@ -88,7 +86,7 @@ fn ask(times: u32, headers: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends a request and reads its answer to the end; gives the head.
+/// Sends a request and reads its whole answer; returns the head.
 fn exchange(stream: &mut TcpStream, request: &str) -> io::Result<String> {
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::with_capacity(ANSWER_BYTES_MAX);
@@ -114,7 +112,6 @@ fn exchange(stream: &mut TcpStream, request: &str) -> io::Result<String> {
     Err(io::ErrorKind::InvalidData.into())
 }
 
-/// The session as a browser sends it back.
 fn cookie(head: &str) -> io::Result<&str> {
     let pair = header(head, "set-cookie").and_then(|cookie| cookie.split(';').next());
     pair.ok_or_else(|| io::Error::other(format!("no session was set: {head}")))

@@ -1,4 +1,4 @@
-//! Frames and messages: what each byte of every client passes.
+//! Frames and messages: the code that every client's bytes pass.
 
 use std::hint::black_box;
 
@@ -20,7 +20,7 @@ pub(crate) const ITEMS: &[Item] = &[
 
 const MASK: Option<[u8; 4]> = Some([0x5a, 0xa5, 0x3c, 0xc3]);
 
-/// A join with its params, something said in a room with escapes in it, and a heartbeat.
+/// A join with its params, a message with escapes in it, and a heartbeat.
 const SAID_V2: [&str; 3] = [
     r#"["1","1","rooms:lobby","phx_join",{"user":"Zoë","token":"c2ltdXJnaA=="}]"#,
     r#"["1","27","rooms:lobby","new:msg",{"body":"Said \"so\",\nand then:","at":1700000000}]"#,
@@ -34,7 +34,6 @@ const SAID_V1: [&str; 3] = [
     r#"{"topic":"phoenix","event":"heartbeat","payload":{},"ref":"28"}"#,
 ];
 
-/// A client's bytes: the frames of `times` messages.
 fn masked_frames(times: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     for text in SAID_V2.iter().cycle().take(times as usize) {
@@ -95,7 +94,6 @@ fn decode(times: u32, serializer: Serializer) {
     assert_eq!(read, times as usize, "every message is read");
 }
 
-/// A reply, a push and a broadcast, each in a frame.
 fn encode_all(times: u32, serializer: Serializer) {
     let (join_ref, msg_ref) = (Ref::from_text("1"), Ref::from_text("27"));
     let payload = Payload::from_json(r#"{"body":"Said \"so\",\nand then:","at":1700000000}"#);

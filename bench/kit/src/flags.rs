@@ -12,7 +12,7 @@ pub struct Paths {
     /// The program under test; default: beside this one
     #[arg(long, value_name = "PATH")]
     pub server_bin: Option<PathBuf>,
-    /// Where the raw runs go; default: bench/runs/<date>-<machine>
+    /// Where the raw runs go; default: bench/runs/DATE-MACHINE
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }

@@ -1,5 +1,4 @@
-//! The bytes both sides of the benchmark exchange: WebSocket frames and the few Channels messages
-//! that are measured.
+//! The bytes that both sides exchange: WebSocket frames and the few measured Channels messages.
 //!
 //! Written apart from `simurgh-proto` on purpose: a benchmark that verifies deliveries with the
 //! codec under test would not see that codec's mistakes. Every message has a fixed length, so the
@@ -9,9 +8,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest as _, Sha1};
 
-/// The broadcast every delivery figure is about has a payload of this many bytes.
+/// Payload bytes of the broadcast that every delivery figure is about.
 pub const BROADCAST_LEN: usize = 64;
-/// What every broadcast of the benchmark begins with (serializer V2, null refs: PROTOCOL §3).
+/// How every broadcast of the benchmark begins (serializer V2, null refs: PROTOCOL §3).
 pub const BROADCAST_HEAD: &[u8] =
     b"[null,null,\"rooms:lobby\",\"new:msg\",{\"user\":\"b\",\"body\":\"";
 /// Digits of the running number that makes each broadcast verifiable.
@@ -34,7 +33,7 @@ pub const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 /// Bytes in front of the payload of a short masked frame.
 pub const MASKED_HEADER: usize = 6;
 
-/// The key every upgrade of the benchmark carries (RFC 6455 §1.3) …
+/// The key of every upgrade request of the benchmark (RFC 6455 §1.3) …
 pub const UPGRADE_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 /// … and the accept value that belongs to it.
 pub const UPGRADE_ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
@@ -46,7 +45,7 @@ pub const BINARY: u8 = 2;
 /// Close opcode.
 pub const CLOSE: u8 = 8;
 
-/// The running number as the six digits that stand in a message.
+/// The running number as the six digits in a message.
 pub fn digits(seq: u32) -> [u8; SEQ_DIGITS] {
     let mut out = [b'0'; SEQ_DIGITS];
     let mut rest = seq;
@@ -57,7 +56,7 @@ pub fn digits(seq: u32) -> [u8; SEQ_DIGITS] {
     out
 }
 
-/// The number that stands as digits, and nothing else, in a message.
+/// The number that these bytes spell, if all of them are digits.
 pub fn numeral(digits: &[u8]) -> Option<u32> {
     digits.iter().try_fold(0_u32, |number, digit| {
         let digit = digit.is_ascii_digit().then(|| u32::from(digit - b'0'))?;
@@ -96,7 +95,7 @@ pub fn broadcast(seq: u32) -> Vec<u8> {
     [BROADCAST_HEAD, &digits(seq), BROADCAST_TAIL].concat()
 }
 
-/// Where in [`push`]'s payload the running number stands (the second time).
+/// Where the running number is in [`push`]'s payload (the second time).
 pub const PUSH_SEQ_AT: usize = PUSH_LEN - BROADCAST_TAIL.len() - SEQ_DIGITS;
 /// Length of [`push`]'s payload.
 pub const PUSH_LEN: usize = 67;
@@ -114,13 +113,13 @@ pub fn text(payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Appends what stands before `length` masked bytes of payload.
+/// Appends the frame header for `length` masked bytes of payload.
 pub fn masked_header(opcode: u8, length: usize, out: &mut Vec<u8>) {
     header(opcode, 0x80, length, out);
     out.extend_from_slice(&MASK);
 }
 
-/// First byte and length (RFC 6455 §5.2); `mask` is the bit that says whether a mask follows.
+/// First byte and length (RFC 6455 §5.2); `mask` is the bit for a mask that follows.
 fn header(opcode: u8, mask: u8, length: usize, out: &mut Vec<u8>) {
     out.push(0x80 | opcode);
     match (u8::try_from(length), u16::try_from(length)) {
@@ -136,8 +135,7 @@ fn header(opcode: u8, mask: u8, length: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Bytes of the header at the front of `buf`, without a mask, and of the payload behind it; `None`
-/// while the header is not whole.
+/// Bytes of the unmasked header at the front of `buf`, and of its payload; `None`: more are needed.
 pub fn lengths(buf: &[u8]) -> Option<(usize, usize)> {
     let (&[_, second], rest) = buf.split_first_chunk::<2>()?;
     Some(match second & 0x7f {
@@ -154,7 +152,7 @@ pub fn plain(payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Bytes of such a frame with so much payload.
+/// Bytes of such a frame with a payload of this length.
 pub fn plain_len(payload: usize) -> usize {
     match payload {
         0..126 => payload + 2,
@@ -163,7 +161,7 @@ pub fn plain_len(payload: usize) -> usize {
     }
 }
 
-/// The same in a buffer that may be used again, from parts.
+/// Writes one unmasked text frame, from parts, into a buffer that may be used again.
 pub fn plain_parts(parts: &[&[u8]], out: &mut Vec<u8>) {
     out.clear();
     header(TEXT, 0, parts.iter().map(|part| part.len()).sum(), out);
@@ -200,7 +198,7 @@ fn accept_value(key: &str) -> String {
 /// One frame of a server at the front of a buffer.
 #[derive(Debug, PartialEq)]
 pub struct Frame<'a> {
-    /// FIN bit: benchmark servers are not expected to fragment.
+    /// FIN bit: benchmark servers are expected not to fragment.
     pub fin: bool,
     /// Opcode (RFC 6455 §5.2).
     pub opcode: u8,
@@ -226,7 +224,7 @@ pub fn frame(buf: &[u8]) -> Option<Frame<'_>> {
     Some(Frame { fin: first & 0x80 != 0, opcode: first & 0x0f, payload, len })
 }
 
-/// What a message from the server is to the benchmark.
+/// The benchmark's view of a server's message.
 #[derive(Debug, PartialEq)]
 pub enum Kind {
     /// The measured broadcast, whole and of the right length, with its running number.
@@ -235,11 +233,11 @@ pub enum Kind {
     Reply(bool),
     /// Any other event (announcements, presence …), to be counted by name.
     Event(String),
-    /// `new:msg` of another form or length than the benchmark's, or not a Channels message at all.
+    /// `new:msg` of another form or length than the benchmark's, or not a Channels message.
     Odd,
 }
 
-/// Sorts one text payload; the measured broadcast without parsing JSON, all else with.
+/// Sorts one text payload: the measured broadcast without parsing JSON, all else with it.
 pub fn classify(payload: &[u8]) -> Kind {
     if payload.len() == BROADCAST_LEN
         && let Some(rest) = payload.strip_prefix(BROADCAST_HEAD)

@@ -1,6 +1,5 @@
-//! What all measurements of the benchmark stand on: processes that are started and ended, their CPU
-//! and memory, sockets by the thousand with the clients behind them, rounds, medians, tables, and
-//! the raw files that are kept.
+//! The common base of all measurements of the benchmark: processes and their CPU and memory,
+//! thousands of sockets with the clients behind them, rounds, medians, tables, and the raw files.
 
 #![allow(
     clippy::disallowed_types,

@@ -1,4 +1,4 @@
-//! When, where and of which sources something was measured.
+//! When, where and from which sources something was measured.
 
 use std::fs;
 use std::process::Command;
@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 pub struct Machine {
     /// Model of the processor.
     pub processor: String,
-    /// Cores. A process may be pinned, so what it may use says nothing about the machine.
+    /// Cores of the machine, also when the process is pinned to fewer.
     pub cores: usize,
-    /// Bytes.
+    /// Memory in bytes.
     pub memory: u64,
     /// Version of the kernel.
     pub kernel: String,
@@ -22,7 +22,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// This machine.
     pub fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
@@ -38,8 +38,7 @@ impl Machine {
         }
     }
 
-    /// Whether figures of the two may be compared: kernel and compiler may have changed, and are
-    /// named beside the comparison.
+    /// Whether figures of the two may be compared. Kernel and compiler may differ and are shown.
     pub fn is_same(&self, other: &Self) -> bool {
         self.processor == other.processor && self.cores == other.cores
     }
@@ -52,19 +51,18 @@ impl Machine {
         words.take(4).collect::<Vec<_>>().join("-")
     }
 
-    /// The directory below `bench/runs` for what is measured here today.
+    /// The directory below `bench/runs` for today's runs on this machine.
     pub fn runs_of_today(&self) -> String {
         format!("{}-{}", date(), self.slug())
     }
 }
 
-/// The value of a `name : value` line.
 fn field(text: &str, name: &str) -> Option<String> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(rest.trim_start_matches([' ', '\t', ':']).trim_end().to_owned())
 }
 
-/// The first line that a program prints; none if it fails.
+/// The first line of a program's output; `None` if the program fails.
 pub fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);

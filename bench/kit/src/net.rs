@@ -1,4 +1,4 @@
-//! Sockets and poll sets, as every client and every bare loop of the benchmark has them.
+//! Sockets and poll sets for every client and every bare loop of the benchmark.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,8 +13,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 
 use crate::frames;
 
-/// Waits for events, at most for `time`; they replace those in `events`, whose capacity bounds
-/// them.
+/// Waits at most for `time`; the new events replace `events`, whose capacity bounds them.
 pub fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, time: Option<Duration>) -> Result<()> {
     events.clear();
     let timeout = time.map(Timespec::try_from).transpose()?;
@@ -24,7 +23,7 @@ pub fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, time: Option<Duration>) ->
     }
 }
 
-/// Has a poll set tell of a socket under this number.
+/// Adds a socket to a poll set under this number.
 pub fn add(epoll: &OwnedFd, socket: &OwnedFd, number: usize, flags: EventFlags) -> Result<()> {
     Ok(epoll::add(epoll, socket, EventData::new_u64(u64::try_from(number)?), flags)?)
 }
@@ -36,8 +35,8 @@ fn source(index: usize, server: SocketAddrV4) -> Option<SocketAddrV4> {
     server.ip().is_loopback().then(|| SocketAddrV4::new(Ipv4Addr::new(127, 77, 1, host), 0))
 }
 
-/// Opens connection `index` to `server`. It resets instead of lingering when it is dropped, so that
-/// no TIME_WAIT of one run weighs on the next.
+/// Opens connection `index` to `server`. Dropping it resets it instead of lingering, so that no
+/// TIME_WAIT of one run affects the next.
 pub fn dial(server: SocketAddrV4, index: usize, blocking: bool) -> Result<OwnedFd> {
     let mut flags = SocketFlags::CLOEXEC;
     flags.set(SocketFlags::NONBLOCK, !blocking);
@@ -65,8 +64,7 @@ impl Listener {
     /// Its number in the poll set.
     pub const NUMBER: u64 = u64::MAX;
 
-    /// Listens; with `shares_port` as one of many on the same port, each of which gets its part of
-    /// those who come.
+    /// Listens; with `shares_port` several listeners on the same port share the clients.
     pub fn open(listen: SocketAddrV4, shares_port: bool) -> Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket =
@@ -84,18 +82,18 @@ impl Listener {
         Ok(Self { epoll, socket })
     }
 
-    /// Acknowledgements wait for the answers, also on accepted sockets, which inherit it.
+    /// Acknowledgements wait for the answers, also on accepted sockets, which inherit the option.
     pub fn without_quick_acks(self) -> Result<Self> {
         sockopt::set_tcp_quickack(&self.socket, false)?;
         Ok(self)
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> Result<SocketAddrV4> {
         Ok(SocketAddrV4::try_from(rustix::net::getsockname(&self.socket)?)?)
     }
 
-    /// The next connection that waits, if any does.
+    /// The next waiting connection, if there is one.
     pub fn accept(&self) -> Result<Option<OwnedFd>> {
         match rustix::net::accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok(socket) => Ok(Some(socket)),
@@ -104,7 +102,7 @@ impl Listener {
         }
     }
 
-    /// Some of the connections that wait, each in the poll set under its descriptor's number.
+    /// Some of the waiting connections, each in the poll set under its descriptor's number.
     pub fn accept_some(
         &self,
         flags: EventFlags,
@@ -125,12 +123,12 @@ impl Listener {
 pub struct Slots(pub Vec<Option<OwnedFd>>);
 
 impl Slots {
-    /// The one with that number.
+    /// The socket with that number.
     pub fn get(&self, number: usize) -> Option<&OwnedFd> {
         self.0.get(number)?.as_ref()
     }
 
-    /// Adds one.
+    /// Adds a socket.
     pub fn put(&mut self, number: usize, socket: OwnedFd) {
         if self.0.len() <= number {
             self.0.resize_with(number + 1, || None);
@@ -140,7 +138,7 @@ impl Slots {
         }
     }
 
-    /// Closes one.
+    /// Closes a socket.
     pub fn close(&mut self, number: usize) {
         if let Some(slot) = self.0.get_mut(number) {
             *slot = None;
@@ -153,7 +151,7 @@ pub fn head_length(input: &[u8]) -> Option<usize> {
     input.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// Only a 101 with the accept value of our key will do.
+/// Accepts only a 101 with the accept value of our key.
 pub fn check_upgrade(head: &[u8]) -> Result<()> {
     let head = String::from_utf8_lossy(head);
     ensure!(head.starts_with("HTTP/1.1 101 "), "the upgrade was refused: {head}");
@@ -161,8 +159,7 @@ pub fn check_upgrade(head: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// One `send`, and how many bytes it took; a peer that has gone takes all, and is noticed by the
-/// read that follows.
+/// One `send`; returns the bytes it took. A closed peer takes all: the next read notices it.
 pub fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize> {
     match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         Ok(count) => Ok(count),

@@ -1,6 +1,5 @@
-//! nginx, as every benchmark starts it that holds something against it or has it asked: one
-//! configuration, as a user would have it who wants it fast. `simurgh-bench nginx` serves with it
-//! for programs that are not of this crate.
+//! nginx, in one configuration for speed that all benchmarks share. `simurgh-bench nginx` serves
+//! with it for programs outside this crate.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
@@ -14,33 +13,32 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::process::{self, Process};
 use crate::{sys, wait};
 
-/// Debian's.
+/// Where Debian installs it.
 pub const PROGRAM: &str = "/usr/sbin/nginx";
-/// No wait takes longer.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// It cannot be asked for port 0: a free one is looked for, and may be lost again in between.
+/// nginx cannot listen on port 0, and a free port may be taken before it starts.
 const ATTEMPTS: usize = 5;
 
-/// What is served, and how.
+/// A directory to serve, and the settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
     /// The nginx program.
     pub program: PathBuf,
-    /// Has the files below `root`, and gets what nginx itself writes.
+    /// Has the files below `root`, and nginx writes its own files here.
     pub directory: PathBuf,
     /// Length of a header that makes each response longer.
     pub filler: Option<usize>,
-    /// The core that it has for itself.
+    /// The core that it is pinned to.
     pub core: Option<usize>,
-    /// Each with one thread, on one port.
+    /// Processes, each with one thread, on one port.
     pub processes: usize,
 }
 
-/// It runs; ended when dropped.
+/// A running nginx; ended when dropped.
 pub struct Nginx {
-    /// Where it listens.
+    /// The address it listens on.
     pub address: SocketAddrV4,
-    /// Each with one thread.
+    /// Its processes, each with one thread.
     pub processes: Vec<Process>,
 }
 
@@ -51,8 +49,8 @@ impl Site {
         Self { program, directory, filler: None, core, processes: 1 }
     }
 
-    /// No log, connections kept without end, the files kept open, head and file in one packet; room
-    /// for as many connections as any benchmark has, waiting ones included.
+    /// No log, connections kept open, the files kept open, head and file in one packet; enough
+    /// connections for every benchmark, waiting ones included.
     pub fn configuration(&self) -> String {
         let header = self.filler.map_or_else(String::new, |bytes| {
             format!("        add_header X-Filler {};\n", "x".repeat(bytes))
@@ -88,7 +86,6 @@ impl Nginx {
             for _ in 0..site.processes {
                 let mut command = process::command(&site.program, site.core, None)?;
                 command.arg("-p").arg(place).arg("-c").arg(&file).args(["-e", "stderr"]);
-                // Ours is for the address.
                 nginx.processes.push(Process::start(command.stdout(Stdio::null()))?);
             }
             if nginx.listens()? {
@@ -103,7 +100,7 @@ impl Nginx {
         process::cpu_ns(&self.processes)
     }
 
-    /// Waits until it does; `false` if it has ended.
+    /// Waits until it listens; `false` if it has ended.
     fn listens(&mut self) -> Result<bool> {
         let mut has_ended = false;
         wait::until("nginx listens", WAIT_MAX, Duration::from_millis(20), || {
@@ -111,7 +108,7 @@ impl Nginx {
             Ok(has_ended || TcpStream::connect(self.address).is_ok())
         })?;
         if self.processes.len() > 1 {
-            // Which of them took the connection cannot be seen.
+            // It cannot be seen which of them took the connection.
             thread::sleep(Duration::from_millis(200));
         }
         Ok(!has_ended && !self.has_ended()?)
@@ -126,7 +123,7 @@ impl Nginx {
     }
 }
 
-/// Serves until it is killed, for as long as the parent lives; says where.
+/// Prints the address and serves until it is killed or the parent ends.
 pub fn serve(site: &Site) -> Result<()> {
     sys::die_with_parent()?;
     let mut nginx = Nginx::start(site)?;

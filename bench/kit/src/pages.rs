@@ -1,15 +1,13 @@
-//! Tables in documents: each stands between two comments that name what it is made of, and what is
-//! around them is written by hand.
+//! Tables in documents: each is between two comments that name its source.
 
 use anyhow::{Context, Result};
 
-/// How a table begins; the rest of the line is what it is made of, and [`CLOSE`].
+/// How a table begins; the rest of the line is its source, and [`CLOSE`].
 const BEGIN: &str = "<!-- table: ";
 const CLOSE: &str = " -->";
 const END: &str = "<!-- end of table -->";
 
-/// The text with what `content` makes in the place of each table. It may change what the table is
-/// made of from now on.
+/// The text with each table made by `content` from its source, which it may change.
 pub fn with_fresh_tables(
     text: &str,
     mut content: impl FnMut(&mut String) -> Result<String>,

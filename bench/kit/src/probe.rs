@@ -1,5 +1,4 @@
-//! Joins made while a broadcast is being delivered, timed by a thread that the clients' own bulk
-//! reader cannot hold up.
+//! Joins during a broadcast, timed by a thread that the clients' own bulk reader cannot delay.
 //!
 //! The thread shares the client's core. It runs under SCHED_FIFO (set by `chrt`, as rustix has no
 //! safe call for it), else at nice −20, and blocks on one socket at a time, so its wake-up preempts
@@ -23,32 +22,30 @@ use crate::wait;
 
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// What the probe is told to do.
 enum Command {
-    /// Open and upgrade so many connections.
+    /// Open and upgrade this many connections.
     Prepare(usize),
-    /// Join on each at its offset from `start`, as long as fewer than `delivered` deliveries are
-    /// counted.
+    /// Join on each at its offset from `start` while fewer than `delivered` deliveries are counted.
     Go { start: Instant, offsets: Vec<Duration>, delivered: u64 },
     /// The broadcast is over: give the samples, and close.
     Finish,
 }
 
-/// One join.
+/// One measured join.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// Time from the write of the join to its reply.
     pub latency: Duration,
-    /// Broadcasts this newcomer received although they were published before it joined.
+    /// Broadcasts that this newcomer received although they were published before it joined.
     pub strays: u32,
 }
 
-/// The thread and the way to it.
+/// The thread and the channels to it.
 pub struct Probe {
     commands: Option<Sender<Command>>,
     answers: Receiver<Result<Vec<Sample>>>,
     thread: Option<JoinHandle<()>>,
-    /// How it was put before the reader.
+    /// How the thread was given priority over the reader.
     pub priority: &'static str,
 }
 
@@ -59,7 +56,7 @@ impl Probe {
         let (outbox, answers) = mpsc::channel();
         let (started, has_started) = mpsc::channel();
         let thread = thread::Builder::new().name("probe".into()).spawn(move || {
-            // Fails only when whoever starts the thread has given it up.
+            // Fails only if the caller has given up.
             let _ = started.send(raise_priority());
             work(server, &progress, &inbox, &outbox);
         })?;
@@ -77,12 +74,12 @@ impl Probe {
         self.answer().map(drop)
     }
 
-    /// Sends the prepared connections off; ends with [`Probe::finish`].
+    /// Starts the joins on the prepared connections; [`Probe::finish`] ends them.
     pub fn go(&self, start: Instant, offsets: Vec<Duration>, delivered: u64) -> Result<()> {
         self.send(Command::Go { start, offsets, delivered })
     }
 
-    /// The joins made since [`Probe::go`], asked for once the broadcast has reached everyone.
+    /// The joins made since [`Probe::go`]; call it once the broadcast has reached every client.
     pub fn finish(&self) -> Result<Vec<Sample>> {
         self.send(Command::Finish)?;
         self.answer()
@@ -97,13 +94,13 @@ impl Drop for Probe {
     fn drop(&mut self) {
         self.commands = None;
         if let Some(thread) = self.thread.take() {
-            // It cannot block for longer than its read time-out; a panic there was reported.
+            // It blocks at most for its read time-out; a panic in it was already reported.
             let _ = thread.join();
         }
     }
 }
 
-/// Puts the calling thread before everything else on its core, as far as it is allowed to.
+/// Gives the calling thread the highest priority on its core that it is allowed to have.
 pub fn raise_priority() -> &'static str {
     let thread = rustix::thread::gettid();
     let chrt = process::Command::new("chrt")
@@ -161,7 +158,7 @@ fn work(
     }
 }
 
-/// A connection that has its 101.
+/// Connects, and upgrades to a WebSocket.
 pub fn upgraded(server: SocketAddrV4, at: usize, script: &Script) -> Result<TcpStream> {
     let mut stream = TcpStream::from(net::dial(server, at, true)?);
     stream.set_read_timeout(Some(WAIT_MAX))?;
@@ -177,9 +174,9 @@ pub fn upgraded(server: SocketAddrV4, at: usize, script: &Script) -> Result<TcpS
     Ok(stream)
 }
 
-/// One join after the other, each at its time or as soon as the one before is answered, while the
-/// broadcast runs. Sample `n` belongs to stream `n`. Nothing is closed yet: that would be work the
-/// server does during the next join.
+/// Makes one join after the other, each at its time or as soon as the one before is answered, while
+/// the broadcast runs. Sample `n` belongs to stream `n`. Closing waits until later: it would be
+/// work for the server during the next join.
 fn joins(
     streams: &mut [TcpStream],
     start: Instant,
@@ -202,7 +199,7 @@ fn joins(
     Ok(samples)
 }
 
-/// Broadcasts that wait on a connection whose join was answered.
+/// The number of broadcasts waiting on a connection whose join was answered.
 fn strays(stream: &mut TcpStream) -> u32 {
     let mut input = vec![0; 65_536];
     let count = stream.set_nonblocking(true).and_then(|()| stream.read(&mut input)).unwrap_or(0);
@@ -215,7 +212,7 @@ fn strays(stream: &mut TcpStream) -> u32 {
     strays
 }
 
-/// Reads up to the join's reply; the number of broadcasts among what came with it.
+/// Reads up to the join's reply; returns the number of broadcasts read with it.
 fn until_reply(stream: &mut TcpStream) -> Result<u32> {
     let mut input = Vec::new();
     let mut buf = [0; 4096];

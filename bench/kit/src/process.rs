@@ -1,4 +1,4 @@
-//! Processes that a measurement starts: on a core of their own if it wants that, and gone with us.
+//! Processes that a measurement starts: on their own core if wanted, and ended with this process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -14,12 +14,11 @@ use rustix::process::{Pid, kill_process};
 
 use crate::sys::Cpu;
 
-/// How often a process that is to end is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// `program`, through our own `exec`, which pins itself and asks to die with us before it becomes
-/// the program; so it never runs a thread elsewhere, and never outlives a crash. `address_space`
-/// limits what it may map, bytes.
+/// `program`, through our own `exec`, which pins itself and asks to be killed with us before it
+/// becomes the program; so it never runs a thread on another core, and never outlives a crash.
+/// `address_space` limits what it may map, in bytes.
 pub fn command(program: &Path, core: Option<usize>, address_space: Option<u64>) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("own path")?);
     command.arg("exec");
@@ -34,17 +33,17 @@ pub fn command(program: &Path, core: Option<usize>, address_space: Option<u64>) 
 /// A child process; killed when dropped.
 pub struct Process {
     child: Child,
-    /// What it prints, if its output is a pipe. The lock lets threads share the process.
+    /// Its output, if that is a pipe. The lock lets threads share the process.
     lines: Option<Mutex<Receiver<String>>>,
 }
 
 impl Process {
-    /// Starts it.
+    /// Starts the process.
     pub fn start(command: &mut Command) -> Result<Self> {
         let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
         let lines = child.stdout.take().map(|stdout| {
             let (sender, lines) = mpsc::channel();
-            // Reads on when nobody wants the lines any more: the process must not wait for a pipe.
+            // Reads on when the lines are no longer wanted: a full pipe would block the process.
             thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                     let _ = sender.send(line);
@@ -55,12 +54,12 @@ impl Process {
         Ok(Self { child, lines })
     }
 
-    /// The same with what it prints to be read.
+    /// Starts the process with its output in a pipe.
     pub fn with_output(command: &mut Command) -> Result<Self> {
         Self::start(command.stdout(Stdio::piped()))
     }
 
-    /// Its number.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -70,7 +69,7 @@ impl Process {
         Cpu::of(self.pid())
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub fn status(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
@@ -81,7 +80,7 @@ impl Process {
         kill_process(pid, signal).context("signal")
     }
 
-    /// Waits for its end.
+    /// Waits until it ends.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         Ok(self.child.wait()?)
     }
@@ -92,7 +91,7 @@ impl Process {
         writeln!(input, "{line}").with_context(|| line.to_owned())
     }
 
-    /// Waits until it prints a line that begins so; the rest of that line.
+    /// Waits for an output line that begins with `start`; returns the rest of that line.
     pub fn line(&mut self, start: &str, within: Duration) -> Result<String> {
         let deadline = Instant::now() + within;
         let lines = self.lines.as_mut().context("the process has no output")?;
@@ -112,7 +111,7 @@ impl Process {
         }
     }
 
-    /// Waits until it ends by itself: how, and all that it has printed.
+    /// Waits until it ends by itself; returns its status and all its output.
     pub fn finish(mut self, within: Duration) -> Result<(ExitStatus, String)> {
         let deadline = Instant::now() + within;
         let status = loop {
@@ -135,7 +134,7 @@ pub fn cpu_ns(processes: &[Process]) -> Result<u64> {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Fails only if it has ended already, which is what is wanted.
+        // Fails only if it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

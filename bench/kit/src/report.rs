@@ -1,4 +1,4 @@
-//! What is kept of a measurement: cells of tables, and the raw file.
+//! The results of a measurement: cells of tables, and the raw file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,9 +27,9 @@ pub fn verdict(reached: Option<bool>, has_limit: bool, no: &'static str) -> &'st
     }
 }
 
-/// Where raw figures go unless it is said: below the package, by day and machine.
+/// The default place of raw figures: below the package, by day and machine.
 fn default_out() -> PathBuf {
-    // Cargo tells where the package is; an installed binary writes below where it is called.
+    // Cargo gives the package's directory; an installed binary writes below the working directory.
     let package =
         std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| "bench".into(), PathBuf::from);
     package.join("runs").join(Machine::here().runs_of_today())
@@ -56,9 +56,8 @@ pub fn publish<const N: usize>(
     Ok(())
 }
 
-/// Writes a raw file of these fields, and a text beside it, under a free name that begins with
-/// `stem`, in `out` or where raw figures go; where the raw one is. Never over an older one: raw
-/// runs are kept.
+/// Writes a raw file of these fields and a text beside it, in `out` or the default place. Their
+/// name begins with `stem` and is unused. Returns the raw file's path.
 pub fn keep<const N: usize>(
     out: Option<&Path>,
     stem: &str,
@@ -78,7 +77,7 @@ pub fn keep<const N: usize>(
     Ok(path)
 }
 
-/// `stem`, or `stem-2` and so on: the first under which nothing has been kept.
+/// The first of `stem`, `stem-2` and so on that is not in use.
 fn free_name(out: &Path, stem: &str) -> Result<String> {
     let name = |number: u32| match number {
         1 => stem.to_owned(),
@@ -90,7 +89,6 @@ fn free_name(out: &Path, stem: &str) -> Result<String> {
         .context("a thousand runs in one day")
 }
 
-/// When, where and of what a measurement was made.
 fn about() -> serde_json::Value {
     let Machine { processor, cores, memory, kernel, .. } = Machine::here();
     json!({

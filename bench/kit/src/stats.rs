@@ -20,12 +20,12 @@ pub fn difference(one: u64, other: u64) -> f64 {
     per(one, 1) - per(other, 1)
 }
 
-/// The median of what was measured; an error if there is nothing.
+/// The median of the values; an error if there are none.
 pub fn middle(values: &[f64]) -> Result<f64> {
     median(values).context("nothing measured")
 }
 
-/// The value below which a share `q` of the values lie (nearest rank); `None` of nothing.
+/// The value below which a share `q` of the values lie (nearest rank); `None` without values.
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,5 +1,4 @@
-//! What the benchmark asks of the operating system: pinning, limits, and the counters
-//! under /proc that the figures come from.
+//! Pinning, limits, and the counters under /proc that the figures come from.
 //!
 //! Nothing here lists /proc/PID/fd: that would add about 0.9 kB of kernel memory to every
 //! descriptor and so spoil the very figure it is used for.
@@ -23,12 +22,12 @@ pub fn pin(core: usize) -> Result<()> {
     rustix::thread::sched_setaffinity(None, &set).with_context(|| format!("pin to core {core}"))
 }
 
-/// Asks the kernel to kill this process when the thread that started it ends, however it ends.
+/// Asks the kernel to kill this process when the thread that started it ends, for whatever reason.
 pub fn die_with_parent() -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).context("PDEATHSIG")
 }
 
-/// Gives this process, and what it becomes, so many bytes of address space.
+/// Limits the address space of this process, and of the program it executes, to this many bytes.
 pub fn limit_address_space(bytes: u64) -> Result<()> {
     let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
     rustix::process::setrlimit(Resource::As, limit).context("set RLIMIT_AS")
@@ -47,8 +46,8 @@ pub fn raise_descriptor_limit() -> Result<u64> {
 pub struct Cpu(BTreeMap<u32, u64>);
 
 impl Cpu {
-    /// Reads the exact run time of each thread. The scheduler brings it up to date when a thread
-    /// leaves the CPU, so read it while the process rests.
+    /// Reads the exact run time of each thread. The scheduler updates it when a thread leaves the
+    /// CPU, so read it while the process is idle.
     pub fn of(pid: u32) -> Result<Self> {
         let mut threads = BTreeMap::new();
         for entry in fs::read_dir(format!("/proc/{pid}/task")).context("server has gone")? {
@@ -64,7 +63,7 @@ impl Cpu {
         Ok(Self(threads))
     }
 
-    /// The threads alone whose name begins so.
+    /// Reads only the threads whose name begins with `name`.
     pub fn of_threads(pid: u32, name: &str) -> Result<Self> {
         let mut all = Self::of(pid)?;
         all.0.retain(|tid, _| {
@@ -92,15 +91,15 @@ pub fn resident(pid: u32) -> Result<u64> {
     kilobytes(&text, "Rss:").context("smaps_rollup has no Rss")
 }
 
-/// Resident bytes of a process at this moment and at most so far, by the kernel's own counters:
-/// off by some pages, but read without stopping the process for it.
+/// Resident bytes of a process now and at most so far, by the kernel's own counters: off by some
+/// pages, but read without stopping the process.
 pub fn resident_quickly(pid: u32) -> Result<(u64, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).context("it has gone")?;
     let field = |name| kilobytes(&text, name).with_context(|| format!("no {name} in status"));
     Ok((field("VmRSS:")?, field("VmHWM:")?))
 }
 
-/// Has the highest resident size of a process begin anew.
+/// Resets the highest resident size of a process.
 pub fn forget_peak(pid: u32) -> Result<()> {
     // proc(5): 5 resets VmHWM and nothing else.
     fs::write(format!("/proc/{pid}/clear_refs"), "5").context("clear_refs")
@@ -123,13 +122,13 @@ pub struct Kernel {
     pub tcp_inuse: u64,
     /// `TCP: … tw` of /proc/net/sockstat.
     pub tcp_time_wait: u64,
-    /// Bytes of each slab cache (needs root, else empty): shows whose memory it was that moved.
+    /// Bytes of each slab cache (needs root, else empty): shows which memory changed.
     #[serde(skip)]
     caches: BTreeMap<String, i64>,
 }
 
 impl Kernel {
-    /// Reads them all.
+    /// Reads all of them.
     pub fn now() -> Result<Self> {
         let memory = fs::read_to_string("/proc/meminfo")?;
         let sockets = fs::read_to_string("/proc/net/sockstat")?;
@@ -152,7 +151,7 @@ impl Kernel {
         self.slab_reclaimable + self.slab_unreclaimable
     }
 
-    /// The caches that moved by more than 64 KiB since `earlier`, bytes.
+    /// The caches that changed by more than 64 KiB since `earlier`, bytes.
     pub fn caches_since(&self, earlier: &Self) -> BTreeMap<String, i64> {
         let moved = |(name, bytes): (&String, &i64)| {
             let by = bytes - earlier.caches.get(name).copied().unwrap_or(0);
@@ -162,7 +161,7 @@ impl Kernel {
     }
 }
 
-/// Bytes of `moved` caches that some process caused by listing /proc/PID/fd of ours (port monitors
+/// Bytes of `moved` caches that a process caused by listing /proc/PID/fd of ours (port monitors
 /// do): one inode of /proc, with its dentry and its security blob, per descriptor listed.
 pub fn listing_bytes(moved: &BTreeMap<String, i64>) -> f64 {
     const INODE: f64 = 696.0;
@@ -171,8 +170,7 @@ pub fn listing_bytes(moved: &BTreeMap<String, i64>) -> f64 {
     f64::from(i32::try_from(inodes).unwrap_or(0)) * (1.0 + DENTRY_AND_BLOB / INODE)
 }
 
-/// Bytes of `moved` caches that hold hardly anything but sockets: the part of the kernel figure
-/// that other processes cannot disturb.
+/// Bytes of `moved` caches of sockets: the kernel memory that other processes do not disturb.
 pub fn socket_bytes(moved: &BTreeMap<String, i64>) -> Option<f64> {
     let caches = ["TCP", "sock_inode_cache", "filp", "eventpoll_epi", "ep_head"];
     let bytes: i64 = caches.iter().filter_map(|name| moved.get(*name)).sum();

@@ -1,4 +1,4 @@
-//! Servers under test: how they are started, found, asked for their counters, and ended.
+//! Servers under test: starting, counters and ending.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -19,15 +19,14 @@ pub const SERVER_CORE: usize = 0;
 /// The core the clients run on.
 pub const CLIENT_CORE: usize = 1;
 const LISTEN: &str = "127.77.0.1:0";
-/// How long a server may take until it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a request may take: longer than the server's own limit.
+/// Longer than the server's own limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// What Simurgh serves unless a row has settings of its own: the built-in chat keeps the last
-/// broadcasts of its rooms, which would be part of every figure.
+/// Simurgh's settings unless a row has its own: the built-in chat keeps the last broadcasts of its
+/// rooms, which would be part of every figure.
 const CHAT: &str = include_str!("../../chat.toml");
 
-/// One kind of server. All speak the same bytes to the client; see `frames`.
+/// One kind of server. All send the same bytes to the client; see `frames`.
 #[derive(Clone)]
 pub struct Target {
     /// Its column in the table.
@@ -39,25 +38,23 @@ pub struct Target {
     address_space: Option<u64>,
 }
 
-/// What a server reads its settings from.
 #[derive(Clone)]
 enum Settings {
-    /// It has none.
     No,
-    /// A file of [`CHAT`], which is there while it starts.
+    /// A file of [`CHAT`], which exists while the server starts.
     Chat,
     File(PathBuf),
 }
 
 impl Target {
-    /// The bare floor: this binary again.
+    /// The bare floor: this same binary.
     pub fn floor() -> Result<Self> {
         let program = std::env::current_exe().context("own path")?;
         let arguments = words(&["floor", "--listen", LISTEN]);
         Ok(Self::of("floor", program, arguments, Settings::No))
     }
 
-    /// The bare loop that sends what the file says.
+    /// The bare loop that sends what the file contains.
     pub fn presence_floor(pattern: &Path) -> Result<Self> {
         let program = std::env::current_exe().context("own path")?;
         let mut arguments = words(&["presence-floor", "--listen", LISTEN, "--pattern"]);
@@ -74,13 +71,12 @@ impl Target {
         Self { name, program, arguments, settings, address_space: None }
     }
 
-    /// `simurgh serve` with so many shards, that closes nobody for being silent. It has the chat
-    /// without history.
+    /// `simurgh serve` with this many shards and the chat without history, and no idle timeout.
     pub fn simurgh(program: &Path, shards: u32) -> Result<Self> {
         Self::serve(program, shards, "off")
     }
 
-    /// The same with an idle timeout, as the flag takes it.
+    /// `simurgh serve` with an idle timeout, as the flag takes it.
     pub fn serve(program: &Path, shards: u32, idle_timeout: &str) -> Result<Self> {
         ensure!(
             program.is_file(),
@@ -94,13 +90,13 @@ impl Target {
         Ok(Self::of("simurgh", program.to_owned(), arguments, Settings::Chat))
     }
 
-    /// The same with settings from a file.
+    /// Replaces the settings by those of a file.
     pub fn with_settings(mut self, file: &Path) -> Self {
         self.settings = Settings::File(file.to_owned());
         self
     }
 
-    /// The same with so many bytes of address space, as by `prlimit --as`.
+    /// Limits the address space to this many bytes, as `prlimit --as` does.
     pub fn within(mut self, address_space: u64) -> Self {
         self.address_space = Some(address_space);
         self
@@ -115,7 +111,7 @@ impl Target {
                 let file = log.with_extension("chat.toml");
                 fs::write(&file, CHAT).with_context(|| file.display().to_string())?;
                 let running = self.start_with(Some(&file), log);
-                // Read by now, if it ever will be.
+                // The server has read it, since it listens or has ended.
                 fs::remove_file(&file)?;
                 running
             }
@@ -141,21 +137,21 @@ fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-/// A server that runs; killed when dropped.
+/// A running server; killed when dropped.
 pub struct Server {
     /// Its process.
     pub process: Process,
-    /// Where it listens.
+    /// The address it listens on.
     pub address: SocketAddrV4,
 }
 
 impl Server {
-    /// Clients of it; none is connected yet.
+    /// Clients of it, none connected yet.
     pub fn clients(&self) -> Result<Clients> {
         Clients::new(self.address)
     }
 
-    /// Its process's number.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -165,12 +161,12 @@ impl Server {
         self.process.cpu()
     }
 
-    /// That of the threads alone whose name begins so.
+    /// CPU time so far of the threads whose name begins with `thread`.
     pub fn cpu_of(&self, thread: &str) -> Result<Cpu> {
         Cpu::of_threads(self.pid(), thread)
     }
 
-    /// Nanoseconds that it has run since then.
+    /// Nanoseconds that it has run since `since`.
     pub fn spent(&self, since: &Cpu) -> Result<u64> {
         let (ran, ended) = self.cpu()?.since(since);
         ensure!(ended == 0, "{ended} threads ended, and their time is lost");
@@ -182,7 +178,7 @@ impl Server {
         sys::resident(self.pid())
     }
 
-    /// The lines of `/metrics`, comments left out. An error where there is no such page.
+    /// The lines of `/metrics` without comments. An error without such a page.
     pub fn metrics(&self) -> Result<Vec<String>> {
         let text = self.request("GET", "/metrics", "Accept: text/plain", "")?;
         Ok(text.lines().filter(|line| line.starts_with("simurgh_")).map(str::to_owned).collect())
@@ -198,18 +194,18 @@ impl Server {
         metric_sum(&self.metrics()?, name).with_context(|| format!("no {name} in /metrics"))
     }
 
-    /// What it answers to a back end that posts JSON.
+    /// The answer to a back end's POST of JSON.
     pub fn post(&self, path: &str, body: &str) -> Result<Value> {
         let length = format!("Content-Type: application/json\r\nContent-Length: {}", body.len());
         json(&self.request("POST", path, &length, body)?)
     }
 
-    /// What it answers to a back end that asks.
+    /// The answer to a back end's GET.
     pub fn get(&self, path: &str) -> Result<Value> {
         json(&self.request("GET", path, "Accept: application/json", "")?)
     }
 
-    /// Publishes messages on some topics, as a back end does; where each is kept, if any is.
+    /// Publishes messages on some topics, as a back end does; returns where each is kept, if it is.
     pub fn publish(
         &self,
         topics: impl Iterator<Item = String>,
@@ -247,8 +243,8 @@ fn json(text: &str) -> Result<Value> {
     serde_json::from_str(text).with_context(|| text.to_owned())
 }
 
-/// Requests of a back end that publishes a message on each topic, a thousand in a request: how
-/// many, and the body, which is made when it is asked for.
+/// Requests of a back end that publishes a message on each topic, a thousand in a request: the
+/// number of requests, and a body made on demand.
 pub fn broadcasts(
     mut topics: impl Iterator<Item = String>,
     payload: &str,
@@ -267,7 +263,7 @@ pub fn metric(lines: &[String], name: &str) -> Option<f64> {
     lines.iter().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
-/// The sum of a metric over all its labels; `None`: there is no such line.
+/// The sum of a metric over all its labels; `None` without such a line.
 pub fn metric_sum(lines: &[String], name: &str) -> Option<f64> {
     let of_it = lines.iter().filter_map(|line| line.strip_prefix(name));
     let values = of_it.filter_map(|rest| rest.strip_prefix('{')?.split_once("} ")?.1.parse().ok());

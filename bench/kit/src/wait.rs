@@ -1,11 +1,11 @@
-//! Waiting that has an end.
+//! Waiting with an end.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-/// Asks every `interval` until it is so; past `within` an error that says what was waited for.
+/// Asks every `interval` until `true`; after `within` an error that names what was waited for.
 pub fn until(
     what: &str,
     within: Duration,

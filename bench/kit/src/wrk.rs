@@ -1,8 +1,8 @@
-//! What `wrk` prints, read.
+//! Reads the output of `wrk`.
 
 use serde::Serialize;
 
-/// What `wrk --latency` found.
+/// The figures of `wrk --latency`.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Measured {
     #[serde(skip)]
@@ -23,9 +23,9 @@ pub struct Measured {
     pub errors: u64,
 }
 
-/// Reads the whole text; `None` if it is of another form.
+/// Reads the whole text; `None` if it has another form.
 pub fn parse(text: &str) -> Option<Measured> {
-    // Only at the front of a line: the first table has percentages at its end.
+    // Only at the start of a line: the first table has percentages at its end.
     let rest = |start: &str| text.lines().find_map(|line| line.trim().strip_prefix(start));
     let after = |start: &str| rest(start)?.split_whitespace().next();
     let numbers = |text: &str| -> Vec<u64> {
@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Option<Measured> {
     })
 }
 
-/// A time as wrk writes it.
+/// A time in wrk's notation.
 fn microseconds(text: &str) -> Option<f64> {
     let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 60e6)];
     let (unit, factor) = units.into_iter().find(|(unit, _)| text.ends_with(unit))?;

@@ -1,9 +1,9 @@
-//! A bare async-nats client: what a program pays that does nothing but speak to the engine. Its
-//! input are commands, a line each; it answers each with a line of JSON. `simurgh-bench cluster`
-//! reads its CPU time from outside, as it does that of Simurgh.
+//! A bare async-nats client: what a program pays that only speaks to the engine. It reads commands,
+//! one a line, and answers each with a line of JSON. `simurgh-bench cluster` reads its CPU time
+//! from outside, as it does that of Simurgh.
 //!
-//! One thread: the cheapest way to run it (two workers wake each other). Queues are larger than
-//! anything that is measured, since async-nats drops what finds its queue full.
+//! One thread is the cheapest way to run it (two workers wake each other). Queues are larger than
+//! all that is measured, since async-nats drops messages for which its queue is full.
 
 use std::io::{BufRead as _, Write as _};
 use std::sync::Arc;
@@ -22,9 +22,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// Places in the queue of a subscription.
 const QUEUE: usize = 1 << 20;
-/// How long anything is waited for.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 /// Bytes of a message in front of its padding: when it was published.
 const STAMP: usize = 8;
@@ -80,7 +78,7 @@ impl Peer {
         }
     }
 
-    /// Counts what is published on a subject, and looks at nothing in it.
+    /// Counts the messages on a subject without reading them.
     async fn subscribe(&mut self, subject: &str) -> Result<Value> {
         let mut messages = self.client.subscribe(subject.to_owned()).await?;
         self.client.flush().await?;
@@ -93,7 +91,7 @@ impl Peer {
         Ok(json!({"subscribed": subject}))
     }
 
-    /// Publishes so many messages of so many bytes, as fast as it can.
+    /// Publishes messages of this size as fast as possible.
     async fn publish(&self, subject: &str, bytes: usize, count: usize) -> Result<Value> {
         let payload = Bytes::from(vec![b'x'; bytes]);
         let subject = async_nats::Subject::from(subject);
@@ -104,9 +102,9 @@ impl Peer {
         Ok(json!({"published": count}))
     }
 
-    /// Has JetStream store so many messages of so many bytes, on as many subjects in turn, with so
-    /// many under way: seconds until all are confirmed. With `headers` as `id`, each has an id of
-    /// its own, by which the engine knows what it has already.
+    /// Has JetStream store messages of this size, on this many subjects in turn, with a bounded
+    /// number in progress; returns the seconds until all are confirmed. With `headers` as `id`,
+    /// each message has an id by which the engine recognizes duplicates.
     async fn store(
         &self,
         (prefix, subjects): (&str, usize),
@@ -140,8 +138,8 @@ impl Peer {
         Ok(json!({"seconds": began.elapsed().as_secs_f64()}))
     }
 
-    /// From the publish on one connection to the reception on another of this process, for messages
-    /// one at a time: microseconds.
+    /// The time from the publish on one connection to the reception on another of this process, for
+    /// messages one at a time, in microseconds.
     async fn delay(
         &self,
         subject: &str,

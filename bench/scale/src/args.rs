@@ -48,8 +48,8 @@ pub struct Options {
     pub write: bool,
 }
 
-/// Flags, each of which changes a field of `$of` if it is given:
-/// `flag (name of its value) => field`, times a factor.
+/// Flags, each of which changes a field of `$of` if it is given: `flag (name of its value) =>
+/// field`, times a factor.
 macro_rules! changes {
     ($(#[$about:meta])* $name:ident of $of:ty;
      $($(#[$help:meta])* $flag:ident $(($value:literal))? => $field:ident
@@ -167,10 +167,7 @@ fn number(text: &str) -> Result<f64, String> {
 }
 
 impl Options {
-    /// The loads that are meant.
-    ///
-    /// # Errors
-    /// There is none of that name, or it cannot be.
+    /// The selected loads; an error if a name is unknown or a load is impossible.
     pub fn loads(&self) -> Result<Vec<Load>> {
         let all = Load::all(self.loads.as_deref())?;
         for name in &self.names {
@@ -192,10 +189,7 @@ impl Options {
         Ok(meant)
     }
 
-    /// The machines that are meant.
-    ///
-    /// # Errors
-    /// There would be none, or nothing may be in use.
+    /// The selected machines; an error if there are none, or none of their capacity may be used.
     pub fn machines(&self) -> Result<Machines> {
         let mut it = Machines { proxies: !self.no_proxies, ..Machines::default() };
         self.machines.change(&mut it);
@@ -226,7 +220,7 @@ impl Options {
         self.load == LoadOptions::default() && self.room == RoomOptions::default()
     }
 
-    /// Whether these are the tables of the document.
+    /// Whether these are the options of the document's tables.
     pub fn is_plain(&self) -> bool {
         self.has_plain_load()
             && self.machines == MachineOptions::default()

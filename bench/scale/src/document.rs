@@ -8,24 +8,20 @@ use simurgh_bench_kit::pages::with_fresh_tables;
 
 use crate::tables::Plans;
 
-/// How the names of its tables begin.
 const PREFIX: &str = "scale ";
 
 fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/SCALE.md")
 }
 
-/// Puts the tables into the document.
-///
-/// # Errors
-/// It cannot be read or written, or does not have exactly the tables that there are.
+/// Puts the tables into the document; an error if that has other tables than these.
 pub fn write(plans: &Plans<'_>) -> Result<()> {
     let path = path();
     let text = std::fs::read_to_string(&path).context("docs/SCALE.md")?;
     std::fs::write(&path, with_tables(&text, &plans.tables())?).context("docs/SCALE.md")
 }
 
-/// The text with these tables in the place of the ones that it has.
+/// The text with its tables replaced by these.
 fn with_tables(text: &str, tables: &[(&'static str, String)]) -> Result<String> {
     let mut left: BTreeMap<&str, &str> =
         tables.iter().map(|(name, table)| (*name, table.as_str())).collect();
@@ -43,7 +39,7 @@ mod tests {
     use crate::args::Options;
     use crate::prices::Prices;
 
-    /// As `cargo xtask scale --write` makes it, simulations included.
+    /// The document must equal the output of `cargo xtask scale --write`, simulations included.
     #[test]
     fn the_document_has_what_the_command_prints() {
         let options = Options { seed: 1, ..Options::default() };

@@ -1,8 +1,8 @@
-//! Figures as tables show them.
+//! Formats figures for tables.
 
 use simurgh_text::format::{number, scaled};
 
-/// From ten thousand on with thousands, millions and so on as `k`, `M`, `G`, `T`.
+/// From ten thousand on with `k`, `M`, `G` or `T`.
 pub fn count(value: f64) -> String {
     match value.abs() {
         9_995.0..f64::INFINITY => scaled(value, ""),
@@ -15,7 +15,7 @@ pub fn bits(value: f64) -> String {
     scaled(value, "bit/s")
 }
 
-/// So many a second.
+/// A number per second.
 pub fn rate(value: f64) -> String {
     format!("{}/s", count(value))
 }

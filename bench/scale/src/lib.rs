@@ -1,8 +1,8 @@
 //! The plan for a hundred million clients: how many machines a load takes, by measured prices, and
-//! which assumption of that breaks first.
+//! which assumption breaks first.
 //!
-//! `prices.toml` and `loads.toml` go through [`plan`], which works out, and [`simulate`], which
-//! simulates what can be; [`tables`] shows it, and [`document`] puts it into docs/SCALE.md.
+//! [`plan`] computes from `prices.toml` and `loads.toml`, [`simulate`] simulates what can be
+//! simulated, [`tables`] shows the results, and [`document`] puts them into docs/SCALE.md.
 
 pub mod args;
 pub mod document;

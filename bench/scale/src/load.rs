@@ -1,4 +1,4 @@
-//! What clients do, and what there is for them.
+//! The clients' load, and the machines for it.
 
 use std::path::Path;
 
@@ -6,7 +6,6 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use serde::Deserialize;
 
-/// Loads that are known by name.
 const FILE: &str = include_str!("../loads.toml");
 
 /// Where the members of a room are.
@@ -20,7 +19,7 @@ pub enum Spread {
     Regional,
 }
 
-/// Who says what is said.
+/// The publishers of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Publisher {
@@ -31,16 +30,16 @@ pub enum Publisher {
     Backend,
 }
 
-/// What clients do.
+/// The load of the clients.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// In words.
+    /// Its description in words.
     #[serde(default)]
     pub what: String,
-    /// Connected at a time.
+    /// Clients connected at a time.
     pub clients: f64,
     /// Topics that have members.
     pub rooms: f64,
@@ -56,21 +55,21 @@ pub struct Load {
     /// Messages a second in it.
     #[serde(default)]
     pub hot_rate: f64,
-    /// The share of rooms whose members see who is present.
+    /// The share of rooms with presence.
     #[serde(default)]
     pub presence: f64,
     /// Seconds that a client stays.
     pub session: f64,
-    /// The share of rooms that keep what is said.
+    /// The share of rooms that keep messages.
     #[serde(default)]
     pub kept: f64,
     /// Messages that each of these keeps.
     #[serde(default = "kept_count")]
     pub kept_count: f64,
-    /// Seconds for which it does.
+    /// Seconds for which they are kept.
     #[serde(default = "kept_age")]
     pub kept_age: f64,
-    /// Who publishes.
+    /// The publishers.
     #[serde(default)]
     pub from: Publisher,
     /// Where members of a room are.
@@ -90,10 +89,7 @@ fn kept_age() -> f64 {
 }
 
 impl Load {
-    /// Those of the repository, or of a file.
-    ///
-    /// # Errors
-    /// The file cannot be read, or one of its loads cannot be.
+    /// The loads of the repository, or of a file; an error if one is unreadable or impossible.
     pub fn all(own: Option<&Path>) -> Result<Vec<Self>> {
         #[derive(Deserialize)]
         struct Table {
@@ -111,10 +107,7 @@ impl Load {
         Ok(table.load)
     }
 
-    /// Whether all of it can be.
-    ///
-    /// # Errors
-    /// A number is not, is negative, or is more than there are clients.
+    /// An error if a number is not finite, negative, or larger than the number of clients.
     pub fn check(&self) -> Result<()> {
         let positive = [
             ("clients", self.clients),
@@ -157,17 +150,17 @@ impl Load {
         self.rooms * self.rate + self.hot_rate
     }
 
-    /// Messages that clients are sent in a second.
+    /// Messages sent to clients in a second.
     pub fn delivered(&self) -> f64 {
         self.rooms * self.rate * self.room_size + self.hot_rate * self.hot_size
     }
 
-    /// Members who come into or leave rooms with presence, in a second.
+    /// Members that join or leave rooms with presence in a second.
     pub fn presence_changes(&self) -> f64 {
         2.0 * self.rooms * self.room_size * self.presence / self.session
     }
 
-    /// What presences of these members tell members: each change to all of the room.
+    /// Presence changes sent to members in a second: each change to all of the room.
     pub fn presence_delivered(&self) -> f64 {
         self.presence_changes() * self.room_size
     }
@@ -186,7 +179,7 @@ impl Load {
     }
 }
 
-/// What there is for them.
+/// The machines for a load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machines {
     /// Cores of a node.
@@ -197,7 +190,7 @@ pub struct Machines {
     pub node_bits: f64,
     /// Clients of a node at most, once a region is lost.
     pub node_clients: f64,
-    /// Descriptors of one table, which a shard has for itself.
+    /// Descriptors of one table; each shard has its own.
     pub descriptors: f64,
     /// Cores of a broker.
     pub broker_cores: f64,
@@ -205,15 +198,15 @@ pub struct Machines {
     pub broker_memory: f64,
     /// Bits a second of a broker's network card.
     pub broker_bits: f64,
-    /// Copies of what is kept.
+    /// Copies of kept messages.
     pub replicas: f64,
-    /// What of CPU and network may be in use, once a region is lost.
+    /// The share of CPU and network that may be in use, once a region is lost.
     pub fill: f64,
-    /// What of memory may be.
+    /// The share of memory that may be in use.
     pub memory_fill: f64,
     /// Regions; one of them may be lost, if there are more.
     pub regions: f64,
-    /// Clusters that know nothing of each other; topics are split over them.
+    /// Clusters without connections to each other; topics are split over them.
     pub cells: f64,
     /// Machines in a rack.
     pub rack: f64,

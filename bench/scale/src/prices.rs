@@ -1,4 +1,4 @@
-//! What things cost: one file, in which each figure says where it was measured, or that it was not.
+//! The prices: one file, in which each figure says where it was measured, or that it was not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,27 +6,26 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// The file beside this crate.
 const FILE: &str = include_str!("../prices.toml");
 
-/// How a price is known.
+/// The origin of a price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// In this repository.
+    /// Measured in this repository.
     Measured,
     /// A constant of this repository.
     Design,
-    /// For the contract, on the same machine.
+    /// Measured for the contract, on the same machine.
     Contract,
-    /// By others.
+    /// Documented by others.
     Documented,
-    /// By nobody.
+    /// Not measured.
     Assumed,
 }
 
 impl Kind {
-    /// As tables have it.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
@@ -42,26 +41,26 @@ impl Kind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// What the formulas call it.
+    /// Its name in the formulas.
     pub name: String,
-    /// In its unit.
+    /// The value in its unit.
     pub value: f64,
-    /// `B`, `ns`, `µs`, `s`, or what is counted.
+    /// `B`, `ns`, `µs`, `s`, or the things counted.
     pub unit: String,
-    /// How it is known.
+    /// Its origin.
     pub kind: Kind,
-    /// What it is the price of.
+    /// The priced item.
     pub what: String,
-    /// Where it is from: a path of this repository, or who says so.
+    /// Its source: a path of this repository, or a reference.
     pub source: String,
-    /// Words of that file.
+    /// A quotation of that file.
     pub quote: Option<String>,
-    /// With so many clients on one server.
+    /// The clients on one server that it was measured with.
     pub at: Option<f64>,
 }
 
 impl Price {
-    /// Seconds for times, bytes for bytes, else as it is.
+    /// Seconds for times, bytes for bytes, else unchanged.
     fn plain(&self) -> f64 {
         match self.unit.as_str() {
             "ns" => self.value / 1e9,
@@ -81,18 +80,16 @@ struct Table {
 /// All prices.
 #[derive(Clone, Debug)]
 pub struct Prices {
-    /// What they were measured on.
+    /// The machine they were measured on.
     pub machine: String,
     all: Vec<Price>,
-    /// Places of those with one name, by `at`.
+    /// Indices of the prices of one name, by `at`.
     by_name: BTreeMap<String, Vec<usize>>,
 }
 
 impl Prices {
-    /// Those of the repository, with those of a file in place of the ones that it names.
-    ///
-    /// # Errors
-    /// The file cannot be read, is no table of prices, or names one that there is not.
+    /// The prices of the repository, replaced by those that a file names. It is an error if the
+    /// file cannot be read, is not a table of prices, or has an unknown name.
     pub fn read(own: Option<&Path>) -> Result<Self> {
         let mut prices = Self::parse(FILE)?;
         let Some(path) = own else { return Ok(prices) };
@@ -135,13 +132,13 @@ impl Prices {
         self.all.iter()
     }
 
-    /// One that does not depend on how many clients a server has, in seconds, bytes, or as it is.
-    /// Names are those of the file, which a test holds against all that ask.
+    /// A price that does not depend on the clients of a server, in seconds, bytes, or unchanged. A
+    /// test compares the names of the file with all names that the formulas use.
     pub fn get(&self, name: &str) -> f64 {
         self.at(name, 0.0)
     }
 
-    /// One with so many clients on a server.
+    /// A price with this many clients on a server.
     pub fn at(&self, name: &str, clients: f64) -> f64 {
         let places = self.by_name.get(name).map(Vec::as_slice).unwrap_or_default();
         let points = places.iter().filter_map(|at| self.all.get(*at));
@@ -182,7 +179,7 @@ mod tests {
         }
     }
 
-    /// Every name that the formulas ask for is there, and none is there in vain.
+    /// The file has every name that the formulas use, and no others.
     #[test]
     fn formulas_and_file_have_the_same_names() {
         let prices = Prices::read(None).unwrap();

@@ -1,5 +1,5 @@
 //! Row `checked`: the engine comes back to a node with members in 100,000 kept topics, which then
-//! asks of each whether it has missed something.
+//! asks for each topic whether it has missed messages.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,8 @@ use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::target::{metric, metric_sum};
 use simurgh_bench_kit::{stats, wait};
 
-/// Topics of each client.
 const TOPICS: usize = 10;
-/// How long it may take, after the joins, until the engine was asked what it has of each topic.
+/// The limit from the joins until the engine was asked for the last message of each topic.
 const FOLLOWED: Duration = Duration::from_secs(120);
 const CHECKED: &str = "simurgh_cluster_checked_total";
 
@@ -61,7 +60,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let gaps = node.metric("simurgh_cluster_holes_total{result=\"gap\"}")?;
     let behind = node.metric("simurgh_cluster_checked_total{result=\"behind\"}")?;
     sample.put("checked_wrong", gaps + behind);
-    // All go on as before.
+    // All topics still receive.
     let before = clients.total().messages;
     publish(&node, (0..topics).map(topic))?;
     clients.until(|it| it.messages >= before + topics as u64)?;

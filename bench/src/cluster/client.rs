@@ -1,5 +1,5 @@
-//! One client: a connection, a thread that publishes at a steady rate, and a thread that notes when
-//! each of the numbered messages came.
+//! One client: a connection, a thread that publishes at a steady rate, and a thread that records
+//! when each of the numbered messages arrived.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddrV4, TcpStream};
@@ -16,21 +16,19 @@ use simurgh_bench_kit::clients::Script;
 use simurgh_bench_kit::{frames, probe, wait};
 
 const WAIT_MAX: Duration = Duration::from_secs(20);
-/// How often a thread that reads looks whether to stop.
+/// How often a reading thread checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(1);
-/// What its receive buffer is asked to be: a few segments of the loopback's 64 kB. With less a
-/// sender waits for its timers; without a limit it grows to megabytes.
+/// The requested receive buffer: a few segments of the loopback's 64 kB. With less a sender waits
+/// for its timers; without a limit it grows to megabytes.
 const SMALL: usize = 200 << 10;
 
-/// A message that came.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Received {
     pub(super) number: u32,
     pub(super) at: Instant,
 }
 
-/// A member of one topic.
 pub(super) struct Client {
     stream: TcpStream,
     topic: String,
@@ -54,12 +52,12 @@ impl Client {
         Ok(client)
     }
 
-    /// Has it take little while it does not read.
+    /// Limits its receive buffer.
     pub(super) fn take_little(&self) -> Result<()> {
         Ok(sockopt::set_socket_recv_buffer_size(&self.stream, SMALL)?)
     }
 
-    /// Reads some more; whether anything came before the time for that was over.
+    /// Reads once; returns whether anything came before the time-out.
     fn read(&mut self) -> Result<bool> {
         let mut buf = [0; 64 << 10];
         match self.stream.read(&mut buf) {
@@ -73,7 +71,7 @@ impl Client {
         }
     }
 
-    /// Takes what is whole.
+    /// Takes the whole messages.
     fn messages(&mut self, mut each: impl FnMut(&[u8])) -> Result<()> {
         let mut used = 0;
         while let Some(frame) = frames::frame(self.input.get(used..).unwrap_or_default()) {
@@ -85,7 +83,6 @@ impl Client {
         Ok(())
     }
 
-    /// Reads until so many broadcasts have come.
     pub(super) fn read_broadcasts(&mut self, count: usize) -> Result<()> {
         let mut found = 0;
         loop {
@@ -99,7 +96,7 @@ impl Client {
         Ok(())
     }
 
-    /// Publishes as many messages as there are numbers, in one write.
+    /// Publishes a message for each number, in one write.
     fn publish(&mut self, numbers: Range<u32>, body: &str) -> Result<()> {
         let mut bytes = Vec::new();
         for number in numbers {
@@ -112,7 +109,7 @@ impl Client {
         self.stream.write_all(&bytes).context("the server does not read")
     }
 
-    /// Publishes so many messages each millisecond from now on, and listens.
+    /// Publishes a fixed number of messages each millisecond from now on, and receives.
     pub(super) fn publish_steadily(
         self,
         each_ms: u32,
@@ -140,7 +137,7 @@ impl Client {
         Ok((Publisher { stop, thread }, listener))
     }
 
-    /// Notes from now on what comes and when.
+    /// Records from now on which messages come and when.
     pub(super) fn listen(mut self) -> Result<Listener> {
         self.stream.set_read_timeout(Some(POLL_INTERVAL))?;
         let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -163,14 +160,13 @@ impl Client {
     }
 }
 
-/// What was published, and when it was due.
+/// The published messages, and when they were due.
 pub(super) struct Published {
     at: Vec<Instant>,
     each_ms: u32,
 }
 
 impl Published {
-    /// So many messages each millisecond, for so many of them.
     #[cfg(test)]
     pub(super) fn every_ms(began: Instant, ticks: u32, each_ms: u32) -> Self {
         Self { at: (0..ticks).map(|tick| began + TICK * tick).collect(), each_ms }
@@ -186,7 +182,6 @@ impl Published {
     }
 }
 
-/// A thread that publishes.
 pub(super) struct Publisher {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<Published>>,
@@ -199,7 +194,6 @@ impl Publisher {
     }
 }
 
-/// A thread that receives.
 pub(super) struct Listener {
     stop: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
@@ -207,12 +201,11 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Messages so far.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// All it has received, once nothing more comes.
+    /// All received messages, once no more come.
     pub(super) fn end(self) -> Result<Vec<Received>> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("a listener has panicked"))?
@@ -230,7 +223,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 /// The number of a broadcast: `[null,null,"topic","new:msg",{"n":17,…`.
 pub(super) fn number(payload: &[u8]) -> Option<u32> {
     const HEAD: &[u8] = b"\"new:msg\",{\"n\":";
-    // All that stands before it is short.
+    // Everything before it is short.
     let front = payload.get(..payload.len().min(96))?;
     let at = front.windows(HEAD.len()).position(|it| it == HEAD)? + HEAD.len();
     let digits = front.get(at..)?.iter().take_while(|byte| byte.is_ascii_digit());

@@ -1,5 +1,5 @@
-//! A crowd of clients in a process of its own, since one descriptor table holds no more than 20,000
-//! of them in many places: `simurgh-bench crowd`, whose input are commands.
+//! A crowd of clients in its own process (one descriptor table holds no more than 20,000 of them in
+//! many places): `simurgh-bench crowd`, whose input is commands.
 
 use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddrV4;
@@ -13,16 +13,15 @@ use simurgh_bench_kit::clients::{Clients, user};
 use simurgh_bench_kit::target::CLIENT_CORE;
 use simurgh_bench_kit::{frames, sys};
 
-/// What is published in a room of a crowd.
 const PAYLOAD: &str = r#"{"n":1,"body":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}"#;
 
-/// A process with a crowd, on the clients' core.
+/// Starts a process with a crowd, on the clients' core.
 pub(super) fn start(server: SocketAddrV4) -> Result<Helper> {
     let own = std::env::current_exe().context("own path")?;
     Helper::start(&own, CLIENT_CORE, &["crowd", "--server", &server.to_string()])
 }
 
-/// Has all of them do something at the same time; an error if one of them fails.
+/// Has all crowds do something at the same time; an error if one of them fails.
 pub(super) fn all<'a>(
     crowds: impl Iterator<Item = &'a mut Helper>,
     line: impl Fn(usize) -> String,
@@ -35,7 +34,7 @@ pub(super) fn all<'a>(
     asked.into_iter().map(Helper::answer).collect()
 }
 
-/// Carries out the commands of its input, until there are no more.
+/// Carries out the commands of its input until it ends.
 pub(crate) fn serve(server: SocketAddrV4) -> Result<()> {
     sys::raise_descriptor_limit()?;
     let mut clients = Clients::new(server)?;
@@ -50,7 +49,7 @@ pub(crate) fn serve(server: SocketAddrV4) -> Result<()> {
 fn carry_out(clients: &mut Clients, line: &str) -> Result<Value> {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
-        // So many members in as many rooms, with users from that number on.
+        // The number of members and of rooms, and the number of the first user.
         ["join", count, rooms, first] => {
             let (rooms, first): (usize, usize) = (rooms.parse()?, first.parse()?);
             ensure!(rooms > 0, "no rooms");
@@ -58,9 +57,8 @@ fn carry_out(clients: &mut Clients, line: &str) -> Result<Value> {
                 Box::new(move |index| format!("{{\"user\":\"{}\"}}", user(first + index)));
             clients.open_and_join(count.parse()?, |index| room(index % rooms))?;
         }
-        // The first one publishes in the first room.
         ["publish"] => clients.push(0, "2", &room(0), "new:msg", PAYLOAD)?,
-        // Until they have got so many messages in all.
+        // The number of messages in all that are waited for.
         ["until", messages] => {
             let messages: u64 = messages.parse()?;
             clients.until(|it| it.messages >= messages)?;
@@ -85,8 +83,8 @@ fn room(index: usize) -> String {
     format!("rooms:{index}")
 }
 
-/// Reads for so long, or until the first one has got so many leaves and a while has passed: when
-/// that was, and how many diffs each has got.
+/// Reads for `within`, or until the first member has received `count` leaves and a while has
+/// passed; returns when that was, and how many diffs each has received.
 fn leaves(clients: &mut Clients, count: usize, within: Duration) -> Result<Value> {
     let began = Instant::now();
     let before: Vec<u32> = clients.members().iter().map(|it| it.diffs).collect();
@@ -97,7 +95,7 @@ fn leaves(clients: &mut Clients, count: usize, within: Duration) -> Result<Value
         found += leaves_in(clients.kept().as_mut().context("nothing is kept")?)?;
         if count > 0 && found >= count {
             complete = Some(began.elapsed().as_secs_f64());
-            // Who gets it last, and diffs that should not be.
+            // Time for the last members, and for diffs that should not come.
             clients.rest(Duration::from_secs(1))?;
         }
     }
@@ -108,7 +106,7 @@ fn leaves(clients: &mut Clients, count: usize, within: Duration) -> Result<Value
     Ok(json!({"complete_s": complete, "leaves": found, "most": most, "least": least}))
 }
 
-/// Leaves of diffs that are whole, which are taken out.
+/// Takes the whole diffs out and counts their leaves.
 fn leaves_in(kept: &mut Vec<u8>) -> Result<usize> {
     let (mut used, mut leaves) = (0, 0);
     while let Some(frame) = frames::frame(kept.get(used..).unwrap_or_default()) {

@@ -1,5 +1,5 @@
-//! Row `delay`: how much later a member of another node gets what is published a thousand times a
-//! second, beside two connections of a bare client.
+//! Row `delay`: how much later a member of another node receives messages published a thousand
+//! times a second, compared with two connections of a bare client.
 
 use std::collections::HashMap;
 use std::thread;
@@ -16,7 +16,7 @@ use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::stats;
 
 const ROOM: &str = "rooms:talk";
-/// Messages of the first half second: everything is done for the first time in them.
+/// Messages of the first half second, in which everything happens for the first time.
 const WARM_UP: u32 = 500;
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
@@ -54,7 +54,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// How much later each came there than here, ms.
+/// How much later each message came there than here, ms.
 fn later(there: &[Received], here: &[Received]) -> Result<Vec<f64>> {
     let at: HashMap<u32, _> = here.iter().map(|it| (it.number, it.at)).collect();
     let warm = there.iter().filter(|it| it.number >= WARM_UP);

@@ -1,6 +1,6 @@
 //! Row `drops`: the test of dropped connections on three nodes, of which one is killed, as is the
-//! engine; with `simurgh load`, which counts what each client got. Then what was confirmed is held
-//! against what the nodes left say they keep.
+//! engine; with `simurgh load`, which counts each client's messages. Then the confirmed messages
+//! are compared with those that the remaining nodes keep.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -22,14 +22,13 @@ use simurgh_bench_kit::target::{CLIENT_CORE, Server};
 use simurgh_bench_kit::{stats, wait};
 
 const SCENARIO: &str = include_str!("../../scenarios/drops-cluster.toml");
-/// What is changed where it is to be short: 1,000 clients, half the cuts.
+/// Changes for a short run: 1,000 clients, half the cuts.
 const SHORT: &[(&str, &str)] = &[
     ("duration = \"110s\"", "duration = \"65s\""),
     ("duration = \"20s\"\nrate = 500", "duration = \"5s\"\nrate = 200"),
     ("duration = \"60s\"", "duration = \"30s\""),
     ("loop = 600", "loop = 300"),
 ];
-/// The rooms, which keep all messages.
 const ROOMS: usize = 10;
 const KEPT_ROOMS: &str = r#"
 [[channel]]
@@ -41,14 +40,14 @@ name = "new:msg"
 broadcast = "all"
 reply = {}
 "#;
-/// How long the engine is away, beside the time that it takes to start.
+/// How long the engine is away, beside its starting time.
 const AWAY: Duration = Duration::from_millis(500);
-/// Beyond the duration of the run itself.
+/// Beyond the duration of the run.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Messages of one answer to who asks for the history.
+/// Messages of one answer to a request for the history.
 const PAGE: usize = 1_000;
 
-/// When what is killed, from the start of the run.
+/// When each is killed, from the start of the run.
 struct Times {
     node: Duration,
     engine: Duration,
@@ -80,7 +79,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let left = (began + times.end + WAIT_MAX).saturating_duration_since(Instant::now());
     let (status, _) = load.finish(left).context("simurgh load")?;
     let text = fs::read_to_string(out.join("text"))?;
-    // 3: the scenario's own conditions do not hold, which the figures say as well.
+    // 3: the scenario's own conditions do not hold, which the figures show as well.
     ensure!(matches!(status.code(), Some(0 | 3)), "simurgh load ended with {status}: {text}");
     let report: Value = serde_json::from_slice(&fs::read(out.join("out/report.json"))?)?;
     let kept = [kept(&one)?, kept(&three)?];
@@ -88,7 +87,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     keep(bench, &report, &text, sample)
 }
 
-/// Begins the run; what it prints goes to a file.
+/// Starts the load; its output goes to a file.
 fn start_load(bench: &Bench<'_>, nodes: &[Server; 3], out: &Path) -> Result<Process> {
     let changes = if bench.options.short { SHORT } else { &[] };
     let mut text = SCENARIO.replace("rooms:{{room}}", "drops:{{room}}");
@@ -109,10 +108,10 @@ fn start_load(bench: &Bench<'_>, nodes: &[Server; 3], out: &Path) -> Result<Proc
     )
 }
 
-/// What a node says it keeps, of all rooms.
+/// The messages a node keeps, of all rooms.
 struct Kept {
     messages: usize,
-    /// Without those that are there more than once.
+    /// Without duplicates.
     different: usize,
 }
 
@@ -131,7 +130,6 @@ fn kept(node: &Server) -> Result<Kept> {
     Ok(Kept { messages, different: different.len() })
 }
 
-/// The figures.
 fn put(sample: &mut Sample, report: &Value, kept: &[Kept]) -> Result<()> {
     let counts = report.get("counts").and_then(Value::as_object).context("no counts")?;
     let count = |name: &str| counts.get(name).and_then(Value::as_f64).unwrap_or(0.0);
@@ -157,7 +155,7 @@ fn put(sample: &mut Sample, report: &Value, kept: &[Kept]) -> Result<()> {
     sample.put("drops_unconfirmed_heard", delivered);
     let owed = published - unconfirmed + delivered;
     let different = |it: &Kept| stats::per(it.different, 1);
-    // Too few: what was confirmed is not kept. Too many: something was kept that nobody received.
+    // Too few: a confirmed message is not kept. Too many: one is kept that no client received.
     let off = kept.iter().map(|it| (different(it) - owed).abs()).fold(0.0, f64::max);
     sample.put("drops_kept_off", off);
     let twice: usize = kept.iter().map(|it| it.messages - it.different).sum();

@@ -15,30 +15,29 @@ use simurgh_bench_kit::sys::Cpu;
 use simurgh_bench_kit::target::CLIENT_CORE;
 use simurgh_bench_kit::wait;
 
-/// Names the program, as it does for the tests.
+/// Names the program, also for the tests.
 const VARIABLE: &str = "SIMURGH_NATS_SERVER";
-/// How long it may take to start.
+/// The time limit of a start.
 const STARTS: Duration = Duration::from_secs(10);
 
-/// Killed when dropped.
 pub(super) struct Engine {
     program: PathBuf,
     log: PathBuf,
-    /// Where it keeps what is to be kept; none, if it does not.
+    /// The directory of its store; `None` if it keeps nothing.
     store: Option<PathBuf>,
-    /// Where it listens, again after a restart.
+    /// The address, which stays the same after a restart.
     pub(super) address: SocketAddr,
-    /// None after a crash.
+    /// `None` after a crash.
     process: Option<Process>,
 }
 
 impl Engine {
-    /// A fresh one that keeps nothing, on a free port.
+    /// A new engine that keeps nothing, on a free port.
     pub(super) fn start(bench: &Bench<'_>) -> Result<Self> {
         Self::start_with(bench, None)
     }
 
-    /// The same with JetStream, which has nothing yet and keeps it in files.
+    /// A new engine with JetStream, with an empty store in files.
     pub(super) fn keeping(bench: &Bench<'_>) -> Result<Self> {
         let store = bench.scratch.join("store");
         match fs::remove_dir_all(&store) {
@@ -67,17 +66,16 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Where a client finds it.
     pub(super) fn url(&self) -> String {
         format!("nats://{}", self.address)
     }
 
-    /// Ends it at once, as a crash does.
+    /// Kills it, like a crash.
     pub(super) fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Starts it anew where it was, and waits until it accepts connections.
+    /// Starts it again on the same address, and waits until it accepts connections.
     pub(super) fn start_again(&mut self) -> Result<()> {
         let port = self.address.port().to_string();
         self.spawn(&["-p", &port])?;
@@ -104,12 +102,11 @@ impl Engine {
         self.process.as_ref().context("the engine does not run")
     }
 
-    /// CPU time of the process that runs now.
     pub(super) fn cpu(&self) -> Result<Cpu> {
         self.process()?.cpu()
     }
 
-    /// Has it stand still, or go on.
+    /// Stops or continues it.
     pub(super) fn signal(&self, signal: Signal) -> Result<()> {
         self.process()?.signal(signal)
     }

@@ -1,4 +1,4 @@
-//! Row `fanout`: a broadcast to 30,000 members on three nodes, beside the same on one.
+//! Row `fanout`: a broadcast to 30,000 members on three nodes, compared with one node.
 
 use anyhow::{Context, Result, ensure};
 
@@ -11,19 +11,19 @@ use simurgh_bench_kit::stats;
 use simurgh_bench_kit::sys::Cpu;
 use simurgh_bench_kit::target::Server;
 
-/// Nodes, shards of the one beside them, and crowds of either.
+/// Nodes; also the shards of the single one, and the crowds of either.
 const PARTS: u32 = 3;
-/// Broadcasts, in turn on the nodes and on the one, and those of each that only warm up.
+/// Broadcasts, in turn on the nodes and on the single one, and those of each that only warm up.
 const BROADCASTS: usize = 24;
 const WARM_UP: usize = 2;
-/// Until servers rest, ms.
+/// Time for servers to become idle, ms.
 const REST: &str = "rest 200";
 
-/// Servers with a crowd each of their parts.
+/// Servers with a crowd for each part.
 struct Side {
     servers: Vec<Server>,
     crowds: Vec<Helper>,
-    /// Of each crowd.
+    /// Members of each crowd.
     count: usize,
     published: usize,
     cpu_us: Vec<f64>,
@@ -43,7 +43,7 @@ impl Side {
         self.servers.iter().map(Server::cpu).collect()
     }
 
-    /// One of them publishes something, and all receive it.
+    /// One member publishes, and all receive it.
     fn broadcast(&mut self) -> Result<()> {
         let before = self.cpu()?;
         self.published += 1;
@@ -66,7 +66,7 @@ impl Side {
         Ok(())
     }
 
-    /// Each has received each broadcast once; the median of what they cost.
+    /// Checks that each member has received each broadcast once; returns the median cost.
     fn cost(&mut self) -> Result<f64> {
         let published = stats::per(self.published, 1);
         for got in crowd::all(self.crowds.iter_mut(), |_| REST.to_owned())? {
@@ -84,7 +84,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let start = |name| NodeSettings::new(Some(&engine), name).start(bench);
     let nodes = vec![start("one")?, start("two")?, start("three")?];
     nodes::together(&nodes.iter().collect::<Vec<_>>())?;
-    // Otherwise as they are: a thread and a descriptor table for each 10,000.
+    // Otherwise the same: a thread and a descriptor table for each 10,000.
     let one = NodeSettings { shards: PARTS, ..NodeSettings::new(None, "alone") }.start(bench)?;
     let mut sides = [Side::new(nodes, count)?, Side::new(vec![one], count)?];
     for nth in 0..BROADCASTS {

@@ -1,4 +1,4 @@
-//! Row `frozen`: the engine stands still while a node publishes 10,000 broadcasts a second.
+//! Row `frozen`: the engine is stopped while a node publishes 10,000 broadcasts a second.
 
 use std::thread;
 use std::time::Duration;
@@ -15,15 +15,12 @@ use simurgh_bench_kit::{stats, sys};
 const ROOM: &str = "rooms:talk";
 /// Each millisecond.
 const MESSAGES: u32 = 10;
-/// So large that the outbox is full by bytes before the oldest are too old.
+/// So large that the outbox is full by bytes before the oldest expire.
 const BODY: usize = 700;
-/// Before anything is measured.
 const WARM_UP: Duration = Duration::from_secs(3);
-/// What the outbox holds at most, by default: broadcasts, and what it has handed over and the
-/// engine has not confirmed.
+/// The outbox's default bound: broadcasts, and bytes that the engine has not confirmed.
 const BOUNDS_MB: f64 = 8.388_608 + 1.048_576;
 
-/// What was seen of one node.
 struct Seen {
     p99_ms: f64,
     turn_ms: f64,
@@ -74,7 +71,7 @@ fn measured(bench: &Bench<'_>, seconds: Duration, is_frozen: bool) -> Result<See
     thread::sleep(QUIET);
     let turn = one.metric("simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}")?;
     until("the node is up again", || is_up(&one))?;
-    // So that what was dropped is shown.
+    // Time until the metrics show dropped messages.
     thread::sleep(Duration::from_secs(2));
     let dropped = one.sum("simurgh_cluster_dropped_total")?;
     let here = here.end()?;

@@ -1,5 +1,5 @@
 //! Programs that take commands as lines, and answer each with a line of JSON: the bare async-nats
-//! client, and crowds of clients, each with a process and so a descriptor table of its own.
+//! client, and crowds of clients, each in its own process and so with its own descriptor table.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -14,14 +14,13 @@ use simurgh_bench_kit::process::{self, Process};
 use simurgh_bench_kit::sys::Cpu;
 use simurgh_bench_kit::target::SERVER_CORE;
 
-/// The file name of the bare client, beside this program: a package of its own, so that nothing
-/// else waits for async-nats to be built.
+/// The file name of the bare client, beside this program: a separate package, so that nothing else
+/// waits for async-nats to be built.
 const PEER: &str = "simurgh-bench-peer";
 
-/// How long an answer may take, whatever it is for.
+/// The time limit of any answer.
 const WAIT_MAX: Duration = Duration::from_secs(600);
 
-/// Killed when dropped.
 pub(super) struct Helper {
     process: Process,
 }
@@ -37,7 +36,7 @@ impl Helper {
         Ok(Self { process })
     }
 
-    /// The bare client, on the core that servers have.
+    /// The bare client, on the servers' core.
     pub(super) fn bare_client(engine: &Engine) -> Result<Self> {
         let program = std::env::current_exe().context("own path")?.with_file_name(PEER);
         ensure!(
@@ -48,7 +47,7 @@ impl Helper {
         Self::start(&program, SERVER_CORE, &[engine.url()])
     }
 
-    /// Sends a command; the answer is still to be read.
+    /// Sends a command without reading the answer.
     pub(super) fn send(&mut self, line: &str) -> Result<()> {
         self.process.write_line(line)
     }
@@ -68,7 +67,6 @@ impl Helper {
     }
 }
 
-/// A number of an answer.
 pub(super) fn number(answer: &Value, name: &str) -> Result<f64> {
     answer.get(name).and_then(Value::as_f64).with_context(|| format!("no {name} in {answer}"))
 }

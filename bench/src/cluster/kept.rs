@@ -1,5 +1,4 @@
-//! Row `kept`: what a node pays for a broadcast of another one that the engine keeps, beside one
-//! that it does not.
+//! Row `kept`: a node's cost of a broadcast of another one, if the engine keeps it and if not.
 
 use std::thread;
 
@@ -10,17 +9,16 @@ use super::nodes::{self, KEPT, NodeSettings, PATIENT, QUIET, THREAD, publish};
 use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::stats;
 
-/// Blocks, in turn of each kind, and broadcasts of each.
+/// Blocks, with each kind in turn, and broadcasts of each.
 const BLOCKS: usize = 18;
 const BLOCK: usize = 20_000;
-/// A request has one message for each of them, so that none is stored together with another.
+/// A request has one message for each topic, so that none is stored together with another.
 const TOPICS: usize = 1_000;
 /// Topics of either kind that a member is in; a connection may have a hundred.
 const EACH: usize = 25;
-/// What is published in a block.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
-    /// Each in an envelope of its own.
+    /// Each in its own envelope.
     Kept,
     Plain,
     /// A thousand in a row for each topic, so that they share envelopes.
@@ -30,7 +28,7 @@ enum Kind {
 const KINDS: [Kind; 3] = [Kind::Kept, Kind::Plain, Kind::Gathered];
 
 impl Kind {
-    /// Where the `nth` message goes; all names are equally long.
+    /// The topic of the `nth` message; all names are equally long.
     fn topic(self, nth: usize) -> String {
         match self {
             Self::Kept => format!("kept:{:04}", nth % TOPICS),
@@ -40,7 +38,7 @@ impl Kind {
     }
 }
 
-/// Nanoseconds a broadcast of each kind, block by block.
+/// Nanoseconds per broadcast of each kind, block by block.
 #[derive(Default)]
 struct Costs {
     thread: Vec<f64>,
@@ -72,7 +70,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             two.spent(&node)?,
             engine.cpu()?.since(&of_engine).0,
         ];
-        // What they have not read is in the log; that it comes out of there is not measured.
+        // Unread messages are in the log; reading them from there is not measured.
         let wanted = u64::try_from((block + 1) * BLOCK)?;
         members.until(|it| it.messages >= wanted)?;
         thread::sleep(QUIET);

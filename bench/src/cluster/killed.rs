@@ -1,4 +1,4 @@
-//! Row `killed`: the engine dies under 10,000 broadcasts a second, and is back half a second later.
+//! Row `killed`: the engine is killed under 10,000 broadcasts a second, and back after 0.5 s.
 
 use std::collections::HashSet;
 use std::thread;
@@ -17,19 +17,18 @@ const ROOM: &str = "rooms:talk";
 /// Each millisecond.
 const MESSAGES: u32 = 10;
 const AWAY: Duration = Duration::from_millis(500);
-/// Before that and after it.
+/// The time before the kill and after it.
 const CALM: Duration = Duration::from_secs(2);
-/// What was published so long before the engine went was received by then, or is a loss that nobody
-/// knows of. After the link is back there is as much for what waited.
+/// Messages published this long before the kill were received by then, or are lost without the
+/// nodes noticing. After the link is back waiting messages have as much time.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const LOST: &str = "simurgh_cluster_lost_total";
 
-/// What was seen of the nodes after the engine was killed, and when.
+/// The times of events after the kill.
 struct Back {
-    /// The node that receives knows that it may have lost something.
+    /// The receiving node reports that it may have lost messages.
     known: Instant,
-    /// Both are up.
     up: Instant,
 }
 
@@ -66,7 +65,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the node that receives knows of it, and both are up again.
+/// Waits until the receiving node reports it, and both are up again.
 fn back(one: &Server, two: &Server, lost_before: f64) -> Result<Back> {
     let (deadline, mut known) = (Instant::now() + READY, None);
     loop {
@@ -82,10 +81,10 @@ fn back(one: &Server, two: &Server, lost_before: f64) -> Result<Back> {
     }
 }
 
-/// What came, compared with what was published.
+/// The received messages, compared with the published ones.
 struct Lost {
     count: usize,
-    /// Of these what was due outside of the time in which nodes know that something may be lost.
+    /// Of these the ones that were due outside of the time in which nodes report a possible loss.
     unknown: usize,
     twice: usize,
     out_of_order: usize,

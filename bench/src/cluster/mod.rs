@@ -1,7 +1,6 @@
-//! What it costs to be one of several nodes, beside a bare async-nats client and beside one node;
-//! what is left of broadcasts and presences when the engine or a node goes; and what it costs, and
-//! is worth, that the engine keeps broadcasts. README.md says how
-//! each figure comes about.
+//! The costs of being one of several nodes, compared with a bare async-nats client and with one
+//! node; the broadcasts and presences left when the engine or a node is lost; and costs and
+//! benefits of an engine that keeps broadcasts. README.md says how each figure comes about.
 
 use simurgh_bench_kit::rounds::{Job, Suite, USUAL, table};
 
@@ -23,7 +22,6 @@ mod receive;
 mod stored;
 mod topics;
 
-/// The measurement.
 pub(crate) const SUITE: Suite = Suite {
     name: "cluster",
     jobs: &[

@@ -1,4 +1,4 @@
-//! The nodes: what they serve, when they are ready, and what they count.
+//! The nodes: their settings, readiness and counts.
 
 use std::time::Duration;
 
@@ -9,17 +9,16 @@ use simurgh_bench_kit::rounds::Bench;
 use simurgh_bench_kit::target::Server;
 use simurgh_bench_kit::{stats, wait};
 
-/// The name of the thread of a node that has the link.
+/// The name of a node's thread with the link.
 pub(super) const THREAD: &str = "simurgh-cluster";
-/// How long nodes may take to find the engine and each other.
+/// The time limit for nodes to find the engine and each other.
 pub(super) const READY: Duration = Duration::from_secs(20);
-/// Until what was published has gone everywhere, and servers rest.
+/// Time until messages are delivered everywhere and servers are idle.
 pub(super) const QUIET: Duration = Duration::from_millis(300);
-/// Until an allocator has given back what it means to give back, and gauges are of this state.
+/// Time for an allocator to give back unused memory, and for gauges to be current.
 pub(super) const CALM: Duration = Duration::from_secs(4);
-/// How often it is asked whether that is so.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Topics of which the engine keeps the messages.
+/// Topics whose messages the engine keeps.
 pub(super) const KEPT: &str = r#"
 [[channel]]
 topic = "kept:*"
@@ -29,17 +28,14 @@ history = { count = 100, age = "5m", bytes = "1MiB" }
 name = "new:msg"
 broadcast = "all"
 "#;
-/// Settings with which a member that does not read for the time of a block is neither cut nor makes
-/// anybody slower.
+/// A member that does not read for the time of a block is not cut and slows down no other.
 pub(super) const PATIENT: &str = "outbound_bytes_max = \"512MiB\"\n\
                                   outbound_budget = \"1GiB\"\nslow_after = \"1h\"\n";
-/// Bytes of a broadcast's body.
 pub(super) const BODY: usize = 180;
 
-/// What a node is like.
 #[derive(Clone, Copy)]
 pub(super) struct NodeSettings<'a> {
-    /// Without one it is alone.
+    /// `None`: a single node.
     pub(super) engine: Option<&'a Engine>,
     pub(super) name: &'a str,
     pub(super) shards: u32,
@@ -54,12 +50,12 @@ pub(super) struct NodeSettings<'a> {
 }
 
 impl<'a> NodeSettings<'a> {
-    /// A node with one shard and nothing special.
+    /// A node with one shard and default settings.
     pub(super) fn new(engine: Option<&'a Engine>, name: &'a str) -> Self {
         Self { engine, name, shards: 1, settings: "", cluster: "", channels: "", presence: false }
     }
 
-    /// What is served: rooms in which all get what one publishes.
+    /// The settings: rooms in which all members receive what one publishes.
     fn text(&self) -> String {
         let Self { name, settings, cluster, channels, .. } = self;
         let table = self.engine.map(|engine| {
@@ -82,7 +78,7 @@ impl<'a> NodeSettings<'a> {
     }
 }
 
-/// Waits until it is so, [`READY`] at most.
+/// Waits until the condition holds, [`READY`] at most.
 pub(super) fn until(what: &str, is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     wait::until(what, READY, POLL_INTERVAL, is_so)
 }
@@ -104,12 +100,11 @@ pub(super) fn together(nodes: &[&Server]) -> Result<()> {
     Ok(())
 }
 
-/// Two nodes of one cluster.
 pub(super) fn pair(bench: &Bench<'_>, engine: &Engine, settings: &str) -> Result<[Server; 2]> {
     pair_of(bench, &NodeSettings { settings, ..NodeSettings::new(Some(engine), "") })
 }
 
-/// The same of such nodes, whatever their name.
+/// Two nodes of one cluster with these settings, whatever their name.
 pub(super) fn pair_of(bench: &Bench<'_>, how: &NodeSettings<'_>) -> Result<[Server; 2]> {
     let start = |name| NodeSettings { name, ..*how }.start(bench);
     let nodes = [start("one")?, start("two")?];
@@ -117,17 +112,17 @@ pub(super) fn pair_of(bench: &Bench<'_>, how: &NodeSettings<'_>) -> Result<[Serv
     Ok(nodes)
 }
 
-/// What a back end publishes: numbered as messages of clients are, all with the same number.
+/// A back end's payload: numbered like messages of clients, all with the same number.
 pub(super) fn payload() -> String {
     format!("{{\"n\":0,\"body\":\"{}\"}}", "x".repeat(BODY))
 }
 
-/// Publishes a message on each of these topics, as a back end does; what is kept is by then.
+/// Publishes a message on each of these topics, as a back end does; on return kept ones are stored.
 pub(super) fn publish(server: &Server, topics: impl Iterator<Item = String>) -> Result<()> {
     server.publish(topics, &payload()).map(drop)
 }
 
-/// Bytes of the envelope of one of these (simurgh-cluster's documentation: the envelope).
+/// Bytes of the envelope of one such message (simurgh-cluster's documentation: the envelope).
 pub(super) fn envelope_bytes(topic: &str) -> usize {
     let (head, topic_and_items, flags) = (20, 2 + topic.len() + 2, 1);
     head + topic_and_items + flags + 1 + "new:msg".len() + 4 + payload().len()

@@ -1,5 +1,4 @@
-//! Row `presences`: 18,000 members who are present on three nodes, one of which is away for a
-//! while and then gone for good.
+//! Row `presences`: 18,000 presences on three nodes, one of which is away and then gone for good.
 
 use std::thread;
 use std::time::Duration;
@@ -16,13 +15,13 @@ use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::Server;
 
-/// Of one node; they are in as many rooms as there are of these among all.
+/// Members of a room on one node; the number of rooms follows from it.
 const ROOM_MEMBERS: usize = 1_000;
 const NODES: usize = 3;
-/// After so long without a word a node's presences leave. The partition is 5 s shorter.
+/// A silent node's presences leave after this time. The partition is 5 s shorter.
 const DOWN_S: u64 = 12;
 const PARTITION: Duration = Duration::from_secs(DOWN_S - 5);
-/// How long leaves are waited for at most, and how long nothing is to be told, ms.
+/// How long leaves are waited for at most, and how long no diffs may come, ms.
 const LEAVES_MAX_MS: u64 = 2_500 * DOWN_S;
 const WATCHED_MS: u64 = 1_000 * (DOWN_S - 5) + 4_000;
 
@@ -51,7 +50,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         all_present(node, rooms, each * NODES)?;
     }
     let gone = nodes.pop().context("no nodes")?;
-    // The clients of the node that goes stay connected, and do nothing more.
+    // The clients of the lost node stay connected but idle.
     let _gone_crowd = crowds.pop();
     partition(&gone, &mut crowds, sample)?;
     settled(&mut crowds)?;
@@ -76,7 +75,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// A node stands still for less than others wait for it: nobody gets a diff.
+/// A node is stopped for less than the time-out of the others: no member may receive a diff.
 fn partition(node: &Server, crowds: &mut [Helper], sample: &mut Sample) -> Result<()> {
     for crowd in crowds.iter_mut() {
         crowd.send(&format!("leaves 0 {WATCHED_MS}"))?;
@@ -89,7 +88,7 @@ fn partition(node: &Server, crowds: &mut [Helper], sample: &mut Sample) -> Resul
     Ok(())
 }
 
-/// Reads until nobody gets diffs any more.
+/// Reads until no more diffs come.
 fn settled(crowds: &mut [Helper]) -> Result<()> {
     let mut before = None;
     until("presences settle", || {
@@ -99,7 +98,7 @@ fn settled(crowds: &mut [Helper]) -> Result<()> {
     })
 }
 
-/// Waits until a node knows of so many, in all rooms.
+/// Waits until a node reports `count` presences in all rooms.
 fn all_present(node: &Server, rooms: usize, count: usize) -> Result<()> {
     let wanted = stats::per(count, 1);
     until("all presences are known", || {

@@ -1,5 +1,4 @@
-//! Row `publish`: what it costs beside all else that a broadcast goes to other nodes, beside a bare
-//! client that publishes as many bytes.
+//! Row `publish`: the cost of sending a broadcast to other nodes, compared with a bare client's.
 
 use std::thread;
 
@@ -19,7 +18,7 @@ const ROOM: &str = "rooms:said";
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let engine = Engine::start(bench)?;
     let alone = NodeSettings::new(None, "alone").start(bench)?;
-    // Another node is there, without members: the engine has no work but to read.
+    // Another node without members: the engine only has to read.
     let [one, _two] = nodes::pair(bench, &engine, "")?;
     let mut bare_client = Helper::bare_client(&engine)?;
     let bytes = nodes::envelope_bytes(ROOM);
@@ -50,7 +49,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             costs.push(stats::per(cost, 1) / stats::per(BLOCK, 1));
         }
     }
-    // A node shows what it has counted once a second.
+    // A node updates its metrics once a second.
     let wanted = stats::per(blocks / 3 * BLOCK, 1);
     let counter = "simurgh_cluster_published_total{kind=\"broadcast\"}";
     let mut published = 0.0;

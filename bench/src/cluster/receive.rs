@@ -1,6 +1,6 @@
-//! Row `receive`: what a broadcast of another node costs until a shard has it, which is the CPU of
-//! the cluster's thread, beside a bare client that gets such an envelope. What the shard does
-//! with it, its log and its member's frame, it does with every broadcast; it is shown as well.
+//! Row `receive`: the CPU of the cluster's thread for a broadcast of another node until a shard has
+//! it, compared with a bare client that receives such an envelope. The shard's work (its log and
+//! its member's frame) is the same for every broadcast; it is shown as well.
 
 use std::thread;
 
@@ -16,7 +16,7 @@ use simurgh_bench_kit::stats;
 /// Blocks, in turn to the node and to the bare client, and broadcasts of each.
 const BLOCKS: usize = 16;
 const BLOCK: usize = 20_000;
-/// Where the node has a member, and what the bare client receives. Equally long.
+/// The topics of the node's member and of the bare client. Equally long.
 const ROOM: &str = "rooms:node";
 const OTHER: &str = "rooms:peer";
 
@@ -26,7 +26,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let mut member = Client::join(two.address, ROOM)?;
     member.take_little()?;
     let mut bare_client = Helper::bare_client(&engine)?;
-    // Whatever the bucket.
+    // In any bucket.
     bare_client.ask(&format!("subscribe simurgh.b.*.*.{OTHER}"))?;
     thread::sleep(nodes::CALM);
     let blocks = bench.options.size(BLOCKS, BLOCKS / 4);
@@ -42,7 +42,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             false => (two.cpu_of(THREAD)?.since(&before).0, two.spent(&node)?),
         };
         if !is_bare {
-            // What it has not read is in the log; that it comes out of there is not measured.
+            // Unread messages are in the log; reading them from there is not measured.
             member.read_broadcasts(BLOCK)?;
             thread::sleep(QUIET);
         }

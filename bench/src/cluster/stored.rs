@@ -1,5 +1,4 @@
-//! Row `stored`: how many messages a second one node has stored, beside a bare client that has 256
-//! under way.
+//! Row `stored`: messages a second that one node has stored, compared with a bare client's.
 
 use std::thread;
 use std::time::Instant;
@@ -13,19 +12,19 @@ use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::target::{SERVER_CORE, Server, broadcasts};
 use simurgh_bench_kit::{stats, sys};
 
-/// Blocks, in turn of each kind, and messages of each: a second of each kind, roughly.
+/// Blocks, with each kind in turn, and messages of each: roughly a second of each kind.
 const BLOCKS: usize = 24;
 const BLOCK: [usize; 4] = [40_000, 200_000, 40_000, 40_000];
-/// Requests of a thousand messages at a time, so that the node always has more than it may send.
+/// Each sends requests of a thousand messages, so that the node always has more than it may send.
 const CONNECTIONS: usize = 4;
-/// Messages for one topic in a row.
+/// Messages in a row for one topic.
 const BURST: usize = 20;
-/// What the bare client has under way.
+/// Messages that the bare client has in progress.
 const WINDOW: usize = 256;
-/// Topics, also of the bare client: of each a hundred are kept.
+/// Topics, also of the bare client: a hundred messages of each are kept.
 const TOPICS: usize = CONNECTIONS * 1_000;
 
-/// What the blocks of one kind showed: messages a second, and CPU of each.
+/// Messages a second, and the CPU of each, by block.
 #[derive(Default)]
 struct Costs {
     rates: Vec<f64>,
@@ -74,10 +73,9 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     put_costs(&costs, sample)
 }
 
-/// What the node has counted.
 fn put_counts(node: &Server, singles: f64, in_bursts: f64, sample: &mut Sample) -> Result<()> {
     let wanted = singles + in_bursts;
-    // A node shows what it has counted once a second.
+    // A node updates its metrics once a second.
     nodes::until(&format!("{wanted} are stored"), || {
         Ok(node.metric("simurgh_cluster_stored_total")? >= wanted)
     })?;
@@ -111,9 +109,9 @@ fn put_costs(costs: &[Costs; 4], sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// Seconds until a node has stored a block that comes by several connections, so many messages in a
-/// row of each topic. Who publishes is on the node's core, as the
-/// bare client is, so that the engine has the other one alone.
+/// Seconds until a node has stored a block that comes over several connections, with `burst`
+/// messages in a row for each topic. The publisher is on the node's core, like the bare client, so
+/// that the engine has the other core for itself.
 fn stored(node: &Server, count: usize, burst: usize) -> Result<f64> {
     let requests = |connection| {
         let topic = |nth| format!("kept:{connection}-{:03}", nth % 1_000 / burst);

@@ -1,4 +1,4 @@
-//! Row `topics`: a node whose members are in 100,000 topics, each alone.
+//! Row `topics`: a node whose members are in 100,000 topics, one in each.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,6 @@ use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::{Server, metric};
 
-/// Topics of each client.
 const TOPICS: usize = 10;
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
@@ -27,13 +26,13 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let (with, topics) = (node.resident()?, stats::per(count * TOPICS, 1));
     let mb = stats::difference(with, without) / 1e6;
     sample.put("topics_mb", mb);
-    // What each topic may take is in the limit by their number.
+    // The limit of their number includes what each topic may take.
     let allowed = 60.0 + 120.0 * topics / 1e6;
     sample.put("topics_share", mb / allowed);
     let interests = node.sum("simurgh_cluster_interests")?;
     sample.put("topics_interests", interests);
     sample.put("topics_whole", node.metric("simurgh_cluster_interests{kind=\"whole\"}")?);
-    // Until the engine has all interests again, and the node is up.
+    // Waits until the engine has all interests again, and the node is up.
     let links = node.metric("simurgh_cluster_reconnects_total")?;
     engine.kill();
     engine.start_again()?;
@@ -49,7 +48,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// Clients who are in all the topics there are, and rest.
+/// Idle clients that are together in all topics.
 fn in_all_topics(server: &Server, count: usize) -> Result<Clients> {
     let mut clients = server.clients()?;
     clients.open(count)?;

@@ -1,7 +1,7 @@
 //! The clients of an attack: one thread, one poll set, some that read and some that never do.
 //!
-//! Those that read compare every message with what was published (`messages`), in its order. That a
-//! client is closed, or that the server has gone, is a result here and no error.
+//! Reading clients compare every message with the published one (`messages`), in its order. A
+//! closed client or an ended server is a result here, not an error.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -21,50 +21,45 @@ use simurgh_bench_kit::frames;
 use simurgh_bench_kit::probe;
 
 const READ_BYTES: usize = 256 << 10;
-/// What a publisher has ready beyond what the socket takes.
+/// Bytes that a publisher has ready beyond what the socket takes.
 const READY_BYTES: usize = 256 << 10;
-/// No wait is longer, whatever moves.
+/// The longest wait, whatever progress is made.
 const LONGEST: Duration = Duration::from_secs(300);
 /// How often clients on slow lines read.
 const TICK: Duration = Duration::from_millis(10);
-/// The receive buffer of a client on a slow line; the system may take twice as much for itself.
+/// The receive buffer of a client on a slow line; the kernel may double it.
 const LINE_BUFFER: usize = 128 << 10;
 /// How much a slow line may catch up when this thread was late.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
-/// Whether a client reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pace {
     /// As fast as it can.
     Reads,
-    /// So many bytes a second, as by a line that carries no more.
+    /// This many bytes a second, like a slow line.
     Steady(u32),
     /// Never after its join.
     Never,
 }
 
-/// What a client has received.
 #[derive(Debug, Default)]
 pub(super) struct Received {
     /// By publisher, the number that must come next.
     next: Vec<u32>,
-    /// The answer that must come next.
     next_answer: u32,
-    /// Broadcasts, each at its turn and to the byte.
+    /// Broadcasts, in order and equal to the byte.
     pub(super) broadcasts: u64,
-    /// Answers, each at its turn.
+    /// Answers in order.
     pub(super) answered: u64,
-    /// Answers that are errors.
     pub(super) refused: u64,
-    /// Numbers that were passed over: right only for messages that were refused.
+    /// Skipped numbers: correct only for messages that were refused.
     pub(super) passed_over: u64,
-    /// What came twice, out of its order, or is not what was sent: what must never be.
+    /// Messages that came twice, out of order, or changed: must be 0.
     pub(super) wrong: u64,
 }
 
 impl Received {
-    /// Enters what came; `expected` is the length of a body by its publisher, `own` that of what
-    /// comes back with an answer.
+    /// Records a message; `expected` is a body's length by its publisher, `own` an answer body's.
     fn enter(&mut self, message: &Message, expected: impl Fn(u32) -> usize, own: usize) {
         match *message {
             Message::Broadcast { from, number, body } => {
@@ -95,7 +90,7 @@ impl Received {
     }
 }
 
-/// What a publisher has still to send.
+/// The messages a publisher has still to send.
 #[derive(Clone, Copy)]
 struct Source {
     from: u32,
@@ -103,7 +98,6 @@ struct Source {
     end: u32,
 }
 
-/// One connection.
 pub(super) struct Client {
     socket: Option<OwnedFd>,
     room: Rc<Room>,
@@ -113,44 +107,39 @@ pub(super) struct Client {
     written: usize,
     is_waiting: bool,
     source: Option<Source>,
-    /// Bytes of the body that each answer has.
+    /// Bytes of the body of each answer.
     own_body: usize,
-    /// What it has received.
     pub(super) received: Received,
-    /// Of the close frame.
     close_code: Option<u16>,
 }
 
 impl Client {
-    /// Whether the connection has ended.
     pub(super) fn is_over(&self) -> bool {
         self.socket.is_none()
     }
 
-    /// Whether the system has taken all that it was to send.
+    /// Whether the kernel has taken all that it had to send.
     pub(super) fn has_sent_all(&self) -> bool {
         self.written == self.output.len()
             && self.source.is_none_or(|source| source.next == source.end)
     }
 }
 
-/// All clients of one attack.
 pub(super) struct Clients {
     epoll: OwnedFd,
     clients: Vec<Client>,
     events: Vec<Event>,
     buf: Vec<u8>,
     bodies: Box<dyn Fn(u32) -> usize>,
-    /// Bytes read and written: as long as there are more of them, something moves.
+    /// Bytes read and written: while it grows, progress is made.
     moved: u64,
-    /// When that last changed.
     moved_at: Instant,
     /// When clients on slow lines last read.
     ticked: Instant,
 }
 
 impl Clients {
-    /// Nobody yet. `bodies` tells how long the bodies of a publisher are.
+    /// No clients yet. `bodies` is the length of a publisher's bodies.
     pub(super) fn new(bodies: impl Fn(u32) -> usize + 'static) -> Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
@@ -164,7 +153,7 @@ impl Clients {
         })
     }
 
-    /// One more joins; its place.
+    /// Joins one more; returns its index.
     pub(super) fn join(&mut self, room: &Rc<Room>, pace: Pace) -> Result<usize> {
         let place = self.clients.len();
         let stream = joined(room, place)?;
@@ -189,7 +178,7 @@ impl Clients {
         Ok(place)
     }
 
-    /// So many more join; their places are the last.
+    /// Joins this many more; they have the last indices.
     pub(super) fn join_many(&mut self, room: &Rc<Room>, pace: Pace, count: usize) -> Result<()> {
         (0..count).try_for_each(|_| self.join(room, pace).map(drop))
     }
@@ -210,14 +199,13 @@ impl Clients {
         self.send(place, &[]);
     }
 
-    /// The bodies of a client's answers have so many bytes.
+    /// Sets the body length of a client's answers.
     pub(super) fn expect_answers_of(&mut self, place: usize, bytes: usize) {
         if let Some(client) = self.clients.get_mut(place) {
             client.own_body = bytes;
         }
     }
 
-    /// Has a client send these bytes.
     pub(super) fn send(&mut self, place: usize, bytes: &[u8]) {
         if let Some(client) = self.clients.get_mut(place) {
             client.output.extend_from_slice(bytes);
@@ -225,14 +213,12 @@ impl Clients {
         self.write(place);
     }
 
-    /// Messages that were not what was sent, or were passed over, though no more than so many were
-    /// refused, over all clients.
+    /// Messages that were changed or skipped, over all clients, minus those that were refused.
     pub(super) fn wrong(&self, refused: u64) -> u64 {
         let wrong = |it: &Received| it.wrong + it.passed_over.saturating_sub(refused);
         self.clients.iter().map(|client| wrong(&client.received)).sum()
     }
 
-    /// When a byte was last read or written.
     pub(super) fn moved_at(&self) -> Instant {
         self.moved_at
     }
@@ -246,7 +232,7 @@ impl Clients {
         endings
     }
 
-    /// Goes on for so long.
+    /// Runs for `time`.
     pub(super) fn rest(&mut self, time: Duration) -> Result<()> {
         let until = Instant::now() + time;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
@@ -258,7 +244,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Goes on until it is done, or nothing has moved for `wait_max`; whether it is done.
+    /// Runs until `done` (`true`), or until there was no progress for `wait_max` (`false`).
     pub(super) fn until(
         &mut self,
         wait_max: Duration,
@@ -275,7 +261,6 @@ impl Clients {
         Ok(true)
     }
 
-    /// Latencies for events, at most for `time`, and handles them.
     pub(super) fn pump(&mut self, time: Duration) -> Result<()> {
         let moved = self.moved;
         let is_ticking =
@@ -299,8 +284,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Clients on slow lines read what has come on them since the last time, if it is time; how
-    /// long it is until the next.
+    /// Clients on slow lines read what has come, if it is time; returns the time until the next.
     fn tick(&mut self) -> Duration {
         let since = self.ticked.elapsed();
         if let Some(left) = TICK.checked_sub(since).filter(|left| !left.is_zero()) {
@@ -341,7 +325,7 @@ impl Clients {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break true,
-                // What the server sent before it closed is still to be read.
+                // The server's data from before it closed is still to be read.
                 Err(_) => {
                     (client.output, client.written, client.source) = (Vec::new(), 0, None);
                     break false;
@@ -351,19 +335,19 @@ impl Clients {
         if client.is_waiting != is_blocked {
             client.is_waiting = is_blocked;
             if let Ok(data) = data(place) {
-                // Fails only for a closed socket, of which nothing more comes.
+                // Fails only for a closed socket, from which no more data comes.
                 let _ = epoll::modify(&*epoll, socket, data, flags(client.pace, is_blocked));
             }
         }
     }
 
-    /// Reads once, so many bytes at most: epoll tells again of those that have more to read.
+    /// Reads once, `most` bytes at most: epoll reports sockets again that have more to read.
     fn read(&mut self, place: usize, most: usize) {
         let Self { clients, bodies, buf, moved, .. } = self;
         let Some(client) = clients.get_mut(place) else { return };
         let Some(socket) = &client.socket else { return };
         if client.pace == Pace::Never {
-            // There is an event only when the server has ended it.
+            // Such an event comes only when the server has closed it.
             client.socket = None;
             return;
         }
@@ -396,7 +380,7 @@ impl Clients {
 }
 
 impl Client {
-    /// Handles what is whole at the front of `input`, and returns how much that was.
+    /// Handles the whole frames at the front of `input`, and returns their length.
     fn consume(&mut self, input: &[u8], bodies: &dyn Fn(u32) -> usize) -> usize {
         let mut used = 0;
         while let Some(frame) = frames::frame(input.get(used..).unwrap_or_default()) {
@@ -421,7 +405,7 @@ const ENDED: EventFlags = EventFlags::HUP.union(EventFlags::ERR).union(EventFlag
 fn flags(pace: Pace, is_blocked: bool) -> EventFlags {
     let mut flags = EventFlags::empty();
     flags.set(EventFlags::IN, pace == Pace::Reads);
-    // Its end is read, behind all that came before.
+    // Its end is read after all earlier data.
     flags.set(EventFlags::RDHUP, !matches!(pace, Pace::Steady(_)));
     flags.set(EventFlags::OUT, is_blocked);
     flags
@@ -431,7 +415,7 @@ fn data(place: usize) -> Result<EventData> {
     Ok(EventData::new_u64(u64::try_from(place)?))
 }
 
-/// A connection that has upgraded and joined, and does not block from here on.
+/// A connection that has upgraded and joined, and is non-blocking from here on.
 pub(super) fn joined(room: &Room, place: usize) -> Result<TcpStream> {
     let mut stream = probe::upgraded(room.server, place, &room.script)?;
     stream.write_all(&room.script.join)?;

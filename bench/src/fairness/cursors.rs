@@ -1,10 +1,10 @@
-//! One large message is published while 1,500 members, none of whom reads, publish a small one
-//! each: every one of them is at another place in the topic when the large message is due.
+//! One large message is published while 1,500 members that do not read publish a small one each:
+//! every one of them is at another place in the topic when the large message is due.
 //!
 //! The last bytes of the large message and all the small ones are sent at once, so that the server
-//! finds them together. Each member is brought up to date before it gets its answer, and by
-//! then one small message more has been published than for the member before. Half of the members
-//! speak V1. Four members of either kind read, and must get everything.
+//! finds them together. Each member is brought up to date before its answer, and by then one more
+//! small message has been published than for the member before. Half of the members use V1. Four
+//! members of either kind read, and must receive everything.
 
 use std::time::Duration;
 
@@ -16,18 +16,14 @@ use super::server::{NARROW, Setup, Target, USUAL};
 use super::{Bench, Sample};
 use simurgh_bench_kit::stats;
 
-/// Bytes of the large body.
 pub(super) const LARGE: usize = 5_000_000;
-/// Bytes of a small one.
 pub(super) const SMALL: usize = 16;
-/// Members that do not read.
 pub(super) const SILENT: usize = 1_500;
-/// The same in a short run.
 pub(super) const SILENT_SHORT: usize = 300;
-/// Of each serializer.
+/// Reading members of each serializer.
 const WITNESSES: usize = 4;
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// What of the large message is sent together with the small ones.
+/// The part of the large message that is sent together with the small ones.
 const TAIL: usize = 32 << 10;
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
@@ -80,8 +76,7 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, name: &str, setup: Setup) -> R
     let mut put = |what: &str, value: f64| sample.put(format!("{name}_{what}"), value);
     put("memory_mb", stats::per(most.saturating_sub(idle), 1_000_000));
     put("high_water_mb", stats::per(high_water.saturating_sub(idle), 1_000_000));
-    // Whoever does not read may be cut before its own message is read. Of a server that has ended
-    // nobody knows what it took.
+    // A silent member may be cut before its message is read; an ended server's count is unknown.
     let published = target.server.sum("simurgh_broadcasts_total").unwrap_or(stats::per(all, 1));
     put("published", published);
     let witnesses = || clients.clients().iter().skip(silent);
@@ -100,7 +95,7 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, name: &str, setup: Setup) -> R
     aftermath(&mut target, sample, name, setup)
 }
 
-/// Whether the server is still there, and serves.
+/// Whether the server still runs and serves.
 pub(super) fn aftermath(
     target: &mut Target,
     sample: &mut Sample,

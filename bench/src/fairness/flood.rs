@@ -1,11 +1,10 @@
 //! One member publishes more than the room can take, as fast as the server lets it.
 //!
-//! A hundred members read well, and two probes have nothing to do with it. Once the members
-//! read as fast as their core can, once each as fast as a line of 40 Mbit/s brings it: whoever
-//! publishes on the server's own machine is faster than that. Then on two shards, so that the flood
-//! crosses from one to the other: both share the server's core, and what probes wait for there
-//! is the scheduler as well, so that is shown and not judged. At last bursts, to members with lines
-//! of 8 Mbit/s.
+//! A hundred members read, and two probes are not involved. In the first flood the members read as
+//! fast as their core can, in the second each as fast as a line of 40 Mbit/s, since a publisher on
+//! the server's own machine is faster than that. The third crosses from one shard to another: both
+//! share the server's core, and the probes wait for the scheduler as well, so that is shown and not
+//! judged. The last are bursts, to members with lines of 8 Mbit/s.
 
 use std::time::{Duration, Instant};
 
@@ -18,20 +17,17 @@ use super::server::{Setup, Target, USUAL};
 use super::{Bench, Sample};
 use simurgh_bench_kit::stats;
 
-/// Members that read well.
 pub(super) const READERS: usize = 100;
-/// No wait is longer if nothing comes.
+/// The longest wait without progress.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// What a line of 40 Mbit/s carries, bytes a second.
+/// A line of 40 Mbit/s, in bytes a second.
 const LINE: Pace = Pace::Steady(5_000_000);
-/// The same of a line of 8 Mbit/s, on which a burst arrives as a burst.
+/// A line of 8 Mbit/s, on which a burst arrives as a burst.
 const SLOW_LINE: Pace = Pace::Steady(1_000_000);
-/// Before anything is published.
 const CALM: Duration = Duration::from_secs(2);
 
-/// What is published.
 struct Attack {
-    /// What its figures begin with.
+    /// The prefix of its figures.
     name: &'static str,
     shards: u32,
     readers: Pace,
@@ -42,8 +38,8 @@ struct Attack {
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let many = bench.options.size(100_000, 10_000);
-    // A flood's answers are empty: a publisher to whom more is owed than to any reader would be the
-    // first to be cut, and then there is no flood. Bursts are answered as in the chat.
+    // A flood's answers are empty: otherwise the publisher would have the most unsent bytes and be
+    // cut first, which would end the flood. Bursts are answered as in the chat.
     let flood = |name, shards, readers| {
         let (event, messages, body) = (Event::Say, many, 1_000);
         Attack { name, shards, readers, event, messages, body }
@@ -114,7 +110,7 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, it: &Attack) -> Result<()> {
     Ok(())
 }
 
-/// What became of the members, of whom the last is the publisher.
+/// The members' figures; the publisher is the last member.
 fn put_members(sample: &mut Sample, it: &Attack, clients: &Clients, took: f64) {
     let (members, all) = (clients.clients(), u64::from(it.messages));
     let missing: u64 = members.iter().map(|it| all.saturating_sub(it.received.broadcasts)).sum();

@@ -1,8 +1,8 @@
-//! A few sockets fill what all half-received messages of a shard may hold together, and keep it.
+//! A few sockets fill a shard's budget of half-received messages, and keep it.
 //!
-//! 49 holders announce a message each, send all of it but a few bytes, and then a byte each now and
-//! then. 1,000 others publish messages that arrive in two reads each. A holder that is
-//! cut comes back and fills its part again, once a second: that is what an attacker would do.
+//! 49 holders announce a message each, send all of it except a few bytes, and then a byte each now
+//! and then. 1,000 others publish messages that arrive in two reads each. A holder that is cut
+//! comes back and fills its part again, once a second, as an attacker would.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -18,25 +18,25 @@ use simurgh_bench_kit::stats;
 
 const HOLDERS: usize = 49;
 pub(super) const OTHERS: usize = 1_000;
-/// Bytes of what the others publish, and of its first part.
+/// Bytes of the others' messages, and of the first part.
 const BODY: usize = 40_000;
 const FIRST: usize = 32_000;
-/// Others with half a message under way at once.
+/// Others with half a message in progress at once.
 const WAVE: usize = 50;
-/// Between the two parts, so that they arrive in two reads.
+/// The pause between the two parts, so that they arrive in two reads.
 const BETWEEN: Duration = Duration::from_millis(20);
-/// What each holder keeps back, to send it byte by byte.
+/// Bytes that each holder keeps back, to send them one by one.
 const KEPT_BACK: usize = 64;
-/// Of the budget nobody holds: less than a first part.
+/// The free part of the budget: less than a first part.
 const LEFT: usize = 16_000;
 const TRICKLE: Duration = Duration::from_secs(5);
 const WAIT_MAX: Duration = Duration::from_secs(15);
 
-/// Clients that hold half a message each, and come back when they are cut.
+/// Clients that hold half a message each, and reconnect when they are cut.
 struct Holders {
     room: Rc<Room>,
     clients: Clients,
-    /// Their places in the clients.
+    /// Their indices in the clients.
     places: Vec<usize>,
     frame: Vec<u8>,
     returned: usize,
@@ -102,7 +102,6 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     super::cursors::aftermath(&mut target, sample, "inbound", USUAL)
 }
 
-/// Some of the others publish their message `number`, in two parts.
 fn publish(
     others: &mut Clients,
     room: &Room,
@@ -122,11 +121,11 @@ fn publish(
 }
 
 impl Holders {
-    /// All of them, holding nearly all of the budget.
+    /// Starts all of them, which then hold nearly all of the budget.
     fn new(target: &Target, room: &Rc<Room>) -> Result<Self> {
         let each = (INBOUND_BUDGET - LEFT) / HOLDERS;
         let mut frame = Vec::new();
-        // Not text: what is kept back would have to fit.
+        // Not text: the bytes kept back would have to fit.
         frames::masked_header(frames::BINARY, each, &mut frame);
         frame.resize(frame.len() + each - KEPT_BACK, frames::MASK.first().copied().unwrap_or(0));
         let mut holders = Self {
@@ -142,7 +141,7 @@ impl Holders {
         holders.clients.until(WAIT_MAX, |clients| {
             clients.clients().iter().all(|it| it.is_over() || it.has_sent_all())
         })?;
-        // The system has it; the server has it when it stops growing.
+        // The kernel has it; the server has it when its memory stops growing.
         let mut before = -1.0;
         for _ in 0..100 {
             let now = target.server.sum("simurgh_inbound_bytes")?;
@@ -162,7 +161,7 @@ impl Holders {
         Ok(())
     }
 
-    /// A byte each.
+    /// Each sends a byte.
     fn trickle(&mut self) {
         let mask = frames::MASK.first().copied().unwrap_or(0);
         for place in &self.places {
@@ -170,7 +169,7 @@ impl Holders {
         }
     }
 
-    /// Those that were cut hold their part again, if they are let in.
+    /// Those that were cut hold their part again, if they are accepted.
     fn come_back(&mut self) {
         let clients = &self.clients;
         let is_there = |place: &usize| clients.client(*place).is_some_and(|it| !it.is_over());

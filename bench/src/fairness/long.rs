@@ -1,5 +1,5 @@
-//! Messages of 9 MB that are dear to read: escapes, blanks, arrays in arrays. One client publishes
-//! them one after the other; a probe's heartbeats show for how long nobody else was served.
+//! Messages of 9 MB that are expensive to read: escapes, blanks, nested arrays. One client
+//! publishes them; a probe's heartbeats show for how long other clients were not served.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,18 +13,15 @@ use super::server::{Target, USUAL};
 use super::{Bench, Sample, clients};
 use simurgh_bench_kit::frames;
 
-/// Bytes of each.
 const LONG: usize = 9_000_000;
-/// Arrays in arrays, less than what a message may have.
+/// Nested arrays, below the limit of a message.
 const DEPTH: usize = 1_000;
 const WAIT_MAX: Duration = Duration::from_secs(15);
 
-/// What is published.
 struct Text {
     name: &'static str,
-    /// JSON.
     body: String,
-    /// Behind it.
+    /// Spaces behind it.
     blanks: usize,
 }
 
@@ -42,7 +39,7 @@ fn texts() -> [Text; 3] {
     ]
 }
 
-/// The payload, and what it is without blanks: a server may pass it on with them or without.
+/// The payload, and the same without blanks: a server may forward it with them or without.
 fn payload(text: &Text) -> [String; 2] {
     [" ".repeat(text.blanks), String::new()]
         .map(|blanks| format!("{{\"body\":{}{blanks}}}", text.body))
@@ -85,7 +82,7 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, text: &Text) -> Result<()> {
     outcome.with_context(|| name.to_owned())
 }
 
-/// Sends one message and reads what comes of it: these texts, in whichever order, blanks aside.
+/// Sends one message and reads the results: these texts, in any order, blanks aside.
 fn exchange(stream: &mut TcpStream, frame: &[u8], expected: &[&[u8]]) -> Result<()> {
     stream.write_all(frame).context("a long message is not taken")?;
     let mut left: Vec<&[u8]> = expected.to_vec();
@@ -121,7 +118,7 @@ mod tests {
             let [payload, dense] = payload(&text);
             assert!((8_900_000..9_950_000).contains(&payload.len()), "{}", text.name);
             assert_eq!(payload.replace(' ', ""), dense);
-            // Deeper than serde_json reads; the arrays are closed as often as they are opened.
+            // Deeper than serde_json reads; count the brackets instead.
             let opened = payload.matches('[').count();
             assert_eq!(opened, payload.matches(']').count());
             if opened == 0 {

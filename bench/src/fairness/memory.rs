@@ -1,4 +1,4 @@
-//! The memory of the server while it is attacked, read every 20 ms by a thread of its own.
+//! The memory of the server while it is attacked, read every 20 ms by a separate thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use anyhow::Result;
 use simurgh_bench_kit::sys;
 
 const EVERY: Duration = Duration::from_millis(20);
-/// How often it is read at most: no row takes so long.
+/// The most reads: no row takes so long.
 const READS_MAX: u32 = 50 * 60 * 60;
 
-/// Reads it until it is dropped.
+/// Reads the memory until it is dropped.
 pub(super) struct MemoryWatch {
     pid: u32,
     state: Arc<State>,
@@ -22,7 +22,7 @@ pub(super) struct MemoryWatch {
 
 #[derive(Default)]
 struct State {
-    /// Most resident bytes since it was last set back.
+    /// Most resident bytes since the last reset.
     most: AtomicU64,
     /// Most since the process began, by the kernel.
     high_water: AtomicU64,
@@ -30,13 +30,12 @@ struct State {
 }
 
 impl MemoryWatch {
-    /// Reads the memory of `pid` from now on.
     pub(super) fn start(pid: u32) -> Result<Self> {
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);
         let thread = thread::Builder::new().name("memory".into()).spawn(move || {
             for _ in 0..READS_MAX {
-                // A server that has ended stays at what it last had.
+                // The last values of an ended server are kept.
                 let Ok((now, most)) = sys::resident_quickly(pid) else { return };
                 shared.most.fetch_max(now, Ordering::Relaxed);
                 shared.high_water.store(most, Ordering::Relaxed);
@@ -49,15 +48,14 @@ impl MemoryWatch {
         Ok(Self { pid, state, thread: Some(thread) })
     }
 
-    /// Resident bytes now: what it has at rest. Peaks are counted from here on.
+    /// Resident bytes of the idle server. Peaks are counted from here on.
     pub(super) fn idle(&self) -> Result<u64> {
         let now = sys::resident(self.pid)?;
         self.state.most.store(now, Ordering::Relaxed);
         Ok(now)
     }
 
-    /// Most resident bytes at any time since [`MemoryWatch::idle`], and as the kernel has it since
-    /// the start.
+    /// Most resident bytes since [`MemoryWatch::idle`], and since the start by the kernel.
     pub(super) fn most(&self) -> (u64, u64) {
         (self.state.most.load(Ordering::Relaxed), self.state.high_water.load(Ordering::Relaxed))
     }
@@ -67,7 +65,7 @@ impl Drop for MemoryWatch {
     fn drop(&mut self) {
         self.state.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It sleeps for 20 ms at most, and gives nothing back.
+            // It sleeps for 20 ms at most, and returns nothing.
             let _ = thread.join();
         }
     }

@@ -1,20 +1,18 @@
-//! The messages of this benchmark, and whether what comes back is just what was sent.
+//! The messages of this benchmark, and whether received ones equal the sent ones.
 //!
-//! Each message has its publisher and its number; its body is one byte again and again. So a reader
-//! that knows how long a body must be can compare every message with what was sent, to the byte,
-//! without keeping it.
+//! Each message has its publisher and its number; its body repeats one byte. So a reader that knows
+//! the length of a body can compare every message with the sent one without keeping it.
 
 use std::net::SocketAddrV4;
 
 use simurgh_bench_kit::clients::Script;
 use simurgh_bench_kit::frames::{self, SEQ_DIGITS, numeral};
 
-/// The byte that bodies consist of, as often as it is compared at once.
+/// The body's byte, as often as it is compared at once.
 const FILLING: [u8; 4096] = [b'x'; 4096];
-/// Publishers, and messages of each, are numbered below this.
+/// Publishers, and the messages of each, are numbered below this.
 pub(super) const NUMBERS_END: u32 = 1_000_000;
 
-/// A serializer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Serializer {
     /// Objects.
@@ -24,18 +22,17 @@ pub(super) enum Serializer {
 }
 
 impl Serializer {
-    /// Both.
     pub(super) const ALL: [Self; 2] = [Self::V1, Self::V2];
 }
 
-/// What is published: the events of `SETTINGS` in `server.rs`.
+/// The published events: those of `SETTINGS` in `server.rs`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Event {
     /// As in the chat: to all, and the body once more in the answer.
     Chat,
     /// To all; the answer is empty.
     Say,
-    /// To nobody; the answer is empty.
+    /// To no member; the answer is empty.
     Hush,
 }
 
@@ -49,11 +46,9 @@ impl Event {
     }
 }
 
-/// A topic as clients of one serializer see it, and the one event that is published there.
+/// A topic for clients of one serializer, and the one event that is published there.
 pub(super) struct Room {
-    /// Where it is.
     pub(super) server: SocketAddrV4,
-    /// How to get in.
     pub(super) script: Script,
     /// The payload of the answer to the join.
     pub(super) joined: Vec<u8>,
@@ -62,35 +57,26 @@ pub(super) struct Room {
     answer: Template,
 }
 
-/// What a message of the server is.
 #[derive(Debug, PartialEq)]
 pub(super) enum Message {
-    /// A broadcast, to the byte.
+    /// A broadcast, equal to the byte.
     Broadcast {
-        /// Its publisher.
         from: u32,
-        /// Its number among the publisher's.
         number: u32,
-        /// Bytes of its body.
         body: usize,
     },
-    /// The answer to a push of this client.
     Answered {
-        /// The number of the push.
         number: u32,
-        /// Bytes of the body that comes back with it.
+        /// Bytes of the body in the answer.
         body: usize,
     },
-    /// The answer to a heartbeat.
     Heartbeat,
-    /// An answer that is an error.
     Refused,
-    /// Anything else.
     Odd,
 }
 
 impl Room {
-    /// A room whose topic is `rooms:` and `name`.
+    /// A room with the topic `rooms:` and `name`.
     pub(super) fn new(
         server: SocketAddrV4,
         serializer: Serializer,
@@ -133,8 +119,7 @@ impl Room {
         }
     }
 
-    /// Appends the frame by which publisher `from` pushes its message `number`, with a body of so
-    /// many bytes.
+    /// Appends the frame of publisher `from`'s push `number`, with a body of `body` bytes.
     pub(super) fn push(&self, from: u32, number: u32, body: usize, out: &mut Vec<u8>) {
         let filling = vec![b'x'; body];
         let (from, ours) = (frames::digits(from), frames::digits(number));
@@ -145,22 +130,19 @@ impl Room {
         frames::masked(frames::TEXT, &text, out);
     }
 
-    /// The frame of a push with this payload.
     pub(super) fn push_text(&self, number: u32, payload: &str) -> Vec<u8> {
         frames::text(&self.push.text(number, payload.as_bytes()))
     }
 
-    /// What all receive of a push with this payload.
+    /// The broadcast of a push with this payload.
     pub(super) fn broadcast_text(&self, payload: &str) -> Vec<u8> {
         self.broadcast.text(0, payload.as_bytes())
     }
 
-    /// An answer without an error.
     pub(super) fn answer_text(&self, number: u32, response: &str) -> Vec<u8> {
         self.answer.text(number, response.as_bytes())
     }
 
-    /// What a text from the server is.
     pub(super) fn read(&self, text: &[u8]) -> Message {
         if let Some((_, payload)) = self.broadcast.read(text) {
             return broadcast(payload).unwrap_or(Message::Odd);
@@ -186,7 +168,6 @@ const FROM: &str = "{\"from\":\"";
 const NUMBER: &str = "\",\"number\":\"";
 const BODY: &str = "\",\"body\":\"";
 
-/// The message of a broadcast with this payload.
 fn broadcast(payload: &[u8]) -> Option<Message> {
     let rest = payload.strip_prefix(FROM.as_bytes())?;
     let (from, rest) = rest.split_first_chunk::<SEQ_DIGITS>()?;
@@ -196,13 +177,13 @@ fn broadcast(payload: &[u8]) -> Option<Message> {
     Some(Message::Broadcast { from: numeral(from)?, number: numeral(number)?, body })
 }
 
-/// How long a body is that holds nothing else.
+/// The length of a body that has only the filling.
 fn filled(body: &[u8]) -> Option<usize> {
     let is_filled = body.chunks(FILLING.len()).all(|chunk| FILLING.starts_with(chunk));
     is_filled.then_some(body.len())
 }
 
-/// A message with a place for a number (`#`) and one for its content (`@`), or for that alone.
+/// A message with a place for a number (`#`) and one for its content (`@`), or only for that.
 struct Template {
     before: Vec<u8>,
     between: Vec<u8>,
@@ -253,7 +234,7 @@ impl Template {
         text
     }
 
-    /// Number and content of a text that was written from this.
+    /// Number and content of a text that was written from this template.
     fn read<'a>(&self, text: &'a [u8]) -> Option<(u32, &'a [u8])> {
         let inner = text.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?;
         match self.number {

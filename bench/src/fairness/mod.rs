@@ -1,8 +1,8 @@
-//! What one client can take from the others: the server is attacked as in the rows of [`SUITE`],
-//! and the table says what became of everybody else. README.md says how each figure comes about.
+//! What one client can take from the others: each row of [`SUITE`] attacks the server, and the
+//! table shows the effect on all other clients. README.md says how each figure comes about.
 //!
-//! That somebody is cut, or that the server ends, is a result; only a message that arrives and is
-//! not what was sent, or a row that could not be run, is an error.
+//! A cut client, or an ended server, is a result; only a message that arrives changed, or a row
+//! that could not be run, is an error.
 
 use simurgh_bench_kit::rounds::{Bench, Job, Sample, Suite};
 
@@ -19,7 +19,6 @@ mod silent;
 mod suspended;
 mod table;
 
-/// The measurement.
 pub(crate) const SUITE: Suite = Suite {
     name: "fairness",
     jobs: &[

@@ -1,9 +1,9 @@
-//! Clients that have nothing to do with an attack, and how long the server lets them wait.
+//! Clients that are not involved in an attack, and how long the server lets them wait.
 //!
-//! Each is a thread of its own before all others on the clients' core (`probe::raise_priority`), so
-//! that what it measures is the server and not the other clients' reader. Something is due at fixed
-//! times and sent then, answered or not what was sent before: a server that stands still for 100 ms
-//! is seen by all ten heartbeats that were due meanwhile, and not by one.
+//! Each is a thread with the highest priority on the clients' core (`probe::raise_priority`), so
+//! that it measures the server and not the other clients' reader. Messages are due at fixed times
+//! and sent then, whether or not earlier ones were answered: a server that stops for 100 ms delays
+//! all ten heartbeats that were due meanwhile, not one.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -21,19 +21,17 @@ use super::messages::{Event, Message, Room, Serializer};
 use super::{Sample, clients};
 use simurgh_bench_kit::{frames, probe, stats};
 
-/// What is not answered by then never will be.
+/// Unanswered messages count as lost after this time.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 /// Bounds a thread that is never ended.
 const BEATS_MAX: u32 = 200_000;
-/// Bytes of what is published.
 const BODY: usize = 64;
 
-/// What a probe does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Activity {
-    /// A heartbeat each 10 ms, on a socket that is in no room.
+    /// A heartbeat each 10 ms, on a socket without rooms.
     Heartbeat,
-    /// A message each 20 ms in a room of its own, of which it awaits the answer and the message.
+    /// A message each 20 ms in its own room; it waits for the answer and the message.
     Publish,
 }
 
@@ -46,33 +44,30 @@ impl Activity {
     }
 }
 
-/// One wait.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     due: Instant,
     took: Duration,
 }
 
-/// A probe at work.
 pub(super) struct Probe {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<Latencies>>,
 }
 
-/// What a probe has measured.
 #[derive(Default)]
 pub(super) struct Latencies {
     all: Vec<Wait>,
     /// Why it ended too early.
     fault: Option<String>,
-    /// Messages that were not what was sent.
+    /// Messages that differ from the sent ones.
     wrong: u64,
-    /// How it was put before the other clients' reader.
+    /// How it was given priority over the other clients' reader.
     priority: &'static str,
 }
 
 impl Probe {
-    /// Connects and begins; it goes on until it is asked for its waits.
+    /// Connects and begins; it runs until `end`.
     pub(super) fn start(server: SocketAddrV4, activity: Activity) -> Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let shared = Arc::clone(&is_over);
@@ -83,7 +78,7 @@ impl Probe {
         Ok(Self { is_over, thread: Some(thread) })
     }
 
-    /// Ends it, and gives what it saw.
+    /// Ends it, and returns its measurements.
     pub(super) fn end(mut self) -> Result<Latencies> {
         self.is_over.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("it has ended")?;
@@ -98,7 +93,7 @@ impl Drop for Probe {
 }
 
 impl Latencies {
-    /// Enters what was due in between as the figures of `who`, and what went wrong.
+    /// Records the waits due in this time as the figures of `who`, and the faults.
     pub(super) fn put(&self, sample: &mut Sample, who: &str, from: Instant, to: Instant) {
         let (count, [p50, p99, max]) = self.between(from, to, [0.5, 0.99, 1.0]);
         sample.put_count(format!("{who}s"), count);
@@ -114,7 +109,7 @@ impl Latencies {
         sample.check_wrong(who, self.wrong);
     }
 
-    /// Of what was due in between: how many, and the waits at these quantiles, ms.
+    /// Of the waits due in this time: their number, and these quantiles, ms.
     pub(super) fn between<const N: usize>(
         &self,
         from: Instant,
@@ -127,7 +122,7 @@ impl Latencies {
     }
 }
 
-/// What is under way: when each was due, the oldest first, and what of that one has come.
+/// The messages in progress: when each was due, oldest first, and the oldest's replies so far.
 #[derive(Default)]
 struct UnderWay {
     due: VecDeque<Instant>,
@@ -138,7 +133,7 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    /// Takes what came; when the one was due that is complete by it.
+    /// Handles a message; returns when the one was due that it completes.
     fn take(&mut self, activity: Activity, message: &Message) -> Result<Option<Instant>> {
         let (has, number) = match (activity, message) {
             (Activity::Heartbeat, Message::Heartbeat) => (&mut self.has_answer, self.number),
@@ -162,7 +157,6 @@ impl UnderWay {
     }
 }
 
-/// The thread's own.
 struct Work {
     room: Room,
     activity: Activity,
@@ -185,7 +179,7 @@ impl Work {
         Ok(Self { room, activity, stream, input, under_way, waits, wrong: 0 })
     }
 
-    /// Goes on until it is over and nothing is under way any more.
+    /// Runs until `is_over` and no message is in progress.
     fn run(&mut self, is_over: &AtomicBool) -> Result<()> {
         let begun = Instant::now();
         for number in 0..BEATS_MAX {
@@ -207,13 +201,13 @@ impl Work {
                 Activity::Publish => self.room.push(0, number, BODY, &mut frame),
             }
             self.under_way.due.push_back(due);
-            // So little always fits, unless nothing has been taken for minutes.
+            // This few bytes always fit, unless the server has read nothing for minutes.
             self.stream.write_all(&frame).context("what a probe sends is not taken")?;
         }
         bail!("nobody has ended it")
     }
 
-    /// Reads what comes next, if something comes by then.
+    /// Reads once, until `until` at most.
     fn read(&mut self, until: Instant) -> Result<()> {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left)?;
@@ -253,7 +247,7 @@ fn work(server: SocketAddrV4, activity: Activity, is_over: &AtomicBool) -> Laten
     };
     let outcome = work.run(is_over);
     let Work { mut waits, under_way, wrong, .. } = work;
-    // What was never answered has waited until now.
+    // Messages that were never answered have waited until now.
     waits.extend(under_way.due.into_iter().map(|due| Wait { due, took: due.elapsed() }));
     let fault = outcome.err().map(|error| format!("{error:#}"));
     Latencies { all: waits, fault, wrong, ..Latencies::default() }

@@ -1,4 +1,4 @@
-//! The server under attack: what it serves, how it is started, and whether it still serves.
+//! The server under attack: its settings, its start, and whether it still serves.
 
 use std::fs;
 use std::rc::Rc;
@@ -12,8 +12,7 @@ use super::memory::MemoryWatch;
 use super::messages::{Event, Room, Serializer};
 use simurgh_bench_kit::target::{self, Server};
 
-/// What is served. Declared channels may have large messages whatever the built-in chat allows; all
-/// else is the default.
+/// Declared channels may have large messages whatever the built-in chat allows.
 const SETTINGS: &str = r#"
 frame_bytes_max = "10MB"
 message_bytes_max = "10MB"
@@ -42,10 +41,9 @@ reply = {}
 pub(super) const INBOUND_BUDGET: usize = 256 << 20;
 /// The address space of a server that must survive.
 pub(super) const NARROW: u64 = 1000 << 20;
-/// The address space of all others: a server that takes everything must not take the machine.
+/// The address space of all others: one without bound must not take the machine's memory.
 const WIDE: u64 = 8 << 30;
 
-/// How a server is started.
 #[derive(Clone, Copy)]
 pub(super) struct Setup {
     /// Shards, all on one core.
@@ -56,19 +54,16 @@ pub(super) struct Setup {
     pub(super) is_narrow: bool,
 }
 
-/// One shard, and nobody is closed for being silent.
+/// One shard, and no silent client is closed.
 pub(super) const USUAL: Setup = Setup { shards: 1, idle_timeout: "off", is_narrow: false };
 
-/// A server that runs, and a watch of its memory.
+/// A running server, and a watch of its memory.
 pub(super) struct Target {
-    /// The process.
     pub(super) server: Server,
-    /// Its memory.
     pub(super) memory: MemoryWatch,
 }
 
 impl Target {
-    /// A fresh process.
     pub(super) fn start(bench: &Bench<'_>, setup: Setup) -> Result<Self> {
         let settings = bench.scratch.join("simurgh.toml");
         fs::write(&settings, SETTINGS)?;
@@ -80,23 +75,22 @@ impl Target {
         Ok(Self { server, memory })
     }
 
-    /// A room there.
     pub(super) fn room(&self, serializer: Serializer, name: &str, event: Event) -> Rc<Room> {
         Rc::new(Room::new(self.server.address, serializer, name, event))
     }
 
-    /// The longest turn of the first shard by its own CPU time, ms.
+    /// The longest turn of the first shard in its own CPU time, ms.
     pub(super) fn turn_cpu_ms(&self) -> Option<f64> {
         let name = "simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}";
         self.server.metric(name).ok().map(|seconds| seconds * 1e3)
     }
 
-    /// How it ended, if it has; `None`: it runs.
+    /// How it ended; `None` while it runs.
     pub(super) fn ending(&mut self) -> Result<Option<String>> {
         Ok(self.server.process.status()?.map(|status| status.to_string()))
     }
 
-    /// A new client comes, publishes something, and has to get the answer and its message.
+    /// A new client connects and publishes, and must receive the answer and its message.
     pub(super) fn serves_a_newcomer(&self) -> Result<()> {
         let mut clients = Clients::new(|_| 64)?;
         let room = self.room(Serializer::V2, "newcomer", Event::Say);

@@ -1,8 +1,8 @@
-//! Sockets that never read are owed large messages.
+//! Large messages for sockets that never read.
 //!
-//! Once one message is broadcast to twenty of them (`heard`), and then it is watched how long they
-//! stay; once each of the twenty publishes in a room of its own and is owed the answer and the
-//! message itself (`said`), the second time with little address space.
+//! In `heard` one message is broadcast to twenty of them, and the server is watched for how long
+//! they stay; in `said` each of the twenty publishes in its own room and has the answer and the
+//! message itself waiting, the second time with little address space.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,9 @@ use super::server::{Setup, Target, USUAL};
 use super::{Bench, Sample};
 use simurgh_bench_kit::stats;
 
-/// Sockets that never read.
 pub(super) const SILENT: usize = 20;
-/// Bytes of each body.
 pub(super) const LARGE: usize = 9_900_000;
-/// How long they are watched: those that are still there count as there for ever.
+/// How long they are watched: those still connected then count as staying for ever.
 pub(super) const WATCHED_S: u64 = 60;
 const WAIT_MAX: Duration = Duration::from_secs(15);
 
@@ -48,7 +46,7 @@ fn one_broadcast(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     })?;
     clients.rest(Duration::from_secs(1))?;
     put_memory(sample, "heard", target.memory.most(), idle);
-    // Only the server knows when it has given up a socket that does not read.
+    // Only the server knows when it has closed a socket that does not read.
     let watched = Duration::from_secs(bench.options.size(WATCHED_S, 8));
     let gone = loop {
         let open = target.server.sum("simurgh_sockets")?;
@@ -73,7 +71,7 @@ fn one_broadcast(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     aftermath(&mut target, sample, "heard", USUAL)
 }
 
-/// Each publishes something, as in the chat, and reads nothing of what comes.
+/// Each publishes, as in the chat, and reads nothing.
 fn own_messages(bench: &Bench<'_>, sample: &mut Sample, name: &str, setup: Setup) -> Result<()> {
     let mut target = Target::start(bench, setup)?;
     let mut clients = Clients::new(|_| LARGE)?;

@@ -1,5 +1,5 @@
-//! The server is stopped for longer than it lets a client be silent, as a virtual machine that was
-//! suspended is. Its clients go on sending heartbeats, and nobody has been silent when it goes on.
+//! The server is stopped for longer than its idle timeout, like a suspended virtual machine. Its
+//! clients keep sending heartbeats, so none counts as silent when the server continues.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,8 @@ use super::{Bench, Sample};
 use simurgh_bench_kit::clients::{Script, VerifiedClients};
 use simurgh_bench_kit::{stats, wait};
 
-/// Clients.
 pub(super) const CLIENTS: usize = 10_000;
-/// Heartbeats that each sends while the server stands still.
+/// Heartbeats of each client while the server is stopped.
 const BEATS: u32 = 3;
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
@@ -41,7 +40,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     connections.rest(size(20, 3))?;
 
     let tally = connections.tally();
-    // A client with a close frame is closed, whether or not the connection has ended by now.
+    // A client that was sent a close frame counts as closed, even if it is still connected.
     let closed = tally.closes.values().sum::<u64>().max(tally.lost);
     sample.put("suspended_closed", stats::per(closed, 1));
     sample.put_count("suspended_clients", clients);

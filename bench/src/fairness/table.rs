@@ -8,7 +8,7 @@ use simurgh_bench_kit::rounds::Options;
 use simurgh_bench_kit::rounds::table::{Recipe, read};
 use simurgh_bench_kit::stats;
 
-/// What a server may take beyond what was published, MB.
+/// The limit of a server's memory beyond the published bytes, MB.
 const BESIDE_MB: f64 = 16.0;
 
 fn mb(bytes: usize) -> f64 {

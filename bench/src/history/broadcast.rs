@@ -1,5 +1,4 @@
-//! Row `broadcast`: a broadcast in a kept topic to members who opted in, beside the same in a
-//! topic without history.
+//! Row `broadcast`: a broadcast to members who opted in, compared with one without history.
 
 use anyhow::{Context, Result, ensure};
 
@@ -13,7 +12,7 @@ use simurgh_bench_kit::target::Server;
 /// Broadcasts to a crowd, and those that only warm up.
 const BROADCASTS: usize = 20;
 const WARM_UP: usize = 3;
-/// Blocks of broadcasts to one member, half of them with history, and how many there are in each.
+/// Blocks of broadcasts to one member, half of them with history, and broadcasts of each.
 const BLOCKS: usize = 24;
 const BLOCK: usize = 400;
 
@@ -27,7 +26,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     to_one(bench, sample)
 }
 
-/// A crowd of a topic, all of whom opt in if there is a history.
+/// A crowd of a topic; all opt in if there is a history.
 fn crowd(server: &Server, count: usize, with: bool) -> Result<Clients> {
     let mut clients = server.clients()?;
     if with {
@@ -41,7 +40,7 @@ fn crowd(server: &Server, count: usize, with: bool) -> Result<Clients> {
     Ok(clients)
 }
 
-/// The median of broadcasts one after the other, each awaited by all, ns.
+/// The median time of broadcasts one after the other, each awaited by all, ns.
 fn to_crowd(bench: &Bench<'_>, with: bool) -> Result<f64> {
     let server = server::serve_with(bench, with, 1)?;
     let mut clients = crowd(&server, bench.many_clients(), with)?;
@@ -60,7 +59,6 @@ fn to_crowd(bench: &Bench<'_>, with: bool) -> Result<f64> {
     stats::middle(&costs)
 }
 
-/// The first member publishes something, and all receive it.
 fn publish(clients: &mut Clients) -> Result<()> {
     let was = clients.total();
     let all = u64::try_from(clients.members().len())?;
@@ -68,7 +66,7 @@ fn publish(clients: &mut Clients) -> Result<()> {
     clients.until(|it| it.messages >= was.messages + all && it.replies > was.replies)
 }
 
-/// One member who receives what it publishes, with history and without, in turn.
+/// One member that receives its own messages, with history and without, in turn.
 fn to_one(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let serve = |with| {
         let server = server::serve_with(bench, with, 1)?;

@@ -1,5 +1,5 @@
-//! Rows `drops` and `drops-nodes`: official clients that are cut off again and again, by resets and
-//! in silence, and how many of the messages they get, of one server or of several nodes. They are
+//! Rows `drops` and `drops-nodes`: official clients that are cut off repeatedly, by resets and in
+//! silence, and how many messages they receive, of one server or of several nodes. The clients are
 //! JavaScript: drops.mjs runs them, with the harness of the end-to-end tests.
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ fn run(bench: &Bench<'_>, sample: &mut Sample, arguments: &[&str]) -> Result<()>
     Ok(())
 }
 
-/// Beside the package: cargo tells where that is; an installed binary looks where it is called.
+/// Beside the package; for an installed binary in the working directory.
 fn script() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR");
     package.map_or_else(|| "bench".into(), PathBuf::from).join("drops.mjs")

@@ -1,5 +1,4 @@
-//! Row `hop`: how much later a member receives its own message, because it goes by way of another
-//! shard.
+//! Row `hop`: how much later a member receives its own message if it goes by way of another shard.
 
 use std::time::Instant;
 
@@ -14,14 +13,13 @@ use simurgh_bench_kit::target::{Server, metric};
 const SHARDS: u32 = 2;
 /// Topics that are tried: all at home on one of two shards would be one case in 65,536.
 const TOPICS: usize = 16;
-/// Blocks of messages, in turn with history and without, and how many there are in each.
+/// Blocks of messages, in turn with history and without, and messages of each.
 const BLOCKS: usize = 24;
 const BLOCK: usize = 250;
-/// Where a member is, and where its topic is at home.
+/// Shows the shard of a member, and the home of its topic.
 const JOINS: &str = "simurgh_joins_total";
 const KEPT: &str = "simurgh_history_kept_total";
 
-/// A member of its own server.
 struct Member {
     server: Server,
     clients: Clients,
@@ -47,7 +45,7 @@ impl Member {
         self.clients.until(|it| it.replies > before)
     }
 
-    /// Until it has received its own message, ms.
+    /// Publishes; the time until it has received its own message, ms.
     fn publish(&mut self) -> Result<f64> {
         let was = self.clients.total();
         let began = Instant::now();
@@ -58,21 +56,19 @@ impl Member {
         Ok(took)
     }
 
-    /// A metric of each shard.
     fn by_shard(&self, name: &str) -> Result<Vec<f64>> {
         let lines = self.server.metrics()?;
         let of = |shard| metric(&lines, &format!("{name}{{shard=\"{shard}\"}}"));
         (0..SHARDS).map(|shard| of(shard).with_context(|| format!("no {name}"))).collect()
     }
 
-    /// Which shard's metric has risen since.
+    /// The shard whose metric has risen since.
     fn risen(&self, name: &str, since: &[f64]) -> Result<usize> {
         let now = self.by_shard(name)?;
         let risen = now.iter().zip(since).position(|(now, then)| now > then);
         risen.with_context(|| format!("{name} has not risen"))
     }
 
-    /// Joins a topic that is at home on the other shard.
     fn join_topic_of_other_shard(&mut self) -> Result<()> {
         for nth in 0..TOPICS {
             let (joins, kept) = (self.by_shard(JOINS)?, self.by_shard(KEPT)?);

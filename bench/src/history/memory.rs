@@ -1,5 +1,4 @@
-//! Rows `kept` and `members`: what a server keeps of messages, of topics that have none, and of who
-//! opted in.
+//! Rows `kept` and `members`: memory of kept messages, empty topics, and members that opted in.
 
 use anyhow::{Result, ensure};
 
@@ -11,21 +10,21 @@ use simurgh_bench_kit::target::Server;
 
 /// Messages of a topic: as many as are kept by default.
 const MESSAGES: usize = 100;
-/// A history into which no message fits: its topics are numbered, and hold nothing.
+/// A history into which no message fits: its topics are numbered, but empty.
 const NOTHING: &str = "history = { count = 1, bytes = 1, age = \"1h\" }";
-/// Members of a topic of the row `members`: so many that what a topic costs does not matter.
+/// Members of a topic of the row `members`: so many that the topic's own cost does not matter.
 const TOPIC_MEMBERS: usize = 1_000;
-/// Topics that each client joins: so many that what a server has once does not matter.
+/// Topics that each client joins: so many that the server's fixed cost does not matter.
 const TOPICS: usize = 10;
 
-/// A message beside its payload, and a topic without any.
+/// The memory of a message beside its payload, and of an empty topic.
 pub(super) fn kept(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let (topics, empty) = bench.options.size((2_000, 200_000), (200, 20_000));
     let server = server::serve(bench, USUAL, 1)?;
     let names = |from: usize, to: usize| -> Vec<String> {
         (from..to).map(|nth| format!("rooms:{nth}")).collect()
     };
-    // What requests of this size take once is there after some.
+    // Memory that requests of this size take once is allocated after the first ones.
     let (some, more) = (names(0, topics), names(topics, 2 * topics));
     fill(&server, &some, MESSAGES)?;
     let before = settled(&server)?;
@@ -54,7 +53,6 @@ pub(super) fn kept(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// Publishes so many messages on each of these topics.
 fn fill(server: &Server, topics: &[String], messages: usize) -> Result<()> {
     for _ in 0..messages {
         server.publish(topics.iter().cloned(), &server::payload())?;
@@ -62,14 +60,13 @@ fn fill(server: &Server, topics: &[String], messages: usize) -> Result<()> {
     Ok(())
 }
 
-/// Resident bytes once it is at rest.
+/// Resident bytes once the server is idle.
 fn settled(server: &Server) -> Result<u64> {
     std::thread::sleep(CALM);
     server.resident()
 }
 
-/// Bytes of each membership where there is no history, where there is one and nobody opts in, and
-/// where all do.
+/// Bytes of each membership without history, with it and no opt-in, and where all opt in.
 pub(super) fn members(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let count = bench.options.size(15_000, 3_000);
     let without = membership(bench, count, "", false)?;
@@ -81,7 +78,7 @@ pub(super) fn members(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// From the second topic of each client on: what is made once is there then.
+/// Measured from the second topic of each client on, when everything made once exists.
 fn membership(bench: &Bench<'_>, count: usize, history: &str, opts_in: bool) -> Result<f64> {
     let topic =
         |round: usize| move |index: usize| format!("rooms:{round}-{}", index / TOPIC_MEMBERS);

@@ -1,5 +1,5 @@
-//! What history costs: a kept message, a member who opted in, a broadcast, a hop, and a storm of
-//! clients who come back. README.md says how each figure comes about.
+//! What history costs: a kept message, a member that opted in, a broadcast, a hop, and a storm of
+//! clients that reconnect. README.md says how each figure comes about.
 
 use anyhow::Result;
 
@@ -13,7 +13,6 @@ mod memory;
 mod server;
 mod storm;
 
-/// The measurement.
 pub(crate) const SUITE: Suite = Suite {
     name: "history",
     jobs: &[
@@ -27,13 +26,13 @@ pub(crate) const SUITE: Suite = Suite {
         Job { row: "drops", run: drops::on_one, is_on_all_cores: true },
         Job { row: "drops-nodes", run: drops::on_nodes, is_on_all_cores: true },
     ],
-    // These two want Node and the packages of e2e.
+    // The other two need Node and the packages of e2e.
     usual: &["kept", "members", "broadcast", "hop", "storm", "topics"],
     recipes: |_| table::read(include_str!("table.txt"), &[]),
     ..USUAL
 };
 
-/// Figures of two ways of the same thing, each measured in turn, so that what drifts is in both.
+/// Figures of two variants, each measured in turn, so that drift affects both.
 #[derive(Default)]
 struct Pair {
     with: Vec<f64>,
@@ -45,14 +44,12 @@ impl Pair {
         if with { self.with.push(value) } else { self.without.push(value) }
     }
 
-    /// The medians, with and without.
     fn medians(&self) -> Result<(f64, f64)> {
         Ok((stats::middle(&self.with)?, stats::middle(&self.without)?))
     }
 }
 
-/// Which of the two is measured first, and what follows: without, with, with, without, or the other
-/// way round.
+/// The order of the two variants: without, with, with, without, or the other way round.
 fn order(round: usize) -> [bool; 4] {
     let first = round.is_multiple_of(2);
     [first, !first, !first, first]

@@ -1,4 +1,4 @@
-//! The server: what it serves, what its back end publishes, and what it counts of its history.
+//! The server: its settings, its back end's messages, and its history's counts.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use simurgh_bench_kit::rounds::Bench;
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::Server;
 
-/// The one topic of the rows that have one.
+/// The topic of rows with a single topic.
 pub(super) const TOPIC: &str = "rooms:crowd";
-/// The setting of a channel with a history of the usual size.
+/// The setting of a channel with a history of the default size.
 pub(super) const USUAL: &str = "history = true";
-/// Until a server has done what was asked of it.
+/// Time for a server to finish its work.
 pub(super) const QUIET: Duration = Duration::from_millis(130);
-/// Until an allocator has given back what it means to give back, and gauges are of this state.
+/// Time for an allocator to give back unused memory, and for gauges to be current.
 pub(super) const CALM: Duration = Duration::from_secs(4);
 
-/// A fresh server whose rooms have a history as that line of their table says, or none.
+/// A new server whose rooms have the history of this line, or none.
 pub(super) fn serve(bench: &Bench<'_>, history: &str, shards: u32) -> Result<Server> {
     let settings = format!(
         r#"[[channel]]
@@ -37,23 +37,22 @@ reply = {{}}
     bench.serve(&settings, shards)
 }
 
-/// The same, with the usual history or without any.
+/// A new server with the default history or without any.
 pub(super) fn serve_with(bench: &Bench<'_>, with: bool, shards: u32) -> Result<Server> {
     serve(bench, if with { USUAL } else { "" }, shards)
 }
 
-/// A payload of 64 bytes, as JSON.
 pub(super) fn payload() -> String {
     let empty = "{\"body\":\"\"}".len();
     format!("{{\"body\":\"{}\"}}", "x".repeat(BROADCAST_LEN - empty))
 }
 
-/// Has all join as clients that opt in and have received nothing yet.
+/// All join as clients that opt in and have received nothing yet.
 pub(super) fn opt_in(clients: &mut Clients) {
     resume(clients, |_| None);
 }
 
-/// Has all join as clients that come back and have received everything up to a position.
+/// All join as returning clients that have received everything up to a position.
 pub(super) fn resume(clients: &mut Clients, since: impl Fn(usize) -> Option<String> + 'static) {
     clients.params = Box::new(move |index| {
         let since = since(index);
@@ -61,7 +60,7 @@ pub(super) fn resume(clients: &mut Clients, since: impl Fn(usize) -> Option<Stri
     });
 }
 
-/// Publishes a message of 64 bytes on each of these topics, as a back end does; where each is kept.
+/// Publishes 64 bytes on each of these topics, as a back end does; returns their positions.
 pub(super) fn publish(server: &Server, topics: &[String]) -> Result<Vec<String>> {
     let kept: Vec<String> =
         server.publish(topics.iter().cloned(), &payload())?.into_iter().flatten().collect();
@@ -69,7 +68,7 @@ pub(super) fn publish(server: &Server, topics: &[String]) -> Result<Vec<String>>
     Ok(kept)
 }
 
-/// Makes sure that nobody who came back got a gap, and that so many messages were sent again.
+/// Checks that no returning client had a gap, and that this many messages were sent again.
 pub(super) fn check_resumed(server: &Server, joins: usize, messages: usize) -> Result<()> {
     let lines = server.metrics()?;
     let of_gaps = lines.iter().filter(|line| line.contains("result=\"gap\""));

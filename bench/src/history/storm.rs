@@ -1,5 +1,5 @@
-//! Rows `storm` and `topics`: everybody comes back, and has missed twenty messages of one topic, or
-//! of a topic each.
+//! Rows `storm` and `topics`: all reconnect and have missed twenty messages of one topic, or each
+//! of its own.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -14,10 +14,8 @@ use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::target::Server;
 use simurgh_bench_kit::{stats, sys};
 
-/// What each has missed.
 const MISSED: usize = 20;
 
-/// What everybody missed, on which topics.
 struct Storm {
     count: usize,
     topics: Rc<Vec<String>>,
@@ -39,22 +37,19 @@ impl Storm {
     }
 }
 
-/// What coming back cost.
 struct Came {
     cpu_ns: u64,
     /// From the first connect to the last message of the last client.
     took_ms: f64,
-    /// The most that the server's memory rose meanwhile.
     rise: u64,
-    /// Calls of the server's.
+    /// Write calls of the server.
     writes: f64,
 }
 
-/// All of one topic.
 pub(super) fn one_topic(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let storm = Storm::new(bench, true);
     measured(bench, &storm, "storm", sample)?;
-    // Alone: with a connection before it a join is a smaller part.
+    // Joins alone: with the connection before it a join is a smaller part.
     let mut cpu = Pair::default();
     for with in order(sample.round) {
         let came = comes_back(bench, &storm, with, true)?;
@@ -69,12 +64,11 @@ pub(super) fn one_topic(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// A topic each.
 pub(super) fn topics(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     measured(bench, &Storm::new(bench, false), "topics", sample)
 }
 
-/// Connects, upgrades and joins, with what was missed and without history.
+/// Connects, upgrades and joins, with missed messages and without history.
 fn measured(bench: &Bench<'_>, storm: &Storm, name: &str, sample: &mut Sample) -> Result<()> {
     let [mut cpu, mut took, mut rise]: [Pair; 3] = Default::default();
     for with in order(sample.round) {
@@ -106,7 +100,7 @@ fn comes_back(bench: &Bench<'_>, storm: &Storm, with: bool, is_alone: bool) -> R
     sys::forget_peak(server.pid())?;
     let (resident, _) = sys::resident_quickly(server.pid())?;
     let writes = server.sum("simurgh_writes_total")?;
-    // Asking for a metric is a write, too.
+    // The request for a metric is a write, too.
     let asking = server.sum("simurgh_writes_total")? - writes;
     let (before, began) = (server.cpu()?, Instant::now());
     match is_alone {
@@ -125,7 +119,7 @@ fn comes_back(bench: &Bench<'_>, storm: &Storm, with: bool, is_alone: bool) -> R
     Ok(Came { cpu_ns, took_ms, rise: most.saturating_sub(resident), writes })
 }
 
-/// Publishes what will have been missed; behind which position it is on each topic.
+/// Publishes the messages to miss; returns the positions before them by topic.
 fn missed(server: &Server, topics: &[String]) -> Result<HashMap<String, String>> {
     let since = topics.iter().cloned().zip(server::publish(server, topics)?).collect();
     for _ in 0..MISSED {
@@ -134,7 +128,7 @@ fn missed(server: &Server, topics: &[String]) -> Result<HashMap<String, String>>
     Ok(since)
 }
 
-/// Each has got what it missed, neither more nor less.
+/// Checks that each has received exactly what it missed.
 fn check(server: &Server, clients: &Clients, count: usize, with: bool) -> Result<()> {
     let each = if with { u32::try_from(MISSED)? } else { 0 };
     let wrong =

@@ -1,5 +1,5 @@
 //! The benchmark of the HTTP benchmark: `simurgh load http` and wrk in turn against the same nginx,
-//! which has a core of its own. README.md says how each figure comes about.
+//! which has a core for itself. README.md says how each figure comes about.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,10 +42,9 @@ pub(crate) struct Options {
     pub(crate) paths: Paths,
 }
 
-/// The files that are asked for: their names, their sizes in bytes.
+/// The requested files: their names and sizes in bytes.
 const FILES: [(&str, usize); 2] = [("page.html", 2_404), ("tiny.txt", 13)];
 
-/// One run of one tool.
 #[derive(Debug, Serialize)]
 struct Sample {
     tool: Tool,
@@ -53,13 +52,12 @@ struct Sample {
     file: &'static str,
     connections: usize,
     figures: tools::Figures,
-    /// CPU time of nginx meanwhile, seconds.
     server_cpu_s: f64,
     /// Share of one core that all other processes used meanwhile, and that the host took.
     others: f64,
 }
 
-/// Measures, prints and keeps it. A missed limit is only shown; a run that broke off is an error.
+/// Measures, prints and keeps the results. A missed limit is only shown, an aborted run an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
     check_machine(0)?;
     let simurgh = program(options.paths.server_bin.as_deref(), "simurgh")?;
@@ -88,7 +86,7 @@ fn rounds(options: &Options, simurgh: &Path, scratch: &Path) -> Result<Vec<Sampl
     let jobs: Vec<(&str, usize)> = jobs.collect();
     for round in 0..=options.runs {
         for (file, connections) in jobs.iter().copied() {
-            // Who comes first changes, so that what drifts favours neither.
+            // The order changes, so that drift favours neither.
             let mut tools = Tool::ALL;
             tools.rotate_left(round % 2);
             for tool in tools {

@@ -25,7 +25,7 @@ struct Row {
 type Figure = fn(&Sample) -> f64;
 type Limit = (&'static str, fn(&Row) -> Option<bool>);
 
-/// What a row holds, and what it has to.
+/// The figures of a row, and their limits.
 const RECIPES: [(&str, Figure, Option<Limit>); 8] = [
     (
         "requests per client CPU second",
@@ -60,7 +60,6 @@ fn per_second(figures: &Figures) -> f64 {
     figures.requests / figures.seconds
 }
 
-/// The rows of all jobs.
 fn rows(samples: &[Sample]) -> Vec<Row> {
     let mut jobs: Vec<(&'static str, usize)> = Vec::new();
     for sample in samples {
@@ -89,7 +88,6 @@ fn rows(samples: &[Sample]) -> Vec<Row> {
     rows
 }
 
-/// The table.
 fn text(rows: &[Row]) -> String {
     let cells = |row: &Row| {
         let bytes = FILES.iter().find(|(name, _)| *name == row.file).map_or(0, |file| file.1);
@@ -123,7 +121,6 @@ fn spread(values: &[f64], digits: usize) -> String {
     report::cell(values, digits, "")
 }
 
-/// Prints the table, and keeps it with all figures.
 pub(super) fn publish(options: &Options, samples: &[Sample]) -> Result<()> {
     let rows = rows(samples);
     let connections: Vec<String> = options.connections.iter().map(usize::to_string).collect();

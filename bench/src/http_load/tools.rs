@@ -17,21 +17,16 @@ use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::CLIENT_CORE;
 use simurgh_bench_kit::wrk;
 
-/// A load generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Tool {
-    /// wrk.
     Wrk,
-    /// `simurgh load http`.
     Simurgh,
 }
 
 impl Tool {
-    /// Both.
     pub(super) const ALL: [Self; 2] = [Self::Wrk, Self::Simurgh];
 
-    /// In messages and tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Wrk => "wrk",
@@ -40,40 +35,28 @@ impl Tool {
     }
 }
 
-/// What is to be done.
 pub(super) struct Job<'a> {
-    /// What is requested.
     pub(super) url: String,
-    /// Connections.
     pub(super) connections: usize,
-    /// How long.
     pub(super) time: Duration,
-    /// A directory of this measurement.
     pub(super) scratch: &'a Path,
 }
 
-/// What a tool reports of its run, and what the run cost.
+/// The figures that a tool reports of its run, and the run's cost.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Figures {
-    /// Answers.
     pub(super) requests: f64,
-    /// In so many seconds.
     pub(super) seconds: f64,
-    /// Latency.
     pub(super) mean_us: f64,
-    /// Latency.
     pub(super) p50_us: f64,
-    /// Latency.
     pub(super) p90_us: f64,
-    /// Latency.
     pub(super) p99_us: f64,
-    /// Without the correction that wrk makes, and that all others have.
+    /// Without wrk's correction, which all other figures have.
     pub(super) measured_p99_us: Option<f64>,
     /// CPU time of its process from start to end, user and system, seconds.
     pub(super) cpu_s: f64,
 }
 
-/// Runs a tool to its end.
 pub(super) fn run(tool: Tool, program: &Path, job: &Job<'_>) -> Result<Figures> {
     let json = job.scratch.join("simurgh.json");
     let (connections, time) = (format!("-c{}", job.connections), job.time.as_secs());

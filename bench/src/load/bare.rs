@@ -1,9 +1,9 @@
-//! The bare client: what connections, upgrades, joins and received frames cost a load generator
-//! with nothing on top. One thread, one epoll, one byte of state per connection.
+//! The bare client: the cost of connections, upgrades, joins and received frames to a load
+//! generator with nothing on top. One thread, one epoll, one byte of state per connection.
 //!
-//! It takes the server's answers by their first bytes: whatever follows the upgrade request is the
-//! upgrade, whatever follows the join is its reply, and what comes then is read and thrown away
-//! unparsed. It keeps no time but the schedule of its arrivals. Not a tool to use.
+//! It identifies the server's answers by their order: the first after the upgrade request is the
+//! upgrade, the first after the join is its reply, and later bytes are read and discarded unparsed.
+//! Its only timing is the schedule of its arrivals. Do not use it as a tool.
 
 use std::collections::VecDeque;
 use std::net::SocketAddrV4;
@@ -57,7 +57,7 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// Clients that come at this rate, join and stay; nobody says anything.
+    /// Clients that arrive at this rate, join and stay, without messages.
     pub(crate) fn new(server: SocketAddrV4, users: usize, rate: u32) -> Self {
         let (wait, pause) = (Duration::ZERO, Duration::ZERO);
         let (first, hold, join, say, messages) = (0, None, true, 0, 0);
@@ -65,9 +65,8 @@ impl Bare {
     }
 }
 
-/// One forgotten ends by itself.
+/// A forgotten client ends by itself.
 const LIFETIME: Duration = Duration::from_secs(600);
-/// Between the last arrival and the first message.
 const BEFORE_MESSAGES: Duration = Duration::from_secs(3);
 const READ_BYTES: usize = 64 * 1024;
 
@@ -84,12 +83,12 @@ struct Client {
     plan: Bare,
     script: Script,
     sockets: Vec<(Option<OwnedFd>, State)>,
-    /// When those that are in leave again, in order.
+    /// When joined clients leave again, in order.
     leaving: VecDeque<(Instant, usize)>,
     buf: Vec<u8>,
 }
 
-/// Does it, until it is killed or all have left.
+/// Runs the plan until it is killed or all have left.
 pub(crate) fn run(plan: &Bare) -> Result<()> {
     sys::raise_descriptor_limit()?;
     let mut client = Client {
@@ -199,7 +198,6 @@ impl Client {
         }
     }
 
-    /// Whether all have left.
     fn is_empty(&self) -> bool {
         self.sockets.iter().all(|(socket, _)| socket.is_none())
     }
@@ -230,7 +228,7 @@ mod tests {
         run(&plan).unwrap();
         let took = begun.elapsed();
         let seen = server.finish().unwrap();
-        // The upgrade is not counted by the server, the join is.
+        // The server counts the join, not the upgrade.
         assert_eq!((seen.accepted.len(), seen.answered), (50, 50));
         assert!(took >= Duration::from_millis(49 * 5 + 20), "{took:?}");
     }

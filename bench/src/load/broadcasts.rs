@@ -1,5 +1,4 @@
-//! Broadcasts: what it costs to receive, stamp and record them, and how far off the time is that a
-//! load generator takes for that of the reception.
+//! Broadcasts: the cost of receiving, stamping and recording, and the error of reception times.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -78,7 +77,7 @@ fn tsung(server: &Server, plan: Messages) -> Job {
     Job::tsung(server.address, &load, &sessions)
 }
 
-/// Measures from before the first message to after the last. Returns the deliveries of the server.
+/// Measures from before the first message to after the last; returns the server's deliveries.
 fn listen(server: &Server, work: &mut AtWork, plan: Messages, sample: &mut Sample) -> Result<f64> {
     joined(server, work, u64::try_from(plan.members)?, |_| (), |_, _| Ok(()))?;
     thread::sleep(Duration::from_millis(500));
@@ -108,7 +107,6 @@ fn listen(server: &Server, work: &mut AtWork, plan: Messages, sample: &mut Sampl
     Ok(count)
 }
 
-/// Waits for the end, and takes up what is reported.
 pub(super) fn ended(work: &mut AtWork, sample: &mut Sample) -> Result<Report> {
     work.process.wait(Duration::from_secs(60))?;
     let report = work.report()?;

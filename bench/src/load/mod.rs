@@ -29,7 +29,7 @@ mod timing;
 mod tools;
 mod users;
 
-/// What `--only` takes.
+/// Values of `--only`.
 pub(crate) const ROWS: [&str; 8] =
     ["connect", "memory", "idle", "broadcast", "stamp", "arrivals", "stall", "start"];
 
@@ -63,7 +63,6 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Whether a row is wanted.
     fn wants(&self, row: &str) -> bool {
         self.only.iter().any(|only| only == row)
     }
@@ -74,22 +73,20 @@ impl Options {
     }
 }
 
-/// What one load generator showed in one run of some rows.
+/// The figures of one load generator in one run of some rows.
 #[derive(Debug, Serialize)]
 struct Sample {
     tool: Tool,
     round: usize,
-    /// What was run.
     job: &'static str,
-    /// Figures by name; [`table`] knows what they mean.
+    /// Figures by name; [`table`] defines their meaning.
     figures: BTreeMap<String, f64>,
-    /// What makes a figure doubtful.
+    /// Reasons to doubt a figure.
     notes: Vec<String>,
-    /// Why it broke off.
+    /// Why it was aborted.
     fault: Option<String>,
-    /// Waiting and running tasks of the machine before it (load average of a minute).
+    /// Waiting and running tasks of the machine before it (load average over a minute).
     load_average: f64,
-    /// What `simurgh load` itself reported.
     reports: Vec<Value>,
 }
 
@@ -109,19 +106,17 @@ impl Sample {
     }
 }
 
-/// What all rows need.
 struct Bench<'a> {
     options: &'a Options,
     kit: Kit,
     /// The server of most rows.
     server: Target,
-    /// Its log.
     log: PathBuf,
 }
 
 type Job = fn(&Bench<'_>, &mut Sample) -> Result<()>;
 
-/// The jobs in their order: the rows that each is for, and who can do it.
+/// The jobs in their order: the rows that each is for, and the tools that can do it.
 const JOBS: [(&str, &[&str], &[Tool], Job); 9] = [
     ("start", &["start"], &Tool::ALL, timing::start),
     ("connect", &["connect"], &Tool::ALL, users::connect),
@@ -134,7 +129,7 @@ const JOBS: [(&str, &[&str], &[Tool], Job); 9] = [
     ("stall", &["stall"], &[Tool::Tsung, Tool::Simurgh], timing::stall),
 ];
 
-/// Measures, prints and keeps it. A missed limit is only shown; a run that broke off is an error.
+/// Measures, prints and keeps the results. A missed limit is only shown, an aborted run an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
     check_machine(options.users)?;
     let simurgh = program(options.paths.server_bin.as_deref(), "simurgh")?;
@@ -163,7 +158,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     table::publish(options, &samples)?;
     let faults = samples.iter().filter(|sample| sample.fault.is_some()).count();
     leave(&scratch, faults)?;
-    // What Tsung could not do is a result.
+    // A failure of Tsung is a result.
     let ours = |sample: &&Sample| sample.fault.is_some() && sample.tool != Tool::Tsung;
     ensure!(samples.iter().find(ours).is_none(), "a run broke off or counted wrongly, see above");
     Ok(())
@@ -194,8 +189,8 @@ fn measured(bench: &Bench<'_>, round: usize, name: &'static str, tool: Tool, job
     sample
 }
 
-/// Waits until the sockets of the run before are gone. Those that only wait for late segments are
-/// in nobody's way: each run has a server with another port.
+/// Waits until the sockets of the run before are closed. Sockets that only wait for late segments
+/// do not matter: each run has a server with another port.
 fn quiet() -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     while Kernel::now()?.tcp_inuse >= 500 && Instant::now() < deadline {

@@ -1,8 +1,8 @@
-//! A small server of the benchmark's own, on a thread: it takes connections, answers an upgrade, a
-//! `GET /` and every text frame, remembers when each connection came, and can stop for a while in
-//! the middle, as a server does that collects garbage or waits for a disk.
+//! A small server within the benchmark, on a thread: it accepts connections, answers an upgrade, a
+//! `GET /` and every text frame, records when each connection came, and can stop for a while, like
+//! a server that collects garbage or waits for a disk.
 //!
-//! The times of the arrivals are its own, so that a load generator is not asked how well it did.
+//! It measures the arrival times itself, so that a load generator does not judge itself.
 
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
@@ -23,25 +23,22 @@ use simurgh_bench_kit::{frames, sys};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// When the server stops, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stall {
     /// Before the answer to this request, counted from 1.
     pub(super) at: u64,
-    /// So long it does nothing.
+    /// The duration of the stop.
     pub(super) lasts: Duration,
 }
 
 /// The server; ends when dropped.
 pub(super) struct OwnServer {
-    /// Where it listens.
     pub(super) address: SocketAddrV4,
     seen: Arc<Mutex<Seen>>,
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<Result<()>>>,
 }
 
-/// What it saw.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     /// When each connection was accepted, in order.
@@ -68,17 +65,16 @@ impl OwnServer {
         Ok(Self { address, seen, stop, thread: Some(thread) })
     }
 
-    /// What it saw so far.
     pub(super) fn seen(&self) -> Seen {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many connections it took so far.
+    /// The number of connections accepted so far.
     pub(super) fn accepted(&self) -> usize {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).accepted.len()
     }
 
-    /// Ends it; an error if something went wrong in it.
+    /// Ends it; an error if its thread failed.
     pub(super) fn finish(mut self) -> Result<Seen> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(thread::JoinHandle::join) {
@@ -93,7 +89,7 @@ impl Drop for OwnServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Whoever wants its error calls `finish`.
+            // The error is only returned by `finish`.
             let _ = thread.join();
         }
     }
@@ -101,7 +97,7 @@ impl Drop for OwnServer {
 
 struct Server {
     listener: Listener,
-    /// By descriptor number: the socket and what of a request is there.
+    /// By descriptor number: the socket and the part of a request that has been read.
     sockets: HashMap<usize, (OwnedFd, Vec<u8>)>,
     stall: Option<Stall>,
     answered: u64,
@@ -135,7 +131,7 @@ impl Server {
             sockets.insert(number, (socket, Vec::new()));
         });
         match taken {
-            // They wait for those who leave; that they come late then shows in the figures.
+            // They wait for others to leave; the delay then shows in the figures.
             Err(error) if matches!(error.downcast_ref(), Some(&(Errno::MFILE | Errno::NFILE))) => {
                 thread::sleep(Duration::from_millis(1));
                 Ok(())
@@ -157,7 +153,7 @@ impl Server {
         }
     }
 
-    /// Answers what is whole; `false` ends the connection.
+    /// Answers all whole requests; `false` ends the connection.
     fn input(&mut self, number: usize, bytes: &[u8]) -> bool {
         let Some((_, kept)) = self.sockets.get_mut(&number) else { return false };
         kept.extend_from_slice(bytes);
@@ -190,9 +186,7 @@ impl Server {
 }
 
 enum Answer {
-    /// Not whole yet.
     Part,
-    /// The peer closes, or sends what is not understood.
     End,
     /// The upgrade: bytes used, and the answer.
     Upgrade(usize, Vec<u8>),
@@ -217,7 +211,7 @@ fn answer(input: &[u8]) -> Answer {
     let (Some((header, length)), Some(first)) = (frames::lengths(input), input.first()) else {
         return Answer::Part;
     };
-    // A client's payload stands behind a mask. Nothing larger is ever said here.
+    // A client's payload follows a mask. The benchmark sends nothing larger.
     let header = header + frames::MASK.len();
     if length > usize::from(u16::MAX) {
         return Answer::End;

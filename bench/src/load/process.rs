@@ -1,9 +1,9 @@
-//! The load generators under test as processes: how they are started on their core, what they use,
-//! and how all that they started is ended.
+//! The load generators under test as processes: their start on a core, their use of resources, and
+//! the end of all their descendants.
 //!
 //! Tsung is a shell script whose Erlang node starts further nodes, and a daemon that survives them
-//! all. So each is started with a mark in its environment, which its descendants inherit, and by
-//! which they are found: their CPU time to be counted, and their process to be killed.
+//! all. So each is started with a mark in its environment, which its descendants inherit and by
+//! which they are found, to count their CPU time and to kill them.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -23,25 +23,22 @@ use simurgh_bench_kit::wait;
 const MARK: &str = "SIMURGH_BENCH_TOOL";
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A load generator that runs; it and all that it started is killed when dropped.
+/// A running load generator; it and all its descendants are killed when dropped.
 pub(super) struct Process {
     child: Child,
     mark: String,
-    /// Name of the process that does the work, if it is not the one that was started.
+    /// Name of the process that does the work, if it is not the started one.
     worker: Option<&'static str>,
     /// When it was started: before the fork.
     pub(super) started: Instant,
 }
 
-/// How a program is to be started.
 pub(super) struct Start<'a> {
-    /// The program.
     pub(super) program: &'a Path,
-    /// Its arguments.
     pub(super) arguments: Vec<OsString>,
     /// The core for all its threads; `None`: all cores.
     pub(super) core: Option<usize>,
-    /// What it prints goes there.
+    /// The file for its output.
     pub(super) log: &'a Path,
     /// Name of the process that does the work, if it is not this one.
     pub(super) worker: Option<&'static str>,
@@ -50,7 +47,6 @@ pub(super) struct Start<'a> {
 }
 
 impl Process {
-    /// Starts it.
     pub(super) fn start(start: Start<'_>) -> Result<Self> {
         let own = std::process::id();
         let mark = format!("{own}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -72,7 +68,7 @@ impl Process {
         Ok(Self { child, mark, worker: start.worker, started })
     }
 
-    /// The processes that do the work. None yet, or no longer: an empty list.
+    /// The processes that do the work; empty before they start and after they end.
     fn workers(&self) -> Vec<u32> {
         match self.worker {
             None => vec![self.child.id()],
@@ -86,23 +82,20 @@ impl Process {
         }
     }
 
-    /// CPU time of those that do the work.
+    /// CPU time of the workers.
     pub(super) fn cpu(&self) -> Result<Spent> {
         let read = |pid| Ok((pid, Cpu::of(pid)?));
         Ok(Spent(self.workers().into_iter().map(read).collect::<Result<_>>()?))
     }
 
-    /// Memory of those that do the work; `None` if there are none.
     pub(super) fn memory(&self) -> Option<Memory> {
         self.workers().into_iter().filter_map(|pid| Memory::of(pid).ok()).reduce(Memory::plus)
     }
 
-    /// Whether it has ended, and how.
     pub(super) fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// An error if it has ended.
     pub(super) fn must_run(&mut self) -> Result<()> {
         match self.ended() {
             None => Ok(()),
@@ -110,7 +103,6 @@ impl Process {
         }
     }
 
-    /// Waits until it ends by itself.
     pub(super) fn wait(&mut self, within: Duration) -> Result<()> {
         let poll = Duration::from_millis(20);
         wait::until("the load generator ends", within, poll, || Ok(self.ended().is_some()))
@@ -124,7 +116,7 @@ impl Drop for Process {
             for pid in &rest {
                 kill(*pid);
             }
-            // The child is ours to reap; whether it had ended before does not matter.
+            // Reaps the child; whether it had ended before does not matter.
             let _ = self.child.try_wait();
             rest = marked(&self.mark);
             if rest.is_empty() {
@@ -139,12 +131,12 @@ impl Drop for Process {
 
 fn kill(pid: u32) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // It may have ended in between, which is what is wanted.
+        // Fails only if it has ended already.
         let _ = rustix::process::kill_process(pid, Signal::KILL);
     }
 }
 
-/// All processes that carry `mark`.
+/// All processes with `mark` in their environment.
 fn marked(mark: &str) -> Vec<u32> {
     let wanted = format!("{MARK}={mark}");
     let carries = |pid: &u32| {
@@ -156,7 +148,6 @@ fn marked(mark: &str) -> Vec<u32> {
     entries.filter_map(pid).filter(carries).collect()
 }
 
-/// CPU time of several processes.
 pub(super) struct Spent(Vec<(u32, Cpu)>);
 
 impl Spent {
@@ -181,7 +172,7 @@ pub(super) struct Memory {
     pub(super) rss: u64,
     /// Resident, shared pages divided among those that share them.
     pub(super) pss: u64,
-    /// Resident and shared with nobody.
+    /// Resident and not shared.
     pub(super) private: u64,
 }
 
@@ -228,7 +219,7 @@ mod tests {
 
     #[test]
     fn what_a_tool_leaves_behind_is_found_and_killed() {
-        // A process of another session, as Erlang's daemon is.
+        // A process of another session, like Erlang's daemon.
         let mut tool = shell("setsid sleep 1000 & exit 0", Some("sleep"));
         tool.wait(Duration::from_secs(5)).unwrap();
         let left = (0..500).find_map(|_| {

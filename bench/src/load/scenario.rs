@@ -3,10 +3,10 @@
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
-/// The seeds' own file, as it stands beside the tests of `simurgh load`.
+/// The seeds' own file, which is beside the tests of `simurgh load`.
 pub(super) const SEED_FILE: &str =
     include_str!("../../../crates/load/simurgh-load/tests/tsung/phoenix.xml");
-/// How that file calls the server, without the port.
+/// The server's name in that file, without the port.
 pub(super) const SEED_SERVER: &str = "server_ip_address";
 
 /// The head of a TOML scenario; `more` are further keys.
@@ -14,12 +14,10 @@ fn toml(server: SocketAddrV4, seed: usize, more: &str) -> String {
     format!("name = \"bench\"\nseed = {seed}\n{more}\n[target]\nurl = \"ws://{server}\"\n")
 }
 
-/// A phase of even arrivals; `more` are further lines.
 fn phase(duration: &str, rate: u32, more: &str) -> String {
     format!("[[phase]]\nduration = \"{duration}\"\nrate = {rate}\n{more}")
 }
 
-/// A session.
 fn session(name: &str, steps: &str) -> String {
     format!("[[session]]\nname = \"{name}\"\nprotocol = \"phoenix\"\nsteps = [\n{steps}\n]\n")
 }
@@ -28,17 +26,15 @@ fn session(name: &str, steps: &str) -> String {
 const JOIN: &str = "{ connect = \"/socket/websocket\" },\n\
      { join = \"rooms:lobby\", payload = { user = \"b\" } },\n";
 
-/// Time in which nobody comes, so that memory can be read at rest; and so long that what is written
-/// every 10 s has been written once before.
+/// The pause in which no users come, so that the memory of an idle process can be read; long enough
+/// that files written every 10 s have been written once before.
 pub(super) const PAUSE: Duration = Duration::from_secs(8);
 
-/// Users come at `rate` and stay, after two seconds in which nobody comes; the first `first` of
-/// them, if any, before a pause.
+/// After 2 s without users, users come at `rate` and stay; a pause follows the first `first`.
 pub(super) fn hold(server: SocketAddrV4, users: usize, rate: u32, first: usize) -> String {
     let come = |users| phase(&format!("{}ms", milliseconds(users, rate)), rate, "");
     let pause = phase(&format!("{}s", PAUSE.as_secs()), 0, "");
-    // The first take as long as all others: what a second with arrivals costs, whoever comes in it,
-    // is then in both figures.
+    // The first take as long as all others: both figures have as many seconds with arrivals.
     let all_others = milliseconds(users - first, rate).max(1);
     let slowly = u32::try_from((first as u64 * 1000).div_ceil(all_others)).unwrap_or(rate);
     let early = match first {
@@ -73,11 +69,9 @@ pub(super) fn arrival_seconds(users: usize, rate: u32) -> u64 {
 /// Messages of one member of `rooms:lobby`.
 #[derive(Clone, Copy)]
 pub(super) struct Messages {
-    /// All members, the publisher among them.
+    /// All members, including the publisher.
     pub(super) members: usize,
-    /// Messages per second.
     pub(super) rate: u32,
-    /// Messages in all.
     pub(super) messages: u32,
 }
 
@@ -130,7 +124,7 @@ pub(super) fn rooms(server: SocketAddrV4, members: usize, rate: u32, seconds: u3
 /// Members of a room of [`rooms`].
 pub(super) const ROOM: usize = 10;
 
-/// Users that come for ten seconds, stay for a moment and go.
+/// Users that come for ten seconds, stay for a moment and leave.
 pub(super) fn arrivals(server: SocketAddrV4, rate: u32, poisson: bool, seed: usize) -> String {
     let kind = if poisson { "arrivals = \"poisson\"\n" } else { "" };
     let steps = "{ connect = \"/\" }, { think = \"200ms\" }, { close = true },";
@@ -142,7 +136,7 @@ pub(super) fn arrivals(server: SocketAddrV4, rate: u32, poisson: bool, seed: usi
     )
 }
 
-/// One user who asks 50 times a second for ten seconds.
+/// One user that sends 50 requests a second for ten seconds.
 pub(super) fn asks(server: SocketAddrV4) -> String {
     let steps = "{ connect = \"/\" },\n{ loop = 500, every = \"20ms\", steps = [\
          { send = \"hello\", reply = true }] },";
@@ -164,7 +158,7 @@ pub(super) fn requests(server: SocketAddrV4) -> String {
     )
 }
 
-/// A Tsung file; `load` and `sessions` are what stands in these elements.
+/// A Tsung file; `load` and `sessions` are the contents of these elements.
 pub(super) fn tsung(server: SocketAddrV4, client: &str, load: &str, sessions: &str) -> String {
     format!(
         r#"<?xml version="1.0"?>
@@ -181,7 +175,7 @@ pub(super) fn tsung(server: SocketAddrV4, client: &str, load: &str, sessions: &s
     )
 }
 
-/// One node, in the controller's own process, with addresses enough for all ports.
+/// One node, in the controller's own process, with enough addresses for all ports.
 pub(super) fn one_node() -> String {
     let ips: String = (1..=8).map(|host| format!("<ip value=\"127.77.2.{host}\"/>")).collect();
     format!(
@@ -189,7 +183,7 @@ pub(super) fn one_node() -> String {
     )
 }
 
-/// Arrivals of Tsung, which are always at random; `sessions` are `session_setup` elements.
+/// Arrivals of Tsung, which are always random; `sessions` are `session_setup` elements.
 pub(super) fn tsung_phase(
     number: u32,
     seconds: u64,
@@ -203,7 +197,6 @@ pub(super) fn tsung_phase(
     )
 }
 
-/// A WebSocket session of Tsung.
 pub(super) fn tsung_session(name: &str, probability: u32, steps: &str) -> String {
     format!(
         "<session name=\"{name}\" probability=\"{probability}\" type=\"ts_websocket\">{steps}\
@@ -211,19 +204,17 @@ pub(super) fn tsung_session(name: &str, probability: u32, steps: &str) -> String
     )
 }
 
-/// Connect and join as the others do: V2 in a text frame.
+/// Connect and join like the other tools: V2 in a text frame.
 pub(super) fn tsung_join() -> String {
     let path = "/socket/websocket?vsn=2.0.0";
     let join = r#"["1","1","rooms:lobby","phx_join",{"user":"b"}]"#;
     tsung_connect(path) + &tsung_message(join, "parse")
 }
 
-/// A connect of Tsung.
 pub(super) fn tsung_connect(path: &str) -> String {
     format!("<request><websocket type=\"connect\" path=\"{path}\"/></request>")
 }
 
-/// A message of Tsung.
 pub(super) fn tsung_message(text: &str, ack: &str) -> String {
     format!(
         "<request><websocket type=\"message\" frame=\"text\" ack=\"{ack}\">{text}</websocket>\
@@ -231,24 +222,21 @@ pub(super) fn tsung_message(text: &str, ack: &str) -> String {
     )
 }
 
-/// A think time of Tsung.
 pub(super) fn tsung_think(seconds: f64) -> String {
     format!("<thinktime value=\"{seconds}\"/>")
 }
 
-/// A loop of Tsung.
 pub(super) fn tsung_loop(rounds: u32, steps: &str) -> String {
     format!("<for var=\"i\" from=\"1\" to=\"{rounds}\" incr=\"1\">{steps}</for>")
 }
 
-/// The seeds' file with what Tsung needs changed to run it here: the clients, the server, and no
-/// more than `users`.
+/// The seeds' file, changed for Tsung: the clients, the server, and at most `users`.
 pub(super) fn seed_for_tsung(server: SocketAddrV4, users: usize) -> Option<String> {
     let (before, rest) = SEED_FILE.split_once("<clients>")?;
     let (_, rest) = rest.split_once("</clients>")?;
     let (middle, rest) = rest.split_once("<options>")?;
     let (_, rest) = rest.split_once("</options>")?;
-    // Its log of all that happens would be charged to it.
+    // Its detailed log would count as its cost.
     let before = before.replace("loglevel=\"debug\"", "loglevel=\"warning\"");
     let middle = middle
         .replace(SEED_SERVER, &server.ip().to_string())

@@ -11,10 +11,9 @@ use super::{Options, Sample, timing};
 use simurgh_bench_kit::rounds::table::{Limit, Recipe, read};
 use simurgh_bench_kit::{report, stats};
 
-/// What Tsung was measured to take once where it could not be measured (12 nodes).
+/// Tsung's published starting time, for where it cannot be measured (12 nodes).
 const PUBLISHED_START_S: f64 = 3.0;
 
-/// The lines of the table.
 fn recipes(options: &Options) -> Result<Vec<Recipe>> {
     let mut all = Vec::new();
     for block in include_str!("table.txt").split("\n\n") {
@@ -26,7 +25,6 @@ fn recipes(options: &Options) -> Result<Vec<Recipe>> {
     Ok(all)
 }
 
-/// One line of the table.
 #[derive(Debug, Serialize)]
 struct Row {
     measure: String,
@@ -36,17 +34,16 @@ struct Row {
     simurgh: Vec<f64>,
     /// Simurgh's figure ÷ that of the bare client in the same round.
     to_bare: Vec<f64>,
-    /// The same to Tsung.
+    /// Simurgh's figure ÷ that of Tsung in the same round.
     to_tsung: Vec<f64>,
     limit: Option<Limit>,
     reached: Option<bool>,
-    /// Tsung's figure stands in a publication.
+    /// Whether Tsung's figure is from a publication.
     published: bool,
     #[serde(skip)]
     digits: usize,
 }
 
-/// The rows that were asked for.
 fn rows(options: &Options, samples: &[Sample]) -> Result<Vec<Row>> {
     let wanted = recipes(options)?.into_iter().filter(|recipe| options.wants(recipe.row));
     let rows = wanted.map(|recipe| row(&recipe, samples));
@@ -65,7 +62,7 @@ fn row(recipe: &Recipe, samples: &[Sample]) -> Row {
     if published {
         tsung = simurgh.iter().map(|(round, _)| (*round, PUBLISHED_START_S)).collect();
     }
-    // Ratios of what is near zero, or of different things, say nothing.
+    // Ratios of values near zero, or of different things, have no meaning.
     let comparable = recipe.others.is_none() && !recipe.figure.starts_with("arrivals");
     let to = |others: &[(usize, f64)]| -> Vec<f64> {
         let same = |round: usize| others.iter().find(|(other, _)| *other == round);
@@ -91,7 +88,6 @@ fn row(recipe: &Recipe, samples: &[Sample]) -> Row {
     }
 }
 
-/// The table in Markdown: medians, with the lowest and the highest run behind them.
 fn text(rows: &[Row]) -> String {
     let cells = |row: &Row| {
         let cell = |values: &[f64]| report::cell(values, row.digits, row.unit);
@@ -115,7 +111,7 @@ fn text(rows: &[Row]) -> String {
     report::table(&head, rows.iter().map(cells))
 }
 
-/// A ratio with as many digits as say something.
+/// A ratio with its significant digits.
 fn short(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
@@ -124,7 +120,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// What does not fit into the table: the machine's load, notes, and what broke off.
+/// Remarks beside the table: the machine's load, notes, and aborted runs.
 fn remarks(samples: &[Sample]) -> String {
     let mut text = String::from("\n");
     let loads: Vec<f64> = samples.iter().map(|sample| sample.load_average).collect();
@@ -146,7 +142,6 @@ fn remarks(samples: &[Sample]) -> String {
     text
 }
 
-/// Prints the table, and keeps it with all figures.
 pub(super) fn publish(options: &Options, samples: &[Sample]) -> Result<()> {
     let rows = rows(options, samples)?;
     let fields = [
@@ -159,7 +154,7 @@ pub(super) fn publish(options: &Options, samples: &[Sample]) -> Result<()> {
     report::publish(options.paths.out.as_deref(), "issue3", fields, &text)
 }
 
-/// The command line without paths: what is committed names no machine's directories.
+/// The command line without paths: committed files name no machine's directories.
 fn command(options: &Options) -> String {
     format!(
         "simurgh-bench load --only {} --runs {} --users {} --rate {}{}{}",

@@ -1,5 +1,5 @@
-//! What a load generator does when: whether users come at the rate that was asked for, what it says
-//! of a server that stops for a while, and how soon it begins.
+//! The timing of load generators: whether users come at the requested rate, how a server that stops
+//! for a while is measured, and how soon the load begins.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::thread;
@@ -15,7 +15,7 @@ use super::tools::{Job, Tool};
 use super::{Bench, Options, Sample};
 use simurgh_bench_kit::stats;
 
-/// Tsung has neither ports nor time for more.
+/// Tsung has neither enough ports nor enough time for more.
 const TSUNG_RATE_MAX: u32 = 5_000;
 const SECONDS: u32 = 10;
 /// Of 500 requests in ten seconds, this one waits.
@@ -26,7 +26,6 @@ pub(super) fn rates(options: &Options) -> &'static [u32] {
     options.size(&[100, 1_000, 5_000, 10_000], &[100, 1_000])
 }
 
-/// `arrivals`.
 pub(super) fn arrivals(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     for rate in rates(bench.options).iter().copied() {
         match sample.tool {
@@ -68,7 +67,7 @@ fn arrive(bench: &Bench<'_>, sample: &mut Sample, rate: u32, poisson: bool) -> R
     let end = first + Duration::from_secs(u64::from(SECONDS));
     let within: Vec<Instant> = times.iter().copied().filter(|at| *at < end).collect();
     let (came, last) = (within.len(), within.last().copied().unwrap_or(first));
-    // Tsung stops when as many have come as were to be expected, however soon that was.
+    // Tsung stops when the expected number has come, however soon that is.
     let kept = stats::per(came - 1, 1) / (last - first).as_secs_f64();
     sample.put(name("came"), stats::per(times.len(), 1));
     sample.put(name("came in 10 s"), stats::per(came, 1));
@@ -96,7 +95,7 @@ fn arrivals_job(sample: &Sample, server: SocketAddrV4, rate: u32, poisson: bool)
     }
 }
 
-/// Until it ends, or all have come, or nobody has come for a while.
+/// Waits until it ends, or all have come, or no user has come for a while.
 fn until_all_came(
     server: &OwnServer,
     process: &mut super::process::Process,
@@ -109,7 +108,7 @@ fn until_all_came(
             (seen, changed) = (now, Instant::now());
         }
         let wait_max = Duration::from_secs(if seen == 0 { 20 } else { 3 });
-        // Arrivals at random may be more than were asked for, so all do not end it by themselves.
+        // Random arrivals may be more than requested, so their number alone does not end it.
         if process.ended().is_some() || changed.elapsed() > wait_max {
             break;
         }
@@ -119,8 +118,8 @@ fn until_all_came(
     Ok(())
 }
 
-/// `stall`: a server that stops for 5 s in 10 s of 50 requests/s, once for one user who asks again
-/// and again, once for a new user with each request.
+/// `stall`: a server that stops for 5 s in 10 s of 50 requests/s, once for one user that repeats
+/// requests, once for a new user with each request.
 pub(super) fn stall(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     for (shape, metric) in [("asks", "message"), ("requests", "http")] {
         let server = OwnServer::start(Some(STALL))?;

@@ -1,4 +1,4 @@
-//! The load generators: the bare client, Tsung, and `simurgh load`, each told the same job in its
+//! The load generators: the bare client, Tsung, and `simurgh load`, each given the same job in its
 //! own language, on the client's core.
 
 use std::ffi::OsString;
@@ -16,15 +16,12 @@ use super::process::{Process, Start};
 use super::scenario;
 use simurgh_bench_kit::target::CLIENT_CORE;
 
-/// A load generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Tool {
-    /// The floor.
+    /// The bare client, which is the floor.
     Bare,
-    /// Tsung.
     Tsung,
-    /// `simurgh load`.
     Simurgh,
 }
 
@@ -32,7 +29,6 @@ impl Tool {
     /// All, in the order in which they take turns.
     pub(super) const ALL: [Self; 3] = [Self::Bare, Self::Tsung, Self::Simurgh];
 
-    /// In messages and tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -42,21 +38,15 @@ impl Tool {
     }
 }
 
-/// A job in the language of one load generator.
 pub(super) enum Job {
-    /// For the bare client.
     Bare(Bare),
-    /// For Tsung: its XML.
     Tsung(String),
-    /// For `simurgh load`: a scenario, the end of its file's name, and flags.
+    /// A scenario, the extension of its file's name, and flags.
     Simurgh {
-        /// TOML or XML.
         text: String,
-        /// `toml` or `xml`.
         kind: &'static str,
-        /// Flags beside those that every run has.
+        /// Flags beside those of every run.
         flags: Vec<String>,
-        /// Workers.
         workers: u32,
     },
 }
@@ -72,7 +62,6 @@ impl Job {
         Self::Tsung(scenario::tsung(server, &scenario::one_node(), load, sessions))
     }
 
-    /// The same with so many workers.
     pub(super) fn workers(mut self, number: u32) -> Self {
         if let Self::Simurgh { workers, .. } = &mut self {
             *workers = number;
@@ -80,7 +69,6 @@ impl Job {
         self
     }
 
-    /// The same with a flag more.
     pub(super) fn with(mut self, flag: &str) -> Self {
         if let Self::Simurgh { flags, .. } = &mut self {
             flags.push(flag.to_owned());
@@ -89,38 +77,34 @@ impl Job {
     }
 }
 
-/// Where the programs are, and where they may write.
+/// The programs, and a directory for their files.
 pub(super) struct Kit {
-    /// `simurgh`.
     pub(super) simurgh: PathBuf,
-    /// Tsung; `None`: it does not take part.
+    /// `None`: it does not take part.
     pub(super) tsung: Option<PathBuf>,
     /// A directory of this measurement.
     pub(super) scratch: PathBuf,
 }
 
-/// A load generator at work.
 pub(super) struct AtWork {
-    /// Its process.
     pub(super) process: Process,
     dir: PathBuf,
 }
 
 impl Kit {
-    /// Whether `tool` takes part.
     pub(super) fn has(&self, tool: Tool) -> bool {
         tool != Tool::Tsung || self.tsung.is_some()
     }
 
-    /// Starts the load generator that the job is for, on the client's core.
+    /// Starts the job's load generator on the client's core.
     pub(super) fn start(&self, job: &Job) -> Result<AtWork> {
         self.start_on(job, Some(CLIENT_CORE))
     }
 
-    /// The same on any core, or on all (`None`).
+    /// Starts the job's load generator on any core, or on all (`None`).
     pub(super) fn start_on(&self, job: &Job, core: Option<usize>) -> Result<AtWork> {
-        // Short: Tsung's scripts and Erlang's ports are not fond of long paths. Always new: what
-        // the last one wrote would be taken for what this one does.
+        // Short: Tsung's scripts and Erlang's ports have trouble with long paths. Always new: files
+        // of the last run would be taken for those of this one.
         let dir = (0..).map(|number| self.scratch.join(number.to_string())).find(|p| !p.exists());
         let dir = dir.context("no directory is free")?;
         fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
@@ -152,7 +136,6 @@ impl Kit {
     }
 }
 
-/// The command line of the bare client.
 fn words(bare: &Bare) -> Vec<OsString> {
     let ms = |time: Duration| time.as_millis().to_string();
     let mut all = vec![
@@ -184,9 +167,9 @@ impl AtWork {
         Ok(report)
     }
 
-    /// Tsung's own figures: the last line of `name` in its log, behind the name.
+    /// Tsung's own figures: the values on the last line of `name` in its log.
     pub(super) fn tsung_line(&self, name: &str) -> Option<Vec<f64>> {
-        // In a directory of which the name is the minute.
+        // In a directory named after the minute.
         let mut below = fs::read_dir(self.dir.join("out")).ok()?.flatten();
         let text = below.find_map(|one| fs::read_to_string(one.path().join("tsung.log")).ok())?;
         let begins = format!("stats: {name} ");
@@ -197,33 +180,30 @@ impl AtWork {
     /// Ends it, and removes its directory.
     pub(super) fn end(self) {
         drop(self.process);
-        // What is left lies in the directory of temporary files.
+        // The directory of temporary files is removed later anyway.
         let _ = fs::remove_dir_all(self.dir);
     }
 }
 
-/// What `simurgh load` reports.
 pub(super) struct Report(Value);
 
 impl Report {
-    /// A count; what did not occur is 0.
+    /// A count; 0 if it is not in the report.
     pub(super) fn count(&self, name: &str) -> f64 {
         self.0["counts"][name].as_f64().unwrap_or(0.0)
     }
 
-    /// A value of a metric, µs.
     pub(super) fn metric(&self, name: &str, value: &str) -> Option<f64> {
         let all = self.0["metrics"].as_array()?;
         all.iter().find(|metric| metric["name"] == name)?[value].as_f64()
     }
 
-    /// What of it is kept with the figures.
+    /// The parts of it that are kept with the figures.
     pub(super) fn kept(&self) -> Value {
         let keys = ["counts", "metrics", "errors", "warnings", "cpu_s", "at_s", "ending"];
         keys.iter().map(|key| ((*key).to_owned(), self.0[*key].clone())).collect()
     }
 
-    /// Errors and warnings in words.
     pub(super) fn complaints(&self) -> Vec<String> {
         let of = |list: &str, text: &str, count: &str| -> Vec<String> {
             let all = self.0[list].as_array().cloned().unwrap_or_default();

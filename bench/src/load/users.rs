@@ -1,5 +1,5 @@
-//! Users that come, join and stay: what they cost in CPU time when they come, in memory while they
-//! are there, and in CPU time while they only think.
+//! Users that come, join and stay: their cost in CPU time when they come, in memory while they
+//! stay, and in CPU time while they are idle.
 
 use std::net::SocketAddrV4;
 use std::thread;
@@ -15,22 +15,20 @@ use super::{Bench, Sample};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::{Server, Target};
 
-/// How often the server is asked.
 const POLL: Duration = Duration::from_millis(20);
-/// Without anybody new for so long it is given up.
+/// The measurement is given up after this time without new users.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Users per second of `memory`: low enough for all.
 const MEMORY_RATE: u32 = 2_000;
-/// The same where there are many.
+/// The same rate for many users.
 const MEMORY_RATE_MANY: u32 = 5_000;
-/// Clients of `memory` for a load generator that can hold them: what is set up once, whoever
-/// comes, should not be seen in what one client more costs.
+/// Clients of `memory` for a load generator that can hold them: so many that its fixed memory does
+/// not affect the figure per client.
 const MEMORY_USERS: usize = 100_000;
 /// Tsung freezes for seconds at a time above this rate.
 const TSUNG_RATE_MAX: u32 = 2_000;
 const IDLE_FULL: f64 = 65.0;
 
-/// Joins that the server has counted.
 pub(super) fn joins(server: &Server) -> Result<u64> {
     counter(server, "simurgh_joins_total")
 }
@@ -41,7 +39,7 @@ pub(super) fn counter(server: &Server, name: &str) -> Result<u64> {
     Ok(server.sum(name)? as u64)
 }
 
-/// Waits until `users` have joined; calls `first` when the first is there, `look` before.
+/// Waits until `users` have joined; calls `first` once the first has joined, `look` before.
 pub(super) fn joined(
     server: &Server,
     work: &mut AtWork,
@@ -70,12 +68,11 @@ pub(super) fn joined(
     }
 }
 
-/// Waits until `users` have joined, whoever is first.
 fn all_joined(server: &Server, work: &mut AtWork, users: usize) -> Result<()> {
     joined(server, work, u64::try_from(users)?, |_| (), |_, _| Ok(()))
 }
 
-/// `connect`: users come at a high rate, in one go.
+/// `connect`: users come at a high rate, without a pause.
 pub(super) fn connect(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let users = bench.options.users;
     let server = bench.server.start(&bench.log)?;
@@ -113,13 +110,13 @@ pub(super) fn connect(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// `memory`: nobody, then some, then all, with time to come to rest each time.
+/// `memory`: no users, then some, then all, with time to become idle each time.
 pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let many = sample.tool == Tool::Simurgh && !bench.options.quick;
     let each = bench.options.users;
     let users = if many { MEMORY_USERS.max(each) } else { each };
     let first = users.div_ceil(15);
-    // One process of the server and one of the load generator hold them all, so many on a thread.
+    // One process of the server and one of the load generator hold all, this many on a thread.
     let threads = u32::try_from(users.div_ceil(each.max(1)))?;
     let server = Target::simurgh(&bench.kit.simurgh, threads)?.start(&bench.log)?;
     let rate = if many { MEMORY_RATE_MANY } else { MEMORY_RATE };
@@ -141,7 +138,7 @@ pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let base = base.context("its memory without users was not seen")?;
     let each = stats::difference(held.rss, early.rss) / stats::per(users - then, 1);
     sample.put("memory bytes per client", each);
-    // What no client more would cost again.
+    // The fixed memory, which does not grow with clients.
     let once = stats::per(held.rss, 1_000_000) - each * stats::per(users, 1_000_000);
     sample.put("memory base in use MB", once);
     for (name, memory) in [("base", base), ("first", early), ("held", held)] {
@@ -154,14 +151,13 @@ pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// How users come who then stay.
+/// The arrival of users that then stay.
 #[derive(Clone, Copy)]
 struct Come {
     users: usize,
     rate: u32,
-    /// So many come before a pause; 0: all in one go.
+    /// This many come before a pause; 0: all without a pause.
     first: usize,
-    /// Workers of `simurgh load`.
     threads: u32,
 }
 
@@ -178,7 +174,7 @@ impl Come {
             }),
             Tool::Tsung => {
                 let steps = format!("{}{}", scenario::tsung_join(), scenario::tsung_think(600.0));
-                // A phase whose users have all come lasts to its end.
+                // A phase whose users have all come still lasts to its end.
                 let seconds = scenario::arrival_seconds(first, rate) * 2;
                 let early =
                     scenario::tsung_phase(1, seconds + scenario::PAUSE.as_secs(), rate, first, "");

@@ -1,4 +1,4 @@
-//! `wrk` asks a server.
+//! Runs `wrk` against a server.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::serve::Server;
 use simurgh_bench_kit::process::{self, Process};
 use simurgh_bench_kit::wrk::{self, Measured};
 
-/// Has `connections` ask in a closed loop for so many seconds.
+/// Requests over `connections` connections in a closed loop for this many seconds.
 pub(crate) fn ask(
     server: &Server,
     connections: u32,

@@ -1,5 +1,5 @@
-//! The page benchmark: `hello_page`, which renders its page for each request, beside nginx, which
-//! sends a file of the same size with a head of the same size; `wrk` asks both.
+//! The page benchmark: `hello_page`, which renders its page for each request, compared with nginx,
+//! which sends a file of the same size with a head of the same size; `wrk` requests both.
 //!
 //! ```text
 //! for each run: nginx, hello_page (fresh processes) × 1, 2, 4, 8, 16, 32 connections
@@ -26,9 +26,9 @@ mod serve;
 use serve::{Kind, Server};
 use simurgh_bench_kit::wrk::Measured;
 
-/// How many connections ask at once; a row of the table each.
+/// Connections at once; each number is a row of the table.
 const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
-/// What a server does before it is measured.
+/// Requests before a measurement, for this long.
 const WARM_UP_S: u32 = 1;
 
 /// Options of this measurement.
@@ -56,7 +56,7 @@ fn is_shared(cores: &str) -> Result<bool, String> {
     }
 }
 
-/// One server asked by so many connections.
+/// The figures of one server with one number of connections.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     pub(crate) server: &'static str,
@@ -81,14 +81,14 @@ impl Figures {
     }
 }
 
-/// What both servers send, so that it can be seen that it is the same amount.
+/// The response sizes of both servers, which must be equal.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sizes {
     pub(crate) body_bytes: usize,
     pub(crate) response_bytes: usize,
 }
 
-/// nginx and the page in turn; prints and keeps the result.
+/// Measures nginx and the page in turn; prints and keeps the result.
 pub(crate) fn run(options: &Options) -> Result<()> {
     check_machine(0)?;
     let page = program(options.paths.server_bin.as_deref(), "hello_page")?;
@@ -96,7 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let page = page.canonicalize()?;
     let directory = scratch()?;
     let measured = measure(options, &page, &directory);
-    // What is left behind there is of no use to anybody.
+    // Leftover files do not matter.
     let _ = fs::remove_dir_all(&directory);
     let (figures, sizes, config) = measured?;
     report::publish(options, &figures, &sizes, &config)?;
@@ -118,8 +118,8 @@ fn measure(
     let mut figures = Vec::new();
     for run in 0..options.runs {
         eprintln!("run {} of {}", run + 1, options.runs);
-        // Both are there all the time: whoever is not asked sleeps, and so the two figures of a row
-        // lie seconds apart. Which is first alternates.
+        // Both run all the time: the one without requests sleeps, so the two figures of a row are
+        // seconds apart. Which is first alternates.
         let servers =
             [Server::start(&nginx, options.is_shared)?, Server::start(&hello, options.is_shared)?];
         for server in &servers {

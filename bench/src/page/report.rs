@@ -8,14 +8,14 @@ use super::{CONNECTIONS, Figures, Options, Sizes};
 use simurgh_bench_kit::wrk::Measured;
 use simurgh_bench_kit::{report, stats};
 
-/// Requests per CPU second, of nginx's: at least.
+/// Lower limit of requests per CPU second, relative to nginx.
 const RATIO_MIN: f64 = 0.8;
-/// Server CPU of a request, µs: at most.
+/// Upper limit of server CPU per request, µs.
 const CPU_US_MAX: f64 = 15.0;
-/// p99 ÷ p50, of nginx's: at most.
+/// Upper limit of p99 ÷ p50, relative to nginx.
 const SPREAD_MAX: f64 = 1.2;
 
-/// One number of connections: each list a run, in their order.
+/// The figures for one number of connections: each list has a value per run, in their order.
 #[derive(Debug, Serialize)]
 struct Row {
     connections: u32,
@@ -56,7 +56,6 @@ fn rows(figures: &[Figures]) -> Vec<Row> {
         .collect()
 }
 
-/// The table in Markdown: medians, with the lowest and highest run behind them.
 fn text(rows: &[Row], figures: &[Figures], sizes: &Sizes, options: &Options) -> String {
     let mut text = format!(
         "{}; {} runs of {} s a row; both answer {} bytes, {} of them body.\n\n",
@@ -139,7 +138,6 @@ fn verdicts(rows: &[Row]) -> [(String, Vec<u32>); 3] {
     ]
 }
 
-/// Prints the tables, and keeps them with all figures.
 pub(crate) fn publish(
     options: &Options,
     figures: &[Figures],

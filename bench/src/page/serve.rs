@@ -1,4 +1,4 @@
-//! The two servers: how they are started, found and ended, and how nginx is made to send as much.
+//! The two servers: start, address and end, and an nginx response of the same size.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,22 +15,19 @@ use simurgh_bench_kit::process::{self, Process};
 use simurgh_bench_kit::target::SERVER_CORE;
 use simurgh_bench_kit::wait;
 
-/// No wait takes longer.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
-/// A server, not yet started.
+/// A server that is not started yet.
 pub(crate) enum Kind {
-    /// The page under test.
     Page {
-        /// Its binary.
         program: PathBuf,
     },
     /// nginx with one file.
     Nginx(Site),
 }
 
-/// A server that runs; ended when dropped.
+/// A running server; ended when dropped.
 pub(crate) struct Server {
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddrV4,
@@ -38,15 +35,12 @@ pub(crate) struct Server {
     processes: Vec<Process>,
 }
 
-/// One response, read from the wire.
 pub(crate) struct Sample {
     pub(crate) body: Vec<u8>,
-    /// With its head.
     pub(crate) bytes: usize,
 }
 
 impl Kind {
-    /// nginx's configuration.
     pub(crate) fn configuration(&self) -> String {
         match self {
             Self::Page { .. } => String::new(),
@@ -81,7 +75,6 @@ impl Server {
         wait::until(self.name, WAIT_MAX, Duration::from_millis(20), || Ok(self.response().is_ok()))
     }
 
-    /// What it answers.
     pub(crate) fn response(&self) -> Result<Sample> {
         let mut stream = TcpStream::connect(self.address)?;
         stream.set_read_timeout(Some(WAIT_MAX))?;
@@ -103,7 +96,6 @@ impl Server {
         }
     }
 
-    /// CPU time of all its threads so far.
     pub(crate) fn cpu_ns(&self) -> Result<u64> {
         process::cpu_ns(&self.processes)
     }

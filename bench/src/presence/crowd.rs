@@ -1,4 +1,4 @@
-//! Rows `crowd` and `leave`: one topic whose members all have its list.
+//! Rows `crowd` and `leave`: one topic whose members all receive its list.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -13,21 +13,20 @@ use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::target::{Server, Target};
 use simurgh_bench_kit::{frames, stats};
 
-/// In how much time all join, one after the other.
+/// The time in which all join, one after the other.
 const WITHIN: Duration = Duration::from_secs(10);
-/// What the server gathers changes for.
+/// The server gathers changes for this time.
 const INTERVAL_MS: u32 = 50;
-/// How many leave, each followed by a broadcast.
+/// The number of leaves, each followed by a broadcast.
 const LEAVES: usize = 60;
 /// Pairs that only warm up.
 const WARM_UP: usize = 5;
 
-/// What a crowd that joined cost and got.
 struct Joined {
     server: Server,
     clients: Clients,
     cpu_ns: u64,
-    /// From the first join to the last diff that the first member got.
+    /// From the first join to the last diff of the first member.
     last_diff: Duration,
 }
 
@@ -81,7 +80,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     sample.put_count("crowd_entry_bytes", entry);
 
     let pattern = pattern(&members, &clients)?;
-    // Two servers have to be at rest while the floor is measured, one had to be kept until here.
+    // The floor is measured alone; the measured server had to run until here.
     drop((server, clients, without.server));
     let floor_ns = floor(bench, count, &pattern)?;
     let (on, off) = (stats::per(cpu_ns, 1), stats::per(without.cpu_ns, 1));
@@ -94,8 +93,8 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// Reads what the first member got: its list, with all diffs on top, has everybody. Bytes of one
-/// entry with its key, which are the same for all.
+/// Checks the first member's frames: its list, with all diffs on top, has all members. Returns the
+/// bytes of one entry with its key, which are the same for all.
 fn read_first(mut kept: &[u8], count: usize) -> Result<usize> {
     let mut there = serde_json::Map::new();
     let mut has_list = false;
@@ -108,7 +107,7 @@ fn read_first(mut kept: &[u8], count: usize) -> Result<usize> {
                 there = payload.as_object().cloned().context("a list is an object")?;
                 has_list = true;
             }
-            // What came before the list is in the list.
+            // The list includes diffs that came before it.
             Some("presence_diff") if has_list => {
                 let joins = payload.get_mut("joins").and_then(Value::as_object_mut);
                 there.append(joins.context("a diff has joins")?);
@@ -149,7 +148,7 @@ fn ideal_bytes(count: usize, entry: usize) -> Result<f64> {
     Ok(stats::per(bytes, 1))
 }
 
-/// What was sent, interval by interval, from what members counted.
+/// The sent frames, interval by interval, from the members' counts.
 fn pattern(members: &[Member], clients: &Clients) -> Result<Vec<Interval>> {
     let diffs = clients.diffs();
     let began = diffs.first().context("no diff")?.at;
@@ -178,7 +177,6 @@ fn pattern(members: &[Member], clients: &Clients) -> Result<Vec<Interval>> {
     Ok(intervals)
 }
 
-/// CPU time of the bare loop for that pattern.
 fn floor(bench: &Bench<'_>, count: usize, pattern: &[Interval]) -> Result<u64> {
     let file = bench.scratch.join("pattern.json");
     fs::write(&file, serde_json::to_vec(pattern)?)?;
@@ -196,7 +194,7 @@ fn floor(bench: &Bench<'_>, count: usize, pattern: &[Interval]) -> Result<u64> {
     floor.spent(&before)
 }
 
-/// One leaves the crowd, again and again; each time a broadcast of as many bytes follows.
+/// One member leaves the crowd, repeatedly; each time a broadcast of as many bytes follows.
 pub(super) fn leave(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let count = members(bench);
     let server = serve(bench, How { presence: true, list_max: count })?;
@@ -224,7 +222,7 @@ pub(super) fn leave(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// What one leave costs, and how long the diff's frame is.
+/// The cost of one leave, and the length of the diff's frame.
 fn one_leaves(
     server: &Server,
     clients: &mut Clients,
@@ -241,7 +239,7 @@ fn one_leaves(
     Ok((cpu_ns, clients.diffs().last().context("no diff")?.bytes))
 }
 
-/// What a broadcast costs whose frame has so many bytes.
+/// The cost of a broadcast whose frame has this many bytes.
 fn one_publishes(server: &Server, clients: &mut Clients, frame: usize, others: u64) -> Result<u64> {
     let empty = format!("[null,null,\"{TOPIC}\",\"new:msg\",{{\"body\":\"\"}}]").len();
     let body = (0..frame).find(|body| frames::plain_len(empty + body) == frame);

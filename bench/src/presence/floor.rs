@@ -1,9 +1,7 @@
-//! The kernel's price: a process that sends as many bytes to as many sockets in the same pattern,
-//! and does nothing else.
+//! The kernel's cost: a process that only sends as many bytes to as many sockets, equally timed.
 //!
-//! It reads what to send from a file, answers each upgrade with fixed bytes, and begins with the
-//! first bytes that come after that. What a socket does not take at once is sent when it
-//! can be, as every server has to.
+//! It reads from a file what to send, answers each upgrade with fixed bytes, and begins with the
+//! first bytes after that. Bytes that a socket does not take are sent later, as in every server.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -21,7 +19,7 @@ use super::server::TOPIC;
 use simurgh_bench_kit::net::{self, Listener, send};
 use simurgh_bench_kit::{frames, sys};
 
-/// One that was forgotten ends by itself.
+/// A forgotten process ends by itself.
 const LIFETIME: Duration = Duration::from_secs(600);
 
 /// Options of the floor.
@@ -35,28 +33,26 @@ pub(crate) struct Plan {
     pub(crate) pattern: PathBuf,
 }
 
-/// What is sent in one interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Interval {
-    /// Since the first.
+    /// Milliseconds since the first interval.
     pub(super) at_ms: u64,
-    /// The diff's frame, to all who are present.
+    /// The diff's frame, to all that are present.
     pub(super) diff_bytes: usize,
-    /// They are the first so many.
+    /// The number of members present, which are the first to have joined.
     pub(super) present: usize,
-    /// The list's frame, to those who came last: bytes, and how many of them.
+    /// The list's frame, to those that came last: bytes, and how many of them.
     pub(super) states: Vec<(usize, usize)>,
 }
 
 impl Interval {
-    /// Bytes that it sends.
     pub(super) fn bytes(&self) -> u64 {
         let states: usize = self.states.iter().map(|(bytes, count)| bytes * count).sum();
         u64::try_from(self.diff_bytes * self.present + states).unwrap_or(u64::MAX)
     }
 }
 
-/// Sends what the file says, once; then it waits to be killed.
+/// Sends the frames of the file once; then it waits to be killed.
 pub(crate) fn serve(plan: &Plan) -> Result<()> {
     sys::raise_descriptor_limit()?;
     let intervals = read_pattern(&plan.pattern)?;
@@ -86,7 +82,7 @@ fn read_pattern(path: &Path) -> Result<Vec<Interval>> {
     serde_json::from_str(&text).context("the pattern")
 }
 
-/// A frame of so many bytes in all, whose head is as the server's.
+/// A frame of this size in all, whose head is like the server's.
 fn frame(event: &str, bytes: usize) -> Vec<u8> {
     let mut payload = format!("[null,null,\"{TOPIC}\",\"{event}\",").into_bytes();
     let header = match bytes {
@@ -101,7 +97,7 @@ fn frame(event: &str, bytes: usize) -> Vec<u8> {
 struct Peer {
     socket: OwnedFd,
     is_upgraded: bool,
-    /// What it has not taken yet, and how much of the first it has.
+    /// The unsent frames, and the sent bytes of the first.
     waiting: VecDeque<Rc<[u8]>>,
     taken: usize,
 }
@@ -110,13 +106,13 @@ struct Floor {
     listener: Listener,
     /// In the order in which they came.
     peers: Vec<Peer>,
-    /// Places in `peers` by descriptor.
+    /// Indices in `peers` by descriptor.
     by_number: Vec<usize>,
     began: Option<Instant>,
 }
 
 impl Floor {
-    /// Serves until `due`, or until something has happened.
+    /// Handles events until `due`, or until there were some.
     fn poll(&mut self, due: Option<Instant>) -> Result<()> {
         let time =
             due.map_or(Duration::from_secs(1), |due| due.saturating_duration_since(Instant::now()));
@@ -168,7 +164,7 @@ impl Floor {
             Ok(count) if count > 0 => {
                 self.began.get_or_insert_with(Instant::now);
             }
-            // Gone: it takes whatever it is sent.
+            // Closed: sends to it count as sent.
             Ok(_) | Err(_) => {}
         }
         Ok(())
@@ -208,7 +204,7 @@ impl Floor {
 }
 
 impl Peer {
-    /// One `send`; what is not taken waits.
+    /// One `send`; the rest waits.
     fn send(&mut self, frame: &Rc<[u8]>) -> Result<()> {
         if self.waiting.is_empty() {
             self.taken = send(&self.socket, frame)?;

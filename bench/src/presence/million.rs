@@ -1,5 +1,5 @@
-//! Row `million`: driven sockets in the server's own process, which is a program of its own
-//! (`bench/driven`): this one must not rest on what it measures.
+//! Row `million`: driven sockets in the server's own process, which is a separate program
+//! (`bench/driven`): this one must not depend on what it measures.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use simurgh_bench_kit::rounds::{Bench, Sample};
 
-/// Its file name, beside this program.
+/// The file name, beside this program.
 const PROGRAM: &str = "simurgh-bench-driven";
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {

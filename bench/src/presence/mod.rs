@@ -1,5 +1,5 @@
-//! What presence costs: a crowd that comes to one topic, one of it that leaves, a crowd of which
-//! members get the number alone, memory. README.md says how each figure comes about.
+//! What presence costs: a crowd that joins one topic, one member that leaves it, a crowd whose
+//! members only get the number, memory. README.md says how each figure comes about.
 
 use simurgh_bench_kit::rounds::{Job, Suite, USUAL, table};
 
@@ -9,7 +9,6 @@ mod million;
 mod server;
 mod summary;
 
-/// The measurement.
 pub(crate) const SUITE: Suite = Suite {
     name: "presence",
     jobs: &[
@@ -20,7 +19,7 @@ pub(crate) const SUITE: Suite = Suite {
         // Its driven sockets and their server are one process.
         Job { row: "million", run: million::run, is_on_all_cores: true },
     ],
-    // `million` wants memory for a million sockets and some minutes.
+    // `million` needs memory for a million sockets and some minutes.
     usual: &["crowd", "leave", "summary", "memory"],
     recipes: |_| table::read(include_str!("table.txt"), &[]),
     ..USUAL

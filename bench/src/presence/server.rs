@@ -1,4 +1,4 @@
-//! The server: what it serves, and what it counts.
+//! The server: its settings and counts.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use anyhow::Result;
 use simurgh_bench_kit::rounds::Bench;
 use simurgh_bench_kit::target::Server;
 
-/// The one topic of the rows that have one.
+/// The topic of rows with a single topic.
 pub(super) const TOPIC: &str = "rooms:crowd";
 
 /// How a server treats presences.
 #[derive(Clone, Copy)]
 pub(super) struct How {
-    /// Members are tracked, and get the list.
+    /// Whether members are tracked, and receive the list.
     pub(super) presence: bool,
-    /// Of more their number alone is sent.
+    /// Above this number of members only the number is sent.
     pub(super) list_max: usize,
 }
 
 /// The default of a server.
 pub(super) const LIST_MAX: usize = 1_000;
 
-/// The one place that says what is served: with presence members are tracked under their `user`.
+/// The settings: with presence, members are tracked under their `user`.
 fn settings(how: How) -> String {
     let How { presence, list_max } = how;
     let presence = if presence { "presence = true\n" } else { "" };
@@ -41,15 +41,13 @@ reply = {{}}
     )
 }
 
-/// A fresh server.
 pub(super) fn serve(bench: &Bench<'_>, how: How) -> Result<Server> {
     bench.serve(&settings(how), 1)
 }
 
-/// The metric of members that are tracked.
 pub(super) const PRESENCES: &str = "simurgh_presences";
-/// The metric of lists and diffs that were encoded.
+/// The metric of encoded lists and diffs.
 pub(super) const PRESENCE_EVENTS: &str = "simurgh_presence_events_total";
 
-/// Longer than an interval, so that the next change is sent at once, and nothing else is under way.
+/// Longer than an interval, so that the next change is sent at once, and no other is pending.
 pub(super) const QUIET: Duration = Duration::from_millis(130);

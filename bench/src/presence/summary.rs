@@ -1,5 +1,4 @@
-//! Rows `summary` and `memory`: what presence costs where there are too many members for a list,
-//! and what it keeps of each.
+//! Rows `summary` and `memory`: presence with too many members for a list, and its memory.
 
 use std::time::Duration;
 
@@ -10,17 +9,16 @@ use simurgh_bench_kit::clients::{Clients, Total};
 use simurgh_bench_kit::rounds::{Bench, Sample};
 use simurgh_bench_kit::stats;
 
-/// Members of a topic of the row `memory`.
 const TOPIC_MEMBERS: usize = 100;
-/// Topics that each client joins: so many that what a server has once does not matter.
+/// Topics that each client joins: so many that the server's fixed cost does not matter.
 const TOPICS: usize = 10;
-/// Until an allocator has given back what it means to give back.
+/// Time for an allocator to give back unused memory.
 const CALM: Duration = Duration::from_secs(4);
-/// Until a server has given back what a crowd leaves: 4 s after the last, and some for the work.
+/// Time for a server to free a crowd's memory: 4 s after the last leave, and some for the work.
 const GONE: Duration = Duration::from_secs(10);
 
-/// CPU time of 18,000 joins to one topic, with presence and without: alone, and with the connect
-/// and the upgrade before each.
+/// CPU time of 18,000 joins to one topic, with presence and without: joins alone, and with the
+/// connect and the upgrade before each.
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let count = bench.many_clients();
     let without = joins(bench, count, false, sample)?;
@@ -31,7 +29,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-/// Of all joins alone, and of connects, upgrades and joins, ns.
+/// CPU of all joins alone, and of connects, upgrades and joins, ns.
 fn joins(
     bench: &Bench<'_>,
     count: usize,
@@ -71,13 +69,13 @@ fn joins(
 /// Resident bytes at the stages of a crowd.
 struct Stages {
     connected: u64,
-    /// When everybody has joined a first topic: what is made once is there.
+    /// When all have joined a first topic, so that everything made once exists.
     some: u64,
     joined: u64,
     left: u64,
 }
 
-/// Bytes of each tracked member, and what is left when all have gone.
+/// Bytes of each tracked member, and the bytes left when all have left.
 pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let count = bench.options.size(15_000, 3_000);
     let without = stages(bench, count, false, sample)?;

@@ -1,4 +1,4 @@
-//! What the threads of the bare server count, under the names that Simurgh uses.
+//! Counters of the bare server's threads, under Simurgh's metric names.
 
 use std::fmt::Write as _;
 use std::net::SocketAddrV4;
@@ -25,33 +25,28 @@ impl Count {
     }
 }
 
-/// The figures of one thread, apart from those of others in memory.
+/// The counters of one thread, on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counts {
-    /// Open WebSockets.
     pub(crate) sockets: Count,
-    /// Memberships.
     pub(crate) channels: Count,
-    /// Messages sent to members.
     pub(crate) deliveries: Count,
-    /// Sends that were not taken, or not whole; the rest went later.
+    /// Sends that were refused or short; the rest was sent later.
     pub(crate) refused: Count,
-    /// Broadcasts passed to other threads, and got from them.
+    /// Broadcasts forwarded to other threads, and received from them.
     pub(crate) posted: Count,
     pub(crate) taken: Count,
 }
 
-/// One of the figures.
 type Pick = fn(&Counts) -> &Count;
 
-/// What all threads share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) counts: Box<[Counts]>,
-    /// Where each thread gets the broadcasts of the others; set before anybody is served.
+    /// Each thread's address for the others' broadcasts; set before the first client is served.
     pub(crate) peers: OnceLock<Vec<SocketAddrV4>>,
-    /// When so many have been accepted a line is printed; 0: never.
+    /// When this many have been accepted a line is printed; 0: never.
     tell_at: u64,
     accepted: AtomicU64,
 }
@@ -62,8 +57,8 @@ impl Shared {
         Self { counts, peers: OnceLock::new(), tell_at, accepted: AtomicU64::new(0) }
     }
 
-    /// A thread has accepted so many more. The thread that accepts the last prints the time itself,
-    /// so that no poll delays it.
+    /// A thread has accepted this many more. The thread that accepts the last prints the time
+    /// itself, so that no poll delays it.
     pub(crate) fn accepted(&self, more: u64) {
         if self.tell_at == 0 {
             return;
@@ -87,7 +82,7 @@ impl Shared {
         ];
         for (name, count) in rows {
             for (shard, counts) in self.counts.iter().enumerate() {
-                // Writing to a text does not fail.
+                // Writing to a string cannot fail.
                 let _ = writeln!(page, "{name}{{shard=\"{shard}\"}} {}", count(counts).get());
             }
         }

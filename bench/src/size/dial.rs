@@ -1,8 +1,8 @@
 //! The clients of bare connections: `connect`, one registration in a poll set, and nothing else.
 //!
-//! As many threads and tables as the server, each with its part of the connections. Source ports
-//! are named by number: the kernel's own choice would need an option that lets it wait for the
-//! destination, and walks past all ports that are taken.
+//! It has as many threads and tables as the server, each with its part of the connections. Source
+//! ports are computed: the kernel's own choice would need an option that delays it until the
+//! destination is known, and searches past all ports in use.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -22,7 +22,6 @@ use super::server::LIFETIME;
 use super::{Dial, tables};
 use simurgh_bench_kit::sys;
 
-/// Connections of a thread that are not up yet.
 const UNDER_WAY: usize = 64;
 /// Ports used of each source address, from this one on: below those that the kernel chooses.
 const PORTS: usize = 28_000;
@@ -30,13 +29,12 @@ const FIRST_PORT: usize = 4_000;
 /// Source addresses are 127.78.1.1 to 127.78.250.250.
 const HOSTS: usize = 250;
 
-/// Gets ready, prints so, connects when a line comes on its input, prints when it began, and stays
-/// until it is killed.
+/// Prepares and prints so, connects at a line of input and prints when, stays until killed.
 pub(super) fn run(options: &Dial) -> Result<()> {
     sys::die_with_parent()?;
     let count = tables::count_for(options.connections);
     ensure!(options.connections <= PORTS * HOSTS * HOSTS, "there are no ports for so many");
-    // One more to wait with than there are threads: this one.
+    // One more than there are threads, for this one.
     let gate = Arc::new(Barrier::new(count + 1));
     let (done, all_done) = mpsc::channel();
     tables::start(count, "dial", |index| {
@@ -63,12 +61,12 @@ pub(super) fn run(options: &Dial) -> Result<()> {
     Ok(())
 }
 
-/// Which of all connections are those of thread `index` of `count`.
+/// The connections of thread `index` of `count`.
 fn part(connections: usize, count: usize, index: usize) -> std::ops::Range<usize> {
     connections * index / count..connections * (index + 1) / count
 }
 
-/// Where connection `number` comes from.
+/// The source address of connection `number`.
 fn source(number: usize) -> Result<SocketAddrV4> {
     let (host, port) = (number / PORTS, FIRST_PORT + number % PORTS);
     let (third, fourth) = (u8::try_from(1 + host / HOSTS)?, u8::try_from(1 + host % HOSTS)?);
@@ -78,9 +76,8 @@ fn source(number: usize) -> Result<SocketAddrV4> {
 struct Dialler {
     epoll: OwnedFd,
     server: SocketAddrV4,
-    /// Numbers of the connections that are still to be opened.
     left: std::ops::Range<usize>,
-    /// By the order in which they were opened, and whether they are up.
+    /// In the order in which they were opened, and whether they are connected.
     sockets: Vec<(OwnedFd, bool)>,
 }
 
@@ -125,11 +122,11 @@ impl Dialler {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket =
             rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-        // A reset at the end, also when this process is killed: no TIME_WAIT stays.
+        // A reset at the end, even when this process is killed: no TIME_WAIT stays.
         sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
         let source = source(number)?;
         let bound = match rustix::net::bind(&socket, &source) {
-            // A listener on all addresses has this port: the kernel finds another.
+            // A listener on all addresses has this port: let the kernel find another.
             Err(Errno::ADDRINUSE) => {
                 rustix::net::bind(&socket, &SocketAddrV4::new(*source.ip(), 0))
             }

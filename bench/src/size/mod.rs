@@ -1,12 +1,12 @@
-//! The floor at size: what millions of connections cost a server that does nothing else.
+//! The floor at size: the cost of millions of connections to a server that does nothing else.
 //!
 //! ```text
 //! bare-server   tables ──► server (epoll, accept, read, send) ──► wire (what it understands)
 //! bare-pairs    pairs ──► bare-server, bare-dial (processes) ──► seconds, CPU, memory: JSON
 //! ```
 //!
-//! The floor of `floor.rs` is one thread; a descriptor limit of 20,000 a table asks for a hundred
-//! at two million. Here are as many, with as many tables, as `simurgh serve` would have.
+//! The floor of `floor.rs` has one thread; at a descriptor limit of 20,000 per table two million
+//! connections need a hundred. This one has as many threads and tables as `simurgh serve`.
 
 use std::net::SocketAddrV4;
 
@@ -80,7 +80,6 @@ pub(crate) struct Dial {
     pub(crate) connections: usize,
 }
 
-/// Does it.
 pub(crate) fn run(task: &Task) -> Result<()> {
     match task {
         Task::Serve(options) => server::serve(options),

@@ -1,6 +1,6 @@
-//! How long bare connections take from nothing, and what they cost: the bare server on one side,
-//! the clients on the other, each a process with as many tables as Simurgh would have. Nothing is
-//! sent; a connection is there when it has been accepted and is in a poll set.
+//! How long bare connections take from the start, and what they cost: the bare server on one side,
+//! the clients on the other, each a process with as many tables as Simurgh would have. No data is
+//! sent; a connection counts when it has been accepted and is in a poll set.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -14,16 +14,15 @@ use super::{Pairs, tables};
 use simurgh_bench_kit::process::Process;
 use simurgh_bench_kit::{stats, sys};
 
-/// How long a process with hundreds of threads may take to start.
+/// The time limit for a process with hundreds of threads to start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// What each connection may take, beside a minute.
+/// The time limit per connection, beside a minute.
 const PER_CONNECTION: Duration = Duration::from_micros(500);
-/// Rest before memory and CPU times are read.
+/// The pause before memory and CPU times are read.
 const REST: Duration = Duration::from_secs(2);
-/// Memory of a bare connection, both ends and both processes, at the very most.
+/// Upper bound of the memory of a bare connection, both ends and both processes.
 const BYTES: u64 = 6_000;
 
-/// What a run has shown: one line of JSON.
 #[derive(Debug, Serialize)]
 struct Figures {
     connections: u64,
@@ -42,16 +41,14 @@ struct Figures {
     server_bytes: f64,
     /// The kernel's records (slab) for each socket; there are two to a connection.
     kernel_bytes: f64,
-    /// By how many the machine's TCP sockets rose: two to a connection, if nobody else came.
+    /// The increase of the machine's TCP sockets: two per connection, without other processes.
     sockets: i64,
-    /// Connections that were tried again after a second, for want of room in a backlog: with any,
-    /// `seconds` is no floor.
+    /// Retries after a second, because a backlog was full: with any, `seconds` is not a floor.
     tried_again: u64,
     /// CPU time that the host took from this machine meanwhile.
     stolen_s: f64,
 }
 
-/// Measures and prints.
 pub(super) fn run(options: &Pairs) -> Result<()> {
     let wanted = u64::try_from(options.connections)?;
     if let Some(why) = too_small(wanted, setting) {
@@ -62,16 +59,16 @@ pub(super) fn run(options: &Pairs) -> Result<()> {
     }
     for _ in 0..options.runs {
         println!("{}", serde_json::to_string(&measure(options.connections)?)?);
-        // What the kernel frees late is free by then.
+        // Memory that the kernel frees late is free by then.
         thread::sleep(REST);
     }
     Ok(())
 }
 
-/// The first setting that would refuse connections, or make those who wait for it try again.
+/// The first setting that would refuse connections, or make waiting ones retry.
 fn too_small(connections: u64, have: impl Fn(&str) -> Option<u64>) -> Option<String> {
     let sockets = connections * 2;
-    // Root may open more files than that.
+    // Root may open more files than the limit.
     let files = if rustix::process::geteuid().is_root() { 0 } else { sockets + 20_000 };
     let needs = [
         ("fs/file-max", files),
@@ -85,7 +82,7 @@ fn too_small(connections: u64, have: impl Fn(&str) -> Option<u64>) -> Option<Str
     })
 }
 
-/// A setting of the system, or what memory it has to spare; `None` if that cannot be read.
+/// A setting of the system, or its available memory; `None` if that cannot be read.
 fn setting(name: &str) -> Option<u64> {
     match name {
         "MemAvailable" => {
@@ -95,7 +92,7 @@ fn setting(name: &str) -> Option<u64> {
     }
 }
 
-/// Requests for a connection that the kernel has sent again, since boot.
+/// SYNs that the kernel has sent again since boot.
 fn tried_again() -> Result<u64> {
     let text = fs::read_to_string("/proc/net/netstat")?;
     let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
@@ -115,7 +112,7 @@ fn measure(connections: usize) -> Result<Figures> {
     let dial = ["bare-dial", "--server", address.as_str(), "--connections", number];
     let mut dial = start(&dial)?;
     dial.line("ready", START_TIMEOUT)?;
-    // Whatever the start has left to do is done.
+    // The remaining work of the start is done by then.
     thread::sleep(REST / 4);
     let (server_cpu, client_cpu) = (server.cpu()?, dial.cpu()?);
     let (resident, kernel) = (sys::resident(server.pid())?, sys::Kernel::now()?);
@@ -149,14 +146,13 @@ fn measure(connections: usize) -> Result<Figures> {
         tried_again: retries,
         stolen_s: stats::per(stolen, 100),
     };
-    // The clients first: their end is a reset, and neither side is left in TIME_WAIT.
+    // The clients first: they end by a reset, so neither side is left in TIME_WAIT.
     drop(dial);
     drop(server);
     eprintln!("{connections} connections came and went in {:.1} s", begun.elapsed().as_secs_f64());
     Ok(figures)
 }
 
-/// This program again, with a task.
 fn start(arguments: &[&str]) -> Result<Process> {
     let mut command = Command::new(std::env::current_exe().context("own path")?);
     Process::with_output(command.args(arguments).stdin(Stdio::piped()))

@@ -1,10 +1,10 @@
 //! The bare server: the bare loop on as many threads and tables as `simurgh serve` would have.
 //!
-//! Five bytes of its memory to a client: the descriptor, and what it is. What a client sends is
-//! answered by one `send`; each thread sends a broadcast to its own members by one `send` each, one
-//! after the other, while everything else waits. Threads pass broadcasts on by a
-//! datagram. Only a peer that sends half a message, or does not read, costs more. Not a server to
-//! use: it trusts its peers and everybody on this machine.
+//! It uses five bytes of memory per client: the descriptor and the state. Each message is answered
+//! by one `send`; each thread sends a broadcast to its own members by one `send` each, one after
+//! the other, while everything else waits. Threads forward broadcasts by a datagram. Only a peer
+//! that sends half a message, or does not read, costs more. Do not use it as a server: it trusts
+//! its peers and every process on this machine.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -25,30 +25,29 @@ use super::wire::{self, Message, Request};
 use super::{Serve, tables};
 use simurgh_bench_kit::{frames, sys};
 
-/// One that was forgotten ends by itself.
+/// A forgotten server ends by itself.
 pub(super) const LIFETIME: Duration = Duration::from_secs(3600);
-/// How long all threads may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const BROADCASTS: u64 = u64::MAX - 1;
 /// Holds the largest datagram; memory is touched only as far as reads fill it.
 const READ_BYTES: usize = 64 * 1024;
-/// Broadcasts that may wait for a thread which is writing the one before, bytes.
+/// Bytes of broadcasts that may wait for a thread that is still writing the one before.
 const WAITING_BYTES: usize = 8 << 20;
-/// Descriptors that a thread has room for from the start.
+/// Initial size of a thread's table of descriptors.
 const TABLE_MAX: usize = 1 << 16;
 const EVENTS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
-/// The topic that the crowd is in; all others count as one.
+/// The topic of the crowd; all others count as one.
 const CROWD: &[u8] = b"rooms:lobby";
-// What a client is.
+// The states of a client.
 const UPGRADED: u8 = 1;
 const IN_CROWD: u8 = 2;
 const IN_OTHER: u8 = 4;
-/// The begin of something is kept.
+/// The beginning of a message is kept.
 const IN_PART: u8 = 8;
 /// Bytes wait until it reads.
 const IS_SLOW: u8 = 16;
-/// Ends when it has got everything.
+/// It is closed once all bytes are sent.
 const ENDS: u8 = 32;
 
 /// Serves until it is killed.
@@ -61,7 +60,7 @@ pub(super) fn serve(options: &Serve) -> Result<()> {
     Ok(())
 }
 
-/// Starts the threads; they run as long as the process. Returns where they listen.
+/// Starts the threads, which run as long as the process. Returns their address.
 fn start(listen: SocketAddrV4, count: usize, tell_at: u64) -> Result<SocketAddrV4> {
     let (_reserved, address) = reserve(listen)?;
     let shared = Arc::new(Shared::new(count, tell_at));
@@ -80,7 +79,7 @@ fn start(listen: SocketAddrV4, count: usize, tell_at: u64) -> Result<SocketAddrV
     Ok(address)
 }
 
-/// Makes sure that nobody listens there, and keeps it for sockets that share the port.
+/// Checks that the address is free, and reserves it for sockets that share the port.
 fn reserve(listen: SocketAddrV4) -> Result<(OwnedFd, SocketAddrV4)> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     if listen.port() != 0 {
@@ -93,46 +92,43 @@ fn reserve(listen: SocketAddrV4) -> Result<(OwnedFd, SocketAddrV4)> {
     Ok((socket, address))
 }
 
-/// One thread's loop and clients.
 struct Bare {
     index: usize,
     shared: Arc<Shared>,
     listener: Listener,
-    /// Where the other threads' broadcasts come in.
+    /// Receives the other threads' broadcasts.
     broadcasts: OwnedFd,
     /// By descriptor number: four bytes a client …
     sockets: Slots,
     /// … and one.
     state: Vec<u8>,
-    /// Of clients that are `IN_PART`.
+    /// The kept bytes of clients that are `IN_PART`.
     parts: HashMap<usize, Vec<u8>>,
-    /// Of clients that are `IS_SLOW`.
+    /// The unsent bytes of clients that are `IS_SLOW`.
     unsent: HashMap<usize, Vec<u8>>,
-    /// For one answer after the other.
+    /// A buffer that is used again for each answer.
     answer: Vec<u8>,
 }
 
 impl Bare {
-    /// Opens what a thread needs, in its own table; `opened` gets the address for broadcasts of the
-    /// other threads.
+    /// Opens what a thread needs in its own table; `opened` gets its address for broadcasts.
     fn open(
         index: usize,
         address: SocketAddrV4,
         shared: Arc<Shared>,
         opened: &Sender<(usize, SocketAddrV4)>,
     ) -> Result<Self> {
-        // Acknowledgements travel with the answers, as in Simurgh.
+        // Acknowledgements are sent with the answers, as in Simurgh.
         let listener = Listener::open(address, true)?.without_quick_acks()?;
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
-        // The system's limit holds for all but root.
+        // Without root the system's limit applies.
         sockopt::set_socket_recv_buffer_size_force(&socket, WAITING_BYTES)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, WAITING_BYTES))?;
         rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
         epoll::add(&listener.epoll, &socket, EventData::new_u64(BROADCASTS), EventFlags::IN)?;
         let _ = opened.send((index, SocketAddrV4::try_from(rustix::net::getsockname(&socket)?)?));
-        // Whole from the start, so that growing leaves nothing behind: pages are touched as they
-        // fill.
+        // At full size from the start, so that growing leaves no memory behind.
         let most = usize::try_from(sys::raise_descriptor_limit()?)?.min(TABLE_MAX);
         Ok(Self {
             index,
@@ -201,7 +197,7 @@ impl Bare {
         }
     }
 
-    /// Takes what came, after what was kept, and keeps what is not whole.
+    /// Joins new input to the kept part, and keeps the incomplete rest.
     fn input(&mut self, number: usize, input: &mut [u8]) -> Result<()> {
         let mut kept = match self.is(number, IN_PART) {
             true => self.parts.remove(&number).unwrap_or_default(),
@@ -223,7 +219,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Answers all that is whole; returns how many bytes that was.
+    /// Answers all whole messages; returns their bytes.
     fn messages(&mut self, number: usize, input: &mut [u8]) -> Result<usize> {
         let mut taken = 0;
         if !self.is(number, UPGRADED) {
@@ -299,7 +295,6 @@ impl Bare {
         sent
     }
 
-    /// Has all threads send it to their members.
     fn broadcast(&mut self, topic: &[u8], event: &[u8], body: &[u8]) -> Result<()> {
         let frame = wire::broadcast(topic, event, body)?;
         let datagram = [&[room(topic)], frame.as_slice()].concat();
@@ -313,7 +308,6 @@ impl Bare {
         self.send_to_members(room(topic), &frame)
     }
 
-    /// A broadcast of another thread.
     fn receive(&mut self, buf: &mut [u8]) -> Result<()> {
         let length = match rustix::net::recv(&self.broadcasts, &mut *buf, RecvFlags::DONTWAIT) {
             Ok((length, _)) => length,
@@ -327,7 +321,6 @@ impl Bare {
         self.send_to_members(*room, frame)
     }
 
-    /// The bare send loop.
     fn send_to_members(&mut self, room: u8, frame: &[u8]) -> Result<()> {
         let mut sent = 0;
         for number in 0..self.state.len() {
@@ -340,8 +333,8 @@ impl Bare {
         Ok(())
     }
 
-    /// One `send`. What is not taken is kept until the client reads, for its next frame would be
-    /// lost on it after half of this one; that the floor was left is counted.
+    /// One `send`. Unsent bytes are kept until the client reads, because its next frame would be
+    /// corrupt after half of this one; such sends are counted.
     fn send(&mut self, number: usize, bytes: &[u8]) -> Result<()> {
         let Some(socket) = self.sockets.get(number) else { return Ok(()) };
         let Some(state) = self.state.get_mut(number) else { return Ok(()) };
@@ -361,7 +354,7 @@ impl Bare {
         Ok(())
     }
 
-    /// The client has read: sends on.
+    /// The client has read: sends more.
     fn flush(&mut self, number: usize) -> Result<()> {
         let Some(socket) = self.sockets.get(number) else { return Ok(()) };
         let Some(unsent) = self.unsent.get_mut(&number) else { return Ok(()) };
@@ -400,7 +393,7 @@ impl Bare {
         self.state.get(number).is_some_and(|state| state & what != 0)
     }
 
-    /// `false` if the client has gone.
+    /// `false` if the client has been closed.
     fn set(&mut self, number: usize, what: u8) -> bool {
         let is_there = self.sockets.get(number).is_some();
         if let Some(state) = self.state.get_mut(number).filter(|_| is_there) {
@@ -436,7 +429,7 @@ mod tests {
     const CLIENTS: usize = 6;
     const WAIT_MAX: Duration = Duration::from_secs(20);
 
-    /// A client that waits for what it is to get.
+    /// A client that checks what it receives.
     struct Client {
         socket: OwnedFd,
         got: Vec<u8>,
@@ -470,7 +463,7 @@ mod tests {
             self.say(&frame);
         }
 
-        /// Exactly these bytes come next.
+        /// Exactly these bytes must come next.
         fn expect(&mut self, bytes: &[u8]) {
             let mut buf = vec![0; READ_BYTES];
             while self.got.len() < bytes.len() {
@@ -483,7 +476,7 @@ mod tests {
             self.got = rest;
         }
 
-        /// All that comes until the server closes.
+        /// All bytes until the server closes.
         fn rest(mut self) -> String {
             let mut buf = vec![0; READ_BYTES];
             loop {
@@ -495,10 +488,9 @@ mod tests {
         }
     }
 
-    /// The sum of a figure over both threads.
     fn sum(server: SocketAddrV4, name: &str) -> u64 {
         let client = Client::dial(server, 0);
-        // In parts, as programs do that write a request as they make it.
+        // In parts, like programs that write a request while they make it.
         for part in ["GET ", "/metrics", " HTTP/1.1\r\n", "host: x\r\n\r\n"] {
             client.say(part.as_bytes());
         }
@@ -509,7 +501,6 @@ mod tests {
         values.iter().sum()
     }
 
-    /// Waits until a figure is as expected.
     fn figure(server: SocketAddrV4, name: &str, expected: u64) {
         let begun = Instant::now();
         while sum(server, name) != expected {
@@ -529,7 +520,7 @@ mod tests {
         for client in &mut clients {
             client.expect(&frames::plain(&frames::broadcast(1)));
         }
-        // Longer than one read, and the frame is cut anywhere.
+        // Longer than one read, so the frame is cut anywhere.
         let long = format!("{{\"body\":\"{}\"}}", "x".repeat(10_000));
         let mut frame = Vec::new();
         let push = format!("[\"1\",\"9\",\"rooms:lobby\",\"new:msg\",{long}]");

@@ -1,10 +1,10 @@
-//! Threads that have a descriptor table each, for a job each.
+//! Threads with a separate descriptor table each, which run one job each.
 //!
 //! They are the reactor's, and nothing else of it is used: making a table private is `unsafe` and
-//! has to be done in one order with the starting of the threads, which nobody should write twice.
-//! A shard's only mail is its job, and the job never gives the thread back; so no code of the
-//! reactor runs while anything is measured. Left of it are the thread, its table with the wakers in
-//! it, and a poll set that nobody waits on.
+//! has to be done in one order with the starting of the threads, so it is not repeated here. A
+//! shard's only message is its job, and the job never returns the thread; so no code of the reactor
+//! runs while anything is measured. All that is left of it is the thread, its table with the wakers
+//! in it, and an unused poll set.
 //!
 //! A descriptor's number means nothing in another table, so a job opens all it needs by itself. It
 //! has a small stack: buffers belong on the heap.
@@ -17,19 +17,17 @@ use simurgh_reactor::{
     shards_for,
 };
 
-/// What a thread does for the rest of its life.
+/// The job of a thread for the rest of its life.
 pub(crate) type Job = Box<dyn FnOnce() -> Result<()> + Send>;
 
-/// As many tables as `simurgh serve --max-connections` has for so many connections, but two at
-/// least.
+/// As many tables as `simurgh serve --max-connections` has for this many, at least two.
 pub(crate) fn count_for(connections: usize) -> usize {
     let (descriptors, _) = raise_descriptor_limit();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     shards_for(connections, descriptors).max(cores).clamp(2, usize::from(u16::MAX))
 }
 
-/// Starts `count` threads called `name`, each with the job that `make` makes for its number. A job
-/// that fails ends the process.
+/// Starts `count` threads called `name`, each with a job of `make`. A failed job ends the process.
 pub(crate) fn start(count: usize, name: &str, mut make: impl FnMut(usize) -> Job) -> Result<()> {
     let mut set = ShardSet::prepare(count, 0).context("prepare the tables")?;
     for index in 0..count {
@@ -43,7 +41,6 @@ pub(crate) fn start(count: usize, name: &str, mut make: impl FnMut(usize) -> Job
     Ok(())
 }
 
-/// Runs the job and has nothing else to do.
 struct Host;
 
 impl Handler for Host {
@@ -53,7 +50,7 @@ impl Handler for Host {
     fn mail(&mut self, _io: &mut Io<()>, job: Job) {
         let why = job().err().unwrap_or_else(|| anyhow!("a thread has nothing more to do"));
         eprintln!("simurgh-bench: {why:#}");
-        // With a thread less the figures would be wrong.
+        // With one thread less the figures would be wrong.
         process::exit(1);
     }
 

@@ -1,6 +1,5 @@
-//! What the bare server understands of HTTP, WebSocket and Channels (V2): as much as `simurgh load`
-//! and `simurgh road` send. It looks for quotes and commas where they stand in their messages and
-//! trusts that no name is escaped.
+//! The subset of HTTP, WebSocket and Channels (V2) that `simurgh load` and `simurgh road` send.
+//! Quotes and commas are expected at their usual places, and no name is escaped.
 
 use anyhow::{Result, ensure};
 use serde::Deserialize;
@@ -13,12 +12,10 @@ pub(crate) const PAYLOAD_MAX: usize = 65_000;
 /// Bytes of a request, head and body.
 const REQUEST_MAX: usize = 128 * 1024;
 
-/// One whole frame of a client.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Frame<'a> {
     pub(crate) opcode: u8,
     pub(crate) payload: &'a [u8],
-    /// Bytes of the whole frame.
     pub(crate) len: usize,
 }
 
@@ -47,13 +44,13 @@ pub(crate) fn frame(input: &mut [u8]) -> Result<Option<Frame<'_>>> {
 /// A message of a client: an array of five.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Message<'a> {
-    /// As they stand there: in quotes, or `null`.
+    /// As in the message: in quotes, or `null`.
     pub(crate) join_ref: &'a [u8],
     pub(crate) reference: &'a [u8],
     /// Without quotes.
     pub(crate) topic: &'a [u8],
     pub(crate) event: &'a [u8],
-    /// JSON, not looked at.
+    /// JSON, not parsed.
     pub(crate) body: &'a [u8],
 }
 
@@ -68,7 +65,7 @@ pub(crate) fn message(payload: &[u8]) -> Option<Message<'_>> {
     Some(Message { join_ref, reference, topic, event, body })
 }
 
-/// A string in quotes or a bare word, and what follows the comma after it.
+/// A string in quotes or a bare word, and the rest after the comma.
 fn field(input: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = match input {
         [b'"', text @ ..] => 2 + text.iter().position(|byte| *byte == b'"')?,
@@ -82,14 +79,12 @@ fn unquoted(field: &[u8]) -> Option<&[u8]> {
     field.strip_prefix(b"\"")?.strip_suffix(b"\"")
 }
 
-/// The frame with which a message is answered.
 pub(crate) fn reply(message: &Message<'_>, out: &mut Vec<u8>) {
     let Message { join_ref, reference, topic, .. } = *message;
     let ok = b"\",\"phx_reply\",{\"status\":\"ok\",\"response\":{}}]";
     frames::plain_parts(&[b"[", join_ref, b",", reference, b",\"", topic, ok], out);
 }
 
-/// The frame that all members get.
 pub(crate) fn broadcast(topic: &[u8], event: &[u8], body: &[u8]) -> Result<Vec<u8>> {
     let parts: [&[u8]; 7] = [b"[null,null,\"", topic, b"\",\"", event, b"\",", body, b"]"];
     let length: usize = parts.iter().map(|part| part.len()).sum();
@@ -99,18 +94,14 @@ pub(crate) fn broadcast(topic: &[u8], event: &[u8], body: &[u8]) -> Result<Vec<u
     Ok(out)
 }
 
-/// What a peer asks for before it is a WebSocket client.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Request<'a> {
-    /// With this key.
     Upgrade(&'a str),
     Metrics,
     Broadcast(Post),
-    /// What the bare server does not have.
     Other,
 }
 
-/// Body of `POST /api/broadcast`.
 #[derive(Debug, Deserialize, PartialEq)]
 pub(crate) struct Post {
     pub(crate) topic: String,

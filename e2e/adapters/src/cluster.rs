@@ -11,7 +11,7 @@ pub(super) use super::message::{TestMessage, exact, mates, no, once, prefix, who
 use super::node::Node;
 use super::{Harness, Unsupported};
 
-/// Longer than a dead link takes to be noticed and made again.
+/// Longer than a dead link takes to be noticed and replaced.
 const WAIT: Duration = Duration::from_secs(40);
 const STEP: Duration = Duration::from_millis(1);
 
@@ -19,14 +19,12 @@ pub(super) struct TestCluster<'a> {
     pub(super) harness: &'a mut dyn Harness,
     pub(super) prefix: Prefix,
     pub(super) nodes: Vec<Node>,
-    /// A node that is not polled.
     pub(super) not_polled: Option<usize>,
     passed: Duration,
     tickets: u64,
 }
 
 impl<'a> TestCluster<'a> {
-    /// A cluster of so many nodes, all up.
     pub(super) fn new(harness: &'a mut dyn Harness, count: usize) -> Self {
         let mut cluster = Self::empty(harness);
         for _ in 0..count {
@@ -36,7 +34,7 @@ impl<'a> TestCluster<'a> {
         cluster
     }
 
-    /// The same, if the engine stores anything.
+    /// The same; an error if the engine stores nothing.
     pub(super) fn keeping(harness: &'a mut dyn Harness, count: usize) -> Result<Self, Unsupported> {
         if !harness.keeps() {
             return Err(Unsupported("it keeps nothing"));
@@ -50,7 +48,6 @@ impl<'a> TestCluster<'a> {
         Self { harness, prefix, nodes: Vec::new(), not_polled: None, passed, tickets: 0 }
     }
 
-    /// Adds a node, started.
     pub(super) fn add(&mut self) -> usize {
         let mut adapter = self.harness.adapter(&self.prefix);
         let id = NodeId(0x5150_0000_0000_0001 + self.nodes.len() as u64);
@@ -59,14 +56,10 @@ impl<'a> TestCluster<'a> {
         self.nodes.len() - 1
     }
 
-    // Time.
-
-    /// How much time has passed.
     pub(super) const fn passed(&self) -> Duration {
         self.passed
     }
 
-    /// Lets time pass, and polls all nodes.
     pub(super) fn turn(&mut self, time: Duration) {
         self.harness.pass(time);
         self.passed += time;
@@ -85,14 +78,14 @@ impl<'a> TestCluster<'a> {
         self.poll();
         while !is_so(self) {
             assert!(waited < WAIT, "waited in vain for {what}");
-            // By small steps first, so that a short wait stays short.
+            // In small steps first, so that a short wait stays short.
             let time = if waited < 200 * STEP { STEP } else { 10 * STEP };
             self.turn(time);
             waited += time;
         }
     }
 
-    /// Lets so much time pass, in small steps.
+    /// Lets this much time pass, in small steps.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.passed + time;
         while self.passed < end {
@@ -100,14 +93,10 @@ impl<'a> TestCluster<'a> {
         }
     }
 
-    /// Waits until everything has arrived.
     pub(super) fn quiet(&mut self) {
         self.pass(self.harness.quiet());
     }
 
-    // What nodes do.
-
-    /// Changes interests, and waits until they are in force.
     #[track_caller]
     pub(super) fn want(&mut self, node: usize, changes: &[(Interest, Wanted)]) {
         let generation = self.nodes[node].change(changes);
@@ -171,7 +160,7 @@ impl<'a> TestCluster<'a> {
         self.store_for(node, topic, (id, None), payload)
     }
 
-    /// The same, with an age.
+    /// Stores with an age; waits while the adapter is full.
     #[track_caller]
     pub(super) fn store_for(
         &mut self,
@@ -201,7 +190,6 @@ impl<'a> TestCluster<'a> {
         }
     }
 
-    /// Stores, and waits for its number.
     #[track_caller]
     pub(super) fn stored(&mut self, node: usize, topic: &str, id: &str, payload: &str) -> u64 {
         let ticket = self.store(node, topic, id, payload);
@@ -211,7 +199,6 @@ impl<'a> TestCluster<'a> {
         }
     }
 
-    /// Asks, and waits for the answer.
     #[track_caller]
     pub(super) fn fetch(&mut self, node: usize, what: Fetch) -> Option<Fetched> {
         let ticket = self.ask(node, what);
@@ -221,7 +208,7 @@ impl<'a> TestCluster<'a> {
         }
     }
 
-    /// Purges what is before a number, and waits for the answer.
+    /// Purges messages before a number, and waits for the answer.
     #[track_caller]
     pub(super) fn purge(&mut self, node: usize, topic: &str, before: u64) {
         let ticket = self.ask_purge(node, topic, before);
@@ -261,7 +248,7 @@ impl<'a> TestCluster<'a> {
         Ticket(self.tickets)
     }
 
-    /// Fetches what follows a number on a topic: payloads with their numbers.
+    /// Fetches the messages after a number on a topic: payloads with their numbers.
     #[track_caller]
     pub(super) fn after(&mut self, node: usize, topic: &str, seq: u64) -> Vec<(u64, String)> {
         let subject = self.prefix.topic(Space::Store, topic);
@@ -272,9 +259,7 @@ impl<'a> TestCluster<'a> {
         fetched.unwrap_or_default().messages.iter().map(numbered).collect()
     }
 
-    // What nodes received.
-
-    /// What a node has received, as `topic payload`.
+    /// The messages a node has received, as `topic payload`.
     pub(super) fn texts(&self, node: usize) -> Vec<String> {
         let received = self.nodes[node].received.iter().map(TestMessage::read);
         received.map(|it| format!("{} {}", it.topic, it.payload)).collect()
@@ -287,7 +272,6 @@ impl<'a> TestCluster<'a> {
         received.filter(|it| it.origin == origin && it.topic == topic).map(|it| it.n).collect()
     }
 
-    /// Forgets what was received.
     pub(super) fn forget(&mut self) {
         self.poll();
         self.nodes.iter_mut().for_each(|node| node.received.clear());

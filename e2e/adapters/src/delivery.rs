@@ -1,4 +1,4 @@
-//! Which nodes get which messages, and in which order.
+//! Which nodes receive which messages, and in which order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ pub fn only_what_is_wanted_is_heard(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// All nodes but the publisher get it, by exact and by whole interests.
+/// All nodes except the publisher receive it, by exact and by whole interests.
 pub fn all_who_want_it_hear_it(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 5);
     for node in 0..4 {
@@ -113,7 +113,7 @@ pub fn what_is_for_all_nodes_and_for_one_is_heard_by_those(harness: &mut dyn Har
     Ok(())
 }
 
-/// That is far more than may be in flight, on three topics.
+/// 100,000 are far more than may be in flight; on three topics.
 pub fn a_hundred_thousand_are_heard_in_order(harness: &mut dyn Harness) -> Tried {
     const COUNT: u64 = 100_000;
     let mut it = TestCluster::new(harness, 2);
@@ -211,7 +211,7 @@ pub fn prefixes_that_begin_alike_are_apart(harness: &mut dyn Harness) -> Tried {
         it.prefix = prefix(name);
         it.publish(from, "t", name);
         it.publish(from, "u", name);
-        // Nodes of the other cluster would get this, if any.
+        // Nodes of the other cluster would receive this, if any.
         let subjects = [it.prefix.nodes(), it.prefix.node(it.nodes[to].id)];
         for subject in subjects {
             assert_eq!(it.nodes[from].publish(&subject, &Bytes::from_static(b"n")), Ok(()));
@@ -227,7 +227,7 @@ pub fn prefixes_that_begin_alike_are_apart(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// A node that has nothing to do may sleep until then.
+/// An idle node may sleep until then.
 pub fn the_waker_is_woken(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);

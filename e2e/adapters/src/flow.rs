@@ -1,4 +1,4 @@
-//! What is in flight, and what happens when it is too much.
+//! Messages in flight, and the behaviour when there are too many.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use simurgh_cluster::adapter::{IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
 use super::cluster::{TestCluster, exact, once, yes};
 use super::{Fault, Harness, Tried};
 
-/// As many as allowed are taken, no call blocks, and all arrive once it goes on.
+/// As many as allowed are taken, no call blocks, and all arrive once the engine continues.
 pub fn a_frozen_engine_is_full_and_never_waits(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -51,7 +51,7 @@ pub fn large_envelopes_fill_by_their_bytes(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Once after each time that it was full, and only then.
+/// `Room` is reported once each time that it was full, and only then.
 pub fn room_is_said_once(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     for round in 1..=5 {
@@ -68,7 +68,7 @@ pub fn room_is_said_once(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Whether or not any node gets it, and though nothing is published after it.
+/// Whether or not any node receives it, and even if no further message is published.
 pub fn what_is_under_way_comes_to_nothing(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -83,7 +83,7 @@ pub fn what_is_under_way_comes_to_nothing(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Longer than until its links are noticed as dead: what the engine has may come twice, in order.
+/// So long that its links count as dead: messages that the engine has may come twice, in order.
 pub fn an_engine_frozen_for_long_swallows_nothing_unsaid(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -102,7 +102,7 @@ pub fn an_engine_frozen_for_long_swallows_nothing_unsaid(harness: &mut dyn Harne
     let last = it.publish(0, "a", "x");
     it.wait("the last", |it| it.numbers(1, 0, "a").contains(&last));
     it.quiet();
-    // The listener was told that messages may be lost: so only the order of the others counts.
+    // The listener was notified that messages may be lost: so only the order of the others counts.
     let received = once(&it.numbers(1, 0, "a"));
     assert_eq!(received.last(), Some(&last));
     assert!(it.nodes[1].was_warned(), "its link had ended");

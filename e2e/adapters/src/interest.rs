@@ -23,7 +23,7 @@ pub fn a_bucket_hears_its_topics_and_no_other(harness: &mut dyn Harness) -> Trie
     Ok(())
 }
 
-/// Once its end is in force; before that it may get messages, in order.
+/// Once the end is in force; before that it may receive messages, in order.
 pub fn an_interest_that_ended_hears_nothing(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     for (interest, topic) in [(exact("a"), "a"), (whole("b"), "b")] {
@@ -38,7 +38,7 @@ pub fn an_interest_that_ended_hears_nothing(harness: &mut dyn Harness) -> Tried 
         for _ in 0..100 {
             it.publish(0, topic, "meanwhile");
         }
-        // Events are polled one by one: nothing comes behind it.
+        // Events are polled one by one: no message comes after it.
         it.wait("the end in force", |it| it.nodes[1].in_force >= Some(generation));
         let received = it.numbers(1, 0, topic);
         let run: Vec<u64> = (first..).take(received.len()).collect();
@@ -71,7 +71,7 @@ pub fn wanted_twice_is_wanted_once(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// A topic and all of its bucket: when one ends, the other goes on.
+/// A topic and all of its bucket: when one ends, the other continues.
 pub fn exact_and_whole_at_once_hear_once(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let topics = mates(2);
@@ -104,7 +104,7 @@ pub fn exact_and_whole_at_once_hear_once(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Also changes of nothing, many at once, and changes before there is a link.
+/// Also empty changes, many at once, and changes before there is a link.
 pub fn every_change_comes_in_force(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::empty(harness);
     it.add();
@@ -142,7 +142,7 @@ pub fn what_is_published_after_in_force_is_heard(harness: &mut dyn Harness) -> T
     Ok(())
 }
 
-/// They begin in one call and end in one, and each message comes once.
+/// They begin in one call and end in one call, and each message comes once.
 pub fn ten_thousand_interests_are_heard_each(harness: &mut dyn Harness) -> Tried {
     const COUNT: usize = 10_000;
     let mut it = TestCluster::new(harness, 2);

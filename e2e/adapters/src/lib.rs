@@ -1,8 +1,7 @@
 //! The contract of [`Adapter`], as tests that every adapter runs.
 //!
 //! A [`Harness`] gives the cases adapters on a fresh engine, lets time pass, and injects faults.
-//! Cases that need a fault it does not support are reported as skipped: `cargo test -- --nocapture`
-//! shows them, with their number.
+//! Cases without a fault they need are skipped: `cargo test -- --nocapture` shows them.
 //!
 //! ```
 //! use std::time::Duration;
@@ -61,11 +60,10 @@ use simurgh_cluster::{Adapter, Prefix};
 /// An engine with links. Nodes are numbered from 0, in the order of [`adapter`](Self::adapter).
 /// Methods that are not implemented are not supported.
 pub trait Harness {
-    /// The adapter of another node of the cluster with this prefix, with a link of its own; not
-    /// started.
+    /// The adapter of another node with this cluster prefix, with its own link; not started.
     fn adapter(&mut self, prefix: &Prefix) -> Box<dyn Adapter>;
 
-    /// Lets about so much time pass: advances a clock, or sleeps.
+    /// Lets about this much time pass: advances a clock, or sleeps.
     fn pass(&mut self, time: Duration);
 
     /// The time after which everything published has arrived, without faults.
@@ -76,7 +74,7 @@ pub trait Harness {
     /// Injects a fault, or ends one.
     ///
     /// # Errors
-    /// It cannot.
+    /// The harness does not support it.
     fn inject(&mut self, fault: Fault) -> Tried {
         Err(fault.unsupported())
     }
@@ -84,7 +82,7 @@ pub trait Harness {
     /// How many envelopes of 100 bytes a node loses that does not poll.
     ///
     /// # Errors
-    /// A node that does not poll takes no more from the engine, and loses nothing.
+    /// A node that does not poll reads no more from the engine, and loses nothing.
     fn overrun(&self) -> Result<usize, Unsupported> {
         Err(Unsupported("a node that does not poll loses nothing"))
     }
@@ -100,24 +98,24 @@ pub trait Harness {
     }
 }
 
-/// What may happen to an engine and its links. Nodes are given by their numbers.
+/// Faults of an engine and its links. Nodes are given by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing passes a node's link any more, in either direction, and neither end is notified.
+    /// A node's link is interrupted in both directions, and neither end is notified.
     Cut(usize),
-    /// Everything passes a node's link again.
+    /// A node's link works again.
     Mend(usize),
     /// A node's link ends; its adapter may connect again at once.
     Reset(usize),
     /// The engine stops, without its links ending.
     Freeze,
-    /// A frozen engine goes on.
+    /// A frozen engine continues.
     Thaw,
-    /// The engine ends at once.
+    /// The engine is killed.
     Kill,
-    /// It is started again, with what it kept.
+    /// The engine is started again with its data.
     Restart,
-    /// It is started again, without what it kept.
+    /// The engine is started again without its data.
     RestartEmpty,
 }
 
@@ -136,18 +134,18 @@ impl Fault {
     }
 }
 
-/// What a harness does not support.
+/// The reason why a harness does not support a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unsupported(pub &'static str);
 
-/// Whether a case could be tried; one whose contract is broken panics.
+/// Whether a case was run; a violation of the contract panics.
 pub type Tried = Result<(), Unsupported>;
 
 /// One case of the contract.
 pub type Case = fn(&mut dyn Harness) -> Tried;
 
-/// Runs a case; reports a skipped one, and how many were skipped in this process.
+/// Runs a case; reports it if skipped, with the number of skipped cases in this process.
 pub fn run(name: &str, case: Case, harness: &mut dyn Harness) -> Tried {
     static SKIPPED: AtomicUsize = AtomicUsize::new(0);
     let result = case(harness);

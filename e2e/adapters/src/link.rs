@@ -1,4 +1,4 @@
-//! Broken links and ended engines: what is reported, lost, and sent again.
+//! Broken links and restarted engines: reports, losses, and messages sent again.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub fn a_cut_and_a_mend_are_one_down_and_one_up(harness: &mut dyn Harness) -> Tr
     Ok(())
 }
 
-/// Interests of every kind: what is published once it is up is received, and nothing else.
+/// Interests of every kind: messages published once it is up are received, and no others.
 pub fn interests_are_in_force_again_at_up(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     let presence = Interest::Exact(Space::Presence, "p".into());
@@ -129,7 +129,7 @@ pub fn without_a_link_publishing_fills_and_then_all_is_heard(harness: &mut dyn H
     Ok(())
 }
 
-/// The cut is noticed late. What was published meanwhile is not lost, as no other link ended.
+/// The cut is noticed late. Messages published meanwhile are not lost, as no other link ended.
 pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
@@ -161,8 +161,8 @@ pub fn what_a_cut_swallowed_of_a_publisher_is_sent_again(harness: &mut dyn Harne
     Ok(())
 }
 
-/// A listener's link is cut: it may miss messages, since it is up again after it was down. What is
-/// published once it is up is complete.
+/// A listener's link is cut: it may miss messages, since it is up again after it was down. It
+/// receives all messages that are published once it is up.
 pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     it.want(1, &[yes(exact("a"))]);
@@ -192,8 +192,7 @@ pub fn who_missed_something_was_told(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Links of publisher and listener are mended before the cut is noticed: everything arrives, or a
-/// loss is reported.
+/// Both links work again before the cut is noticed: all arrives, or a loss is reported.
 pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
@@ -221,7 +220,7 @@ pub fn a_short_cut_loses_nothing_unsaid(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Ten times, and only the publisher's.
+/// Ten times, and only the publisher's link.
 pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
     harness: &mut dyn Harness,
 ) -> Tried {
@@ -250,7 +249,7 @@ pub fn links_that_end_in_a_stream_lose_nothing_of_their_publisher(
     Ok(())
 }
 
-/// Each link goes down once and up once; interests are in force, and streams go on in order.
+/// Each link is down once and up once; interests are in force, and streams continue in order.
 pub fn all_links_are_up_again_after_the_engine_was_killed(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     for node in 0..3 {
@@ -280,7 +279,7 @@ pub fn all_links_are_up_again_after_the_engine_was_killed(harness: &mut dyn Harn
         it.wait("the bucket", |it| {
             (1..3).all(|node| once(&it.numbers(node, 0, "b")).len() == round)
         });
-        // A number of the bucket that is sent again would be a gap among those of the topic.
+        // A message of the bucket that is sent again would look like a gap in the topic.
         it.wait("nothing under way", |it| it.nodes.iter().all(|node| node.in_flight() == 0));
         for node in &it.nodes {
             assert_eq!((node.downs, node.ups), (round, round + 1));
@@ -295,7 +294,7 @@ pub fn all_links_are_up_again_after_the_engine_was_killed(harness: &mut dyn Harn
     Ok(())
 }
 
-/// A node that starts before its engine is down, takes interests and envelopes, and then is up.
+/// A node that starts before its engine is down, accepts interests and envelopes, and then is up.
 pub fn without_an_engine_it_is_down_and_then_up(harness: &mut dyn Harness) -> Tried {
     harness.inject(Fault::Kill)?;
     let mut it = TestCluster::empty(harness);
@@ -315,7 +314,7 @@ pub fn without_an_engine_it_is_down_and_then_up(harness: &mut dyn Harness) -> Tr
     Ok(())
 }
 
-/// A node that does not poll loses messages and is told so; later ones it gets.
+/// A node that does not poll loses messages and is notified; it receives later ones.
 pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Tried {
     let count = harness.overrun()? as u64;
     let mut it = TestCluster::new(harness, 3);
@@ -349,7 +348,7 @@ pub fn a_slow_node_is_told_that_it_lost(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Others go on, and another node takes its place.
+/// The other nodes continue, and another node takes its place.
 pub fn a_node_that_is_gone_disturbs_nobody(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::new(harness, 3);
     let all: Vec<(Interest, Wanted)> = vec![yes(exact("a")), yes(whole("b"))];
@@ -379,15 +378,15 @@ fn cut_until_down(it: &mut TestCluster<'_>, node: usize) -> Tried {
     Ok(())
 }
 
-/// Checks that all came, though after each of so many links some may have come again.
+/// Checks that all came, though after each of this many links some may have come again.
 #[track_caller]
 fn check_resent(numbers: &[u64], count: u64, links: usize) {
     assert_eq!(once(numbers), (1..=count).collect::<Vec<_>>(), "some are lost");
     check_steps_back(numbers, links);
 }
 
-/// Checks that numbers grow, but for so many times at most, where they go back not too far, and
-/// then skip none before there is a new one.
+/// Checks that numbers grow, except at most this many times, where they go back by a bounded number
+/// and then skip none until there is a new one.
 #[track_caller]
 fn check_steps_back(numbers: &[u64], links: usize) {
     let (mut highest, mut steps) = (0, 0);

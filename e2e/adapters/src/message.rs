@@ -3,7 +3,6 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use simurgh_cluster::{Bucket, Interest, NodeId, Prefix, Received, Space, Wanted};
 
-/// A message of these tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TestMessage<'a> {
     pub(super) origin: NodeId,
@@ -13,7 +12,7 @@ pub(super) struct TestMessage<'a> {
 }
 
 impl<'a> TestMessage<'a> {
-    /// Encodes it as broadcasts begin: version and kind, origin, number, topic; then the payload.
+    /// Encodes it like a broadcast: version and kind, origin, number, topic; then the payload.
     pub(super) fn encode(&self) -> Bytes {
         let mut bytes = BytesMut::with_capacity(22 + self.topic.len() + self.payload.len());
         bytes.put_slice(&[1, 1, 0, 0]);
@@ -32,8 +31,7 @@ impl<'a> TestMessage<'a> {
         read.unwrap_or(Self { origin: NodeId(0), n: 0, topic: "", payload: "" })
     }
 
-    /// Publisher and number of a message that was not stored: it may come again only if it is
-    /// marked.
+    /// Publisher and number of a message that was not stored: it may come again only if marked.
     pub(super) fn number(received: &'a Received) -> Option<(NodeId, u64)> {
         let parsed = Self::parse(&received.envelope).filter(|_| received.stored.is_none());
         parsed.map(|it| (it.origin, it.n))
@@ -82,7 +80,7 @@ pub(super) const fn no(interest: Interest) -> (Interest, Wanted) {
     (interest, Wanted::No)
 }
 
-/// So many topics of one bucket.
+/// This many topics of one bucket.
 pub(super) fn mates(count: usize) -> Vec<String> {
     let bucket = Bucket::of("rooms:0");
     let rooms = (0u32..).map(|it| format!("rooms:{it}"));

@@ -5,7 +5,7 @@ use simurgh_cluster::{Bucket, Interest, TOKEN_BYTES_MAX, TOPIC_BYTES_MAX, Wanted
 use super::cluster::{TestCluster, TestMessage, exact, no, whole, yes};
 use super::{Harness, Tried};
 
-/// Two names of one bucket that differ only in case: otherwise their buckets would tell them apart.
+/// Two names of one bucket that differ only in case: the bucket must not be what separates them.
 fn case_mates() -> Vec<String> {
     let lower = "abcdefghijklmnop";
     let upper = |mask: u32| -> String {
@@ -20,7 +20,6 @@ fn case_mates() -> Vec<String> {
     mate.into_iter().chain([lower.to_owned()]).collect()
 }
 
-/// Topics that are all different.
 fn odd_topics() -> Vec<String> {
     let mut topics: Vec<String> = SHORT.iter().map(|it| (*it).into()).collect();
     let max = TOKEN_BYTES_MAX;
@@ -63,7 +62,7 @@ pub fn every_odd_topic_is_heard_by_its_listeners_alone(harness: &mut dyn Harness
         own.sort_unstable();
         assert!(received == own, "node {node}: {received:?}\n instead of {own:?}");
     }
-    // After their end nothing comes any more.
+    // After the interests end no more messages come.
     it.want(1, &wanted(1, Wanted::No));
     it.forget();
     for topic in &topics {

@@ -1,4 +1,4 @@
-//! A node under test, and what must hold of each of its events.
+//! A node under test, and checks of each of its events.
 
 use std::collections::BTreeSet;
 use std::task::{Context, Poll, Waker};
@@ -12,7 +12,6 @@ use simurgh_cluster::{
 
 use super::message::TestMessage;
 
-/// A node under test, and the events it got.
 pub(super) struct Node {
     pub(super) adapter: Option<Box<dyn Adapter>>,
     pub(super) id: NodeId,
@@ -72,7 +71,7 @@ impl Node {
         self.adapter.as_ref().map_or(0, |it| it.in_flight())
     }
 
-    /// Changes interests; the number grows by one.
+    /// Changes interests; the generation grows by one.
     #[track_caller]
     pub(super) fn change(&mut self, changes: &[(Interest, Wanted)]) -> Generation {
         let generation = self.adapter().interest(changes);
@@ -128,7 +127,7 @@ impl Node {
         }
     }
 
-    /// Checks what must hold of every event in every case.
+    /// Checks the conditions that every event has to fulfil in every case.
     fn take(&mut self, event: Event) {
         match event {
             Event::Up { session, kept } => {
@@ -174,12 +173,12 @@ impl Node {
         }
     }
 
-    /// Whether it was told that messages may be lost, since it was up first.
+    /// Whether it was notified of a possible loss, after it was up first.
     pub(super) fn was_warned(&self) -> bool {
         self.downs > 0 || !self.lost.is_empty()
     }
 
-    /// Whether it was told that there is no link.
+    /// Whether it was notified that there is no link.
     pub(super) const fn has_reported_down(&self) -> bool {
         self.reported_down.is_some()
     }

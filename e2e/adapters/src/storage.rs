@@ -1,4 +1,4 @@
-//! What the engine stores, how it is numbered, and how it is fetched.
+//! The messages an engine stores: numbering and fetching.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn after(subject: Subject, seq: u64, count: u32, bytes: usize) -> Fetch {
     Fetch::After { subject, seq, count, bytes, from_leader: false }
 }
 
-/// Also by its publisher, with growing numbers.
+/// The publisher receives it as well, and numbers grow.
 pub fn what_is_stored_is_heard_by_all_in_one_order(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 4)?;
     (0..3).for_each(|node| it.want(node, &[yes(exact("a"))]));
@@ -66,7 +66,7 @@ pub fn the_same_id_is_stored_once(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// On its own topic, whatever came on others: so a missing one shows.
+/// On its own topic, whatever came on others: so a missing one is noticed.
 pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let topics = ["a", "b", "c"];
@@ -90,7 +90,7 @@ pub fn each_names_the_one_before_it(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Also by a node that did not receive it; behind the last there is nothing.
+/// Also by a node that did not receive it; after the last there is nothing.
 pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let mut stored = Vec::new();
@@ -167,7 +167,7 @@ pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Tried
     Ok(())
 }
 
-/// So many of each; each of those still names the one before it.
+/// This many of each; each of them still names the one before it.
 pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Tried {
     let max = harness.kept_max();
     let mut it = TestCluster::keeping(harness, 1)?;
@@ -187,7 +187,7 @@ pub fn of_each_subject_the_newest_are_kept(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// On its subject alone; the next one names no predecessor.
+/// Only on its subject; the next one names no predecessor.
 pub fn what_is_purged_is_gone_and_numbers_go_on(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     it.want(1, &[yes(exact("a"))]);
@@ -219,7 +219,7 @@ pub fn what_is_before_a_number_is_purged_and_the_rest_stays(harness: &mut dyn Ha
     let left = [(seqs[4], "4".to_owned()), (seqs[5], "5".to_owned())];
     assert_eq!(it.after(0, "a", 0), left);
     assert_eq!(it.after(0, "b", 0), [(other, "other".to_owned())], "of its subject alone");
-    // Purging what is gone, or never was, changes nothing.
+    // Purging purged or missing messages changes nothing.
     it.purge(0, "a", seqs[2]);
     it.purge(0, "a", 0);
     it.purge(0, "never", seqs[5]);
@@ -281,7 +281,7 @@ pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Tried {
     Ok(())
 }
 
-/// Up to there nothing is missing behind its messages.
+/// Up to that number no message after the fetched ones is missing.
 pub fn a_fetch_says_up_to_where_it_is_complete(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let seqs: Vec<u64> = (0..5).map(|n| it.stored(0, "a", &format!("{n}"), "x")).collect();
@@ -305,8 +305,7 @@ pub fn a_fetch_says_up_to_where_it_is_complete(harness: &mut dyn Harness) -> Tri
     Ok(())
 }
 
-/// On any subject: older messages have no higher number, and younger ones that are there have no
-/// lower one.
+/// On any subject: no older message has a higher number, and no younger one a lower.
 pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let subject = it.prefix.topic(Space::Store, "never");
@@ -384,7 +383,7 @@ pub fn what_a_broken_link_swallowed_is_stored_once(harness: &mut dyn Harness) ->
     Ok(())
 }
 
-/// Each once, in time, also those from before it ended.
+/// Each once, in time, including those from before the engine ended.
 pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 1)?;
     let subject = it.prefix.topic(Space::Store, "a");
@@ -432,8 +431,7 @@ pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> 
     Ok(())
 }
 
-/// Everything that it confirmed; what is stored meanwhile is confirmed, too, or answered as
-/// unconfirmed.
+/// All confirmed messages; those stored meanwhile are confirmed, too, or answered as unconfirmed.
 pub fn an_engine_that_was_killed_has_what_it_confirmed(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let epoch = it.nodes[0].kept;
@@ -465,7 +463,7 @@ pub fn an_engine_that_was_killed_has_what_it_confirmed(harness: &mut dyn Harness
     Ok(())
 }
 
-/// The epoch stays until the data is lost again; numbers may begin anew.
+/// The epoch stays until the data is lost again; numbers may begin at 1 again.
 pub fn an_engine_without_its_data_has_another_epoch(harness: &mut dyn Harness) -> Tried {
     let mut it = TestCluster::keeping(harness, 2)?;
     let mut epochs = vec![it.nodes[0].kept];

@@ -1,4 +1,4 @@
-//! Changes between single topics and their whole bucket, while publishers go on.
+//! Changes between single topics and their whole bucket while publishers continue.
 
 use simurgh_cluster::{Interest, Wanted};
 
@@ -36,8 +36,7 @@ impl<'a> Stream<'a> {
         changes
     }
 
-    /// Publishes so many rounds, each of all publishers on all topics; a little time passes after
-    /// each.
+    /// Publishes this many rounds of all publishers on all topics, with a short time after each.
     fn publish(&mut self, rounds: usize) {
         for _ in 0..rounds {
             for (at, from) in PUBLISHERS.into_iter().enumerate() {
@@ -66,7 +65,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// What was received of the fourth topic, by publisher: by the bucket alone.
+    /// The received numbers of the fourth topic, by publisher: by the bucket alone.
     fn of_bucket(&self) -> [Vec<u64>; 2] {
         PUBLISHERS.map(|from| self.it.numbers(1, from, &self.topics[3]))
     }
@@ -129,7 +128,7 @@ pub fn to_and_fro_under_a_stream_is_without_a_hole(harness: &mut dyn Harness) ->
     Ok(())
 }
 
-/// What is wanted before and after a call is wanted throughout.
+/// Interests before and after a call hold throughout.
 pub fn ended_and_wanted_in_one_call_is_without_a_hole(harness: &mut dyn Harness) -> Tried {
     let mut stream = Stream::new(harness);
     let wanted = stream.exact(Wanted::Yes);

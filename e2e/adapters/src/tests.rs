@@ -58,7 +58,7 @@ impl Harness for InProcess {
 
 crate::contract_tests!(InProcess::new(1, NetworkConfig::default()));
 
-/// Networks that are near and far, steady and not.
+/// Near and far networks, with constant and varying delays.
 fn configs() -> Vec<NetworkConfig> {
     let base = NetworkConfig { inbox_max: 30_000, ..NetworkConfig::default() };
     vec![
@@ -92,7 +92,7 @@ fn the_contract_holds_on_networks_of_many_kinds() {
     }
 }
 
-/// Says what failed.
+/// Names what failed.
 struct Named(String);
 
 impl Drop for Named {
@@ -112,7 +112,7 @@ fn there_are_as_many_cases_as_were_agreed() {
     assert_eq!(names.len(), CASES.len());
 }
 
-/// A harness that can do nothing: cases that need something are skipped, none passes silently.
+/// A harness without faults: cases that need one are skipped, none passes silently.
 struct Limited(InProcess);
 
 impl Harness for Limited {
@@ -140,7 +140,6 @@ fn what_cannot_be_tried_is_said() {
     assert_eq!(skipped, 35);
 }
 
-/// What may happen to a cluster.
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Publish { node: usize, count: usize },
@@ -175,7 +174,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Does it; an engine that was killed neither freezes nor thaws.
+/// Does it; an engine that was killed is neither frozen nor thawed.
 fn apply(it: &mut TestCluster<'_>, network: &Network, op: Op) {
     match op {
         Op::Publish { node, count } => {
@@ -199,7 +198,7 @@ fn apply(it: &mut TestCluster<'_>, network: &Network, op: Op) {
     }
 }
 
-/// Everything is whole again, and nothing is under way.
+/// All links work again, and no message is in flight.
 fn heal(it: &mut TestCluster<'_>, network: &Network, was_killed: bool) {
     network.thaw();
     if was_killed {
@@ -215,8 +214,8 @@ fn heal(it: &mut TestCluster<'_>, network: &Network, was_killed: bool) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever happens: in order, and complete for nodes that were not told otherwise. (That links
-    /// are up and down in turn, and so on, is checked at every event.)
+    /// After any faults messages are in order, and complete for nodes that were not notified.
+    /// (Other conditions, such as alternating up and down, are checked at every event.)
     #[test]
     fn whatever_happens_what_is_lost_is_said(
         seed: u64,

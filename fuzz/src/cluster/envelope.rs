@@ -1,7 +1,7 @@
 //! Any bytes as an envelope, or as the payload of one.
 //!
 //! The first byte chooses: with 1 to 9 the rest is the payload of that kind (with a right checksum,
-//! if the kind has one), otherwise it is an envelope. What was read must be written as the same
+//! if the kind has one), otherwise it is an envelope. The envelope read must be written as the same
 //! bytes, and its broadcasts must fit into frames.
 use simurgh_cluster::{
     Draft, Envelope, EnvelopeError, Header, Item, ItemPayload, Kind, Message, NodeId,
@@ -13,7 +13,6 @@ use simurgh_proto::serializer::{Frame, Kind as Sort, Serializer, ServerMessage};
 
 const ORIGIN: NodeId = NodeId(7);
 
-/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let [choice, bytes @ ..] = data else { return };
     match choice {
@@ -112,7 +111,7 @@ fn wrong(error: EnvelopeError) {
     assert!(!error.is_of_another_version());
 }
 
-/// A call that was put together must be the same when it is written and read again.
+/// A presence update must be the same when it is written and read again.
 fn told_again(envelope: &Envelope<'_>, told: Option<PresenceUpdate>) {
     let Some(told) = told else { return };
     let drafts = match &told {
@@ -131,7 +130,7 @@ fn told_again(envelope: &Envelope<'_>, told: Option<PresenceUpdate>) {
     assert_eq!(again, Some(told));
 }
 
-/// Members of V2 must get a frame with the content of the item.
+/// The V2 frame must have the item's content.
 fn in_a_frame(topic: &str, item: &Item<'_>) {
     assert!(!is_reserved(item.event));
     let payload = item.payload.to_payload();

@@ -2,7 +2,6 @@
 use serde_json::{Map, Value};
 use simurgh_history::{Position, Resume, Since};
 
-/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     if let Some(position) = Position::parse(text) {
@@ -12,7 +11,7 @@ pub fn run(data: &[u8]) {
     if let Ok(Some(resume)) = &parsed {
         assert_eq!(resume.id_hash(1).is_some(), resume.id.is_some());
     }
-    // Beyond the depth and numbers of serde_json nothing is compared.
+    // Nothing is compared beyond the depth and numbers of serde_json.
     let Ok(payload) = serde_json::from_str::<Map<String, Value>>(text) else { return };
     let said = payload.get("simurgh");
     match (said.map(expected), parsed) {

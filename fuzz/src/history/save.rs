@@ -1,9 +1,8 @@
-//! Any bytes as a saved history, as they are and with a right checksum.
+//! Any bytes as a saved history, unchanged and with a right checksum.
 use simurgh_history::{KeptTopic, Place, SaveError, Saver, saved};
 
 const HEAD: &[u8] = b"simurgh\n\x01";
 
-/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     if let Ok(topics) = read(data) {
         check(&topics);
@@ -26,7 +25,7 @@ fn read(bytes: &[u8]) -> Result<Topics<'_>, SaveError> {
     saved(bytes, 7, |value| (value.first() != Some(&0xff)).then(|| value.to_vec()))
 }
 
-/// What was read must be in order, and the same when it is written and read again.
+/// The history read must be in order, and the same when it is written and read again.
 fn check(topics: &Topics<'_>) {
     let (mut saver, mut written) = (Saver::new(), Vec::new());
     for (name, topic) in topics {

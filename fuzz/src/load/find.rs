@@ -1,11 +1,9 @@
 //! Any expression on any answer.
 //!
-//! The first byte chooses the language; a NUL ends the expression; the answer has a head if it
-//! begins like one.
+//! The first byte chooses the language, a NUL ends the expression, and the answer may have a head.
 use simurgh_load::answer::{AnswerText, CompiledFind, JsonPath, decode_html};
 use simurgh_load::scenario::Find;
 
-/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let [language, data @ ..] = data else { return };
     let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
@@ -40,7 +38,7 @@ pub fn run(data: &[u8]) {
 /// Short paths must find what `serde_json` finds.
 fn json(path: &str, body: &[u8], found: &[String]) {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) else {
-        // It has limits of numbers and depth that ours has not.
+        // serde_json has limits of numbers and depth that ours does not have.
         return;
     };
     let is_name = |name: &str| {

@@ -1,11 +1,10 @@
 //! Any bytes as answers to HTTP requests.
 //!
 //! The first byte says whether they answer a `HEAD`, the second how they are cut. All answers on
-//! the connection must be the same however they come.
+//! the connection must be the same however they are cut.
 use simurgh_load::answer::AnswerText;
 use simurgh_load::http::{Done, Event, Kept, Limits, Response, ResponseError};
 
-/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let [to_head, size, wire @ ..] = data else { return };
     let to_head = to_head % 2 == 1;

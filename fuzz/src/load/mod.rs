@@ -1,7 +1,7 @@
 //! Bodies of the targets for the load generator.
 //!
-//! Apart from the others, because `simurgh-proto`'s tests include those and know no load generator;
-//! `crates/load/simurgh-load/tests/fuzz_corpus.rs` includes these.
+//! They are separate from the others, because `simurgh-proto`'s tests include those and do not
+//! depend on the load generator; `crates/load/simurgh-load/tests/fuzz_corpus.rs` includes these.
 pub mod find;
 pub mod http_response;
 pub mod scenario;

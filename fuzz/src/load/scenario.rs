@@ -1,5 +1,5 @@
-//! Any text as a scenario: it is read, or refused with a line. What was read can be checked and
-//! explained, and is the same when it is written and read again.
+//! Any text as a scenario: it is read, or refused with a line number. A scenario that was read can
+//! be checked and explained, and is the same when it is written and read again.
 use std::path::Path;
 
 use simurgh_load::scenario::{Machine, Overrides, check, explain};
@@ -8,7 +8,6 @@ use simurgh_load::toml;
 /// Addresses instead of names: nothing is looked up while fuzzing.
 const HOSTS: [&str; 2] = ["127.0.0.1", "::1"];
 
-/// Tries one input.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     // Names of hosts and files would make the outcome depend on the machine.

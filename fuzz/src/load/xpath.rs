@@ -1,14 +1,13 @@
 //! Any expression of XPath on any page; a NUL ends the expression.
 //!
-//! What is found must obey the rules of the language: its count, its union with itself, and a
-//! second search agree with the first.
+//! The results must obey the rules of the language: the count, the union with itself, and a second
+//! search agree with the first search.
 use simurgh_load::answer::{AnswerText, CompiledFind};
 use simurgh_load::scenario::Find;
 
-/// Longer expressions are refused, and those that are made of one are longer.
+/// Longer expressions are refused; the target builds longer ones of the input.
 const LENGTH_MAX: usize = 300;
 
-/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
     let (expression, page) = data.split_at(end);
@@ -30,7 +29,7 @@ pub fn run(data: &[u8]) {
     };
     let numbers = counted.find(&page);
     if found.is_empty() {
-        // Nothing is there, or it took too many steps.
+        // Nothing was found, or the search took too many steps.
         return;
     }
     assert_eq!(numbers, [found.len().to_string()], "it is counted");

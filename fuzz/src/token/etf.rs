@@ -1,7 +1,6 @@
 //! Any bytes as a term of Erlang.
 use simurgh_token::etf;
 
-/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let value = match etf::decode(data) {
         Ok(value) => value,
@@ -10,10 +9,10 @@ pub fn run(data: &[u8]) {
             return;
         }
     };
-    // What was read can be written, unless integer keys of a map became texts.
+    // A decoded term can be encoded, unless integer keys of a map became texts.
     let bytes = etf::encode(&value).expect("it is no deeper than what was read");
     assert_eq!(etf::decode(&bytes).as_ref(), Ok(&value));
-    // It is the same when it is written again, and not a term when it is cut.
+    // It is the same when it is encoded again, and not a term when it is cut.
     assert_eq!(etf::encode(&value).as_ref(), Ok(&bytes));
     for cut in 0..bytes.len().min(64) {
         assert!(etf::decode(&bytes[..cut]).is_err(), "{cut} of {} bytes", bytes.len());

@@ -1,4 +1,4 @@
-//! `cargo xtask bench --all`: the whole table, kept, compared, and put into the page.
+//! `cargo xtask bench --all`: measures, keeps and compares the whole table; updates the page.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -17,12 +17,11 @@ use super::tables;
 use crate::process::{self, Task};
 use crate::provide;
 
-/// How long the release build may take.
 const BUILD_MINUTES_MAX: u64 = 30;
 
-/// Exit code where all was measured and something is worse, or misses what it must reach.
+/// Exit code if all was measured and a figure is worse, or misses its limit.
 const WORSE: u8 = 3;
-/// Exit code where the run was interrupted, as shells have it.
+/// Exit code if the run was interrupted, as in shells.
 const INTERRUPTED: u8 = 130;
 
 /// Measures everything that a release is judged by, and compares it with the last run of this
@@ -64,7 +63,7 @@ pub(crate) fn run(options: &Options, command: &str) -> Result<ExitCode> {
     let chosen =
         |part: &&Part| options.only.is_empty() || options.only.iter().any(|it| it == part.name);
     let parts: Vec<&Part> = PARTS.iter().filter(chosen).collect();
-    // The parts that need what cannot be had say so; the others do without.
+    // The parts that need a missing package report it; the others run without it.
     if let Err(missing) = provide::debian_packages() {
         eprintln!("bench: {missing:#}");
     }
@@ -97,13 +96,12 @@ pub(crate) fn run(options: &Options, command: &str) -> Result<ExitCode> {
         }
         println!("\n==> {}: {}", part.name, part.about);
         record.parts.push(one(&mut session, part));
-        // After each part, so that whatever ends this later loses nothing.
+        // After each part, so that a later abort loses nothing.
         record.write(&session.directory)?;
     }
     show(options, &session, &record)
 }
 
-/// The programs of a release.
 fn build(parts: &[&Part]) -> Result<()> {
     if parts.iter().all(|part| part.name == "instructions") {
         return Ok(());
@@ -115,7 +113,7 @@ fn build(parts: &[&Part]) -> Result<()> {
     built.or_fail("the release does not build").map(drop)
 }
 
-/// Measures a part; what goes wrong in it is kept with it and stops no other.
+/// Measures a part; its failure is kept with it and stops no other part.
 fn one(session: &mut Session, part: &Part) -> record::Part {
     let start = Instant::now();
     let outcome = (part.run)(session);
@@ -138,7 +136,7 @@ fn one(session: &mut Session, part: &Part) -> record::Part {
     kept
 }
 
-/// Prints the comparison, keeps it beside the figures, and has the page show it.
+/// Prints the comparison, keeps it beside the figures, and puts it into the page.
 fn show(options: &Options, session: &Session, record: &Record) -> Result<ExitCode> {
     let root = crate::root();
     let path = session.directory.join(record::FILE);
@@ -149,7 +147,7 @@ fn show(options: &Options, session: &Session, record: &Record) -> Result<ExitCod
     println!("\n{text}");
     std::fs::write(session.directory.join("run.md"), &text)?;
     let has_failed = record.parts.iter().any(|part| part.failure.is_some());
-    // A page of a part of the table would lose the rest.
+    // A page with only some parts of the table would lose the rest.
     let is_whole = options.only.is_empty() && !options.short && !process::is_interrupted();
     if is_whole && !options.no_page {
         tables::update(&root, Some(&name))?;

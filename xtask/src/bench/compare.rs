@@ -1,7 +1,7 @@
-//! Better, same or worse: a run beside the last one of the same machine.
+//! Better, same or worse: compares a run with the last one of the same machine.
 //!
-//! Absolute times of one machine drift by a fifth within a day. So what is compared are ratios to
-//! the floor of the same run; where there is none a time has to change by more than that drift.
+//! Absolute times of one machine drift by a fifth within a day. So ratios to the floor of the same
+//! run are compared; without a floor a time has to change by more than that drift.
 
 use std::fmt;
 
@@ -11,28 +11,26 @@ use simurgh_bench_kit::stats::{median, range};
 use super::record::{Better, Measure, Record};
 use super::statistics::{Change, change};
 
-/// A change of a ratio, or of a figure that is the same on each machine, below this is none.
+/// A smaller change of a ratio, or of a figure that is the same on each machine, counts as none.
 const TOLERANCE: f64 = 0.03;
 /// The same for a time without a floor beside it.
 const TOLERANCE_ABSOLUTE: f64 = 0.20;
-/// An interval that reaches this many tolerances away from no change shows nothing at all.
+/// An interval that reaches this many tolerances away from no change means nothing.
 const WIDE: f64 = 3.0;
 
-/// What became of a measure since the last run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Verdict {
     Better(Change),
     Same(Change),
     Worse(Change),
-    /// The interval holds both no change and one that would matter.
+    /// The interval includes both no change and one that would matter.
     Unclear(Change),
-    /// Too few runs for any statement with the confidence that is asked for.
+    /// Too few runs for any statement with the required confidence.
     TooFew,
-    /// The last run has no such measure, of this size.
+    /// The last run has no such measure of this size.
     New,
 }
 
-/// A measure and what became of it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Comparison<'r> {
     pub(crate) part: &'r str,
@@ -41,7 +39,7 @@ pub(crate) struct Comparison<'r> {
 }
 
 impl Comparison<'_> {
-    /// Whether the median passes the limit; none without one.
+    /// Whether the median keeps the limit; `None` without one.
     pub(crate) fn is_within(&self) -> Option<bool> {
         let (limit, median) = (self.measure.limit?, median(self.measure.compared())?);
         Some(match self.measure.better {
@@ -50,13 +48,13 @@ impl Comparison<'_> {
         })
     }
 
-    /// Whether somebody should look at it.
+    /// Whether it needs attention.
     pub(crate) fn is_bad(&self) -> bool {
         matches!(self.verdict, Verdict::Worse(_)) || self.is_within() == Some(false)
     }
 }
 
-/// Each measure of `now` beside the same of `before`.
+/// Compares each measure of `now` with the same of `before`.
 pub(crate) fn compare<'r>(now: &'r Record, before: Option<&Record>) -> Vec<Comparison<'r>> {
     let same = |part: &str, measure: &Measure| {
         let mut all = before?.measures();
@@ -77,7 +75,7 @@ fn verdict(before: &Measure, now: &Measure) -> Verdict {
         true => TOLERANCE,
         false => TOLERANCE_ABSOLUTE,
     };
-    // A measure that had a floor on one day and none on the other has nothing in common with it.
+    // A measure that had a floor in only one of the runs cannot be compared.
     if before.ratios.is_empty() != now.ratios.is_empty() {
         return Verdict::New;
     }
@@ -121,7 +119,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The table: a line for each measure, with floor, ratio, limit, and what became of it.
+/// The table: a line for each measure, with floor, ratio, limit, and verdict.
 pub(crate) fn table(lines: &[Comparison<'_>]) -> String {
     let head = [
         "part",
@@ -165,12 +163,11 @@ fn sign(better: Better) -> &'static str {
     }
 }
 
-/// The median, with the lowest and the highest run behind it.
 fn cell(values: &[f64], unit: &str) -> String {
     report::cell(values, median(values).map_or(0, digits), unit)
 }
 
-/// Three figures that say something.
+/// Three significant digits.
 fn digits(value: f64) -> usize {
     match value.abs() {
         ..0.1 => 4,

@@ -1,9 +1,9 @@
-//! Instructions of fixed pieces of work, counted by callgrind: figures that do not depend on what
-//! else the machine does, so that CI can hold them against a baseline.
+//! Instructions of fixed pieces of work, counted by callgrind: figures that do not depend on other
+//! work of the machine, so that CI can compare them with a baseline.
 //!
-//! Why not gungraun (iai-callgrind): its runner is a second program, to be installed in the very
+//! Why not gungraun (iai-callgrind): its runner is a second program, to be installed in the exact
 //! version of the library on each machine, and it is made for benches of functions on the caller's
-//! thread. What a shard does happens on a thread of a server, and is told apart by the names of
+//! thread. A shard's work happens on a thread of a server, and is identified by the names of
 //! functions there; all that remains to be done here is to start callgrind and read one number.
 
 use std::collections::BTreeMap;
@@ -20,31 +20,29 @@ use super::record::{Better, Measure};
 use crate::process::Task;
 use crate::provide::VALGRIND;
 
-/// What is counted: all of one package. The page has a program of its own, as it has another
-/// allocator.
+/// The counted programs, all of one package; the page's has another allocator.
 const PROGRAMS: [&str; 2] = ["simurgh-instructions", "simurgh-instructions-page"];
-/// What was counted when somebody last agreed with it, from the repository's root.
+/// The last accepted counts, from the repository's root.
 const BASELINE: &str = "bench/instructions/baseline.json";
-/// How the baseline is taken anew.
+/// The command that replaces the baseline.
 pub(crate) const ACCEPT: &str = "cargo xtask bench --instructions --accept";
 /// A rise above this is a regression.
 const RISE_MAX: f64 = 0.03;
-/// A fall by more than this is no improvement: a function that was counted has got another name, or
-/// is inlined.
+/// A fall by more than this is not an improvement: a counted function was renamed or inlined.
 const FALL_MAX: f64 = 0.4;
-/// How long the build, and all counting, may take.
+/// Time limit of the build and all counting.
 const MINUTES_MAX: u64 = 12;
 
-/// What has to be the same for counts to be the same.
+/// Counts are equal only if all of this is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Toolchain {
     rustc: String,
     target: String,
     valgrind: String,
-    /// Of the system: its `memcpy` is counted too.
+    /// The system's libc: its `memcpy` is counted too.
     libc: String,
-    /// Callgrind shows the program a processor of its own, with AVX2 only where the real one has
-    /// it; libraries choose their code by that, and by nothing else of the processor.
+    /// Callgrind emulates a processor of its own, with AVX2 only if the real one has it; libraries
+    /// choose their code by that, and by nothing else of the processor.
     avx2: bool,
 }
 
@@ -55,14 +53,12 @@ pub(crate) struct Counted {
     pub(crate) instructions: u64,
 }
 
-/// Counts of all items, and what they were made with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counts {
     pub(crate) toolchain: Toolchain,
     pub(crate) counts: BTreeMap<String, Counted>,
 }
 
-/// An item as a bench binary lists it.
 #[derive(Debug, PartialEq, Eq)]
 struct Item {
     program: PathBuf,
@@ -71,14 +67,13 @@ struct Item {
     inside: Vec<String>,
 }
 
-/// What the comparison with the baseline came to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// As many items are as they were, or better.
+    /// This many items are equal or better.
     Fine(u64),
     /// They cannot be compared here, and why.
     Incomparable(String),
-    /// What is worse, missing or new, a line each.
+    /// The worse, missing or new items, a line each.
     Worse(Vec<String>),
 }
 
@@ -104,7 +99,7 @@ impl Toolchain {
         }
     }
 
-    /// In what the two differ; nothing if counts can be compared.
+    /// The difference between the two; `None` if counts can be compared.
     fn difference(&self, baseline: &Self) -> Option<String> {
         let avx2 = |it: &Self| format!("a processor with{} AVX2", if it.avx2 { "" } else { "out" });
         let pairs = [
@@ -119,7 +114,7 @@ impl Toolchain {
     }
 }
 
-/// Builds and counts, each item `runs` times, and gives the counts of each run. `only`: items whose
+/// Builds and counts, each item `runs` times; returns the counts of each run. `only`: items whose
 /// names contain one of these; empty: all.
 pub(crate) fn count(only: &[String], runs: usize) -> Result<Vec<Counts>> {
     let build = ["build", "--profile", "instructions", "--package", "simurgh-instructions"];
@@ -142,7 +137,6 @@ pub(crate) fn count(only: &[String], runs: usize) -> Result<Vec<Counts>> {
     (0..runs).map(run).collect()
 }
 
-/// What a program can do.
 fn list(program: &Path) -> Result<Vec<Item>> {
     let listed = Task::new(&program.to_string_lossy(), &["--list"], 1).quiet().run();
     let listed = listed.or_fail("no list of what is to be counted")?;
@@ -163,7 +157,7 @@ fn item(program: &Path, line: &str) -> Result<Item> {
     }
 }
 
-/// Counts one item in a process of its own, so that none depends on those before it.
+/// Counts one item in a separate process, so that none depends on those before it.
 fn count_one(out: &Path, item: &Item) -> Result<Counted> {
     let file: PathBuf = out.join(format!("{}.out", item.name));
     let mut arguments = vec!["--tool=callgrind".to_owned(), "--collect-atstart=no".to_owned()];
@@ -180,7 +174,6 @@ fn count_one(out: &Path, item: &Item) -> Result<Counted> {
     Ok(Counted { times: item.times, instructions })
 }
 
-/// The sum of what callgrind collected.
 fn total(file: &str) -> Option<u64> {
     file.lines().rev().find_map(|line| line.strip_prefix("totals:"))?.trim().parse().ok()
 }
@@ -191,19 +184,18 @@ pub(crate) fn baseline() -> Result<Counts> {
     serde_json::from_str(&text).context(BASELINE)
 }
 
-/// Makes these counts the baseline.
 pub(crate) fn accept(counts: &Counts) -> Result<()> {
     let text = serde_json::to_string_pretty(counts)? + "\n";
     fs::write(crate::root().join(BASELINE), text).context(BASELINE)
 }
 
-/// Holds counts against the baseline. `is_all`: what the baseline has besides is missing.
+/// Compares counts with the baseline. `is_all`: further items of the baseline count as missing.
 pub(crate) fn judge(baseline: &Counts, counts: &Counts, is_all: bool) -> Verdict {
     if let Some(difference) = counts.toolchain.difference(&baseline.toolchain) {
         let text = format!("{difference}; the baseline has to be taken anew: {ACCEPT}");
         return match counts.toolchain.rustc == baseline.toolchain.rustc {
             true => Verdict::Incomparable(text),
-            // The sources say which compiler it is: who changes that changes the baseline too.
+            // The sources name the compiler: a change of it must include a new baseline.
             false => Verdict::Worse(vec![text]),
         };
     }
@@ -240,7 +232,7 @@ fn judge_one(name: &str, before: Counted, now: Counted) -> Option<String> {
     })
 }
 
-/// By which share the count has risen.
+/// The relative rise of the count.
 fn change(before: Counted, now: Counted) -> Option<f64> {
     let is_comparable =
         before.times == now.times && before.instructions > 0 && now.instructions > 0;
@@ -266,7 +258,6 @@ pub(crate) fn table(baseline: Option<&Counts>, runs: &[Counts]) -> String {
     report::table(&head, rows)
 }
 
-/// The baseline alone.
 pub(crate) fn plain_table(baseline: &Counts) -> String {
     let Toolchain { rustc, target, valgrind, libc, .. } = &baseline.toolchain;
     let rows = baseline.counts.iter().map(|(name, counted)| {
@@ -283,7 +274,6 @@ pub(crate) fn spread(runs: &[Counts], name: &str) -> f64 {
     range(&counts).map_or(f64::NAN, |(low, high)| high / low - 1.0)
 }
 
-/// As measures of the whole table.
 pub(crate) fn measures(runs: &[Counts]) -> Vec<Measure> {
     let Some(first_run) = runs.first() else { return Vec::new() };
     let measure = |(name, first): (&String, &Counted)| Measure {
@@ -373,7 +363,7 @@ mod tests {
         assert!(table(None, &runs[..1]).contains("| a | 10 | 110.0 | – | – |\n"));
     }
 
-    /// The committed baseline is one that this compiler can be held against.
+    /// The committed baseline must be usable with the compiler that the sources name.
     #[test]
     fn the_baseline_is_of_the_compiler_that_the_sources_name() {
         let named = include_str!("../../../rust-toolchain.toml");

@@ -1,8 +1,8 @@
-//! `cargo xtask bench`: the benchmark crate, built for release as users build it; with `--all`
-//! everything a release is judged by, with `--instructions` what CI counts.
+//! `cargo xtask bench`: the benchmark crate, built for release as users build it; with `--all` all
+//! measurements of a release, with `--instructions` the counts of CI.
 //!
-//! `parts` run tools through a `session` and `read` what they wrote; a `record` keeps it, `compare`
-//! holds it beside the one before by `statistics`, `tables` put it into docs/BENCHMARKS.md.
+//! `parts` run tools through a `session` and `read` their files; a `record` keeps the measures,
+//! `compare` compares it with the last one by `statistics`, `tables` update docs/BENCHMARKS.md.
 
 mod all;
 mod compare;
@@ -26,7 +26,7 @@ use crate::process::Task;
 use crate::provide::{self, VALGRIND};
 use instructions::Verdict;
 
-/// A full run holds thousands of clients for minutes, several times over.
+/// A full run has thousands of clients for minutes, several times.
 const MINUTES_MAX: u64 = 120;
 
 /// Counts instructions of fixed pieces of work and holds them against the baseline.
@@ -65,7 +65,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The arguments are those of `simurgh-bench`.
 fn passed_on(arguments: &[String]) -> Result<()> {
     let is_cluster = arguments.first().is_some_and(|name| name == "cluster");
     let mut programs = vec!["build", "--release", "--package", "simurgh-cli"];
@@ -98,7 +97,6 @@ fn count(options: &CountOptions) -> Result<()> {
     }
 }
 
-/// Where cargo puts what it builds for release.
 fn release_dir() -> PathBuf {
     let here = crate::bin_dir();
     here.parent().map_or_else(|| here.clone(), |target| target.join("release"))

@@ -1,4 +1,4 @@
-//! The parts of the whole table: which commands they run, and which measures come of them.
+//! The parts of the whole table: the commands they run, and the measures these yield.
 
 use std::path::Path;
 
@@ -11,15 +11,13 @@ use super::session::Session;
 use super::sweep;
 use crate::engine;
 
-/// A part: its name, what it is about, and how it is measured.
 pub(crate) struct Part {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) run: fn(&mut Session) -> Result<Vec<Measure>>,
 }
 
-/// All of them, in the order in which they are run: the longest and most likely to be interrupted
-/// last.
+/// In the order in which they are run: the longest, most likely to be interrupted, last.
 pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "instructions",
@@ -74,14 +72,13 @@ fn server(session: &mut Session) -> Result<Vec<Measure>> {
     read::bench_table(&raw, &format!("{clients} clients"))
 }
 
-/// Several nodes beside one, and beside a bare client of their engine.
+/// Several nodes, compared with one, and with a bare client of their engine.
 fn cluster(session: &mut Session) -> Result<Vec<Measure>> {
     session.engine = Some(engine::installed()?);
     in_rounds(session, "cluster")
 }
 
-/// Two rounds say as much as five: most figures are counts, and each round measures every part of a
-/// ratio.
+/// Two rounds are enough: most figures are counts, and each round has both parts of a ratio.
 fn in_rounds(session: &mut Session, name: &str) -> Result<Vec<Measure>> {
     let runs = session.runs.min(2).to_string();
     let mut arguments = vec![name, "--runs", &runs];
@@ -90,7 +87,7 @@ fn in_rounds(session: &mut Session, name: &str) -> Result<Vec<Measure>> {
     read::bench_table(&raw, if session.short { "short" } else { "" })
 }
 
-/// What a request costs: one of the two sides of a pair that is held against the other.
+/// The cost of a request: one side of a pair that is compared.
 fn requests(session: &mut Session, name: &str, command: &str) -> Result<serde_json::Value> {
     let runs = session.runs.to_string();
     let mut arguments = vec![command, "--runs", &runs];
@@ -103,7 +100,7 @@ fn bench_file(session: &mut Session, name: &str, arguments: &[&str]) -> Result<s
     let out = session.path(name);
     let arguments: Vec<&str> = arguments.iter().copied().chain(["--out", &out]).collect();
     let done = session.bench(&arguments, 40);
-    // Faults in the figures are an error and have their files all the same.
+    // With faults in the figures it fails but has written its files.
     session.take_text(name, "md")?;
     let file = session.take_text(name, "json")?;
     done?;
@@ -115,15 +112,15 @@ fn chat() -> String {
     crate::root().join("bench/chat.toml").display().to_string()
 }
 
-/// Sockets by value and through serializer V2. The floor is a fixed piece of work of the same kind:
-/// as many records made, looked up, walked over and let go, with nothing of Simurgh in it.
+/// Sockets by value and through serializer V2. The floor is a fixed piece of similar work without
+/// Simurgh code: as many records are made, looked up, traversed and freed.
 fn driver(session: &mut Session) -> Result<Vec<Measure>> {
     let sockets: u32 = if session.short { 50_000 } else { 500_000 };
     let (count, chat) = (sockets.to_string(), chat());
     let ways: [(&str, &[&str]); 2] = [("values", &[]), ("V2", &["--serializer", "v2"])];
     let mut floors = Vec::new();
     let mut found: [Vec<Drive>; 2] = Default::default();
-    // The first of a series finds caches and free memory as others left them.
+    // The first of a series depends on the state of caches and free memory.
     session.bench(&["reference", "--records", &count], 5)?;
     for run in 1..=session.runs {
         let printed = session.bench(&["reference", "--records", &count], 5)?;
@@ -161,7 +158,7 @@ fn driver(session: &mut Session) -> Result<Vec<Measure>> {
     Ok(measures)
 }
 
-/// Short roads, each beside one with the bare server in the place of Simurgh.
+/// Short roads, each compared with one of the bare server.
 fn road(session: &mut Session) -> Result<Vec<Measure>> {
     let size = session.size;
     let runs = session.runs.min(if size > 100_000 { 1 } else { 4 });
@@ -173,7 +170,7 @@ fn road(session: &mut Session) -> Result<Vec<Measure>> {
         floors.push(walk(session, size, &format!("road-bare-{run}"), &bare)?);
         roads.push(walk(session, size, &format!("road-{run}"), &serve)?);
     }
-    // Of the road's file: name, unit, where it stands, whether it is the same on each machine.
+    // Figures of the road's file: name, unit, path, whether it is the same on each machine.
     const FIGURES: [(&str, &str, &str, bool); 6] = [
         ("server CPU per connect and join", "µs", "server_us_per_join", false),
         ("server CPU per delivery", "µs", "broadcast/server_us", false),
@@ -184,8 +181,7 @@ fn road(session: &mut Session) -> Result<Vec<Measure>> {
     ];
     let size = format!("{size} connections");
     let measures = FIGURES.iter().map(|(name, unit, path, steady)| {
-        // A bare server has next to no memory of its own to divide by, and lets heartbeats wait
-        // until a broadcast is over.
+        // A bare server has almost no memory, and delays heartbeats until a broadcast is over.
         let has_floor = !["server_bytes", "broadcast/heartbeats/p99"].contains(path);
         let path = format!("milestones/-1/{path}");
         let values = |files: &[serde_json::Value]| {
@@ -206,7 +202,7 @@ fn road(session: &mut Session) -> Result<Vec<Measure>> {
     measures.collect()
 }
 
-/// One road; its file is kept under `name`.
+/// Runs one road; its file is kept under `name`.
 fn walk(session: &mut Session, size: u64, name: &str, server: &str) -> Result<serde_json::Value> {
     let (size, out) = (size.to_string(), session.path(name));
     let mut arguments = vec!["road", "--connections", &size, "--out", &out, "--no-storm"];
@@ -217,7 +213,7 @@ fn walk(session: &mut Session, size: u64, name: &str, server: &str) -> Result<se
     read::json(&kept)
 }
 
-/// The counts that CI holds against their baseline too.
+/// The counts that CI compares with their baseline too.
 fn count_instructions(session: &mut Session) -> Result<Vec<Measure>> {
     session.note("cargo xtask bench --instructions");
     let counts = instructions::count(&[], 1)?;

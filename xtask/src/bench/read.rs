@@ -1,4 +1,4 @@
-//! What the tools write, read into measures: the one place that knows their files.
+//! Reads the files of all tools into measures.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::record::{Better, Measure};
 
-/// Rows of a table of `simurgh-bench` that are kept although nothing is asked of them.
+/// Rows of a table of `simurgh-bench` that are kept although they have no limit.
 const KEPT: [&str; 2] = ["server CPU per heartbeat", "socket, file and epoll slabs"];
 
 pub(crate) fn json(path: &Path) -> Result<Value> {
@@ -17,8 +17,7 @@ pub(crate) fn json(path: &Path) -> Result<Value> {
     serde_json::from_str(&text).context(name)
 }
 
-/// A raw file of `simurgh-bench`: its table holds the values of all runs, the floor's, and the
-/// ratios to it.
+/// A raw file of `simurgh-bench`: the values of all runs, the floor's, and their ratios.
 pub(crate) fn bench_table(raw: &Value, size: &str) -> Result<Vec<Measure>> {
     let rows = raw.get("table").and_then(Value::as_array).context("there is no table in it")?;
     let measures = rows.iter().filter_map(|row| {
@@ -30,7 +29,7 @@ pub(crate) fn bench_table(raw: &Value, size: &str) -> Result<Vec<Measure>> {
             return None;
         }
         let unit = row.get("unit").and_then(Value::as_str).unwrap_or_default().to_owned();
-        // What is held against a floor of another kind of run has a ratio to that.
+        // A row compared with a floor of another kind of run has a ratio to that.
         let ratios = numbers(row, "ratio");
         Some(Measure {
             steady: unit == "B",
@@ -47,7 +46,7 @@ pub(crate) fn bench_table(raw: &Value, size: &str) -> Result<Vec<Measure>> {
     some(measures.filter(|measure| !measure.values.is_empty()).collect())
 }
 
-/// A raw file of `simurgh-bench page`: what a request costs beside nginx, by connections.
+/// A raw file of `simurgh-bench page`: the cost of a request beside nginx, by connections.
 pub(crate) fn page_table(raw: &Value) -> Result<Vec<Measure>> {
     let rows = raw.get("table").and_then(Value::as_array).context("there is no table in it")?;
     let mut measures = Vec::new();
@@ -62,12 +61,11 @@ pub(crate) fn page_table(raw: &Value) -> Result<Vec<Measure>> {
         };
         let cpu = measure("server CPU per request", "page_cpu_us", 15.0);
         measures.push(Measure { unit: "µs".into(), floor: numbers(row, "nginx_cpu_us"), ..cpu });
-        // The table has the ratio alone: the rates follow from the CPU above.
+        // The table has only the ratio: the rates follow from the CPU above.
         let rate = measure("requests per CPU second ÷ nginx's", "ratio", 0.8);
         let ratios = rate.values.clone();
         measures.push(Measure { better: Better::Higher, ratios, ..rate });
-        // wrk adds requests to what it measured, so its tails are shown and not judged; those of
-        // the sweep are.
+        // wrk adds requests to the measured ones, so only the sweep's tails are judged.
         let tail = measure("p99 ÷ p50 as wrk has it", "page_spread", 0.0);
         let (floor, ratios) = (numbers(row, "nginx_spread"), numbers(row, "spread_ratio"));
         measures.push(Measure { floor, ratios, limit: None, ..tail });
@@ -77,7 +75,7 @@ pub(crate) fn page_table(raw: &Value) -> Result<Vec<Measure>> {
 
 /// A raw file of `simurgh-bench http-load`: `simurgh load http` beside wrk.
 pub(crate) fn load_table(raw: &Value) -> Result<Vec<Measure>> {
-    // What each row has to reach stands in words in the file; these are the same in numbers.
+    // The file has the limits in words; these are the same as numbers.
     const KEPT: [(&str, &str, Better, Option<f64>); 3] = [
         ("requests per client CPU second", "1/s", Better::Higher, Some(0.8)),
         ("p50, us", "µs", Better::Lower, Some(1.1)),
@@ -128,7 +126,7 @@ pub(crate) fn number(raw: &Value, path: &str) -> Result<f64> {
     here.and_then(Value::as_f64).with_context(|| format!("there is no {path} in it"))
 }
 
-/// What `simurgh drive --sockets N` prints, of each socket.
+/// The figures that `simurgh drive --sockets N` prints, per socket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Drive {
     /// CPU of creating and joining, ns.
@@ -147,7 +145,7 @@ pub(crate) fn drive(text: &str, sockets: u32) -> Result<Drive> {
         let line = text.lines().find(|line| line.starts_with(start));
         line.with_context(|| format!("no line \"{start}…\" in what it printed"))
     };
-    // Behind the label: time, CPU time, CPU each, how many a second, memory, memory each.
+    // After the label: time, CPU time, CPU each, rate per second, memory, memory each.
     let fields = |start: &str| -> Result<Vec<f64>> {
         let line = row(start)?;
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -171,7 +169,7 @@ pub(crate) fn drive(text: &str, sockets: u32) -> Result<Drive> {
     })
 }
 
-/// A number with a unit of time or memory behind it, in ns or bytes.
+/// A number with a unit of time or memory, in ns or bytes.
 fn quantity(number: &str, unit: &str) -> Option<f64> {
     let factor = match unit {
         "µs" => 1e3,
@@ -235,7 +233,7 @@ mod tests {
         assert!(number("milestones/7/members").is_err());
     }
 
-    /// Held against what the command really printed, in the run that is kept.
+    /// Compared with the real output of the command, from the kept run.
     #[test]
     fn what_drive_prints_is_read() {
         let text = fs::read_to_string(kept("issue5-drive.md")).unwrap();

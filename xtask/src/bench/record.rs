@@ -1,5 +1,5 @@
-//! What a run of the whole table leaves behind: `run.json`, from which the comparison and the
-//! tables of docs/BENCHMARKS.md are made. The raw files that the tools wrote stand beside it.
+//! The result of a run of the whole table: `run.json`, from which the comparison and the tables of
+//! docs/BENCHMARKS.md are made. The tools' raw files are beside it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,33 +12,30 @@ use crate::files;
 
 /// Where runs are kept, from the repository's root.
 pub(crate) const RUNS: &str = "bench/runs";
-/// What the directory of a run is called, within the one of its day and machine.
+/// The name of a run's directory, within the one of its day and machine.
 pub(crate) const STEM: &str = "all";
-/// The file of a run that holds everything that is compared.
+/// The file of a run with all compared measures.
 pub(crate) const FILE: &str = "run.json";
 
-/// A run of the whole table, or as far as it came.
+/// A run of the whole table, complete or not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// `yyyy-mm-dd`, UTC.
     pub(crate) date: String,
-    /// When it began.
     pub(crate) unix_seconds: u64,
-    /// Of the sources that were measured.
+    /// The commit of the measured sources.
     pub(crate) commit: String,
     pub(crate) machine: Machine,
-    /// The command that was given.
     pub(crate) command: String,
-    /// Fewer and smaller runs, which say little and are compared with their like only.
+    /// Fewer and smaller runs, which are only compared with other short ones.
     pub(crate) short: bool,
     pub(crate) parts: Vec<Part>,
 }
 
-/// One part of the table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub(crate) name: String,
-    /// Why it failed, was left out or was interrupted; nothing if all of it is there.
+    /// Why it failed, was left out or was interrupted; `None` if it is complete.
     pub(crate) failure: Option<String>,
     pub(crate) seconds: f64,
     /// The commands, without the paths of one machine.
@@ -48,7 +45,6 @@ pub(crate) struct Part {
     pub(crate) measures: Vec<Measure>,
 }
 
-/// Which way is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Better {
@@ -57,28 +53,28 @@ pub(crate) enum Better {
     Higher,
 }
 
-/// One measure: a value of each run, beside that of the floor.
+/// One measure: a value of each run, beside the floor's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measure {
     pub(crate) name: String,
-    /// Of `values` and `floor`.
+    /// The unit of `values` and `floor`.
     pub(crate) unit: String,
     pub(crate) better: Better,
-    /// What size it was measured at. Measures are compared only if this is the same.
+    /// The size it was measured at. Only measures of equal size are compared.
     pub(crate) size: String,
     pub(crate) values: Vec<f64>,
-    /// Of the floor in the same run; may have another number of runs.
+    /// The floor's values in the same run; may have another number of runs.
     pub(crate) floor: Vec<f64>,
-    /// Each run ÷ the floor beside it; empty where there is no floor.
+    /// Each run ÷ the floor beside it; empty without a floor.
     pub(crate) ratios: Vec<f64>,
-    /// What the median must not pass: of the ratios if there are any, else of the values.
+    /// The limit of the median: of the ratios if there are any, else of the values.
     pub(crate) limit: Option<f64>,
-    /// Does not depend on how fast the machine is at the moment: bytes, counts.
+    /// Whether it is independent of the machine's current speed: bytes, counts.
     pub(crate) steady: bool,
 }
 
 impl Measure {
-    /// What is compared from day to day: ratios where there are any.
+    /// The values that are compared from day to day: ratios if there are any.
     pub(crate) fn compared(&self) -> &[f64] {
         if self.ratios.is_empty() { &self.values } else { &self.ratios }
     }
@@ -102,7 +98,6 @@ impl Record {
         files::replace(&directory.join(FILE), &(serde_json::to_string_pretty(self)? + "\n"))
     }
 
-    /// All measures, with the names of their parts.
     pub(crate) fn measures(&self) -> impl Iterator<Item = (&str, &Measure)> {
         self.parts
             .iter()
@@ -110,7 +105,7 @@ impl Record {
     }
 }
 
-/// Makes the directory of a new run: `<runs>/<date>-<machine>/all`, `all-2` and so on.
+/// Makes the directory of a new run: `RUNS/DATE-MACHINE/all`, `all-2` and so on.
 pub(crate) fn new_directory(runs: &Path, day_and_machine: &str) -> Result<PathBuf> {
     let day = runs.join(day_and_machine);
     fs::create_dir_all(&day).with_context(|| day.display().to_string())?;
@@ -126,8 +121,8 @@ pub(crate) fn new_directory(runs: &Path, day_and_machine: &str) -> Result<PathBu
     bail!("a thousand runs in one day")
 }
 
-/// Runs of the same machine before this one, the newest first. What cannot be read is said and
-/// passed over: a damaged old file must not lose a new run.
+/// Runs of the same machine before this one, the newest first. Unreadable ones are reported and
+/// skipped: a damaged old file must not lose a new run.
 pub(crate) fn earlier(runs: &Path, record: &Record) -> Vec<(PathBuf, Record)> {
     let days =
         fs::read_dir(runs).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
@@ -156,7 +151,6 @@ pub(crate) fn earlier(runs: &Path, record: &Record) -> Vec<(PathBuf, Record)> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A record with one part of these measures.
     pub(crate) fn record(unix_seconds: u64, measures: Vec<Measure>) -> Record {
         let part = Part { name: "server".into(), measures, ..Part::default() };
         Record { unix_seconds, parts: vec![part], ..Record::default() }
@@ -167,7 +161,7 @@ pub(crate) mod tests {
         Measure { name, values: ratios.clone(), ratios, ..Measure::default() }
     }
 
-    /// A directory of this test's own, gone with the value.
+    /// A directory of one test, removed on drop.
     pub(crate) struct Scratch(pub(crate) PathBuf);
 
     impl Scratch {

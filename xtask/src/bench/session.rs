@@ -1,4 +1,4 @@
-//! What the parts of one run share: where files go, how programs are started, what is written down.
+//! The common state of a run's parts: directories, programs, and the log of commands and files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,32 +8,27 @@ use anyhow::{Context, Result, bail};
 use crate::engine::VARIABLE;
 use crate::process::Task;
 
-/// A run of the whole table under way.
 pub(crate) struct Session {
-    /// Where everything of this run is kept.
     pub(crate) directory: PathBuf,
-    /// Where the programs of the release build are.
     pub(crate) programs: PathBuf,
-    /// Runs of each measure.
     pub(crate) runs: usize,
-    /// Connections of the road.
     pub(crate) size: u64,
     pub(crate) short: bool,
     /// The engine of a cluster, for the parts that have one.
     pub(crate) engine: Option<PathBuf>,
-    /// Of the part under way.
+    /// Commands of the current part.
     pub(crate) commands: Vec<String>,
-    /// Of the part under way.
+    /// Files of the current part.
     pub(crate) files: Vec<String>,
 }
 
 impl Session {
-    /// Runs `simurgh`; gives what it printed.
+    /// Runs `simurgh`; returns its output.
     pub(crate) fn simurgh(&mut self, arguments: &[&str], minutes: u64) -> Result<String> {
         self.run("simurgh", arguments, minutes)
     }
 
-    /// Runs `simurgh-bench`; gives what it printed.
+    /// Runs `simurgh-bench`; returns its output.
     pub(crate) fn bench(&mut self, arguments: &[&str], minutes: u64) -> Result<String> {
         self.run("simurgh-bench", arguments, minutes)
     }
@@ -54,17 +49,15 @@ impl Session {
         bail!("{name} {first}: {} ({last})", done.reason())
     }
 
-    /// A program of the release build.
     pub(crate) fn program(&self, name: &str) -> String {
         self.programs.join(name).display().to_string()
     }
 
-    /// A file or directory of this run.
     pub(crate) fn path(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }
 
-    /// Writes a command down, without the paths of this machine.
+    /// Records a command without the paths of this machine.
     pub(crate) fn note(&mut self, command: &str) {
         let command = self.without_paths(command);
         self.commands.push(command);
@@ -77,7 +70,6 @@ impl Session {
         paths.iter().fold(text.to_owned(), |text, path| text.replace(path.as_str(), ""))
     }
 
-    /// Keeps a text as a file of this run.
     pub(crate) fn keep(&mut self, name: &str, text: &str) -> Result<()> {
         let text = self.without_paths(text);
         fs::write(self.directory.join(name), text).context(name.to_owned())?;
@@ -93,15 +85,15 @@ impl Session {
             .and_then(|()| fs::remove_file(&old));
         taken.context(from.to_owned())?;
         if let Some(directory) = Path::new(from).parent() {
-            // Only if nothing is left in it.
+            // Fails unless it is empty.
             let _ = fs::remove_dir(self.directory.join(directory));
         }
         self.files.push(to.to_owned());
         Ok(path)
     }
 
-    /// Keeps the one file of this sort that a tool has written into `directory` of this run, as
-    /// `directory.extension`; none if there is none.
+    /// Keeps the one file of this extension that a tool has written into `directory` of this run,
+    /// as `directory.extension`; `None` if there is none.
     pub(crate) fn take_text(
         &mut self,
         directory: &str,
@@ -116,7 +108,7 @@ impl Session {
         self.take_file(&format!("{directory}/{name}"), &format!("{directory}{ending}")).map(Some)
     }
 
-    /// Takes away what a tool has written besides (journals of megabytes).
+    /// Removes a tool's further files (journals of megabytes).
     pub(crate) fn remove(&self, directory: &Path) {
         if directory.starts_with(&self.directory) && directory != self.directory {
             let _ = fs::remove_dir_all(directory);

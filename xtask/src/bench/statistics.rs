@@ -1,33 +1,31 @@
-//! How much two samples of a few runs differ, and how sure that is.
+//! How much two samples of a few runs differ, and with which confidence.
 //!
 //! The interval is that of the rank test (Mann and Whitney's U): all ratios of a new run to an old
-//! one in order, as many left out at each end as the exact distribution of U allows, and their
-//! median (Hodges and Lehmann) as the estimate. With three to ten runs a bootstrap resamples the
-//! same few values and its intervals are too narrow; a t interval believes in a bell curve, which
-//! times on a shared machine do not follow. The rank test believes in neither, one wild run moves
-//! it little, and it says by itself when there are too few runs for any statement at all.
+//! one are sorted, as many are left out at each end as the exact distribution of U allows, and
+//! their median (Hodges and Lehmann) is the estimate. With three to ten runs a bootstrap resamples
+//! the same few values and its intervals are too narrow; a t interval assumes a normal
+//! distribution, which times on a shared machine do not follow. The rank test assumes neither, one
+//! outlier moves it little, and it yields no interval if there are too few runs.
 
 use simurgh_bench_kit::stats::median;
 
-/// How sure an interval is at least.
+/// The least confidence of an interval.
 pub(crate) const CONFIDENCE: f64 = 0.95;
 
-/// Runs of one sample that are looked at; the count of arrangements is exact in `f64` up to there.
+/// The most runs of one sample; the count of arrangements is exact in `f64` up to this.
 pub(crate) const RUNS_MAX: usize = 25;
 
-/// By which factor something has changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Change {
     /// New ÷ old.
     pub(crate) factor: f64,
-    /// The factor lies between these with [`CONFIDENCE`].
+    /// The factor is between these with [`CONFIDENCE`].
     pub(crate) low: f64,
     /// See `low`.
     pub(crate) high: f64,
 }
 
-/// The factor between two samples; `None` where they are too small for the confidence, or hold
-/// something that is not above 0.
+/// The factor between two samples; `None` if they are too small, or a value is not above 0.
 pub(crate) fn change(old: &[f64], new: &[f64]) -> Option<Change> {
     let (old, new) = (head(old), head(new));
     let is_usable = |value: &f64| value.is_finite() && *value > 0.0;
@@ -47,8 +45,7 @@ fn head(values: &[f64]) -> &[f64] {
     values.get(..RUNS_MAX).unwrap_or(values)
 }
 
-/// How many of the ordered ratios lie outside the interval at each end; `None` if even the widest
-/// one is not sure enough.
+/// How many ratios are outside the interval at each end; `None` if none is sure enough.
 fn left_out(old: usize, new: usize) -> Option<usize> {
     let ways = arrangements(old, new);
     let all: f64 = ways.iter().sum();
@@ -64,8 +61,7 @@ fn left_out(old: usize, new: usize) -> Option<usize> {
     left_out
 }
 
-/// In how many orders of two samples U is 0, 1, 2 …: the coefficients of the Gaussian binomial,
-/// row by row.
+/// In how many orders of two samples U is 0, 1, 2 …: Gaussian binomial coefficients.
 fn arrangements(old: usize, new: usize) -> Vec<f64> {
     let mut rows = vec![vec![1.0]; new + 1];
     for size in 1..=old {
@@ -119,13 +115,13 @@ mod tests {
         assert_eq!(change(&[f64::NAN; 5], &new), None);
     }
 
-    /// Of many pairs of samples of one and the same distribution, with wild runs among them, the
-    /// interval may leave 1 out in one of twenty.
+    /// Of many pairs of samples of the same distribution, with outliers among them, the interval
+    /// may exclude 1 in one of twenty.
     #[test]
     fn it_is_as_sure_as_it_says() {
         let mut seed = 0x5eed_u64;
         let mut uniform = || {
-            // Steele's splitmix64: repeatable, and nothing else is asked of it.
+            // Steele's splitmix64, which is repeatable; more is not needed.
             seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mut word = seed;
             word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

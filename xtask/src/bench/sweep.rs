@@ -16,23 +16,21 @@ use super::record::{Better, Measure};
 use super::session::Session;
 use crate::files;
 
-/// As the seeds had them.
+/// The numbers of connections that the seeds used.
 const CONNECTIONS: &str = "1,2,4,8,16,32,128,256,512";
-/// The row that stands for a busy server.
+/// The row that represents a busy server.
 const BUSY: u64 = 32;
-/// The rows whose tails are held against nginx's, and how many times longer than those, measured by
-/// the median, they may be. Beyond them requests only queue.
+/// The rows whose tails are compared with nginx's, and the limit of their ratio by the median. With
+/// more connections requests only queue.
 const TAILS: [u64; 6] = [1, 2, 4, 8, 16, BUSY];
 const TAIL_MAX: f64 = 1.2;
 /// Bytes of the page, and so of the file.
 const PAGE_BYTES: usize = 2_400;
-/// How long a server has to answer.
 const STARTS_WITHIN: Duration = Duration::from_secs(10);
 
-/// One sweep of one server.
 struct Sweep {
     raw: Value,
-    /// Of the server, a request.
+    /// The server's CPU per request.
     cpu_us: f64,
 }
 
@@ -86,7 +84,6 @@ fn measure(
     Ok(measure.over_floor(figures(floors)?))
 }
 
-/// The figure of the row with so many connections.
 fn row(raw: &Value, connections: u64, path: &str) -> Result<f64> {
     let rows = raw.get("rows").and_then(Value::as_array).into_iter().flatten();
     let mut rows =
@@ -131,20 +128,19 @@ fn measure_one(
     Ok(Sweep { raw, cpu_us: spent as f64 / requests / 1000.0 })
 }
 
-/// The page under test, on core 0.
 fn hello_page(session: &mut Session) -> Result<(Process, String)> {
     let program = session.program("hello_page");
     listening(session, &["exec", "--core", "0", "--", &program, "--listen", "127.0.0.1:0"])
 }
 
-/// nginx as all benchmarks have it, on core 0, with a file of the page's size.
+/// The same nginx as in all benchmarks, on core 0, with a file of the page's size.
 fn nginx(session: &mut Session, directory: &Path) -> Result<(Process, String)> {
     files::write(&directory.join("root/index.html"), "x".repeat(PAGE_BYTES), 0o644)?;
     let directory = directory.display().to_string();
     listening(session, &["nginx", "--directory", &directory, "--core", "0"])
 }
 
-/// What `simurgh-bench` becomes or starts, gone with us, once it has said where it listens.
+/// Starts a server through `simurgh-bench`, to be killed with us, and waits for its address.
 fn listening(session: &mut Session, words: &[&str]) -> Result<(Process, String)> {
     session.note(&format!("simurgh-bench {}", words.join(" ")));
     let mut command = Command::new(session.program("simurgh-bench"));
@@ -154,12 +150,12 @@ fn listening(session: &mut Session, words: &[&str]) -> Result<(Process, String)>
     Ok((server, address.split(['/', ' ']).next().unwrap_or_default().to_owned()))
 }
 
-/// CPU time of all processes of a group, their threads together, ns.
+/// CPU time of all processes of a group with their threads, ns.
 fn cpu_ns(group: u32) -> u64 {
     let processes = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     let of_group = processes.filter(|process| {
         let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-        // Behind the name in brackets: state, parent, group.
+        // After the name in brackets: state, parent, group.
         let behind = stat.rsplit_once(')').map(|(_, behind)| behind.to_owned()).unwrap_or_default();
         behind.split_whitespace().nth(2).and_then(|word| word.parse().ok()) == Some(group)
     });

@@ -1,7 +1,7 @@
 //! The tables of docs/BENCHMARKS.md that are made from raw files.
 //!
-//! Each stands between two comments that name what it is made of; what is around them is written
-//! by hand and stays. A test makes all of them again and compares.
+//! Each is between two comments that name its source; the text around them is written by hand and
+//! stays. A test makes all of them again and compares.
 
 use std::fs;
 use std::path::Path;
@@ -13,24 +13,22 @@ use super::compare::{compare, table};
 use super::instructions;
 use super::record::{Record, earlier};
 
-/// Where they are.
 const PAGE: &str = "docs/BENCHMARKS.md";
 /// The table of instruction counts is made from the baseline.
 const INSTRUCTIONS: &str = "instructions";
-/// A table whose run there has not been yet.
+/// A table without a run yet.
 const NONE: &str = "all of no run";
-/// What the file of a run stands behind.
+/// The prefix of a run's file.
 const ALL: &str = "all of ";
 
-/// Makes all tables of the page again; `run`: the table of the last run is made of this file from
-/// now on (its path from the root).
+/// Makes all tables of the page again; with `run`, the table of the last run is made of this file
+/// from now on (its path from the root).
 pub(crate) fn update(root: &Path, run: Option<&str>) -> Result<()> {
     let path = root.join(PAGE);
     let text = fs::read_to_string(&path).context(PAGE)?;
     fs::write(&path, fresh(root, &text, run)?).context(PAGE)
 }
 
-/// The page with all tables made again.
 fn fresh(root: &Path, text: &str, run: Option<&str>) -> Result<String> {
     with_fresh_tables(text, |source| {
         if let Some(run) = run.filter(|_| source.starts_with(ALL)) {
@@ -40,7 +38,7 @@ fn fresh(root: &Path, text: &str, run: Option<&str>) -> Result<String> {
     })
 }
 
-/// What a table holds, by what it is made of.
+/// The content of a table, by its source.
 fn content(root: &Path, source: &str) -> Result<String> {
     match source {
         INSTRUCTIONS => Ok(instructions::plain_table(&instructions::baseline()?)),
@@ -52,14 +50,14 @@ fn content(root: &Path, source: &str) -> Result<String> {
     }
 }
 
-/// The table of a run, beside the one before it.
+/// The table of a run, compared with the one before it.
 fn run_table(root: &Path, path: &str) -> Result<String> {
     let record = Record::read(&root.join(path))?;
     let before = earlier(&root.join(super::record::RUNS), &record).into_iter().next();
     Ok(run_text(root, path, &record, before.as_ref().map(|(path, it)| (path.as_path(), it))))
 }
 
-/// A run as it is printed and kept in the page: what it was made on, the table, what is missing.
+/// The text of a run in the output and the page: the machine, the table, missing parts.
 pub(crate) fn run_text(
     root: &Path,
     path: &str,

@@ -1,4 +1,4 @@
-//! Archives for systems that are no Debian, the directory that Docker builds from, and checksums.
+//! Archives for systems other than Debian, the directory that Docker builds from, and checksums.
 
 use anyhow::Result;
 
@@ -40,7 +40,7 @@ pub(super) fn make(release: &Release, parts: &Parts<'_>) -> Result<()> {
     sums(release)
 }
 
-/// An archive of one directory: sorted, root's, with the commit's time.
+/// An archive of one directory: sorted, owned by root, with the commit's time.
 fn pack(release: &Release, parts: &Parts<'_>, name: &str) -> Result<()> {
     let plain = release.out.join(format!("{name}.tar"));
     let plain = plain.to_string_lossy();
@@ -67,7 +67,7 @@ fn pack(release: &Release, parts: &Parts<'_>, name: &str) -> Result<()> {
     program("xz", &["--threads=1", &effort, "--force", &plain]).map(drop)
 }
 
-/// What `docker build` of this directory needs.
+/// The directory for `docker build`.
 fn docker(release: &Release, parts: &Parts<'_>) -> Result<()> {
     let root = crate::root();
     let to = release.out.join("docker");
@@ -93,7 +93,7 @@ fn sums(release: &Release) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    /// Whoever reads how an image is made is sent to where `dist` puts what it is made of.
+    /// All documentation of Docker must name the directory that `dist` makes.
     #[test]
     fn all_who_tell_of_docker_name_the_directory_that_is_made() {
         let mut named = Vec::new();

@@ -1,4 +1,4 @@
-//! The binary, and its symbols in a file apart.
+//! The binary, and its symbols in a separate file.
 
 use std::env;
 use std::fs;
@@ -13,7 +13,6 @@ use crate::process::Task;
 /// Longest build: fat LTO of everything on two busy cores.
 const MINUTES_MAX: u64 = 60;
 
-/// What was built.
 pub(super) struct Built {
     /// Without symbols.
     pub(super) binary: PathBuf,
@@ -40,7 +39,7 @@ pub(super) fn build(release: &Release) -> Result<Built> {
     Ok(Built { binary, debug, build_id })
 }
 
-/// The same flags whatever the environment says, and no path of this machine in it.
+/// The same flags whatever the environment says, and no path of this machine in the binary.
 fn build_dist(release: &Release) -> Result<PathBuf> {
     let target = target_dir();
     let remapped = remapped(&target)?;
@@ -63,8 +62,8 @@ fn build_dist(release: &Release) -> Result<PathBuf> {
         release.target,
     ];
     let done = Task::new("cargo", &arguments, MINUTES_MAX)
-        // Of all places that flags come from this one wins, and with a target given it leaves
-        // build scripts and macros alone, which cannot be static.
+        // This variable overrides all other sources of flags, and with a target given it does not
+        // affect build scripts and macros, which cannot be static.
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
         .env("CFLAGS_x86_64_unknown_linux_gnu", for_c.join(" "))
         .env("CARGO_INCREMENTAL", "0")
@@ -75,7 +74,7 @@ fn build_dist(release: &Release) -> Result<PathBuf> {
     Ok(target.join(release.target).join("dist/simurgh"))
 }
 
-/// What the tests build anyway.
+/// Builds what the tests build anyway.
 fn build_plain(profile: &str) -> Result<PathBuf> {
     let arguments = ["build", "--workspace", "--bins", "--examples", "--profile", profile];
     let target = target_dir();
@@ -85,8 +84,7 @@ fn build_plain(profile: &str) -> Result<PathBuf> {
     Ok(target.join(directory).join("simurgh"))
 }
 
-/// Directories whose names must not get into the binary, and what stands there in their place. The
-/// last that fits counts.
+/// Directories that must not be named in the binary, and replacements. The last match counts.
 fn remapped(target: &Path) -> Result<Vec<(String, &'static str)>> {
     let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
     let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or(home);
@@ -104,7 +102,7 @@ fn remapped(target: &Path) -> Result<Vec<(String, &'static str)>> {
         .collect())
 }
 
-/// From the note that the linker left.
+/// Reads the note that the linker left.
 pub(super) fn build_id(file: &Path) -> Result<String> {
     let notes = program("readelf", &["--notes", "--wide", &file.to_string_lossy()])?;
     let mut ids = notes.lines().filter_map(|line| line.split_once("Build ID: "));

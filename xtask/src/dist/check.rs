@@ -1,5 +1,5 @@
-//! What lies there in the end, looked at from outside. A check that fails fails the release; one
-//! whose program is not on this machine is named.
+//! Checks the finished files from outside. A failed check fails the release; one whose program is
+//! missing on this machine is reported.
 
 use std::path::{Path, PathBuf};
 
@@ -10,22 +10,20 @@ use crate::files;
 use crate::outcome::Outcome;
 use crate::provide;
 
-/// What a check came to that did not fail.
+/// The result of a check that did not fail.
 pub(super) enum Verdict {
     Right,
-    /// Not looked at, for want of a program or right.
+    /// Skipped, because a program or right is missing.
     Without(&'static str),
-    /// There is nothing to be looked at in a release of this kind.
+    /// A release of this kind has nothing to check.
     NotMeant,
 }
 
 type Check = fn(&Package<'_>) -> Result<Verdict>;
 
-/// What is looked at.
 pub(super) struct Package<'a> {
     pub(super) release: &'a Release,
     parts: &'a Parts<'a>,
-    /// The package, unpacked.
     pub(super) tree: PathBuf,
 }
 
@@ -96,7 +94,7 @@ impl Package<'_> {
     }
 }
 
-/// Everything but man pages of single commands, of which there is one for each.
+/// All files except man pages of single commands.
 const FILES: &[&str] = &[
     "etc/simurgh/simurgh.toml",
     "usr/bin/simurgh",
@@ -170,7 +168,7 @@ fn sums(package: &Package<'_>) -> Result<Verdict> {
     program("dpkg-deb", &["--control", &deb.to_string_lossy(), &control.to_string_lossy()])?;
     let listed = control.join("md5sums");
     let lines = files::text(&listed)?.lines().count();
-    // All but the configuration.
+    // All except the configuration.
     ensure!(lines + 1 == files::below(&package.tree)?.len(), "{lines} sums");
     let check = "cd \"$1\" && md5sum --check --strict --quiet \"$2\"";
     let (tree, listed) = (package.tree.to_string_lossy(), listed.to_string_lossy());
@@ -195,7 +193,7 @@ fn unit(package: &Package<'_>) -> Result<Verdict> {
     if !provide::has("/usr/bin/systemd-analyze") {
         return Ok(Verdict::Without("systemd-analyze"));
     }
-    // It looks whether what is started is there.
+    // It checks that the started program exists.
     let text = files::text(&package.tree.join("usr/lib/systemd/system/simurgh.service"))?;
     let here = text.replace("/usr/bin/simurgh", &package.path("usr/bin/simurgh"));
     let unit = package.work().join("unit/simurgh.service");
@@ -203,7 +201,7 @@ fn unit(package: &Package<'_>) -> Result<Verdict> {
     let output = program("systemd-analyze", &["verify", "--man=no", &unit.to_string_lossy()])?;
     let about_it: Vec<&str> = output.lines().filter(|line| line.contains("simurgh")).collect();
     ensure!(about_it.is_empty(), "{}", about_it.join("\n"));
-    // Exposure from 0 to 10 as systemd counts it; what is left is the network, which it is for.
+    // systemd's exposure from 0 to 10; what remains is the network, which the service needs.
     let limit = ["security", "--offline=yes", "--threshold=20", "--no-pager"];
     program("systemd-analyze", &[&limit[..], &[&*unit.to_string_lossy()]].concat())
         .map(|_| Verdict::Right)
@@ -217,7 +215,7 @@ fn pages(package: &Package<'_>) -> Result<Verdict> {
         let has_both = page.contains(".SH NAME") && page.contains(".SH SYNOPSIS");
         ensure!(has_both, "{name} has no name or synopsis");
         if groff {
-            // As lintian asks for it; warnings go to standard error, the page is of no interest.
+            // The command that lintian uses; warnings go to standard error, the page is discarded.
             let format = "LC_ALL=C.UTF-8 MANROFFSEQ='' MANWIDTH=80 \
                           man --warnings -E UTF-8 -l -Tutf8 -Z \"$1\" 2>&1 >/dev/null";
             let output = program("sh", &["-c", format, "sh", &file])?;
@@ -253,7 +251,7 @@ fn completions(package: &Package<'_>) -> Result<Verdict> {
     }
 }
 
-/// As bash does it when Tab is pressed: the function gets the words, and leaves its proposals.
+/// Completes like bash on Tab: the function gets the words, and leaves its proposals.
 const COMPLETE: &str = "\
 source \"$1\"
 COMP_WORDS=($2); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
@@ -283,7 +281,7 @@ fn symbols(package: &Package<'_>) -> Result<Verdict> {
     ensure!(sections.contains(".gnu_debuglink"), "the binary does not name its symbols");
     let own = program("nm", &[&binary])?;
     ensure!(!own.contains(" T "), "the binary has symbols of its own");
-    // A function of ours leads back to its line.
+    // A function of ours must be found with its line.
     let names = program("nm", &["--defined-only", &debug])?;
     let is_ours = |line: &&str| line.to_lowercase().contains(" t ") && line.contains("simurgh_cli");
     let ours = names.lines().find(is_ours);

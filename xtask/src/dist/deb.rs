@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::{Link, Parts, Release, program};
 use crate::files;
 
-/// Where bug reports of packages go. The name is nobody's, until somebody ships them.
+/// The address for bug reports of packages; a placeholder until they are shipped.
 const MAINTAINER: &str = "Simurgh contributors <simurgh@packages.invalid>";
 
 const ABOUT: &str = "\
@@ -22,10 +22,9 @@ Description: real-time server for Phoenix Channels, and a load generator
  (simurgh observe) and the tool that makes a machine ready (simurgh tune).
 ";
 
-/// Scripts of the package.
 const SCRIPTS: [&str; 3] = ["postinst", "postrm", "prerm"];
 
-/// What is in it as it is in the repository.
+/// Files that are packed unchanged from the repository.
 const SOURCES: [(&str, &str); 5] = [
     ("usr/lib/systemd/system/simurgh.service", "packaging/simurgh.service"),
     ("usr/lib/sysusers.d/simurgh.conf", "packaging/simurgh.sysusers"),
@@ -42,12 +41,10 @@ impl Release {
         format!("{}-1", self.stamp)
     }
 
-    /// The package's file.
     pub(super) fn deb(&self) -> PathBuf {
         self.out.join(format!("simurgh_{}_amd64.deb", self.debian_version()))
     }
 
-    /// The symbols' package.
     pub(super) fn dbgsym(&self) -> PathBuf {
         self.out.join(format!("simurgh-dbgsym_{}_amd64.deb", self.debian_version()))
     }
@@ -103,7 +100,7 @@ fn make_dbgsym(release: &Release, parts: &Parts<'_>) -> Result<()> {
     let (first, rest) = id.split_at(2);
     let symbols = files::bytes(&parts.built.debug)?;
     put(&format!("usr/lib/debug/.build-id/{first}/{rest}.debug"), &symbols)?;
-    // As debhelper does it: the licence is the program's, which is there too.
+    // Like debhelper: the licence is the program's, which is there too.
     let doc = tree.join("usr/share/doc");
     files::directory(&doc)?;
     std::os::unix::fs::symlink("simurgh", doc.join("simurgh-dbgsym"))?;
@@ -138,7 +135,7 @@ fn pack(release: &Release, tree: &Path, to: &Path) -> Result<()> {
 
 fn write_sums(tree: &Path) -> Result<()> {
     let is_content = |path: &String| !path.starts_with("DEBIAN/") && !tree.join(path).is_symlink();
-    // Configuration is the administrator's to change.
+    // Configuration files may be changed by the administrator.
     let all = files::below(tree)?;
     let listed: Vec<&String> =
         all.iter().filter(|path| is_content(path) && *path != CONFFILE).collect();

@@ -1,4 +1,4 @@
-//! What the binary writes about itself: completions, man pages, its configuration.
+//! The binary's own documents: completions, man pages, its configuration.
 
 use std::path::Path;
 
@@ -8,14 +8,12 @@ use super::build::Built;
 use super::program;
 use crate::files;
 
-/// Texts for packages.
 pub(super) struct Documents {
     /// For bash, zsh and fish.
     pub(super) completions: [String; 3],
-    /// File names, such as `simurgh-serve.1`, and pages.
     pub(super) pages: Vec<(String, String)>,
-    /// `simurgh.toml` with every key as a comment: what somebody changes there is his, and the
-    /// defaults stay those of the version that is installed.
+    /// `simurgh.toml` with every key as a comment: an administrator's changes stay, and the
+    /// defaults are those of the installed version.
     pub(super) config: String,
 }
 
@@ -35,7 +33,7 @@ pub(super) fn make(built: &Built, work: &Path) -> Result<Documents> {
     })
 }
 
-/// Every line that is not a comment yet as `#line`; words stand after `# `.
+/// Turns every line that is not yet a comment into `#line`; prose is after `# `.
 fn commented(config: &str) -> String {
     let mut text = String::new();
     for line in config.lines() {

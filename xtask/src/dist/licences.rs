@@ -1,5 +1,4 @@
-//! THIRD-PARTY.txt: whose code is in the binary, and under which terms. They ask that copies
-//! have them.
+//! THIRD-PARTY.txt: the crates in the binary and their licences, which copies have to include.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -22,7 +21,7 @@ later. Its sources are those of the Linux distribution it was built on; all sour
 public, so that it can be linked with a changed library: `cargo xtask dist`.
 ";
 
-/// Folders below a crate that are searched for licences: carried C sources have their own.
+/// Folders below a crate that are searched for licences: C sources in it have their own.
 const DEPTH_MAX: usize = 4;
 
 pub(super) fn text(release: &Release) -> Result<String> {
@@ -33,7 +32,7 @@ pub(super) fn text(release: &Release) -> Result<String> {
         out.push_str(GLIBC);
     }
     out.push('\n');
-    // By text: the same is said once.
+    // By text, so that equal ones are included once.
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let phoenix = files::text(&crate::root().join("examples/chat/static/phoenix.LICENSE.md"))?;
     texts.insert(phoenix, vec!["phoenix.js, the chat page's client".to_owned()]);
@@ -58,7 +57,7 @@ pub(super) fn text(release: &Release) -> Result<String> {
     Ok(out)
 }
 
-/// `name-version` and licence of every crate that is linked into the binary, ours apart.
+/// `name-version` and licence of every crate that is linked into the binary, except ours.
 fn crates(release: &Release) -> Result<BTreeMap<String, String>> {
     let tree = program(
         "cargo",
@@ -80,7 +79,7 @@ fn crates(release: &Release) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     for line in tree.lines() {
         let Some((package, licence)) = line.split_once('|') else { continue };
-        // A path: one of ours. A macro runs while it is compiled, and is not in the binary.
+        // A path means one of ours. A macro runs while it is compiled, and is not in the binary.
         if package.contains('/') || package.contains("(proc-macro)") {
             continue;
         }
@@ -115,7 +114,7 @@ fn licences_in(directory: &Path, depth: usize, found: &mut Vec<String>) {
             .iter()
             .any(|start| name.starts_with(start))
             && let Ok(text) = fs::read_to_string(&path)
-            // Lines end in one way, else the same text is there twice.
+            // Different line ends would make equal texts differ.
             && let text = text.replace("\r\n", "\n")
             && !found.contains(&text)
         {

@@ -8,8 +8,8 @@
 //! what lies there in the end ─► checks (`check`), from outside, as somebody who installs it
 //! ```
 //!
-//! All times in the files are the commit's, so that the same commit makes the same bytes
-//! (`--twice` shows it). What it is about: docs/RELEASE.md.
+//! All times in the files are the commit's, so that the same commit makes the same bytes (`--twice`
+//! checks it). See docs/RELEASE.md.
 
 mod archive;
 mod build;
@@ -54,16 +54,15 @@ pub(crate) enum Link {
     Dynamic,
 }
 
-/// Where everything goes unless told otherwise, beneath the directory of what is built.
+/// The default output directory, beneath cargo's target directory.
 const PACKAGES: &str = "packages";
 
-/// What is made, for whom, from what.
 pub(crate) struct Release {
-    /// As in Cargo.toml.
+    /// The version in Cargo.toml.
     version: String,
     /// The version that sorts before it while HEAD is not its tag: `0.1.0~git20261121220000.abc`.
     stamp: String,
-    /// Seconds since 1970: the time of the commit, and of all files.
+    /// The time of the commit and of all files, in seconds since 1970.
     epoch: u64,
     link: Link,
     profile: String,
@@ -72,19 +71,19 @@ pub(crate) struct Release {
     target: &'static str,
 }
 
-/// The one platform so far.
+/// The only platform so far.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Programs that it takes; all are in Debian's build-essential or in every Debian.
+/// Required programs; all are in Debian's build-essential or in every Debian.
 const PROGRAMS: &[&str] = &["cargo", "dpkg-deb", "gzip", "md5sum", "objcopy", "tar", "xz"];
 
-/// Makes and checks it; prints what lies where.
+/// Makes and checks a release; prints the files.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let (release, _) = make(options)?;
     if options.twice { twice::compare(&release, options) } else { Ok(()) }
 }
 
-/// Makes one of what the tests have built, and checks it.
+/// Makes and checks a release from the test build.
 pub(crate) fn try_out(out: PathBuf) -> Result<Outcome> {
     let profile = "dev".to_owned();
     let options = Options { out: Some(out), profile, link: Link::Dynamic, twice: false };
@@ -112,7 +111,7 @@ fn make(options: &Options) -> Result<(Release, Outcome)> {
     Ok((release, checked))
 }
 
-/// Makes the directory, and takes out what an earlier release left; nothing else.
+/// Makes the directory, and removes only the files of an earlier release.
 fn empty(out: &Path) -> Result<()> {
     let is_ours = ["SHA256SUMS", "work"].iter().any(|name| out.join(name).exists());
     let is_empty = fs::read_dir(out).map_or(true, |mut entries| entries.next().is_none());
@@ -121,12 +120,12 @@ fn empty(out: &Path) -> Result<()> {
     files::directory(out)
 }
 
-/// What packages are made of.
+/// The parts of packages.
 struct Parts<'a> {
     built: &'a build::Built,
     texts: &'a documents::Documents,
     licences: &'a str,
-    /// For what is only wanted meanwhile.
+    /// A directory for temporary files.
     work: &'a Path,
 }
 
@@ -153,18 +152,17 @@ impl Release {
         })
     }
 
-    /// How hard `xz` works: for what nobody ships, hardly.
+    /// The effort of `xz`: low for a release that is not shipped.
     fn effort(&self) -> &'static str {
         if self.profile == "dist" { "6" } else { "0" }
     }
 
-    /// The name of archives, without their ends.
     fn name(&self) -> String {
         format!("simurgh-{}-x86_64-linux", self.stamp.replace('~', "-"))
     }
 }
 
-/// Where cargo builds, which this binary is built in as well.
+/// Cargo's target directory, which this binary is in as well.
 fn target_dir() -> PathBuf {
     let bin = crate::bin_dir();
     bin.parent().map_or_else(|| crate::root().join("target"), Path::to_path_buf)
@@ -178,8 +176,7 @@ fn version() -> Result<String> {
     version.map(str::to_owned).context("Cargo.toml has no version")
 }
 
-/// The version itself where HEAD is its tag, else one that sorts before it, and after those of
-/// earlier commits.
+/// The version itself if HEAD is its tag, else one before it and after those of earlier commits.
 fn stamp(version: &str) -> String {
     let tag = format!("v{version}");
     let is_tag =
@@ -201,7 +198,7 @@ fn stamp(version: &str) -> String {
     }
 }
 
-/// What git says of the repository; none where there is none.
+/// Git's output for the repository; `None` outside of one.
 fn git(arguments: &[&str]) -> Option<String> {
     let done = Task::new("git", arguments, 1).env("TZ", "UTC").quiet().run();
     done.ok().then(|| done.output.trim().to_owned())

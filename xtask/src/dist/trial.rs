@@ -1,4 +1,4 @@
-//! The installed program, run: from the unpacked package, in a root with nothing else, and by dpkg.
+//! Runs the installed program: unpacked, in a root without other files, and by dpkg.
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
@@ -18,10 +18,9 @@ use super::{Link, git, program};
 use crate::files;
 use crate::provide;
 
-/// The longest that anything here takes.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// By its path: what runs in there gets no environment, and so no way to find it.
+/// By its path: programs in there get no environment, and so no search path.
 const CHROOT: &str = "/usr/sbin/chroot";
 
 pub(super) fn version(package: &Package<'_>) -> Result<Verdict> {
@@ -63,12 +62,12 @@ pub(super) fn config(package: &Package<'_>) -> Result<Verdict> {
 
 struct Server {
     process: Process,
-    /// Where it listens, as in `http://127.0.0.1:4000`.
+    /// Its address, such as `http://127.0.0.1:4000`.
     url: String,
 }
 
 impl Server {
-    /// Starts it, and waits until it says where it listens.
+    /// Starts it, and waits until it prints its address.
     fn start(command: &mut Command) -> Result<Self> {
         let mut process = Process::with_output(command)?;
         let url = process.line("listening on ", WAIT_MAX)?;
@@ -79,13 +78,13 @@ impl Server {
         self.process.signal(Signal::TERM)
     }
 
-    /// How it has ended, once it has.
+    /// Its exit status, once it has ended.
     fn end(self) -> Result<ExitStatus> {
         self.process.finish(WAIT_MAX).map(|(status, _)| status)
     }
 }
 
-/// What systemd would be told, by an abstract address.
+/// Receives the notifications for systemd, by an abstract address.
 #[allow(clippy::disallowed_types, reason = "this process has no shards")]
 struct Manager {
     socket: UnixDatagram,
@@ -146,8 +145,7 @@ pub(super) fn serve(package: &Package<'_>) -> Result<Verdict> {
     Ok(Verdict::Right)
 }
 
-/// What the Dockerfile says, with chroot in the place of Docker: its files and no other, its user,
-/// its command, its look at the health.
+/// Follows the Dockerfile, with chroot in place of Docker: files, user, command, health check.
 pub(super) fn image(package: &Package<'_>) -> Result<Verdict> {
     if package.release.link != Link::Static {
         return Ok(Verdict::NotMeant);
@@ -204,13 +202,11 @@ fn copy(from: &Path, root: &Path, words: &str) -> Result<()> {
     Ok(())
 }
 
-/// The words of Docker's JSON form, `["a", "b"]`.
 fn list(text: &str) -> Vec<String> {
     text.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// With a root whose only source of names is a plug-in that is not there, but for the two that the
-/// binary has inside.
+/// Resolves names in a root whose sources of them are a missing plug-in and the two in the binary.
 pub(super) fn names(package: &Package<'_>) -> Result<Verdict> {
     if package.release.link != Link::Static {
         return Ok(Verdict::NotMeant);
@@ -239,7 +235,7 @@ pub(super) fn names(package: &Package<'_>) -> Result<Verdict> {
     Ok(Verdict::Right)
 }
 
-/// Into a root of its own: `dpkg` as it is, with the package's scripts.
+/// Installs into a separate root: Debian's `dpkg` with the package's scripts.
 pub(super) fn dpkg(package: &Package<'_>) -> Result<Verdict> {
     if !provide::is_root() {
         return Ok(Verdict::Without("root, who may install"));
@@ -259,7 +255,7 @@ pub(super) fn dpkg(package: &Package<'_>) -> Result<Verdict> {
     files::write(&root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n", 0o644)?;
     files::write(&root.join("etc/group"), "root:x:0:\n", 0o644)?;
     let at = format!("--root={}", root.display());
-    // The scripts run outside, as there is no shell in there, and are told where it is.
+    // The scripts run outside, as there is no shell in there, and get the root's path.
     let dpkg = |order: &str, what: &str| {
         let how = ["--force-script-chrootless", "--force-depends", "--force-confold"];
         program("dpkg", &[&[at.as_str()], &how[..], &[order, what]].concat())

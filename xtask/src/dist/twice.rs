@@ -1,4 +1,4 @@
-//! Whether the same commit makes the same bytes: everything once more from a clone, in another
+//! Checks that the same commit makes the same bytes: everything again from a clone, in another
 //! directory, with nothing built yet.
 
 use anyhow::{Result, ensure};
@@ -7,7 +7,7 @@ use super::{Options, Release, git, program, target_dir};
 use crate::files;
 use crate::process::Task;
 
-/// As long as a build from nothing, and what stands around it.
+/// A build from nothing, and the steps around it.
 const MINUTES_MAX: u64 = 90;
 
 pub(super) fn compare(release: &Release, options: &Options) -> Result<()> {

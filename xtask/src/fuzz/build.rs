@@ -1,9 +1,8 @@
 //! Builds the fuzz targets.
 //!
 //! Coverage needs no nightly compiler: the pass that counts edges is part of LLVM, and libFuzzer
-//! comes as source with `libfuzzer-sys`. So the targets run wherever the rest is built, with the
-//! compiler that it is built with, and a C++ compiler beside it. Only AddressSanitizer needs a
-//! nightly one.
+//! comes as source with `libfuzzer-sys`. So the targets build with the same compiler as the rest,
+//! and a C++ compiler. Only AddressSanitizer needs a nightly one.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +12,7 @@ use simurgh_bench_kit::machine::first_line;
 use crate::files;
 use crate::process::Task;
 
-/// Counts edges, and tells the fuzzer what is compared with what.
+/// Counts edges, and reports comparisons to the fuzzer.
 const COVERAGE: &[&str] = &[
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -24,10 +23,9 @@ const COVERAGE: &[&str] = &[
 ];
 const ADDRESS: &str = "-Zsanitizer=address";
 
-/// From nothing, on two slow cores.
+/// A build from nothing, on two slow cores.
 const MINUTES_MAX: u64 = 20;
 
-/// Why there is nothing to run.
 #[derive(Debug)]
 pub(crate) enum Unbuilt {
     /// The machine lacks something.
@@ -36,7 +34,6 @@ pub(crate) enum Unbuilt {
     Failed(String),
 }
 
-/// Targets that were built.
 #[derive(Debug)]
 pub(crate) struct Programs {
     directory: PathBuf,
@@ -45,7 +42,6 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// The program of one target.
     pub(crate) fn path(&self, target: &str) -> String {
         self.directory.join(target).display().to_string()
     }
@@ -67,7 +63,7 @@ pub(crate) fn targets(root: &Path) -> Result<Vec<String>> {
     Ok(manifest.bin.into_iter().map(|target| target.name).collect())
 }
 
-/// Builds `targets`; with AddressSanitizer into a directory of their own.
+/// Builds `targets`; with AddressSanitizer into a separate directory.
 pub(crate) fn build(targets: &[String], address: bool) -> Result<Programs, Unbuilt> {
     if first_line("c++", &["--version"]).is_none() {
         return Err(Unbuilt::Lacking("no C++ compiler, of which libFuzzer is built".into()));
@@ -83,15 +79,15 @@ pub(crate) fn build(targets: &[String], address: bool) -> Result<Programs, Unbui
     let directory = super::directory().join("target").join(kind);
     let mut flags = COVERAGE.to_vec();
     flags.extend(Some(ADDRESS).filter(|_| address));
-    // With a platform named, build scripts and macros stay as they are.
+    // With a platform named, build scripts and macros are not affected.
     let mut words = vec!["build", "--release", "--locked", "--target", host];
     targets.iter().for_each(|target| words.extend(["--bin", target]));
     let done = with_compiler(address, "cargo", &words, MINUTES_MAX)
         .directory(&super::directory())
         .env("CARGO_TARGET_DIR", &directory)
-        // The lists of the linker's own and of whoever called would each replace these.
+        // The linker's own list and the caller's would each replace these.
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
-        // Else a call through `cargo xtask` and one of the program itself undo each other's work.
+        // Otherwise calls through `cargo xtask` and of the program itself undo each other's work.
         .without_env("CARGO_MANIFEST_")
         .without_env("CARGO_PKG_")
         .run();
@@ -102,7 +98,6 @@ pub(crate) fn build(targets: &[String], address: bool) -> Result<Programs, Unbui
     Ok(Programs { directory: directory.join(host).join("release"), compiler })
 }
 
-/// A program of the toolchain that builds the rest, or of the nightly one.
 fn with_compiler(nightly: bool, program: &str, arguments: &[&str], minutes: u64) -> Task {
     if !nightly {
         return Task::new(program, arguments, minutes);

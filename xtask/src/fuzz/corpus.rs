@@ -1,7 +1,7 @@
-//! What the fuzzers start from, and what is kept of what they find.
+//! The fuzzers' initial inputs, and the finds that are kept.
 //!
-//! `fuzz/corpus/<target>` is committed: inputs named after what they show, finds, and as many that
-//! only reach further code as the bounds allow. What grows while fuzzing stays below `fuzz/target`.
+//! `fuzz/corpus/<target>` is committed: inputs named after what they show, finds, and, within
+//! bounds, inputs that only reach further code. The corpus that grows is below `fuzz/target`.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -16,23 +16,20 @@ use super::build::Programs;
 
 /// Committed inputs of one target: the tests run through all of them.
 pub(super) const INPUTS_MAX: usize = 200;
-/// Of one input.
+/// Bytes of one input.
 const BYTES_MAX: u64 = 4096;
-/// How inputs begin that have no name of their own.
+/// The prefix of inputs without a descriptive name.
 const UNNAMED: &str = "reaches_";
 const MERGE_MINUTES_MAX: u64 = 15;
 
-/// Committed.
 pub(super) fn kept(target: &str) -> PathBuf {
     super::directory().join("corpus").join(target)
 }
 
-/// Grows from call to call.
 pub(super) fn working(target: &str) -> PathBuf {
     super::directory().join("target/corpus").join(target)
 }
 
-/// Where libFuzzer puts what it found.
 pub(super) fn artifacts(target: &str) -> PathBuf {
     super::directory().join("artifacts").join(target)
 }
@@ -46,7 +43,7 @@ pub(super) fn inputs(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A name for a find: its kind and what was said, until somebody knows better.
+/// A name for a find, from its kind and message, until it is renamed by hand.
 pub(super) fn name_of_find(artifact: &Path, said: &str) -> String {
     const WORDS_MAX: usize = 6;
     let file = artifact.file_name().unwrap_or_default().to_string_lossy();
@@ -58,15 +55,14 @@ pub(super) fn name_of_find(artifact: &Path, said: &str) -> String {
     format!("{kind}_{}_{hash}", words.join("_"))
 }
 
-/// Copies a find into the committed corpus.
 pub(super) fn keep(target: &str, name: &str, input: &Path) -> Result<PathBuf> {
     let path = kept(target).join(name);
     fs::copy(input, &path).with_context(|| path.display().to_string())?;
     Ok(path)
 }
 
-/// Adds to the committed corpus what reaches edges that nothing in it reaches, the smallest first,
-/// as long as there is room. What had no name before is chosen again.
+/// Adds to the committed corpus inputs that reach new edges, the smallest first, as long as there
+/// is room. Inputs without a descriptive name are chosen again.
 pub(super) fn merge(programs: &Programs, target: &str) -> Result<()> {
     let (kept, chosen) = (kept(target), working(target).with_extension("merged"));
     let _ = fs::remove_dir_all(&chosen);
@@ -84,7 +80,7 @@ pub(super) fn merge(programs: &Programs, target: &str) -> Result<()> {
     let grown = copy_of_working(target).with_context(|| format!("the corpus of {target}"))?;
     let directories = [&chosen, &kept, &grown].map(|path| path.display().to_string());
     let mut arguments = vec!["-set_cover_merge=1".to_owned(), format!("-max_len={BYTES_MAX}")];
-    // Edges only: how often each is passed would keep ten times as many.
+    // Edges only: counts of each edge would keep ten times as many.
     arguments.extend(["-use_counters=0".to_owned(), "-use_cmp=0".to_owned()]);
     arguments.extend(directories);
     let done = Task::new(&programs.path(target), &arguments, MERGE_MINUTES_MAX).quiet().run();
@@ -108,13 +104,13 @@ pub(super) fn merge(programs: &Programs, target: &str) -> Result<()> {
     [chosen, grown].iter().try_for_each(fs::remove_dir_all).context("what was merged")
 }
 
-/// A fuzzer that runs meanwhile takes inputs away for smaller ones, so they are copied.
+/// A running fuzzer replaces inputs by smaller ones, so they are copied.
 fn copy_of_working(target: &str) -> std::io::Result<PathBuf> {
     let copy = working(target).with_extension("copy");
     let _ = fs::remove_dir_all(&copy);
     fs::create_dir_all(&copy)?;
     for path in inputs(&working(target)) {
-        // What has just gone has a smaller one in its place.
+        // A removed input has a smaller one in its place.
         let _ = fs::copy(&path, copy.join(path.file_name().unwrap_or_default()));
     }
     Ok(copy)
@@ -143,7 +139,7 @@ mod tests {
     fn committed_inputs_are_small() {
         let all = fs::read_dir(super::super::directory().join("corpus")).unwrap();
         for input in all.flat_map(|target| inputs(&target.unwrap().path())) {
-            // Three files were written as whole examples of what is read.
+            // Three files were written by hand as whole examples.
             let bytes = fs::metadata(&input).unwrap().len();
             assert!(bytes <= 2 * BYTES_MAX, "{}: {bytes} bytes", input.display());
         }

@@ -1,5 +1,5 @@
-//! How long each target has run in all, and what came of it: `fuzz/runs/<target>.jsonl` has a line
-//! for each call of `cargo xtask fuzz`, docs/FUZZING.md the sum of them.
+//! The total running time of each target and its results: `fuzz/runs/<target>.jsonl` has a line for
+//! each call of `cargo xtask fuzz`, docs/FUZZING.md has the sums.
 
 use std::fmt;
 use std::fs;
@@ -17,37 +17,34 @@ use crate::files;
 use super::build::{self, Programs};
 
 const PAGE: &str = "docs/FUZZING.md";
-/// What the table in the page is made of.
+/// The source of the page's table.
 const SOURCE: &str = "fuzz/runs";
 
-/// One target in one call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Line {
     pub(super) target: String,
     /// `yyyy-mm-dd`, UTC.
     date: String,
-    /// When it began; tells calls apart.
+    /// The start of the call, which identifies it.
     unix_seconds: u64,
-    /// Of the sources that were built.
     commit: String,
     compiler: String,
     address_sanitizer: bool,
     pub(super) seconds: f64,
-    /// Processor time, which other work on the machine does not make longer.
+    /// Processor time, which does not depend on other work of the machine.
     pub(super) cpu_seconds: f64,
     pub(super) executions: u64,
     /// Edges of the program that the whole corpus reaches; with the counts and comparisons that
-    /// libFuzzer tells apart they are features.
+    /// libFuzzer distinguishes they are features.
     pub(super) edges: u64,
     pub(super) features: u64,
-    /// Inputs that reach all that, the ones beside the committed corpus among them.
+    /// Inputs that reach all that, including those outside of the committed corpus.
     pub(super) inputs: u64,
     /// Names of inputs at which the target failed, as they were first kept.
     pub(super) finds: Vec<String>,
 }
 
 impl Line {
-    /// A line without anything in it yet.
     pub(super) fn begin(target: &str, programs: &Programs, address_sanitizer: bool) -> Self {
         Self {
             target: target.to_owned(),
@@ -78,7 +75,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Writes a line, over the one of the same call if there is one, and the table made of all lines.
+/// Writes a line, replacing the one of the same call, and the table made of all lines.
 pub(super) fn note(root: &Path, line: &Line) -> Result<()> {
     // Several targets run at a time.
     static PAGE_IS_WRITTEN: Mutex<()> = Mutex::new(());
@@ -102,7 +99,7 @@ fn keep(root: &Path, line: &Line) -> Result<()> {
     files::replace(&path, &text)
 }
 
-/// All lines of a target; none if it never ran.
+/// All lines of a target; empty if it never ran.
 fn read(root: &Path, target: &str) -> Result<Vec<Line>> {
     let path = file(root, target);
     if !path.exists() {
@@ -117,7 +114,7 @@ fn file(root: &Path, target: &str) -> PathBuf {
     root.join(SOURCE).join(format!("{target}.jsonl"))
 }
 
-/// The targets, the one that has run least before the others.
+/// Sorts the targets by their running time, the shortest first.
 pub(super) fn least_run_first(mut targets: Vec<String>) -> Vec<String> {
     let root = crate::root();
     let ran = |target: &String| {
@@ -128,7 +125,6 @@ pub(super) fn least_run_first(mut targets: Vec<String>) -> Vec<String> {
     targets
 }
 
-/// Puts the table into the page again, and gives it back.
 pub(super) fn update_page(root: &Path) -> Result<String> {
     let path = root.join(PAGE);
     let text = fs::read_to_string(&path).context(PAGE)?;
@@ -144,7 +140,6 @@ fn page(root: &Path, text: &str) -> Result<String> {
     })
 }
 
-/// The sums of all targets, in the order of the manifest.
 fn table(root: &Path) -> Result<String> {
     let mut text = "| target | processor time | runs | a second | edges | features | finds |\n\
                     |---|---:|---:|---:|---:|---:|---:|\n"
@@ -158,7 +153,7 @@ fn table(root: &Path) -> Result<String> {
 fn row(target: &str, lines: &[Line]) -> String {
     let seconds = lines.iter().fold(0.0, |sum, line| sum + line.cpu_seconds);
     let runs = lines.iter().map(|line| line.executions).sum();
-    // What is reached is a matter of the code of the day: the last call that saw it.
+    // Reached edges depend on the current code: take the last call that counted them.
     let last = lines.iter().rev().find(|line| line.edges > 0);
     let (edges, features) = last.map_or((0, 0), |line| (line.edges, line.features));
     format!(

@@ -1,8 +1,8 @@
 //! `cargo xtask fuzz`: every target of `fuzz/`, guided by coverage.
 //!
-//! `build` makes the programs, a `round` is one of them running for some minutes, `corpus` is what
-//! they start from and what is kept of what they find, the `ledger` adds up how long each has run.
-//! Stopped at any time, nothing is lost but what has not been written down yet of its rounds.
+//! `build` makes the programs, a `round` runs one of them for some minutes, `corpus` has the
+//! initial inputs and keeps finds, the `ledger` sums the running times. An interruption only loses
+//! the unrecorded part of the current rounds.
 
 mod build;
 mod corpus;
@@ -24,8 +24,7 @@ use crate::process;
 use build::Unbuilt;
 use ledger::Line;
 
-/// How long a target runs before it is the next one's turn, so that all have had a share whenever
-/// the whole is stopped.
+/// How long a target runs before the next one, so that each has had a share at any interruption.
 const ROUND: Duration = Duration::from_secs(300);
 
 #[derive(Args)]
@@ -81,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs every target for a moment, for CI; nothing is written down but what is found.
+/// Runs every target for a moment, for CI; only finds are recorded.
 pub(crate) fn try_each(time: Duration) -> Outcome {
     let programs = build::targets(&crate::root())
         .map_err(|error| Unbuilt::Failed(format!("{error:#}")))
@@ -114,15 +113,14 @@ pub(crate) fn try_each(time: Duration) -> Outcome {
     Outcome { passed: passed as u64, failed: failed as u64, skipped: 0, note }
 }
 
-/// What is the same for all targets of one call.
+/// The common state of all targets of one call.
 struct Started {
     sanitizer: bool,
-    /// Whether the ledger gets a line.
     is_kept: bool,
 }
 
-/// Runs the targets in turn, `jobs` at a time, each for `time`; one that has found something is
-/// not run again, since it would find the same.
+/// Runs the targets in turn, `jobs` at a time, each for `time`; a target with a find is not run
+/// again, since it would find the same.
 fn run_targets(
     programs: &build::Programs,
     targets: Vec<String>,
@@ -169,7 +167,7 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The targets that were asked for; all of them if none was named.
+/// The requested targets; all of them if none was named.
 fn chosen(targets: &[String], only: &[String]) -> Result<Vec<String>> {
     if let Some(name) = only.iter().find(|name| !targets.contains(name)) {
         bail!("there is no target \"{name}\": {}", targets.join(", "));
@@ -178,7 +176,6 @@ fn chosen(targets: &[String], only: &[String]) -> Result<Vec<String>> {
     Ok(targets.iter().filter(is_asked).cloned().collect())
 }
 
-/// `fuzz/` and what is in it.
 fn directory() -> PathBuf {
     crate::root().join("fuzz")
 }

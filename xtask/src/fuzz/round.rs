@@ -1,4 +1,4 @@
-//! One program of the fuzzer, running for some minutes, and what is done with what it finds.
+//! Runs a fuzz target for some minutes and handles its finds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,19 +10,19 @@ use super::build::Programs;
 use super::corpus;
 use super::ledger::Line;
 
-/// Longer inputs reach little that these do not, and each takes longer.
+/// Longer inputs reach little more, and each takes longer.
 const INPUT_BYTES_MAX: &str = "-max_len=4096";
-/// An input that takes longer is a find: instrumented, on a machine that does other things too.
+/// An input that takes longer is a find, on an instrumented program and a busy machine.
 const SECONDS_MAX: &str = "-timeout=5";
 const MEMORY: &str = "-rss_limit_mb=2048";
-/// How long a find is made smaller.
+/// Time for minimizing a find.
 const SHRINKING: Duration = Duration::from_secs(30);
-/// Time for what is not running: reading the corpus, writing the last lines.
+/// Time beside the run: reading the corpus, writing the last lines.
 const SLACK: Duration = Duration::from_secs(120);
-/// How libFuzzer says where it has put what it found.
+/// libFuzzer's message with the path of a find.
 const WRITTEN: &str = "Test unit written to ";
 
-/// Runs the target of `line` for `time` and adds what came of it; `true` if it is not to run again.
+/// Runs the target of `line` for `time` and adds the results; `true` if it is not to run again.
 pub(super) fn run(programs: &Programs, line: &mut Line, time: Duration) -> bool {
     let target = line.target.clone();
     let working = corpus::working(&target);
@@ -53,12 +53,12 @@ pub(super) fn run(programs: &Programs, line: &mut Line, time: Duration) -> bool 
     line.cpu_seconds = to_hundredths(line.cpu_seconds + done.cpu_seconds);
     let seen = Seen::read(&done.output);
     line.executions += seen.executions;
-    // The last round alone says what the corpus reaches by now.
+    // The last round has the corpus's current coverage.
     if seen.edges > 0 {
         (line.edges, line.features, line.inputs) = (seen.edges, seen.features, seen.inputs);
     }
     if done.ok() || done.failure.is_some() {
-        // Past its time it may only have been suspended: the next round is another try.
+        // An overrun may only mean that it was suspended: the next round is another try.
         return process::is_interrupted();
     }
     match seen.artifact {
@@ -70,7 +70,7 @@ pub(super) fn run(programs: &Programs, line: &mut Line, time: Duration) -> bool 
     }
 }
 
-/// What a program says of itself.
+/// The statistics in a program's output.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     executions: u64,
@@ -105,11 +105,11 @@ impl Seen {
     }
 }
 
-/// Puts a find into the corpus, if it is one; `true` if it is.
+/// Puts a find into the corpus if it can be reproduced; returns whether it was.
 fn settle(programs: &Programs, line: &mut Line, artifact: &Path, output: &str) -> bool {
     let again = replay(programs, &line.target, artifact);
     if again.ok() {
-        // A machine that stood still for some seconds looks like an input that takes long.
+        // A machine that stops for some seconds looks like an input that takes long.
         println!("{}: {} does nothing wrong when it is alone", line.target, artifact.display());
         return false;
     }
@@ -129,7 +129,6 @@ fn settle(programs: &Programs, line: &mut Line, artifact: &Path, output: &str) -
     true
 }
 
-/// Runs one input alone.
 fn replay(programs: &Programs, target: &str, input: &Path) -> Finished {
     let arguments = [SECONDS_MAX.to_owned(), MEMORY.to_owned(), input.display().to_string()];
     Task::new(&programs.path(target), &arguments, 1).quiet().run()
@@ -152,7 +151,7 @@ fn shrink(programs: &Programs, target: &str, input: &Path) -> Option<PathBuf> {
     is_find.then_some(smaller)
 }
 
-/// What a program said when it ended: the panic's message, or libFuzzer's own word.
+/// The panic's message, or libFuzzer's last one.
 fn what(output: &str) -> Option<&str> {
     let mut lines = output.lines();
     let panicked = lines.find(|line| line.contains("panicked at ")).and_then(|_| lines.next());
@@ -184,7 +183,7 @@ artifact_prefix='x/'; Test unit written to fuzz/artifacts/origin/crash-0a1b
         assert_eq!(seen, wanted);
         assert_eq!(what(OUTPUT), Some("http://h.com for Own"));
         assert_eq!(what("==7== ERROR: libFuzzer: timeout\n"), Some("libFuzzer: timeout"));
-        // Killed, it has no last word but its last line.
+        // A killed program has no message, only its last line.
         let cut = OUTPUT.split("thread").next().unwrap();
         assert_eq!(Seen::read(cut).executions, 262_200);
         assert_eq!(Seen::read(""), Seen::default());

@@ -2,7 +2,7 @@
 
 use super::{File, Finding};
 
-/// Each crate under `crates/`, and the crates of ours it may be built on. Tests may use more.
+/// Each crate under `crates/`, and the crates of ours it may depend on. Tests may use more.
 const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-proto", &[]),
     ("simurgh-reactor", &[]),
@@ -11,12 +11,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-presence", &["simurgh-proto"]),
     ("simurgh-history", &["simurgh-proto"]),
     ("simurgh-token", &[]),
-    // Of history only how numbers that somebody else gives are judged.
+    // Uses only the history's judgement of numbers from other sources.
     ("simurgh-cluster", &["simurgh-history", "simurgh-presence", "simurgh-proto"]),
     ("simurgh-loopback", &["simurgh-cluster"]),
     ("simurgh-nats", &["simurgh-cluster"]),
-    // Of the reactor its plain data only, and within these two rooms have arrows, too: see
-    // rooms.rs.
+    // Uses only plain data of the reactor, and only in two rooms: see rooms.rs.
     (
         "simurgh-channel",
         &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"],
@@ -55,7 +54,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-sim-kit",
         ],
     ),
-    // Tokens by a feature alone.
+    // Tokens only by a feature.
     (
         "simurgh-socket",
         &["simurgh-channel", "simurgh-history", "simurgh-proto", "simurgh-text", "simurgh-token"],
@@ -124,7 +123,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-tune", &["simurgh-reactor", "simurgh-text"]),
     // It starts its processes by the name of a command, so it does not depend on that crate.
     ("simurgh-road", &["simurgh-load", "simurgh-page", "simurgh-text", "simurgh-tune"]),
-    // The binary shows everything, the examples it serves included.
+    // The binary includes everything, with the examples it serves.
     (
         "simurgh-cli",
         &[
@@ -178,7 +177,6 @@ fn manifest(file: &File) -> Result<Manifest<'_>, String> {
     Ok(Manifest { file, name, table })
 }
 
-/// Names of packages this one is built on, on any platform; without those its tests use.
 fn dependencies(manifest: &toml::Table) -> Vec<String> {
     let platforms = manifest.get("target").and_then(toml::Value::as_table);
     let platforms = platforms.into_iter().flat_map(|table| table.values());

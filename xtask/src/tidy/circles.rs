@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::code::{self, Code, Path};
 use super::{File, Finding, source};
 
-/// How often an import may lead to another before it is given up: `use` can be a circle, too.
+/// How many imports in a row are followed: `use` can be a circle, too.
 const IMPORTS_MAX: usize = 8;
 
-/// A file with the code of a module, and where it leads.
+/// A file with the code of a module, and its place.
 struct Module<'a> {
     file: &'a File,
     /// `registry/members`; empty for the root of the crate.
@@ -68,8 +68,8 @@ impl Crate<'_> {
         findings
     }
 
-    /// What `module` uses. The root only puts the others together, and what is used through it is
-    /// found where it is.
+    /// The files that `module` uses, without the root: uses through it are found in their own
+    /// files.
     fn arrows<'s>(&self, module: &'s Module<'_>) -> BTreeMap<usize, (usize, &'s str)> {
         let mut arrows = BTreeMap::new();
         if module.name.is_empty() {
@@ -90,7 +90,7 @@ impl Crate<'_> {
         arrows
     }
 
-    /// The file in which that is what `path` names in `module`; None when out of the crate.
+    /// The file with the item that `path` names in `module`; `None` outside of the crate.
     fn used(
         &self,
         module: &Module<'_>,
@@ -113,7 +113,7 @@ impl Crate<'_> {
         self.0.iter().enumerate().find(|(_, module)| module.name == name)
     }
 
-    /// Names of the files on the shortest way from the file `start` to `end`; None without one.
+    /// Names of the files on the shortest way from the file `start` to `end`, if there is one.
     fn way(&self, arrows: &Arrows<'_>, start: usize, end: &Module<'_>) -> Option<Vec<&str>> {
         let mut ways = vec![vec![start]];
         let mut seen = BTreeSet::from([start]);
@@ -142,7 +142,6 @@ mod tests {
     use super::super::tests::file;
     use super::*;
 
-    /// (file, line) of what is found in the files of a crate.
     fn found(files: &[(&str, &str)]) -> Vec<(String, usize)> {
         let path = |name: &str| format!("crates/x/src/{name}.rs");
         let files: Vec<File> = files.iter().map(|(name, text)| file(&path(name), text)).collect();
@@ -188,7 +187,7 @@ mod tests {
             found(&[lib, ("a", ""), ("b", "use crate::c::C;"), c]),
             [at("b", 1), at("c", 1)]
         );
-        // b uses of room a a file that does not need b.
+        // b uses a file of room a that does not need b.
         let a =
             [("a/mod", "pub(crate) use self::y::Y; mod x; mod y;"), ("a/x", "use crate::b::B;")];
         assert_eq!(found(&[a[0], a[1], ("a/y", ""), ("b", "use crate::a::Y;")]), []);

@@ -1,9 +1,9 @@
-//! What comments, tests and documents cite of `docs/PROTOCOL.md` is there: its paragraphs
-//! (`PROTOCOL §5.4`) and its numbered behaviours (`PROTOCOL row 42`), and each behaviour names a
-//! test that there is.
+//! Checks citations of `docs/PROTOCOL.md` in comments, tests and documents: its paragraphs
+//! (`PROTOCOL §5.4`) and its numbered behaviours (`PROTOCOL row 42`) must exist, and each behaviour
+//! must name an existing test.
 //!
-//! A citation may be a list (`PROTOCOL §2, rows 12–15`). A bare `§` belongs to the document that
-//! its file has named last, ours or an RFC; a comment that begins with `Row` cites ours.
+//! A citation may be a list (`PROTOCOL §2, rows 12–15`). A bare `§` refers to the document that its
+//! file has named last, ours or an RFC; a comment that begins with `Row` cites ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,11 +11,11 @@ use std::fmt;
 use super::{File, Finding};
 
 const DOCUMENT: &str = "docs/PROTOCOL.md";
-/// The section whose table has the numbered behaviours, and where their tests are.
+/// The section whose table has the numbered behaviours and their tests.
 const ROWS: &str = "14";
 const ROW_TESTS: &str = "e2e/wire/tests/";
 
-/// Which document a bare `§` belongs to.
+/// The document a bare `§` refers to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Named {
     Nothing,
@@ -23,14 +23,12 @@ enum Named {
     Another,
 }
 
-/// A place in the document that can be cited.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Paragraph(String),
     Row(u32),
 }
 
-/// A citation in a file.
 #[derive(Debug, PartialEq, Eq)]
 enum Citation {
     Of(Place),
@@ -61,7 +59,7 @@ pub(super) fn check(files: &[File]) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// The paragraphs and rows that there are, by their lines.
+/// The existing paragraphs and rows, with their lines.
 fn places(document: &File) -> BTreeMap<Place, usize> {
     let mut places = BTreeMap::new();
     let mut section = "";
@@ -78,7 +76,7 @@ fn places(document: &File) -> BTreeMap<Place, usize> {
     places
 }
 
-/// Rows without a test that there is, and tests of rows that are not in the table.
+/// Rows without an existing test, and tests of rows that are not in the table.
 fn tests(document: &File, places: &BTreeMap<Place, usize>, files: &[File]) -> Vec<Finding> {
     let rust = || files.iter().filter(|file| file.has_extension(&["rs"]));
     let all: BTreeSet<&str> = rust().flat_map(functions).map(|(_, name)| name).collect();
@@ -107,7 +105,6 @@ fn tests(document: &File, places: &BTreeMap<Place, usize>, files: &[File]) -> Ve
     findings
 }
 
-/// The names of a file's functions, with their lines.
 fn functions(file: &File) -> impl Iterator<Item = (usize, &str)> {
     file.text.lines().zip(1..).filter_map(|(line, number)| {
         let name = line.trim_start().strip_prefix("fn ")?;
@@ -115,7 +112,7 @@ fn functions(file: &File) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// All that a file cites of our document, and paragraphs of which it does not say whose they are.
+/// All citations of our document in a file, and paragraphs whose document it does not name.
 fn citations(file: &File) -> Vec<(usize, Citation)> {
     let text = Text::of(file);
     let mut named = if file.path == DOCUMENT { Named::Protocol } else { Named::Nothing };
@@ -168,8 +165,7 @@ fn citations(file: &File) -> Vec<(usize, Citation)> {
     found
 }
 
-/// The list of paragraphs and rows that `text` begins with, each with its offset; and where the
-/// list ends, 0 if there is none.
+/// The list of places at the front of `text` with their offsets; and its end, 0 without a list.
 fn list(text: &str) -> (Vec<(usize, Place)>, usize) {
     let (mut places, mut end) = (Vec::new(), 0);
     // After a row, numbers alone are rows as well.
@@ -195,7 +191,7 @@ fn list(text: &str) -> (Vec<(usize, Place)>, usize) {
     (places, end)
 }
 
-/// The rest behind a comma or an `and`.
+/// The rest after a comma or an `and`.
 fn behind_separator(text: &str) -> Option<&str> {
     let comma = text.strip_prefix(',').map(str::trim_start);
     let text = comma.unwrap_or(text);
@@ -205,7 +201,7 @@ fn behind_separator(text: &str) -> Option<&str> {
     }
 }
 
-/// A row, or a range of them, and what follows.
+/// A row, or a range of them, and the rest.
 fn rows(text: &str) -> Option<(Vec<Place>, &str)> {
     let (first, after) = whole_number(text)?;
     let last = after.strip_prefix('–').and_then(whole_number);
@@ -213,8 +209,7 @@ fn rows(text: &str) -> Option<(Vec<Place>, &str)> {
     Some(((first..=last.max(first)).map(Place::Row).collect(), after))
 }
 
-/// A paragraph, or a range of them, and what follows. Of a range between paragraphs of two levels
-/// its ends are meant.
+/// A paragraph or a range of them, and the rest. A range over two levels stands for its ends.
 fn paragraphs(text: &str) -> Option<(Vec<Place>, &str)> {
     let (first, after) = paragraph_number(text.strip_prefix('§')?)?;
     let last = after.strip_prefix('–').map(|last| last.strip_prefix('§').unwrap_or(last));
@@ -228,7 +223,7 @@ fn paragraphs(text: &str) -> Option<(Vec<Place>, &str)> {
     Some((numbers.into_iter().map(Place::Paragraph).collect(), after))
 }
 
-/// `5` or `5.4`, and what follows.
+/// `5` or `5.4`, and the rest.
 fn paragraph_number(text: &str) -> Option<(&str, &str)> {
     let mut end = 0;
     while let Some(rest) = text.get(end..) {
@@ -263,10 +258,10 @@ impl fmt::Display for Place {
     }
 }
 
-/// A file with its lines joined, so that a citation may be broken between two lines of a comment.
+/// A file with its lines joined, since a citation may be broken between two lines of a comment.
 struct Text {
     flat: String,
-    /// Where each line begins in `flat`, and whether it is a comment.
+    /// The offset of each line in `flat`, and whether it is a comment.
     lines: Vec<(usize, bool)>,
 }
 
@@ -283,7 +278,7 @@ impl Text {
         Self { flat, lines }
     }
 
-    /// Where something stands that may be a citation or name a document, in order.
+    /// The offsets of possible citations and document names, in order.
     fn marks(&self) -> Vec<usize> {
         let words = ["PROTOCOL", "RFC ", "XPath ", "Row", "§"];
         let marks = words.iter().flat_map(|word| self.flat.match_indices(word).map(|(at, _)| at));
@@ -292,7 +287,7 @@ impl Text {
         marks
     }
 
-    /// Whether a word goes on, or a path leads here: `CloseCode::…` is not the document.
+    /// Whether the offset is inside a word or after a path: `CloseCode::…` is not the document.
     fn is_within_word(&self, at: usize) -> bool {
         self.flat[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | ':'))
     }

@@ -1,6 +1,6 @@
-//! What the code of a file says, without its tests, comments, strings and attributes: the paths it
-//! names, what it calls and what it defines. Read from tokens, because to the tree that `syn` makes
-//! the inside of a macro call is closed.
+//! The code of a file without its tests, comments, strings and attributes: the paths it names, its
+//! calls and its definitions. It is read from tokens, because `syn`'s tree does not parse the
+//! inside of a macro call.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -11,32 +11,32 @@ use syn::parse::Parser;
 
 use super::{File, source};
 
-/// All that the rules ask about a file.
+/// All that the rules need from a file.
 #[derive(Default)]
 pub(super) struct Code {
     pub(super) paths: Vec<Path>,
     pub(super) calls: Vec<Call>,
     pub(super) functions: BTreeSet<String>,
-    /// Of those functions the ones that are plainly `pub`.
+    /// The functions of these that are plainly `pub`.
     pub(super) public: BTreeSet<String>,
     pub(super) types: BTreeSet<String>,
     /// Names of variables, parameters and fields.
     pub(super) bound: BTreeSet<String>,
 }
 
-/// One path as written; each leaf of a `use` is one, and so is a name that stands alone.
+/// One path as written; each leaf of a `use` is one, and so is a single name.
 pub(super) struct Path {
     pub(super) segments: Vec<String>,
     pub(super) line: usize,
-    /// In how many modules within the file it stands.
+    /// The number of modules within the file around it.
     pub(super) inline: usize,
     /// For a leaf of a `use`: the name it gets here.
     pub(super) import: Option<String>,
 }
 
 impl Path {
-    /// Where this leads from the root of the crate, if it stands in the module `own` (`a/b`; the
-    /// root is empty); None when out of the crate, or to what only rustc can tell.
+    /// The path from the root of the crate, seen from module `own` (`a/b`; the root is empty);
+    /// `None` outside of the crate, or if only rustc can resolve it.
     pub(super) fn resolved<'p>(
         &'p self,
         own: &'p str,
@@ -76,16 +76,15 @@ pub(super) struct Call {
     pub(super) by: By,
 }
 
-/// The expression before a function's name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum By {
     /// `name(`
     Name,
     /// `self.name(` and `Self::name`
     OwnSelf,
-    /// `x.name(` and `<X>::name`, of which tokens do not tell the type.
+    /// `x.name(` and `<X>::name`, whose type is not in the tokens.
     Value,
-    /// `first::…::name`, called or handed on to be called.
+    /// `first::…::name`, called or passed to be called.
     Path(String),
 }
 
@@ -124,7 +123,7 @@ enum Kind {
     Literal,
 }
 
-/// Puts tokens in a row, without what is not code of the product.
+/// Collects the tokens in a row, without tests and attributes.
 fn flatten(stream: TokenStream, inline: usize, tokens: &mut Vec<Token>) {
     let trees: Vec<TokenTree> = stream.into_iter().collect();
     let mut rest = &trees[..];
@@ -171,8 +170,8 @@ fn flatten(stream: TokenStream, inline: usize, tokens: &mut Vec<Token>) {
     }
 }
 
-/// What comes behind an attribute (with the item, when that is for tests), a lifetime, or a
-/// visibility, which names a module without using it; None when `trees` begin with code.
+/// The rest after an attribute (with the item, when that is for tests), a lifetime, or a
+/// visibility, which names a module without using it; `None` when `trees` begin with code.
 fn behind_no_code(trees: &[TokenTree]) -> Option<&[TokenTree]> {
     match trees {
         [TokenTree::Punct(mark), TokenTree::Punct(inner), TokenTree::Group(group), after @ ..]
@@ -207,7 +206,7 @@ fn is_for_tests(hash: &TokenTree, group: &Group) -> bool {
     parsed.is_ok_and(|attributes| source::for_tests(&attributes))
 }
 
-/// Whether `(…)` after `pub` says where, and is not the type of a field.
+/// Whether `(…)` after `pub` is a visibility, and not the type of a field.
 fn is_visibility(group: &Group) -> bool {
     let words: Vec<String> = group.stream().into_iter().map(|tree| tree.to_string()).collect();
     let first = words.first().map(String::as_str);
@@ -216,7 +215,7 @@ fn is_visibility(group: &Group) -> bool {
             || (words.len() == 1 && matches!(first, Some("crate" | "self" | "super"))))
 }
 
-/// What comes behind the item (or field, arm, statement) that begins with `trees`.
+/// The rest after the item (or field, arm, statement) that begins with `trees`.
 fn behind_item(mut trees: &[TokenTree]) -> &[TokenTree] {
     let mut is_item = None;
     while let [first, after @ ..] = trees {
@@ -234,7 +233,6 @@ fn behind_item(mut trees: &[TokenTree]) -> &[TokenTree] {
     trees
 }
 
-/// The walk over the tokens of one file.
 struct Reader {
     tokens: Vec<Token>,
     at: usize,
@@ -264,7 +262,7 @@ impl Reader {
         self.tree(&[]);
     }
 
-    /// One branch of a `use`, with all that hangs on it.
+    /// One branch of a `use`, with its subtree.
     fn tree(&mut self, trunk: &[String]) {
         let mut segments = trunk.to_vec();
         while let Some(token) = self.tokens.get(self.at) {
@@ -298,7 +296,7 @@ impl Reader {
 
     fn leaf(&mut self, trunk: usize, mut segments: Vec<String>) {
         let (line, inline) = self.here(self.at.saturating_sub(1));
-        // Whatever stands where a name should, the walk goes on.
+        // Without a name here, continue anyway.
         if segments.len() == trunk {
             self.at += 1;
             return;
@@ -374,7 +372,7 @@ impl Reader {
         self.code.paths.push(Path { segments, line, inline, import: None });
     }
 
-    /// How the path from `start` up to here calls a function; None when it does not.
+    /// How the path from `start` up to here calls a function; `None` if it does not.
     fn called_by(&self, start: usize, segments: &[String]) -> Option<By> {
         let open = Kind::Open(Delimiter::Parenthesis);
         let turbofish = self.is(self.at, &Kind::Path) && self.is(self.at + 1, &Kind::Mark('<'));
@@ -389,7 +387,7 @@ impl Reader {
             }
             (_, Some(Kind::Mark('.')), _) => called.then_some(By::Value),
             (Some(Kind::Mark('>')), Some(Kind::Path), _) => called.then_some(By::Value),
-            // A path from the root of all crates; a name that a macro was given.
+            // A path from the root of all crates; a macro's parameter.
             (_, Some(Kind::Path), _) | (_, Some(Kind::Mark('$')), [_]) => None,
             (_, _, [_]) => called.then_some(By::Name),
             _ if self.is(self.at, &Kind::Mark('!')) && !self.is(self.at + 1, &Kind::Mark('=')) => {
@@ -416,7 +414,7 @@ impl Reader {
         self.tokens.get(at.checked_sub(1)?).map(|token| &token.kind)
     }
 
-    /// Line, and modules within the file.
+    /// The line, and the modules within the file.
     fn here(&self, at: usize) -> (usize, usize) {
         self.tokens.get(at).map_or((1, 0), |token| (token.line, token.inline))
     }

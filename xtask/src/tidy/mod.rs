@@ -1,8 +1,8 @@
 //! The house rules that rustc, rustfmt and clippy do not know, as a test: budgets for crates, files
 //! and functions, a comment at the top of each module, arrows between crates and between the rooms
-//! of the core, no circles between the rooms of any crate, where `unsafe` and panics may be, that
-//! what is cited of the protocol is there. Exceptions are listed with a reason in `tidy.toml`; they
-//! may shrink and never grow.
+//! of the core, no circles between the rooms of any crate, where `unsafe` and panics may be,
+//! existing citations of the protocol. Exceptions are listed with a reason in `tidy.toml`; they may
+//! shrink and never grow.
 
 mod arrows;
 mod circles;
@@ -20,15 +20,14 @@ use std::process::ExitCode;
 
 use anyhow::Error;
 
-/// One breach of one rule.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     rule: &'static str,
     path: String,
     line: usize,
-    /// The name of a function, if one is meant; may be empty.
+    /// The name of the function, if it is about one; may be empty.
     subject: String,
-    /// The size that is over a budget, so that an exception can hold it; 1 for all other rules.
+    /// The size that is over a budget, so that an exception can have it; 1 for all other rules.
     amount: usize,
     text: String,
 }
@@ -57,7 +56,6 @@ impl File {
     }
 }
 
-/// Prints the findings; fails when there are any.
 pub(crate) fn run(root: &Path) -> anyhow::Result<ExitCode> {
     let findings = check(root).map_err(Error::msg)?;
     findings.iter().for_each(|finding| println!("{finding}"));
@@ -73,7 +71,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Prints how many lines each crate has without its tests, and how many they are together.
+/// Prints the lines of each crate without its tests, and their sum.
 pub(crate) fn count_lines(root: &Path) -> anyhow::Result<()> {
     let files = read(root).map_err(Error::msg)?;
     let (parsed, tests) = source::parse_all(&files).map_err(Error::msg)?;
@@ -85,7 +83,7 @@ pub(crate) fn count_lines(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All that is against the rules and not excepted.
+/// All findings without the excepted ones.
 pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
     let files = read(root)?;
     let exceptions = ratchet::parse(include_str!("../../tidy.toml"))?;
@@ -107,7 +105,7 @@ fn all_findings(files: &[File]) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// Every text file of the repository, without what is built, installed or found by fuzzing.
+/// Every text file of the repository, without built, installed and fuzzed ones.
 fn read(root: &Path) -> Result<Vec<File>, String> {
     let mut files = Vec::new();
     let mut folders = vec![String::new()];
@@ -128,13 +126,13 @@ fn read(root: &Path) -> Result<Vec<File>, String> {
     Ok(files)
 }
 
-/// Not by git, which a machine that only builds may not have.
+/// Not by git, which may be missing on a machine that only builds.
 fn is_made(folder: &str) -> bool {
     folder.starts_with("target")
         || matches!(folder, ".git" | "node_modules" | "artifacts" | "corpus" | "shots")
 }
 
-/// None for a picture, or what vanished since it was listed.
+/// `None` for a picture, or a file that was removed since the listing.
 fn text_file(root: &Path, path: String) -> Option<File> {
     let text = String::from_utf8(fs::read(root.join(&path)).ok()?).ok()?;
     Some(File { path, text })

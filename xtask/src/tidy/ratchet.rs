@@ -1,4 +1,4 @@
-//! Exceptions to the rules: each with a reason, each gone as soon as it is not needed.
+//! Exceptions to the rules: each has a reason, and is removed as soon as it is not needed.
 
 use super::Finding;
 
@@ -7,14 +7,14 @@ use super::Finding;
 pub(super) struct Exception {
     rule: String,
     path: String,
-    /// The function meant; empty for all of the file.
+    /// The function; empty for all of the file.
     item: String,
-    /// For budgets: the size it may have.
+    /// For budgets: the permitted size.
     limit: usize,
     reason: String,
 }
 
-/// Reads the data file; every exception must say what it excepts and why.
+/// Reads the data file; every exception must name its rule, file and reason.
 pub(super) fn parse(text: &str) -> Result<Vec<Exception>, String> {
     let table: toml::Table = text.parse().map_err(|error| format!("tidy.toml: {error}"))?;
     let entries = match table.get("exception") {
@@ -40,7 +40,7 @@ fn exception(entry: &toml::Value) -> Result<Exception, String> {
     })
 }
 
-/// Removes the excepted findings, and adds every exception that excepts nothing.
+/// Removes the excepted findings, and adds a finding for every unused exception.
 pub(super) fn apply(findings: Vec<Finding>, exceptions: &[Exception]) -> Vec<Finding> {
     let mut used = vec![false; exceptions.len()];
     let mut left: Vec<Finding> = Vec::new();

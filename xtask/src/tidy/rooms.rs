@@ -1,5 +1,5 @@
-//! Rules on `simurgh-channel` and `simurgh-core`, which are pure: they reach for nothing outside,
-//! and their modules are rooms with one-way arrows. A room uses only rooms below it, and since the
+//! Rules on `simurgh-channel` and `simurgh-core`, which are pure: they use nothing outside, and
+//! their modules are rooms with one-way arrows. A room uses only rooms below it, and since the
 //! blocks of `impl Core` are spread over files, it may not call upwards either.
 
 mod calls;
@@ -12,14 +12,12 @@ use super::{File, Finding};
 
 /// A crate that is a pure machine, and its rooms.
 struct Pure {
-    /// The folder of its sources.
     source: &'static str,
     /// The rooms from the bottom up: each may use those before it, and `lib.rs` may use all. A part
-    /// of a room has its own place, before the room when the room uses it; `registry` is
+    /// of a room is a separate entry, before the room when the room uses it; `registry` is
     /// `registry/mod.rs` or `registry.rs`.
     rooms: &'static [&'static str],
-    /// Files that are one room with another, and have its place: a room with a circle of calls that
-    /// is too long for one file.
+    /// Files that are one room with another: a circle of calls that is too long for one file.
     one_with: &'static [(&'static str, &'static str)],
 }
 
@@ -136,16 +134,15 @@ const CORE_ROOMS: &[&str] = &[
 const CORE_ONE_WITH: &[(&str, &str)] =
     &[("effects/closing", "effects"), ("presence/topic_peers", "presence/topic")];
 
-/// This table, for a finding on itself.
 const TABLE: &str = "xtask/src/tidy/rooms.rs";
 
-/// Of the standard library: what reaches outside, or differs from run to run.
+/// Modules of the standard library that reach outside, or differ from run to run.
 const OUTSIDE: &[&str] = &["fs", "io", "net", "process", "thread"];
 const OUTSIDE_TYPES: &[&str] = &["Instant", "RandomState", "SystemTime"];
 const OUTSIDE_CRATES: &[&str] =
     &["fastrand", "getrandom", "libc", "mio", "rand", "rustix", "tokio"];
 
-/// Of the reactor: plain data that does nothing by itself.
+/// Items of the reactor that are plain data without behaviour.
 const REACTOR_DATA: &[&str] =
     &["Key", "Next", "Now", "PAGE_SLOTS", "Page", "SlotAllocator", "Run", "Shared"];
 
@@ -154,12 +151,12 @@ struct Room<'a> {
     file: &'a File,
     /// `registry/members`; empty for `lib.rs`.
     name: &'a str,
-    /// How far up it stands; None without a place in the table.
+    /// Its height in the table; `None` without an entry.
     place: Option<usize>,
     code: Code,
 }
 
-/// All rooms of a crate, and the table of where they should be.
+/// All rooms of a crate, and its table.
 struct House<'a> {
     pure: &'a Pure,
     rooms: Vec<Room<'a>>,
@@ -215,7 +212,6 @@ impl Pure {
         Some(if stem == "lib" { "" } else { stem.strip_suffix("/mod").unwrap_or(stem) })
     }
 
-    /// The place of a room in the table.
     fn position(&self, name: &str) -> Option<usize> {
         let one_with = self.one_with.iter().find(|(part, _)| *part == name);
         let name = one_with.map_or(name, |(_, whole)| whole);
@@ -223,7 +219,7 @@ impl Pure {
     }
 }
 
-/// Uses of things outside the crate that a pure room must not have, wherever its code names them.
+/// Uses of things outside the crate that are forbidden in a pure room, anywhere in its code.
 fn outside_uses(room: &Room<'_>) -> Vec<Finding> {
     let mut seen = BTreeSet::new();
     for path in &room.code.paths {
@@ -271,7 +267,7 @@ fn of_reactor(path: &Path) -> Option<String> {
 }
 
 impl House<'_> {
-    /// Rooms without a place, and places without a room.
+    /// Rooms that are not in the table, and entries without a room.
     fn places(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for room in self.rooms.iter().filter(|room| room.place.is_none()) {
@@ -300,7 +296,7 @@ impl House<'_> {
         self.rooms.iter().any(|room| room.name == name)
     }
 
-    /// Uses of rooms that stand above this one.
+    /// Uses of rooms above this one.
     fn arrows(&self, room: &Room<'_>) -> Vec<Finding> {
         let Some(own) = room.place else { return Vec::new() };
         let mut seen = BTreeSet::new();
@@ -327,13 +323,12 @@ impl House<'_> {
         seen.into_iter().map(finding).collect()
     }
 
-    /// Where a path of `room` leads, from the root of the crate.
     fn absolute<'p>(&self, room: &'p Room<'_>, path: &'p Path) -> Option<Vec<&'p str>> {
         path.resolved(room.name, |name| self.has_room(name))
     }
 
-    /// The place of the innermost room on the way; None for a room without one, which is a finding
-    /// already. What is in no room is in `lib.rs`.
+    /// The place of the innermost room on the way; `None` for a room outside of the table, which is
+    /// already a finding. Items outside of rooms are in `lib.rs`.
     fn place(&self, path: &[&str]) -> Option<usize> {
         for parts in (1..=path.len()).rev() {
             let name = path.get(..parts)?.join("/");

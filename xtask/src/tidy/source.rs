@@ -1,5 +1,5 @@
-//! Rules on Rust sources, read with `syn`: the budgets of files and functions, the word at the top
-//! of a module, no panics by hand in the crates, `unsafe` in the reactor alone and explained.
+//! Rules on Rust sources, read with `syn`: budgets of files and functions, the comment at the top
+//! of a module, no explicit panics, `unsafe` only in the reactor and with an explanation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ const CRATE_LINES_MAX: usize = 12_000;
 /// Lines of a file, without its inline test module.
 const FILE_LINES_MAX: usize = 600;
 
-/// Where less is allowed: a room of these is to be read in one sitting (see rooms.rs).
+/// Crates with a lower budget: their rooms are to be read in one sitting (see rooms.rs).
 pub(super) const CHANNEL: &str = "crates/core/simurgh-channel/src/";
 pub(super) const CORE: &str = "crates/core/simurgh-core/src/";
 const CORE_FILE_LINES_MAX: usize = 400;
@@ -53,7 +53,6 @@ pub(super) fn check(parsed: &Parsed<'_>, tests: &BTreeSet<String>) -> Vec<Findin
     findings
 }
 
-/// Lines of each crate without its tests, by its folder.
 pub(super) fn crates(parsed: &Parsed<'_>, tests: &BTreeSet<String>) -> BTreeMap<String, usize> {
     let mut crates = BTreeMap::new();
     for (file, tree) in parsed {
@@ -66,7 +65,6 @@ pub(super) fn crates(parsed: &Parsed<'_>, tests: &BTreeSet<String>) -> BTreeMap<
     crates
 }
 
-/// Lines of a file without its inline test modules.
 fn product_lines(file: &File, tree: &syn::File) -> usize {
     let test_lines = tree.items.iter().map(|item| match item {
         syn::Item::Mod(module) if module.content.is_some() && for_tests(&module.attrs) => {
@@ -80,7 +78,7 @@ fn product_lines(file: &File, tree: &syn::File) -> usize {
 
 pub(super) type Parsed<'a> = Vec<(&'a File, syn::File)>;
 
-/// All Rust sources, and the stems of those that hold nothing but tests.
+/// All Rust sources, and the stems of those that have only tests.
 pub(super) fn parse_all(files: &[File]) -> Result<(Parsed<'_>, BTreeSet<String>), String> {
     let sources = files.iter().filter(|file| file.has_extension(&["rs"]));
     let parsed = sources
@@ -107,7 +105,7 @@ fn test_modules(file: &File, tree: &syn::File) -> Vec<String> {
     declared.collect()
 }
 
-/// Whether a file holds nothing but tests, or what runs only beside the product.
+/// Whether a file has only tests, or only runs beside the product.
 pub(super) fn is_test(path: &str, modules: &BTreeSet<String>) -> bool {
     let folders = ["/tests/", "/benches/", "/examples/"];
     let declared = modules.iter().any(|stem| {
@@ -127,7 +125,7 @@ pub(super) fn for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Whether an attribute lets clippy pass over a panic here, and says why.
+/// Whether an attribute allows a clippy panic lint here, with a reason.
 fn excuses(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("allow") || list.path.is_ident("expect") => {
@@ -150,11 +148,10 @@ fn idents(tokens: TokenStream) -> Vec<String> {
         .collect()
 }
 
-/// The walk over one file.
 struct Scan<'a> {
     file: &'a File,
     lines: Vec<&'a str>,
-    /// Inside tests: panics are how a test fails.
+    /// Inside tests, where panics are permitted.
     test: bool,
     /// Inside an item whose panics are allowed with a reason.
     excused: bool,
@@ -167,7 +164,7 @@ impl Scan<'_> {
         self.findings.push(found);
     }
 
-    /// Rules on the file as one, which has so many lines without tests.
+    /// Rules on the file as a whole, which has this many lines without tests.
     fn whole_file(&mut self, lines: usize) {
         let core =
             [CHANNEL, CORE].iter().any(|home| self.file.path.starts_with(home)) && !self.test;
@@ -185,7 +182,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Walks an item with what its attributes change.
+    /// Walks an item with the effects of its attributes.
     fn within(&mut self, attributes: &[Attribute], walk: impl FnOnce(&mut Self)) {
         let (test, excused) = (self.test, self.excused);
         self.test |= for_tests(attributes);
@@ -221,7 +218,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Looks at the line itself and upwards: comments, attributes, the beginning of the statement.
+    /// Searches the line itself and upwards: comments, attributes, the beginning of the statement.
     fn has_safety_comment(&self, line: usize) -> bool {
         let own = self.lines.get(line - 1).is_some_and(|own| own.contains("SAFETY:"));
         let above = self.lines.iter().take(line - 1).rev().map(|line| line.trim());
@@ -231,7 +228,7 @@ impl Scan<'_> {
         own || reach.any(|line| line.starts_with("//") && line.contains("SAFETY:"))
     }
 
-    /// Macros are opaque to `syn`: their tokens are searched for `.unwrap(` and `.expect(`.
+    /// `syn` does not parse macros: their tokens are searched for `.unwrap(` and `.expect(`.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut after_dot = false;
         for token in tokens {
@@ -257,7 +254,7 @@ fn has_safety_section(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// `.expect("…")` of an Option or a Result, told from a parser's own `expect`.
+/// `.expect("…")` of an Option or a Result, as opposed to a parser's own `expect`.
 fn is_message(call: &syn::ExprMethodCall) -> bool {
     matches!(call.args.first(), Some(syn::Expr::Lit(literal))
         if matches!(literal.lit, syn::Lit::Str(_)))

@@ -10,10 +10,10 @@ const LINES_MAX: usize = 600;
 
 const WRITTEN_BY_HAND: &[&str] = &["rs", "mjs", "js", "css", "sh"];
 
-/// Files that others made and we only carry.
+/// Files by others that we only include.
 const CARRIED: &[&str] = &["Cargo.lock", "package-lock.json", ".min.js"];
 
-/// Starts of paths that exist on one machine only. In halves, so that this file passes.
+/// Prefixes of paths that exist on one machine only. In halves, so that this file passes.
 const BANNED: &[[&str; 2]] = &[["/wo", "rk/"], ["/ro", "ot/"], ["/bash_", "jobs"]];
 
 pub(super) fn check(file: &File) -> Vec<Finding> {
@@ -42,8 +42,7 @@ pub(super) fn check(file: &File) -> Vec<Finding> {
     findings
 }
 
-/// Whether `line` names a path that begins with `start`; a longer path that only contains it is
-/// another path.
+/// Whether `line` names a path that begins with `start`, not a longer one around it.
 fn holds_path(line: &str, start: &str) -> bool {
     line.match_indices(start).any(|(at, _)| {
         let before = line.get(..at).and_then(|before| before.chars().next_back());

@@ -1,5 +1,5 @@
-//! Clients that count what arrives by event, and look at nothing but the heads of frames; the first
-//! of them keeps all it gets, so that somebody reads it.
+//! Clients that count what arrives by event and look only at the heads of frames; the first of them
+//! keeps all its frames, so that their content can be checked.
 
 use std::net::SocketAddrV4;
 use std::ops::Range;
@@ -12,10 +12,10 @@ use super::events::{Event, EventReader};
 use super::{Connections, IN_FLIGHT, Receiver};
 use crate::frames;
 
-/// How long anything is waited for.
+/// The longest wait of a client.
 pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// What one member has received.
+/// The counts of one member.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Member {
     /// Answers.
@@ -32,10 +32,10 @@ pub struct Member {
     pub state_after: u32,
 }
 
-/// What all members together have received.
+/// The counts of all members together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Total {
-    /// Behind the upgrade.
+    /// Bytes behind the upgrade.
     pub bytes: u64,
     /// Answers.
     pub replies: u64,
@@ -51,7 +51,7 @@ pub struct Total {
     pub resumed: u64,
     /// `phx_close`s.
     pub closed: u64,
-    /// Everything else.
+    /// Every other frame.
     pub other: u64,
 }
 
@@ -76,7 +76,7 @@ struct Counter {
 /// Clients of one server.
 pub struct Clients {
     connections: Connections<Counter>,
-    /// The payload of each one's joins.
+    /// The payload of each client's joins.
     pub params: Box<dyn Fn(usize) -> String>,
 }
 
@@ -86,7 +86,7 @@ pub fn user(index: usize) -> String {
 }
 
 impl Clients {
-    /// No client yet.
+    /// No clients yet.
     pub fn new(server: SocketAddrV4) -> Result<Self> {
         let path = "/socket/websocket?vsn=2.0.0";
         let request = frames::upgrade_request(path, &server.to_string(), "");
@@ -96,12 +96,12 @@ impl Clients {
         })
     }
 
-    /// What each has received, in the order in which they were opened.
+    /// The members' counts, in the order in which they were opened.
     pub fn members(&self) -> &[Member] {
         &self.connections.receiver.members
     }
 
-    /// What all of them have received.
+    /// The sum over all members.
     pub fn total(&self) -> Total {
         self.connections.receiver.total
     }
@@ -111,7 +111,7 @@ impl Clients {
         &self.connections.receiver.diffs
     }
 
-    /// Frames that the first member gets; kept from when this is something.
+    /// Frames of the first member; kept once this is `Some`.
     pub fn kept(&mut self) -> &mut Option<Vec<u8>> {
         &mut self.connections.receiver.kept
     }
@@ -129,7 +129,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Begins the next connection if there are to be more and not too many are under way.
+    /// Begins the next connection if more are wanted and not too many are in progress.
     fn open_next(&mut self, total: usize) -> Result<bool> {
         let opened = self.connections.len();
         let is_next = opened < total && opened - self.connections.upgraded < IN_FLIGHT;
@@ -139,7 +139,7 @@ impl Clients {
         Ok(is_next)
     }
 
-    /// Connects, upgrades and joins members, `IN_FLIGHT` under way, until all have their reply.
+    /// Connects, upgrades and joins members, `IN_FLIGHT` at once, until all have their reply.
     pub fn open_and_join(&mut self, total: usize, topic: impl Fn(usize) -> String) -> Result<()> {
         let deadline = Instant::now() + WAIT_MAX;
         let mut joining = self.connections.len();
@@ -163,7 +163,7 @@ impl Clients {
         }
     }
 
-    /// Joins all that are connected, `IN_FLIGHT` under way, until all have their reply.
+    /// Joins all connected clients, `IN_FLIGHT` at once, until all have their reply.
     pub fn join_all(&mut self, topic: impl Fn(usize) -> String) -> Result<()> {
         self.each(0..self.connections.len(), |it, index| it.join(index, &topic(index)))
     }
@@ -174,7 +174,7 @@ impl Clients {
         self.each(0..self.connections.len(), leave)
     }
 
-    /// Has each send something that is answered, `IN_FLIGHT` under way.
+    /// Each client sends a message that is answered, `IN_FLIGHT` at once.
     fn each(
         &mut self,
         members: Range<usize>,
@@ -189,7 +189,7 @@ impl Clients {
         self.until(|total| total.replies >= before + count)
     }
 
-    /// Sends one member's join; the answer is not awaited.
+    /// Sends one member's join without waiting for the answer.
     pub fn join(&self, index: usize, topic: &str) -> Result<()> {
         self.push(index, "1", topic, "phx_join", &(self.params)(index))
     }
@@ -217,12 +217,12 @@ impl Clients {
         Ok(())
     }
 
-    /// Reads for as long.
+    /// Reads for `time`.
     pub fn rest(&mut self, time: Duration) -> Result<()> {
         self.rest_until(Instant::now() + time)
     }
 
-    /// Reads until that time.
+    /// Reads until `until`.
     pub fn rest_until(&mut self, until: Instant) -> Result<()> {
         self.connections.rest_until(until)
     }

@@ -1,9 +1,9 @@
-//! Frames of a server by their heads alone: what event each carries and how long it is. Payloads
-//! are skipped, so that thousands of clients cost little beside the copying.
+//! Reads only the heads of a server's frames: the event and the length. Payloads are skipped, so
+//! that thousands of clients cost little beside the copying.
 
 use crate::frames;
 
-/// What a frame carries.
+/// The event of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// `phx_reply`.
@@ -16,7 +16,7 @@ pub enum Event {
     Summary,
     /// The plain broadcast.
     Message,
-    /// `simurgh:resumed`: what was missed follows.
+    /// `simurgh:resumed`: missed messages follow.
     Resumed,
     /// `phx_close`: the channel has ended.
     Closed,
@@ -24,16 +24,16 @@ pub enum Event {
     Other,
 }
 
-/// A frame that has arrived, by its head.
+/// The head of a frame that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it is about.
+    /// The event.
     pub event: Event,
-    /// Of the whole frame, head included.
+    /// Bytes of the whole frame, head included.
     pub bytes: usize,
 }
 
-/// The most of a frame that is read: its head, refs, topic and event.
+/// The part of a frame that is read: its head, refs, topic and event.
 const READ_MAX: usize = 90;
 
 /// How far one connection's stream has been read.
@@ -42,12 +42,12 @@ pub struct EventReader {
     /// Bytes of a frame whose head is not whole yet.
     partial: Vec<u8>,
     current: Option<Frame>,
-    /// Bytes of it that are still to come.
+    /// Bytes of the frame that are still to come.
     left: usize,
 }
 
 impl EventReader {
-    /// Takes what was read next; `whole` gets the frames that end in it.
+    /// Reads the next bytes; `whole` gets the frames that end in them.
     pub fn read(&mut self, mut input: &[u8], mut whole: impl FnMut(Frame)) {
         loop {
             if let Some(frame) = self.current {
@@ -81,7 +81,7 @@ impl EventReader {
     }
 }
 
-/// What the frame is that begins with these bytes; `None`: more are needed.
+/// The frame at the front of these bytes; `None`: more are needed.
 fn head(bytes: &[u8]) -> Option<Frame> {
     let (header, length) = frames::lengths(bytes)?;
     let shown = bytes.get(header..READ_MAX.min(header + length))?;

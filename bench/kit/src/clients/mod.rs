@@ -1,5 +1,5 @@
-//! Clients by the thousand: one thread, one poll set. All upgrade to WebSocket; what they say then,
-//! and what becomes of what they receive, is up to a [`Receiver`].
+//! Clients by the thousand: one thread, one poll set. All upgrade to WebSocket; a [`Receiver`]
+//! decides what they send then, and handles what they receive.
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
@@ -19,22 +19,22 @@ mod verified;
 pub use counting::{Clients, Diff, Member, Total, WAIT_MAX, user};
 pub use verified::{Script, Tally, VerifiedClients};
 
-/// Handshakes and joins under way at once, as in the comparison with other servers.
+/// Handshakes and joins in progress at once, as in the comparison with other servers.
 const IN_FLIGHT: usize = 128;
 const READ_BYTES: usize = 256 << 10;
 
-/// What becomes of connections.
+/// Handles the events of connections.
 pub trait Receiver {
-    /// A connection more is being opened.
+    /// Another connection is being opened.
     fn opened(&mut self);
 
-    /// Connection `index` is a WebSocket: what it sends first.
+    /// Connection `index` is a WebSocket; returns what it sends first.
     fn upgraded(&mut self, index: usize) -> &[u8];
 
-    /// Takes what has come; how many bytes. The rest comes again with what follows it.
+    /// Takes received bytes and returns how many. The rest comes again with what follows it.
     fn received(&mut self, index: usize, input: &[u8]) -> Result<usize>;
 
-    /// The server has ended it.
+    /// The server has closed it.
     fn ended(&mut self, index: usize, error: Option<Errno>) -> Result<()>;
 }
 
@@ -50,26 +50,22 @@ enum Phase {
 struct Connection {
     socket: Option<OwnedFd>,
     phase: Phase,
-    /// What has come and was not taken yet.
+    /// Received bytes that were not taken yet.
     partial: Vec<u8>,
 }
 
-/// Connections to one server.
 struct Connections<R> {
     epoll: OwnedFd,
     server: SocketAddrV4,
-    /// The upgrade request.
     request: Vec<u8>,
     connections: Vec<Connection>,
     events: Vec<epoll::Event>,
     buf: Vec<u8>,
-    /// How many have been upgraded.
     upgraded: usize,
     receiver: R,
 }
 
 impl<R: Receiver> Connections<R> {
-    /// None yet.
     fn new(server: SocketAddrV4, request: Vec<u8>, receiver: R) -> Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
@@ -87,7 +83,6 @@ impl<R: Receiver> Connections<R> {
         self.connections.len()
     }
 
-    /// Begins the next one.
     fn open(&mut self) -> Result<()> {
         let index = self.len();
         let socket = net::dial(self.server, index, false)?;
@@ -107,7 +102,6 @@ impl<R: Receiver> Connections<R> {
         net::send_all(socket.context("the connection is closed")?, bytes)
     }
 
-    /// Reads until that moment.
     fn rest_until(&mut self, until: Instant) -> Result<()> {
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             if left.is_zero() {
@@ -118,7 +112,6 @@ impl<R: Receiver> Connections<R> {
         Ok(())
     }
 
-    /// Waits for events, at most for `time`, and handles them.
     fn pump(&mut self, time: Duration) -> Result<()> {
         let mut events = std::mem::take(&mut self.events);
         net::wait(&self.epoll, &mut events, Some(time))?;

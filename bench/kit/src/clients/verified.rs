@@ -1,6 +1,5 @@
-//! Clients that verify every delivery, not only count it: broadcasts carry a running number and
-//! each connection knows which one it must see next, so one that is missing, doubled or out of
-//! order is noticed on the connection it happened to.
+//! Clients that verify every delivery: broadcasts have a running number and each connection knows
+//! which one must come next, so a missing, doubled or misplaced one is noticed on its connection.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -15,7 +14,7 @@ use serde::Serialize;
 use super::{Connections, IN_FLIGHT, Receiver};
 use crate::frames::{self, Kind};
 
-/// What each client sends to get in.
+/// The bytes each client sends to upgrade and join.
 pub struct Script {
     /// The upgrade request.
     pub upgrade: Vec<u8>,
@@ -32,16 +31,16 @@ impl Script {
     }
 }
 
-/// Everything that was received, over all connections.
+/// The counts of all connections together.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Tally {
-    /// Broadcasts received, each at its turn.
+    /// Broadcasts received in order.
     pub delivered: u64,
-    /// Numbers a connection was passed over for.
+    /// Numbers that a connection never received.
     pub missed: u64,
     /// Broadcasts received a second time or after a later one.
     pub repeated: u64,
-    /// `new:msg` of the wrong form or length, fragments, and what is not a Channels message.
+    /// `new:msg` of the wrong form or length, fragments, and frames that are not Channels messages.
     pub odd: u64,
     /// Replies after the join's.
     pub replies: u64,
@@ -51,20 +50,17 @@ pub struct Tally {
     pub events: BTreeMap<String, u64>,
     /// Close frames by code.
     pub closes: BTreeMap<u16, u64>,
-    /// Connections that ended without the client wanting it.
+    /// Connections that ended without the client closing them.
     pub lost: u64,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Member {
     is_joined: bool,
-    /// Number of the broadcast that must come next.
     next: u32,
 }
 
-/// What all connections have received.
 struct Verifier {
-    /// The whole masked join frame.
     join: Vec<u8>,
     members: Vec<Member>,
     tally: Tally,
@@ -81,7 +77,7 @@ pub struct VerifiedClients {
 }
 
 impl VerifiedClients {
-    /// No connection yet.
+    /// No connections yet.
     pub fn new(server: SocketAddrV4, script: Script) -> Result<Self> {
         let verifier = Verifier {
             join: script.join,
@@ -98,7 +94,7 @@ impl VerifiedClients {
         &self.connections.receiver
     }
 
-    /// What came in so far.
+    /// The counts so far.
     pub fn tally(&self) -> &Tally {
         &self.verifier().tally
     }
@@ -108,7 +104,7 @@ impl VerifiedClients {
         self.verifier().joined
     }
 
-    /// Deliveries as they are counted, for another thread to look at.
+    /// The running count of deliveries, for another thread to read.
     pub fn progress(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.verifier().progress)
     }
@@ -131,7 +127,7 @@ impl VerifiedClients {
         Ok(())
     }
 
-    /// Reads for `time`, so that stragglers are seen and the server comes to rest.
+    /// Reads for `time`, so that stragglers are seen and the server becomes idle.
     pub fn rest(&mut self, time: Duration) -> Result<()> {
         self.connections.rest_until(Instant::now() + time)
     }
@@ -159,8 +155,7 @@ impl VerifiedClients {
         self.connections.send(0, &bytes)
     }
 
-    /// Publishes, waits until every client has every one and the publisher its replies; the time
-    /// until then.
+    /// Publishes and waits for all deliveries and the publisher's replies; the time that took.
     pub fn broadcast(&mut self, count: u32, within: Duration) -> Result<Duration> {
         let target = self.tally().delivered + u64::from(count) * u64::try_from(self.joined())?;
         let replies = self.tally().replies + u64::from(count);
@@ -175,7 +170,7 @@ impl VerifiedClients {
         self.until(within, |tally| tally.delivered >= delivered)
     }
 
-    /// One heartbeat of the first client; the time until its answer.
+    /// One heartbeat of the first client; returns the time until its answer.
     pub fn heartbeat(&mut self) -> Result<Duration> {
         let frame = frames::text(frames::HEARTBEAT);
         let target = self.tally().replies + 1;
@@ -185,13 +180,13 @@ impl VerifiedClients {
         Ok(started.elapsed())
     }
 
-    /// One heartbeat of every client at once, no answer awaited.
+    /// One heartbeat of every client at once, without waiting for answers.
     pub fn send_heartbeats(&self) -> Result<()> {
         let frame = frames::text(frames::HEARTBEAT);
         (0..self.connections.len()).try_for_each(|index| self.connections.send(index, &frame))
     }
 
-    /// The same, all answers awaited.
+    /// One heartbeat of every client, waiting for all answers.
     pub fn heartbeat_all(&mut self) -> Result<()> {
         let target = self.tally().replies + u64::try_from(self.connections.len())?;
         self.send_heartbeats()?;

@@ -1,5 +1,5 @@
-//! A measurement of rows, again and again in rounds: each row of a round starts its own servers and
-//! puts its figures under names; a table says what they mean and what they must reach.
+//! A measurement of rows in repeated rounds: each row of a round starts its own servers and stores
+//! its figures by name; a table defines their meaning and limits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,8 +35,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// With the suite's rows and rounds in the place of what was not said; an error that names the
-    /// rows if one was asked for that is none.
+    /// Adds the suite's rows and rounds where none were given; an unknown row is an error.
     pub fn for_suite(mut self, suite: &Suite) -> Result<Self, String> {
         let all: Vec<&str> = suite.jobs.iter().map(|job| job.row).collect();
         if !self.only.iter().all(|row| all.contains(&row.as_str())) {
@@ -60,22 +59,22 @@ impl Options {
     }
 }
 
-/// What one row showed in one round.
+/// The figures of one row in one round.
 #[derive(Debug, Default, Serialize)]
 pub struct Sample {
     /// Number of the round, from 1.
     pub round: usize,
     /// The row.
     pub row: &'static str,
-    /// Figures by name; the recipes know what they mean.
+    /// Figures by name; the recipes define their meaning.
     pub figures: BTreeMap<String, f64>,
-    /// What explains a figure.
+    /// Explanations of figures.
     pub notes: Vec<String>,
-    /// What makes the figures invalid.
+    /// Reasons why the figures are invalid.
     pub faults: Vec<String>,
-    /// How long it took.
+    /// How long the measurement took.
     pub seconds: f64,
-    /// Waiting and running tasks of the machine before it (load average of a minute).
+    /// Waiting and running tasks of the machine before it (load average over a minute).
     pub load_average: f64,
 }
 
@@ -97,19 +96,19 @@ impl Sample {
         self.put(name, stats::per(count, 1));
     }
 
-    /// Adds what something costs with a feature and without it, and the ratio of the two.
+    /// Adds the cost of something with a feature and without it, and the ratio of the two.
     pub fn put_both(&mut self, name: &str, unit: &str, (with, without): (f64, f64)) {
         self.put(format!("{name}_{unit}"), with);
         self.put(format!("{name}_without_{unit}"), without);
         self.put(format!("{name}_ratio"), with / without);
     }
 
-    /// Adds what explains a figure.
+    /// Adds an explanation of a figure.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    /// Counts messages that arrived and were not what was sent: a fault, if there are any.
+    /// Counts messages that arrived and differ from what was sent: a fault, if there are any.
     pub fn check_wrong(&mut self, what: &str, wrong: u64) {
         if wrong > 0 {
             self.faults.push(format!("{what}: {wrong} messages were not what was sent"));
@@ -117,18 +116,18 @@ impl Sample {
     }
 }
 
-/// What all rows need.
+/// The common input of all rows.
 pub struct Bench<'a> {
-    /// What was asked for.
+    /// The options given.
     pub options: &'a Options,
     /// The server under test.
     pub program: PathBuf,
-    /// A directory for what is only wanted meanwhile.
+    /// A directory for temporary files.
     pub scratch: PathBuf,
 }
 
 impl Bench<'_> {
-    /// A fresh process with these settings and so many shards, all on one core.
+    /// A new process with these settings and this many shards, all on one core.
     pub fn serve(&self, settings: &str, shards: u32) -> Result<Server> {
         let file = self.scratch.join("simurgh.toml");
         fs::write(&file, settings)?;
@@ -136,19 +135,19 @@ impl Bench<'_> {
         target.start(&self.scratch.join("server-log"))
     }
 
-    /// Clients of a large topic.
+    /// The number of clients of a large topic.
     pub fn many_clients(&self) -> usize {
         self.options.size(18_000, 3_000)
     }
 }
 
-/// A row, and what measures it.
+/// A row and its measurement.
 pub struct Job {
     /// Its name.
     pub row: &'static str,
     /// Measures it.
     pub run: fn(&Bench<'_>, &mut Sample) -> Result<()>,
-    /// Not only on the clients' core, because its server is within the clients' process.
+    /// Whether it may use all cores, because its server is within the clients' process.
     pub is_on_all_cores: bool,
 }
 
@@ -161,26 +160,26 @@ impl Job {
 
 /// A measurement.
 pub struct Suite {
-    /// The command, and how its files begin.
+    /// The command, and how its files' names begin.
     pub name: &'static str,
     /// The rows in their order.
     pub jobs: &'static [Job],
-    /// Those that are measured unless others are named.
+    /// The rows that are measured unless others are named.
     pub usual: &'static [&'static str],
     /// Rounds, unless another number is given.
     pub runs: usize,
     /// Descriptors that the clients of a row need, in a full run and in a short one.
     pub clients: (usize, usize),
-    /// In which order things are measured, for the raw file.
+    /// The order in which things are measured, for the raw file.
     pub order: &'static str,
-    /// Whether every limit holds for each round. Otherwise only those of counts do (0), and all
-    /// others hold for the median.
+    /// Whether every limit must hold in each round. Otherwise only limits of counts (0) do, and all
+    /// others must hold for the median.
     pub is_each_judged: bool,
     /// The lines of the table.
     pub recipes: fn(&Options) -> Result<Vec<Recipe>>,
 }
 
-/// What most suites have.
+/// The defaults of a suite.
 pub const USUAL: Suite = Suite {
     name: "",
     jobs: &[],
@@ -192,8 +191,8 @@ pub const USUAL: Suite = Suite {
     recipes: |_| Ok(Vec::new()),
 };
 
-/// Makes room for `clients` connections in this process, or says that there is none; an error too
-/// where server and clients would share a core.
+/// Raises the descriptor limit for `clients` connections in this process; an error if that is not
+/// possible or if server and clients would share a core.
 pub fn check_machine(clients: usize) -> Result<()> {
     let limit = sys::raise_descriptor_limit()?.saturating_sub(sys::FD_RESERVE);
     ensure!(
@@ -205,7 +204,7 @@ pub fn check_machine(clients: usize) -> Result<()> {
     Ok(())
 }
 
-/// The program under test: the one that was named, else `name` beside this one.
+/// The program under test: the named one, else `name` beside this one.
 pub fn program(named: Option<&Path>, name: &str) -> Result<PathBuf> {
     match named {
         Some(path) => Ok(path.to_owned()),
@@ -213,14 +212,14 @@ pub fn program(named: Option<&Path>, name: &str) -> Result<PathBuf> {
     }
 }
 
-/// A directory of this process for what is only wanted meanwhile.
+/// A directory of this process for temporary files.
 pub fn scratch() -> Result<PathBuf> {
     let scratch = std::env::temp_dir().join(format!("simurgh-bench-{}", std::process::id()));
     fs::create_dir_all(&scratch)?;
     Ok(scratch)
 }
 
-/// What the programs logged is only worth keeping when something went wrong.
+/// Removes the programs' logs unless something went wrong.
 pub fn leave(scratch: &Path, faults: usize) -> Result<()> {
     match faults {
         0 => fs::remove_dir_all(scratch)?,
@@ -229,13 +228,12 @@ pub fn leave(scratch: &Path, faults: usize) -> Result<()> {
     Ok(())
 }
 
-/// Which of two ways takes the `nth` turn: the first, the second, the second, the first, so that
-/// what drifts is in both.
+/// Which of two variants is measured at turn `nth`: 0, 1, 1, 0, so that drift affects both.
 pub fn turn(nth: usize) -> usize {
     usize::from(nth % 4 == 1 || nth % 4 == 2)
 }
 
-/// Measures, prints and keeps it. A missed limit is only shown.
+/// Measures, prints and keeps the results. A missed limit is only shown.
 pub fn run(suite: &Suite, options: &Options) -> Result<()> {
     check_machine(options.size(suite.clients.0, suite.clients.1))?;
     let program = program(options.paths.server_bin.as_deref(), "simurgh")?;

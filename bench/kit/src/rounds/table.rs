@@ -9,13 +9,12 @@ use serde_json::json;
 use super::{Options, Sample, Suite};
 use crate::{report, stats};
 
-/// One line of the table. Its names are those of the other tables of this program, which
-/// `cargo xtask bench` reads.
+/// One line of the table. `cargo xtask bench` reads its fields as in the program's other tables.
 #[derive(Debug, Serialize)]
 pub struct Row {
     /// Name of the row of the suite.
     pub row: &'static str,
-    /// What was measured.
+    /// The measured quantity.
     pub measure: String,
     unit: &'static str,
     simurgh: Vec<f64>,
@@ -27,20 +26,20 @@ pub struct Row {
     digits: usize,
 }
 
-/// What has to be reached.
+/// The limit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// A value that is not to be passed.
+    /// The highest permitted value.
     AtMost(f64),
-    /// The least.
+    /// The lowest permitted value.
     AtLeast(f64),
-    /// The most that the absolute value may be.
+    /// The highest permitted absolute value.
     Within(f64),
 }
 
 impl Limit {
-    /// Reads `≥ 5`, `± 5`, `≤ 5` or just `5`, which is the most.
+    /// Reads `≥ 5`, `± 5`, `≤ 5` or just `5`, which is an upper limit.
     fn read(text: &str) -> Option<Self> {
         let (kind, number): (fn(f64) -> Self, &str) = match text.split_once(' ') {
             Some(("≥", number)) => (Self::AtLeast, number),
@@ -51,7 +50,7 @@ impl Limit {
         number.parse().ok().map(kind)
     }
 
-    /// Whether a value does.
+    /// Whether a value keeps the limit.
     pub fn reached(self, value: f64) -> bool {
         match self {
             Self::AtMost(limit) => value <= limit,
@@ -60,7 +59,7 @@ impl Limit {
         }
     }
 
-    /// As tables show it.
+    /// The limit as tables show it.
     pub fn text(self, unit: &str) -> String {
         let (sign, limit) = match self {
             Self::AtMost(limit) => ("≤", limit),
@@ -77,9 +76,9 @@ pub struct Recipe {
     pub row: &'static str,
     /// Name of the figure in a [`Sample`].
     pub figure: String,
-    /// Name of the figure of what it is held against, if it is not the same.
+    /// Name of the figure it is compared with, if that has another name.
     pub others: Option<String>,
-    /// What is measured.
+    /// The measured quantity.
     pub measure: String,
     /// Unit of the figure.
     pub unit: &'static str,
@@ -89,9 +88,9 @@ pub struct Recipe {
     pub limit: Option<Limit>,
 }
 
-/// Reads recipes from lines of `row | figure | measure | unit | digits | limit`, where the limit
-/// may be missing, and the figure of others may follow; a line that begins with `#` is a comment.
-/// Names of `values` are replaced.
+/// Reads recipes from lines of `row | figure | measure | unit | digits | limit | others`; the limit
+/// may be empty and `others` missing. Lines that begin with `#` are comments. Names of `values` are
+/// replaced.
 pub fn read(text: &'static str, values: &[(&str, String)]) -> Result<Vec<Recipe>> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let read = |line| recipe(line, values).with_context(|| format!("not a recipe: {line}"));
@@ -144,7 +143,7 @@ pub fn text(suite: &Suite, rows: &[Row]) -> String {
             values => report::cell(values, *digits, unit),
         };
         let limit = row.at_most.map_or("–".to_owned(), |limit| match limit.fract() == 0.0 {
-            // A limit that follows from sizes.
+            // The limit follows from sizes.
             false if suite.is_each_judged => format!("≤ {limit:.1} {unit}"),
             _ => format!("≤ {limit} {unit}"),
         });
@@ -156,7 +155,7 @@ pub fn text(suite: &Suite, rows: &[Row]) -> String {
     report::table(&head, rows.iter().map(cells))
 }
 
-/// What explains figures, and what makes them invalid.
+/// Explanations of figures, and reasons why they are invalid.
 fn remarks(samples: &[Sample]) -> String {
     let mut text = String::new();
     let loads = samples.iter().map(|sample| sample.load_average).collect::<Vec<_>>();
@@ -174,7 +173,6 @@ fn remarks(samples: &[Sample]) -> String {
     text
 }
 
-/// Prints the table, and keeps it with all figures.
 pub(super) fn publish(suite: &Suite, options: &Options, samples: &[Sample]) -> Result<()> {
     let rows = rows(suite, options, samples)?;
     let fields = [
@@ -187,7 +185,7 @@ pub(super) fn publish(suite: &Suite, options: &Options, samples: &[Sample]) -> R
     report::publish(options.paths.out.as_deref(), suite.name, fields, &text)
 }
 
-/// The command line without paths: what is committed names no machine's directories.
+/// The command line without paths: committed files name no machine's directories.
 fn command(suite: &Suite, options: &Options) -> String {
     let short = if options.short { " --short" } else { "" };
     let only = options.only.join(",");

@@ -1,45 +1,45 @@
 //! Brokers: a NATS cluster in each region for each cell, its regions joined by gateways.
 //!
-//! A message comes in once, goes to each own node that hears it, to each other server of the
+//! A message comes in once, goes to each local node that receives it, to each other server of the
 //! region with such a node by its route, and once to each other region by a gateway. Every copy is
-//! charged with the price of a message in *and* out, which is too much rather than too little.
+//! charged with the price of a message in *and* out, which overestimates.
 
 use super::cell::Cell;
 use super::node::{Flows, between};
 use crate::load::{Load, Machines};
 use crate::prices::Prices;
 
-/// As many servers a region of a cell may have; more would be routes more than anything else.
+/// The most servers that a region of a cell may have; with more, routes would dominate.
 const SERVERS_MAX: f64 = 100.0;
-/// The least that survives one of them.
+/// The smallest cluster that survives the loss of a server.
 const SERVERS_MIN: f64 = 3.0;
 
 /// The brokers of one cell in one region.
 #[derive(Clone, Debug)]
 pub struct Brokers {
-    /// Servers; none, if no number of them is enough.
+    /// Servers; `None` if no number of them is enough.
     pub servers: Option<f64>,
     /// Regions that a cell is in.
     pub regions: f64,
     /// Nodes of the cell in the region.
     pub nodes: f64,
-    /// Messages a second that come in: of own nodes, and of other regions.
+    /// Incoming messages a second: of the region's nodes, and of other regions.
     pub comes_in: (f64, f64),
     /// Copies a second: to nodes, to other servers, to other regions.
     pub copies: [f64; 3],
     /// Cores in use, of all servers of the region.
     pub cores: f64,
-    /// Of that, of what is stored and looked after.
+    /// Of that, the cores for storage.
     pub stored_cores: f64,
-    /// Cores that the busiest single connection needs of one server: each is read by one
-    /// goroutine, which also passes on what it reads.
+    /// Cores that the busiest single connection needs of one server: each is read by one goroutine,
+    /// which also forwards what it reads.
     pub connection: f64,
-    /// Interests that one server knows of: of its own nodes, of others.
+    /// Interests that one server keeps: of its own nodes, of others.
     pub interests: (f64, f64),
-    /// Bytes of these.
+    /// Bytes of these interests.
     pub interest_bytes: f64,
-    /// Interests that one connection between servers brings when it begins: those of a server's
-    /// own nodes by a route, those of a region by a gateway.
+    /// Interests that are sent over one connection between servers when it begins: those of a
+    /// server's own nodes by a route, those of a region by a gateway.
     pub exchanged: f64,
     /// Bits a second of one server, both ways.
     pub bits: f64,
@@ -49,7 +49,7 @@ pub struct Brokers {
     pub stored: f64,
 }
 
-/// What a broker has to do with the flows of one region.
+/// The flows of one region, as its brokers see them.
 struct Site<'a> {
     prices: &'a Prices,
     cell: &'a Cell,
@@ -59,13 +59,13 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Messages a second that all or some hear, of one node; then those for one node alone.
+    /// Messages a second of one node for all or some nodes; then those for one node alone.
     fn said(&self) -> (f64, f64) {
         let flows = self.flows;
         (flows.said + flows.deltas.0 + flows.asks.0 + flows.beats.1, flows.states)
     }
 
-    /// How likely one of so many nodes hears a message.
+    /// The probability that one of this many nodes receives a message.
     fn any_of(&self, nodes: f64) -> f64 {
         1.0 - (1.0 - self.cell.hears().min(1.0)).powf(nodes.max(1.0))
     }
@@ -81,7 +81,7 @@ impl Site<'_> {
         let (own, foreign) = self.comes_in();
         let (to_all, to_one) = self.said();
         let share = self.any_of(self.nodes / servers);
-        // What is for one node takes at most one route.
+        // A message for one node takes at most one route.
         let unicast = self.nodes * to_one;
         let routed = (own + foreign - unicast).max(0.0) * (servers - 1.0) * share
             + unicast * (servers - 1.0) / servers;
@@ -93,7 +93,7 @@ impl Site<'_> {
         ]
     }
 
-    /// The busiest connection: a node's, a route, or a gateway.
+    /// The load of the busiest connection: a node's, a route, or a gateway.
     fn connection(&self, servers: f64) -> f64 {
         let (to_all, to_one) = self.said();
         let each = self.nodes / servers;
@@ -111,7 +111,7 @@ impl Site<'_> {
             / self.prices.get("route_connections")
     }
 
-    /// Buckets are the same subjects on all nodes, so each is said once.
+    /// Buckets are the same subjects on all nodes, so each is sent once.
     fn exchanged(&self, servers: f64) -> f64 {
         let wants = &self.cell.wants;
         let nodes = if self.regions > 1.0 { self.nodes } else { self.nodes / servers };
@@ -122,14 +122,14 @@ impl Site<'_> {
         let wants = &self.cell.wants;
         let each = self.nodes / servers;
         let own = each * (wants.exact + wants.whole);
-        // Other servers pass on each subject once: buckets are the same subjects everywhere.
+        // Other servers forward each subject once: buckets are the same subjects everywhere.
         let other = wants.whole + each * wants.exact;
         (own, (servers * self.regions - 1.0) * other)
     }
 }
 
 impl Brokers {
-    /// Of one cell in one region.
+    /// The brokers of one cell in one region.
     pub fn new(
         load: &Load,
         machines: &Machines,
@@ -160,7 +160,7 @@ impl Brokers {
             let all = std::iter::successors(Some(SERVERS_MIN), |it| Some(it + 1.0));
             all.take_while(|it| *it <= SERVERS_MAX)
         };
-        // More of them, where that makes their busiest connection less busy.
+        // Adds servers while that makes the busiest connection less busy.
         let calm = |it: &f64| fits(it) && site.connection(*it) <= machines.fill;
         let found = all().find(calm).or_else(|| all().find(fits));
         let servers = found.unwrap_or(SERVERS_MAX);
@@ -211,13 +211,13 @@ mod tests {
         let it = Brokers::new(&load, &machines, &prices, &cell, &node.flows);
         let heard = 100.0 * node.flows.all().0;
         assert!((it.copies[0] * it.regions - heard).abs() < 1e-6 * heard);
-        // Two regions are left, and half of what is for one node alone stays in its region.
+        // Two regions are left, and half of the messages for one node stay in its region.
         let states = 50.0 * node.flows.states;
         let (own, foreign) = it.comes_in;
         assert!((own - states / 2.0 - foreign).abs() < 0.01 * own, "{it:?}");
     }
 
-    /// A bucket that all nodes hear is one subject, whatever the number of nodes.
+    /// A bucket that all nodes receive is one subject, whatever the number of nodes.
     #[test]
     fn nodes_that_hear_buckets_bring_no_more_interests_by_being_more() {
         let (few, many) = (brokers(50.0, 1.0), brokers(500.0, 1.0));

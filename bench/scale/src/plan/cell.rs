@@ -1,47 +1,47 @@
-//! Topics as one cell sees them, and what its nodes therefore want to hear.
+//! The topics of one cell, and the subscriptions that its nodes therefore need.
 //!
-//! A cell is a cluster that knows nothing of the others. With one cell it is all nodes. Topics are
-//! split over cells by name, or by region where members are regional; what has members in several
-//! cells would have to be carried over a bridge, and then is in each of them.
+//! A cell is a cluster without connections to the others. With one cell it is all nodes. Topics are
+//! split over cells by name, or by region where members are regional; a topic with members in
+//! several cells would need a bridge, and is then in each of them.
 
 use crate::load::{Load, Machines, Spread};
 use crate::prices::Prices;
 
-/// Buckets that topics are in (`simurgh_cluster::BUCKETS`).
+/// Buckets of topics (`simurgh_cluster::BUCKETS`).
 const BUCKETS: f64 = simurgh_cluster::BUCKETS as f64;
-/// Beyond this many topics to a bucket nearly all buckets are whole, whatever chance does.
+/// With more topics per bucket than this, nearly all buckets are whole.
 const MANY: f64 = 500.0;
 
 /// Topics of one kind in a cell.
 #[derive(Clone, Debug)]
 pub struct Class {
-    /// How many of them a cell has.
+    /// Topics of the class in a cell.
     pub topics: f64,
-    /// Members that each has there.
+    /// Members of each topic in the cell.
     pub size: f64,
-    /// Nodes that these may be on.
+    /// Nodes that these members may be on.
     pub nodes: f64,
     /// The share of the cell's nodes that are among those, for a topic of any region.
     pub near: f64,
     /// Messages a second in each.
     pub rate: f64,
-    /// Copies of it that other cells have: it has to cross a bridge.
+    /// Copies of the topic in other cells, which need a bridge.
     pub bridges: f64,
 }
 
 impl Class {
-    /// How likely a given node of the cell has a member of one.
+    /// The probability that a given node of the cell has a member of a topic.
     pub fn touches(&self) -> f64 {
         self.near * touches(self.nodes, self.size)
     }
 
-    /// Members of one on a node that may have some.
+    /// Members of a topic on a node that may have some.
     pub fn members(&self) -> f64 {
         self.size / self.nodes
     }
 }
 
-/// How likely a given one of so many nodes has a member of a topic of so many, each anywhere.
+/// The probability that a given one of `nodes` nodes has one of a topic's `size` members.
 pub fn touches(nodes: f64, size: f64) -> f64 {
     if nodes <= 1.0 {
         return 1.0;
@@ -49,20 +49,20 @@ pub fn touches(nodes: f64, size: f64) -> f64 {
     1.0 - (size * (-1.0 / nodes).ln_1p()).exp()
 }
 
-/// What a node wants to hear.
+/// The subscriptions of a node.
 #[derive(Clone, Debug, Default)]
 pub struct Wants {
-    /// Topics with members on it.
+    /// Topics with members on the node.
     pub topics: f64,
     /// Subscriptions to one topic.
     pub exact: f64,
     /// Subscriptions to a bucket.
     pub whole: f64,
-    /// The share of buckets that are heard whole.
+    /// The share of buckets that are subscribed whole.
     pub share: f64,
 }
 
-/// A cell, and each of its nodes.
+/// A cell and the subscriptions of each of its nodes.
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// How many cells there are.
@@ -71,12 +71,12 @@ pub struct Cell {
     pub nodes: f64,
     /// Its topics.
     pub classes: Vec<Class>,
-    /// What one of its nodes wants.
+    /// The subscriptions of one of its nodes.
     pub wants: Wants,
 }
 
 impl Cell {
-    /// Of so many nodes in all.
+    /// A cell of this many nodes in all.
     pub fn new(load: &Load, machines: &Machines, prices: &Prices, nodes: f64) -> Self {
         let cells = machines.cells.max(1.0);
         let of_cell = nodes / cells;
@@ -85,7 +85,7 @@ impl Cell {
             if topics <= 0.0 || size <= 0.0 {
                 return;
             }
-            // What is more than a cell, or has members in all regions, is in all cells.
+            // A topic larger than a cell, or with members in all regions, is in all cells.
             let in_all = cells > 1.0
                 && (size > load.clients / cells
                     || (!regional && machines.cells_are_regional(load)));
@@ -116,12 +116,12 @@ impl Cell {
         Self { cells, nodes: of_cell, classes, wants }
     }
 
-    /// Messages a second that are published in it, with those that come over a bridge.
+    /// Messages a second that are published in the cell, with those from bridges.
     pub fn published(&self) -> f64 {
         self.classes.iter().map(|it| it.topics * it.rate).sum()
     }
 
-    /// Messages a second that a node has members for, and all that it hears, its own included.
+    /// Messages a second that a node has members for, and all that it receives, its own included.
     pub fn heard(&self) -> (f64, f64) {
         self.classes.iter().fold((0.0, 0.0), |(wanted, all), it| {
             let rate = it.topics * it.rate;
@@ -130,19 +130,19 @@ impl Cell {
         })
     }
 
-    /// How likely a node hears a message, whether it has members for it or not.
+    /// The probability that a node receives a message, whether it has members for it or not.
     pub fn hears(&self) -> f64 {
         let published = self.published();
         if published > 0.0 { self.heard().1 / published } else { 1.0 }
     }
 
-    /// Entries of presence that a node keeps: all members of each topic that it has one of.
+    /// Presence entries of a node: all members of each topic that has a member on it.
     pub fn entries(&self, presence: f64) -> f64 {
         self.classes.iter().map(|it| it.topics * it.touches() * it.size * presence).sum()
     }
 
-    /// How often in a second a topic with presence begins on a node. Members come and go as they
-    /// like, so a topic is empty on a node for a share of e^-members of the time.
+    /// How often in a second a topic with presence begins on a node. Members join and leave
+    /// independently, so a topic is empty on a node for a share of e^-members of the time.
     pub fn begins(&self, load: &Load) -> f64 {
         let each = |it: &Class| {
             let members = it.members();
@@ -151,18 +151,18 @@ impl Cell {
         self.classes.iter().map(each).sum()
     }
 
-    /// Changes of presences that the cell's members are told of in a second.
+    /// Presence changes sent to the cell's members in a second.
     pub fn changes(&self, load: &Load) -> f64 {
         let each = |it: &Class| 2.0 * it.topics * it.size * load.presence / load.session;
         self.classes.iter().map(each).sum()
     }
 
-    /// How many envelopes a change is: itself, and its version again after 1, 5 and 25 s unless
-    /// the node has had another change of that topic by then.
+    /// Envelopes of a change: itself, and its version again after 1, 5 and 25 s unless the node has
+    /// another change of that topic by then.
     pub fn repeats(&self, load: &Load) -> f64 {
         let all: f64 = self.classes.iter().map(|it| it.topics * it.size).sum();
         let each = |it: &Class| {
-            // Those of the node that makes the change: one member, and others by chance.
+            // Changes of the node that makes the change: one member, and others by chance.
             let rate = 2.0 * it.members().max(1.0) / load.session;
             let again: f64 = [1.0, 5.0, 25.0].iter().map(|after: &f64| (-rate * after).exp()).sum();
             it.topics * it.size * (1.0 + again)
@@ -171,16 +171,16 @@ impl Cell {
     }
 }
 
-/// What a node with so many topics wants. The fullest buckets are heard whole, as many as it takes:
-/// no more than `exact_max` subscriptions are to single topics, and no more than twice as many, or
-/// two to a bucket, in all. So the emptiest buckets are left (Poisson), which is not quite how it
-/// comes about: a bucket that was the fullest once stays whole.
+/// Subscriptions of a node with this many topics. The fullest buckets are subscribed whole until at
+/// most `exact_max` subscriptions are to single topics, and at most twice as many, or two to a
+/// bucket, in all. So the emptiest buckets are left (Poisson), which simplifies: in the server a
+/// bucket that was once the fullest stays whole.
 pub fn wants(topics: f64, presence: f64, exact_max: f64) -> Wants {
     let each = 1.0 + presence;
     if topics * each <= exact_max {
         return Wants { topics, exact: topics * each, whole: 0.0, share: 0.0 };
     }
-    // A bucket is subscribed to in each space that any of its topics is wanted in.
+    // A bucket is subscribed in each space that any of its topics needs.
     let spaces = 1.0 + f64::from(presence > 0.0);
     let held_max = (2.0 * exact_max).max(2.0 * BUCKETS);
     let mean = topics / BUCKETS;
@@ -190,7 +190,7 @@ pub fn wants(topics: f64, presence: f64, exact_max: f64) -> Wants {
         return Wants { topics, exact, whole: whole * spaces, share: whole / BUCKETS };
     }
     let mut chance = (-mean).exp();
-    // Without a topic a bucket is not subscribed to at all.
+    // A bucket without topics is not subscribed.
     let (mut whole, mut exact) = (BUCKETS * (1.0 - chance), 0.0);
     for count in 1..4096_u32 {
         chance *= mean / f64::from(count);
@@ -228,7 +228,7 @@ mod tests {
     fn few_topics_are_heard_one_by_one() {
         let it = wants(4000.0, 0.0, 4096.0);
         assert!((it.exact - 4000.0).abs() < 1e-9 && it.whole < 0.5 && it.share < 1e-9);
-        // Presence takes a subscription of its own.
+        // Presence needs its own subscription.
         assert!(wants(4000.0, 1.0, 4096.0).share > 0.1);
     }
 
@@ -267,7 +267,7 @@ mod tests {
         chat.spread = Spread::Regional;
         let regional = Cell::new(&chat, &Machines::default(), &prices, 90.0).wants.topics;
         assert!(regional < random, "{regional} {random}");
-        // Two of three regions are left: half of the rooms are of the other one.
+        // Two of three regions are left: half of the rooms belong to the other one.
         let expected = 2e6 / 2.0 * touches(45.0, 50.0);
         assert!(near(regional, expected, 1e-9), "{regional} {expected}");
     }

@@ -1,33 +1,33 @@
-//! What is gone when something fails, and how long its clients take to be back.
+//! The failure domains: what fails together, and how long its clients take to reconnect.
 
 use super::Plan;
 use super::node::sum;
 use crate::prices::Prices;
 
-/// A crowd that comes back.
+/// Clients that reconnect together.
 #[derive(Clone, Copy, Debug)]
 pub struct Storm {
-    /// Clients that come, for each node that is left.
+    /// Reconnecting clients for each remaining node.
     pub clients: f64,
     /// Cores that such a node has for them.
     pub node_cores: f64,
-    /// Cores that proxies have for them, for each such node; none without proxies.
+    /// Cores that proxies have for them, for each such node; `None` without proxies.
     pub proxy_cores: Option<f64>,
-    /// CPU of a proxy for each, in core seconds.
+    /// CPU of a proxy for each handshake, in core seconds.
     pub handshake: f64,
-    /// CPU of a node for the connection, and for the join.
+    /// CPU of a node for each connection and join.
     pub connect: f64,
     /// CPU of a node for the join.
     pub join: f64,
 }
 
 impl Storm {
-    /// Of a region's clients, on those that are left.
+    /// The clients of a lost region, on the remaining nodes.
     pub fn of_region(plan: &Plan, prices: &Prices) -> Self {
         Self::new(plan, prices, plan.load.clients / plan.machines.regions / plan.left)
     }
 
-    /// Of so many clients for each node that is left.
+    /// `clients` reconnecting clients for each remaining node.
     pub fn new(plan: &Plan, prices: &Prices, clients: f64) -> Self {
         let machines = &plan.machines;
         let card = prices.get("card_cpu") / prices.get("cores_efficiency");
@@ -37,7 +37,7 @@ impl Storm {
             false => prices.get("join_cpu"),
         };
         let all = prices.at("connect_cpu", plan.node.clients);
-        // What they say while they are all there goes on meanwhile.
+        // The load of the connected clients continues meanwhile.
         let busy = sum(&plan.calm.cpu);
         let proxies = plan.proxies.as_ref();
         let proxy_cores = proxies.map(|it| {
@@ -57,19 +57,19 @@ impl Storm {
         }
     }
 
-    /// Clients a second that a node and its proxies take, at the most.
+    /// Clients a second that a node and its proxies accept at most.
     pub fn rate(&self) -> f64 {
         let node = self.node_cores / (self.connect + self.join);
         let proxy = self.proxy_cores.map_or(f64::INFINITY, |cores| cores / self.handshake);
         node.min(proxy)
     }
 
-    /// Seconds from when the first may come until the last one is served, if nothing is in vain.
+    /// Seconds from the first client until the last one is served, if no attempt fails.
     pub fn seconds(&self) -> f64 {
         if self.clients <= 0.0 { 0.0 } else { self.clients / self.rate() }
     }
 
-    /// Over how many seconds they should come: with half of the machines' room to spare.
+    /// Over how many seconds they should come, to use half of the machines' spare capacity.
     pub fn spread(&self) -> f64 {
         2.0 * self.seconds()
     }
@@ -78,19 +78,19 @@ impl Storm {
 /// Something that fails as a whole.
 #[derive(Clone, Debug)]
 pub struct Domain {
-    /// What.
+    /// Its name.
     pub name: &'static str,
-    /// Nodes that are gone with it, or lose their link.
+    /// Nodes that fail with it or lose their link.
     pub nodes: f64,
-    /// Clients that have to come back.
+    /// Clients that have to reconnect.
     pub clients: f64,
-    /// What each node that is left has more to do for good.
+    /// The permanent extra load of each remaining node.
     pub more: f64,
     /// Seconds until these are served, from when they come.
     pub seconds: f64,
 }
 
-/// What may fail.
+/// The failure domains.
 pub fn domains(plan: &Plan, prices: &Prices) -> Vec<Domain> {
     let machines = &plan.machines;
     let of = |name, nodes: f64| {
@@ -103,7 +103,7 @@ pub fn domains(plan: &Plan, prices: &Prices) -> Vec<Domain> {
     if machines.regions > 1.0 {
         all.push(of("a region", plan.nodes / machines.regions));
     }
-    // Clients notice nothing of that; its nodes go to the others of their region.
+    // Clients do not notice it; its nodes connect to the other brokers of their region.
     all.push(Domain {
         name: "a broker",
         nodes: plan.nodes / plan.servers.unwrap_or(f64::NAN),
@@ -114,7 +114,7 @@ pub fn domains(plan: &Plan, prices: &Prices) -> Vec<Domain> {
     all
 }
 
-/// All nodes are started anew, some at a time.
+/// A restart of all nodes, some at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Deploy {
     /// Nodes at a time.
@@ -125,9 +125,9 @@ pub struct Deploy {
     pub all: f64,
 }
 
-/// Of what machines have to spare so much goes into clients that come back from a deploy.
+/// The share of the machines' spare capacity for clients that reconnect in a deploy.
 const DEPLOY_SHARE: f64 = 0.1;
-/// From a node's end until the next ones are taken: it starts, is up, and takes clients.
+/// Time from a node's end until the next ones are stopped: it starts and takes clients.
 const DEPLOY_PAUSE_S: f64 = 30.0;
 
 /// Deploys of one node, a fiftieth, and a tenth at a time.

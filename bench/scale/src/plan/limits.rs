@@ -1,5 +1,4 @@
-//! Which assumption breaks first: each limit, how far the plan is from it, and what would have to
-//! change there.
+//! Which assumption breaks first: each limit, the plan's distance from it, and what would help.
 
 use super::Plan;
 use simurgh_text::format::{bytes, time};
@@ -11,35 +10,35 @@ use crate::prices::Prices;
 /// One limit.
 #[derive(Clone, Debug)]
 pub struct Limit {
-    /// What is limited.
+    /// The limited quantity.
     pub name: &'static str,
-    /// What the plan needs of it.
+    /// The plan's need.
     pub is: String,
-    /// What there is.
+    /// The available amount.
     pub may: String,
-    /// The second ÷ the first: below 1 it breaks.
+    /// Available ÷ needed: below 1 it breaks.
     pub headroom: f64,
-    /// What decides it: prices that were measured or assumed, or a bound that is a choice.
+    /// The basis: measured or assumed prices, or a bound that is a choice.
     pub basis: Basis,
-    /// What would have to change.
+    /// The necessary change.
     pub then: &'static str,
 }
 
-/// What a limit rests on.
+/// The basis of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
     /// Measured prices, or constants of this repository.
     Measured,
-    /// What others say.
+    /// Documentation of others.
     Documented,
-    /// Prices that nobody has measured take part.
+    /// Includes prices that were not measured.
     Assumed,
-    /// The bound is what seems reasonable.
+    /// The bound seems reasonable.
     Choice,
 }
 
 impl Basis {
-    /// As the table has it.
+    /// The name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
@@ -65,7 +64,7 @@ impl Limit {
     }
 }
 
-/// All of them, the tightest first.
+/// All limits, the tightest first.
 pub fn limits(plan: &Plan, prices: &Prices) -> Vec<Limit> {
     let mut all = of_nodes(plan, prices);
     all.extend(of_cluster(plan, prices));
@@ -143,7 +142,7 @@ fn of_cluster(plan: &Plan, prices: &Prices) -> Vec<Limit> {
     ]
 }
 
-/// Buckets are heard whole, and what comes of them is mostly for nobody.
+/// Buckets are received whole, and most of their messages have no receiver on the node.
 fn unwanted(plan: &Plan) -> Limit {
     let flows = &plan.node.flows;
     let wanted = flows.wanted_share();
@@ -240,7 +239,7 @@ fn of_presence(plan: &Plan, prices: &Prices) -> Vec<Limit> {
     let (load, cell) = (&plan.load, &plan.cell);
     let flows = &plan.node.flows;
     let storm = Storm::of_region(plan, prices);
-    // Each that comes to a node where its room has nobody asks all others, who all answer.
+    // Clients whose room has no other member on their node ask all nodes, which all answer.
     let empty = |it: &super::cell::Class| it.topics * it.size * (-it.members()).exp();
     let members: f64 = cell.classes.iter().map(|it| it.topics * it.size).sum();
     let begins = cell.classes.iter().map(empty).sum::<f64>() / members;
@@ -251,7 +250,7 @@ fn of_presence(plan: &Plan, prices: &Prices) -> Vec<Limit> {
     let (states_now, room) = (flows.states * each, plan.machines.fill / 2.0);
     let topics = cell.wants.topics * load.presence;
     let again = prices.get("asks_again_per_s");
-    // Every node asks, and answers what the others ask.
+    // Every node asks, and answers the requests of the others.
     let again_thread = again.min(topics) * (cell.nodes - 1.0) * each;
     let presence = prices.get("presence_bytes") + prices.get("presence_meta_bytes");
     let memory = plan.machines.node_memory * plan.machines.memory_fill / 2.0;
@@ -295,7 +294,7 @@ fn of_storms(plan: &Plan, prices: &Prices) -> Vec<Limit> {
             .by(Basis::Assumed),
         Limit::new("reconnect storm: all at once ÷ accept queues", storm.clients, queue, count)
             .then("clients that spread their return (`reconnectAfterMs`)")
-            // Those of the proxies, if there are any: as long as the nodes' would be.
+            // Those of the proxies, if there are any: they last as long as the nodes' would.
             .by(if plan.proxies.is_some() { Basis::Assumed } else { Basis::Measured }),
     ];
     if hot_rate > 0.0 {
@@ -325,7 +324,7 @@ fn of_the_way_in(plan: &Plan, prices: &Prices) -> Vec<Limit> {
     ]
 }
 
-/// Chances that names are the same: 24 bits of a node's id stand in each phx_ref.
+/// The probability of equal names: each phx_ref has 24 bits of a node's id.
 fn of_names(plan: &Plan) -> Vec<Limit> {
     let nodes = plan.nodes;
     let same = nodes * (nodes - 1.0) / 2.0 / f64::from(1 << 24);

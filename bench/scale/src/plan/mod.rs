@@ -1,4 +1,4 @@
-//! The plan: how many machines a load takes, and what each of them then does.
+//! The plan: how many machines a load takes, and the load of each of them.
 
 pub mod broker;
 pub mod cell;
@@ -13,53 +13,53 @@ use broker::Brokers;
 use cell::Cell;
 use node::{Node, Part, sum};
 
-/// More nodes than this are not looked at.
+/// The search ends at this number of nodes.
 const NODES_MAX: f64 = 20_000.0;
 
 /// Proxies before the nodes, on machines like theirs.
 #[derive(Clone, Debug)]
 pub struct Proxies {
-    /// How many are enough once a region is lost, and in all.
+    /// How many are enough once a region is lost.
     pub left: f64,
-    /// In all regions.
+    /// How many there are in all regions.
     pub all: f64,
-    /// Cores that are busy on each, once a region is lost.
+    /// Busy cores of each, once a region is lost.
     pub busy: f64,
 }
 
 /// A load, and the machines for it.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Of which load.
+    /// The load.
     pub load: Load,
-    /// On which machines.
+    /// The machines.
     pub machines: Machines,
     /// Nodes of all regions.
     pub nodes: f64,
     /// Nodes that are left once a region is lost: these are enough.
     pub left: f64,
-    /// What makes them so many.
+    /// The limit that requires this many.
     pub because: &'static str,
-    /// Whether they are enough at all.
+    /// Whether any number is enough.
     pub is_enough: bool,
-    /// A cell of those that are left.
+    /// A cell of the remaining nodes.
     pub cell: Cell,
-    /// One of them.
+    /// One of the remaining nodes.
     pub node: Node,
-    /// The same while all regions are there.
+    /// A node while all regions are up.
     pub calm: Node,
     /// Brokers of one cell in one region, once a region is lost.
     pub brokers: Brokers,
-    /// Servers of all cells and regions; none, if no number is enough.
+    /// Servers of all cells and regions; `None` if no number is enough.
     pub servers: Option<f64>,
-    /// Before the nodes.
+    /// Proxies before the nodes.
     pub proxies: Option<Proxies>,
 }
 
 impl Plan {
     /// As many nodes as the load takes.
     pub fn new(load: &Load, machines: &Machines, prices: &Prices) -> Self {
-        // As many in each cell.
+        // Every cell has the same number of nodes.
         let whole = |nodes: f64| (nodes / machines.cells).ceil() * machines.cells;
         let mut left = whole(load.clients / machines.node_clients);
         let mut because = "clients a node";
@@ -101,23 +101,23 @@ impl Plan {
         }
     }
 
-    /// Bytes of a node that are in use once a region is lost.
+    /// Bytes in use on a node once a region is lost.
     pub fn memory(&self) -> f64 {
         sum(&self.node.memory)
     }
 
-    /// Cores of it.
+    /// Cores in use on a node once a region is lost.
     pub fn cores(&self) -> f64 {
         sum(&self.node.cpu)
     }
 }
 
-/// While all regions are there none is missing from those that regional topics are in.
+/// While all regions are up none is missing from those that regional topics are in.
 fn all_there(machines: &Machines) -> Machines {
     Machines { regions: machines.regions + f64::from(machines.regions > 1.0), ..machines.clone() }
 }
 
-/// What is too much for a node, if anything is.
+/// The first limit that a node exceeds, if any.
 fn too_much(node: &Node, machines: &Machines) -> Option<&'static str> {
     let parts: [Part; 3] = [
         ("memory", sum(&node.memory) / (machines.node_memory * machines.memory_fill)),
@@ -163,7 +163,7 @@ mod tests {
             assert!(plan.memory() <= machines.node_memory * machines.memory_fill);
             assert!(plan.cores() <= machines.node_cores * machines.fill);
             assert!(plan.node.clients <= machines.node_clients * 1.000_001);
-            // Without the largest region there are as many as it takes.
+            // The nodes without the largest region are enough.
             assert!(plan.nodes * 2.0 / 3.0 >= plan.left, "{}", plan.load.name);
         }
     }
@@ -197,7 +197,7 @@ mod tests {
     fn a_plan_that_cannot_be_says_so() {
         let prices = Prices::read(None).unwrap();
         let mut chat = Load::all(None).unwrap().remove(1);
-        // Each node has to hear all of it.
+        // Each node has to receive all of it.
         chat.rate = 100.0;
         let plan = Plan::new(&chat, &Machines::default(), &prices);
         assert!(!plan.is_enough && plan.servers.is_none());

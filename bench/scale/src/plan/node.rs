@@ -1,38 +1,38 @@
-//! What one node has to do and to hold, by what for.
+//! The CPU, memory and traffic of one node, by purpose.
 
 use super::cell::Cell;
 use crate::load::{Load, Publisher};
 use crate::prices::Prices;
 
-/// What a row of a node's use is, and how much.
+/// A row of a node's use: its name and amount.
 pub type Part = (&'static str, f64);
 
-/// The bytes of a topic's and an event's name that the plan assumes (`rooms:12345678`, `new:msg`).
+/// The topic's and the event's name that the plan assumes.
 pub const TOPIC: &str = "rooms:12345678";
 /// The event.
 pub const EVENT: &str = "new:msg";
 /// The cluster's prefix.
 pub const PREFIX: &str = "simurgh";
-/// Ethernet's and IPv4's and TCP's heads with time stamps, preamble, checksum and gap: 38, 20, 32.
+/// Heads of Ethernet, IPv4 and TCP with time stamps, preamble, checksum and gap: 38, 20, 32.
 const PACKET: f64 = 90.0;
-/// The most that an ethernet packet carries of a stream.
+/// The most stream bytes that an ethernet packet has.
 const SEGMENT: f64 = 1448.0;
-/// What nodes say to all when they ask for presences is gathered for so long.
+/// A node gathers its requests for presences and sends them this often.
 const GATHERED_PER_S: f64 = 100.0;
-/// An entry of a delta or state as envelopes have it, beside key and meta; and their heads.
+/// Bytes of an entry of a delta or state in an envelope, beside key and meta, with its heads.
 const ENTRY: f64 = 33.0;
 const DELTA: f64 = 34.0;
 
-/// Bytes of an envelope with one broadcast of so many bytes, as `simurgh_cluster::Draft` has it.
+/// Bytes of an envelope with one broadcast of this payload, as in `simurgh_cluster::Draft`.
 pub fn envelope(payload: f64) -> f64 {
     // Header; length of topic; items; flags, length of event; length of payload.
     20.0 + 2.0 + TOPIC.len() as f64 + 2.0 + 2.0 + EVENT.len() as f64 + 4.0 + payload
 }
 
-/// Bytes that a broker adds to one that it passes on: MSG, subject, a number, lengths.
+/// Bytes that a broker adds to an envelope that it forwards: MSG, subject, a number, lengths.
 pub fn line(envelope: f64) -> f64 {
     let subject = PREFIX.len() + ".b.4.2f.".len() + TOPIC.len();
-    // "MSG ", the subject, a blank, five digits, a blank, the length, and two ends of lines.
+    // "MSG ", the subject, a space, five digits, a space, the length, and two line ends.
     let digits = envelope.max(1.0).log10().floor() + 1.0;
     4.0 + subject as f64 + 1.0 + 5.0 + 1.0 + digits + 4.0
 }
@@ -44,36 +44,36 @@ pub fn delivered(payload: f64) -> f64 {
     frame + (frame / SEGMENT).ceil() * PACKET
 }
 
-/// Messages a second between nodes, each of one node.
+/// Messages a second of one node to and from other nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flows {
     /// Broadcasts that it publishes.
     pub said: f64,
     /// Broadcasts of others that it has members for.
     pub wanted: f64,
-    /// All broadcasts of others that it hears.
+    /// All broadcasts of others that it receives.
     pub heard: f64,
     /// Of these, kept ones; its own come back as well.
     pub kept: f64,
-    /// Changes of presences that it says, repeats included; and hears.
+    /// Presence changes, repeats included: sent and received.
     pub deltas: (f64, f64),
-    /// Topics that it begins with presence.
+    /// Topics with presence that begin on it.
     pub begins: f64,
-    /// Asks for presences: said and heard envelopes.
+    /// Envelopes that ask for presences: sent and received.
     pub asks: (f64, f64),
-    /// States: answers it gives, and as many that it gets.
+    /// States: answers it sends, and as many that it receives.
     pub states: f64,
-    /// Beats that it hears, and says.
+    /// Beats: received and sent.
     pub beats: (f64, f64),
 }
 
 impl Flows {
-    /// The share of what it hears that it has members for.
+    /// The share of the received broadcasts that it has members for.
     pub fn wanted_share(&self) -> f64 {
         if self.heard > 0.0 { self.wanted / self.heard } else { 1.0 }
     }
 
-    /// Of one of so many clients' node.
+    /// The flows of one node of the cell.
     pub fn new(load: &Load, prices: &Prices, cell: &Cell) -> Self {
         let others = (cell.nodes - 1.0).max(0.0) / cell.nodes;
         let (wanted, heard) = cell.heard();
@@ -95,7 +95,7 @@ impl Flows {
         }
     }
 
-    /// All that comes in, and goes out.
+    /// All messages in and out.
     pub fn all(&self) -> (f64, f64) {
         let heard = self.heard + self.deltas.1 + self.asks.1 + self.states + self.beats.0;
         (heard, self.said + self.deltas.0 + self.asks.0 + self.states + self.beats.1)
@@ -107,19 +107,19 @@ impl Flows {
 pub struct Node {
     /// Clients on it.
     pub clients: f64,
-    /// What it holds, in bytes.
+    /// Its memory, in bytes.
     pub memory: Vec<Part>,
-    /// What it does, in cores.
+    /// Its CPU, in cores.
     pub cpu: Vec<Part>,
-    /// Of that, the cluster's one thread.
+    /// The cores of the cluster's one thread, which are part of `cpu`.
     pub thread: f64,
-    /// To its clients, and over its link, bits a second, both ways together.
+    /// Bits a second to its clients, and over its link, both ways together.
     pub bits: (f64, f64),
     /// Its messages.
     pub flows: Flows,
     /// Entries of presence.
     pub entries: f64,
-    /// Rings of its kept topics would be so many bytes, if none was evicted.
+    /// Bytes of the rings of its kept topics, if none was evicted.
     pub rings: f64,
 }
 
@@ -129,7 +129,7 @@ pub fn sum(parts: &[Part]) -> f64 {
 }
 
 impl Node {
-    /// One of the cell's, where so many nodes serve everybody.
+    /// One of the cell's nodes.
     pub fn new(load: &Load, prices: &Prices, cell: &Cell) -> Self {
         let nodes = cell.nodes * cell.cells;
         let clients = load.clients / nodes;
@@ -161,8 +161,8 @@ fn memory(
     rings: f64,
 ) -> Vec<Part> {
     let more = (load.topics_each() - 1.0).max(0.0) * prices.get("membership_bytes");
-    // A client has something under way for a round trip after each message; all members of the
-    // hottest topic have at once.
+    // A client has bytes in flight for a round trip after each message; in the hottest topic all
+    // members have at once.
     let sent = (load.delivered() + load.presence_delivered()) / load.clients;
     let (size, rate) = load.hottest();
     let at_once = if rate > 0.0 { size / load.clients } else { 0.0 };
@@ -208,7 +208,6 @@ fn cpu(load: &Load, prices: &Prices, nodes: f64, flows: &Flows) -> Vec<Part> {
     ]
 }
 
-/// The cluster's one thread, in cores.
 fn thread(prices: &Prices, flows: &Flows) -> f64 {
     let core = 1.0 / prices.get("cores_efficiency");
     let (heard, said) = flows.all();
@@ -235,7 +234,7 @@ fn bits(load: &Load, prices: &Prices, nodes: f64, flows: &Flows, cell: &Cell) ->
     (of_clients * 8.0, (broadcasts + presence) * 8.0)
 }
 
-/// Bytes of an envelope on a link between nodes and brokers; packets are full where there are many.
+/// Bytes of an envelope on a link between nodes and brokers; packets are full if there are many.
 pub fn between(payload: f64) -> f64 {
     let envelope = envelope(payload);
     let bytes = envelope + line(envelope);
@@ -283,7 +282,7 @@ mod tests {
             Node::new(&load, &prices, &cell).flows
         };
         let (few, many) = (heard(50.0), heard(500.0));
-        // All buckets are whole: each message goes to each node, wanted or not.
+        // All buckets are whole: each message goes to each node, with or without members.
         assert!(many.heard > 0.97 * 200_000.0 && few.heard > 0.95 * 200_000.0, "{few:?} {many:?}");
         assert!(many.wanted < few.wanted / 4.0);
     }

@@ -1,30 +1,30 @@
-//! Beats, by the code that decides when they are: calm, and after all links were gone.
+//! Simulates beats with the code that schedules them: quiet, and after all links were lost.
 
 use simurgh_cluster::{Beat, Hello, NodeId, Peers, PeersConfig, SplitMix64};
 
 use super::random::Random;
 
 const SECOND: u64 = 1_000_000_000;
-/// Turns of the simulated clock.
+/// A step of the simulated clock.
 const STEP: u64 = 10_000_000;
-/// How long nodes take to have a link again: 100 ms · 2^k up to 5 s.
+/// The longest time until a node has a link again: 100 ms · 2^k up to 5 s.
 const LINKED: u64 = 5 * SECOND;
 
-/// What nodes send to all.
+/// The beats and hellos of the nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Beats {
     /// How many nodes.
     pub nodes: usize,
-    /// Envelopes a second that each receives while nothing happens.
+    /// Envelopes a second that each node receives while all is quiet.
     pub calm: f64,
-    /// All hellos and beats in the ten seconds after all links were gone, each received by all.
+    /// All hellos and beats in the ten seconds after all links were lost, each received by all.
     pub back: usize,
     /// The most of them in 200 ms.
     pub burst: usize,
 }
 
 impl Beats {
-    /// The most envelopes that all nodes together are handed in a second after that.
+    /// The most envelopes that all nodes together receive in a second after that.
     pub fn burst_copies(&self) -> f64 {
         5.0 * self.burst as f64 * (self.nodes as f64 - 1.0)
     }
@@ -64,7 +64,7 @@ impl Simulation {
         }
     }
 
-    /// All that is due; how many envelopes.
+    /// Sends all due envelopes and returns their number.
     fn beats(&mut self, now_ns: u64) -> usize {
         let due: Vec<usize> = self
             .peers
@@ -83,7 +83,7 @@ impl Simulation {
     }
 }
 
-/// So many nodes for 20 s, then without links, then for 10 s more.
+/// Simulates this many nodes for 20 s, then without links, then for 10 s more.
 pub fn run(nodes: usize, seed: u64) -> Beats {
     let mut random = SplitMix64::new(seed);
     let new = |at: usize| {
@@ -92,7 +92,7 @@ pub fn run(nodes: usize, seed: u64) -> Beats {
     let mut simulation =
         Simulation { peers: (0..nodes).map(new).collect(), is_up: vec![true; nodes] };
     simulation.peers.iter_mut().for_each(|it| it.link_up(0));
-    // The first ones are hellos: all know each other, and the answers are over.
+    // The first ones are hellos: by now all nodes know each other, and the answers are over.
     for at in 0..nodes {
         simulation.send(at, true, 0);
     }
@@ -142,13 +142,12 @@ mod tests {
         }
     }
 
-    /// Each hello is answered by a beat of everybody who is there, but not more often than each
-    /// 100 ms: so it is not nodes × nodes envelopes.
+    /// Each node answers hellos by a beat at most every 100 ms: fewer than nodes × nodes envelopes.
     #[test]
     fn nodes_that_all_come_back_do_not_answer_each_of_them() {
         let sent = run(100, 3);
         assert!(sent.back >= 200, "{sent:?}");
-        // 5 s of hellos at one beat each 100 ms at the most, and the calm beats behind them.
+        // 5 s of hellos with at most one beat each 100 ms, and the quiet beats after them.
         assert!(sent.back < 100 * (50 + 10), "{sent:?}");
         // A node sends at most two in 200 ms, and its hello.
         assert!(sent.burst <= 300, "{sent:?}");

@@ -1,4 +1,4 @@
-//! What a message weighs on the links, by the code that writes it, and how often it goes over them.
+//! The bytes of a message on the links, by the code that writes it, and how often it crosses them.
 
 use simurgh_cluster::{Draft, Item, ItemPayload, NodeId, Prefix, Space};
 
@@ -6,16 +6,16 @@ use super::interests::Heard;
 use crate::plan::broker::Brokers;
 use crate::plan::node::{EVENT, PREFIX, TOPIC};
 
-/// One message, as bytes.
+/// The bytes of one message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weight {
-    /// Of the envelope.
+    /// Bytes of the envelope.
     pub envelope: f64,
-    /// Of the line that a broker puts before it, and the ends of lines.
+    /// Bytes of the line that a broker puts before it, and of the line ends.
     pub line: f64,
 }
 
-/// Writes one; none, if the names of the plan cannot be written, which a test excludes.
+/// Writes one message; `None` if the plan's names cannot be written, which a test excludes.
 pub fn weigh(payload: usize) -> Option<Weight> {
     let text = format!("\"{}\"", "x".repeat(payload.saturating_sub(2)));
     let item = Item::new(EVENT, ItemPayload::Json(&text));
@@ -26,10 +26,10 @@ pub fn weigh(payload: usize) -> Option<Weight> {
     Some(Weight { envelope: bytes.len() as f64, line: (head.len() + 2) as f64 })
 }
 
-/// One message of a typical topic, by how many it is copied, as nodes were seen to hear.
+/// The copies of one message of a typical topic, by the simulated interests.
 #[derive(Clone, Copy, Debug)]
 pub struct Copies {
-    /// Nodes that hear it.
+    /// Nodes that receive it.
     pub nodes: f64,
     /// Of these, nodes with members.
     pub wanted: f64,
@@ -39,7 +39,7 @@ pub struct Copies {
     pub regions: f64,
 }
 
-/// Counts them from what was heard.
+/// Counts them from the simulated interests.
 pub fn copies(heard: &Heard, brokers: &Brokers) -> Copies {
     let others = heard.nodes.1 as f64 - 1.0;
     let servers = brokers.servers.unwrap_or(1.0);

@@ -1,5 +1,5 @@
-//! What nodes hear, by the code that decides it: rooms' members are put on nodes at random, and
-//! some nodes are looked at with `simurgh_cluster::Interests`.
+//! The messages that nodes receive, by the code that decides it: members are put on nodes at
+//! random, and some nodes are examined with `simurgh_cluster::Interests`.
 
 use std::collections::HashSet;
 
@@ -10,33 +10,32 @@ use crate::load::{Load, Machines};
 use crate::plan::cell::{Cell, Class};
 use crate::prices::Prices;
 
-/// Topics of which it is looked at who hears them.
+/// Topics that are sampled.
 const ASKED: usize = 50_000;
-/// So many topics are placed at most; a load with more is looked at in a cell with as many fewer
-/// topics on each node, and says so.
+/// At most this many topics are placed; a larger load is simulated in a cell with proportionally
+/// fewer topics on each node, and the output says so.
 const PLACED_MAX: f64 = 2.0e8;
 
-/// What was counted on the nodes that were looked at; means, and of messages what it was for
-/// topics drawn by how much is said in them.
+/// Means of the examined nodes; topics are drawn in proportion to their messages.
 #[derive(Clone, Debug, Default)]
 pub struct Heard {
-    /// Nodes that were looked at, of how many in the cell.
+    /// Examined nodes, and all nodes of the cell.
     pub nodes: (usize, usize),
-    /// Topics with members on one.
+    /// Topics with members on a node.
     pub topics: f64,
     /// Subscriptions to a topic.
     pub exact: f64,
     /// Subscriptions to a bucket.
     pub whole: f64,
-    /// The largest number of subscriptions that one had.
+    /// The largest number of subscriptions of a node.
     pub most: usize,
-    /// How likely a node hears a message.
+    /// The probability that a node receives a message.
     pub hears: f64,
-    /// The share of what it hears that nobody there wants.
+    /// The share of the received messages that the node has no members for.
     pub unwanted: f64,
 }
 
-/// Looks at a tenth of the nodes, three at least.
+/// Examines a tenth of the nodes, at least three.
 pub fn run(load: &Load, machines: &Machines, prices: &Prices, nodes: f64, seed: u64) -> Heard {
     let cell = Cell::new(load, machines, prices, nodes);
     let all = (cell.nodes.round() as usize).max(1);
@@ -65,7 +64,6 @@ pub fn run(load: &Load, machines: &Machines, prices: &Prices, nodes: f64, seed: 
     heard
 }
 
-/// A node's interests, as a broker has them.
 struct View {
     exact: usize,
     whole: usize,
@@ -107,18 +105,17 @@ fn name(topic: u32) -> String {
     format!("rooms:{topic}")
 }
 
-/// How many topics of a class are there.
 fn topics_of(class: &Class) -> u32 {
     class.topics.round().clamp(1.0, f64::from(u32::MAX / 2)) as u32
 }
 
-/// Puts the members of each topic on nodes; which topics each of the first nodes has.
+/// Puts the members of each topic on nodes; returns the topics of each of the first nodes.
 fn place(cell: &Cell, all: usize, looked: usize, random: &mut SplitMix64) -> Vec<Vec<u32>> {
     let mut nodes = vec![Vec::new(); looked];
     let mut first = 0_u32;
     for class in &cell.classes {
         let topics = topics_of(class);
-        // Regional topics are on one of so many parts of the nodes each.
+        // Regional topics are each on one of this many parts of the nodes.
         let parts = (1.0 / class.near).round().max(1.0) as usize;
         let part = (all / parts).max(1);
         let draws = f64::from(topics) * class.size;
@@ -134,7 +131,7 @@ fn place(cell: &Cell, all: usize, looked: usize, random: &mut SplitMix64) -> Vec
                 }
             };
             if is_large {
-                // Every node by itself: as likely as it has one of so many members.
+                // Each node is drawn separately, with its probability of having a member.
                 let touches = crate::plan::cell::touches(part as f64, class.size);
                 (start..start + part).filter(|_| random.share() < touches).for_each(&mut add);
                 continue;
@@ -149,7 +146,7 @@ fn place(cell: &Cell, all: usize, looked: usize, random: &mut SplitMix64) -> Vec
     nodes
 }
 
-/// Topics of messages, each with what it stands for.
+/// Sampled topics of messages, with their weights.
 fn asked(cell: &Cell, random: &mut SplitMix64) -> Vec<(u32, f64)> {
     let rate: f64 = cell.published();
     let mut all = Vec::new();
@@ -172,8 +169,8 @@ mod tests {
     use super::*;
     use crate::load::Spread;
 
-    /// How far the formulas may be from what the code does: of interests a share, of chances so
-    /// much.
+    /// The permitted difference of formulas and code: relative for interests, absolute for the
+    /// rest.
     const SHARE: f64 = 0.03;
     const CHANCE: f64 = 0.02;
 

@@ -1,5 +1,4 @@
-//! What is simulated in place of being worked out. Nothing here needs a server, and the same seed
-//! gives the same.
+//! Simulations for what formulas do not cover, without servers and repeatable by seed.
 
 pub mod beats;
 pub mod envelopes;

@@ -1,13 +1,13 @@
-//! Numbers of a seeded generator as simulations want them.
+//! Random numbers for the simulations, from a seeded generator.
 
 use simurgh_cluster::SplitMix64;
 
-/// What simulations draw.
+/// Draws of the simulations.
 pub trait Random {
-    /// Below a bound, which is not 0.
+    /// A number below a bound, which is not 0.
     fn below(&mut self, bound: u64) -> u64;
 
-    /// From 0 up to, and without, 1.
+    /// A number from 0 up to, and without, 1.
     fn share(&mut self) -> f64;
 }
 

@@ -1,16 +1,15 @@
-//! A lost region's clients come back: what phoenix.js does, and servers that take one after the
-//! other.
+//! Simulates the clients of a lost region that reconnect as phoenix.js does, and the servers.
 //!
 //! A client that lost its connection tries again after 10, 50, 100 … 5,000 ms (phoenix.js has no
-//! jitter of its own). Until clients are sent elsewhere each try fails at once. Then one goes to a
-//! node at random: its proxy's accept queue (full: the kernel drops the SYN, and the client's
-//! kernel sends it again after 1, 2, 4 … s), the TLS handshake, the upgrade, and once it is open
-//! the join. A join that is not answered within ten seconds is left and sent again after 1, 2, 5,
-//! 10 s, on the same connection; the server does it all the same. New connections and connections
-//! with something to read take turns in the order in which they became so; all that a
-//! client has sent by its turn is read in it.
+//! jitter). Until clients are sent elsewhere each try fails at once. Then a try goes to a random
+//! node: its proxy's accept queue (if full, the kernel drops the SYN, and the client's kernel sends
+//! it again after 1, 2, 4 … s), the TLS handshake, the upgrade, and then the join. A join that is
+//! not answered within ten seconds is left and sent again after 1, 2, 5, 10 s on the same
+//! connection; the server still does the first. New connections and connections with something to
+//! read take turns in the order in which they became ready; a turn reads all that the client has
+//! sent by then.
 //!
-//! One in so many clients is simulated, and stands for as many: work and queues are those of all.
+//! Each simulated client stands for several: work and queues are those of all.
 
 use std::collections::VecDeque;
 
@@ -20,71 +19,69 @@ use super::random::Random;
 use crate::plan::domains;
 use crate::prices::Prices;
 
-/// phoenix.js, `reconnectAfterMs` and `rejoinAfterMs`: a test holds them against the file that the
-/// chat's page uses.
+/// As in phoenix.js, `reconnectAfterMs` and `rejoinAfterMs`; a test compares them with its file.
 pub const RECONNECT_MS: [u64; 9] = [10, 50, 100, 150, 200, 250, 500, 1000, 2000];
-/// All further ones.
+/// All further reconnects.
 pub const RECONNECT_LAST_MS: u64 = 5000;
-/// Rejoins on a connection that stands.
+/// Rejoins on an open connection.
 pub const REJOIN_MS: [u64; 3] = [1000, 2000, 5000];
-/// All further ones.
+/// All further rejoins.
 pub const REJOIN_LAST_MS: u64 = 10_000;
-/// A SYN that nobody answers is sent again after this, then after twice as long.
+/// An unanswered SYN is sent again after this time, then after twice as long.
 const SYN_MS: u64 = 1000;
-/// Turns of the simulated clock.
+/// A step of the simulated clock.
 const TURN_MS: u64 = 10;
-/// Longer than this is not simulated.
+/// The simulation ends at this time.
 const END_MS: u64 = 1_200_000;
-/// Clients that are simulated.
 const SIMULATED: f64 = 150_000.0;
 
-/// How clients find out.
+/// How clients notice the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Connections are reset, all in the same round trip.
     Reset,
-    /// There is silence: the next heartbeat is missed, 30 to 60 s later.
+    /// Silence: the next heartbeat is missed, 30 to 60 s later.
     Silence,
 }
 
-/// When clients come back.
+/// When clients reconnect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Backoff {
-    /// As phoenix.js does by itself.
+    /// Like phoenix.js by default.
     Plain,
-    /// The same, each time by a factor between 0.5 and 1.5.
+    /// Like phoenix.js, each delay times a factor between 0.5 and 1.5.
     Jitter,
-    /// With jitter, and the first time after any time up to so many seconds.
+    /// With jitter, and the first delay is random up to this many seconds.
     Spread(f64),
 }
 
-/// What is simulated.
+/// The parameters of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Storm {
-    /// What it costs, and who comes.
+    /// Its costs and clients.
     pub of: domains::Storm,
     /// Nodes that are left.
     pub nodes: usize,
-    /// Connections that wait for a node or its proxies.
+    /// Places in the accept queue of a node or its proxies.
     pub queue: f64,
-    /// From the loss until clients are sent elsewhere, in seconds.
+    /// Seconds from the loss until clients are sent elsewhere.
     pub redirect: f64,
-    /// How clients find out.
+    /// How clients notice the loss.
     pub notice: Notice,
-    /// When they come.
+    /// When they reconnect.
     pub backoff: Backoff,
     /// Seconds between heartbeats.
     pub heartbeat: f64,
-    /// Seconds after which a join is given up.
+    /// Seconds after which a join times out.
     pub join_timeout: f64,
-    /// Seconds to a client and back.
+    /// Round-trip time to a client in seconds.
     pub round_trip: f64,
 }
 
-/// What became of it.
+/// The result of a simulation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Seconds from the loss until half, 99 of a hundred, and all are back.
+    /// Seconds from the loss until half, 99 of a hundred, and all have reconnected.
     pub back: [Option<f64>; 3],
     /// The share of clients whose join was not answered in time at least once.
     pub timed_out: f64,
@@ -92,9 +89,9 @@ pub struct Outcome {
     pub dropped: f64,
     /// Joins that servers did, for each client.
     pub joins: f64,
-    /// The most that waited on a node, as seconds of its work.
+    /// The longest queue of a node, as seconds of its work.
     pub behind: f64,
-    /// The most clients that came back in a second, for each node.
+    /// The most clients that reconnected in a second, for each node.
     pub peak: f64,
 }
 
@@ -102,19 +99,15 @@ pub struct Outcome {
 enum Work {
     Handshake,
     Connect,
-    /// All that a client has sent.
     Read,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Due {
-    /// It tries to connect.
     Try,
-    /// Its SYN is sent again.
     Syn(u8),
     /// The join with this number has not been answered for ten seconds.
     GivesUp(u16),
-    /// It joins again.
     Rejoin,
 }
 
@@ -123,9 +116,8 @@ struct Client {
     node: u32,
     tries: u8,
     rejoins: u8,
-    /// The number of its last join.
     join: u16,
-    /// It waits for the answer to that.
+    /// Whether it waits for the answer to that join.
     is_waiting: bool,
     /// Joins and leaves that the server has not read.
     unread: (u16, u16),
@@ -133,20 +125,20 @@ struct Client {
     has_timed_out: bool,
 }
 
-/// One server: takes what waits in turn, as far as its time goes.
+/// One server, which serves its queue in order as far as its CPU time suffices.
 #[derive(Debug, Default)]
 struct Server {
     queue: VecDeque<(u32, Work)>,
-    /// Core seconds of all of it.
+    /// Core seconds of the whole queue.
     work: f64,
-    /// Time that is left over from the last turn.
+    /// Time left over from the last turn.
     credit: f64,
 }
 
 struct Simulation<'a> {
     storm: &'a Storm,
     random: SplitMix64,
-    /// How many clients one stands for.
+    /// How many clients a simulated one stands for.
     weight: f64,
     clients: Vec<Client>,
     due: Vec<Vec<(u32, Due)>>,
@@ -159,7 +151,7 @@ struct Simulation<'a> {
 }
 
 impl Storm {
-    /// Simulates it.
+    /// Runs the simulation.
     pub fn run(&self, seed: u64) -> Outcome {
         let all = self.of.clients * self.nodes as f64;
         let simulated = all.clamp(1.0, SIMULATED) as usize;
@@ -186,7 +178,7 @@ impl Storm {
         simulation.outcome
     }
 
-    /// Of a price list, as a plan has it.
+    /// The parameters of a plan and its prices.
     pub fn new(of: domains::Storm, prices: &Prices, nodes: usize) -> Self {
         Self {
             of,
@@ -203,15 +195,15 @@ impl Storm {
 }
 
 impl Simulation<'_> {
-    /// When each client notices, and tries for the first time.
+    /// Schedules when each client notices, and tries for the first time.
     fn begin(&mut self) {
         for at in 0..self.clients.len() as u32 {
             let share = self.random.share();
             let noticed = match self.storm.notice {
-                // As far as clients are.
+                // According to the clients' distance.
                 Notice::Reset => share * self.storm.round_trip,
-                // The heartbeat that is not answered, as long again, and 1.5 s in which phoenix.js
-                // waits for the socket to close.
+                // The unanswered heartbeat, as long again, and 1.5 s until phoenix.js closes the
+                // socket.
                 Notice::Silence => self.storm.heartbeat * (1.0 + share) + 1.5,
             };
             let first = match self.storm.backoff {
@@ -297,7 +289,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Nobody is there, which it learns at once.
+    /// No server listens, so the client fails at once.
     fn connect_fails(&mut self, at: u32, now: f64) {
         let client = &mut self.clients[at as usize];
         client.tries = client.tries.saturating_add(1);
@@ -306,7 +298,6 @@ impl Simulation<'_> {
         self.at(now + self.storm.round_trip + after, at, Due::Try);
     }
 
-    /// A SYN arrives.
     fn syn_arrives(&mut self, at: u32, times: u8, now: f64) {
         let node = self.clients[at as usize].node as usize;
         let servers = if self.has_proxies() { &self.proxies } else { &self.nodes };
@@ -339,8 +330,8 @@ impl Simulation<'_> {
         self.at(now + self.storm.join_timeout, at, Due::GivesUp(join));
     }
 
-    /// A client has sent a join or a leave, which cost the same: a message and its answer. If
-    /// something of it waits already, that has its turn with it.
+    /// A client has sent a join or a leave, which cost the same: a message and its answer. If some
+    /// of its messages wait already, this one shares their turn.
     fn queue_read(&mut self, at: u32) {
         let client = &self.clients[at as usize];
         let (node, join) = (client.node as usize, self.storm.of.join * self.weight);
@@ -350,7 +341,6 @@ impl Simulation<'_> {
         }
     }
 
-    /// A turn of all servers.
     fn serve(&mut self, now: f64) {
         let turn = TURN_MS as f64 / 1000.0;
         for node in 0..self.nodes.len() {
@@ -370,7 +360,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The clients whose handshakes a proxy does in so many core seconds.
+    /// The clients whose handshakes a proxy does in this many core seconds.
     fn handshakes(&mut self, node: usize, seconds: f64) -> Vec<u32> {
         let mut done = Vec::new();
         let (proxy, handshake) = (&mut self.proxies[node], self.storm.of.handshake * self.weight);
@@ -382,7 +372,7 @@ impl Simulation<'_> {
         done
     }
 
-    /// What a node does next, if its time is enough for it.
+    /// The next work of a node, if it has time for it.
     fn next_of(&mut self, node: usize) -> Option<(u32, Work)> {
         let (at, work) = *self.nodes[node].queue.front()?;
         let (joins, leaves) = self.clients[at as usize].unread;
@@ -395,7 +385,7 @@ impl Simulation<'_> {
 
     fn done(&mut self, at: u32, work: Work, now: f64) {
         match work {
-            // The answer is on its way, then the join; ten seconds count from there.
+            // The answer is on its way, then the join; its ten seconds start there.
             Work::Connect => self.at(now + self.storm.round_trip, at, Due::Rejoin),
             Work::Read => {
                 let client = &mut self.clients[at as usize];
@@ -417,7 +407,7 @@ impl Server {
         self.work += seconds;
     }
 
-    /// The first of the queue, if there is time for what it costs.
+    /// The first of the queue, if there is time for its cost.
     fn take(&mut self, seconds: f64) -> Option<(u32, Work)> {
         if seconds > self.credit {
             return None;
@@ -428,7 +418,6 @@ impl Server {
         Some(first)
     }
 
-    /// Time that was not used is not saved.
     fn drop_unused(&mut self) {
         if self.queue.is_empty() {
             (self.credit, self.work) = (0.0, 0.0);

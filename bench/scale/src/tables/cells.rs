@@ -8,10 +8,10 @@ use crate::load::{Load, Machines, Spread};
 use crate::plan::Plan;
 use crate::plan::limits::limits;
 
-/// What of regional rooms has members in all regions.
+/// The share of regional rooms with members in all regions.
 const MIXED: f64 = 0.05;
 
-/// One cluster of nodes that serves all: what is tried in place of it.
+/// One cluster of nodes for all clients, and the alternatives to it.
 fn ways(load: &Load, machines: &Machines) -> Vec<(String, Load, Machines)> {
     let with = |cells: f64| Machines { cells, ..machines.clone() };
     let regional = Load { spread: Spread::Regional, mixed: MIXED, ..load.clone() };

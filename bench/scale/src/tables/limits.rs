@@ -4,7 +4,7 @@ use super::{Plans, table};
 use crate::figures::count;
 use crate::plan::limits::Limit;
 
-/// What is farther away than this is counted, not shown.
+/// Limits with more headroom than this are counted, not shown.
 const FAR: f64 = 50.0;
 
 pub(super) fn limits(plans: &Plans<'_>) -> String {

@@ -1,4 +1,4 @@
-//! What is printed, and stands in docs/SCALE.md.
+//! The tables that are printed and are in docs/SCALE.md.
 
 mod cells;
 mod limits;
@@ -18,13 +18,12 @@ pub struct Plans<'a> {
     prices: &'a Prices,
     machines: Machines,
     costs: Costs,
-    /// What is played through has a seed.
     seed: Option<u64>,
     all: Vec<Plan>,
 }
 
 impl<'a> Plans<'a> {
-    /// Works them out.
+    /// Computes the plans.
     pub fn new(
         loads: &[Load],
         machines: &Machines,
@@ -36,7 +35,7 @@ impl<'a> Plans<'a> {
         Self { prices, machines: machines.clone(), costs, seed, all }
     }
 
-    /// All tables with their names, each a Markdown table and an empty line around it.
+    /// All tables with their names, each a Markdown table between empty lines.
     pub fn tables(&self) -> Vec<(&'static str, String)> {
         let mut all = vec![
             ("loads", plans::loads(self)),
@@ -70,10 +69,10 @@ fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     format!("\n{}\n", report::table(head, rows))
 }
 
-/// What a row shows of a plan.
+/// The cell of a row for a plan.
 type Show<'a> = &'a dyn Fn(&Plan) -> String;
 
-/// A table with a column for each plan: what each row shows of it.
+/// A table with a column for each plan.
 fn by_load(plans: &Plans<'_>, first: &str, rows: &[(&str, Show<'_>)]) -> String {
     let names = plans.all.iter().map(|it| it.load.name.as_str());
     let head: Vec<&str> = std::iter::once(first).chain(names).collect();

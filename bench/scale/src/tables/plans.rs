@@ -1,4 +1,4 @@
-//! How many machines, and what each of them does.
+//! How many machines, and the load of each of them.
 
 use simurgh_text::format::{bytes, time};
 

@@ -1,4 +1,4 @@
-//! What it costs, and what all of it rests on.
+//! The costs, and the prices they rest on.
 
 use simurgh_text::format::{bytes, number};
 
@@ -33,7 +33,7 @@ impl Bought {
     }
 }
 
-/// What streams hold.
+/// Bytes in streams.
 fn disk(plans: &Plans<'_>, plan: &Plan) -> f64 {
     let load = &plan.load;
     let bytes = plans.prices.get("stored_bytes") + load.payload;

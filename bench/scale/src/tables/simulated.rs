@@ -1,4 +1,4 @@
-//! What is simulated, beside what is worked out.
+//! The simulations, beside the formulas.
 
 use simurgh_text::format::time;
 
@@ -13,10 +13,9 @@ use crate::simulate::envelopes::{copies, weigh};
 use crate::simulate::interests;
 use crate::simulate::storm::{Backoff, Notice, Outcome, Storm};
 
-/// More nodes than this are not made to beat.
+/// Beats are simulated for at most this many nodes.
 const BEATING: usize = 400;
-/// What a join takes of a core in an application that looks at tokens and at what it keeps, to see
-/// what becomes of it: nobody's measure.
+/// An assumed CPU time of a join in an application that checks tokens and reads its storage.
 const SLOW_JOIN_S: f64 = 0.001;
 
 pub(super) fn interests(plans: &Plans<'_>, seed: u64) -> String {
@@ -105,7 +104,7 @@ pub(super) fn storms(plans: &Plans<'_>, seed: u64) -> String {
     let busiest = several().map(Plan::cores).fold(0.0, f64::max);
     for plan in several() {
         let ways = ways(domains::Storm::of_region(plan, plans.prices));
-        // All of them for one load: they differ in the same way for the others.
+        // All ways for one load only: they differ in the same way for the others.
         let shown = if plan.cores() >= busiest { ways.len() } else { 2 };
         rows.extend(ways.into_iter().take(shown).map(|way| storm(plans, plan, way, seed)));
     }
@@ -126,7 +125,7 @@ pub(super) fn storms(plans: &Plans<'_>, seed: u64) -> String {
     table(&head, rows)
 }
 
-/// A way in which a region's clients are lost, and come back.
+/// A way in which a region's clients are lost and reconnect.
 #[derive(Clone, Copy)]
 struct Way {
     of: domains::Storm,
@@ -134,7 +133,7 @@ struct Way {
     by: &'static str,
     backoff: Backoff,
     with: &'static str,
-    /// How many times as long accept queues are as they are.
+    /// A factor for the length of accept queues.
     queues: f64,
 }
 
@@ -174,7 +173,7 @@ fn storm(
     seed: u64,
 ) -> Vec<String> {
     let Machines { node_cores, redirect, .. } = plan.machines;
-    // A tenth of the nodes that are left, three at least.
+    // A tenth of the remaining nodes, at least three.
     let nodes = (plan.left / 10.0).ceil().max(3.0) as usize;
     let it = Storm {
         queue: plans.prices.get("accept_queue") * node_cores * queues,

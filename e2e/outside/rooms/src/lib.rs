@@ -1,4 +1,4 @@
-//! Rooms that count what is said in them.
+//! Rooms that count their messages.
 
 use simurgh::{Channel, Context, Join, Outcome, Payload, Reason, UserSocket, json};
 
@@ -31,7 +31,7 @@ fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
     }
 }
 
-/// Where the rooms are.
+/// The socket that serves the rooms.
 pub fn user_socket() -> UserSocket {
     UserSocket::new("/socket").channel("rooms:*", join)
 }

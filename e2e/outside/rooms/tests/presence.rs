@@ -1,4 +1,4 @@
-//! A presence table by its published crate alone.
+//! A presence table, using only its published crate.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! The program, run.
+//! Runs the program.
 
 use std::process::Command;
 

@@ -42,7 +42,6 @@ fn found(path: &str, text: &str) -> Vec<String> {
     check(&repository(path, text)).unwrap().iter().map(Finding::to_string).collect()
 }
 
-/// The places of our document that a comment cites, by their numbers.
 fn cited(text: &str) -> Vec<String> {
     let cited = citations(&file("a.rs", &written(text))).into_iter();
     cited

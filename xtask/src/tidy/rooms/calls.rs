@@ -1,12 +1,12 @@
 //! No calls upwards: blocks of `impl Core` in several files see each other's functions without any
-//! `use`, so circles of calls between them are looked for by name.
+//! `use`, so circles of calls between them are searched by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::code::{self, By, Call};
 use super::{File, Finding, House, Room};
 
-/// Whose functions a core calls on their values.
+/// Crates whose functions a core calls on their values.
 const FOREIGN: &[&str] = &[
     "crates/core/simurgh-channel/src/",
     "crates/ground/simurgh-proto/src/",
@@ -18,7 +18,7 @@ const DERIVED: &str = "\
     as_mut as_ref borrow borrow_mut clone cmp default deref drop eq fmt from hash into \
     into_iter ne partial_cmp to_owned to_string try_from try_into";
 
-/// Methods of values of the standard library: a call of these counts on `self` alone.
+/// Methods of values of the standard library: a call of these counts only on `self`.
 const COMMON: &str = "\
     all and_then any append as_bytes as_slice as_str back chain chars clear contains \
     contains_key copied count dedup downgrade drain end entry extend fetch_add fill filter \
@@ -33,7 +33,7 @@ fn holds(names: &str, name: &str) -> bool {
     names.split(' ').any(|one| one == name)
 }
 
-/// Public functions of the crates below the core, which are no names of its own.
+/// Public functions of the crates below the core, which do not count as the core's.
 pub(super) fn foreign(files: &[File]) -> Result<BTreeSet<String>, String> {
     let below = |file: &&File| {
         file.has_extension(&["rs"]) && FOREIGN.iter().any(|home| file.path.starts_with(home))
@@ -55,7 +55,7 @@ pub(super) fn check(house: &House<'_>, foreign: &BTreeSet<String>) -> Vec<Findin
         let mut seen = BTreeSet::new();
         for call in &room.code.calls {
             let Some(home) = homes.get(&call.name[..]) else { continue };
-            // None is a room without a place, which is a finding already.
+            // `None` is a room outside of the table, which is already a finding.
             let upwards = room.place.is_some() && home.place > room.place;
             if upwards && caller.means_ours(call) && seen.insert(&call.name) {
                 let text = format!(
@@ -70,7 +70,7 @@ pub(super) fn check(house: &House<'_>, foreign: &BTreeSet<String>) -> Vec<Findin
     findings
 }
 
-/// For each function that is defined in one file only: that file.
+/// The file of each function that is defined in one file only.
 fn homes<'a>(house: &'a House<'_>) -> BTreeMap<&'a str, &'a Room<'a>> {
     let mut homes: BTreeMap<&str, Option<&Room<'_>>> = BTreeMap::new();
     for room in &house.rooms {
@@ -81,12 +81,12 @@ fn homes<'a>(house: &'a House<'_>) -> BTreeMap<&'a str, &'a Room<'a>> {
     homes.into_iter().filter_map(|(name, home)| Some((name, home?))).collect()
 }
 
-/// What tells, in one file, a function of the core from another crate's with the same name.
+/// Distinguishes, in one file, the core's functions from another crate's with the same name.
 struct Caller<'a> {
     room: &'a Room<'a>,
     foreign: &'a BTreeSet<String>,
     types: &'a BTreeSet<&'a str>,
-    /// Names that a `use` brought from within the crate, and from elsewhere.
+    /// Names that a `use` imports from within the crate, and from elsewhere.
     ours: BTreeSet<&'a str>,
     theirs: BTreeSet<&'a str>,
 }

@@ -6,7 +6,6 @@ use super::*;
 const TABLE: &[&str] = &["id", "wire", "registry/members", "registry/list", "registry", "core"];
 const TEST: Pure = Pure { source: CORE, rooms: TABLE, one_with: &[] };
 
-/// Which files hold tests only.
 fn tests(files: &[File]) -> BTreeSet<String> {
     source::parse_all(files).unwrap().1
 }
@@ -19,7 +18,7 @@ fn at(name: &str) -> String {
     format!("{CORE}{name}.rs")
 }
 
-/// (rule, path within the core, line) of what is found in these files.
+/// (rule, path within the core, line) of the findings in these files.
 fn found(files: &[(&str, &str)]) -> Vec<(&'static str, String, usize)> {
     let files: Vec<File> = files.iter().map(|(name, text)| file(&at(name), text)).collect();
     let findings = check_test(&files);
@@ -27,12 +26,11 @@ fn found(files: &[(&str, &str)]) -> Vec<(&'static str, String, usize)> {
     findings.into_iter().map(|found| (found.rule, short(found.path), found.line)).collect()
 }
 
-/// (rule, line) of what is found in one room.
+/// (rule, line) of the findings in one room.
 fn alone(name: &str, text: &str) -> Vec<(&'static str, usize)> {
     found(&[(name, text)]).into_iter().map(|(rule, _, line)| (rule, line)).collect()
 }
 
-/// The texts of the findings in one room.
 fn texts(name: &str, text: &str) -> Vec<String> {
     let files = [file(&at(name), text)];
     check_test(&files).into_iter().map(|found| found.text).collect()
@@ -205,8 +203,8 @@ fn every_room_has_a_place_and_every_place_a_room() {
     );
 }
 
-/// What is found in `wire` calling like this, when `core` above it defines a function `close` and
-/// one called `push`, and the tests of a file lower down define `close` too.
+/// The number of findings in `wire` calling like this, when `core` above it defines a function
+/// `close` and one called `push`, and the tests of a file lower down define `close` too.
 fn calling(text: &str) -> usize {
     let core = "impl Core { pub fn close(&mut self) {} fn push(&self) {} fn default() {} }";
     let tests = "#[cfg(test)] mod tests { fn close() {} }";

@@ -8,7 +8,7 @@ fn check_files(files: &[File]) -> Vec<Finding> {
     check(&parsed, &tests)
 }
 
-/// (rule, line) of what is found in `text` at `path`, which opens with a `//!` line.
+/// (rule, line) of the findings in `text` at `path`, which opens with a `//!` line.
 fn found(path: &str, text: &str) -> Vec<(&'static str, usize)> {
     let findings = check_files(&[file(path, &format!("//! Top.\n{text}"))]);
     findings.into_iter().map(|found| (found.rule, found.line)).collect()

@@ -1,10 +1,9 @@
-//! What clients do is what phoenix.js does, and where nothing is in vain it takes as long as the
-//! formula says.
+//! The clients' timing is that of phoenix.js; without wasted work the formula is met.
 
 use super::*;
 
 fn storm(clients: f64, seconds: f64) -> Storm {
-    // A node whose cores take so many clients in so many seconds.
+    // A node whose cores take this many clients in this many seconds.
     let of = domains::Storm {
         clients,
         node_cores: 8.0,
@@ -38,8 +37,7 @@ fn the_waits_are_those_of_the_official_client() {
     assert!(text.contains(&rejoin), "{rejoin}");
 }
 
-/// The formula: clients ÷ rate, from when the first may come. It holds where queues have room and
-/// no join is in vain.
+/// The formula, clients ÷ rate, holds while queues are never full and no join times out.
 #[test]
 fn without_anything_in_vain_it_takes_as_long_as_the_formula_says() {
     for seconds in [2.0, 5.0, 9.0] {
@@ -58,7 +56,7 @@ fn who_comes_spread_is_back_when_the_last_one_came() {
     let it = Storm { backoff: Backoff::Spread(40.0), ..storm(300_000.0, 20.0) };
     let outcome = it.run(1);
     assert!(near(&outcome, 40.2, 0.03), "{outcome:?}");
-    // Half of the machines is enough for it.
+    // Half of the machines' capacity is enough.
     assert!(outcome.behind < 0.5 && outcome.timed_out < 1e-9, "{outcome:?}");
 }
 
@@ -70,7 +68,7 @@ fn silence_spreads_clients_by_itself() {
     assert!(outcome.behind < 1.0, "{outcome:?}");
 }
 
-/// A crowd on the same table comes at the same moments, however long it has tried in vain.
+/// Clients with the same table of delays come at the same moments, however often they have tried.
 #[test]
 fn without_jitter_all_try_again_in_the_same_second_once_they_are_sent_elsewhere() {
     let plain = Storm { redirect: 15.0, ..storm(300_000.0, 1.0) };
@@ -96,7 +94,7 @@ fn a_full_queue_drops_and_the_kernel_comes_again_ever_later() {
     let it = Storm { queue: 10_000.0, ..storm(300_000.0, 5.0) };
     let outcome = it.run(1);
     assert!(outcome.dropped > 1.0, "{outcome:?}");
-    // Idle in between: later than the formula says.
+    // Idle times make it later than the formula says.
     assert!(outcome.back[2].unwrap() > 7.0, "{outcome:?}");
     assert!(outcome.timed_out < 1e-9, "{outcome:?}");
 }
