@@ -47,7 +47,6 @@ pub(crate) fn join(shared: &Arc<Shared>) -> JoinFn {
     })
 }
 
-/// Draws what a callback does.
 struct Callback<'a> {
     ledger: &'a mut Ledger,
     shared: &'a Shared,

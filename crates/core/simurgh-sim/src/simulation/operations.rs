@@ -229,7 +229,6 @@ impl NodeSimulation {
         }
     }
 
-    /// The application decides about a join.
     fn decide(&mut self, which: usize) {
         let mut state = self.node.state();
         let count = state.deciding.len();
@@ -284,7 +283,6 @@ impl NodeSimulation {
         self.tell(|| format!("somebody disconnects {name}: {done:?}"));
     }
 
-    /// A handle of one of the last channels is used.
     fn handle(&mut self, c: u32) {
         let mut model = self.shared.model();
         let chans = model.chans.len();
@@ -292,7 +290,7 @@ impl NodeSimulation {
         let Some(it) = model.chans.get_mut(chan) else { return };
         let Some(handle) = self.shared.handle(chan as u32) else { return };
         let answers = if c >> 8 & 1 == 0 { it.refs.pop() } else { None };
-        // A channel that has ended is used once more: that comes too late.
+        // The handle of an ended channel is used once more: too late.
         if it.life == Life::Ended {
             self.shared.forget(chan as u32);
         }
@@ -342,7 +340,7 @@ impl NodeSimulation {
         self.tell(|| format!("a drain over {over:?}"));
     }
 
-    /// Lets everything come to rest, and checks that all clients have got what they had to.
+    /// Delivers everything, and checks that all clients have received what was due.
     pub(crate) fn rest(&mut self) {
         const ROUNDS_MAX: usize = 4_000;
         self.shared.model().counts.rests += 1;
@@ -465,8 +463,8 @@ impl NodeSimulation {
         self.shared.forget_all();
     }
 
-    /// Nobody sends anything any more: undecided joins time out, and sockets of the network are
-    /// closed for their silence, if that is configured.
+    /// All clients fall silent: undecided joins time out, and sockets of the network are closed for
+    /// their silence, if that is configured.
     fn fall_silent(&mut self) {
         let config = self.shared.profile.config.clone();
         let longest = config.decision_timeout + config.idle_timeout.unwrap_or_default();
@@ -490,7 +488,7 @@ impl NodeSimulation {
         }
     }
 
-    /// Whether a socket's time has been up for long.
+    /// Whether a socket's time was over long ago.
     fn is_forgotten(&self, conn: u32) -> bool {
         const SLACK: u32 = 100;
         let config = &self.shared.profile.config;
@@ -507,7 +505,6 @@ impl NodeSimulation {
         limit.is_some_and(|limit| silent > ticks(limit) + SLACK)
     }
 
-    /// Checks that nothing is left once everybody has gone.
     pub(crate) fn check_end(&mut self) {
         let mut found = Vec::new();
         // Homes that end notify no shard: the answers that others keep for them end with the
@@ -525,7 +522,7 @@ impl NodeSimulation {
                 it.presences.value() + u64::from(server.core.presences().is_some()),
                 server.core.presence_answers() as u64 * u64::from(is_whole),
             ];
-            // What is under way in a shard that ends is gone with it.
+            // What is in transit in a shard that ends is lost with it.
             let (gauges, frames) = match server.has_ended {
                 true => ([0; 8], 0),
                 false => (gauges, server.net.frames.get()),
