@@ -10,7 +10,7 @@ pub struct Topics {
     pub names: Vec<String>,
     /// How many rooms there are.
     pub rooms: usize,
-    /// One whose name is too long to be joined.
+    /// A topic whose name is too long to be joined.
     pub over: Option<u8>,
 }
 
@@ -43,7 +43,7 @@ impl Topics {
         self.name(topic).len() > FIELD_BYTES_MAX
     }
 
-    /// Whether it can be joined, but for its length.
+    /// Whether it can be joined, apart from its length.
     pub fn is_room(&self, topic: u8) -> bool {
         usize::from(topic) < self.rooms || self.over == Some(topic)
     }
@@ -58,7 +58,7 @@ impl Topics {
         self.rooms as u8 + 1
     }
 
-    /// The topic of sockets without serializer.
+    /// The topic of sockets without a serializer.
     pub fn plain(&self) -> u8 {
         self.rooms as u8 + 2
     }
