@@ -1,5 +1,5 @@
-//! Histories for the official client: `presence_histories COUNT SEED` prints a line of JSON each: what
-//! a client hears (`{"state":…}` and `{"diff":…}`), and the list that it must have then.
+//! Histories for the official client: `presence_histories COUNT SEED` prints a line of JSON each:
+//! what a client receives (`{"state":…}` and `{"diff":…}`), and the list that it must have then.
 #![allow(clippy::unwrap_used, reason = "a part of tests")]
 
 #[path = "../tests/support/mod.rs"]

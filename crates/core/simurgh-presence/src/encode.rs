@@ -1,4 +1,4 @@
-//! How keys with their metas are written, in states and diffs alike.
+//! The encoding of keys with their metas, in states and diffs alike.
 use alloc::vec::Vec;
 
 use simurgh_proto::serializer::json;
@@ -6,7 +6,7 @@ use simurgh_proto::serializer::json;
 use crate::meta::{Extra, Meta};
 use crate::phx_ref::PhxRef;
 
-/// `{` what `write` makes of each, with commas between them, `}`.
+/// `{`, the output of `write` for each item with commas between them, `}`.
 pub(crate) fn keys<T>(
     out: &mut Vec<u8>,
     all: impl IntoIterator<Item = T>,

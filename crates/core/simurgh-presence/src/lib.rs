@@ -1,9 +1,9 @@
 //! Presence: the table of members of one topic on one node, without sockets, clocks, randomness or
-//! any knowledge of how nodes talk.
+//! any knowledge of how nodes communicate.
 //!
-//! Every entry has one owner, the node whose member it is, and only the owner changes it. So there
-//! is nothing to be merged: an owner numbers the changes of its entries, and what a node knows of
-//! another is the entries of that one at a version.
+//! Every entry has one owner, the node whose member it is, and only the owner changes it. So
+//! nothing has to be merged: an owner numbers the changes of its entries, and another node has the
+//! entries of that owner at a version.
 //!
 //! ```text
 //!   track, update, untrack                 learn(delta), answer(snapshot), node_down

@@ -1,4 +1,4 @@
-//! What is known of an entry and of a key: JSON objects, checked once and kept as text.
+//! The data of entries and keys: JSON objects, checked once and kept as text.
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -20,7 +20,7 @@ pub enum MetaError {
     /// Not UTF-8.
     #[error("not UTF-8 at byte {at}")]
     NotUtf8 {
-        /// The byte where that was seen.
+        /// The byte where that was found.
         at: usize,
     },
     /// Not JSON, or nested too deep.
@@ -50,7 +50,7 @@ impl Meta {
     /// Checks a text, or bytes.
     ///
     /// # Errors
-    /// It is not the text of one JSON object, or nests deeper than
+    /// If it is not the text of one JSON object, or nests deeper than
     /// [`DEPTH_MAX`](json::DEPTH_MAX).
     pub fn parse(text: impl AsRef<[u8]>) -> Result<Self, MetaError> {
         object(text.as_ref(), &REFS).map(Meta)
@@ -136,7 +136,7 @@ fn object(bytes: &[u8], dropped: &[&str]) -> Result<Box<str>, MetaError> {
     Ok(compact.into_owned().into_boxed_str())
 }
 
-/// A valid compact object without some of its members, at the top only.
+/// Removes some members of a valid compact object, at the top level only.
 fn without(object: &str, dropped: &[&str]) -> String {
     let inner = object.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     let mut rest = inner.unwrap_or_default();
