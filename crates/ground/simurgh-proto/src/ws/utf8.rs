@@ -1,4 +1,4 @@
-//! UTF-8 that comes in pieces: checked once, as it comes, and kept as a string.
+//! UTF-8 in pieces: checked once, as it arrives, and kept as a string.
 use alloc::string::String;
 
 use super::frame::FrameError;
@@ -7,7 +7,7 @@ use super::frame::FrameError;
 const CHAR_BYTES_MAX: usize = 4;
 
 /// A text that is being gathered. A character cut by the end of a piece waits in `tail`, so that
-/// what is in `text` has been checked and never has to be looked at again.
+/// `text` is already checked.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     text: String,
@@ -16,12 +16,10 @@ pub(super) struct Text {
 }
 
 impl Text {
-    /// Bytes gathered so far.
     pub(super) fn len(&self) -> usize {
         self.text.len() + self.tail_bytes
     }
 
-    /// Bytes of heap owned.
     pub(super) fn capacity(&self) -> usize {
         self.text.capacity()
     }
@@ -54,7 +52,7 @@ impl Text {
         Ok(())
     }
 
-    /// The text; fails when its last character is cut.
+    /// Returns the text; fails when its last character is cut.
     pub(super) fn finish(self) -> Result<String, FrameError> {
         if self.tail_bytes == 0 { Ok(self.text) } else { Err(FrameError::InvalidUtf8) }
     }
@@ -76,7 +74,6 @@ impl Text {
     }
 }
 
-/// Checks a whole text.
 #[inline]
 pub(super) fn check(bytes: &[u8]) -> Result<&str, FrameError> {
     simdutf8::basic::from_utf8(bytes).map_err(|_| FrameError::InvalidUtf8)
