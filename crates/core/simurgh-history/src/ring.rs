@@ -471,7 +471,6 @@ impl<T> Ring<T> {
         before.map_or(self.floor(), Kept::place)
     }
 
-    /// Bytes of everything ever pushed before an entry.
     fn end_before(&self, index: usize) -> u64 {
         let before = index.checked_sub(1).and_then(|index| self.entries.get(index));
         before.map_or(self.begin, |kept| kept.end)

@@ -19,7 +19,6 @@ use crate::ring::{Marks, Ring};
 use crate::topic::KeptTopic;
 
 const MAGIC: &[u8; 8] = b"simurgh\n";
-/// The version that is written and read here.
 const VERSION: u8 = 1;
 const CHECKSUM_BYTES: usize = 4;
 
@@ -332,7 +331,6 @@ mod tests {
         saved(bytes, 7, decode).map(|topics| topics.len()).unwrap_err()
     }
 
-    /// A body with its checksum.
     fn sealed(body: &[u8]) -> Vec<u8> {
         let mut out = [MAGIC, [VERSION].as_slice(), body].concat();
         out.extend_from_slice(&crc32fast::hash(&out).to_le_bytes());

@@ -157,7 +157,6 @@ fn without(object: &str, dropped: &[&str]) -> String {
     kept
 }
 
-/// Bytes before the comma that ends the first member.
 fn member_len(members: &str) -> usize {
     let bytes = members.as_bytes();
     let (mut at, mut depth) = (0, 0usize);
@@ -174,7 +173,6 @@ fn member_len(members: &str) -> usize {
     at.min(bytes.len())
 }
 
-/// Bytes of the string that `text` begins with, quotes included.
 fn string_len(text: &str) -> usize {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {

@@ -57,7 +57,6 @@ pub(crate) fn join(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> JoinFn {
     })
 }
 
-/// Waits until broadcasts of other nodes on a topic arrive here.
 async fn wait_until_heard(mailbox: Arc<Mailbox>, topic: String) {
     let told = Arc::new(AtomicBool::new(false));
     mailbox.post(Command::AwaitTopic(topic.into(), Arc::clone(&told)));

@@ -22,7 +22,6 @@ pub(crate) struct ClusterPlan {
     pub(crate) nodes: Vec<usize>,
     pub(crate) clients: usize,
     pub(crate) topics: Vec<String>,
-    /// Ids of sockets; a client has one of them, or none.
     pub(crate) ids: usize,
     pub(crate) network: NetworkConfig,
     pub(crate) linger_ns: u64,
@@ -92,7 +91,6 @@ impl ClusterPlan {
         }
     }
 
-    /// The plan with topics that are kept.
     pub(crate) fn with_history(seed: u64) -> Self {
         let mut plan = Self::of(seed);
         // Clocks step within a stage's margin, so that ages are those of the engine.
@@ -200,7 +198,6 @@ impl HistoryPlan {
         }
     }
 
-    /// Whether a client opts in, and whether it has an id.
     pub(crate) fn client(&self, seed: u64, number: u32) -> (bool, bool) {
         let mut rng = Rng::with_seed(seed.rotate_left(17) ^ u64::from(number));
         let opts_in = rng.u8(..) < self.opts_in;
@@ -223,16 +220,13 @@ pub(crate) enum Kind {
     Push,
     Leave,
     Vanish,
-    /// A shard reads what a client has sent.
     Read,
     Mail,
     Turn,
     Thread,
     Publish,
     Speak,
-    /// A listener outside of channels subscribes or unsubscribes.
     Listen,
-    /// All nodes are asked to close sockets with an id.
     Disconnect,
     Wait,
     /// A longer span of time.
@@ -259,10 +253,8 @@ pub(crate) enum Kind {
     // Of kept topics.
     /// A broadcast from outside of channels, perhaps with an id.
     Keep,
-    /// A purge of a topic, or a reading.
     Purge,
     LookUp,
-    /// The engine loses its leader, and gets another.
     LoseLeader,
     ElectLeader,
 }

@@ -106,7 +106,6 @@ impl RunningNode {
         Some(local_ns.saturating_add(self.born_ns))
     }
 
-    /// Whether its link is up, for it and for the simulation.
     pub(crate) fn is_linked(&self) -> bool {
         let is_whole = !self.cannot_send && !self.cannot_hear && !self.is_lossy;
         is_whole && !self.is_frozen && self.thread.node.state().0 != LinkState::Away

@@ -98,7 +98,6 @@ impl simurgh_core::Cluster for Mailbox {
     }
 }
 
-/// The shards of this node, as the cluster's thread reaches them.
 struct LocalShards {
     node: Arc<SimNode>,
     start: usize,
@@ -188,7 +187,6 @@ impl LocalNode for LocalShards {
     }
 }
 
-/// An event of a topic with a history, as its home shard takes it.
 fn from_engine(topic: &str, what: HistoryEvent<'_>) -> FromEngine {
     match what {
         HistoryEvent::Begun { epoch, floor, purged, head, messages } => {
@@ -235,11 +233,9 @@ pub(crate) struct ClusterThread {
     frame: Vec<u8>,
     bye_ns: Option<u64>,
     woken: Arc<WakeFlag>,
-    /// The latest time of its next turn.
     pub(crate) next_ns: u64,
     /// Broadcasts given to the cluster in this turn, and how many had been dropped by then.
     pub(crate) published: Vec<(u32, u64)>,
-    /// Nodes that this one took for gone in this turn, and why.
     pub(crate) gone: Vec<(NodeId, GoneReason)>,
     losses: u64,
 }
@@ -397,7 +393,6 @@ impl ClusterThread {
         }
     }
 
-    /// Passes outcomes and notices to the ledger.
     fn report(&mut self) {
         let shared = Arc::clone(&self.local.node.shared);
         let mut ledger = shared.ledger();

@@ -17,7 +17,6 @@ use simurgh_sim_kit::fault::Fault;
 
 use crate::shared::Shared;
 
-/// The key of an interest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
     Nodes,

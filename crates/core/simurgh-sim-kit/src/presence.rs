@@ -8,7 +8,6 @@ pub const EVENTS: [(&str, u8); 3] =
     [("presence_diff", b'D'), ("presence_state", b'S'), ("presence_summary", b'U')];
 /// Keys that channels track themselves under.
 pub const KEYS: [&str; 5] = ["a", "", "b", "__proto__", "é\"\\\u{1}"];
-/// Bytes of a ref.
 const REF_BYTES: usize = 16;
 
 /// The letter of an event of presence.

@@ -62,7 +62,6 @@ pub fn is_too_long(number: u32) -> bool {
     number != 0 && !is_bare(number) && field_bytes(number) + 2 > BYTES_MAX
 }
 
-/// Whether it is a JSON number.
 fn is_bare(number: u32) -> bool {
     number / EACH == FORMS
 }

@@ -14,7 +14,6 @@ pub struct Topics {
     pub over: Option<u8>,
 }
 
-/// Longest name that can be joined.
 const TOPIC_BYTES_MAX: usize = 16 << 10;
 /// Longest field of a binary frame.
 pub const FIELD_BYTES_MAX: usize = 255;

@@ -14,7 +14,6 @@ pub(crate) struct Features {
     pub(crate) prepare_above: u32,
     /// Topic names about as long as fits a binary frame (1), or as can be joined (2).
     pub(crate) long_names: u8,
-    /// Clients give refs of every form.
     pub(crate) has_odd_refs: bool,
     /// Servers drain more often and start again.
     pub(crate) restarts: bool,
@@ -73,7 +72,6 @@ impl Features {
         Self { waits: 0, behind_max: 0, reaches: false, ..self }
     }
 
-    /// The form in a file.
     pub(crate) fn word(self) -> String {
         let numbers = [
             self.permits.map_or(0, |it| u32::from(it) + 1),

@@ -56,7 +56,6 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Draws limits; some are left out.
     pub(crate) fn of(rng: &mut Rng) -> Self {
         let all = [Limited::Joins, Limited::Messages, Limited::Bytes, Limited::PresenceCalls];
         let mut some = |what: Limited| {

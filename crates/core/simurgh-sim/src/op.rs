@@ -40,15 +40,12 @@ kinds! {
     Mail "mail" 90,
     /// Core `a` ends its turn; `c` says how far the clock moves.
     Turn "turn" 80,
-    /// The application decides about a join.
     Decide "decide" 40,
     /// A broadcast on topic `b` from outside of channels.
     Publish "publish" 20,
     Handle "handle" 30,
-    /// A socket id is disconnected from outside.
     Disconnect "disconnect" 1,
     Wait "wait" 30,
-    /// Core `a` begins to drain.
     Drain "drain" 0,
     /// The transport rejects bytes of a client.
     Fail "fail" 1,

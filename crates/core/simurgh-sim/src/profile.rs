@@ -94,7 +94,6 @@ pub(crate) struct Profile {
     /// Bytes that the network holds between a peer and its socket.
     pub(crate) window: usize,
     pub(crate) config: Config,
-    /// Weights of operations, by their index.
     pub(crate) weights: Vec<u16>,
     pub(crate) features: Features,
     /// Used where [`Features::is_limited`].
@@ -149,7 +148,6 @@ impl Profile {
         it
     }
 
-    /// The profile without any features.
     pub(crate) fn early(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x51_4d_55_52);
         let is_large = rng.u8(..) < 8;
@@ -196,7 +194,6 @@ impl Profile {
         }
     }
 
-    /// Whether it lacks features and the operations that came with them.
     pub(crate) fn is_early(&self) -> bool {
         self.weights.len() == Kind::EARLY
     }
@@ -215,7 +212,6 @@ impl Profile {
         }
     }
 
-    /// The habits with their weights.
     pub(crate) fn habits(&self) -> impl Iterator<Item = (Habit, u32)> + Clone {
         let Features { reaches, is_present, expires, .. } = self.features;
         let all = HABITS.iter().zip(self.habits).enumerate();

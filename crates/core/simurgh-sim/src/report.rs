@@ -46,7 +46,6 @@ pub(crate) fn failed(
     }
 }
 
-/// Prints a list of operations as a story; returns whether it passed.
 fn story(plan: &Plan, ops: &[Op]) -> bool {
     let (lines, result) = run::told(plan, ops);
     let profile = &plan.profile;
@@ -75,7 +74,6 @@ fn shortened(line: &str) -> String {
     parts.fold(first, |line, part| format!("{line}…{part}"))
 }
 
-/// Runs the operations of a file; returns whether they passed.
 pub(crate) fn replay(file: &Path) -> Result<bool, String> {
     let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let mut lines = text.lines().filter(|it| !it.trim().is_empty());

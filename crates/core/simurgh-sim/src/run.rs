@@ -94,7 +94,6 @@ impl Iterator for Source {
     }
 }
 
-/// Runs a seed for so many steps; also returns the number of operations.
 pub(crate) fn seeded(plan: &Plan, steps: u64) -> (Result, usize) {
     let ops = Source::new(&plan.profile).take(steps as usize * 8 + 1);
     run(plan, ops, steps, None)

@@ -8,9 +8,7 @@ use crate::op::Op;
 use crate::profile::Profile;
 use crate::run::{self, Plan};
 
-/// A bound on how often a failing run is tried again.
 const RUNS_MAX: usize = 20_000;
-/// Each change makes a simulation simpler.
 const CHANGES: [fn(&mut Profile); 21] = [
     |it| it.shards = 1,
     |it| it.shards = it.shards.min(2),

@@ -8,7 +8,6 @@ use crate::profile::Profile;
 use crate::run::{self, Plan};
 use crate::shrink::shrink;
 
-/// Runs seeds until this fault is found, by one of these rules.
 fn notices(fault: Fault, rules: &[&str]) {
     notices_after(fault, 3, rules);
 }

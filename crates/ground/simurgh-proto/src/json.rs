@@ -103,7 +103,6 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// A position in JSON text.
 pub(crate) struct Scanner<'a> {
     text: &'a str,
     at: usize,
@@ -114,7 +113,6 @@ impl<'a> Scanner<'a> {
         Scanner { text, at: 0 }
     }
 
-    /// Skips whitespace; returns whether there was any.
     pub(crate) fn blanks(&mut self) -> bool {
         let before = self.at;
         while self.peek().is_some_and(|byte| is_blank(char::from(byte))) {

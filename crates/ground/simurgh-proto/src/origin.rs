@@ -88,7 +88,6 @@ pub struct OriginPattern {
     /// None: any scheme.
     scheme: Option<Box<str>>,
     host: Box<str>,
-    /// Whether every subdomain of `host` is allowed with it.
     subdomains: bool,
     /// None: any port.
     port: Option<u16>,

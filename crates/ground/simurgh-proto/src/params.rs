@@ -57,7 +57,6 @@ pub fn encode(params: &Value) -> Option<String> {
     Some(query)
 }
 
-/// Appends the pairs of one value, whose name is already escaped.
 fn encode_into(query: &mut String, name: &str, value: &Value) {
     let text = match value {
         Value::Object(inner) => {

@@ -9,7 +9,6 @@ use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::serializer::{Frame, Kind, Serializer, ServerMessage, json};
 use simurgh_proto::{origin, params, topic};
 
-/// Any JSON value, some levels deep.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -27,14 +26,12 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// JSON text of any value, compact or pretty.
 fn json_text() -> impl Strategy<Value = String> {
     (value(), any::<bool>()).prop_map(|(value, pretty)| {
         if pretty { serde_json::to_string_pretty(&value).unwrap() } else { value.to_string() }
     })
 }
 
-/// A ref of any type that clients use, as compact JSON text.
 fn any_ref() -> impl Strategy<Value = Ref<'static>> {
     prop_oneof![
         Just(Ref::Null),
@@ -90,7 +87,6 @@ fn serde_accepts(text: &str) -> Option<bool> {
     }
 }
 
-/// Text that is JSON, or nearly.
 fn nearly_json() -> impl Strategy<Value = String> {
     const TOKENS: &[&str] = &[
         "{", "}", "[", "]", ",", ":", " ", "\n", "null", "true", "fals", "0", "-", "1", "23", ".",

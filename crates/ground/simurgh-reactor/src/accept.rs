@@ -57,7 +57,6 @@ impl Listeners {
         }
     }
 
-    /// Whether accepting can continue at once.
     pub(crate) fn has_work<T>(&self, io: &Io<T>) -> bool {
         let resting = self.paused_until_ns.is_some() || (self.is_full && !io.freed);
         (!resting && self.sockets.iter().any(|listener| listener.ready))
@@ -174,7 +173,6 @@ impl<T> Io<T> {
         self.counts.open = self.wired() as u64;
     }
 
-    /// Closes a new connection that the handler does not want.
     pub(crate) fn refuse(&mut self, key: Key, fd: OwnedFd) {
         self.sockets.unreserve(key);
         self.counts.closed += 1;

@@ -87,7 +87,6 @@ impl<T> Io<T> {
         }
     }
 
-    /// Resets a connection at the end of the turn.
     pub(crate) fn reset(&mut self, key: Key, why: Closed) {
         if let Some(socket) = self.sockets.get_mut(key) {
             // Before the handshake has ended, there is nothing to reset.
@@ -114,7 +113,6 @@ impl<T> Io<T> {
         }
     }
 
-    /// Closes, or shuts for writing, connections whose output is written.
     fn close_written(&mut self) {
         for key in std::mem::take(&mut self.lists.closing) {
             let Some(socket) = self.sockets.get(key) else { continue };
@@ -153,7 +151,6 @@ impl<T> Io<T> {
         self.list_ready(key);
     }
 
-    /// Resets connections that closed long ago and have not taken their output.
     fn expire_linger(&mut self) {
         while let Some((key, due_ns)) = self.lists.linger.front().copied() {
             if due_ns > self.now.ns {

@@ -135,7 +135,6 @@ pub(crate) fn send(
 /// The result of [`recv`]: the connection, if a descriptor was left for it, and its bytes.
 pub(crate) type Received = (Option<OwnedFd>, Vec<u8>);
 
-/// Receives one connection over `end`; `None`: the other side has ended.
 pub(crate) fn recv(end: impl AsFd) -> io::Result<Option<Received>> {
     let mut bytes = vec![0; waiting_bytes(&end)?];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

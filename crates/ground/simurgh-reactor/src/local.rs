@@ -42,7 +42,6 @@ impl<T> Io<T> {
 }
 
 impl<H: Handler> Reactor<H> {
-    /// Gives the handler what was sent to local connections.
     pub(crate) fn hand_over_local(&mut self) {
         if !self.io.local.is_some() {
             return;

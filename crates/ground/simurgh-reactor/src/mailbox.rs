@@ -108,7 +108,6 @@ impl<M> fmt::Debug for Full<M> {
     }
 }
 
-/// State that both sides of a mailbox share.
 #[derive(Debug)]
 pub(crate) struct MailboxState {
     shard: usize,
@@ -140,7 +139,6 @@ impl MailboxState {
 pub(crate) struct Inbox<M> {
     receiver: Receiver<M>,
     state: Arc<MailboxState>,
-    /// A mail found while falling asleep.
     found: Option<M>,
 }
 

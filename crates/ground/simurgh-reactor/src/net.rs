@@ -16,7 +16,6 @@ use thiserror::Error;
 
 use crate::syscalls;
 
-/// How often an address in use is tried again.
 const ATTEMPTS: usize = 8;
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
@@ -78,7 +77,6 @@ impl Ports {
     }
 }
 
-/// The last port the kernel chooses for connections.
 #[cfg(target_os = "linux")]
 fn last_port() -> Option<u16> {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
@@ -253,7 +251,6 @@ fn reuse_port(fd: &OwnedFd) -> io::Result<()> {
     Ok(sockopt::set_socket_reuseport(fd, true)?)
 }
 
-/// Takes one connection from the backlog, non-blocking and without delay.
 pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
     #[cfg(target_os = "linux")]
     let (fd, peer) = {

@@ -18,7 +18,6 @@ const SPANS_MAX: usize = 16 << 10;
 /// A turn that produces more bytes than this for all its connections writes in between.
 const TURN_BYTES_MAX: usize = 4 << 20;
 
-/// A piece of what a turn writes to a connection.
 struct Span {
     /// The offset in the arena; unused if `run` is there.
     start: usize,
@@ -162,7 +161,6 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Its bytes, in as many slices as they have.
     pub(crate) fn slices(self) -> impl Iterator<Item = &'a [u8]> {
         let (bytes, run) = match self {
             Piece::Bytes(bytes) => (Some(bytes), None),
@@ -179,7 +177,6 @@ pub struct LocalOutput {
     bytes: Vec<u8>,
     /// The connection, and the end of its bytes in `bytes`.
     pieces: Vec<(Key, usize)>,
-    /// Pieces that were taken.
     taken: usize,
 }
 

@@ -14,7 +14,6 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 /// The system maps multiples of this, aligned to it.
 pub(crate) const GRANULE: usize = 4096;
-/// Pieces mapped at once.
 const CHUNK: usize = 16;
 const GIVEN_BACK_MAX: usize = 4 << 20;
 

@@ -24,7 +24,6 @@ pub(crate) struct Queue {
     bytes: usize,
     /// Bytes of the chunks that are not shared.
     owned: usize,
-    /// Whether the peer has the beginning of the first frame.
     begun: bool,
     /// When the peer last made progress, in nanoseconds of served time.
     moved_ns: u64,
@@ -119,7 +118,6 @@ impl Queue {
         fill(slices, &mut rest).0
     }
 
-    /// Drops the first `written` bytes, which the peer has taken by now.
     pub(crate) fn advance(&mut self, mut written: usize, now_ns: u64) {
         self.bytes = self.bytes.saturating_sub(written);
         self.taken += written;

@@ -155,7 +155,6 @@ impl Run {
         follows
     }
 
-    /// Appends all of `more`, if that follows the last frame.
     pub(crate) fn append(&mut self, more: &Self) -> bool {
         let follows = self.last.next().is_some_and(|it| it.is(&more.first));
         if follows {

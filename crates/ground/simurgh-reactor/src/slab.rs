@@ -25,17 +25,13 @@ pub(crate) const CLOSING: Flags = 1 << 4;
 /// `shutdown_write` was asked for: no further output.
 pub(crate) const SHUT: Flags = 1 << 5;
 pub(crate) const CLOSE_SCHEDULED: Flags = 1 << 6;
-/// Nothing more is sent, not even what is pending.
 pub(crate) const MUTE: Flags = 1 << 7;
 /// The queue passed its limit.
 pub(crate) const OVER: Flags = 1 << 8;
 /// Opened from here, and the handshake has not ended.
 pub(crate) const CONNECTING: Flags = 1 << 9;
-/// Closing the descriptor already resets the connection.
 pub(crate) const RESETS: Flags = 1 << 10;
-/// In the list of connections with a queue.
 pub(crate) const BLOCKED: Flags = 1 << 11;
-/// In the list of connections whose queue is to be written.
 pub(crate) const WRITABLE: Flags = 1 << 12;
 
 pub(crate) const NO_SEND: Flags = CLOSING | SHUT | CLOSE_SCHEDULED | MUTE | OVER;

@@ -11,7 +11,6 @@ pub struct SlotAllocator {
     pages: Vec<Page>,
     with_room: Vec<u32>,
     freed: Vec<u32>,
-    /// Free slots on existing pages.
     left: usize,
 }
 

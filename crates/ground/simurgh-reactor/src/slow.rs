@@ -14,7 +14,6 @@ use crate::slab::{BLOCKED, CLOSE_SCHEDULED, MUTE, OVER, WRITABLE};
 use crate::stage::{Stage, WRITE_MORE};
 use crate::turn::Reactor;
 
-/// Connections that are checked in one turn.
 const CHECKED_MAX: usize = 1024;
 /// An additional second of waiting counts as much as twice the output.
 const AGE_UNIT_NS: u64 = 1_000_000_000;
@@ -41,7 +40,6 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Checks some connections per turn for output that makes no progress.
     pub(crate) fn check_slow(&mut self) {
         let Some(after_ns) = self.io.slow_after_ns else {
             // Without `slow_after` the list is for the budget alone.

@@ -255,7 +255,6 @@ impl ShardHandle {
     }
 }
 
-/// The input of a shard's thread.
 struct Start<M> {
     index: usize,
     wakes: Arc<WakeSet>,
@@ -363,7 +362,6 @@ impl<M: Send + 'static> Start<M> {
     }
 }
 
-/// The connections that a descriptor table has room for.
 #[derive(Debug, PartialEq, Eq)]
 struct Room {
     capacity: usize,

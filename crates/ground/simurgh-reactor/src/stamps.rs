@@ -14,7 +14,6 @@ use crate::syscalls;
 /// The narrowest of so many readings counts: an interruption rarely spoils all of them.
 const READINGS: usize = 3;
 
-/// Converts the kernel's stamps to the shard's time.
 pub(crate) struct Stamps {
     clock: Clock,
     /// CLOCK_REALTIME minus the shard's clock.

@@ -30,9 +30,7 @@ use crate::stage::{self, Stage};
 use crate::timer::Timer;
 use crate::{handoff, net};
 
-/// Events fetched at once.
 const EVENTS_MAX: usize = 512;
-/// Hand-offs taken per turn.
 const ADOPT_MAX: usize = 16;
 /// During a longer turn, or a sleep that lasts so much longer than it should, the shard could not
 /// serve.
@@ -56,7 +54,6 @@ pub(crate) struct Reactor<H: Handler> {
     next: Next,
     /// When connections with waiting output are checked next, nanoseconds.
     pub(crate) slow_look_ns: u64,
-    /// When the last turn ended.
     ended_ns: u64,
 }
 
@@ -355,7 +352,6 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Takes connections that the other side hands back.
     fn adopt(&mut self) {
         let mut taken = 0;
         while taken < ADOPT_MAX {

@@ -18,7 +18,6 @@ static NEXT_SET: AtomicU32 = AtomicU32::new(1);
 /// Wakes for shards of *another* set, whose tables do not have the eventfd.
 static RELAY: Mutex<Option<Sender<WakeRequest>>> = Mutex::new(None);
 
-/// A shard that the relay is to wake.
 type WakeRequest = (Arc<WakeSet>, usize);
 
 #[derive(Debug)]
@@ -60,12 +59,10 @@ impl WakeSet {
         })
     }
 
-    /// The number that shard `shard` registers.
     pub(crate) fn registered(&self, shard: usize) -> Option<RawFd> {
         self.wakes.get(shard).map(|wake| wake.read.as_raw_fd())
     }
 
-    /// Wakes shard `shard`, from any thread.
     pub(crate) fn wake(this: &Arc<Self>, shard: usize) {
         let thread_table = tables::thread_table();
         if thread_table.table == 0 || thread_table.set == this.set {

@@ -376,7 +376,6 @@ fn without_a_descriptor_left_it_says_so_and_goes_on() {
     assert_eq!(client.event(), Event::Connected(key));
 }
 
-/// Whether the kernel keeps the port of `local` in TIME_WAIT.
 fn is_in_time_wait(local: SocketAddr) -> bool {
     const TIME_WAIT: &str = "06";
     let SocketAddr::V4(local) = local else { panic!("{local} is not of IPv4") };

@@ -27,7 +27,6 @@ fn taken(address: SocketAddr) -> Result<ShardSet<Script>, ListenError> {
     set.bind(&[address]).map(|_| set)
 }
 
-/// Starts a server of one shard completely, and ends it after `running`.
 fn start(address: SocketAddr, running: impl FnOnce()) -> Result<(), ListenError> {
     let mut set = taken(address)?;
     let (events, _unheard) = std::sync::mpsc::channel();

@@ -86,7 +86,6 @@ fn what_a_peer_takes_late_arrives_whole_and_in_order() {
     server.await_counts(|counts| counts.queued_bytes == 0);
 }
 
-/// Sends until the limit is exceeded; returns how much was sent.
 fn overfill(server: &Server, key: Key) -> usize {
     let frame = vec![0x55; 64 << 10];
     for round in 1..1000 {

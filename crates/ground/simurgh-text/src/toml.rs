@@ -30,7 +30,6 @@ use crate::{Diagnostic, Diagnostics};
 /// The lines of a text, and the errors in them.
 #[derive(Debug)]
 pub struct Document {
-    /// Where each line begins.
     starts: Vec<usize>,
     diagnostics: RefCell<Vec<Diagnostic>>,
 }
@@ -88,9 +87,7 @@ impl Document {
 pub struct Table<'d, 'i> {
     document: &'d Document,
     table: &'d DeTable<'i>,
-    /// Where it begins.
     at: usize,
-    /// Its name in messages.
     label: String,
     known: RefCell<Vec<&'static str>>,
 }

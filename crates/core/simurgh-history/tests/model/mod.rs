@@ -15,16 +15,13 @@ struct Item {
     at_ms: u64,
     bytes: u64,
     value: u64,
-    /// Why it was dropped.
     gone: Option<GapReason>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) now_ms: u64,
-    /// By their places.
     items: Vec<Item>,
-    /// The head at the last purge.
     purged: Place,
     values: u64,
 }

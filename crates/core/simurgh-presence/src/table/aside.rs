@@ -53,7 +53,6 @@ pub(super) struct Left {
     pub(super) told: bool,
 }
 
-/// Changes of own entries since the last delta.
 #[derive(Debug)]
 pub(super) struct Journal {
     pub(super) from: u64,
@@ -180,7 +179,6 @@ impl<M: Copy + Eq + Hash> Table<M> {
         }
     }
 
-    /// Moves keys and entries together, and rebuilds the index.
     fn compact(&mut self) {
         let keys = mem::replace(&mut self.keys, Slab::new());
         let mut entries = mem::replace(&mut self.entries, Slab::new());

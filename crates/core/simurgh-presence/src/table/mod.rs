@@ -202,7 +202,6 @@ impl<M: Copy + Eq + Hash> Table<M> {
         index.members.find(hash, |&at| self.entries.get(at).is_some_and(is_it)).copied()
     }
 
-    /// Adds an entry at the end of its key.
     fn add(&mut self, key: u32, phx_ref: PhxRef, prev: PhxRef, meta: Meta, whose: Whose<M>) -> u32 {
         if let Whose::Peer(_) = whose {
             self.aside().remote += 1;
@@ -287,7 +286,6 @@ impl<M: Copy + Eq + Hash> Table<M> {
         }
     }
 
-    /// Links an entry to the end of a key.
     fn append(&mut self, at: u32, key: u32) {
         let Some(it) = self.keys.get_mut(key) else { return };
         let last = mem::replace(&mut it.last, at);

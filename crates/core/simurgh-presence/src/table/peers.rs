@@ -13,7 +13,6 @@ use crate::phx_ref::{Owner, PhxRef};
 /// dropped; a later snapshot has their changes.
 pub const QUEUED_DELTAS_MAX: usize = 64;
 
-/// Another node with entries or deltas here.
 #[derive(Debug)]
 pub(super) struct Peer {
     owner: Owner,

@@ -28,7 +28,6 @@ fn deltas(count: u32) -> (Table<u32>, Vec<Delta>) {
     (there, deltas)
 }
 
-/// Refs and extra of each key.
 fn list(table: &Table<u32>) -> BTreeMap<String, (Vec<PhxRef>, Option<String>)> {
     let one = |it: Presence<'_, u32>| {
         let refs = it.metas().map(|meta| meta.phx_ref).collect();

@@ -27,7 +27,6 @@ enum Message {
     Snapshot(Snapshot),
 }
 
-/// The expected state of an own entry.
 #[derive(Clone, Debug, PartialEq)]
 struct Own {
     member: u32,

@@ -18,7 +18,6 @@ pub(crate) struct Joined {
     pub(crate) join_ref: u32,
     pub(crate) chan: u32,
     pub(crate) is_joined: bool,
-    /// Its place in the list of its shard.
     at: usize,
     pub(crate) view: View,
 }
@@ -35,7 +34,6 @@ pub(crate) struct Client {
     pub(crate) connection: Option<Connection>,
     pub(crate) refs: u32,
     pub(crate) channels: Vec<Option<Joined>>,
-    /// Its views of topics with a history.
     pub(crate) views: Vec<TopicView>,
     pub(crate) opts_in: bool,
     has_id: bool,
@@ -200,7 +198,6 @@ impl Client {
         }
     }
 
-    /// Everything was sent: nothing is missing, and the presences are complete.
     pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
         for (topic, it) in self.channels.iter().enumerate() {
             let Some(current) = it else { continue };

@@ -8,7 +8,6 @@ use crate::ledger::{Entry, Ledger};
 
 #[derive(Debug, Default)]
 pub(crate) struct TopicView {
-    /// The last position of its handlers.
     pub(crate) at: Option<Position>,
     /// It has received the answer to its resume, since it joined last.
     pub(crate) is_resumed: bool,
@@ -16,7 +15,6 @@ pub(crate) struct TopicView {
     next: Option<Position>,
     /// What has arrived on this connection after it had left.
     dropped: Vec<Place>,
-    /// The end of a gap among that.
     dropped_gap: Option<Position>,
 }
 
@@ -224,7 +222,6 @@ impl TopicView {
         self.dropped_gap = None;
     }
 
-    /// Everything was sent.
     pub(crate) fn check_rest(&self, ledger: &mut Ledger, viewer: Viewer) {
         let who = viewer.client;
         let (Some(at), Some(epoch)) = (self.at, ledger.log.epoch()) else {

@@ -23,13 +23,11 @@ pub(crate) struct Disconnect {
     pub(crate) known: BTreeSet<usize>,
     /// Connections with the id at that time: start and number.
     pub(crate) sockets: Vec<(usize, u32)>,
-    /// Starts that have closed all their sockets with the id since.
     pub(crate) done: BTreeSet<usize>,
     pub(crate) waits: bool,
 }
 
 impl Ledger {
-    /// A node closes all sockets with an id, because another has asked for it.
     pub(crate) fn note_closed(&mut self, start: usize, id: usize) {
         for it in self.disconnects.iter_mut().filter(|it| it.id == id) {
             it.done.insert(start);

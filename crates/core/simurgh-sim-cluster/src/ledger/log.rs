@@ -25,7 +25,6 @@ pub(crate) struct Entry {
     pub(crate) at_ns: u64,
 }
 
-/// What the engine has stored of all topics in one epoch.
 #[derive(Debug, Clone)]
 struct EpochLog {
     epoch: Epoch,
@@ -38,14 +37,11 @@ pub(crate) struct Log {
     epochs: Vec<EpochLog>,
     /// For each reply after broadcasts, their numbers.
     said: Vec<Vec<u32>>,
-    /// The broadcasts with the same id, by topic and id.
     keys: BTreeMap<(usize, u8), Vec<u32>>,
-    /// The key of a broadcast that has one.
     keyed: BTreeMap<u32, (usize, u8)>,
 }
 
 impl Log {
-    /// Handles an action of the engine.
     pub(crate) fn take(
         &mut self,
         what: &LogEntry,

@@ -28,7 +28,6 @@ const BY_MAIL: u16 = u16::MAX;
 #[derive(Debug, Clone)]
 pub(crate) struct BroadcastInfo {
     pub(crate) topic: usize,
-    /// The start of the node that published it.
     pub(crate) node: usize,
     /// The shard of its channel; `None` if it came from outside of channels.
     pub(crate) shard: Option<usize>,
@@ -62,11 +61,8 @@ pub(crate) struct Start {
     pub(crate) is_alive: bool,
     pub(crate) says_bye: bool,
     lines: Vec<Vec<Accepted>>,
-    /// How much it has published, by topic.
     said: Vec<u64>,
-    /// How many notices of a possible loss it got.
     pub(crate) losses: u64,
-    /// Broadcasts that it dropped, by its counters.
     pub(crate) dropped: u64,
 }
 
@@ -79,19 +75,16 @@ struct DueDelivery {
     partitions: u64,
 }
 
-/// What was published, received and stored on all nodes, and the failures.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     findings: Findings,
     pub(crate) clock_ns: u64,
     pub(crate) topics: usize,
     pub(crate) starts: Vec<Start>,
-    /// The start and the shard of the current step.
     pub(crate) running: Option<(usize, usize)>,
     pub(crate) broadcasts: Vec<BroadcastInfo>,
     pub(crate) joins: Vec<JoinRequest>,
     pub(crate) handles: Vec<(u32, Handle)>,
-    /// The number of members, by start, topic and shard.
     members: BTreeMap<(usize, usize, usize), usize>,
     deliveries: BTreeMap<(usize, usize, u32), DueDelivery>,
     /// How often the engine was parted or healed, of which there is no notice.

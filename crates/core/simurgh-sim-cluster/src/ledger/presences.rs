@@ -24,7 +24,6 @@ pub(crate) struct Presences {
     entries: Vec<Entry>,
     held: BTreeMap<(u32, u8), u32>,
     refs: HashMap<PhxRef, u32>,
-    /// Which starts were ever gone for which others.
     gone: Vec<(usize, usize)>,
 }
 
@@ -80,14 +79,12 @@ impl Presences {
             .retain(|_, number| entries.get(*number as usize).is_some_and(|it| it.node != start));
     }
 
-    /// Notes that one start took another for gone.
     pub(crate) fn note_gone(&mut self, of: usize, gone: usize) {
         if !self.gone.contains(&(of, gone)) {
             self.gone.push((of, gone));
         }
     }
 
-    /// The numbers of all entries in a topic, ascending.
     pub(crate) fn of(&self, topic: usize) -> Vec<u32> {
         let all = self.entries.iter().enumerate();
         let there = all.filter(|(_, it)| it.is_live && it.topic == topic);
@@ -114,7 +111,6 @@ impl Presences {
 }
 
 impl Ledger {
-    /// A client on a start of a node receives an event of presence.
     pub(crate) fn receive_presence(
         &mut self,
         (start, topic): (usize, usize),

@@ -31,14 +31,12 @@ struct Deadline {
     gone: usize,
 }
 
-/// How one start of a node can receive from another.
 #[derive(Debug, Default, Clone, Copy)]
 struct Reach {
     since_ns: Option<u64>,
     certain_ns: u64,
 }
 
-/// The current faults.
 #[derive(Debug)]
 pub(crate) struct Faults {
     is_engine_frozen: bool,
@@ -67,7 +65,6 @@ impl Faults {
 }
 
 impl ClusterSimulation {
-    /// Causes or repairs a fault.
     pub(crate) fn break_something(&mut self, op: Op<Kind>, slot: usize) {
         self.faults.is_any = true;
         let link = self.running(slot).map(|it| it.link);
@@ -144,7 +141,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// Parts the engine by slots, or makes it one.
     fn partition(&mut self, op: Op<Kind>) {
         let is_parted = op.kind == Kind::Partition;
         for (slot, group) in self.faults.groups.iter_mut().enumerate() {
@@ -172,7 +168,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// Ends a node without a bye.
     fn kill(&mut self, slot: usize) {
         self.shared.ledger().counts.count("killed", 1);
         let within_ns = self.shared.plan.down_ns + LEAVES_NS;
@@ -180,7 +175,6 @@ impl ClusterSimulation {
         self.remove(slot);
     }
 
-    /// A node has drained and sent its last message.
     pub(crate) fn end_node(&mut self, slot: usize) {
         self.shared.ledger().counts.count("drained", 1);
         let within_ns = LEAVES_NS;
@@ -302,7 +296,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// One node takes another for gone.
     pub(crate) fn check_gone(&mut self, slot: usize, id: NodeId, why: GoneReason) {
         let Some(running) = self.running(slot) else { return };
         let (of, state) = (running.start, running.thread.node.state().0);
@@ -331,7 +324,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// Restores the usual links, which may be lossy.
     pub(crate) fn restore_loss(&mut self) {
         let loss = self.shared.plan.network.loss_per_million;
         self.running_nodes().for_each(|it| self.network.lossy(it.link, loss));

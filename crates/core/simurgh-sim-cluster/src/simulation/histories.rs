@@ -14,7 +14,6 @@ use crate::plan::{MILLISECOND, SECOND};
 use crate::shared::{Shared, SimNode};
 
 const KEYS: u32 = 4;
-/// Messages of a history that are read at once.
 const PAGE_MAX: usize = 50;
 
 impl ClusterSimulation {

@@ -192,7 +192,6 @@ impl ClusterSimulation {
         self.send(client, refs, &name, event, &format!(r#"{{"i":0,"s":{word}}}"#));
     }
 
-    /// A client is gone; its shard notices that in its next turn.
     pub(crate) fn vanish(&mut self, client: usize) {
         let it = &mut self.clients[client];
         let Some(line) = it.connection.take() else { return };
@@ -235,7 +234,6 @@ impl ClusterSimulation {
         self.shared.note(|| format!("a handle of channel {chan} broadcasts #{id}"));
     }
 
-    /// A listener outside of channels subscribes, or unsubscribes.
     fn listen(&mut self, slot: usize, topic: usize, c: u32) {
         if c & 1 == 0 && !self.listening.is_empty() {
             let it = self.listening.swap_remove((c as usize >> 1) & (3 % self.listening.len()));
@@ -289,7 +287,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// Closes all sockets with an id.
     fn disconnect(&mut self, slot: usize, id: usize, c: u32) {
         let Some(running) = &self.nodes[slot] else { return };
         let (node, mailbox) = (Arc::clone(&running.node), Arc::clone(&running.mailbox));

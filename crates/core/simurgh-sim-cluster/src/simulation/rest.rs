@@ -75,7 +75,6 @@ impl ClusterSimulation {
         self.check_sockets();
     }
 
-    /// Asks each node for the presences of each topic.
     fn list_presences_everywhere(&mut self) -> Vec<(usize, usize, Option<Vec<u32>>)> {
         type Answers = Arc<Mutex<Vec<(usize, usize, Option<Vec<u32>>)>>>;
         let answers = Answers::default();
@@ -107,7 +106,6 @@ impl ClusterSimulation {
         answers
     }
 
-    /// Checks that all nodes know each other and have sent everything.
     fn check_nodes(&self) {
         let ids: BTreeSet<_> =
             self.running_nodes().filter(|it| !it.is_draining).map(|it| it.id).collect();
@@ -152,7 +150,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// The shards with members of a topic, or with listeners.
     fn wanted_shards(&self, running: &RunningNode, topic: usize) -> BTreeSet<usize> {
         let members = self.clients.iter().filter_map(|it| {
             let line = it.connection.as_ref().filter(|it| it.start == running.start)?;
@@ -179,7 +176,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// Checks bounds that hold at any time.
     pub(crate) fn check_bounds(&mut self, slot: usize) {
         let plan = &self.shared.plan;
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
@@ -199,7 +195,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// All clients leave; nothing must be left.
     pub(crate) fn end_all(&mut self) {
         if !self.shared.has_failed() {
             self.rest();

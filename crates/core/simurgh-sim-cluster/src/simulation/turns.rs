@@ -89,7 +89,6 @@ impl Turns for ClusterSimulation {
 }
 
 impl ClusterSimulation {
-    /// Ends a shard's turn, and the shard if it has drained.
     pub(crate) fn complete_turn(&mut self, slot: usize, shard: usize) {
         if !self.is_frozen(slot) {
             self.finish_turn(slot, shard);
@@ -130,7 +129,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// What a node has published is in transit to others.
     fn expect_deliveries(&mut self, slot: usize, published: Vec<(u32, u64)>) {
         for (id, dropped) in published {
             let topic = self.shared.ledger().broadcasts[id as usize].topic;

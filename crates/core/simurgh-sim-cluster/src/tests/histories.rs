@@ -47,7 +47,6 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-/// Runs seeds until this fault is found, by one of these rules.
 fn notices(fault: Fault, rules: &[&str]) {
     let found = (0..200).find_map(|seed| outcome(seed, Some((fault, 3)), 400).failure);
     let failure = found.expect("it is noticed");

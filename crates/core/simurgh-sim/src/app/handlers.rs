@@ -25,7 +25,6 @@ struct Job {
     message: Option<(ReplyRef, u32)>,
 }
 
-/// A waiting handler, and the messages that came meanwhile.
 pub(crate) struct Busy {
     task: u32,
     job: Job,
@@ -47,7 +46,6 @@ fn new_assigned(shared: &Arc<Shared>, number: u32) -> Assigned {
     Assigned(number, Arc::clone(shared))
 }
 
-/// The assigned value of a new socket.
 pub(crate) fn first_assigned(shared: &Arc<Shared>, number: u32) -> Assigns {
     Arc::new(new_assigned(shared, number))
 }
@@ -110,7 +108,6 @@ impl Draw<'_> {
         }
     }
 
-    /// Broadcasts by its own handle.
     fn speak(&mut self, ctx: &Context<'_>) {
         if self.depth >= DEPTH_MAX {
             return;
@@ -125,7 +122,6 @@ impl Draw<'_> {
     }
 }
 
-/// A broadcast by a handle.
 pub(crate) struct Speech {
     chan: u32,
     pub(crate) id: u32,

@@ -134,7 +134,6 @@ impl<'a> Draw<'a> {
         Self { shared, model, rng, depth, chan, conn, topic, effects, msg_ref, seq }
     }
 
-    /// The callback has ended: its effects take place.
     fn end(self, call: Call, out: CallbackEnd) {
         let Self { model, chan, conn, effects, msg_ref, seq, .. } = self;
         model.end(CallbackRecord { chan, conn, call, effects, out, msg_ref, seq });

@@ -27,7 +27,6 @@ impl Drop for Ready {
     }
 }
 
-/// The function that prepares the long messages of a route.
 pub(crate) fn prepare(shared: &Arc<Shared>) -> PrepareFn {
     let shared = Arc::downgrade(shared);
     Arc::new(move |message| match Weak::upgrade(&shared) {

@@ -21,11 +21,9 @@ use crate::profile::Profile;
 pub(crate) struct Shared {
     model: Mutex<Model>,
     pub(crate) profile: Profile,
-    /// The current use of a handle.
     pub(crate) intent: Mutex<Option<(u32, Intent)>>,
     /// The latest decision about a join that was left open.
     pub(crate) answer: Mutex<Option<Answer>>,
-    /// By the channels' numbers.
     handles: Mutex<HashMap<u32, ChannelHandle<Member>>>,
     pub(crate) linking: Mutex<Option<u32>>,
     /// How many values are kept with sockets and not dropped.
@@ -105,7 +103,6 @@ impl Shared {
         limits
     }
 
-    /// Whether this fault happens now.
     #[inline]
     pub(crate) fn is_faulty(&self, what: Fault) -> bool {
         self.setup.faults.happens(what)

@@ -23,7 +23,6 @@ pub(crate) struct Member {
     shared: Arc<Shared>,
     chan: u32,
     topic: u8,
-    /// The id that its client has joined with.
     id: u32,
     intercepts: bool,
     word: u32,

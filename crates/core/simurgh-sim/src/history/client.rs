@@ -47,7 +47,6 @@ impl Joined {
     }
 }
 
-/// A client's view of a topic.
 #[derive(Debug, Default)]
 pub(crate) struct TopicView {
     pub(crate) current: Option<Joined>,
@@ -76,7 +75,6 @@ pub(crate) struct Client {
     pub(crate) views: Vec<TopicView>,
 }
 
-/// Whether a client must receive a broadcast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     Must,
@@ -543,7 +541,6 @@ impl Client {
         (count < least || count > most).then(|| format!("not {count}: {least} to {most}"))
     }
 
-    /// Everything was sent: nothing is missing.
     pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
         for (topic, view) in self.views.iter().enumerate() {
             let (Some(current), Some(it)) = (view.current, ledger.topics.get(topic)) else {
@@ -566,7 +563,6 @@ impl Client {
     }
 }
 
-/// Whether there is a gap for this reason behind a number.
 fn is_justified(
     ledger: &Ledger,
     topic: usize,

@@ -65,7 +65,6 @@ pub(crate) struct Topic {
     pub(crate) home: Option<usize>,
     /// The first position, whose epoch all others have.
     epoch: Option<Position>,
-    /// Its history was purged.
     pub(crate) is_purged: bool,
 }
 
@@ -80,7 +79,6 @@ impl Topic {
     }
 }
 
-/// A client's join; its number is that of the channel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JoinRequest {
     pub(crate) topic: u8,
@@ -90,7 +88,6 @@ pub(crate) struct JoinRequest {
     pub(crate) intercepts: bool,
 }
 
-/// All broadcasts, stored messages and joins, and the failures.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     findings: Findings,
@@ -134,7 +131,6 @@ impl Ledger {
         }
     }
 
-    /// The server has restarted and has saved some topics.
     pub(crate) fn restart(&mut self, is_kept: impl Fn(usize) -> bool) {
         self.handles.clear();
         self.counts.count("restarts", 1);

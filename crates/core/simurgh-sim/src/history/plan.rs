@@ -129,19 +129,15 @@ pub(crate) enum Kind {
     Join,
     Push,
     Leave,
-    /// Some of its messages are read.
     Read,
-    /// It takes what has come.
     Take,
     Mail,
     Turn,
     Decide,
     Vanish,
     Notice,
-    /// A broadcast from outside of channels.
     Publish,
     Speak,
-    /// The history of a topic is purged.
     Purge,
     Wait,
     /// Everything is delivered, and the state is checked.

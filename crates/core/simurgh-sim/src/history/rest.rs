@@ -89,7 +89,6 @@ impl HistorySimulation {
         }
     }
 
-    /// All clients leave; nothing must be left.
     pub(super) fn end_all(&mut self) {
         if !self.shared.has_failed() {
             self.rest();
@@ -103,7 +102,6 @@ impl HistorySimulation {
         self.shared.ledger().handles.clear();
     }
 
-    /// Checks that no sockets and no waiting requests are left.
     pub(super) fn check_left(&self) {
         if self.shared.has_failed() {
             return;

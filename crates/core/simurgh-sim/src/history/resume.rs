@@ -5,7 +5,6 @@ use simurgh_sim_kit::NONE;
 
 use super::plan::Plan;
 
-/// Resumes that cannot be read.
 const BAD: [&str; 8] = [
     "7",
     "[]",
@@ -17,20 +16,16 @@ const BAD: [&str; 8] = [
     r#"{"since":null,"seen":7}"#,
 ];
 
-/// The position from which a client resumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resume {
     /// No resume: it does not opt in.
     Nothing,
     /// Only messages from now on.
     Null,
-    /// The last position that it received.
     Honest(Position),
-    /// An earlier position than it received.
     Older(Position),
     /// A position that was never given.
     Odd,
-    /// A resume that cannot be read.
     Bad,
 }
 
@@ -38,9 +33,7 @@ pub(crate) enum Resume {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Proof {
     None,
-    /// The key that it received.
     Key,
-    /// A key of an earlier first join.
     Forged,
 }
 

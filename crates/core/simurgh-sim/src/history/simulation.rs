@@ -214,7 +214,6 @@ impl HistorySimulation {
         self.send(client, refs, &plan::topic(topic), event, &payload);
     }
 
-    /// A client is gone, which its shard notices later.
     pub(super) fn vanish(&mut self, client: usize) {
         let it = &mut self.clients[client];
         let Some(line) = it.connection.take() else { return };
@@ -223,7 +222,6 @@ impl HistorySimulation {
         self.shared.note(|| format!("client {client} is gone"));
     }
 
-    /// A shard notices that a client is gone; returns whether one was.
     pub(super) fn notice_gone(&mut self) -> bool {
         let Some((shard, key)) = self.gone.pop() else { return false };
         self.shards[shard].net.removals.push(key);

@@ -37,12 +37,11 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-/// Runs seeds until this fault is found, by one of these rules.
 fn notices(fault: Fault, rules: &[&str]) {
     notices_after(fault, 5, rules);
 }
 
-/// The same for a fault that occurs after so many opportunities.
+/// As `notices`, with a fault that starts after so many opportunities.
 fn notices_after(fault: Fault, times: u32, rules: &[&str]) {
     let found = (0..200).find_map(|seed| findings(seed, Some((fault, times)), 800).failure);
     let failure = found.expect("it is noticed");

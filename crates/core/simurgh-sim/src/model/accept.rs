@@ -7,7 +7,6 @@ use super::presence::does_intercept;
 use super::{Model, code_bit};
 
 impl Model {
-    /// A shard accepts a broadcast, which all its members now expect.
     pub(crate) fn accept(&mut self, shard: usize, id: u32) {
         self.seq += 1;
         self.counts.broadcasts += 1;

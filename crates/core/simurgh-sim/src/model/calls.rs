@@ -45,7 +45,6 @@ pub(crate) enum Action {
     Subscribe(u8),
     Unsubscribe(u8),
     Close(u16),
-    /// A reply to the message with this ref.
     Reply(u32, u32),
     Assign(u32),
     Link(u32),
@@ -54,7 +53,6 @@ pub(crate) enum Action {
     Present(PresenceAction),
     /// A lifetime of its socket, as this word encodes it.
     Expire(u32),
-    /// Its socket closes because of a limit.
     Exceed(Limited),
     /// An event of presence for a channel: its letter, the number of its payload, and its record.
     Say {
@@ -92,12 +90,10 @@ pub(crate) struct CallbackRecord {
     pub(crate) effects: Vec<Action>,
     pub(crate) out: CallbackEnd,
     pub(crate) msg_ref: u32,
-    /// The sequence number of the current broadcast.
     pub(crate) seq: u64,
 }
 
 impl CallbackRecord {
-    /// A callback that has no message and no broadcast.
     pub(super) fn new(
         (chan, conn): (u32, u32),
         call: Call,
@@ -315,7 +311,6 @@ impl Model {
         relays.iter().for_each(|it| shard.note_members(it.topic));
     }
 
-    /// A callback has returned or panicked: its effects take place.
     pub(crate) fn end(&mut self, mut did: CallbackRecord) {
         self.within_limits(&mut did);
         self.note(|| {
@@ -473,7 +468,6 @@ impl Model {
         self.shards.get_mut(shard)
     }
 
-    /// All effects of a callback have taken place; now its answer does.
     fn outcome(&mut self, did: CallbackRecord, horizon: Option<u64>) {
         let CallbackRecord { chan, conn: did_conn, out, msg_ref, seq, call, mut effects } = did;
         effects.clear();

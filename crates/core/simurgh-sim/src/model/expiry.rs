@@ -10,7 +10,6 @@ use crate::model::steps::Input;
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     pub(crate) every_ns: u64,
-    /// Sockets with a lifetime.
     sockets: Vec<u32>,
 }
 
@@ -32,7 +31,6 @@ pub(crate) struct Expired {
 }
 
 impl Expired {
-    /// The least and the most that the count may be.
     pub(crate) fn range(self) -> (u64, u64) {
         (self.sockets.0 + self.channels.0, self.sockets.1 + self.channels.1)
     }
@@ -64,7 +62,6 @@ impl Model {
         ends_ns.is_some_and(|it| it <= self.now.ns)
     }
 
-    /// Whether the time of a socket is over, or was in this step.
     pub(super) fn has_expired(&mut self, conn: u32) -> bool {
         let was_over = self.conn(conn).and_then(|it| it.time.was_over) == Some(self.step);
         was_over || self.is_over(conn)
@@ -97,7 +94,6 @@ impl Model {
         self.clock.sockets = sockets;
     }
 
-    /// A channel asks to end, or ends, because its time is over.
     pub(super) fn expires(&mut self, chan: u32, has_ended: bool) {
         let Some(conn) = self.chan(chan).map(|it| it.conn) else { return };
         let Some(Expired { channels, .. }) = self.shard_of_conn(conn).map(|it| &mut it.expired)

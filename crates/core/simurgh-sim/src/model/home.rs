@@ -31,7 +31,6 @@ pub(crate) struct Entry {
     prev: Option<u32>,
 }
 
-/// A channel that asks for a list.
 #[derive(Clone, Copy, Debug)]
 struct Ask {
     chan: u32,
@@ -46,7 +45,6 @@ pub(crate) struct Room {
     pub(crate) home: Option<usize>,
     pub(crate) is_gone: bool,
     pub(crate) entries: Vec<Entry>,
-    /// Numbers of the states that members have received.
     told: Vec<u32>,
     pub(crate) is_summary: bool,
     /// The number of entries that members have received, and when they did.
@@ -60,7 +58,6 @@ pub(crate) struct Room {
     owes_all: bool,
     /// All have received an empty list, and must get the list next.
     owes_list: bool,
-    /// Questions from outside that are in transit.
     pub(crate) questions: usize,
 }
 
@@ -134,7 +131,6 @@ impl Room {
         metas.iter().all(is_entry) && metas.iter().enumerate().all(is_first)
     }
 
-    /// Whether it has too many entries or bytes for a list.
     fn is_long(&self, config: &Rules) -> bool {
         let limit = |max: usize| max - if self.is_summary { max / 10 } else { 0 };
         self.entries.len() > limit(config.list_max) || self.bytes() > limit(config.bytes_max)
@@ -226,7 +222,6 @@ impl Room {
         self.tells(config, now_ns)
     }
 
-    /// A list for members that have asked.
     pub(crate) fn says_state_to(&mut self, metas: &[Meta], chans: &[u32], config: &Rules) -> Wrong {
         for chan in chans {
             let ask = self.asks.iter_mut().find(|it| it.chan == *chan && it.left > 0);
@@ -299,7 +294,6 @@ impl Room {
         Ok(())
     }
 
-    /// Checks an answer to a question from outside.
     pub(crate) fn answers(
         &mut self,
         (entries, keys): (usize, usize),

@@ -107,7 +107,6 @@ impl Model {
         }
     }
 
-    /// The end of the replaced channel and its last pushes follow the new reply.
     fn close_replaced(&mut self, conn: u32) {
         let Some(replaced) = self.conn_mut(conn).and_then(|it| it.replaced.take()) else { return };
         self.counts.rejoins += 1;

@@ -45,7 +45,6 @@ impl Bucket {
 
 type Buckets = [Bucket; RATES];
 
-/// The buckets of a socket, for all its topics and for each.
 #[derive(Debug, Default)]
 pub(crate) struct RateUse {
     all: Buckets,
@@ -141,7 +140,6 @@ impl Model {
         true
     }
 
-    /// Charges a message to its socket, then to its channel.
     fn charge(
         &mut self,
         conn: u32,
@@ -173,7 +171,6 @@ impl Model {
         }
     }
 
-    /// Counts that a socket is over a limit.
     fn is_limited(&mut self, conn: u32, what: Limited) {
         self.counts.limited += 1;
         let count = self.shard_of_conn(conn).and_then(|it| it.limited.get_mut(what as usize));
@@ -246,5 +243,4 @@ impl Model {
     }
 }
 
-/// Counts of requests over a limit, by kind.
 pub(crate) type Counted = [u64; KINDS];

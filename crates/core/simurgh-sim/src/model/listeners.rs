@@ -24,7 +24,6 @@ impl Model {
         self.listeners.len() as u32 - 1
     }
 
-    /// A listener reaches its shard.
     pub(crate) fn listens(&mut self, number: u32) {
         let Some(it) = self.listeners.get_mut(number as usize) else { return };
         it.is_on = true;
@@ -32,7 +31,6 @@ impl Model {
         self.shards[shard].listeners.push((topic, number));
     }
 
-    /// The end of a listener reaches its shard.
     pub(crate) fn unlistens(&mut self, number: u32) {
         let Some(it) = self.listeners.get_mut(number as usize) else { return };
         it.is_on = false;
@@ -41,7 +39,6 @@ impl Model {
         self.now.listeners.push(number);
     }
 
-    /// A shard has accepted a broadcast.
     pub(super) fn expect_listeners(&mut self, shard: usize, topic: u8, id: u32, except: u32) {
         let Some(it) = self.shards.get(shard).filter(|it| !it.listeners.is_empty()) else { return };
         let is_for = |(its, number): &&(u8, u32)| *its == topic && except != LISTENER + number;
@@ -80,7 +77,6 @@ impl Model {
         }
     }
 
-    /// Listeners that are left although their shard has not ended.
     pub(crate) fn listeners_left(&self, has_ended: impl Fn(usize) -> bool) -> usize {
         self.listeners.iter().filter(|it| !it.is_gone && !has_ended(it.shard)).count()
     }

@@ -59,20 +59,17 @@ pub(crate) struct PayloadInfo {
     pub(crate) depth: u8,
     pub(crate) except: u32,
     pub(crate) weight: u32,
-    /// A hash of its bytes.
     pub(crate) sum: u32,
     pub(crate) record: u32,
 }
 
 impl PayloadInfo {
-    /// A payload that is not broadcast.
     pub(crate) fn plain(topic: u8, depth: u8) -> Self {
         let (event, is_binary, except, record) = (PUSHED, false, NONE, NONE);
         Self { topic, event, is_binary, depth, except, weight: 0, sum: 0, record }
     }
 }
 
-/// What a topic of a socket is still to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) own: VecDeque<Expected>,
@@ -104,7 +101,6 @@ pub(crate) struct Conn {
     pub(crate) awaiting: Option<Awaiting>,
     pub(crate) replaced: Option<Replaced>,
     pub(crate) waits: Waits,
-    /// The value last kept with it.
     pub(crate) assigned: Option<u32>,
     /// Codes it may be closed with.
     pub(crate) codes: u32,
@@ -117,7 +113,6 @@ pub(crate) struct Conn {
     /// Whether it was closed before all that was accepted was sent.
     pub(crate) is_cut: bool,
     pub(crate) has_said_close: bool,
-    /// Its client reads nothing more.
     pub(crate) is_lost: bool,
 }
 
@@ -153,7 +148,6 @@ pub(crate) struct Chan {
     /// The join_ref of its pushes, and whether the client sent it.
     pub(crate) join_ref: u32,
     pub(crate) is_given: bool,
-    /// Intercepted broadcasts that it has not seen.
     pub(crate) pending: VecDeque<(u64, u32)>,
     pub(crate) relays: Vec<Relay>,
     pub(crate) must_end: Option<Reason>,
@@ -209,7 +203,6 @@ pub(crate) struct Model {
     pub(crate) broadcast_bytes_max: usize,
     pub(crate) failure: Option<Failure>,
     pub(crate) step: u32,
-    /// Broadcasts accepted by any shard.
     pub(crate) seq: u64,
     pub(crate) conns: Vec<Conn>,
     pub(crate) chans: Vec<Chan>,
@@ -220,7 +213,6 @@ pub(crate) struct Model {
     pub(crate) input: Input,
     pub(crate) now: Now,
     pub(crate) joining: Option<Joining>,
-    /// The current message, if it was prepared where it was read.
     pub(crate) prepared: Option<u32>,
     pub(crate) waiting: Vec<u32>,
     pub(crate) counts: Counts,
@@ -238,7 +230,6 @@ pub(crate) struct Model {
     pub(crate) seats: i64,
     /// Lists to be used again.
     pub(crate) spare: Vec<Vec<Action>>,
-    /// What callbacks did, if there is a log.
     pub(crate) log: Option<Vec<String>>,
 }
 
@@ -249,32 +240,24 @@ pub(crate) struct Now {
     pub(crate) seq: u64,
     pub(crate) tick: u32,
     pub(crate) ns: u64,
-    /// Channels that have to end in it.
     pub(crate) ending: Vec<u32>,
-    /// Channels that were notified that their sockets are gone.
     pub(crate) closed: Vec<u32>,
-    /// Sockets that the application closes.
     pub(crate) closing: Vec<u32>,
     pub(crate) joined: Vec<u32>,
-    /// Sockets whose channels broadcast.
     pub(crate) publishers: Vec<u32>,
     pub(crate) published: Option<Published>,
     pub(crate) flows: Vec<(u32, Flow)>,
     pub(crate) published_bytes: usize,
-    /// Sockets that certainly have too much in transit.
     pub(crate) must_hold: Vec<u32>,
-    /// Sockets that start or stop to wait.
     pub(crate) waits: Vec<u32>,
     /// Channels that proceeded, and since when they had held their socket.
     pub(crate) proceeded: Vec<(u32, u32)>,
     /// Work that was notified, and work that had no channel to end with.
     pub(crate) told: Vec<u32>,
     pub(crate) unlinked: Vec<u32>,
-    /// Listeners that had to get something.
     pub(crate) listeners: Vec<u32>,
 }
 
-/// A broadcast that a shard makes for one of its sockets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Published {
     pub(crate) conn: u32,
@@ -419,7 +402,6 @@ impl Model {
         channels.iter().find(|(it, _)| *it == topic).map(|(_, chan)| *chan)
     }
 
-    /// Whether the serializer of a socket cannot encode a binary payload.
     pub(crate) fn has_no_form(&self, wire: Wire, topic: u8, line: &Delivery) -> bool {
         let is_wide = |it: u32| refs::field_bytes(it) > FIELD_BYTES_MAX;
         match wire {
@@ -431,7 +413,6 @@ impl Model {
         }
     }
 
-    /// The flow of what a shard's members publish on a topic.
     pub(crate) fn flow(&self, shard: usize, topic: u8) -> Flow {
         let epochs = self.shards.get(shard).map(|it| &it.epochs);
         let epoch = epochs.and_then(|it| it.get(usize::from(topic))).copied().unwrap_or(0);
@@ -460,7 +441,6 @@ impl Model {
         self.counts.restarts += 1;
     }
 
-    /// A new value of a channel, for a topic of a socket.
     pub(crate) fn new_chan(&mut self, conn: u32, topic: u8, intercepts: u8) -> u32 {
         self.alive += 1;
         self.chans.push(Chan { conn, topic, intercepts, ..Chan::default() });

@@ -19,7 +19,6 @@ pub(crate) const INTERCEPTS_STATE: u8 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PresenceAction {
-    /// A key, and the number of the meta.
     Track(u8, u32),
     Update(u8, u32),
     Untrack(u8),
@@ -27,7 +26,6 @@ pub(crate) enum PresenceAction {
     End,
 }
 
-/// A mail to the home of a topic that is in transit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     pub(crate) topic: u8,
@@ -38,7 +36,6 @@ pub(crate) struct Posted {
 /// An event of presence, recorded once for all receivers.
 #[derive(Debug)]
 struct Record {
-    /// The number of its payload, and its event.
     said: u32,
     word: u8,
     /// The version of the home before it; `None` if a shard sends it by itself.
@@ -51,9 +48,7 @@ pub(crate) struct View {
     /// Whether its topic's home knows it and has to be notified of its end, and whether it was.
     tracks: bool,
     has_ended: bool,
-    /// Its id in the core is known.
     is_named: bool,
-    /// It has received a list.
     is_synced: bool,
     numbers: Vec<u32>,
     pending: Vec<u32>,
@@ -75,13 +70,11 @@ pub(crate) struct Presence {
     names: HashMap<ChannelId, u32>,
     numbers: HashMap<PhxRef, u32>,
     refs: Vec<Option<PhxRef>>,
-    /// Bytes of their metas.
     sizes: Vec<usize>,
     /// What has to be posted in the current step, and whether it may be left out.
     due: VecDeque<(u32, PresenceAction, bool)>,
     /// Channels that have ended in the step, or for which an end was posted.
     parted: Vec<u32>,
-    /// Topics with an event in the step.
     telling: Vec<u8>,
     /// By shard: the entries that it keeps, and how many were refused there.
     pub(crate) kept: Vec<u64>,
@@ -127,7 +120,6 @@ impl Presence {
         self.records.get(record as usize).map(|it| (it.said, it.word))
     }
 
-    /// Records an event; returns its number.
     fn record(&mut self, text: &str, word: u8, version: Option<u32>, told: PresenceEvent) -> u32 {
         let said = payload::said(text.as_bytes());
         self.records.push(Record { said, word, version, told });
@@ -155,7 +147,6 @@ impl Presence {
         Some(format!("a topic has not told {what}"))
     }
 
-    /// A shard ends, with the presences that it keeps.
     pub(crate) fn home_ends(&mut self, shard: usize) {
         self.ended[shard] = true;
         for room in self.rooms.iter_mut().filter(|it| it.home == Some(shard)) {
@@ -197,7 +188,6 @@ impl Model {
         }
     }
 
-    /// The core posts an effect of a channel; returns its number.
     pub(crate) fn presence_posted(
         &mut self,
         channel: ChannelId,
@@ -226,7 +216,6 @@ impl Model {
         self.presence_goes(topic.unwrap_or_default(), home, Some((chan, does)))
     }
 
-    /// Notes the core's id of a channel.
     pub(crate) fn presence_names(&mut self, channel: ChannelId, chan: u32) {
         let before = self.presence.names.insert(channel, chan);
         if before.is_some_and(|it| it != chan) {
@@ -396,7 +385,6 @@ impl Model {
         self.presence.answers.len() as u32 - 1
     }
 
-    /// A shard receives its answers to members that ask.
     pub(crate) fn keeps_answers(&mut self, shard: usize, number: u32) {
         let Some((topic, records)) = self.presence.answers.get(number as usize) else { return };
         let key = (shard, *topic);
@@ -464,7 +452,6 @@ impl Model {
         }
     }
 
-    /// A core returns: all that had to be posted is.
     pub(super) fn check_presence(&mut self) {
         if let Some((chan, does, _)) = self.presence.due.iter().find(|(.., may_fail)| !may_fail) {
             self.fail("presence", format!("{does:?} of channel {chan} has not been posted"));

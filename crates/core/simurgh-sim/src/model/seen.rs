@@ -104,7 +104,6 @@ impl Model {
         }
     }
 
-    /// Everything was delivered: open sockets have received all that was due.
     pub(crate) fn at_rest(&mut self) {
         for conn in 0..self.conns.len() as u32 {
             let is_there = |it: &&Conn| it.is_open && !it.is_lost;
@@ -129,7 +128,6 @@ impl Model {
     }
 }
 
-/// What a socket should have received and has not.
 fn missing(conn: &Conn) -> Option<(u8, Expected)> {
     let is_missing = |it: &&Expected| {
         let before = conn.is_open || it.step < conn.closed_step;

@@ -33,7 +33,6 @@ pub(crate) enum Due {
     Join { id: u32 },
 }
 
-/// A use of the handle of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     Info {
@@ -56,11 +55,9 @@ pub(crate) enum Intent {
     },
 }
 
-/// A connection whose session is over, as its transport reports it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Over {
     pub(crate) conn: u32,
-    /// The client was silent for longer than allowed.
     pub(crate) is_silent: bool,
 }
 
@@ -153,14 +150,12 @@ impl Model {
         }
     }
 
-    /// A message for a topic that is not joined or unknown.
     fn unmatched(&mut self, conn: u32) {
         if let Some(shard) = self.shard_of_conn(conn) {
             shard.unmatched += 1;
         }
     }
 
-    /// A core receives what a handle sent.
     pub(crate) fn told(&mut self, chan: u32, intent: Intent) {
         self.input = Input::Mail(None);
         if !self.is_live(chan) {
@@ -191,12 +186,10 @@ impl Model {
         self.end(CallbackRecord { msg_ref, ..record });
     }
 
-    /// The core itself answers a message for a channel.
     pub(super) fn replies_to(&mut self, chan: u32, msg_ref: u32, response: u32) {
         self.told_to(chan, Vec::new(), CallbackEnd::Reply(b'e', response), msg_ref);
     }
 
-    /// A push to several channels is sent to each in turn.
     pub(super) fn told_some(&mut self, effects: Vec<Action>) {
         self.told_to(NONE, effects, CallbackEnd::Nothing, 0);
     }

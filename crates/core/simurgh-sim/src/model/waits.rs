@@ -7,12 +7,10 @@ use simurgh_core::Reason;
 
 use super::{Action, Call, Input, Life, Model};
 
-/// What a socket waits for, beside a join.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waits {
     /// The channel that holds the socket, and since which tick.
     pub(crate) full: Option<(u32, u32)>,
-    /// A message is being read away from the shard.
     pub(crate) is_reading: bool,
     pub(crate) has_shut: bool,
     /// The value that may have been kept with it as it closed.
@@ -23,18 +21,15 @@ pub(crate) struct Waits {
 pub(crate) struct Work {
     /// The latest message: later ones have greater numbers.
     last: Option<u32>,
-    /// Messages whose handlers have not begun.
     behind: VecDeque<u32>,
     tasks: Vec<u32>,
 }
 
-/// Work that ends with its channel, which notifies it once.
 #[derive(Debug, Default)]
 pub(crate) struct Task {
     pub(crate) chan: u32,
     /// It has ended by itself, and may be dropped.
     pub(crate) is_finished: bool,
-    /// It is a handler that waits.
     pub(crate) is_handler: bool,
     is_told: bool,
 }
@@ -134,7 +129,6 @@ impl Model {
         }
     }
 
-    /// An effect on the socket's waiting, or on linked work.
     pub(super) fn reached(&mut self, chan: u32, conn: u32, call: Call, effect: Action) {
         // The last effects of a channel on a closing socket reach only others.
         if call == Call::Terminate(Reason::Closed) {
@@ -163,7 +157,6 @@ impl Model {
         }
     }
 
-    /// A channel reads messages again, or has ended.
     pub(super) fn proceeds(&mut self, chan: u32, conn: u32) {
         let full = self.conn_mut(conn).map(|it| &mut it.waits.full);
         if let Some(full) = full.and_then(|it| it.take_if(|(it, _)| *it == chan)) {
@@ -200,7 +193,6 @@ impl Model {
         self.proceeds(chan, conn);
     }
 
-    /// A core returns: work was notified only if its channel has ended.
     pub(super) fn check_told(&mut self) {
         let [mut told, mut unlinked] =
             [&mut self.now.told, &mut self.now.unlinked].map(std::mem::take);

@@ -39,14 +39,12 @@ impl Flows {
         Some(it)
     }
 
-    /// A broadcast enters a mailbox, or leaves it.
     pub(crate) fn mail(&mut self, mailbox: usize, flow: Flow, bytes: usize, comes: bool) {
         if let Some(place) = self.of(flow).and_then(|it| it.mailed.get_mut(mailbox)) {
             *place = if comes { *place + bytes } else { place.saturating_sub(bytes) };
         }
     }
 
-    /// A shard fans out, and may have finished all that it had.
     pub(crate) fn fanned_out(&mut self, shard: usize) {
         let first = shard * self.topics;
         let all = self.known.get_mut(first..first + self.topics).unwrap_or_default();

@@ -36,7 +36,6 @@ pub(crate) struct TaggedMail {
     flow: Option<(Flow, usize)>,
 }
 
-/// The facts about a mail that the model needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MailTag {
     Nothing,
@@ -47,7 +46,6 @@ pub(crate) enum MailTag {
     Unlisten(u32),
     Present(u32),
     Pushes(u32),
-    /// The answers for members of a topic that ask for its list.
     Answers(u32),
 }
 
@@ -67,19 +65,14 @@ pub(crate) struct State {
     pub(crate) ended: Vec<bool>,
     pub(crate) deciding: VecDeque<Decision>,
     pub(crate) member_counts: Vec<i64>,
-    /// The broadcast of a handle, which its shard counts until it takes it.
     spoken: Option<(u32, Intent)>,
-    /// Shards to which the current broadcast was posted.
     posted: Vec<(usize, u32)>,
     pub(crate) permits_posted: usize,
     pub(crate) flows: Flows,
-    /// Bytes given back in the current step.
     pub(crate) done_in_step: usize,
-    /// A handle has broadcast in the current step.
     pub(crate) has_spoken: bool,
     pub(crate) heaviest: usize,
     starts: u64,
-    /// The last event of presence for all members, and its number.
     pub(crate) told_last: Option<(Arc<Broadcast>, u32)>,
 }
 
@@ -113,7 +106,6 @@ impl SimNode {
         locked(&self.state)
     }
 
-    /// How many permits are left and how many there are, if they are counted.
     pub(crate) fn permits_left(&self) -> Option<(usize, usize)> {
         self.permits.left().zip(self.permits_all)
     }
@@ -129,7 +121,6 @@ impl SimNode {
         true
     }
 
-    /// New shards take the places of those that have all ended.
     pub(crate) fn restart(&self) {
         let mut state = self.state();
         let deciding = std::mem::take(&mut state.deciding);

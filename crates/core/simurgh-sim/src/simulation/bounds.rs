@@ -64,7 +64,6 @@ impl NodeSimulation {
         }
     }
 
-    /// The open socket of a connection, if it is on this shard.
     pub(crate) fn open_peer(&self, shard: usize, conn: u32) -> Option<&Peer> {
         let link = self.links.get(conn as usize).filter(|it| it.shard == shard)?;
         self.servers.get(shard)?.net.peer(link.key).filter(|it| it.socket.is_open())

@@ -8,7 +8,6 @@ use super::{NodeSimulation, Server};
 use crate::model::{Model, Shard};
 
 impl Server {
-    /// Compares the counters of the core with the model.
     pub(crate) fn check_counters(&self, model: &mut Model) {
         let shard = usize::from(self.core.shard());
         let (metrics, own) = (&self.metrics, model.shards.get_mut(shard));
@@ -46,7 +45,6 @@ impl Server {
         }
     }
 
-    /// Checks the counts of exceeded limits and ended lifetimes.
     fn check_limits(&self, model: &mut Model) {
         let metrics = &self.metrics;
         let limited = [
@@ -70,7 +68,6 @@ impl Server {
     }
 }
 
-/// Checks that a socket waits exactly if it has to.
 pub(crate) fn check_waits(peer: &Peer, model: &mut Model) {
     let (conn, waits) = (peer.conn, peer.socket.phase() == Phase::Waiting);
     if peer.socket.is_open() && waits != model.waits(conn) {
@@ -86,7 +83,6 @@ impl NodeSimulation {
         }
     }
 
-    /// Checks the sockets whose waiting began or ended in this step.
     pub(crate) fn check_waits(&self, shard: usize, model: &mut Model) {
         let waits = std::mem::take(&mut model.now.waits);
         for peer in waits.iter().filter_map(|conn| self.open_peer(shard, *conn)) {

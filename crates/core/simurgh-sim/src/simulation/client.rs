@@ -27,7 +27,6 @@ pub(crate) struct Link {
     /// Bytes that its socket left behind.
     pub(crate) pipe: Vec<u8>,
     pub(crate) heard: Vec<Value>,
-    /// The server has no record of it any more.
     pub(crate) is_over: bool,
     pub(crate) is_lost: bool,
     pub(crate) is_stalled: bool,
@@ -41,7 +40,6 @@ impl Link {
     }
 }
 
-/// The first ref outside of a session.
 const ODD_REFS: u32 = 1_000_000;
 
 impl NodeSimulation {
@@ -355,7 +353,6 @@ impl NodeSimulation {
         }
     }
 
-    /// A socket that takes values.
     fn listen(&mut self, conn: u32, heard: Vec<Value>) {
         let mut model = self.shared.model();
         for it in heard {

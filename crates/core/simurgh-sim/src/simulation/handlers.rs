@@ -24,7 +24,6 @@ impl NodeSimulation {
         handle.visit(move |it: &mut Member, ctx| it.done(ctx, task, c));
     }
 
-    /// Linked work other than a handler ends by itself.
     pub(super) fn end_work(&mut self, which: usize) {
         let mut model = self.shared.model();
         let count = model.tasks.len();

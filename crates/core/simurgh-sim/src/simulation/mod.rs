@@ -78,7 +78,6 @@ pub(crate) struct NodeSimulation {
     pub(crate) servers: Vec<Server>,
     /// By the number of the connection.
     pub(crate) links: Vec<Link>,
-    /// Which connection each client has.
     pub(crate) current: Vec<Option<u32>>,
     pub(crate) clock_ns: u64,
     /// The outcome of the current operation, if there is a log.
@@ -180,7 +179,6 @@ impl NodeSimulation {
         self.feed_released(shard);
     }
 
-    /// Checks that run when a core has returned.
     fn after(&mut self, shard: usize, input: Input) {
         let Some(server) = self.servers.get_mut(shard) else { return };
         let mut model = self.shared.model();

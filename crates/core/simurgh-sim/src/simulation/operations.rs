@@ -28,7 +28,6 @@ use crate::node::{CHANNELS, Decision, MailTag, PLAIN, TaggedMail};
 use crate::op::{Kind, Op};
 
 impl NodeSimulation {
-    /// Carries out an operation, if that is possible now.
     pub(crate) fn run(&mut self, op: Op) {
         let Op { kind, a, b, c } = op;
         let (conn, topic) = (self.link_of(a), self.some_topic(b));
@@ -195,7 +194,6 @@ impl NodeSimulation {
         }
     }
 
-    /// A client ends its connection in one of several ways.
     fn part(&mut self, conn: u32, kind: Kind, c: u32) {
         let Some(link) = self.links.get_mut(conn as usize) else { return };
         let (shard, key, who) = (link.shard, link.key, link.name());
@@ -435,7 +433,6 @@ impl NodeSimulation {
         }
     }
 
-    /// All clients leave; nothing must be left.
     pub(crate) fn end_all(&mut self) {
         if !self.has_failed() {
             self.rest();

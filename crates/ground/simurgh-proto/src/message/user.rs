@@ -54,7 +54,6 @@ impl<'a> UserBroadcast<'a> {
         Ok(UserBroadcast::of([length, 0, RAW], event.as_bytes(), data))
     }
 
-    /// A frame of the server without a topic.
     fn of(head: [u8; 3], fields: &[u8], data: &[u8]) -> UserBroadcast<'static> {
         let mut frame = Vec::with_capacity(5 + fields.len() + data.len());
         frame.extend_from_slice(&[USER_BROADCAST, 0]);
@@ -188,7 +187,6 @@ impl fmt::Debug for UserBroadcast<'_> {
     }
 }
 
-/// UTF-8 that was checked before.
 fn utf8(bytes: Option<&[u8]>) -> &str {
     bytes.and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default()
 }
@@ -197,9 +195,7 @@ fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
     simdutf8::basic::from_utf8(bytes).map_err(|_| DecodeError::NotUtf8)
 }
 
-/// The kind of a client's frame.
 pub(crate) const USER_PUSH: u8 = 3;
-/// The kind of a server's frame.
 pub(crate) const USER_BROADCAST: u8 = 4;
 
 const RAW: u8 = 0;

@@ -58,7 +58,6 @@ pub(super) fn reply(
     tail(out, msg_ref)
 }
 
-/// Appends any other event of the server.
 pub(super) fn event(
     out: &mut Vec<u8>,
     msg_ref: &Ref<'_>,

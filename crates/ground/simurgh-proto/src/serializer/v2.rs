@@ -68,7 +68,6 @@ pub(super) fn decode_push(frame: &[u8]) -> Result<Message<'_>, DecodeError> {
     })
 }
 
-/// Whether a frame is a member's broadcast as Supabase's clients send it.
 pub(super) fn is_user_push(frame: &[u8]) -> bool {
     frame.first() == Some(&USER_PUSH)
 }
@@ -144,7 +143,6 @@ pub(super) fn reply(
     Kind::Text
 }
 
-/// Appends any other message as text, of the server or of a client.
 pub(super) fn event(
     out: &mut Vec<u8>,
     join_ref: &Ref<'_>,

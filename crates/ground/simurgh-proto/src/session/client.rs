@@ -477,7 +477,6 @@ fn number(msg_ref: &Ref<'_>) -> Option<u32> {
     msg_ref.field().parse().ok()
 }
 
-/// Digits of `u32::MAX`.
 const DIGITS_MAX: usize = 10;
 
 /// A load generator has one of these for each of its users, beside the memberships.
@@ -496,7 +495,6 @@ mod tests {
         Client::new(Serializer::V2)
     }
 
-    /// The result of handling a message of the server.
     fn handled(client: &mut Client, text: &str) -> String {
         let message = client.serializer().decode_server(Frame::Text(text)).unwrap();
         alloc::format!("{:?}", client.handle(&message))

@@ -70,7 +70,6 @@ impl CloseFrame<'_> {
     }
 }
 
-/// Reads the payload of a close frame; `None` when it is empty.
 pub(super) fn parse(payload: &[u8]) -> Result<Option<CloseFrame<'_>>, FrameError> {
     let Some((code, reason)) = payload.split_first_chunk::<2>() else {
         return if payload.is_empty() { Ok(None) } else { Err(FrameError::CloseTooShort) };

@@ -184,12 +184,10 @@ impl Decoder {
     }
 }
 
-/// The parts of a frame or message until the rest comes.
 #[derive(Debug, Default)]
 struct Partial {
     /// The message in progress, without the current frame if that is a control frame.
     message: Message,
-    /// The frame whose payload is being read.
     frame: Option<Frame>,
     /// The payload so far of a control frame; these may come between the parts of a message.
     control: Vec<u8>,
@@ -215,11 +213,8 @@ enum Message {
     Binary(Vec<u8>),
 }
 
-/// The outcome of reading a frame's payload.
 enum Gathered {
-    /// More bytes are needed.
     Incomplete,
-    /// A part of a message is complete, the message is not.
     Part,
     Event(Event<'static>),
 }
@@ -268,7 +263,6 @@ impl Partial {
         self.frame = Some(Frame { head, taken: 0 });
     }
 
-    /// Moves the current frame's payload from `input` to the heap.
     fn gather(&mut self, limits: &Limits, input: &mut &mut [u8]) -> Result<Gathered, FrameError> {
         let Some(frame) = &mut self.frame else { return Ok(Gathered::Part) };
         let head = frame.head;

@@ -3,7 +3,6 @@ use alloc::string::String;
 
 use super::frame::FrameError;
 
-/// The longest encoding of one character, in bytes.
 const CHAR_BYTES_MAX: usize = 4;
 
 /// A text that is being gathered. A character cut by the end of a piece waits in `tail`, so that
@@ -24,7 +23,6 @@ impl Text {
         self.text.capacity()
     }
 
-    /// Makes room for `additional` bytes and no more.
     pub(super) fn reserve_exact(&mut self, additional: usize) {
         self.text.reserve_exact(additional);
     }

@@ -1,7 +1,6 @@
 //! Shared by the WebSocket tests: frames written by hand, and a decoder run to its end.
 use simurgh_proto::ws::{Decoder, Event, FrameError, Limits, Role};
 
-/// All decoded events of a stream, and its error, if any.
 pub(crate) type Seen = (Vec<Event<'static>>, Option<FrameError>);
 
 /// A frame that may be invalid: [`simurgh_proto::ws::encode`] writes only valid ones.
@@ -35,7 +34,6 @@ impl RawFrame {
     }
 }
 
-/// Runs a decoder over a stream cut at `cuts`.
 pub(crate) fn decode(role: Role, limits: Limits, stream: &[u8], cuts: &[usize]) -> Seen {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (stream.len() + 1)).collect();
     cuts.push(stream.len());

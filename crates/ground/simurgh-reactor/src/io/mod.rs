@@ -45,7 +45,6 @@ pub struct Io<T> {
     pub(crate) lists: Lists,
     /// Output of local connections that the handler has not been given yet.
     pub(crate) local: LocalOutput,
-    /// Connections without a descriptor.
     pub(crate) locals: usize,
     pub(crate) outbound_bytes_max: usize,
     pub(crate) outbound_budget_bytes: usize,
@@ -67,7 +66,6 @@ pub struct Io<T> {
     stats: Arc<ReactorStats>,
 }
 
-/// Keys of connections with pending work.
 #[derive(Default)]
 pub(crate) struct Lists {
     /// To be read without an event.
@@ -80,11 +78,8 @@ pub(crate) struct Lists {
     pub(crate) slow: Vec<Key>,
     /// Connections that had a queue when last checked, the longest unchecked first.
     pub(crate) blocked: VecDeque<Key>,
-    /// Queues that have become empty.
     pub(crate) drained: Vec<Key>,
-    /// Sockets that accept more of their queue.
     pub(crate) writable: VecDeque<Key>,
-    /// Connections that end with this turn.
     pub(crate) scheduled_closes: Vec<(Key, Closed)>,
     /// Closing connections whose peers still take the rest, with their deadlines, ns.
     pub(crate) linger: VecDeque<(Key, u64)>,
@@ -419,7 +414,6 @@ impl<T> Io<T> {
     }
 }
 
-/// Operations of the loop on the same state.
 impl<T> Io<T> {
     pub(crate) fn register(&self, fd: &OwnedFd, key: Key, interest: Interest) -> io::Result<()> {
         self.poll.registry().register(&mut SourceFd(&fd.as_raw_fd()), token(key), interest)

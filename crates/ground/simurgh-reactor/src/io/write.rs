@@ -41,7 +41,6 @@ fn is_blocked(error: Errno) -> bool {
         || error == Errno::NOMEM
 }
 
-/// Writes all that is pending: one write per connection.
 pub(super) fn flush<T>(io: &mut Io<T>) {
     if io.outbox.dirty.is_empty() {
         return;
@@ -137,7 +136,6 @@ fn taken<T>(io: &mut Io<T>, key: Key, outcome: rustix::io::Result<usize>) -> Opt
     }
 }
 
-/// Queues the spans of `dirty` without their first `written` bytes.
 fn queue_rest<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty, mut written: usize) {
     io.enqueue(dirty.key, |queue| {
         for piece in outbox.spans(dirty) {

@@ -137,7 +137,6 @@ fn is_host(host: &[u8]) -> bool {
     host.iter().all(|byte| HOST_BYTES.get(usize::from(*byte)) == Some(&true))
 }
 
-/// The bytes that a host with a port may have.
 const HOST_BYTES: [bool; 256] = {
     let mut is_part = [false; 256];
     let mut at = 0;

@@ -220,7 +220,6 @@ pub fn check_upgrade<'a>(request: &Request<'a>) -> Result<Upgrade<'a>, UpgradeEr
     Ok(Upgrade { key })
 }
 
-/// The value of a header that occurs exactly once.
 fn single<'a>(request: &Request<'a>, name: &str) -> Option<&'a [u8]> {
     let mut values = request.named(name);
     let value = values.next()?;
