@@ -7,8 +7,7 @@ pub struct Retention {
     pub count: u32,
     /// The most bytes of them, the newest; one broadcast at least.
     pub bytes: usize,
-    /// After how many milliseconds the engine removes a broadcast; 0 for never. All nodes that
-    /// publish must have the same.
+    /// Milliseconds after which the engine removes a broadcast, the same on all nodes; 0: never.
     pub age_ms: u64,
 }
 

@@ -41,8 +41,7 @@ impl Ids {
     /// The most bytes that an id may have.
     pub const BYTES_MAX: usize = 128;
 
-    /// Without ids. `seed` keys its hashes: random, so that no user can choose ids that are slow to
-    /// find.
+    /// Without ids. `seed` keys the hashes: random, so that users cannot choose slow ids.
     pub fn new(seed: u64) -> Self {
         Ids { hasher: FixedState::with_seed(seed), memory: None }
     }

@@ -87,8 +87,7 @@ impl Place {
     }
 }
 
-/// A place and its epoch: the ref of a kept message, and the last position that a client that was
-/// away claims to have received.
+/// A place and its epoch: the ref of a kept message, and the last that a client has received.
 ///
 /// ```
 /// use simurgh_history::{Epoch, Place, Position};

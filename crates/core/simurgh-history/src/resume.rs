@@ -87,8 +87,7 @@ impl Resume {
     /// Reads the payload of a join. `None` if it does not have the member, or is not a JSON object.
     ///
     /// # Errors
-    /// If the member has another shape. Strings that are not positions are not errors, but
-    /// [`Since::Unknown`].
+    /// If the member has another shape; strings that are not positions are [`Since::Unknown`].
     pub fn parse(payload: &str) -> Result<Option<Self>, BadResume> {
         // Only an escape could spell the name otherwise.
         let bytes = payload.as_bytes();

@@ -280,8 +280,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// What a client that was away since then is sent. Call [`enforce`](Self::enforce) first, or it
-    /// may contain what is too old.
+    /// What a client that was away is sent. Call [`enforce`](Self::enforce) first, for the age.
     pub fn since(&self, since: Since, limits: &ReplayLimits) -> Replay {
         let place = match since {
             Since::Now => {
@@ -319,8 +318,7 @@ impl<T> Ring<T> {
         replay
     }
 
-    /// The next entries after a place, within the limits but at least one if there is any: for
-    /// reading in parts.
+    /// The next entries after a place, within the limits but at least one, for reading in parts.
     ///
     /// # Errors
     /// If something after that place was dropped meanwhile.

@@ -1,5 +1,4 @@
-//! Topics as bytes, for a planned restart: written at the end of a process, read at the next start,
-//! all or nothing.
+//! Topics as bytes, for a planned restart: written at the end, read at the start, all or nothing.
 //!
 //! ```text
 //! magic, version, for each topic: 1, name, epoch, marks, entries, ids; 0, topics, checksum
@@ -27,8 +26,7 @@ const SEQ_MAX: u64 = u64::MAX / 2;
 
 /// Writes topics down, one after the other.
 ///
-/// The caller may take what it appends out of the buffer between two calls, so that at most one
-/// topic is buffered.
+/// The caller may empty the buffer between two calls, so that it has at most one topic.
 #[derive(Debug, Default)]
 pub struct Saver {
     checksum: Hasher,

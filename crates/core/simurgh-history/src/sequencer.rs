@@ -43,8 +43,7 @@ impl Sequencer {
         Sequencer { last }
     }
 
-    /// For a node that numbers: the place of the next message, which becomes the last. It wraps
-    /// after 2^64 numbers.
+    /// For a node that numbers: the next message's place, now the last. It wraps after 2^64.
     pub const fn next(&mut self) -> Place {
         let next = match self.last {
             Some(last) => last.saturating_add(1),
@@ -69,14 +68,12 @@ impl Sequencer {
             Some(previous) => previous,
             None => 0,
         };
-        // The one before is earlier than the last known: those between were removed, and there may
-        // have been others among them.
+        // The one before is earlier than the last known, as those between were removed.
         let is_next = previous == last || (previous < last && synced);
         if is_next { Arrival::InOrder } else { Arrival::Hole { after: Some(last) } }
     }
 
-    /// Where a broker numbers: everything up to this number is here, or will never be. Never goes
-    /// back.
+    /// Where a broker numbers: everything up to this number is here or lost. Never goes back.
     pub const fn advance(&mut self, seq: u64) {
         match self.last {
             Some(last) if seq <= last => {}

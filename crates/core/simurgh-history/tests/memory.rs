@@ -1,5 +1,4 @@
-//! What a kept message costs beside what it points to, what an empty topic costs, and that the
-//! memory of many messages is freed.
+//! The cost of a kept message and of an empty topic, and that memory of many messages is freed.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -78,8 +77,7 @@ fn a_message_costs_what_is_promised_and_nothing_stays() {
     println!("{full} B with 10,000, {left} B with 100 of them left; {id_bytes} B an id of eight");
 }
 
-/// The allocator counts for the whole process, and a harness with threads allocates at any time:
-/// one test, on the main thread.
+/// One test, on the main thread: the allocator counts for all threads, the harness's included.
 fn main() {
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     let test = Trial::test("a_message_costs_what_is_promised_and_nothing_stays", || {

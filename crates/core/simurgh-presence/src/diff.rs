@@ -49,8 +49,7 @@ impl Diff {
         out.push(b'}');
     }
 
-    /// About as many bytes as [`encode`](Self::encode) appends: exact except for characters in keys
-    /// that are written as escapes.
+    /// Bytes that [`encode`](Self::encode) appends, without escapes of characters in keys.
     pub fn encoded_bytes(&self) -> usize {
         let one = |change: &Change| {
             let metas = change.metas.iter().map(|it| it.meta.encoded_bytes(it.phx_ref_prev));

@@ -50,8 +50,7 @@ impl Meta {
     /// Checks a text, or bytes.
     ///
     /// # Errors
-    /// If it is not the text of one JSON object, or nests deeper than
-    /// [`DEPTH_MAX`](json::DEPTH_MAX).
+    /// If it is not one JSON object, or nests deeper than [`DEPTH_MAX`](json::DEPTH_MAX).
     pub fn parse(text: impl AsRef<[u8]>) -> Result<Self, MetaError> {
         object(text.as_ref(), &REFS).map(Meta)
     }

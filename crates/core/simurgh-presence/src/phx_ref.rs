@@ -15,8 +15,7 @@ const COUNTERS: u32 = 1 << 24;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub u64);
 
-/// The ref of one state of one entry, `phx_ref`: each update makes a new one. Clients compare only
-/// it.
+/// The ref of one state of one entry, `phx_ref`, new after each update; clients compare only it.
 ///
 /// Shown as 16 characters of base64url: six bytes of time in microseconds, three of the node's id,
 /// three of a counter.

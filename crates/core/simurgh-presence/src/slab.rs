@@ -1,5 +1,4 @@
-//! Records with stable numbers, in pages: growing copies at most one page, and less than a step of
-//! a page is unused.
+//! Records with stable numbers, in pages: growing copies at most one page.
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;

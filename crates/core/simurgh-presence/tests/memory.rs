@@ -88,8 +88,7 @@ fn an_entry_costs_what_is_promised_and_nothing_stays() {
     println!("{full} B with 18,000, {few} B with 100 of them left");
 }
 
-/// The allocator counts for the whole process, and a harness with threads allocates at any time:
-/// one test, on the main thread.
+/// One test, on the main thread: the allocator counts for all threads, the harness's included.
 fn main() {
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     let test = Trial::test("an_entry_costs_what_is_promised_and_nothing_stays", || {

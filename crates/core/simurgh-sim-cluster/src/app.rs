@@ -1,5 +1,4 @@
-//! The application: channels that broadcast and track presences, as the words of their clients'
-//! messages draw.
+//! The application: channels that broadcast and track presences, drawn from words of messages.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -7,8 +7,7 @@
 //!       clients ⇄ transport ⇄ cores ⇄ mailboxes ⇄ … other shards
 //! ```
 //!
-//! A run is a list of operations, each complete by itself, so leaving operations out shrinks a
-//! failing run.
+//! A run is a list of operations, each complete by itself, so leaving some out shrinks it.
 
 pub mod client;
 pub mod delivery;

@@ -98,8 +98,7 @@ impl<L: Ledger, P: Send + Sync + 'static> SimNode<L, P> {
         drop(mail);
     }
 
-    /// Asks the application once for the decision that has waited longest; returns whether one
-    /// waits.
+    /// Asks the application once for the decision that waits longest; returns whether one waits.
     pub fn decide_next(&self) -> bool {
         let Some((shard, key, ticket, mut work)) = self.state().deciding.pop_front() else {
             return false;

@@ -8,8 +8,7 @@ use simurgh_reactor::Key;
 
 use crate::delivery::{Delivery, Request};
 
-/// What one shard's members publish on one topic. It stays one flow while any of it is in transit,
-/// even if the members change.
+/// What one shard's members publish on one topic: one flow while any of it is in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// The shard.

@@ -1,5 +1,4 @@
-//! Events of presence, read strictly: each key once, and each meta as it was made, with its refs
-//! appended.
+//! Events of presence, read strictly: each key once, each meta as it was made, then its refs.
 
 use simurgh_proto::serializer::json;
 
@@ -82,8 +81,7 @@ impl PresenceEvent {
         it.0.is_empty().then_some(told)
     }
 
-    /// Applies the event to the states that a client has, as `Presence.syncDiff` of phoenix.js
-    /// does.
+    /// Applies the event to a client's states, as `Presence.syncDiff` of phoenix.js does.
     pub fn apply_to(&self, numbers: &mut Vec<u32>) {
         match self {
             Self::State(metas) => *numbers = metas.iter().map(|it| it.number).collect(),

@@ -32,8 +32,7 @@ pub fn of(number: u32) -> Ref<'static> {
     Ref::from_text(&text)
 }
 
-/// The number of a ref. With `is_binary` it comes from a binary frame, where all fields are
-/// strings.
+/// The number of a ref; with `is_binary` of a binary frame, where all fields are strings.
 pub fn number(raw: &str, is_binary: bool) -> u32 {
     if matches!(raw, "null" | "\"\"") {
         return 0;

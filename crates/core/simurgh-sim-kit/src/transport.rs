@@ -202,8 +202,7 @@ impl Transport {
         slow.into_iter().for_each(|key| self.slow(key));
     }
 
-    /// A peer reads too slowly: what waits for it is dropped, and it has some time to take a
-    /// farewell.
+    /// A peer reads too slowly: its queue is dropped, and it has some time to take a farewell.
     fn slow(&mut self, key: Key) {
         let ends_ns = self.now.ns + 2_000_000_000;
         let Some(peer) = self.peer_mut(key).filter(|it| !it.is_mute) else { return };

@@ -17,8 +17,7 @@ pub(crate) struct Features {
     pub(crate) has_odd_refs: bool,
     /// Servers drain more often and start again.
     pub(crate) restarts: bool,
-    /// How many of 256 joins make a channel whose handlers wait, and how many messages may wait
-    /// behind a handler.
+    /// How many of 256 joins make channels with waiting handlers, and how many messages may queue.
     pub(crate) waits: u8,
     pub(crate) behind_max: u8,
     pub(crate) is_present: bool,

@@ -65,8 +65,8 @@ kinds! {
     Unlisten "unlisten" 3,
     /// A question from outside of channels: which users are present in topic `b`.
     Who "who" 10,
-    /// A client sends the same message several times, and all are read: `b` the topic, `c` what,
-    /// and how often.
+    /// A client sends the same message repeatedly, and all are read: `b` topic, `c` what, how
+    /// often.
     Burst "burst" 20,
 }
 

@@ -1,5 +1,4 @@
-//! Shrinking: finds the shortest list of operations that fails in the same manner, with the fewest
-//! clients, shards and features.
+//! Shrinking: the shortest list that fails alike, with the fewest clients, shards and features.
 
 use simurgh_sim_kit::shrink::fewest;
 

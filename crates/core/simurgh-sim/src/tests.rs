@@ -1,5 +1,4 @@
-//! Tests of the simulator: the same seed is the same run, and a planted fault is found for each
-//! rule of the model.
+//! Tests of the simulator: equal seeds are equal runs, and a fault is found for each rule.
 
 use simurgh_sim_kit::fault::Fault;
 
@@ -65,8 +64,7 @@ fn what_waits_goes_on_or_is_given_up() {
 /// Rules that find a limit which was not enforced.
 const UNMET: [&str; 5] = ["callback", "metrics", "unexpected", "order", "presence"];
 
-/// Some messages exceed limits and close sockets for that, most do not; some lifetimes end or are
-/// changed.
+/// Some messages exceed limits and close sockets, most do not; some lifetimes end or change.
 #[test]
 fn what_is_limited_is_met() {
     let mut all = Counts::default();

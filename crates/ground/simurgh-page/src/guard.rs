@@ -1,5 +1,4 @@
-//! Checks of request headers: a page of another site must neither read what our page shows nor
-//! control what it controls.
+//! Header checks: a page of another site must neither read nor control what our page does.
 
 use std::net::IpAddr;
 

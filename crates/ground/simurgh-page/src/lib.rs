@@ -18,8 +18,7 @@ pub const STYLE: &str = include_str!("../assets/page.css");
 /// The icon in a browser's tab, SVG.
 pub const ICON: &str = include_str!("../assets/favicon.svg");
 
-/// Number formats (`Format`), elements (`el`), and charts (`Timeline`, `Chart`), in the order of
-/// their dependencies.
+/// Number formats (`Format`), elements (`el`), charts (`Timeline`, `Chart`), in loading order.
 pub const SCRIPTS: [&str; 3] = [
     include_str!("../assets/format.js"),
     include_str!("../assets/element.js"),

@@ -145,8 +145,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// The content as a frame has it: the JSON text, the bytes, or the data of a member's
-    /// broadcast.
+    /// The content as in a frame: JSON text, bytes, or the data of a member's broadcast.
     pub fn data(&self) -> &[u8] {
         match self {
             Payload::Json(text) => text.as_bytes(),
@@ -381,8 +380,7 @@ enum RefText {
     Heap(Box<Box<str>>),
 }
 
-/// Longest raw JSON text of a ref that needs no heap; phoenix.js counts, so its refs are `"1"`,
-/// `"2"`…
+/// Longest JSON text of a ref without heap; refs of phoenix.js are counters: `"1"`, `"2"`…
 const INLINE_BYTES_MAX: usize = 14;
 
 const _: () = assert!(size_of::<OwnedRef>() == 16);

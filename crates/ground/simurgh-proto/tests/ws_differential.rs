@@ -1,5 +1,4 @@
-//! The same streams and handshakes through tungstenite: both must accept the same messages and
-//! refuse the same streams.
+//! The same streams and handshakes through tungstenite: both must accept and refuse the same.
 //!
 //! Known differences, kept out of the comparison: we refuse lengths that are not in their shortest
 //! form (RFC 6455 §5.2), tungstenite accepts them; we accept close code 1014 (it is in the

@@ -89,8 +89,7 @@ impl Listeners {
         let count = self.sockets.len();
         let first = io.counts.turns as usize;
         for index in (0..count).map(|index| (first + index) % count) {
-            // When listening stops, the whole backlog is accepted, announced by an event or not, or
-            // the kernel resets it.
+            // When listening stops, the kernel resets what is left in the backlog.
             if stop {
                 self.set_ready(index);
             }

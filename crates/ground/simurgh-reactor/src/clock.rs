@@ -29,8 +29,7 @@ impl Now {
     }
 }
 
-/// The source of [`Now`]: the system's own monotonic clock, so that a timer of the kernel and a
-/// reading here mean the same instant.
+/// The source of [`Now`]: the monotonic clock of the system, which the kernel's timers use, too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start_ns: u64,

@@ -18,8 +18,7 @@ pub struct Config {
     /// Whether a peer that has closed its sending half is still sent its output, within
     /// [`Config::linger`]. Default off: it is one more attempt.
     pub half_close: bool,
-    /// How long a closing connection may take to read the rest of its output, before it is reset.
-    /// Default 5 s.
+    /// How long a closing connection may take to read its output before a reset. Default 5 s.
     pub linger: Duration,
     /// Size of the read buffer that all connections share; a connection gets at most this much per
     /// turn. Default 64 KiB; memory is touched only as far as reads fill it.
@@ -29,8 +28,7 @@ pub struct Config {
     pub connections_max: Option<usize>,
     /// Core to pin the shard's thread to. Default none.
     pub core: Option<usize>,
-    /// Stack of the shard's thread. Default 256 KiB (1 MiB with debug assertions); only what is
-    /// used costs memory.
+    /// Stack of the shard's thread. Default 256 KiB (1 MiB with debug assertions).
     pub stack_bytes: usize,
     /// Backlog of each listening socket. Default 4096; the system may allow less.
     pub backlog: i32,

@@ -30,8 +30,7 @@ pub enum Closed {
     Slow,
 }
 
-/// The poll token of a connection: the whole key, so that an event that was fetched before its
-/// connection ended finds none.
+/// The poll token of a connection: the whole key, so that a late event does not find another.
 pub(crate) fn token(key: Key) -> Token {
     Token(key.slot as usize | (key.generation as usize) << 32)
 }

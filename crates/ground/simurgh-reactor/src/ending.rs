@@ -100,8 +100,7 @@ impl<T> Io<T> {
         }
     }
 
-    /// The peer has closed its sending half and all it sent is read: the connection ends once it
-    /// has the output that it asked for before.
+    /// All that the peer sent before its end is read: the connection ends after its own output.
     pub(crate) fn peer_ended(&mut self, key: Key) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         let has_output = socket.span != 0 || socket.queue.is_some();
@@ -125,8 +124,7 @@ impl<T> Io<T> {
             if flags & CLOSING != 0 {
                 match (waits, flags & OVER != 0) {
                     (true, _) => self.linger(key),
-                    // The peer has its last frame; the connection lingers until the peer closes
-                    // too, or the time is up.
+                    // The connection lingers until the peer closes too, or the time is up.
                     (false, true) => net::shutdown_write(fd),
                     (false, false) => self.schedule_close(key, end_reason(flags)),
                 }

@@ -57,8 +57,7 @@ pub trait Handler: Sized {
     /// descriptor is closed and `key` finds nothing any more.
     fn closed(&mut self, io: &mut Io<Self::Conn>, key: Key, conn: Self::Conn, why: Closed);
 
-    /// A mail came. Once its effect is over, give its bytes back with
-    /// [`crate::Mailbox::discharge`].
+    /// A mail came; give its bytes back with [`crate::Mailbox::discharge`] after its effect.
     fn mail(&mut self, io: &mut Io<Self::Conn>, mail: Self::Mail);
 
     /// Runs at the end of each turn, after the flush: fan-out slices, sweeps. Returns when it has

@@ -43,8 +43,7 @@ impl<M> Mailbox<M> {
         Ok(())
     }
 
-    /// Posts control mail, which weighs nothing and is never refused while the shard runs; `false`
-    /// once it has ended.
+    /// Posts control mail, which has no weight; `false` only once the shard has ended.
     pub fn post_anyway(&self, mail: M) -> bool {
         let posted = self.sender.send(mail).is_ok();
         if posted {
@@ -54,8 +53,7 @@ impl<M> Mailbox<M> {
         posted
     }
 
-    /// Counts bytes that bypass the mailbox, or that must not be refused; [`Mailbox::discharge`]
-    /// gives them back.
+    /// Counts bytes that bypass the mailbox; [`Mailbox::discharge`] gives them back.
     pub fn charge(&self, bytes: usize) {
         self.state.bytes.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -36,8 +36,7 @@ pub struct ConnectOptions {
     /// that each destination has all ports; another port may also have connections to other
     /// destinations. Default: the address of the route.
     pub from: Option<SocketAddr>,
-    /// Size of the kernel's receive buffer, bytes; the kernel doubles it. Default: the system's,
-    /// which grows with what arrives.
+    /// The kernel's receive buffer, bytes, which it doubles. Default: the system's, which grows.
     pub receive_buffer_bytes: Option<usize>,
     /// Size of the kernel's send buffer, in the same way.
     pub send_buffer_bytes: Option<usize>,
@@ -187,8 +186,7 @@ fn socket(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Begins an outgoing connection with as few calls as possible, for a load generator makes millions
-/// of them.
+/// Begins an outgoing connection with few calls: a load generator makes millions of them.
 pub(crate) fn connect(
     to: SocketAddr,
     how: &ConnectOptions,

@@ -34,8 +34,7 @@ pub fn free_memory() -> usize {
     POOL.try_with(|pool| pool.borrow().used).unwrap_or(0)
 }
 
-/// A piece of `bytes`, a multiple of [`GRANULE`], with any content. `None` when the system has no
-/// memory left.
+/// A piece of `bytes`, a multiple of [`GRANULE`], with any content; `None` without memory.
 pub(crate) fn take(bytes: usize) -> Option<NonNull<u8>> {
     debug_assert!(bytes > 0 && bytes.is_multiple_of(GRANULE));
     // While the thread ends, the pool is already gone.

@@ -57,8 +57,7 @@ impl Queue {
         now_ns.saturating_sub(self.moved_ns)
     }
 
-    /// Appends `piece` without its first `written` bytes. Shared frames are referred to, not
-    /// copied; small pieces are merged.
+    /// Appends `piece` without its first `written` bytes. Shared frames are not copied.
     pub(crate) fn push(&mut self, piece: Piece<'_>, written: usize) {
         let Some(rest) = piece.len().checked_sub(written).filter(|rest| *rest > 0) else { return };
         let first = self.chunks.is_empty();

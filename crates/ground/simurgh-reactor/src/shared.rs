@@ -98,8 +98,7 @@ impl Shared {
 }
 
 impl<B: ?Sized> Drop for Frame<B> {
-    /// Frames are dropped one after the other: dropping a chain of a hundred thousand recursively
-    /// would overflow the stack.
+    /// Drops frames one after the other: recursion would overflow the stack on a long chain.
     fn drop(&mut self) {
         if let Some((count, len)) = &self.counted {
             count.set(count.get().saturating_sub(*len));
@@ -144,8 +143,7 @@ impl Run {
         Self { first: frame.clone(), last: frame.last_part().clone(), bytes }
     }
 
-    /// Appends `next`, which [`Shared::follow`] has put after the last frame; otherwise returns
-    /// `false` and does nothing.
+    /// Appends `next` if [`Shared::follow`] has put it after the last frame; else `false`.
     pub fn push(&mut self, next: &Shared) -> bool {
         let follows = self.last.next().is_some_and(|it| it.is(next));
         if follows {

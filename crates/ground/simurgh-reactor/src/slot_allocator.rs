@@ -1,5 +1,4 @@
-//! Slots of a table in pages: for tables whose records must not move, and whose memory is freed
-//! when they are empty.
+//! Slots of a table in pages: records do not move, and empty pages are freed.
 
 /// Slots of a page.
 pub const PAGE_SLOTS: usize = 256;
@@ -58,8 +57,7 @@ impl SlotAllocator {
         Some((index * PAGE_SLOTS as u32 + slot, is_new))
     }
 
-    /// Frees a slot. `true`: its page is empty, and the caller frees the memory of its records,
-    /// too; some room is always kept.
+    /// Frees a slot. `true`: the caller frees its now empty page, too; some room is always kept.
     pub fn free(&mut self, slot: u32) -> bool {
         let (index, at) = (slot / PAGE_SLOTS as u32, slot as usize % PAGE_SLOTS);
         let Some(page) = self.pages.get_mut(index as usize) else { return false };

@@ -68,8 +68,7 @@ impl<H: Handler> Reactor<H> {
 }
 
 impl<T> Io<T> {
-    /// Checks connections that were not checked for longest; those whose output has not moved for
-    /// `after_ns` are slow.
+    /// Checks the longest unchecked connections; without movement for `after_ns` they are slow.
     fn check_queues(&mut self, after_ns: u64) {
         let now_ns = self.served_ns();
         for _ in 0..self.lists.blocked.len().min(CHECKED_MAX) {

@@ -391,8 +391,7 @@ pub fn shards_for(connections: usize, descriptors: u64) -> usize {
         let mean = connections as f64 / shards as f64;
         mean + 6.0 * mean.sqrt() <= capacity as f64
     };
-    // More shards may hold less each, because of their wakers; so the first count that suffices, if
-    // any.
+    // More shards may hold less each, because of their wakers: the first count that suffices.
     let least = connections.div_ceil(Room::within(limit, FIXED).capacity).max(1);
     (least..=least.saturating_mul(2)).find(|shards| holds(*shards)).unwrap_or(least)
 }

@@ -46,8 +46,7 @@ impl Stamps {
     }
 }
 
-/// How far CLOCK_REALTIME is ahead of `clock`: read between two readings of `clock`, so the error
-/// is at most half of the time between those.
+/// How far CLOCK_REALTIME is ahead of `clock`, to half the time between two readings of that.
 fn ahead_ns(clock: Clock) -> i64 {
     let reading = |_| {
         let before = clock.ns();

@@ -4,8 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Upper bounds, in nanoseconds, of the buckets of [`Counts::turns_by_duration`]; the last
-/// bucket has none.
+/// Upper bounds, in nanoseconds, of [`Counts::turns_by_duration`]; the last bucket has none.
 pub const TURN_BUCKETS_NS: [u64; 12] = [
     10_000,
     25_000,
@@ -100,8 +99,7 @@ counters! {
     outbound_shed,
     /// Bytes that peers have not taken; shared frames count once.
     waiting_bytes,
-    /// Milliseconds in which the shard could not serve: the process was stopped, or a turn took
-    /// more than a second.
+    /// Milliseconds in which it could not serve: a stopped process, or a turn above a second.
     lost_ms,
     /// Bytes waiting in outbound queues now.
     queued_bytes,

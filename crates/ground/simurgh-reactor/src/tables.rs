@@ -128,8 +128,7 @@ fn is_event_counter(fd: RawFd) -> bool {
         .is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")
 }
 
-/// Closes, in a private table, those of `kept` that are not event counters any more: their numbers
-/// were reused before the table was copied.
+/// Closes, in a private table, those of `kept` whose numbers were reused before it was copied.
 pub(crate) fn close_unless_event_counters(kept: &[RawFd]) {
     for fd in kept.iter().filter(|fd| !is_event_counter(**fd)) {
         // SAFETY: called on a new private table, where nothing owns this number.
@@ -196,8 +195,7 @@ fn close_each(first: u32, end: u32) {
     }
 }
 
-/// A descriptor of the process's own table that threads of other tables may hold: it closes only in
-/// its own.
+/// A descriptor of the process's table, which threads of other tables hold but never close.
 #[derive(Debug)]
 pub(crate) struct MainFd {
     fd: ManuallyDrop<OwnedFd>,

@@ -1,5 +1,4 @@
-//! Waking at a precise time. A poll set waits in whole milliseconds; a timer among its descriptors
-//! wakes to the microsecond.
+//! Waking to the microsecond by a timer: a poll set alone waits in whole milliseconds.
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::Timer;

@@ -32,8 +32,7 @@ use crate::{handoff, net};
 
 const EVENTS_MAX: usize = 512;
 const ADOPT_MAX: usize = 16;
-/// During a longer turn, or a sleep that lasts so much longer than it should, the shard could not
-/// serve.
+/// In a longer turn, or a sleep that is so much too long, the shard could not serve.
 const LOST_NS_MIN: u64 = 1_000_000_000;
 /// The capacity that the list of hung-up connections keeps. It is not a power of two: such a block
 /// would stay among other blocks of that size, on a page that the allocator then keeps.
@@ -303,8 +302,8 @@ impl<H: Handler> Reactor<H> {
         loop {
             let Some(socket) = self.io.sockets.get_mut(key) else { return };
             socket.flags |= UNREAD;
-            // Discards what a cut peer still sends: unread, it would turn the close into a reset,
-            // which can destroy the last frame.
+            // Unread input of a cut peer would turn the close into a reset, which can lose the last
+            // frame.
             let was_cut = socket.flags & OVER != 0 && socket.flags & (CLOSE_SCHEDULED | MUTE) == 0;
             if !was_cut && socket.flags & (HELD | NO_READ) != 0 {
                 return;

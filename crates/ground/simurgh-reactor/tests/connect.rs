@@ -46,8 +46,7 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// A listener whose backlog has room for one connection and is full: the next client gets no
-/// answer.
+/// A listener whose backlog is full with one connection: the next client gets no answer.
 fn mute_listener() -> (TcpListener, SocketAddr, TcpStream) {
     let (listener, address) = listener();
     rustix::net::listen(&listener, 0).unwrap();

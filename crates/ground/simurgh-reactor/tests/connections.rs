@@ -39,8 +39,7 @@ fn many_connections_are_echoed() {
     assert!(per_shard.iter().all(|count| *count > 40), "{per_shard:?} is no spread");
 }
 
-/// Ends come one by one and cost more than a message each, so connections that stay must not wait
-/// behind a crowd that leaves.
+/// Ends cost more than messages: connections that stay must not wait for a crowd that leaves.
 #[test]
 fn who_stays_is_not_in_line_behind_a_crowd_that_hangs_up() {
     const CROWD: usize = 900;

@@ -1,5 +1,4 @@
-//! How simurgh's commands and tools read and write numbers, sizes and times, print their results,
-//! and report errors in files.
+//! Numbers, sizes and times of simurgh's commands and tools, their output, and errors in files.
 //!
 //! [`format`](mod@format) writes all figures of terminals and pages; [`Diagnostic`] is an error in
 //! a file with its line; `toml` (a feature) reads TOML and finds all errors at once.

@@ -353,8 +353,7 @@ impl<'d, 'i> Entry<'d, 'i> {
         }
     }
 
-    /// Names with values in the order of the text: a table, or a list of pairs if a name occurs
-    /// twice.
+    /// Names with values in order: a table, or a list of pairs if a name occurs twice.
     pub fn named(&self) -> Vec<Self> {
         if let DeValue::Table(table) = self.value() {
             return entries(self.document, table);

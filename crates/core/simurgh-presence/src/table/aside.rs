@@ -1,5 +1,4 @@
-//! State that a small and quiet topic does not need: the index, pending changes, other nodes,
-//! extras.
+//! State that a small, quiet topic does not need: index, pending changes, other nodes, extras.
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::hash::Hash;
@@ -38,8 +37,7 @@ pub(super) struct Index {
 pub(super) struct Changes {
     pub(super) keys: Vec<u32>,
     pub(super) left: Vec<Left>,
-    /// Whether a newcomer was shown entries that are not in a diff yet, so that a diff must have
-    /// their leaves.
+    /// Whether a newcomer was shown entries before a diff: then a diff must have their leaves.
     pub(super) exposed: bool,
 }
 
@@ -152,8 +150,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         self.aside().index = Some(index);
     }
 
-    /// Frees what is not needed any more. Call it after taking changes out, since places of keys
-    /// and entries change here.
+    /// Frees unused memory. Call it after taking changes out: places of keys and entries change.
     pub(super) fn settle(&mut self) {
         let Some(aside) = &mut self.aside else { return };
         if aside.changes.is_some() || aside.journal.is_some() {

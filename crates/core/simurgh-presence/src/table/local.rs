@@ -10,8 +10,7 @@ use crate::meta::Meta;
 use crate::phx_ref::PhxRef;
 use crate::slab::NIL;
 
-/// The member has an entry under this key, an error of the application; [`Table::update`] changes
-/// it.
+/// The member has an entry under this key; [`Table::update`] changes it. An application error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("already tracked under this key; update changes it")]
 pub struct AlreadyTracked;

@@ -21,8 +21,7 @@ pub(super) struct Peer {
 }
 
 impl<M: Copy + Eq + Hash> Table<M> {
-    /// Applies a delta of another node, or keeps it until it can be applied. A repeated delta, or
-    /// one of its own, changes nothing.
+    /// Applies a delta of another node, or queues it. A repeated or own delta changes nothing.
     ///
     /// The caller must refuse deltas of a node after [`node_down`](Self::node_down) unless the node
     /// is back: the first would count as the first of a new node.

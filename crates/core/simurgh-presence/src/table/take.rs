@@ -58,8 +58,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         (!diff.joins.is_empty() || !diff.leaves.is_empty()).then_some(diff)
     }
 
-    /// The net changes of own entries since the last call, for all other nodes. It may be empty
-    /// except for its versions.
+    /// The net changes of own entries since the last call, for other nodes; may be empty.
     pub fn take_delta(&mut self) -> Option<Delta> {
         let aside = self.aside.as_mut()?;
         let journal = aside.journal.take()?;

@@ -128,8 +128,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         self.keys.iter().filter_map(|(at, key)| self.presence(at, key))
     }
 
-    /// Some `n` keys, or all if there are no more; another seed chooses others. Looks at few other
-    /// keys.
+    /// Some `n` keys, or all if there are no more; another seed chooses others.
     pub fn sample(&self, n: usize, seed: u64) -> Vec<Presence<'_, M>> {
         let slots = self.keys.slots() as u64;
         if n >= self.keys() {

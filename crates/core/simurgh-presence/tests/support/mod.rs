@@ -1,5 +1,4 @@
-//! Nodes with a table each, a bad network between them and clients at each, driven by numbers from
-//! proptest.
+//! Nodes with tables and clients, with a bad network between them, driven by proptest's numbers.
 #![allow(clippy::unwrap_used, clippy::panic, dead_code, unreachable_pub, missing_docs)]
 
 pub mod client;

@@ -1,5 +1,4 @@
-//! Disconnects of socket ids: which nodes were asked, which have done it, and whether the outcome
-//! is true.
+//! Disconnects of socket ids: which nodes were asked and have done it, and their outcomes.
 
 use std::collections::BTreeSet;
 
@@ -60,8 +59,7 @@ impl Ledger {
         }
     }
 
-    /// All faults were repaired once and everything was delivered: every running node has carried
-    /// out the disconnects of that time.
+    /// All faults were repaired once: every running node has carried out the disconnects.
     pub(crate) fn check_disconnects(&mut self, mended_ns: u64) {
         let now_ns = self.clock_ns;
         let mut wrong = None;

@@ -1,5 +1,4 @@
-//! What was published on which node, what each shard has received of it, and what has happened to
-//! nodes.
+//! What was published on which node, what each shard received, and what happened to nodes.
 //!
 //! Each shard of each node has a list per topic of the broadcasts that it accepted, in its order,
 //! which its members and listeners receive from their beginning on. What was published on a node

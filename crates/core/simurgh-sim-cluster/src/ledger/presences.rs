@@ -1,5 +1,4 @@
-//! Presences as applications track them; the views that clients build from events, as phoenix.js
-//! does; and what they may be sent.
+//! Presences as applications track them, and clients' views of them, built as in phoenix.js.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -35,8 +34,7 @@ pub(crate) struct View {
 }
 
 impl Presences {
-    /// A channel tracks or updates; returns the number of the meta. Tracking twice, or updating a
-    /// missing entry, is refused.
+    /// A channel tracks or updates; returns the meta's number. Repeats and strays are refused.
     pub(crate) fn track(
         &mut self,
         (chan, key): (u32, u8),

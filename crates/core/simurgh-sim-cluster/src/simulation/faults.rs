@@ -43,8 +43,7 @@ pub(crate) struct Faults {
     is_engine_dead: bool,
     /// Which part of the engine each slot is linked to.
     groups: Vec<usize>,
-    /// Since when one start can receive from another, and when it last could for the span of a
-    /// beat.
+    /// Since when one start can receive from another, and when it last could for a beat's span.
     local: BTreeMap<(usize, usize), Reach>,
     deadlines: Vec<Deadline>,
     /// A fault occurred since all were repaired.

@@ -1,5 +1,4 @@
-//! The application: its channels draw their effects from the word of a message, and record them in
-//! the [`Model`].
+//! The application: its channels draw effects from words of messages, for the [`Model`] as well.
 
 pub(crate) mod handlers;
 mod presence;
@@ -442,8 +441,7 @@ fn ask(shared: &Arc<Shared>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Jo
     join.unwrap_or_else(|| give_up())
 }
 
-/// Decides about a join; `None` if it panics. `first` has the prepared value, if this is the first
-/// decision.
+/// Decides about a join; `None` if it panics. `first`: the value prepared for the first decision.
 fn decide(
     shared: &Arc<Shared>,
     rng: &mut Rng,

@@ -1,5 +1,4 @@
-//! The application: channels that broadcast, push, answer, intercept and stop, as the words of
-//! their clients' messages say.
+//! The application: channels whose actions are drawn from the words of their clients' messages.
 
 use std::sync::Arc;
 

@@ -37,9 +37,8 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
-    /// Whether a client joins again, or leaves, only after the answer to its resume: a calm client;
-    /// one with V1, whose answers do not name their join; and one that resumes from nothing, which
-    /// would be outdated.
+    /// Whether a client joins again, or leaves, only after the answer to its resume: a calm one;
+    /// one with V1, whose answers do not name their join; and one that resumes from nothing.
     pub(crate) fn must_wait(&self, is_calm: bool, wire: Wire) -> bool {
         let is_first = self.resume == Resume::Null;
         let is_told = matches!(self.resume, Resume::Nothing | Resume::Bad) || self.is_resumed;
@@ -108,8 +107,7 @@ impl Client {
         Self { number, id, opts_in, intercepts, wire: Wire::V2, connection: None, refs: 0, views }
     }
 
-    /// Joins a topic, for the first time or again, unless it waits for something; returns the ref
-    /// and the payload of its join.
+    /// Joins a topic, unless it waits for something; returns the ref and the payload of its join.
     pub(crate) fn join(
         &mut self,
         plan: &Plan,
@@ -464,8 +462,7 @@ impl Client {
         ledger.counts.count("gaps: told late", 1);
     }
 
-    /// A client that has not proved its first join joins for the first time and gets its key; one
-    /// that has is sent nothing from before.
+    /// A client that has not proved a first join gets a key; one that has gets no earlier messages.
     fn check_key(
         &mut self,
         topic: usize,
@@ -517,8 +514,7 @@ impl Client {
         }
     }
 
-    /// Checks the number of messages that follow: at least those stored when it asked, at most
-    /// those now.
+    /// Checks the count of messages that follow: at least those stored when it asked.
     fn check_count(
         &self,
         ledger: &Ledger,

@@ -92,8 +92,7 @@ pub(crate) struct JoinRequest {
 pub(crate) struct Ledger {
     findings: Findings,
     pub(crate) plan: Plan,
-    /// The time of the shard of this step, and the latest time of any shard: time does not move
-    /// within a turn.
+    /// The time of the shard of this step, and the latest of any shard: a turn has one time.
     now_ms: u64,
     pub(crate) latest_ms: u64,
     pub(crate) topics: Vec<Topic>,

@@ -1,5 +1,4 @@
-//! Once everything is delivered, no client has missed anything; when all have left, nothing is
-//! kept.
+//! Once everything is delivered, no client has missed anything; when all left, nothing is kept.
 
 use simurgh_sim_kit::NONE;
 use simurgh_sim_kit::peer::Peer;

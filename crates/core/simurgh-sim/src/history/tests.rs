@@ -1,5 +1,4 @@
-//! Tests of the ledger of histories: the same seed is the same run, every outcome that it checks
-//! occurs, and planted faults are found.
+//! Tests of the ledger of histories: equal seeds are equal runs, and planted faults are found.
 
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings::{Counts, Findings};

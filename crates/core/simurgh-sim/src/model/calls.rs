@@ -323,8 +323,7 @@ impl Model {
         self.advance();
     }
 
-    /// Carries out effects of callbacks until something else has to happen first: a broadcast is
-    /// accepted, or an interceptor catches up.
+    /// Carries out effects until a broadcast is accepted, or an interceptor catches up, first.
     pub(crate) fn advance(&mut self) {
         loop {
             if self.is_blocked() {
@@ -387,8 +386,7 @@ impl Model {
         }
     }
 
-    /// Whether an interceptor sends something next and has not seen all that was accepted before.
-    /// It sees that first, unless it is about to.
+    /// Whether an interceptor sends something next, but must see earlier broadcasts before.
     fn is_blocked(&mut self) -> bool {
         let Some(top) = self.frames.last_mut() else { return false };
         let mut chan = top.did.chan;
@@ -412,8 +410,7 @@ impl Model {
             return true;
         }
         let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return false };
-        // A broadcast that it sees may end it: then this is sent before it ends, and it sees no
-        // more.
+        // A broadcast that it sees may end it: then this is sent first, and it sees no more.
         it.must_end.is_none() && it.pending.front().is_some_and(|(seq, _)| *seq < horizon)
     }
 

@@ -219,8 +219,7 @@ pub(crate) struct Model {
     pub(crate) listeners: Vec<ListenerState>,
     pub(crate) tasks: Vec<Task>,
     pub(crate) handlers: Vec<Handler>,
-    /// Ticks for which a channel may hold its socket, and for which it may if the client has shut
-    /// its half.
+    /// Ticks for which a channel may hold its socket; the second once the client has shut its half.
     pub(crate) waits_max: [u32; 2],
     pub(crate) presence: Presence,
     pub(crate) limits: Option<Limits>,

@@ -1,5 +1,4 @@
-//! Presence (PROTOCOL §10): effects of channels, events of homes, and the views that clients build
-//! from them, as phoenix.js does.
+//! Presence (PROTOCOL §10): channels' effects, homes' events, and clients' views, as in phoenix.js.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -182,8 +181,7 @@ impl Model {
         }
         let is_seeing = matches!(call, Call::HandleOut { .. });
         if !is_closing || is_seeing {
-            // It may be catching up because its socket is closed for another reason, which comes
-            // later.
+            // It may be catching up before its socket closes for another reason.
             self.presence.due.push_back((chan, does, is_closing));
         }
     }
@@ -360,8 +358,7 @@ impl Model {
         self.presence.record(text, word, Some(version), told)
     }
 
-    /// A home posts a shard's answers to members that ask, or that there are none; returns their
-    /// number.
+    /// A home posts a shard's answers to members that ask, or that there are none; their number.
     pub(crate) fn answers_go<'a>(
         &mut self,
         topic: u8,
@@ -419,8 +416,7 @@ impl Model {
         self.told_some(effects);
     }
 
-    /// A member is sent an event of presence, by its home or its interceptor, after what was
-    /// accepted before this.
+    /// A home or an interceptor sends an event of presence, after what was accepted before this.
     pub(super) fn says_presence(&mut self, call: Call, effect: Action, seq: u64) {
         let Action::Say { chan, word, said, record } = effect else { return };
         let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return };
@@ -437,8 +433,7 @@ impl Model {
         self.presence.heard = None;
     }
 
-    /// Whether channels that end by a home's push come before its next receiver, with their last
-    /// messages.
+    /// Whether channels that end by a home's push come before its next receiver.
     pub(super) fn are_ending(&self, next: u32) -> bool {
         let has_channels = |it: &u32| self.conn(*it).is_some_and(|it| !it.channels.is_empty());
         self.now.ending.iter().any(|it| *it != next && self.is_live(*it))

@@ -1,5 +1,4 @@
-//! Channels whose handlers wait and hold their socket meanwhile, and work that ends with its
-//! channel.
+//! Channels whose handlers wait and hold their socket, and work that ends with its channel.
 
 use std::collections::VecDeque;
 
@@ -123,8 +122,8 @@ impl Model {
         if !has_closed {
             it.assigned = Some(value);
         } else if matches!(call, Call::HandleOut { .. } | Call::Terminate(_)) {
-            // The channel may be catching up, or end by that, because its socket is closed for
-            // another reason, which comes later.
+            // The channel may catch up, or end by that, before its socket closes for another
+            // reason.
             it.waits.assigned_perhaps = Some(value);
         }
     }
@@ -172,8 +171,7 @@ impl Model {
         };
         let [usual, shut] = self.waits_max;
         let (longest, tick) = (if has_shut { shut } else { usual }, self.now.tick);
-        // A broadcast that it intercepted meanwhile may have made it proceed and hold anew: that is
-        // too late.
+        // A broadcast that it intercepted may have made it proceed and hold anew: too late.
         let mut all = full.iter().chain(&self.now.proceeded);
         let is_late = all.any(|(it, since)| *it == chan && tick.wrapping_sub(*since) > longest);
         let is_overdue = is_late && self.input == Input::Tick;

@@ -387,8 +387,7 @@ pub(crate) fn size(message: &Message<'_>) -> Size {
     Size { bytes: bytes as u64, payload: payload.len() }
 }
 
-/// The number of a message's join_ref. A binary frame has an empty string for null, which is not
-/// the join_ref of any channel.
+/// The number of a message's join_ref. Binary frames have an empty string for null.
 pub(crate) fn join_ref(message: &Message<'_>) -> u32 {
     match message.join_ref.raw() {
         "\"\"" => NONE,

@@ -460,8 +460,7 @@ impl NodeSimulation {
         self.shared.forget_all();
     }
 
-    /// All clients fall silent: undecided joins time out, and sockets of the network are closed for
-    /// their silence, if that is configured.
+    /// All clients fall silent: undecided joins time out, and sockets may close for their silence.
     fn fall_silent(&mut self) {
         let config = self.shared.profile.config.clone();
         let longest = config.decision_timeout + config.idle_timeout.unwrap_or_default();
@@ -504,8 +503,7 @@ impl NodeSimulation {
 
     pub(crate) fn check_end(&mut self) {
         let mut found = Vec::new();
-        // Homes that end notify no shard: the answers that others keep for them end with the
-        // server.
+        // Homes that end notify no shard: answers that others keep end with the server.
         let is_whole = self.servers.iter().all(|it| !it.has_ended);
         for (shard, server) in self.servers.iter().enumerate() {
             let it = &server.metrics;

@@ -27,8 +27,7 @@ pub fn escape_into(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// The unescaped text of a JSON string; `inner` is the part between its quotes. Borrows when
-/// nothing is escaped.
+/// Unescapes `inner`, the text between a JSON string's quotes. Borrows when nothing is escaped.
 ///
 /// Meant for text that a scanner has accepted; an invalid escape gives U+FFFD.
 pub fn unescape(inner: &str) -> Cow<'_, str> {

@@ -119,8 +119,7 @@ impl Serializer {
         }
     }
 
-    /// As [`decode`](Self::decode), and also reads what Supabase's clients send: in V2 the binary
-    /// kind 3, a [`UserBroadcast`].
+    /// As [`decode`](Self::decode), and in V2 Supabase's binary kind 3, a [`UserBroadcast`].
     ///
     /// # Errors
     /// As [`decode`](Self::decode); metadata, and data marked as JSON, are checked.

@@ -97,8 +97,7 @@ pub(super) fn reply_payload(out: &mut Vec<u8>, status: &str, response: &str) {
     out.push(b'}');
 }
 
-/// The form of a member's broadcast in V1 and in V2's text: the payload of an event `broadcast`.
-/// Raw data cannot be in it.
+/// A member's broadcast in V1 and in V2's text: the payload of `broadcast`, never raw data.
 pub(super) fn user_payload(broadcast: &UserBroadcast<'_>) -> Result<String, EncodeError> {
     let data = broadcast.json_text().ok_or(EncodeError::BinaryNeedsV2)?;
     let mut event = Vec::with_capacity(broadcast.event().len() + 2);

@@ -72,8 +72,7 @@ pub(super) fn is_user_push(frame: &[u8]) -> bool {
     frame.first() == Some(&USER_PUSH)
 }
 
-/// Reads a member's broadcast as Supabase's clients send it; for the topic's members it is the
-/// event `broadcast` (PROTOCOL §11).
+/// Reads a Supabase client's broadcast, for members the event `broadcast` (PROTOCOL §11).
 pub(super) fn decode_user_push(frame: &[u8]) -> Result<Message<'_>, DecodeError> {
     let ([join_ref, msg_ref, topic], broadcast) = user_fields(frame)?;
     Ok(Message {

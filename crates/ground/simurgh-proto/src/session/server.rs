@@ -36,8 +36,7 @@ pub enum MessageKind {
     /// A join of the topic, which replaces a channel that may be there: the new join is answered
     /// first, then the old channel closed (PROTOCOL §5).
     Join,
-    /// A leave of the topic: [`reply`] `ok`, then [`closed`], then what the channel sends while it
-    /// ends.
+    /// A leave of the topic: [`reply`] `ok`, then [`closed`], then the channel's last pushes.
     Leave,
     /// An event for the channel; if the topic is not joined, [`unmatched`].
     Push,
@@ -63,8 +62,7 @@ pub fn is_stale(message: &Message<'_>, joined: &Ref<'_>) -> bool {
     !message.join_ref.is_null() && message.join_ref != *joined
 }
 
-/// The join_ref of a channel's pushes: its join's, or the join's ref if it had none (PROTOCOL row
-/// 27).
+/// The join_ref of a channel's pushes: its join's, else the join's ref (PROTOCOL row 27).
 pub fn push_join_ref<'a>(join_ref: &'a Ref<'_>, join_msg_ref: &'a Ref<'_>) -> Ref<'a> {
     if join_ref.is_null() { join_msg_ref.borrow() } else { join_ref.borrow() }
 }

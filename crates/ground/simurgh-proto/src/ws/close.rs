@@ -35,8 +35,7 @@ impl CloseCode {
     pub const RESTART: Self = Self(1012);
     /// 1013: try again later; also used for a slow reader.
     pub const TRY_AGAIN: Self = Self(1013);
-    /// 3000: unauthorized (IANA registry); used when the lifetime of a socket, such as that of its
-    /// token, is over.
+    /// 3000: unauthorized (IANA registry); used at the end of a socket's or its token's lifetime.
     pub const UNAUTHORIZED: Self = Self(3000);
 
     /// Whether a peer may send this code in a close frame (RFC 6455 §7.4 and the IANA registry):

@@ -15,8 +15,7 @@ const MASKED: u8 = 0x80;
 const LEN_16: u8 = 126;
 const LEN_64: u8 = 127;
 
-/// The role of *our* end of the connection. A server demands masked frames, a client unmasked ones
-/// (RFC 6455 §5.1).
+/// The role of *our* end. A server demands masked frames, a client unmasked (RFC 6455 §5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// We accepted the connection.
@@ -79,8 +78,7 @@ impl Default for Limits {
     }
 }
 
-/// An error in the bytes of a peer, after which the connection has to be closed with
-/// [`FrameError::close_code`].
+/// An error in a peer's bytes: close the connection with [`FrameError::close_code`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FrameError {
@@ -167,8 +165,7 @@ pub(super) struct Head {
 impl Head {
     /// Reads a head from the front of `bytes`; `None` when more bytes are needed.
     ///
-    /// Each byte is checked on arrival and in the order of the wire, so the result does not depend
-    /// on how the bytes were cut.
+    /// Bytes are checked on arrival in wire order: how they are cut does not change the result.
     #[inline]
     pub(super) fn parse(bytes: &[u8], context: Context<'_>) -> Result<Option<Self>, FrameError> {
         let Some(&first) = bytes.first() else { return Ok(None) };

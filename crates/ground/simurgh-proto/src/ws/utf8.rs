@@ -5,8 +5,7 @@ use super::frame::FrameError;
 
 const CHAR_BYTES_MAX: usize = 4;
 
-/// A text that is being gathered. A character cut by the end of a piece waits in `tail`, so that
-/// `text` is already checked.
+/// A text that is being gathered; a character cut by the end of a piece waits in `tail`.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     text: String,

@@ -4,8 +4,7 @@ use simurgh_proto::ws::Role;
 
 use crate::common::RawFrame;
 
-/// Frames of a peer that mostly keeps the rules: messages in one part or more, control frames in
-/// between, and rarely a violation.
+/// Frames of a peer: messages in parts, control frames in between, and rarely a violation.
 pub(crate) fn frames(role: Role) -> impl Strategy<Value = Vec<RawFrame>> {
     let message = (any::<bool>(), prop::collection::vec(part(), 1..4), any::<bool>());
     prop::collection::vec((message, prop::option::weighted(0.05, spoiled())), 1..6).prop_flat_map(

@@ -215,8 +215,7 @@ impl<T> Io<T> {
         Some(result)
     }
 
-    /// Bytes that wait for peers: shared frames, counted once, and what waits for one connection
-    /// alone.
+    /// Bytes that wait for peers; shared frames count once.
     pub fn waiting_bytes(&self) -> usize {
         self.shared_bytes.get() + self.owned_bytes
     }
@@ -275,8 +274,7 @@ impl<T> Io<T> {
         })
     }
 
-    /// Adds frames to what this turn writes to the connection, by reference: a burst of frames
-    /// leaves in one write.
+    /// Adds frames to this turn's output by reference: a burst of frames leaves in one write.
     pub fn send_run_later(&mut self, key: Key, run: Run) {
         let Some(socket) = self.sockets.get_mut(key).filter(|s| s.flags & NO_SEND == 0) else {
             return;
@@ -318,8 +316,7 @@ impl<T> Io<T> {
         fd.is_some_and(net::has_input)
     }
 
-    /// Whether the peer is known to have closed its sending half; what it sent before may still be
-    /// unread.
+    /// Whether the peer is known to have closed its sending half; earlier input may be unread.
     pub fn peer_has_shut(&self, key: Key) -> bool {
         self.sockets.get(key).is_some_and(|socket| socket.flags & PEER_SHUT != 0)
     }
@@ -432,8 +429,7 @@ impl<T> Io<T> {
         let Some(fd) = socket.fd.as_ref().map(AsRawFd::as_raw_fd) else { return };
         let registry = self.poll.registry();
         if let Err(error) = registry.reregister(&mut SourceFd(&fd), token(key), interest) {
-            // For a registered descriptor it fails only when kernel memory is short; the queue then
-            // waits for the next write or its deadline.
+            // It fails only without kernel memory; the queue waits for its next write or deadline.
             tracing::warn!(%error, "epoll_ctl failed");
         }
     }

@@ -78,8 +78,7 @@ fn flush_one<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty) {
         }
         return;
     }
-    // Others do not wait until the system has accepted megabytes: the next event reports that these
-    // can be written.
+    // Megabytes for one connection must not delay the others: the next event writes more.
     if outbox.spans(dirty).map(Piece::len).sum::<usize>() > DRAIN_BYTES_MAX {
         return queue_rest(io, outbox, dirty, 0);
     }
@@ -119,8 +118,7 @@ fn cut_short<T>(
     }
 }
 
-/// How much of a write the kernel accepted; `None`, and its close is scheduled, if the connection
-/// is broken.
+/// How much of a write the kernel accepted; `None` if the connection is broken and closes.
 fn taken<T>(io: &mut Io<T>, key: Key, outcome: rustix::io::Result<usize>) -> Option<usize> {
     io.counts.writes_blocked += 1;
     match outcome {
@@ -147,8 +145,7 @@ fn queue_rest<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty, mut written: usi
 }
 
 impl<T> Io<T> {
-    /// Lets `fill` add to the queue, asks for writability, and checks the limits: one for each
-    /// connection, and one for all together.
+    /// Lets `fill` add to the queue, asks for writability, and checks both limits.
     fn enqueue(&mut self, key: Key, fill: impl FnOnce(&mut Queue)) {
         let now_ns = self.served_ns();
         let Some(socket) = self.sockets.get_mut(key) else { return };
@@ -190,8 +187,7 @@ impl<T> Io<T> {
         true
     }
 
-    /// Sends shared frames that are not contiguous: now, some slices' worth at least, unless other
-    /// output is before them.
+    /// Sends shared frames that are not contiguous, or queues them behind other output.
     #[cold]
     pub(super) fn send_gathered(&mut self, key: Key, run: &Run) {
         let Some(socket) = self.sockets.get(key) else { return };

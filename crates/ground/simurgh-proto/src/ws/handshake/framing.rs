@@ -89,8 +89,7 @@ impl Request<'_> {
         Ok(framing)
     }
 
-    /// RFC 9112 §3.2: one Host in HTTP/1.1, none or one before; a target that is a URL has the same
-    /// host.
+    /// RFC 9112 §3.2: one Host in HTTP/1.1, at most one before; a URL as target has the same.
     fn check_host(&self) -> Result<(), FramingError> {
         let mut hosts = self.named("host");
         let host = hosts.next();
@@ -131,8 +130,7 @@ fn number(text: &[u8]) -> Result<u64, FramingError> {
     digits.parse().map_err(|_| FramingError::ContentLength)
 }
 
-/// Whether it can be a single host with a port: readers disagree about the host if it has a blank,
-/// a comma, a path or a user.
+/// Whether it can only be one host with a port: no blank, comma, path or user.
 fn is_host(host: &[u8]) -> bool {
     host.iter().all(|byte| HOST_BYTES.get(usize::from(*byte)) == Some(&true))
 }

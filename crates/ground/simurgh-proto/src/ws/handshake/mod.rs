@@ -95,8 +95,7 @@ fn tokens(value: &[u8]) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Decodes base64 of the standard or of the URL-safe alphabet (one of them, not a mixture), with or
-/// without `=`, into text.
+/// Decodes base64 to text, in the standard or the URL-safe alphabet, with or without `=`.
 fn decode_text(encoded: &str) -> Option<String> {
     const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
     let bytes = STANDARD.decode(encoded).or_else(|_| URL_SAFE.decode(encoded)).ok()?;

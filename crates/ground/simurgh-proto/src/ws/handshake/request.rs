@@ -86,8 +86,7 @@ impl<'a> Request<'a> {
         self.headers.iter().copied()
     }
 
-    /// The elements of a comma-separated list, over all headers of that name; elements that are
-    /// empty or not UTF-8 are left out.
+    /// The non-empty UTF-8 elements of a comma-separated list, over all headers of that name.
     pub fn header_tokens(&self, name: &str) -> impl Iterator<Item = &'a str> {
         self.named(name).flat_map(tokens)
     }
