@@ -110,7 +110,7 @@ pub struct Portion {
     pub more: bool,
 }
 
-/// The places that a ring remembers beside its entries, which a save has for a restart.
+/// The places that a ring remembers besides its entries, which a save has for a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
     /// The last place that was given.
@@ -153,7 +153,7 @@ struct Kept<T> {
     value: T,
 }
 
-// Budgets: 32 bytes an entry beside its value, and less than half of the 200 that an empty topic
+// Budgets: 32 bytes an entry besides its value, and less than half of the 200 that an empty topic
 // may have with its name and its place in a table.
 const _: () = assert!(size_of::<Kept<[u64; 0]>>() == 24);
 const _: () = assert!(size_of::<Ring<u64>>() <= 80);
@@ -326,7 +326,7 @@ impl<T> Ring<T> {
         self.has_all_after(after)?;
         let first = self.index_after(after);
         let before = self.end_before(first);
-        // All that is before the first, and the bytes that fit behind it.
+        // All that is before the first, and the bytes that fit after it.
         let room = before.wrapping_sub(self.begin).saturating_add(limits.bytes);
         let fits = |kept: &Kept<T>| kept.end.wrapping_sub(self.begin) <= room;
         let by_bytes = self.entries.partition_point(fits);
@@ -411,7 +411,7 @@ impl<T> Ring<T> {
         Place { seq: self.floor_seq, item: self.floor_item }
     }
 
-    /// The places that it remembers beside its entries.
+    /// The places that it remembers besides its entries.
     pub fn marks(&self) -> Marks {
         let (head, floor) = (self.head(), self.floor());
         Marks { head, floor, reason: self.reason, purged: self.purged() }

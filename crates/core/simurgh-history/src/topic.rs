@@ -20,7 +20,7 @@ pub struct KeptTopic<T> {
     ids: Ids,
 }
 
-// The cost of an empty topic beside its name and its place in a table.
+// The cost of an empty topic besides its name and its place in a table.
 const _: () = assert!(size_of::<KeptTopic<u64>>() <= 96);
 
 impl<T> KeptTopic<T> {

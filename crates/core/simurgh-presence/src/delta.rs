@@ -16,7 +16,7 @@ pub struct Shared {
     pub phx_ref_prev: Option<PhxRef>,
     /// Its data.
     pub meta: Meta,
-    /// The members of its key beside the metas, if any.
+    /// The members of its key besides the metas, if any.
     pub extra: Option<Extra>,
 }
 

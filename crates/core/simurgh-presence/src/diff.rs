@@ -21,7 +21,7 @@ pub struct Diff {
 pub struct Change {
     /// Any string.
     pub key: Box<str>,
-    /// The members of the key beside its metas.
+    /// The members of the key besides its metas.
     pub extra: Option<Extra>,
     /// In order of arrival in joins, of removal in leaves.
     pub metas: Vec<ChangedMeta>,

@@ -45,7 +45,7 @@ pub(crate) fn key<'a>(
     out.push(b'}');
 }
 
-/// Bytes that [`key`] appends beside those of the metas, with a comma behind; escapes not counted.
+/// Bytes that [`key`] appends besides those of the metas, with a comma; escapes not counted.
 pub(crate) fn key_bytes(key: &str, extra: Option<&Extra>) -> usize {
     key.len() + 16 + extra.map_or(0, |extra| extra.members().len() + 1)
 }

@@ -87,7 +87,7 @@ impl Meta {
     }
 }
 
-/// What an application adds to a key beside `metas` (`fetch` of Phoenix): the text of a
+/// What an application adds to a key besides `metas` (`fetch` of Phoenix): the text of a
 /// JSON object, compact, without `metas`.
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! What an entry costs beside the texts of its key and meta, and that a crowd's memory is freed.
+//! What an entry costs besides the texts of its key and meta, and that a crowd's memory is freed.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use libtest_mimic::{Arguments, Trial};

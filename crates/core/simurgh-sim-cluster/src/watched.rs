@@ -73,7 +73,7 @@ impl WatchedAdapter {
         self.is_up && since <= self.in_force
     }
 
-    /// How many interests there are beside those of all nodes.
+    /// How many interests there are besides those of all nodes.
     pub(crate) fn of_topics(&self) -> usize {
         let of_topic = |it: &&Name| matches!(it, Name::Exact(..) | Name::Whole(..));
         self.wanted.keys().filter(of_topic).count()

@@ -15,7 +15,7 @@ pub enum Fault {
     LoseMail,
     /// A mailbox has a mail twice.
     DoubleMail,
-    /// A permit is lost on its way.
+    /// A permit is lost in transit.
     LosePermit,
     /// Bytes that were counted are not given back.
     Forget,

@@ -23,7 +23,7 @@ kinds! {
     Push "push" 140,
     Leave "leave" 16,
     Heartbeat "heartbeat" 6,
-    /// A client sends a message with refs of its own making.
+    /// A client sends a message with refs outside of its session.
     Odd "odd" 20,
     /// The server reads up to `b` messages of client `a`.
     Read "read" 200,

@@ -333,7 +333,7 @@ impl OwnedRef {
         matches!(self.0, RefText::Null)
     }
 
-    /// Bytes of heap beside the record itself.
+    /// Bytes of heap besides the record itself.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             RefText::Null | RefText::Inline { .. } => 0,

@@ -62,7 +62,7 @@ enum Slot<T> {
     Used(Socket<T>),
 }
 
-// The budget beside the protocol's record: descriptor 4, generation 4, span 4, flags 2, mark 1
+// The budget besides the protocol's record: descriptor 4, generation 4, span 4, flags 2, mark 1
 // (+1), queue pointer 8. A vacant slot and a local connection cost nothing more: they use invalid
 // values of the mark, and the descriptor's invalid value -1.
 const _: () = assert!(size_of::<Slot<[u64; 8]>>() == 24 + 64);

@@ -406,7 +406,7 @@ pub fn connections_for(shards: usize, descriptors: u64) -> usize {
     (root * root * shards as f64) as usize
 }
 
-/// Descriptors of a shard beside connections and wakers: a generous estimate.
+/// Descriptors of a shard besides connections and wakers: a generous estimate.
 const FIXED: usize = 16;
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ fn a_shard_sees_nothing_of_the_process_and_the_process_nothing_of_it() {
             answered.recv_timeout(support::WAIT_MAX).unwrap()
         })
         .collect();
-    // 0, 1, 2; one hand-off end; poll set; listener; the connection in one of them. Beside these
+    // 0, 1, 2; one hand-off end; poll set; listener; the connection in one of them. Besides these
     // two wakers, and those of servers that other tests run meanwhile.
     let wakers = |shard: &BTreeSet<String>| {
         shard.iter().filter(|entry| entry.ends_with("anon_inode:[eventfd]")).count()

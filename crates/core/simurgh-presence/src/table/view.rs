@@ -40,7 +40,7 @@ impl<'a, M: Copy + Eq + Hash> Presence<'a, M> {
         &self.key.text
     }
 
-    /// The members of the key beside its metas.
+    /// The members of the key besides its metas.
     pub fn extra(&self) -> Option<&'a Extra> {
         self.table.extra(self.at)
     }
@@ -66,7 +66,7 @@ impl<M: Copy + Eq + Hash + fmt::Debug> fmt::Debug for Presence<'_, M> {
 }
 
 impl<M: Copy + Eq + Hash> Table<M> {
-    /// Sets the members of a key beside its metas, in states and diffs, until its last entry has
+    /// Sets the members of a key besides its metas, in states and diffs, until its last entry has
     /// left. Returns whether the key exists: it has entries, or the next diff has it. Members that
     /// have the key receive the extra with its next join, as in Phoenix.
     pub fn enrich(&mut self, key: &str, extra: Extra) -> bool {
@@ -106,7 +106,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         2 + entries.sum::<usize>() + keys.sum::<usize>()
     }
 
-    /// Keys that the next diff may have, with their present members beside the metas.
+    /// Keys that the next diff may have, with their present members besides the metas.
     pub fn changed_keys(&self) -> impl Iterator<Item = (&str, Option<&Extra>)> {
         let changed = self.changed().iter();
         changed.filter_map(|&at| Some((&*self.keys.get(at)?.text, self.extra(at))))

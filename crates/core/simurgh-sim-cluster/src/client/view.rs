@@ -151,7 +151,7 @@ impl TopicView {
         let wrong = match parsed {
             None => Some("no reason"),
             _ if ledger.is_whole => Some("nothing is missing"),
-            // It has come to a node that is behind and cannot know it, in an engine that is parted.
+            // It has joined on a node that lags behind without a notice, in a parted engine.
             Some(GapReason::Epoch | GapReason::Unavailable)
                 if same.is_some_and(|it| it.place > at.place) =>
             {

@@ -69,7 +69,7 @@ pub(crate) struct Topic {
 }
 
 impl Topic {
-    /// The first place behind a number.
+    /// The first place after a number.
     pub(crate) fn after(&self, seq: u64) -> usize {
         self.stored.partition_point(|it| it.seq <= seq)
     }

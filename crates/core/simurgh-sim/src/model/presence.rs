@@ -12,7 +12,7 @@ use super::{Action, Call, Life, Model};
 
 /// Numbers of the events among those of broadcasts, by their order in [`EVENTS`].
 const FIRST: u8 = 50;
-/// Bits of [`Chan::intercepts`](super::Chan::intercepts) beside the number of other events.
+/// Bits of [`Chan::intercepts`](super::Chan::intercepts) besides the number of other events.
 pub(crate) const INTERCEPTS_DIFF: u8 = 4;
 pub(crate) const INTERCEPTS_STATE: u8 = 8;
 

@@ -479,7 +479,7 @@ fn number(msg_ref: &Ref<'_>) -> Option<u32> {
 
 const DIGITS_MAX: usize = 10;
 
-/// A load generator has one of these for each of its users, beside the memberships.
+/// A load generator has one of these for each of its users, besides the memberships.
 const _: () = assert!(size_of::<Client>() <= 24);
 
 #[cfg(test)]

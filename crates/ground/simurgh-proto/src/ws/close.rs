@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::frame::{CONTROL_BYTES_MAX, FrameError};
 
-/// The longest reason that fits a close frame beside its code, in bytes of UTF-8.
+/// The longest reason that fits a close frame besides its code, in bytes of UTF-8.
 pub(super) const REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
 
 /// The status code of a close frame; any number is possible, see [`CloseCode::may_be_received`].

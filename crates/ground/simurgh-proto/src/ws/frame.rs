@@ -141,7 +141,7 @@ impl FrameError {
     }
 }
 
-/// What a head is checked against, beside its own bytes.
+/// What a head is checked against, besides its own bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) role: Role,
