@@ -454,7 +454,7 @@ impl<T> Ring<T> {
         Replay { gap: Some(reason), after, entries: first..self.len() }
     }
 
-    /// Index of the first entry that has no more than so many bytes from it to the end.
+    /// Index of the first entry that has no more than this many bytes from it to the end.
     fn first_within(&self, bytes: u64) -> usize {
         if self.bytes() <= bytes {
             return 0;
@@ -505,7 +505,7 @@ impl<T> Ring<T> {
     }
 }
 
-/// Small rings grow by so many slots.
+/// Small rings grow by this many slots.
 const SLOTS_MORE: usize = 2;
 
 /// The latest time that 48 bits hold.

@@ -24,7 +24,7 @@ fn topic_of(messages: usize, shared: &Arc<str>) -> KeptTopic<Arc<str>> {
     topic
 }
 
-/// Bytes per message of a topic that keeps so many, without its value.
+/// Bytes per message of a topic that keeps this many, without its value.
 fn bytes_an_entry(messages: usize, shared: &Arc<str>) -> usize {
     let before = heap();
     let topic = topic_of(messages, shared);

@@ -42,7 +42,7 @@ fn key(member: u64) -> String {
     format!("user:{member}")
 }
 
-/// Bytes per entry of a topic with so many, the table included.
+/// Bytes per entry of a topic with this many, the table included.
 fn bytes_an_entry(members: u64) -> usize {
     let before = heap();
     let mut topic = Topic::new();

@@ -27,7 +27,7 @@ use simurgh_sim_kit::run;
 use crate::plan::ClusterPlan;
 use crate::simulation::ClusterSimulation;
 
-/// Runs seeds, each with so many operations, on topics with or without a history; prints the
+/// Runs seeds, each with this many operations, on topics with or without a history; prints the
 /// counts, and the story of the first that fails. Returns whether all passed.
 pub fn run_seeds(seeds: impl Iterator<Item = (u64, usize)>, has_history: bool) -> bool {
     let (flags, plan): (_, fn(u64) -> ClusterPlan) = match has_history {

@@ -68,7 +68,7 @@ pub enum Fault {
 pub struct Faults(Option<(Fault, AtomicU32)>);
 
 impl Faults {
-    /// Plants a fault, which happens once, after so many opportunities.
+    /// Plants a fault, which happens once, after this many opportunities.
     pub fn new(planted: Option<(Fault, u32)>) -> Self {
         Self(planted.map(|(what, times)| (what, AtomicU32::new(times + 1))))
     }

@@ -47,7 +47,7 @@ pub struct SimNode<L, P> {
 }
 
 impl<L: Ledger, P: Send + Sync + 'static> SimNode<L, P> {
-    /// A node of so many shards, which is part of a cluster if `cluster` is there.
+    /// A node of this many shards, which is part of a cluster if `cluster` is there.
     pub fn new(
         shared: &Arc<Shared<L, P>>,
         (id, shards): (u64, usize),

@@ -33,7 +33,7 @@ pub fn pick<K>(rng: &mut Rng, weights: impl Iterator<Item = (K, u32)> + Clone) -
     })
 }
 
-/// Draws so many operations, each kind in proportion to its weight.
+/// Draws this many operations, each kind in proportion to its weight.
 pub fn operations<K: Copy>(seed: u64, weights: &[(K, u32)], count: usize) -> Vec<Op<K>> {
     let mut rng = Rng::with_seed(seed);
     let mut draw = || pick(&mut rng, weights.iter().copied()).map(|it| Op::draw(it, &mut rng));

@@ -38,7 +38,7 @@ pub fn hashed(hash: u64, bytes: &[u8]) -> u64 {
     mix(hash, rest ^ bytes.len() as u64)
 }
 
-/// Makes a payload with a number, a word for the application, and so many bytes more.
+/// Makes a payload with a number, a word for the application, and this many bytes more.
 pub fn make(id: u32, word: u32, pad: usize, is_binary: bool) -> Payload<'static> {
     let mut text = String::with_capacity(40 + pad);
     // Writing to a string does not fail.

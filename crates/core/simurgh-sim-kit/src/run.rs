@@ -19,7 +19,7 @@ pub trait Simulation {
     /// The initial state.
     fn new(plan: &Self::Plan) -> Self;
 
-    /// Draws so many operations of its seed.
+    /// Draws this many operations of its seed.
     fn operations(plan: &Self::Plan, count: usize) -> Vec<Op<Self::Kind>>;
 
     /// Carries out an operation, if that is possible now.

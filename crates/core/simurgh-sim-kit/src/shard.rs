@@ -211,7 +211,7 @@ pub trait Turns {
         true
     }
 
-    /// A client takes at most so many bytes, and more is written; returns whether there were any.
+    /// A client takes at most this many bytes, and more is written; returns whether there were any.
     fn receive(&mut self, client: usize, most: usize) -> bool {
         let Some((slot, shard, key)) = self.place_of(client) else { return false };
         let Some(it) = self.shard(slot, shard) else { return false };

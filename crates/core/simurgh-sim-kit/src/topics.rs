@@ -19,7 +19,7 @@ const TOPIC_BYTES_MAX: usize = 16 << 10;
 pub const FIELD_BYTES_MAX: usize = 255;
 
 impl Topics {
-    /// So many rooms, with short names, names about as long as a binary frame has room for, or
+    /// This many rooms, with short names, names about as long as a binary frame has room for, or
     /// about as long as can be joined.
     pub fn new(rooms: usize, long: u8) -> Self {
         let bytes = |n: usize| match long {

@@ -95,7 +95,7 @@ impl Transport {
         self.jumps.set(jumps | 1);
     }
 
-    /// Opens a socket, whose client takes so many bytes at once.
+    /// Opens a socket, whose client takes this many bytes at once.
     pub fn open(&mut self, conn: u32, wire: Wire, user_socket: u8, window: usize) -> Key {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());

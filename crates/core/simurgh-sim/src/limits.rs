@@ -111,7 +111,7 @@ fn limit(quota: Option<Quota>) -> Option<RateLimit> {
     Some(RateLimit::from(rate).or(policy))
 }
 
-/// The lifetime of a socket: unlimited, longer than can be represented, or so many nanoseconds.
+/// The lifetime of a socket: unlimited, longer than can be represented, or this many nanoseconds.
 pub(crate) fn lifetime(word: u32) -> Option<Duration> {
     let part = u64::from(word >> 8);
     Some(Duration::from_nanos(match word % 16 {

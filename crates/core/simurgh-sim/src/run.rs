@@ -114,7 +114,7 @@ pub(crate) fn told(plan: &Plan, ops: &[Op]) -> (Vec<String>, Result) {
     (lines, result)
 }
 
-/// Runs operations for so many steps. A panic outside the application is a failure as well.
+/// Runs operations for this many steps. A panic outside the application is a failure as well.
 fn run(
     plan: &Plan,
     ops: impl Iterator<Item = Op>,

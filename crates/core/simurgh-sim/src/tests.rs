@@ -11,7 +11,7 @@ fn notices(fault: Fault, rules: &[&str]) {
     notices_after(fault, 3, rules);
 }
 
-/// As `notices`, with a fault that starts after so many opportunities.
+/// As `notices`, with a fault that starts after this many opportunities.
 fn notices_after(fault: Fault, times: u32, rules: &[&str]) {
     let mut found = None;
     for seed in 0..400 {

@@ -21,7 +21,7 @@ const ACCEPT_LAST_MAX: usize = 8192;
 /// How long accepting pauses when the system has no memory or descriptors left.
 const PAUSE_NS: u64 = 100_000_000;
 
-/// Room for at least so many listeners. A block of the size of one listener would stay for ever
+/// Room for at least this many listeners. A block of the size of one listener would stay for ever
 /// among the short-lived blocks of connections, on a page that the allocator then keeps.
 const LISTENERS_ROOM: usize = 4;
 

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::clock::{Clock, Now, nanoseconds};
 use crate::syscalls;
 
-/// The narrowest of so many readings counts: an interruption rarely spoils all of them.
+/// The narrowest of this many readings counts: an interruption rarely spoils all of them.
 const READINGS: usize = 3;
 
 pub(crate) struct Stamps {

@@ -40,7 +40,7 @@ fn notices(fault: Fault, rules: &[&str]) {
     notices_after(fault, 5, rules);
 }
 
-/// As `notices`, with a fault that starts after so many opportunities.
+/// As `notices`, with a fault that starts after this many opportunities.
 fn notices_after(fault: Fault, times: u32, rules: &[&str]) {
     let found = (0..200).find_map(|seed| findings(seed, Some((fault, times)), 800).failure);
     let failure = found.expect("it is noticed");

@@ -26,7 +26,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Takes so many tokens, or returns after how many milliseconds they would be there, if ever.
+    /// Takes this many tokens, or returns after how many milliseconds they would be there, if ever.
     fn take(&mut self, quota: &Quota, cost: u64, now_ns: u64) -> Result<(), Option<u64>> {
         let token = u128::from(quota.period_ms) * 1_000_000;
         let (full, cost) = (u128::from(quota.burst) * token, u128::from(cost) * token);

@@ -436,7 +436,7 @@ pub(crate) fn number_of(broadcast: &Broadcast) -> u32 {
 }
 
 impl SimNode {
-    /// The result that broadcasting a payload of so many bytes must have.
+    /// The result that broadcasting a payload of this many bytes must have.
     pub(crate) fn may_broadcast_bytes(&self, bytes: usize) -> Result<(), BroadcastError> {
         let bytes_max = self.config().broadcast_bytes_max();
         match self.is_congested() {

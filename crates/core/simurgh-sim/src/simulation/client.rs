@@ -292,7 +292,7 @@ impl NodeSimulation {
         });
     }
 
-    /// A client takes what has come, up to so many bytes of it.
+    /// A client takes what has come, up to this many bytes of it.
     pub(crate) fn take(&mut self, conn: u32, most: usize) -> bool {
         let Some(link) = self.links.get_mut(conn as usize) else { return false };
         if link.is_lost {

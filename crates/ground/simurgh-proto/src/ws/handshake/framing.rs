@@ -11,7 +11,7 @@ use super::request::Request;
 /// What follows a head (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// So many bytes; 0: the next head.
+    /// This many bytes; 0: the next head.
     Length(u64),
     /// Chunks. What comes after them is not trusted: close the connection.
     Chunked,
