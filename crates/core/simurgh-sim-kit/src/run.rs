@@ -59,7 +59,7 @@ pub fn run_seed<S: Simulation>(plan: &S::Plan, count: usize) -> Findings {
     run::<S>(plan, &S::operations(plan, count), false)
 }
 
-/// Runs seeds, each with its plan and with so many operations; prints the counts, and the story of
+/// Runs seeds, each with a plan and a number of operations; prints the counts, and the story of
 /// the first that fails. `flags` select this simulation on the command line. Returns whether all
 /// passed.
 pub fn run_seeds<S: Simulation>(

@@ -100,7 +100,7 @@ impl<T> Io<T> {
         }
     }
 
-    /// All that the peer sent before its end is read: the connection ends after its own output.
+    /// All that the peer sent is read: the connection ends, with `half_close` after its output.
     pub(crate) fn peer_ended(&mut self, key: Key) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         let has_output = socket.span != 0 || socket.queue.is_some();

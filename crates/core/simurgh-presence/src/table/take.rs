@@ -63,7 +63,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         let aside = self.aside.as_mut()?;
         let journal = aside.journal.take()?;
         let mut joins = Vec::with_capacity(journal.joined.len());
-        // The last of a place counts: it is met first, and the others are then marked as published.
+        // The last of a place counts: it comes first here, and `published` then skips the others.
         for &(at, prev) in journal.joined.iter().rev() {
             if let Some(entry) = self.entries.get_mut(at)
                 && matches!(entry.whose, Whose::Local { .. })
