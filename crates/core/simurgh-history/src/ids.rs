@@ -8,10 +8,10 @@ use hashbrown::HashTable;
 
 use crate::position::Place;
 
-/// The ids of one topic: each is remembered for [`AGE_MS`](Self::AGE_MS), of more than
-/// [`COUNT_MAX`](Self::COUNT_MAX) the newest.
+/// The ids of one topic: each is remembered for [`AGE_MS`](Self::AGE_MS), and beyond
+/// [`COUNT_MAX`](Self::COUNT_MAX) only the newest are.
 ///
-/// Without ids it has no memory of its own.
+/// Without ids it allocates nothing.
 #[derive(Debug)]
 pub struct Ids {
     hasher: FixedState,
@@ -21,7 +21,6 @@ pub struct Ids {
 #[derive(Debug, Default)]
 struct Memory {
     remembered: VecDeque<Remembered>,
-    /// The numbers of ids, by their text.
     numbers: HashTable<u32>,
     /// The number of the first id; numbers wrap.
     first: u32,
@@ -37,13 +36,12 @@ struct Remembered {
 impl Ids {
     /// Milliseconds for which an id is remembered.
     pub const AGE_MS: u64 = 120_000;
-    /// Ids that are remembered.
+    /// The most ids that are remembered.
     pub const COUNT_MAX: usize = 10_000;
-    /// Bytes that an id may have.
+    /// The most bytes that an id may have.
     pub const BYTES_MAX: usize = 128;
 
-    /// Without ids. `seed` keys its hashes: random, so that nobody can choose ids that are slow to
-    /// find.
+    /// Without ids. `seed` keys the hashes: random, so that users cannot choose slow ids.
     pub fn new(seed: u64) -> Self {
         Ids { hasher: FixedState::with_seed(seed), memory: None }
     }
@@ -63,8 +61,8 @@ impl Ids {
         memory.get(*number).map(|it| it.place)
     }
 
-    /// Remembers the position of the message with this id. An id that is remembered already keeps
-    /// its position; what [is not an id](Self::is_id) is not remembered.
+    /// Remembers the position of the message with this id. An id that is already remembered keeps
+    /// its position; a text that [is not an id](Self::is_id) is ignored.
     pub fn remember(&mut self, id: &str, place: Place, now_ms: u64) {
         if !Self::is_id(id) || self.check(id, now_ms).is_some() {
             return;
@@ -84,7 +82,7 @@ impl Ids {
         numbers.insert_unique(hasher.hash_one(id), number, hash);
     }
 
-    /// Forgets what is too old. Each is visited once, and one more.
+    /// Forgets what is too old. Visits each of those, and one more.
     pub fn expire(&mut self, now_ms: u64) {
         let Some(memory) = self.memory.as_deref_mut() else { return };
         let is_old = |it: &Remembered| now_ms.saturating_sub(it.at_ms) >= Self::AGE_MS;
@@ -98,7 +96,7 @@ impl Ids {
         }
     }
 
-    /// All that are remembered, oldest first: id, place, and when that was.
+    /// All remembered ids, oldest first: id, place, and the time of storing.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Place, u64)> {
         let remembered = self.memory.iter().flat_map(|memory| &memory.remembered);
         remembered.map(|it| (&*it.id, it.place, it.at_ms))
@@ -222,7 +220,7 @@ mod tests {
         for n in 2 * count..3 * count {
             assert_eq!(ids.check(&id(n), 0), Some(Place::new(n)));
         }
-        // Most of them go: so does their memory.
+        // Most ids expire, and their memory is freed.
         let full = ids.heap_bytes();
         ids.expire(3 * count - 101 + Ids::AGE_MS);
         assert_eq!(ids.len(), 100);

@@ -1,6 +1,6 @@
 //! The last messages of a topic, without sockets, clocks, randomness or any knowledge of how nodes
-//! talk: so that a client that was away gets exactly what it missed, in order, once, or is told why
-//! that cannot be.
+//! communicate: a client that was away is sent exactly what it missed, in order, once, or the
+//! reason why that is impossible.
 //!
 //! ```text
 //!   store(value, id)                       since(position)
@@ -17,9 +17,9 @@
 //!   of the message              or a gap, its reason, and what is left
 //! ```
 //!
-//! What is forgotten goes from the front: by count, bytes and age ([`Ring::enforce`]), for want of
-//! memory ([`Ring::evict_half`]), or by request ([`Ring::purge`]). So one place, the floor, says of
-//! any position whether everything after it is there.
+//! Values are dropped from the front: by count, bytes and age ([`Ring::enforce`]), when memory is
+//! short ([`Ring::evict_half`]), or on request ([`Ring::purge`]). So one place, the floor, decides
+//! for any position whether everything after it is there.
 //!
 //! # Which node needs what
 //! 1. *A node on its own* gives the numbers: [`KeptTopic`].

@@ -7,8 +7,8 @@ const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 const TAIL: usize = 5;
 const TAILS: u32 = 36u32.pow(TAIL as u32);
 
-/// Names one life of a topic's numbers. Positions of different epochs cannot be compared: history
-/// was lost or restarted in between.
+/// Identifies one life of a topic's numbers. Positions of different epochs cannot be compared:
+/// history was lost or restarted in between.
 ///
 /// Six characters on the wire, the first a letter, so that a position is never mistaken for the
 /// number that the ref of a message usually is.
@@ -16,7 +16,7 @@ const TAILS: u32 = 36u32.pow(TAIL as u32);
 pub struct Epoch(u32);
 
 impl Epoch {
-    /// How many there are.
+    /// How many epochs there are.
     pub const COUNT: u32 = 26 * TAILS;
 
     /// The epoch of a random number, or of one that is not given twice.
@@ -24,7 +24,7 @@ impl Epoch {
         Epoch((seed % Self::COUNT as u64) as u32)
     }
 
-    /// The epoch that [`get`](Self::get) is this number of.
+    /// The epoch with this number.
     pub const fn new(number: u32) -> Option<Self> {
         if number < Self::COUNT { Some(Epoch(number)) } else { None }
     }
@@ -70,8 +70,7 @@ impl fmt::Display for Epoch {
 pub struct Place {
     /// The number of what was stored at once: from 1, so that 0 is before everything.
     pub seq: u64,
-    /// Which one it is of several that were stored at once, from 0 to
-    /// [`ITEM_MAX`](Self::ITEM_MAX).
+    /// The index among several that were stored at once, from 0 to [`ITEM_MAX`](Self::ITEM_MAX).
     pub item: u16,
 }
 
@@ -88,8 +87,7 @@ impl Place {
     }
 }
 
-/// A place and the epoch it is of: what is sent as the ref of a kept message, and what a client
-/// that was away has seen, by its own account.
+/// A place and its epoch: the ref of a kept message, and the last that a client has received.
 ///
 /// ```
 /// use simurgh_history::{Epoch, Place, Position};
@@ -104,18 +102,17 @@ impl Place {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// Of the topic's numbers.
+    /// The epoch of the topic's numbers.
     pub epoch: Epoch,
     /// Within the epoch.
     pub place: Place,
 }
 
 impl Position {
-    /// The longest is so long.
+    /// Characters of the longest position.
     pub const CHARS_MAX: usize = 32;
 
-    /// Reads what [`Display`](fmt::Display) writes, and nothing else: no other spelling of the same
-    /// numbers.
+    /// Reads what [`Display`](fmt::Display) writes, and no other spelling of the same numbers.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         if bytes.len() > Self::CHARS_MAX {
@@ -159,8 +156,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// A number in decimal, without the formatting machinery: positions are written into every kept
-/// message.
+/// A number in decimal, without the formatting machinery: each kept message has a position.
 pub(crate) fn digits(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
     let mut start = buffer.len();
     for place in buffer.iter_mut().rev() {

@@ -5,23 +5,23 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GapReason {
-    /// It is older than the topic's history lasts.
+    /// It is older than the topic's retention.
     Expired,
-    /// Newer messages have taken the place: the topic's count or bytes.
+    /// Newer messages replaced it: the topic's limit of count or bytes.
     Overwritten,
-    /// The server had to forget, as the histories of all topics were too much for it.
+    /// The histories of all topics exceeded the server's memory limit.
     Evicted,
     /// It was purged on request.
     Purged,
-    /// The position is of another epoch, or of none, or later than everything.
+    /// The position is of another epoch, of none, or later than the head.
     Epoch,
-    /// It is there, but it is more messages than a server gives to one client.
+    /// It is there, but it is more messages than a server sends to one client.
     TooMany,
-    /// It is there, but it is more bytes than a server gives to one client.
+    /// It is there, but it is more bytes than a server sends to one client.
     TooLarge,
-    /// The engine is away: it is not known what is there.
+    /// The engine is unavailable, so what it has is unknown.
     Unavailable,
-    /// Something that should have followed did not come, and could not be fetched.
+    /// A message that should have followed did not come, and could not be fetched.
     Lost,
 }
 

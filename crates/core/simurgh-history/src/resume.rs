@@ -21,11 +21,11 @@ pub const KEY: &str = "simurgh";
 
 /// Event that follows the reply to an opted-in join.
 pub const RESUMED: &str = "simurgh:resumed";
-/// Event before a frame that has no place for a position: the next one has this.
+/// Event before a frame that has no place for a position: the next frame has this position.
 pub const NEXT: &str = "simurgh:next";
-/// Event that moves the position on where there is nothing for this member.
+/// Event that advances the position where there is no message for this member.
 pub const AT: &str = "simurgh:at";
-/// Event that tells a gap in a channel that is live.
+/// Event that reports a gap in a joined channel.
 pub const GAP: &str = "simurgh:gap";
 
 /// The response to a join whose [`Resume`] cannot be read.
@@ -38,7 +38,7 @@ pub enum Since {
     Now,
     /// After this position.
     After(Position),
-    /// After something that is not a position of ours: it is in no history.
+    /// After a text that is not a position of this server: no history has it.
     Unknown,
 }
 
@@ -60,8 +60,7 @@ pub enum Since {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resume {
-    /// The client's name for itself, the same over all its joins: 8 to 64 characters of its
-    /// choice.
+    /// The client's id, the same over all its joins: 8 to 64 characters of its choice.
     pub id: Option<String>,
     /// What it has received.
     pub since: Since,
@@ -74,7 +73,7 @@ pub struct Resume {
     pub key: Option<String>,
 }
 
-/// Why resume data cannot be read: the client's fault, and for the log.
+/// Why resume data cannot be read: an error of the client, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct BadResume(&'static str);
@@ -85,19 +84,17 @@ impl Resume {
     /// Characters that a key may have.
     pub const KEY_CHARS_MAX: usize = 128;
 
-    /// Reads the payload of a join. `None` if there is no such member, or the payload is not a JSON
-    /// object.
+    /// Reads the payload of a join. `None` if it does not have the member, or is not a JSON object.
     ///
     /// # Errors
-    /// The member is there and has another shape. Strings that are not positions are no error, but
-    /// [`Since::Unknown`].
+    /// If the member has another shape; strings that are not positions are [`Since::Unknown`].
     pub fn parse(payload: &str) -> Result<Option<Self>, BadResume> {
         // Only an escape could spell the name otherwise.
         let bytes = payload.as_bytes();
         if memmem::find(bytes, KEY.as_bytes()).is_none() && memchr::memchr(b'\\', bytes).is_none() {
             return Ok(None);
         }
-        // Of several the last, as JSON.parse and most others have it.
+        // Of several the last counts, as in JSON.parse and most other parsers.
         let mut member = None;
         let read = json::members(payload, |name, value| {
             if name == KEY {
@@ -121,7 +118,7 @@ impl Resume {
             "key" => key = Some(value),
             _ => {}
         });
-        // It is JSON, so what cannot be walked is something else.
+        // It is valid JSON, so if its members cannot be read it is not an object.
         read.map_err(|_| BadResume("simurgh is no object"))?;
         Ok(Resume {
             id: id.map(read_id).transpose()?,
@@ -154,7 +151,7 @@ fn read_since(value: &str) -> Result<Since, BadResume> {
     Ok(Position::parse(&text).map_or(Since::Unknown, Since::After))
 }
 
-/// What is not a position of ours is [`Since::Unknown`].
+/// A text that is not a position of this server is [`Since::Unknown`].
 fn read_seen(value: &str) -> Result<Option<Position>, BadResume> {
     if value == "null" {
         return Ok(None);
@@ -193,7 +190,7 @@ pub fn id_hash(id: &str, seed: u64) -> u64 {
 }
 
 /// Appends the payload of [`RESUMED`]: whether everything was recovered, or why not; how many
-/// messages follow; and the proof for the next join, where there is one.
+/// messages follow; and the proof for the next join, if any.
 pub fn encode_resumed(out: &mut Vec<u8>, gap: Option<GapReason>, count: usize, key: Option<&str>) {
     encode_recovered(out, gap);
     out.extend_from_slice(b",\"count\":");
@@ -321,7 +318,7 @@ mod tests {
 
     #[test]
     fn ids_hash_as_siphash_2_4() {
-        // Of the vectors that its authors publish: the key is 00 01 … 0f, the input 00 01 … 0e.
+        // From its authors' test vectors: the key is 00 01 … 0f, the input 00 01 … 0e.
         #[expect(deprecated, reason = "as above")]
         let mut hasher = SipHasher::new_with_keys(0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
         hasher.write(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);

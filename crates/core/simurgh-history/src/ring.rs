@@ -15,18 +15,18 @@ use crate::resume::{Resume, Since};
 pub struct Limits {
     /// Values.
     pub count: usize,
-    /// Bytes that their values are counted with.
+    /// Bytes charged for their values.
     pub bytes: u64,
-    /// Milliseconds: a value of this age is forgotten.
+    /// Milliseconds: a value of this age is dropped.
     pub age_ms: u64,
 }
 
-/// How much one reader is given: of all that it missed, or at once.
+/// How much one reader is sent: of all that it missed, or at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayLimits {
     /// Values.
     pub count: usize,
-    /// Bytes that the values are counted with.
+    /// Bytes charged for the values.
     pub bytes: u64,
 }
 
@@ -35,14 +35,14 @@ impl ReplayLimits {
     pub const PORTION: ReplayLimits = ReplayLimits { count: 256, bytes: 64 * 1024 };
 }
 
-/// Values that were forgotten, by what for.
+/// Dropped values, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// For their age.
+    /// Because of their age.
     pub expired: usize,
-    /// For newer ones, as there were too many.
+    /// Because there were too many; newer ones stay.
     pub by_count: usize,
-    /// For newer ones, as they were too many bytes.
+    /// Because they had too many bytes; newer ones stay.
     pub by_bytes: usize,
     /// By [`Ring::evict_half`].
     pub evicted: usize,
@@ -50,12 +50,12 @@ pub struct Dropped {
     pub purged: usize,
     /// With [`Ring::lose`].
     pub lost: usize,
-    /// Bytes that all of them were counted with.
+    /// Bytes charged for all of them.
     pub bytes: u64,
 }
 
 impl Dropped {
-    /// All of them.
+    /// The sum of the counts.
     pub const fn count(&self) -> usize {
         let Dropped { expired, by_count, by_bytes, evicted, purged, lost, bytes: _ } = self;
         *expired + *by_count + *by_bytes + *evicted + *purged + *lost
@@ -82,57 +82,57 @@ pub struct Entry<'a, T> {
     pub place: Place,
     /// When it was stored: Unix milliseconds, as given by the caller.
     pub at_ms: u64,
-    /// What it is counted with.
+    /// Bytes charged for it.
     pub bytes: u64,
-    /// What the caller keeps.
+    /// The caller's value.
     pub value: &'a T,
 }
 
-/// What somebody who was away gets.
+/// What a client that was away is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
     /// Why that is not all that was missed; `None` if it is.
     pub gap: Option<GapReason>,
     /// The place that the first of them, or of what comes later, follows.
     pub after: Place,
-    /// Which entries: all after the position or, of a gap, the newest within the limits.
+    /// Indices of the entries: all after the position or, of a gap, the newest within the limits.
     pub entries: Range<usize>,
 }
 
 /// Some of what follows a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Portion {
-    /// Which entries; none if nothing follows.
+    /// Indices of the entries; empty if nothing follows.
     pub entries: Range<usize>,
     /// The place of the last of them, after which the next portion begins.
     pub through: Place,
-    /// Whether there are more behind them.
+    /// Whether more follow.
     pub more: bool,
 }
 
-/// What a ring knows of places beside its entries: what is written down for a restart.
+/// The places that a ring remembers besides its entries, which a save has for a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
     /// The last place that was given.
     pub head: Place,
     /// The highest place that is no longer there.
     pub floor: Place,
-    /// Why that is.
+    /// Why that was dropped.
     pub reason: GapReason,
     /// The head when everything was purged; [`Place::ZERO`] if never.
     pub purged: Place,
 }
 
-/// Keeps the last values of one topic. `T` is cheap to drop and to hand out, such as an `Arc`.
+/// Keeps the last values of one topic. `T` is cheap to drop and to clone, such as an `Arc`.
 ///
-/// An empty one has no memory of its own. Finding, counting and measuring what follows a place is
-/// a binary search.
+/// An empty ring allocates nothing. Finding, counting and measuring what follows a place is a
+/// binary search.
 #[derive(Debug)]
 pub struct Ring<T> {
     entries: VecDeque<Kept<T>>,
     /// Bytes of everything ever pushed before the first entry.
     begin: u64,
-    // Places in halves, which take two thirds of the room.
+    // A place split into halves takes two thirds of the room.
     head_seq: u64,
     floor_seq: u64,
     purged_seq: u64,
@@ -153,8 +153,8 @@ struct Kept<T> {
     value: T,
 }
 
-// Budgets: 32 bytes an entry beside its value, and of the 200 that an empty topic may have, with
-// its name and its place in a table, less than half.
+// Budgets: 32 bytes an entry besides its value, and less than half of the 200 that an empty topic
+// may have with its name and its place in a table.
 const _: () = assert!(size_of::<Kept<[u64; 0]>>() == 24);
 const _: () = assert!(size_of::<Ring<u64>>() <= 80);
 
@@ -169,8 +169,8 @@ impl<T> Kept<T> {
 }
 
 impl<T> Ring<T> {
-    /// An empty ring whose numbers go on after `head`. Requests for what was before are told that
-    /// it has [expired](GapReason::Expired).
+    /// An empty ring whose numbers continue after `head`. Requests for what was before get
+    /// [expired](GapReason::Expired).
     pub const fn new(epoch: Epoch, head: Place) -> Self {
         Ring {
             entries: VecDeque::new(),
@@ -186,7 +186,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// An empty one that knows of places what another knew. Its entries are pushed next, then
+    /// An empty ring with the marks of another. Push its entries next, then
     /// [`advance`](Self::advance) to the head it had.
     pub const fn restored(epoch: Epoch, marks: &Marks) -> Self {
         let mut ring = Self::new(epoch, marks.floor);
@@ -196,10 +196,10 @@ impl<T> Ring<T> {
         ring
     }
 
-    /// Keeps a value as the newest. It may be more than the ring has room for: then it is
-    /// overwritten by the next [`enforce`](Self::enforce), and numbers go on behind it.
+    /// Keeps a value as the newest. If it exceeds the ring's limits, the next
+    /// [`enforce`](Self::enforce) drops it, and numbers continue after it.
     ///
-    /// `bytes` are counted up to 4 GiB, `at_ms` up to the year 10889. Says `false`, and keeps
+    /// `bytes` are counted up to 4 GiB, `at_ms` up to the year 10889. Returns `false`, and keeps
     /// nothing, if `place` is not after the head.
     #[must_use = "a place that is not after the head keeps nothing"]
     pub fn push(&mut self, place: Place, at_ms: u64, bytes: usize, value: T) -> bool {
@@ -211,7 +211,7 @@ impl<T> Ring<T> {
         let end = self.end().wrapping_add(bytes);
         let len = self.entries.len();
         if len == self.entries.capacity() {
-            // By a quarter and not to the double: most of a server's memory may lie here.
+            // By a quarter instead of doubling: most of a server's memory may be here.
             self.entries.reserve_exact((len / 4).max(len.clamp(1, SLOTS_MORE)));
         }
         self.entries.push_back(Kept { seq: place.seq, at_item, end, value });
@@ -219,7 +219,7 @@ impl<T> Ring<T> {
         true
     }
 
-    /// Drops what is too old, then what is too much. To be called after each push, now and then,
+    /// Drops what is too old, then what exceeds the limits. Call it after each push, now and then,
     /// and before an answer if age matters there.
     pub fn enforce(&mut self, limits: &Limits, now_ms: u64) -> Dropped {
         let mut dropped = Dropped::default();
@@ -240,7 +240,7 @@ impl<T> Ring<T> {
         dropped
     }
 
-    /// Forgets the oldest half of its bytes, at least one value if there is any.
+    /// Drops the oldest half of its bytes, at least one value if there is any.
     pub fn evict_half(&mut self) -> Dropped {
         let mut dropped = Dropped::default();
         let half = self.bytes() / 2;
@@ -252,7 +252,7 @@ impl<T> Ring<T> {
         dropped
     }
 
-    /// Forgets everything. Positions go on, and whoever has an older one is told, for ever.
+    /// Drops everything. Positions continue, and clients with an older one are sent a gap for ever.
     pub fn purge(&mut self) -> Dropped {
         let dropped = Dropped { purged: self.len(), bytes: self.bytes(), ..Dropped::default() };
         let head = self.head();
@@ -262,7 +262,7 @@ impl<T> Ring<T> {
     }
 
     /// For a topic that is numbered elsewhere: something up to `through` was missed and cannot be
-    /// fetched. What came before it is dropped too, since nobody can go on from there.
+    /// fetched. What came before it is dropped too, since no client can continue from there.
     pub fn lose(&mut self, through: Place) -> Dropped {
         if through <= self.floor() {
             return Dropped::default();
@@ -273,15 +273,14 @@ impl<T> Ring<T> {
         Dropped { lost, bytes, ..Dropped::default() }
     }
 
-    /// Moves the head on to a place at which nothing is kept; not back.
+    /// Moves the head to a place at which nothing is kept; never back.
     pub fn advance(&mut self, head: Place) {
         if head > self.head() {
             (self.head_seq, self.head_item) = (head.seq, head.item);
         }
     }
 
-    /// What a client gets that was away since then. Call [`enforce`](Self::enforce) first, or it
-    /// may contain what is too old.
+    /// What a client that was away is sent. Call [`enforce`](Self::enforce) first, for the age.
     pub fn since(&self, since: Since, limits: &ReplayLimits) -> Replay {
         let place = match since {
             Since::Now => {
@@ -309,7 +308,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// What a client gets that joins: as [`since`](Self::since), but only what is to come if
+    /// What a joining client is sent: as [`since`](Self::since), but only future messages if
     /// something is missing and it does not want the rest.
     pub fn resume(&self, resume: &Resume, limits: &ReplayLimits) -> Replay {
         let replay = self.since(resume.since, limits);
@@ -319,16 +318,15 @@ impl<T> Ring<T> {
         replay
     }
 
-    /// The next entries after a place, within the limits but at least one if there is any: for
-    /// reading in parts.
+    /// The next entries after a place, within the limits but at least one, for reading in parts.
     ///
     /// # Errors
-    /// Something after that place was dropped meanwhile.
+    /// If something after that place was dropped meanwhile.
     pub fn portion(&self, after: Place, limits: &ReplayLimits) -> Result<Portion, GapReason> {
         self.has_all_after(after)?;
         let first = self.index_after(after);
         let before = self.end_before(first);
-        // All that is before the first, and the bytes that fit behind it.
+        // All that is before the first, and the bytes that fit after it.
         let room = before.wrapping_sub(self.begin).saturating_add(limits.bytes);
         let fits = |kept: &Kept<T>| kept.end.wrapping_sub(self.begin) <= room;
         let by_bytes = self.entries.partition_point(fits);
@@ -341,7 +339,7 @@ impl<T> Ring<T> {
     /// Whether everything after a place is there.
     ///
     /// # Errors
-    /// Something was dropped, for this reason.
+    /// If something was dropped, for this reason.
     pub fn has_all_after(&self, place: Place) -> Result<(), GapReason> {
         if place < self.purged() {
             Err(GapReason::Purged)
@@ -352,20 +350,20 @@ impl<T> Ring<T> {
         }
     }
 
-    /// The entry that is this many behind the first.
+    /// The entry at this index, counted from the first.
     pub fn get(&self, index: usize) -> Option<Entry<'_, T>> {
         let kept = self.entries.get(index)?;
         let bytes = kept.end.wrapping_sub(self.end_before(index));
         Some(Entry { place: kept.place(), at_ms: kept.at_ms(), bytes, value: &kept.value })
     }
 
-    /// These entries, from either end. What is not there is left out.
+    /// These entries, from either end. Missing indices are left out.
     pub fn entries(&self, range: Range<usize>) -> impl DoubleEndedIterator<Item = Entry<'_, T>> {
         let end = range.end.min(self.len());
         (range.start.min(end)..end).filter_map(|index| self.get(index))
     }
 
-    /// Index of the first entry after a place: as many are up to it.
+    /// Index of the first entry after a place, and so the number of entries up to it.
     pub fn index_after(&self, place: Place) -> usize {
         // Most readers have nearly everything.
         match self.entries.back() {
@@ -376,19 +374,19 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Index of the first entry at a place or after it: as many are before it.
+    /// Index of the first entry at a place or after it, and so the number of entries before it.
     pub fn index_at(&self, place: Place) -> usize {
         self.entries.partition_point(|kept| kept.place() < place)
     }
 
-    /// Bytes that these entries are counted with.
+    /// Bytes charged for these entries.
     pub fn bytes_of(&self, range: Range<usize>) -> u64 {
         let end = range.end.min(self.len());
         let start = range.start.min(end);
         self.end_before(end).wrapping_sub(self.end_before(start))
     }
 
-    /// Of what its positions are.
+    /// The epoch of its positions.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -408,12 +406,12 @@ impl<T> Ring<T> {
         Position { epoch: self.epoch, place }
     }
 
-    /// The highest place that is no longer there; the head it began with if nothing was forgotten.
+    /// The highest place that is no longer there; the initial head if nothing was dropped.
     pub fn floor(&self) -> Place {
         Place { seq: self.floor_seq, item: self.floor_item }
     }
 
-    /// What a ring knows of places.
+    /// The places that it remembers besides its entries.
     pub fn marks(&self) -> Marks {
         let (head, floor) = (self.head(), self.floor());
         Marks { head, floor, reason: self.reason, purged: self.purged() }
@@ -424,12 +422,12 @@ impl<T> Ring<T> {
         self.get(0)
     }
 
-    /// Bytes that all values are counted with.
+    /// Bytes charged for all values.
     pub fn bytes(&self) -> u64 {
         self.end().wrapping_sub(self.begin)
     }
 
-    /// How many there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -456,7 +454,7 @@ impl<T> Ring<T> {
         Replay { gap: Some(reason), after, entries: first..self.len() }
     }
 
-    /// Index of the first entry that has no more than so many bytes from it to the end.
+    /// Index of the first entry that has no more than this many bytes from it to the end.
     fn first_within(&self, bytes: u64) -> usize {
         if self.bytes() <= bytes {
             return 0;
@@ -465,13 +463,12 @@ impl<T> Ring<T> {
         self.entries.partition_point(|kept| end.wrapping_sub(kept.end) > bytes) + 1
     }
 
-    /// The place before an entry: of the one before it, or the floor.
+    /// The place before an entry: that of the previous entry, or the floor.
     fn place_before(&self, index: usize) -> Place {
         let before = index.checked_sub(1).and_then(|index| self.entries.get(index));
         before.map_or(self.floor(), Kept::place)
     }
 
-    /// Bytes of everything ever pushed before an entry.
     fn end_before(&self, index: usize) -> u64 {
         let before = index.checked_sub(1).and_then(|index| self.entries.get(index));
         before.map_or(self.begin, |kept| kept.end)
@@ -508,7 +505,7 @@ impl<T> Ring<T> {
     }
 }
 
-/// Small rings grow by so many slots.
+/// Small rings grow by this many slots.
 const SLOTS_MORE: usize = 2;
 
 /// The latest time that 48 bits hold.

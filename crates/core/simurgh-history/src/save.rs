@@ -1,12 +1,11 @@
-//! Topics as bytes, for a planned restart: written at its end, read at the next start, all or
-//! nothing.
+//! Topics as bytes, for a planned restart: written at the end, read at the start, all or nothing.
 //!
 //! ```text
 //! magic, version, for each topic: 1, name, epoch, marks, entries, ids; 0, topics, checksum
 //! ```
-//! Numbers are of variable length (LEB128), texts and values have their length before them. The
-//! checksum is the CRC-32 of all before it, so that a file that was cut or has rotted is refused
-//! before anything of it is believed.
+//! Numbers are of variable length (LEB128); texts and values follow their length. The checksum is
+//! the CRC-32 of all before it, so that a truncated or damaged file is refused before any of it is
+//! used.
 use alloc::vec::Vec;
 
 use crc32fast::Hasher;
@@ -19,17 +18,15 @@ use crate::ring::{Marks, Ring};
 use crate::topic::KeptTopic;
 
 const MAGIC: &[u8; 8] = b"simurgh\n";
-/// The version that is written and read here.
 const VERSION: u8 = 1;
 const CHECKSUM_BYTES: usize = 4;
 
-/// Higher numbers are malformed: no topic gets that far, and they could not grow.
+/// Higher numbers are malformed: no topic reaches them, and they could not grow.
 const SEQ_MAX: u64 = u64::MAX / 2;
 
 /// Writes topics down, one after the other.
 ///
-/// What it appends to the given buffer may be taken away between two calls, so that no more than a
-/// topic lies there at once.
+/// The caller may empty the buffer between two calls, so that it has at most one topic.
 #[derive(Debug, Default)]
 pub struct Saver {
     checksum: Hasher,
@@ -38,12 +35,12 @@ pub struct Saver {
 }
 
 impl Saver {
-    /// Nothing is written yet.
+    /// A saver that has written nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends a topic. `encode` appends a value; its length is noted beside it.
+    /// Appends a topic. `encode` appends a value, whose length is written before it.
     pub fn topic<T>(
         &mut self,
         out: &mut Vec<u8>,
@@ -90,7 +87,7 @@ impl Saver {
         out.extend_from_slice(&self.checksum.finalize().to_le_bytes());
     }
 
-    /// Returns where the record begins, behind the head if that is new.
+    /// Returns where the record begins, after the head of the file if that is new.
     fn begin(&mut self, out: &mut Vec<u8>) -> usize {
         let start = out.len();
         if !core::mem::replace(&mut self.begun, true) {
@@ -105,7 +102,7 @@ impl Saver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SaveError {
-    /// They begin as something else.
+    /// The bytes begin as another format.
     #[error("not a save of history")]
     Foreign,
     /// A save of another version.
@@ -114,30 +111,30 @@ pub enum SaveError {
     /// The end of the head, or of the checksum, is missing.
     #[error("the save was cut")]
     Cut,
-    /// The checksum is not theirs: bytes are missing or have changed.
+    /// The checksum is wrong: bytes are missing or have changed.
     #[error("the save was cut or changed: wrong checksum")]
     Checksum,
     /// The checksum is right, but the content does not follow the format.
     #[error("the save makes no sense at byte {at}")]
     Malformed {
-        /// The byte where that was seen.
+        /// The byte where that was found.
         at: usize,
     },
     /// A value could not be read by the caller.
     #[error("the value at byte {at} cannot be read")]
     Value {
-        /// The byte where it begins.
+        /// The byte where the value begins.
         at: usize,
     },
 }
 
 /// The topics of a save with their names: all, or an error. `seed` as in [`Ids::new`]; `decode`
-/// reads a value, `None` if it cannot. What is too old is still there: sweep it.
+/// reads a value, `None` if it cannot. Values that are too old are still included: sweep them.
 ///
-/// No memory is taken for what the bytes only announce.
+/// Lengths that the bytes only announce are not allocated.
 ///
 /// # Errors
-/// The bytes are not a whole save, or have values that `decode` cannot read.
+/// If the bytes are not a whole save, or have values that `decode` cannot read.
 pub fn saved<T>(
     bytes: &[u8],
     seed: u64,
@@ -225,7 +222,7 @@ impl<'a> Reader<'a> {
         for shift in (0..64).step_by(7) {
             let byte = self.bytes.get(self.at).copied().ok_or(self.malformed())?;
             let bits = u64::from(byte & 0x7f);
-            // Of the tenth byte one bit is left.
+            // Only one bit of the tenth byte is left.
             if bits << shift >> shift != bits {
                 return Err(self.malformed());
             }
@@ -332,7 +329,6 @@ mod tests {
         saved(bytes, 7, decode).map(|topics| topics.len()).unwrap_err()
     }
 
-    /// The bytes of a body with the checksum that is theirs.
     fn sealed(body: &[u8]) -> Vec<u8> {
         let mut out = [MAGIC, [VERSION].as_slice(), body].concat();
         out.extend_from_slice(&crc32fast::hash(&out).to_le_bytes());
@@ -371,7 +367,7 @@ mod tests {
         saver.finish(&mut out);
         whole.append(&mut out);
         assert_eq!(whole, save());
-        // Behind something else in the buffer.
+        // After other bytes in the buffer.
         let (saver, mut out) = (Saver::new(), vec![1, 2, 3]);
         saver.finish(&mut out);
         assert!(saved(&out[3..], 7, decode).unwrap().is_empty());

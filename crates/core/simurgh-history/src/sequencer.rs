@@ -1,12 +1,12 @@
-//! The numbers of one topic: given here, or judged when somebody else gives them.
+//! The numbers of one topic: given here, or judged if a broker gives them.
 use crate::position::Place;
 
 /// How far the numbers of one topic have come.
 ///
-/// A node on its own gives them: [`next`](Self::next). With a broker it is the broker that gives
-/// them, one after the other for all topics together, so that those of one topic have holes. Every
-/// message then comes with the number of the one before it in its topic, and a node
-/// [judges](Self::arrive) by that whether it has missed any:
+/// A node on its own gives them: [`next`](Self::next). With a broker, the broker gives them, in
+/// sequence for all topics together, so that those of one topic have holes. Every message then
+/// comes with the number of the one before it in its topic, from which a node
+/// [judges](Self::arrive) whether it has missed any:
 ///
 /// ```
 /// use simurgh_history::{Arrival, Sequencer};
@@ -25,11 +25,11 @@ pub struct Sequencer {
 /// How a message with a number given elsewhere follows those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// The next one: to be kept, and [advanced](Sequencer::advance) to.
+    /// The next one: keep it and [advance](Sequencer::advance) to it.
     InOrder,
-    /// It was here before: to be dropped.
+    /// It was here before: drop it.
     Known,
-    /// Something is missing before it: to be fetched, and this one to wait.
+    /// Something is missing before it: fetch that, and keep this one waiting.
     Hole {
         /// The last number that is known, if any: what follows it is missing.
         after: Option<u64>,
@@ -37,14 +37,13 @@ pub enum Arrival {
 }
 
 impl Sequencer {
-    /// One whose last number is known, 0 if there has not been any yet; or not known: then
+    /// A topic with this last number, 0 if there is none yet; `None` if it is unknown: then
     /// everything that arrives has a hole before it.
     pub const fn new(last: Option<u64>) -> Self {
         Sequencer { last }
     }
 
-    /// For a node that numbers: the place of the next message, which is the last from now on. After
-    /// 2^64 numbers it is the same again.
+    /// For a node that numbers: the next message's place, now the last. It wraps after 2^64.
     pub const fn next(&mut self) -> Place {
         let next = match self.last {
             Some(last) => last.saturating_add(1),
@@ -69,13 +68,12 @@ impl Sequencer {
             Some(previous) => previous,
             None => 0,
         };
-        // An earlier one than the last known has become the one before, as those between were
-        // removed; there may have been others among them.
+        // The one before is earlier than the last known, as those between were removed.
         let is_next = previous == last || (previous < last && synced);
         if is_next { Arrival::InOrder } else { Arrival::Hole { after: Some(last) } }
     }
 
-    /// Where a broker numbers: everything up to this number is here, or will never be. Not back.
+    /// Where a broker numbers: everything up to this number is here or lost. Never goes back.
     pub const fn advance(&mut self, seq: u64) {
         match self.last {
             Some(last) if seq <= last => {}

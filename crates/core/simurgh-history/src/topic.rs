@@ -1,15 +1,15 @@
-//! A topic whose last values are kept here, numbered here, and stored once for each id.
+//! A topic whose last values are kept and numbered here, and stored once for each id.
 use crate::ids::Ids;
 use crate::position::{Epoch, Place, Position};
 use crate::ring::{Dropped, Limits, Ring};
 use crate::sequencer::Sequencer;
 
-/// What has become of a value.
+/// The outcome of storing a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// It is stored there.
+    /// It is stored at this position.
     New(Position, Dropped),
-    /// A value with its id is there, or was; this one was dropped.
+    /// A value with its id was stored before, at this position; this one was dropped.
     Duplicate(Position),
 }
 
@@ -20,22 +20,22 @@ pub struct KeptTopic<T> {
     ids: Ids,
 }
 
-// What an empty topic costs beside its name and its place in a table.
+// The cost of an empty topic besides its name and its place in a table.
 const _: () = assert!(size_of::<KeptTopic<u64>>() <= 96);
 
 impl<T> KeptTopic<T> {
-    /// An empty one, which has no memory of its own. `seed` as in [`Ids::new`].
+    /// An empty topic, which allocates nothing. `seed` as in [`Ids::new`].
     pub fn new(epoch: Epoch, seed: u64) -> Self {
         Self::of(Ring::new(epoch, Place::ZERO), Ids::new(seed))
     }
 
-    /// One of a ring and ids, as a save has them.
+    /// A topic of a ring and ids, as a save has them.
     pub const fn of(ring: Ring<T>, ids: Ids) -> Self {
         KeptTopic { ring, ids }
     }
 
     /// Gives a value the next place and keeps it, unless one with the same id was stored within
-    /// [`Ids::AGE_MS`]; what [is not an id](Ids::is_id) does not count. `bytes` is the value's
+    /// [`Ids::AGE_MS`]; a text that [is not an id](Ids::is_id) is ignored. `bytes` is the value's
     /// size.
     pub fn store(
         &mut self,
@@ -63,7 +63,7 @@ impl<T> KeptTopic<T> {
         self.ids.check(id, now_ms).map(|place| self.ring.position_of(place))
     }
 
-    /// Forgets what is too old or too much, ids too: what a sweep calls.
+    /// Drops what is too old or too much, ids too, as a sweep does.
     pub fn enforce(&mut self, limits: &Limits, now_ms: u64) -> Dropped {
         self.ids.expire(now_ms);
         self.ring.enforce(limits, now_ms)
@@ -74,17 +74,17 @@ impl<T> KeptTopic<T> {
         self.ring.evict_half()
     }
 
-    /// As [`Ring::purge`]. Ids stay: who repeats a publish does not undo the purge.
+    /// As [`Ring::purge`]. Ids stay, so that repeating a publish does not undo the purge.
     pub fn purge(&mut self) -> Dropped {
         self.ring.purge()
     }
 
-    /// What is kept.
+    /// The ring of its values.
     pub const fn ring(&self) -> &Ring<T> {
         &self.ring
     }
 
-    /// What is kept, for what only a ring can do.
+    /// The ring of its values, for operations of its own.
     pub const fn ring_mut(&mut self) -> &mut Ring<T> {
         &mut self.ring
     }
@@ -94,7 +94,7 @@ impl<T> KeptTopic<T> {
         &self.ids
     }
 
-    /// Whether neither values nor ids are there.
+    /// Whether it has neither values nor ids.
     pub fn is_empty(&self) -> bool {
         self.ring.is_empty() && self.ids.is_empty()
     }

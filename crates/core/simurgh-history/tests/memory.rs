@@ -1,5 +1,4 @@
-//! What a kept message costs beside what it points to, what an empty topic costs, and that nothing
-//! stays of a crowd.
+//! The cost of a kept message and of an empty topic, and that memory of many messages is freed.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -25,7 +24,7 @@ fn topic_of(messages: usize, shared: &Arc<str>) -> KeptTopic<Arc<str>> {
     topic
 }
 
-/// Bytes beside the value of each message of a topic that keeps so many.
+/// Bytes per message of a topic that keeps this many, without its value.
 fn bytes_an_entry(messages: usize, shared: &Arc<str>) -> usize {
     let before = heap();
     let topic = topic_of(messages, shared);
@@ -78,8 +77,7 @@ fn a_message_costs_what_is_promised_and_nothing_stays() {
     println!("{full} B with 10,000, {left} B with 100 of them left; {id_bytes} B an id of eight");
 }
 
-/// The allocator counts for the whole process, and a harness with threads allocates when it likes:
-/// one test, on the main thread.
+/// One test, on the main thread: the allocator counts for all threads, the harness's included.
 fn main() {
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     let test = Trial::test("a_message_costs_what_is_promised_and_nothing_stays", || {

@@ -1,4 +1,4 @@
-//! Any history of a topic, against a plain list of all that ever happened to it.
+//! Any history of a topic, compared with a plain list of all that ever happened to it.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,64 +1,64 @@
-//! What nodes tell each other of their own entries.
+//! Messages with a node's own entries, for other nodes.
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::meta::{Extra, Meta};
 use crate::phx_ref::{Owner, PhxRef};
 
-/// One entry of a node, as it tells others.
+/// One entry of a node, as other nodes receive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared {
     /// Any string.
     pub key: Box<str>,
-    /// Of its present state.
+    /// The ref of its present state.
     pub phx_ref: PhxRef,
     /// The ref that it replaces, if it does.
     pub phx_ref_prev: Option<PhxRef>,
     /// Its data.
     pub meta: Meta,
-    /// What its key has beside the metas, if anything.
+    /// The members of its key besides the metas, if any.
     pub extra: Option<Extra>,
 }
 
 /// Net changes of one owner's entries of one topic, between two versions of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delta {
-    /// Whose entries.
+    /// The owner of the entries.
     pub owner: Owner,
-    /// The version that a receiver must know to apply it.
+    /// The version that a receiver must have to apply it.
     pub from: u64,
-    /// The version it then knows. Equal to `from` in a repeat, which changes nothing.
+    /// The version that it then has. Equal to `from` in a repeat, which changes nothing.
     pub to: u64,
-    /// Entries that came, or are now like this.
+    /// Entries that were added or updated.
     pub joins: Vec<Shared>,
-    /// Refs that are not there any more.
+    /// Refs of entries that were removed.
     pub leaves: Vec<PhxRef>,
 }
 
 /// All entries of one owner in one topic, at a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Whose entries.
+    /// The owner of the entries.
     pub owner: Owner,
-    /// Of these entries.
+    /// The version of these entries.
     pub version: u64,
-    /// Grouped by key, and of each key in order of arrival.
+    /// Grouped by key, and within a key in order of arrival.
     pub entries: Vec<Shared>,
 }
 
-/// What became of a [`Delta`] or a [`Snapshot`].
+/// The outcome of applying a [`Delta`] or a [`Snapshot`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// It is in the table.
+    /// The table has it now.
     Applied,
-    /// The table knew as much or more; nothing changed.
+    /// The table had as much or more; nothing changed.
     AlreadyKnown,
-    /// Something is missing: ask this owner for a snapshot. Said again with each delta until it
-    /// comes, since asks are lost as well.
+    /// Something is missing: ask this owner for a snapshot. Returned for each delta until it comes,
+    /// since requests may be lost as well.
     Missing {
         /// The node to be asked.
         owner: Owner,
-        /// The version of its entries that is known here.
+        /// The version of its entries that this table has.
         known: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! What members are told of changes, and how it is written.
+//! The changes that members are sent, and their encoding.
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -6,24 +6,24 @@ use crate::encode;
 use crate::meta::{Extra, Meta};
 use crate::phx_ref::PhxRef;
 
-/// Net changes of the table between two calls of [`Table::take_diff`](crate::Table::take_diff):
-/// what `presence_diff` says. No ref is in both lists.
+/// Net changes of the table between two calls of [`Table::take_diff`](crate::Table::take_diff): the
+/// content of `presence_diff`. No ref is in both lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diff {
-    /// Entries that came, or are now like this.
+    /// Entries that were added or updated.
     pub joins: Vec<Change>,
-    /// Entries that went, and what updated ones were before.
+    /// Entries that were removed, and the former states of updated ones.
     pub leaves: Vec<Change>,
 }
 
-/// What came or went of one key.
+/// Metas of one key that were added or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Any string.
     pub key: Box<str>,
-    /// What the key has beside its metas.
+    /// The members of the key besides its metas.
     pub extra: Option<Extra>,
-    /// In order of arrival in joins, of leaving in leaves.
+    /// In order of arrival in joins, of removal in leaves.
     pub metas: Vec<ChangedMeta>,
 }
 
@@ -32,7 +32,7 @@ pub struct Change {
 pub struct ChangedMeta {
     /// Its ref.
     pub phx_ref: PhxRef,
-    /// The ref that it replaced, which members knew.
+    /// The ref that it replaced, which members have received.
     pub phx_ref_prev: Option<PhxRef>,
     /// Its data.
     pub meta: Meta,
@@ -49,8 +49,7 @@ impl Diff {
         out.push(b'}');
     }
 
-    /// About as many bytes as [`encode`](Self::encode) appends: exact but for characters in keys
-    /// that are written as escapes.
+    /// Bytes that [`encode`](Self::encode) appends, without escapes of characters in keys.
     pub fn encoded_bytes(&self) -> usize {
         let one = |change: &Change| {
             let metas = change.metas.iter().map(|it| it.meta.encoded_bytes(it.phx_ref_prev));

@@ -1,4 +1,4 @@
-//! How keys with their metas are written, in states and diffs alike.
+//! The encoding of keys with their metas, in states and diffs alike.
 use alloc::vec::Vec;
 
 use simurgh_proto::serializer::json;
@@ -6,7 +6,7 @@ use simurgh_proto::serializer::json;
 use crate::meta::{Extra, Meta};
 use crate::phx_ref::PhxRef;
 
-/// `{` what `write` makes of each, with commas between them, `}`.
+/// `{`, the output of `write` for each item with commas between them, `}`.
 pub(crate) fn keys<T>(
     out: &mut Vec<u8>,
     all: impl IntoIterator<Item = T>,
@@ -45,7 +45,7 @@ pub(crate) fn key<'a>(
     out.push(b'}');
 }
 
-/// Bytes that [`key`] appends beside those of the metas, with a comma behind; escapes not counted.
+/// Bytes that [`key`] appends besides those of the metas, with a comma; escapes not counted.
 pub(crate) fn key_bytes(key: &str, extra: Option<&Extra>) -> usize {
     key.len() + 16 + extra.map_or(0, |extra| extra.members().len() + 1)
 }

@@ -1,9 +1,9 @@
 //! Presence: the table of members of one topic on one node, without sockets, clocks, randomness or
-//! any knowledge of how nodes talk.
+//! any knowledge of how nodes communicate.
 //!
-//! Every entry has one owner, the node whose member it is, and only the owner changes it. So there
-//! is nothing to be merged: an owner numbers the changes of its entries, and what a node knows of
-//! another is the entries of that one at a version.
+//! Every entry has one owner, the node whose member it is, and only the owner changes it. So
+//! nothing has to be merged: an owner numbers the changes of its entries, and another node has the
+//! entries of that owner at a version.
 //!
 //! ```text
 //!   track, update, untrack                 learn(delta), answer(snapshot), node_down
@@ -25,12 +25,11 @@
 //!    [`untrack`](Table::untrack), [`untrack_all`](Table::untrack_all).
 //! 2. *Other nodes*: [`learn`](Table::learn), [`answer`](Table::answer),
 //!    [`node_down`](Table::node_down).
-//! 3. *What leaves*, once in an interval: [`take_delta`](Table::take_delta) for other nodes, then
-//!    [`take_diff`](Table::take_diff) for own members, after [`enrich`](Table::enrich) of what
-//!    [`changed_keys`](Table::changed_keys) names if keys have more than metas. A newcomer's
-//!    [`encode_state`](Table::encode_state) comes behind the diff, so that one text serves all who
-//!    came in an interval; it is right before it, too. [`snapshot`](Table::snapshot) answers who
-//!    asks.
+//! 3. *Output*, once in an interval: [`take_delta`](Table::take_delta) for other nodes, then
+//!    [`take_diff`](Table::take_diff) for own members, after [`enrich`](Table::enrich) of the
+//!    [`changed_keys`](Table::changed_keys) if keys have more than metas. For newcomers
+//!    [`encode_state`](Table::encode_state) follows the diff, so that one text serves all of an
+//!    interval; it is also valid before. [`snapshot`](Table::snapshot) answers a node that asks.
 //! 4. *Getters*: [`len`](Table::len), [`get`](Table::get), [`iter`](Table::iter) and so on.
 //!
 //! ```

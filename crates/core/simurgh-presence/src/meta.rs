@@ -1,4 +1,4 @@
-//! What is known of an entry and of a key: JSON objects, checked once and kept as text.
+//! The data of entries and keys: JSON objects, checked once and kept as text.
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -20,7 +20,7 @@ pub enum MetaError {
     /// Not UTF-8.
     #[error("not UTF-8 at byte {at}")]
     NotUtf8 {
-        /// The byte where that was seen.
+        /// The byte where that was found.
         at: usize,
     },
     /// Not JSON, or nested too deep.
@@ -50,8 +50,7 @@ impl Meta {
     /// Checks a text, or bytes.
     ///
     /// # Errors
-    /// It is not the text of one JSON object, or nests deeper than
-    /// [`DEPTH_MAX`](json::DEPTH_MAX).
+    /// If it is not one JSON object, or nests deeper than [`DEPTH_MAX`](json::DEPTH_MAX).
     pub fn parse(text: impl AsRef<[u8]>) -> Result<Self, MetaError> {
         object(text.as_ref(), &REFS).map(Meta)
     }
@@ -88,7 +87,7 @@ impl Meta {
     }
 }
 
-/// What an application adds to a key beside `metas` (`fetch` of Phoenix): the text of a
+/// What an application adds to a key besides `metas` (`fetch` of Phoenix): the text of a
 /// JSON object, compact, without `metas`.
 ///
 /// ```
@@ -136,7 +135,7 @@ fn object(bytes: &[u8], dropped: &[&str]) -> Result<Box<str>, MetaError> {
     Ok(compact.into_owned().into_boxed_str())
 }
 
-/// A valid compact object without some of its members, at the top only.
+/// Removes some members of a valid compact object, at the top level only.
 fn without(object: &str, dropped: &[&str]) -> String {
     let inner = object.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     let mut rest = inner.unwrap_or_default();
@@ -157,7 +156,6 @@ fn without(object: &str, dropped: &[&str]) -> String {
     kept
 }
 
-/// Bytes before the comma that ends the first member.
 fn member_len(members: &str) -> usize {
     let bytes = members.as_bytes();
     let (mut at, mut depth) = (0, 0usize);
@@ -174,7 +172,6 @@ fn member_len(members: &str) -> usize {
     at.min(bytes.len())
 }
 
-/// Bytes of the string that `text` begins with, quotes included.
 fn string_len(text: &str) -> usize {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {

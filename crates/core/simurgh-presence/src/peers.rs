@@ -5,35 +5,35 @@ use alloc::sync::Arc;
 use crate::delta::{Delta, Shared, Snapshot};
 use crate::phx_ref::Owner;
 
-/// From the home of a topic's presences on a node to those on other nodes.
+/// A message from the home of a topic's presences to those on other nodes.
 #[derive(Debug)]
 pub enum ToPeers {
-    /// Members here are present, or want the list: all others are to be asked. The answer
-    /// [`FromPeers::Requested`] names those.
+    /// Members of this node are present or want the list, so all other nodes have to be asked. The
+    /// answer [`FromPeers::Requested`] lists them.
     Begin,
-    /// They are not used here any more.
+    /// The topic's presences are not used here any more.
     End,
-    /// What has changed here, for all.
+    /// The changes of this node, for all.
     Delta(Delta),
-    /// Something of this node is missing here.
+    /// Entries of this node are missing here.
     RequestState(Owner),
-    /// All that is here, for a node that has asked.
+    /// All entries of this node, for a node that has asked.
     State(Owner, Snapshot),
 }
 
-/// To the home of a topic's presences on a node from those on other nodes.
+/// A message to the home of a topic's presences from those on other nodes.
 #[derive(Debug)]
 pub enum FromPeers {
-    /// These nodes were asked for what they have; each answers with a state, or is gone.
+    /// These nodes were asked for their entries; each answers with a state, or is gone.
     Requested(Arc<[Owner]>),
-    /// The same for a repeated or later request: nodes that do not answer are to be asked again,
+    /// The same for a repeated or later request: nodes that do not answer have to be asked again,
     /// since lost requests are not reported.
     RequestedAgain(Arc<[Owner]>),
-    /// What has changed there.
+    /// Changes of another node.
     Delta(Delta),
-    /// All that is there.
+    /// All entries of another node.
     State(Snapshot),
-    /// A node asks for what is here.
+    /// A node asks for the entries of this one.
     StateWanted(Owner),
 }
 

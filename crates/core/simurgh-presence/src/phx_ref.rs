@@ -1,4 +1,4 @@
-//! Who owns an entry, and the names that its states have.
+//! Owners of entries, and the refs of their states.
 use core::fmt;
 use core::str::FromStr;
 
@@ -11,12 +11,11 @@ const CHARS: usize = 16;
 /// Refs of a [`PhxRefs`] in one microsecond: three bytes.
 const COUNTERS: u32 = 1 << 24;
 
-/// The id of a node, random at each of its starts. All entries of its members are its own.
+/// The id of a node, random at each start. It owns all entries of its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub u64);
 
-/// The name of one state of one entry, `phx_ref`: another one after each update. Clients compare
-/// it and nothing else.
+/// The ref of one state of one entry, `phx_ref`, new after each update; clients compare only it.
 ///
 /// Shown as 16 characters of base64url: six bytes of time in microseconds, three of the node's id,
 /// three of a counter.
@@ -35,12 +34,12 @@ impl PhxRef {
     /// Stands for no ref; [`PhxRefs`] never makes it.
     pub(crate) const NONE: PhxRef = PhxRef([0; BYTES]);
 
-    /// From what [`to_bytes`](Self::to_bytes) gave, on this node or another.
+    /// The ref of [`to_bytes`](Self::to_bytes), from this node or another.
     pub const fn from_bytes(bytes: [u8; BYTES]) -> Self {
         PhxRef(bytes)
     }
 
-    /// As it is sent between nodes.
+    /// The form that nodes send to each other.
     pub const fn to_bytes(self) -> [u8; BYTES] {
         self.0
     }
@@ -69,7 +68,7 @@ impl fmt::Debug for PhxRef {
     }
 }
 
-/// Not 16 characters of base64url.
+/// A text that is not 16 characters of base64url.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a phx_ref is 16 characters of base64url")]
 pub struct NotAPhxRef;
@@ -87,7 +86,7 @@ impl FromStr for PhxRef {
 }
 
 /// Makes refs for the entries of one node, never the same twice, whatever the clock does. One is
-/// enough for all topics of a thread; two of the same node may make the same ref, which matters
+/// enough for all topics of a thread. Two of the same node may make the same ref, which matters
 /// only if they serve the same topic.
 ///
 /// ```

@@ -1,12 +1,11 @@
-//! Records at numbers that stay theirs, in pages: growing copies at most one page, and what is not
-//! used is less than a step of one.
+//! Records with stable numbers, in pages: growing copies at most one page.
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// Records of a page; all but the last have as many.
+/// Records of a page; all but the last page are full.
 const PAGE: usize = 32;
 /// How many are added to a page of more than four.
 const STEP: usize = 8;

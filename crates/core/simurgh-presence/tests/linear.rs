@@ -1,5 +1,5 @@
-//! No operation takes longer in a larger topic: the same work in one of ten times the size takes
-//! ten times as many comparisons and hashes of members, not a hundred times.
+//! No operation takes longer in a larger topic: the same work in a topic of ten times the size
+//! takes ten times as many comparisons and hashes of members, not a hundred times.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::cell::Cell;
@@ -15,7 +15,7 @@ fn work() -> u64 {
     WORK.get()
 }
 
-/// A member that counts how often it is looked at.
+/// A member that counts how often it is compared or hashed.
 #[derive(Clone, Copy, Debug)]
 struct Counted(u64);
 
@@ -38,14 +38,14 @@ impl Hash for Counted {
 /// The member and the key of an entry.
 type Shape = fn(u64) -> (u64, u64);
 
-/// Who tracks what: everybody a key of one's own, everybody the same key, one member all keys.
+/// Who tracks what: each member its own key, all members the same key, one member all keys.
 const SHAPES: [(&str, Shape); 3] = [
     ("a key each", |n| (n, n)),
     ("one key for all", |n| (n, 0)),
     ("one member for all", |n| (0, n)),
 ];
 
-/// Everybody comes, is updated and goes, with a diff and a delta after each `batch`.
+/// All entries come, are updated and leave, with a diff and a delta after each `batch`.
 fn comings_and_goings(shape: Shape, entries: u64, batch: u64) -> u64 {
     let before = work();
     let mut table: Table<Counted> = Table::new(Owner(1), 1);
@@ -89,8 +89,8 @@ fn work_grows_as_entries_do() {
     }
 }
 
-/// What does not look at members shows in time: 200,000 entries, with debug assertions, are done
-/// before a table that is quadratic anywhere would have a tenth of them.
+/// Costs other than comparisons show in time: 200,000 entries, with debug assertions, finish before
+/// a quadratic table would have a tenth of them.
 #[test]
 fn two_hundred_thousand_entries_come_and_go() {
     let start = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! What an entry costs beside the texts of its key and meta, and that nothing stays of a crowd.
+//! What an entry costs besides the texts of its key and meta, and that a crowd's memory is freed.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use libtest_mimic::{Arguments, Trial};
@@ -42,7 +42,7 @@ fn key(member: u64) -> String {
     format!("user:{member}")
 }
 
-/// Bytes an entry of a topic of so many, its part of the table itself included.
+/// Bytes per entry of a topic with this many, the table included.
 fn bytes_an_entry(members: u64) -> usize {
     let before = heap();
     let mut topic = Topic::new();
@@ -69,7 +69,7 @@ fn an_entry_costs_what_is_promised_and_nothing_stays() {
     let mut topic = Topic::new();
     topic.fill(18_000);
     let full = heap() - before;
-    // A few stay, and what the others had is given back.
+    // A few stay, and the memory of the others is freed.
     for member in 100..18_000 {
         assert_eq!(topic.table.untrack_all(member), 1);
     }
@@ -88,8 +88,7 @@ fn an_entry_costs_what_is_promised_and_nothing_stays() {
     println!("{full} B with 18,000, {few} B with 100 of them left");
 }
 
-/// The allocator counts for the whole process, and a harness with threads allocates when it likes:
-/// one test, on the main thread.
+/// One test, on the main thread: the allocator counts for all threads, the harness's included.
 fn main() {
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     let test = Trial::test("an_entry_costs_what_is_promised_and_nothing_stays", || {

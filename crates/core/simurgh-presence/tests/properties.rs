@@ -1,5 +1,5 @@
-//! Any operations, on one node and on several with a bad network between them: the tables end in
-//! the union of what the owners have, and clients that apply what they receive have the list.
+//! Any operations, on one node and on several with a bad network between them: all tables end with
+//! the union of the owners' entries, and clients that apply what they receive have the list.
 
 mod support;
 

@@ -1,5 +1,4 @@
-//! The application: channels that broadcast and track presences, as the words of their clients'
-//! messages draw.
+//! The application: channels that broadcast and track presences, drawn from words of messages.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -31,7 +30,7 @@ pub(crate) struct Member {
     is_present: bool,
 }
 
-/// Those from this on wait for the topic's interest to be in force.
+/// Words from this on wait for the topic's interest to be in force.
 const WAITS: u32 = 10;
 
 pub(crate) fn join(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> JoinFn {
@@ -57,7 +56,6 @@ pub(crate) fn join(shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> JoinFn {
     })
 }
 
-/// Waits until a topic's broadcasts of other nodes come here.
 async fn wait_until_heard(mailbox: Arc<Mailbox>, topic: String) {
     let told = Arc::new(AtomicBool::new(false));
     mailbox.post(Command::AwaitTopic(topic.into(), Arc::clone(&told)));
@@ -143,7 +141,7 @@ impl Channel for Member {
         let mut behind = Vec::new();
         for _ in 0..rng.u8(1..=3) {
             match rng.u8(..) {
-                // Behind what is not stored nothing takes place.
+                // Nothing takes place after a broadcast that is not stored.
                 0..90 if self.is_present && (!ledger.has_history || behind.is_empty()) => {
                     let what = rng.u8(..8);
                     self.change_presence(ctx, &mut ledger, &mut rng, what);

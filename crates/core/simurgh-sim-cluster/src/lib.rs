@@ -1,6 +1,6 @@
 //! A simulation of several nodes: each has the cores of its shards, and its part in a cluster by
-//! the loopback adapter. Links, the engine and nodes break and come back; what members get, which
-//! presences they see, and which sockets are closed is checked against what was sent anywhere.
+//! the loopback adapter. Links, the engine and nodes fail and return. What members receive, which
+//! presences they see, and which sockets are closed is compared with what was sent on all nodes.
 //!
 //! ```text
 //!   client ⇄ shard ⇄ mailboxes ⇄ shard ⇄ client        a node: real cores,
@@ -8,8 +8,7 @@
 //!           Cluster ⇄ watched Loopback ⇄ Network ⇄ … other nodes
 //! ```
 //!
-//! How shards and the cluster reach each other is done here as the server does it
-//! (`simurgh::cluster`).
+//! Shards and the cluster reach each other as they do in the server (`simurgh::cluster`).
 
 mod app;
 mod client;
@@ -28,8 +27,8 @@ use simurgh_sim_kit::run;
 use crate::plan::ClusterPlan;
 use crate::simulation::ClusterSimulation;
 
-/// Runs seeds, each with so many operations, on topics that are kept or are not; prints what was
-/// met, and the story of the first that fails. Returns whether none did.
+/// Runs seeds, each with this many operations, on topics with or without a history; prints the
+/// counts, and the story of the first that fails. Returns whether all passed.
 pub fn run_seeds(seeds: impl Iterator<Item = (u64, usize)>, has_history: bool) -> bool {
     let (flags, plan): (_, fn(u64) -> ClusterPlan) = match has_history {
         true => ("--cluster --history", ClusterPlan::with_history),

@@ -13,7 +13,7 @@ use simurgh_sim_kit::topics::Topics;
 
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1000 * MILLISECOND;
-/// What the engine's clock shows when the simulation's shows nothing, as in the loopback.
+/// The Unix time of the engine when the simulation's clock shows 0, as in the loopback.
 const UNIX_MS: u64 = 1_767_225_600_000;
 
 #[derive(Debug, Clone)]
@@ -22,7 +22,6 @@ pub(crate) struct ClusterPlan {
     pub(crate) nodes: Vec<usize>,
     pub(crate) clients: usize,
     pub(crate) topics: Vec<String>,
-    /// Ids of sockets; a client has one of them, or none.
     pub(crate) ids: usize,
     pub(crate) network: NetworkConfig,
     pub(crate) linger_ns: u64,
@@ -32,12 +31,12 @@ pub(crate) struct ClusterPlan {
     pub(crate) presence_bytes: usize,
     pub(crate) down_ns: u64,
     interval: Duration,
-    /// The least time until threads run again: how slow they are.
+    /// The least time between two turns of a thread: how slow threads are.
     pub(crate) quantum_ns: u64,
-    /// Of 256 channels, so many are present.
+    /// How many of 256 channels track presences.
     pub(crate) present: u8,
     pub(crate) pad: usize,
-    /// What may go wrong, by its place in [`FAULTS`].
+    /// Which faults may occur, by their index in [`FAULTS`].
     faults: [bool; FAULTS.len()],
     pub(crate) fault: Option<(Fault, u32)>,
     pub(crate) history: Option<HistoryPlan>,
@@ -79,7 +78,7 @@ impl ClusterPlan {
             whole_for_ns: [SECOND, 10 * SECOND][rng.usize(..2)],
             plain_bytes: if rng.u8(..) < 60 { 3_000 } else { 8 << 20 },
             presence_bytes: if rng.u8(..) < 60 { 3_000 } else { 1 << 20 },
-            // The shortest came later than the seeds of the list.
+            // The shortest was added after the seeds of the list.
             down_ns: [10, 12, if seed.is_multiple_of(5) { 6 } else { 30 }][rng.usize(..3)] * SECOND,
             interval: Duration::from_millis([10, 50, 100][rng.usize(..3)]),
             quantum_ns: [50_000, MILLISECOND, 10 * MILLISECOND][rng.usize(..3)],
@@ -92,21 +91,20 @@ impl ClusterPlan {
         }
     }
 
-    /// The same with topics that are kept.
     pub(crate) fn with_history(seed: u64) -> Self {
         let mut plan = Self::of(seed);
         // Clocks step within a stage's margin, so that ages are those of the engine.
         let has_faults = plan.faults.iter().any(|it| *it) || plan.network.loss_per_million > 0;
         plan.history = Some(HistoryPlan::of(seed, &mut plan.network, has_faults));
-        // A topic is followed for longer than a copy lags behind, as by default: so no copy brings
-        // again what a client without a position has got.
+        // A topic is followed for longer than the lag of a copy, as by default, so that no copy
+        // repeats what a client without a position has received.
         if *plan.network.lag_ns.end() > 0 {
             plan.linger_ns = 5 * SECOND;
         }
         plan
     }
 
-    /// What the clock of a node shows when the simulation's shows nothing.
+    /// The Unix time of a node's clock when the simulation's shows 0.
     pub(crate) fn skew_ms(&self, skew_ms: u64) -> u64 {
         match self.history {
             Some(_) => UNIX_MS + skew_ms % 5_000,
@@ -114,7 +112,6 @@ impl ClusterPlan {
         }
     }
 
-    /// How shards are configured.
     pub(crate) fn setup(&self) -> Setup {
         let patience = Duration::from_secs(30);
         let config = Config {
@@ -127,7 +124,6 @@ impl ClusterPlan {
         Setup { config, jump_ns: 5_000, topics, faults }
     }
 
-    /// A node's part in the cluster.
     pub(crate) fn cluster(&self, name: &str) -> Option<ClusterConfig> {
         let mut it = ClusterConfig::new(Prefix::new("sim").ok()?, name);
         it.interests.linger_ns = self.linger_ns;
@@ -145,32 +141,30 @@ impl ClusterPlan {
         self.topics.iter().position(|it| it == name)
     }
 
-    /// What is under way in the network, and at a node that runs, is there after this.
+    /// What is in transit in the network, and at a node that runs, has arrived after this.
     pub(crate) fn slack_ns(&self) -> u64 {
         2 * (self.network.delay_ns.end() + 4 * self.quantum_ns) + 200 * MILLISECOND
     }
 
-    /// The socket id of a client; none of some.
     pub(crate) fn id_of(&self, client: u32) -> Option<usize> {
         (client % 4 != 3).then_some(client as usize % self.ids)
     }
 }
 
-/// What a seed decides about kept topics.
 #[derive(Debug, Clone)]
 pub(crate) struct HistoryPlan {
     pub(crate) rule: HistoryRule,
-    /// Of 256 clients, so many opt in, and so many of them have an id.
+    /// How many of 256 clients opt in, and how many of those have an id.
     opts_in: u8,
     has_id: u8,
-    /// Nothing goes wrong, and everything is kept: there is no reason for a gap.
+    /// There are no faults and everything is kept: nothing justifies a gap.
     pub(crate) is_whole: bool,
     pub(crate) has_leaders: bool,
     pub(crate) purges: bool,
 }
 
 impl HistoryPlan {
-    /// What a seed makes; and what that is to the network.
+    /// Draws a plan, and what it changes in the network.
     pub(crate) fn of(seed: u64, network: &mut NetworkConfig, has_faults: bool) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x4b_43_4c_55);
         let rule = HistoryRule {
@@ -204,7 +198,6 @@ impl HistoryPlan {
         }
     }
 
-    /// Whether a client opts in, and has an id.
     pub(crate) fn client(&self, seed: u64, number: u32) -> (bool, bool) {
         let mut rng = Rng::with_seed(seed.rotate_left(17) ^ u64::from(number));
         let opts_in = rng.u8(..) < self.opts_in;
@@ -212,14 +205,14 @@ impl HistoryPlan {
     }
 }
 
-/// Names of topics, each in a bucket of its own, or all in one.
+/// Names of topics, each in its own bucket, or all in one.
 fn names(count: usize, is_one_bucket: bool) -> Vec<String> {
     let all = (0..).map(|it| format!("rooms:{it}"));
     let first = Bucket::of("rooms:0");
     all.filter(|it| !is_one_bucket || Bucket::of(it) == first).take(count).collect()
 }
 
-/// The kinds of operations. `a`, `b` and `c` choose node, shard, client, topic, and how.
+/// The kinds of operations. `a`, `b` and `c` choose node, shard, client, topic, and manner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Connect,
@@ -227,24 +220,20 @@ pub(crate) enum Kind {
     Push,
     Leave,
     Vanish,
-    /// What a client has sent is read.
     Read,
     Mail,
     Turn,
-    /// The cluster's thread of a node runs.
     Thread,
     Publish,
     Speak,
-    /// Somebody outside listens, or no longer.
     Listen,
-    /// Sockets with an id are to be closed everywhere.
     Disconnect,
     Wait,
-    /// More of it.
+    /// A longer span of time.
     Long,
-    /// All faults are mended, everything comes to rest, and is looked at.
+    /// All faults are repaired, everything is delivered, and the state is checked.
     Rest,
-    // What goes wrong.
+    // Faults.
     Cut,
     Mend,
     Reset,
@@ -262,12 +251,10 @@ pub(crate) enum Kind {
     Drain,
     ClockStep,
     // Of kept topics.
-    /// Somebody outside broadcasts, perhaps with an id.
+    /// A broadcast from outside of channels, perhaps with an id.
     Keep,
-    /// Or has a topic forgotten, or reads it.
     Purge,
     LookUp,
-    /// What keeps has no leader, and another one.
     LoseLeader,
     ElectLeader,
 }

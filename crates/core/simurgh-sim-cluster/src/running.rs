@@ -14,28 +14,26 @@ use crate::watched::WatchedAdapter;
 
 pub(crate) struct RunningNode {
     pub(crate) slot: usize,
-    /// Its number among all starts.
     pub(crate) start: usize,
     pub(crate) id: NodeId,
     pub(crate) node: Arc<SimNode>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) shards: Vec<Shard>,
     pub(crate) thread: ClusterThread,
-    /// Its number in the network.
     pub(crate) link: usize,
-    /// When its clock showed nothing.
+    /// The simulation's time at which its clock showed 0.
     born_ns: u64,
     pub(crate) is_frozen: bool,
     pub(crate) is_draining: bool,
     pub(crate) cannot_send: bool,
     pub(crate) cannot_hear: bool,
     pub(crate) is_lossy: bool,
-    /// When it was last not linked as it should be, or did not run.
+    /// When it last did not run, or was not linked as it should be.
     pub(crate) unlinked_ns: u64,
 }
 
 impl RunningNode {
-    /// Starts a node of a slot; none if the plan makes no node, which it does.
+    /// Starts a node of a slot; `None` without a valid plan for it, which does not occur.
     pub(crate) fn start(
         shared: &Arc<Shared>,
         network: &Network,
@@ -93,7 +91,7 @@ impl RunningNode {
         Time { ns, unix_ms: clock_ns / 1_000_000 + skew_ms }
     }
 
-    /// When something of it runs next, by the simulation's clock; never, while it is frozen.
+    /// The simulation's time of its next turn; never, while it is frozen.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         if self.is_frozen {
             return None;
@@ -108,7 +106,6 @@ impl RunningNode {
         Some(local_ns.saturating_add(self.born_ns))
     }
 
-    /// Whether its link stands, as far as it and the simulation know.
     pub(crate) fn is_linked(&self) -> bool {
         let is_whole = !self.cannot_send && !self.cannot_hear && !self.is_lossy;
         is_whole && !self.is_frozen && self.thread.node.state().0 != LinkState::Away

@@ -1,5 +1,5 @@
-//! The simulation of several nodes held against itself: the same seed is the same run, all that it
-//! looks at happens, and what is wrong is noticed.
+//! Tests of the simulation of several nodes: the same seed is the same run, every outcome that it
+//! checks occurs, and planted faults are found.
 
 mod histories;
 
@@ -10,7 +10,6 @@ use simurgh_sim_kit::run::run_seed;
 use crate::plan::ClusterPlan;
 use crate::simulation::ClusterSimulation;
 
-/// What running a plan with a planted fault finds.
 fn findings(plan: ClusterPlan, fault: Option<(Fault, u32)>, count: usize) -> Findings {
     let mut plan = plan;
     plan.fault = fault;
@@ -58,7 +57,7 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-/// Seeds until this fault is noticed, by one of these rules.
+/// Runs seeds until this fault is found, by one of these rules.
 fn notices(fault: Fault, rules: &[&str]) {
     let found = (0..60).find_map(|seed| outcome(seed, Some((fault, 3)), 400).failure);
     let failure = found.expect("it is noticed");

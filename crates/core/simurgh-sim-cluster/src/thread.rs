@@ -1,5 +1,5 @@
-//! The cluster's thread of a node, as `simurgh::cluster` has it: the mailbox of what shards send
-//! it, what it does with what comes from other nodes, and its turns.
+//! The cluster's thread of a node, modelled on `simurgh::cluster`: the mailbox of what shards send
+//! it, what it does with input from other nodes, and its turns.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -32,21 +32,18 @@ const ROUNDS_MAX: usize = 16;
 const CHECK_NS: u64 = SECOND;
 const FLUSH_NS: u64 = 5 * SECOND;
 
-/// All that the cluster's thread is asked.
 pub(crate) enum Command {
     Core(ToCluster),
-    /// Have all sockets with an id closed on all other nodes; the number in the ledger.
+    /// Close all sockets with an id on all other nodes; with its number in the ledger.
     Disconnect(Box<str>, usize),
-    /// A join waits until the interest in its topic is in force, which the flag shows.
+    /// A join waits until the interest in its topic is in force, which sets the flag.
     AwaitTopic(Box<str>, Arc<AtomicBool>),
     Drain,
     Bye,
 }
 
-/// What asks wait in.
 pub(crate) struct Mailbox {
     shared: Arc<Shared>,
-    /// The node's number among all starts.
     start: usize,
     queue: Mutex<Vec<Command>>,
     bytes: AtomicUsize,
@@ -101,7 +98,6 @@ impl simurgh_core::Cluster for Mailbox {
     }
 }
 
-/// The shards of this node, as the cluster's thread reaches them.
 struct LocalShards {
     node: Arc<SimNode>,
     start: usize,
@@ -150,7 +146,7 @@ impl LocalNode for LocalShards {
         self.outcomes.push((number, outcome));
     }
 
-    // Nobody here calls another node.
+    // No call to another node is made here.
 
     fn called(&mut self, _by: NodeId, _number: u64, _service: u16, _body: Vec<u8>) {}
 
@@ -191,7 +187,6 @@ impl LocalNode for LocalShards {
     }
 }
 
-/// An event of a topic with a history, as its home shard takes it.
 fn from_engine(topic: &str, what: HistoryEvent<'_>) -> FromEngine {
     match what {
         HistoryEvent::Begun { epoch, floor, purged, head, messages } => {
@@ -238,11 +233,9 @@ pub(crate) struct ClusterThread {
     frame: Vec<u8>,
     bye_ns: Option<u64>,
     woken: Arc<WakeFlag>,
-    /// When it runs again at the latest.
     pub(crate) next_ns: u64,
-    /// Broadcasts that were given to the cluster in this turn, and how many had been dropped then.
+    /// Broadcasts given to the cluster in this turn, and how many had been dropped by then.
     pub(crate) published: Vec<(u32, u64)>,
-    /// Nodes that are gone for this one, and why, in this turn.
     pub(crate) gone: Vec<(NodeId, GoneReason)>,
     losses: u64,
 }
@@ -277,7 +270,7 @@ impl ClusterThread {
         self.next_ns <= now_ns || self.woken.0.load(Relaxed) || self.mailbox.has_mail()
     }
 
-    /// Runs one turn; whether the node has sent its last.
+    /// Runs one turn; returns whether the node has sent its last message.
     pub(crate) fn turn(&mut self, time: Time, sockets: u64) -> bool {
         self.woken.0.store(false, Relaxed);
         let waker = Waker::from(Arc::clone(&self.woken));
@@ -367,7 +360,6 @@ impl ClusterThread {
         }
     }
 
-    /// Has the engine keep a broadcast.
     fn store(&mut self, asked: StoreRequest, time: Time) {
         let StoreRequest { number, broadcast, sender, id, age } = asked;
         let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
@@ -401,7 +393,6 @@ impl ClusterThread {
         }
     }
 
-    /// Passes on outcomes and notices to the ledger.
     fn report(&mut self) {
         let shared = Arc::clone(&self.local.node.shared);
         let mut ledger = shared.ledger();
@@ -435,7 +426,7 @@ impl ClusterThread {
         }
     }
 
-    /// Whether it is certain that what is published of a topic from now on comes here.
+    /// Whether broadcasts on a topic certainly arrive here from now on.
     pub(crate) fn is_heard(&self, topic: &str) -> bool {
         let covering = self.node.interests().covering(Space::Broadcast, topic);
         covering.is_some_and(|it| self.node.adapter().is_in_force(&it, topic))
@@ -447,7 +438,7 @@ impl ClusterThread {
     }
 }
 
-/// Broadcasts of a node that were dropped, by its counters.
+/// How many broadcasts a node dropped, by its counters.
 fn dropped(node: &Cluster<WatchedAdapter>, mailbox: &Mailbox) -> u64 {
     let counts = node.counts();
     counts.dropped.by_age + counts.dropped.by_bytes + mailbox.dropped.load(Relaxed)

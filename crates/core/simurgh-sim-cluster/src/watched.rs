@@ -1,5 +1,5 @@
-//! The loopback adapter of a node, watched: what it wants, and since when the engine has that; and
-//! what is lost or comes in another order because a test makes that go wrong.
+//! The loopback adapter of a node, watched: which interests it has and since when the engine has
+//! them. Planted faults lose events or reorder them here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use simurgh_sim_kit::fault::Fault;
 
 use crate::shared::Shared;
 
-/// What an interest is remembered by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
     Nodes,
@@ -29,13 +28,12 @@ enum Name {
 pub(crate) struct WatchedAdapter {
     adapter: Loopback,
     shared: Arc<Shared>,
-    /// What is wanted, by the number of the change that made it so.
+    /// Interests, by the number of the change that added them.
     wanted: BTreeMap<Name, u64>,
-    /// Topics that were wanted by themselves before their bucket was, without a hole.
+    /// Topics whose own interest was in force until their bucket's was, without a hole.
     before: BTreeMap<(bool, Box<str>), u64>,
     is_up: bool,
     in_force: u64,
-    /// Events that a fault held back.
     held: VecDeque<Event>,
 }
 
@@ -63,8 +61,7 @@ impl WatchedAdapter {
         }
     }
 
-    /// Whether it is certain that this interest brings what another node publishes on a topic from
-    /// now on.
+    /// Whether this interest certainly brings what another node publishes on a topic from now on.
     pub(crate) fn is_in_force(&self, by: &Interest, topic: &str) -> bool {
         let name = name_of(by);
         let Some(since) = self.wanted.get(&name) else { return false };
@@ -76,7 +73,7 @@ impl WatchedAdapter {
         self.is_up && since <= self.in_force
     }
 
-    /// How many interests there are beside those of all nodes.
+    /// How many interests there are besides those of all nodes.
     pub(crate) fn of_topics(&self) -> usize {
         let of_topic = |it: &&Name| matches!(it, Name::Exact(..) | Name::Whole(..));
         self.wanted.keys().filter(of_topic).count()

@@ -11,23 +11,23 @@ use crate::NONE;
 /// A client's end of a connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// Where its node is, and which start of that it is.
+    /// The slot of its node.
     pub slot: usize,
-    /// The start of the node, of all.
+    /// The number of its node's start, among all starts.
     pub start: usize,
-    /// Of its node.
+    /// The shard of its node.
     pub shard: usize,
-    /// How the shard calls it.
+    /// Its key in the shard.
     pub key: Key,
     /// Its number among all connections.
     pub number: u32,
-    /// What frames are read with.
+    /// The decoder of its frames.
     pub decoder: Decoder,
 }
 
 /// A client.
 pub trait Client {
-    /// The connection that it has.
+    /// Its current connection.
     fn connection(&mut self) -> &mut Option<Connection>;
 
     /// Its wire format.
@@ -44,11 +44,11 @@ pub trait Client {
 pub enum Read<'a> {
     /// A message.
     Message(ServerMessage<'a>),
-    /// A message without serializer.
+    /// A message without a serializer.
     Plain(Payload<'a>),
     /// The close frame.
     Close(Option<CloseFrame<'a>>),
-    /// What cannot be read.
+    /// Bytes that cannot be read.
     Wrong(String),
 }
 
@@ -98,7 +98,7 @@ pub fn text(wire: Wire, refs: [u32; 2], topic: &str, event: &str, payload: &str)
     }
 }
 
-/// The number of a ref that such a text gave; [`NONE`] if it is null.
+/// The number of a ref in such a text; [`NONE`] if it is null.
 pub fn number_of(it: &Ref<'_>) -> u32 {
     it.raw().trim_matches('"').parse().unwrap_or(NONE)
 }

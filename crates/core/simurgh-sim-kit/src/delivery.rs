@@ -1,4 +1,4 @@
-//! What clients ask and are sent, in short: numbers stand for topics, refs and payloads.
+//! Short forms of what clients ask and are sent: numbers stand for topics, refs and payloads.
 
 use simurgh_core::Wire;
 use simurgh_proto::message::events;
@@ -9,7 +9,7 @@ use crate::presence::letter_of;
 use crate::refs;
 use crate::topics::Topics;
 
-/// What a message of a client asks for.
+/// What a client's message asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// `heartbeat`.
@@ -25,9 +25,9 @@ pub enum RequestKind {
 /// A message of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// What it asks for.
+    /// The kind.
     pub kind: RequestKind,
-    /// On which topic.
+    /// The number of the topic.
     pub topic: u8,
     /// 0 for none.
     pub join_ref: u32,
@@ -37,7 +37,7 @@ pub struct Request {
     pub id: u32,
 }
 
-/// The kinds of what a client is sent.
+/// The kinds of messages that a client is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryKind {
     /// `phx_reply`.
@@ -48,14 +48,14 @@ pub enum DeliveryKind {
     Close,
     /// `phx_error`.
     Error,
-    /// A message without serializer.
+    /// A message without a serializer.
     Raw,
 }
 
 /// One message that a client is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// What it is.
+    /// The kind.
     pub kind: DeliveryKind,
     /// The first letter of the event, or of the status.
     pub word: u8,
@@ -78,12 +78,12 @@ impl Delivery {
         Self { kind: DeliveryKind::Event, word, join_ref, msg_ref: 0, id }
     }
 
-    /// A message without serializer.
+    /// A message without a serializer.
     pub fn raw(id: u32) -> Self {
         Self { kind: DeliveryKind::Raw, word: 0, join_ref: 0, msg_ref: 0, id }
     }
 
-    /// As it looks on a wire.
+    /// The same message after encoding for a wire.
     pub fn on(self, wire: Wire) -> Self {
         match wire {
             Wire::V2 | Wire::Values => self,
@@ -92,7 +92,7 @@ impl Delivery {
         }
     }
 
-    /// A server's message in short, with its topic and the sum of its payload.
+    /// The short form of a server's message, with its topic and the sum of its payload.
     pub fn of(topics: &Topics, message: &ServerMessage<'_>) -> (Option<u8>, Self, u32) {
         let (kind, word, refs, topic, payload) = match message {
             ServerMessage::Reply { join_ref, msg_ref, topic, status, response } => {
@@ -114,7 +114,7 @@ impl Delivery {
     }
 }
 
-/// The letter that stands for an event or a status.
+/// The letter of an event or a status.
 pub fn letter(word: &str) -> u8 {
     letter_of(word).unwrap_or_else(|| word.as_bytes().first().copied().unwrap_or_default())
 }

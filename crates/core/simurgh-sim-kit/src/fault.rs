@@ -1,27 +1,27 @@
-//! Faults that tests plant, to see that a simulation notices them.
+//! Faults that tests plant, to see that a simulation finds them.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The transport loses what is sent.
     Lose,
     /// The transport sends it twice.
     Double,
-    /// The transport holds it back behind what comes next.
+    /// The transport sends it after what follows.
     Swap,
     /// A mailbox loses a mail.
     LoseMail,
     /// A mailbox has a mail twice.
     DoubleMail,
-    /// A permit is lost on its way.
+    /// A permit is lost in transit.
     LosePermit,
     /// Bytes that were counted are not given back.
     Forget,
     /// A member is not counted.
     Miscount,
-    /// A closed socket goes on counting towards the limit of connections.
+    /// A closed socket still counts towards the limit of connections.
     Seat,
     /// The application does more than it records.
     Lie,
@@ -35,9 +35,9 @@ pub enum Fault {
     Hasten,
     /// An envelope of another node is lost without a notice.
     LoseEnvelope,
-    /// An envelope of another node comes behind the next.
+    /// An envelope of another node arrives after the next.
     SwapEnvelopes,
-    /// A message that an engine has kept does not come to its home shard.
+    /// A message that an engine has kept does not reach its home shard.
     LoseKept,
     /// A home shard is not notified of a gap.
     HideGap,
@@ -45,17 +45,17 @@ pub enum Fault {
     Promise,
     /// Linked work is not notified that its channel has ended.
     Unlink,
-    /// A server that starts again has forgotten its histories.
+    /// A server that starts again has lost its histories.
     Amnesia,
-    /// A server takes any proof for a key.
+    /// A server accepts any proof of a join.
     Believe,
-    /// An event of presence does not come to a shard.
+    /// An event of presence does not reach a shard.
     Absent,
     /// A topic's home does not get a call of presence.
     Untold,
     /// Buckets of the core hold one token more.
     Overfill,
-    /// A limit drops what it has to answer.
+    /// A limit drops messages without an answer.
     Silence,
     /// The core has no limits.
     Unlimit,
@@ -63,12 +63,12 @@ pub enum Fault {
     Outstay,
 }
 
-/// The planted fault of a run, if any, and how often it could happen until it has.
+/// The planted fault of a run, if any, and at how many opportunities from now it happens.
 #[derive(Debug, Default)]
 pub struct Faults(Option<(Fault, AtomicU32)>);
 
 impl Faults {
-    /// Plants a fault, which happens once, after it could have happened so many times.
+    /// Plants a fault, which happens once, after this many opportunities.
     pub fn new(planted: Option<(Fault, u32)>) -> Self {
         Self(planted.map(|(what, times)| (what, AtomicU32::new(times + 1))))
     }

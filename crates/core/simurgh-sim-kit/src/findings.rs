@@ -1,26 +1,26 @@
-//! What a run has found: the first failure, and how often what has happened.
+//! Findings of a run: the first failure, and counts of what happened.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What is wrong.
+/// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The rule that is broken.
+    /// The rule.
     pub rule: &'static str,
-    /// How.
+    /// The details.
     pub text: String,
-    /// After so many steps.
+    /// The number of steps before it.
     pub step: u32,
 }
 
-/// How often what has happened, to see that it does.
+/// Counts of events, to see that they occur.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(BTreeMap<String, u64>);
 
 impl Counts {
-    /// So many more of something.
+    /// Adds to a count.
     pub fn count(&mut self, what: &str, more: u64) {
         match self.0.get_mut(what) {
             Some(count) => *count += more,
@@ -28,12 +28,12 @@ impl Counts {
         }
     }
 
-    /// How many there are of something.
+    /// The count of an event.
     pub fn of(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)
     }
 
-    /// Adds those of another run.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         other.0.iter().for_each(|(what, more)| self.count(what, *more));
     }
@@ -47,28 +47,28 @@ impl fmt::Display for Counts {
     }
 }
 
-/// What a run has found so far.
+/// The findings of a run so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     /// The first failure.
     pub failure: Option<Failure>,
     /// Steps so far.
     pub step: u32,
-    /// How often what has happened.
+    /// Counts of what happened.
     pub counts: Counts,
-    /// The log of what happens, if there is one.
+    /// The log, if there is one.
     pub log: Option<Vec<String>>,
 }
 
 impl Findings {
-    /// Notes what is wrong; only the first failure counts.
+    /// Notes a failure; only the first counts.
     #[cold]
     pub fn fail(&mut self, rule: &'static str, text: impl Into<String>) {
         let step = self.step;
         self.failure.get_or_insert_with(|| Failure { rule, text: text.into(), step });
     }
 
-    /// Notes something for a story.
+    /// Adds a line to the log, if there is one.
     #[inline]
     pub fn note(&mut self, text: impl FnOnce() -> String) {
         if let Some(log) = &mut self.log {
@@ -77,10 +77,10 @@ impl Findings {
     }
 }
 
-/// Runs something whose panics, other than an application's, are failures.
+/// Runs a function whose panics, other than an application's, are failures.
 ///
 /// # Errors
-/// It has panicked.
+/// If it panics.
 pub fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

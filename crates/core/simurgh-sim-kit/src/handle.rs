@@ -1,4 +1,4 @@
-//! Handles of channels, whatever kind these are.
+//! Handles of channels of any type.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::payload;
 pub struct Handle(Arc<dyn Fn(bool, u32) + Send + Sync>);
 
 impl Handle {
-    /// Of this channel.
+    /// Wraps the handle of a channel.
     pub fn new<C: Channel>(handle: ChannelHandle<C>) -> Self {
         Self(Arc::new(move |is_for_others, id| {
             let payload = payload::make(id, 0, 0, false);

@@ -1,5 +1,5 @@
-//! What the simulations of whole servers stand on: real cores in one thread, with a transport,
-//! mailboxes and clocks that a seed decides about.
+//! The common base of the simulations of whole servers: real cores in one thread, with a transport,
+//! mailboxes and clocks that a seed controls.
 //!
 //! ```text
 //!   seed ─► plan ─► operations ─► simulation ─► findings: what is wrong, what was met
@@ -7,8 +7,7 @@
 //!       clients ⇄ transport ⇄ cores ⇄ mailboxes ⇄ … other shards
 //! ```
 //!
-//! A run is a list of operations, each of which is complete by itself; so a failing one is
-//! shrunk by leaving operations out.
+//! A run is a list of operations, each complete by itself, so leaving some out shrinks it.
 
 pub mod client;
 pub mod delivery;

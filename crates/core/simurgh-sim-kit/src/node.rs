@@ -1,4 +1,4 @@
-//! A node of cores: mailboxes, bytes under way, and joins that wait for a decision.
+//! A node of cores: mailboxes, bytes in transit, and joins that wait for a decision.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,14 +18,13 @@ use simurgh_reactor::Key;
 use crate::fault::Fault;
 use crate::setup::{Ledger, Shared, locked};
 
-/// What changes of a node.
+/// The mutable state of a node.
 #[derive(Default)]
 pub struct State {
     /// By shard.
     pub mailboxes: Vec<VecDeque<Mail>>,
-    /// Bytes under way, by shard.
+    /// Bytes in transit, by shard.
     pub charged: Vec<usize>,
-    /// Which shards have ended.
     ended: Vec<bool>,
     /// Joins that wait for a decision: shard, socket, ticket.
     pub deciding: VecDeque<(usize, Key, u32, JoinDecision)>,
@@ -33,11 +32,11 @@ pub struct State {
 
 /// A node whose topics `rooms:*` one application serves.
 pub struct SimNode<L, P> {
-    /// What it shares with all parts of its run.
+    /// The state that all parts of its run share.
     pub shared: Arc<Shared<L, P>>,
-    /// Its id, which other starts do not have.
+    /// Its id, different at each start.
     pub id: AtomicU64,
-    /// What its clock shows in Unix milliseconds when the simulation's shows nothing.
+    /// The Unix time of its clock in milliseconds when the simulation's shows 0.
     pub skew_ms: AtomicU64,
     user_sockets: [UserSocket; 1],
     has_history: bool,
@@ -48,7 +47,7 @@ pub struct SimNode<L, P> {
 }
 
 impl<L: Ledger, P: Send + Sync + 'static> SimNode<L, P> {
-    /// A node of so many shards, which has other nodes if `cluster` is there.
+    /// A node of this many shards, which is part of a cluster if `cluster` is there.
     pub fn new(
         shared: &Arc<Shared<L, P>>,
         (id, shards): (u64, usize),
@@ -62,7 +61,7 @@ impl<L: Ledger, P: Send + Sync + 'static> SimNode<L, P> {
             ended: vec![false; shards],
             deciding: VecDeque::new(),
         };
-        // All names that begin so; it cannot fail.
+        // All names with this prefix; it cannot fail.
         let pattern = Pattern::parse("rooms:*").ok();
         let limits = ChannelLimits::default();
         let route = |pattern| Route { pattern, join, prepare: None, limits, history };
@@ -80,7 +79,7 @@ impl<L: Ledger, P: Send + Sync + 'static> SimNode<L, P> {
         }
     }
 
-    /// What changes of it.
+    /// Its mutable state, locked.
     pub fn state(&self) -> MutexGuard<'_, State> {
         locked(&self.state)
     }
@@ -90,7 +89,7 @@ impl<L: Ledger, P: Send + Sync + 'static> SimNode<L, P> {
         self.state().mailboxes.get_mut(shard)?.pop_front()
     }
 
-    /// A shard has ended: its mail is lost, and so is all that is still posted to it.
+    /// Ends a shard: its mail is lost, and so is all that is posted to it later.
     pub fn end(&self, shard: usize) {
         let mut state = self.state();
         state.ended[shard] = true;
@@ -99,7 +98,7 @@ impl<L: Ledger, P: Send + Sync + 'static> SimNode<L, P> {
         drop(mail);
     }
 
-    /// Asks the application once for the decision that has waited longest; whether one waits.
+    /// Asks the application once for the decision that waits longest; returns whether one waits.
     pub fn decide_next(&self) -> bool {
         let Some((shard, key, ticket, mut work)) = self.state().deciding.pop_front() else {
             return false;
@@ -118,7 +117,6 @@ impl<L: Ledger, P: Send + Sync + 'static> SimNode<L, P> {
     }
 }
 
-/// Work that does nothing, and never ends.
 struct Idle;
 
 impl LinkedWork for Idle {

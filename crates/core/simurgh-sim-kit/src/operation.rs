@@ -5,13 +5,13 @@ use fastrand::Rng;
 /// One operation. The meaning of its numbers depends on its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op<K> {
-    /// What it does.
+    /// The kind.
     pub kind: K,
     /// Mostly the client, or the shard.
     pub a: u16,
     /// Mostly the topic.
     pub b: u16,
-    /// All else.
+    /// Everything else.
     pub c: u32,
 }
 
@@ -22,7 +22,7 @@ impl<K> Op<K> {
     }
 }
 
-/// Draws one of several, each as often as its weight; none if nothing has any weight.
+/// Draws one of several in proportion to their weights; `None` if the sum of the weights is 0.
 pub fn pick<K>(rng: &mut Rng, weights: impl Iterator<Item = (K, u32)> + Clone) -> Option<K> {
     let all: u32 = weights.clone().map(|(_, weight)| weight).sum();
     let mut at = rng.u32(..all.max(1));
@@ -33,7 +33,7 @@ pub fn pick<K>(rng: &mut Rng, weights: impl Iterator<Item = (K, u32)> + Clone) -
     })
 }
 
-/// Draws so many operations, each kind as often as its weight.
+/// Draws this many operations, each kind in proportion to its weight.
 pub fn operations<K: Copy>(seed: u64, weights: &[(K, u32)], count: usize) -> Vec<Op<K>> {
     let mut rng = Rng::with_seed(seed);
     let mut draw = || pick(&mut rng, weights.iter().copied()).map(|it| Op::draw(it, &mut rng));

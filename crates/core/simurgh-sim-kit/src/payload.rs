@@ -1,5 +1,4 @@
-//! Payloads: each that the application makes contains a number of its own, by which it is known
-//! when it arrives.
+//! Payloads: the application puts a unique number into each, which identifies it on arrival.
 
 use std::fmt::Write;
 
@@ -24,9 +23,9 @@ pub const TOO_LONG: u32 = u32::MAX - 8;
 /// `payload_too_large`.
 pub const TOO_LARGE: u32 = u32::MAX - 9;
 
-/// Payloads of presence, each by a number drawn from it: greater than all that are given.
+/// Payloads of presence are numbered from their content, above all numbers of the application.
 const PRESENCE: u32 = 1 << 30;
-/// And those of exceeded rates.
+/// The same for payloads of exceeded rates.
 const LIMITED: u32 = 1 << 29;
 
 /// A running hash: eight bytes at a time.
@@ -39,10 +38,10 @@ pub fn hashed(hash: u64, bytes: &[u8]) -> u64 {
     mix(hash, rest ^ bytes.len() as u64)
 }
 
-/// Makes a payload with a number and a word for the application, with so many bytes more.
+/// Makes a payload with a number, a word for the application, and this many bytes more.
 pub fn make(id: u32, word: u32, pad: usize, is_binary: bool) -> Payload<'static> {
     let mut text = String::with_capacity(40 + pad);
-    // Nothing fails that writes to a string.
+    // Writing to a string does not fail.
     let _ = write!(text, "{{\"i\":{id},\"s\":{word}");
     if pad > 0 {
         text.push_str(",\"p\":\"");
@@ -98,7 +97,7 @@ pub fn said(json: &[u8]) -> u32 {
     fixed(json)
 }
 
-/// The number at the beginning, and what is behind it.
+/// Splits the number from the beginning.
 pub fn number(bytes: &[u8]) -> (u32, &[u8]) {
     let len = bytes.iter().take_while(|it| it.is_ascii_digit()).count();
     let (digits, rest) = bytes.split_at(len);

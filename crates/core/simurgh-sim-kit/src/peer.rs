@@ -1,4 +1,4 @@
-//! One end of a connection: what is on its way from and to its client.
+//! One end of a connection, with what is in transit from and to its client.
 
 use std::collections::VecDeque;
 
@@ -8,20 +8,19 @@ use simurgh_reactor::Key;
 
 use crate::delivery::{Delivery, Request};
 
-/// What one shard's members publish on one topic. It is one flow for as long as something of it
-/// is under way, even if its members change.
+/// What one shard's members publish on one topic: one flow while any of it is in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// The shard.
     pub shard: usize,
     /// The topic.
     pub topic: u8,
-    /// How often its topic has got its first member on that shard, or lost its last: with that goes
-    /// what the shard had accepted and not sent.
+    /// How often its topic has gained its first member on that shard, or lost its last: the latter
+    /// drops what the shard had accepted and not sent.
     pub epoch: u32,
 }
 
-/// A message of a client on its way.
+/// A client's message in transit.
 #[derive(Debug)]
 pub struct ClientMessage {
     /// Text or binary.
@@ -32,18 +31,18 @@ pub struct ClientMessage {
     pub content: Content,
 }
 
-/// What it is.
+/// The content of a client's message.
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
     /// A message of a client with a serializer.
     Request(Request),
-    /// A message of a client without serializer.
+    /// A message of a client without a serializer.
     Plain(u32),
     /// A close frame, with its code.
     Close(Option<u16>),
 }
 
-/// What a socket that takes values was given.
+/// What a socket that takes values was sent.
 #[derive(Clone, Copy, Debug)]
 pub enum Value {
     /// A message: its topic, its content, and the sum of its payload.
@@ -55,57 +54,57 @@ pub enum Value {
 /// One connection.
 #[derive(Debug)]
 pub struct Peer {
-    /// How the shard calls it.
+    /// Its key in the shard.
     pub key: Key,
-    /// What the core knows of it.
+    /// Its state in the core.
     pub socket: Socket,
     /// Its number among all connections.
     pub conn: u32,
-    /// What the turn under way has sent.
+    /// Bytes sent in the current turn.
     pub span: Vec<u8>,
-    /// What waits for room in `pipe`.
+    /// Bytes that wait for room in `pipe`.
     pub queue: Vec<u8>,
-    /// What its client may take.
+    /// Bytes that its client may take.
     pub pipe: Vec<u8>,
     /// Bytes that the pipe has room for.
     pub window: usize,
-    /// What its client has sent and the shard has not read.
+    /// Messages that its client has sent and the shard has not read.
     pub inbound: VecDeque<ClientMessage>,
-    /// What was read and not handed in.
+    /// Messages that were read and not handed in.
     pub stash: VecDeque<ClientMessage>,
-    /// What a socket that takes values was given.
+    /// Values sent to a socket that takes values.
     pub heard: Vec<Value>,
-    /// It is not read.
+    /// Whether the shard does not read it.
     pub is_held: bool,
     /// For which flow it is held, if that is certain.
     pub held_for: Option<Flow>,
     /// The ticket of the message that is being read away from the shard; 0 for none.
     pub reading: u32,
-    /// It is removed once `queue` is empty.
+    /// Whether it is removed once `queue` is empty.
     pub is_closing: bool,
-    /// Nothing more is sent.
+    /// Whether nothing more is sent.
     pub is_mute: bool,
-    /// It has sent something in this turn.
+    /// Whether it has sent something in this turn.
     pub is_listed: bool,
-    /// The client has closed its sending half.
+    /// Whether the client has closed its sending half.
     pub has_shut: bool,
     /// When it last sent something.
     pub heard_tick: u32,
     /// Since when nothing of the queue has moved.
     pub stands_since_ns: u64,
-    /// When it is removed at the latest.
+    /// The latest time of its removal.
     pub ends_ns: Option<u64>,
-    /// What a planted fault holds back.
+    /// Bytes that a planted fault holds back.
     pub held_back: Vec<u8>,
 }
 
 impl Peer {
-    /// Whether it is sent nothing any more.
+    /// Whether nothing more is sent to it.
     pub fn is_over(&self) -> bool {
         self.is_mute || self.is_closing
     }
 
-    /// Writes what the turn under way has sent; returns how many bytes wait for room now.
+    /// Writes what the current turn has sent; returns how many bytes now wait for room.
     pub fn flush(&mut self, now_ns: u64) -> usize {
         let mut span = std::mem::take(&mut self.span);
         self.write(&span, now_ns);
@@ -114,7 +113,7 @@ impl Peer {
         self.queue.len()
     }
 
-    /// Sends bytes, as far as there is room.
+    /// Sends as many bytes as there is room for.
     fn write(&mut self, bytes: &[u8], now_ns: u64) {
         let room = match self.queue.is_empty() {
             true => self.window.saturating_sub(self.pipe.len()).min(bytes.len()),

@@ -1,34 +1,32 @@
-//! Events of presence, read strictly: each key once, and each meta as it was made, with its refs
-//! behind.
+//! Events of presence, read strictly: each key once, each meta as it was made, then its refs.
 
 use simurgh_proto::serializer::json;
 
-/// Events of presence, each with the letter that stands for it.
+/// Events of presence and their letters.
 pub const EVENTS: [(&str, u8); 3] =
     [("presence_diff", b'D'), ("presence_state", b'S'), ("presence_summary", b'U')];
 /// Keys that channels track themselves under.
 pub const KEYS: [&str; 5] = ["a", "", "b", "__proto__", "é\"\\\u{1}"];
-/// Bytes of a ref.
 const REF_BYTES: usize = 16;
 
-/// The letter that stands for an event of presence.
+/// The letter of an event of presence.
 pub fn letter_of(name: &str) -> Option<u8> {
     EVENTS.iter().find(|(it, _)| *it == name).map(|(_, letter)| *letter)
 }
 
-/// A name of one state of one entry.
+/// The ref of one state of one entry.
 pub type PhxRef = [u8; REF_BYTES];
 
 /// One meta.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// Its place in [`KEYS`].
+    /// Its index in [`KEYS`].
     pub key: u8,
     /// The number that it was made with.
     pub number: u32,
-    /// Its name.
+    /// Its ref.
     pub phx_ref: PhxRef,
-    /// The name of the state before it, if members know that.
+    /// The ref of the state before it, if members have received that.
     pub prev: Option<PhxRef>,
 }
 
@@ -39,16 +37,16 @@ pub enum PresenceEvent {
     State(Vec<Meta>),
     /// `presence_diff`.
     Diff {
-        /// Entries that come.
+        /// Entries that joined.
         joins: Vec<Meta>,
-        /// Entries that go.
+        /// Entries that left.
         leaves: Vec<Meta>,
     },
     /// `presence_summary`.
     Summary {
-        /// Entries.
+        /// The number of entries.
         count: usize,
-        /// Keys.
+        /// The number of keys.
         keys: usize,
         /// Some entries, of as many keys.
         sample: Vec<Meta>,
@@ -56,7 +54,7 @@ pub enum PresenceEvent {
 }
 
 impl PresenceEvent {
-    /// Reads the payload of an event; none if it has not its form.
+    /// Reads the payload of an event; `None` if its form is wrong.
     pub fn read(event: &str, text: &str) -> Option<Self> {
         let mut it = Reader(text);
         let told = match event {
@@ -83,8 +81,7 @@ impl PresenceEvent {
         it.0.is_empty().then_some(told)
     }
 
-    /// What a client that knows these states knows behind it, as with `Presence.syncDiff` of
-    /// phoenix.js.
+    /// Applies the event to a client's states, as `Presence.syncDiff` of phoenix.js does.
     pub fn apply_to(&self, numbers: &mut Vec<u32>) {
         match self {
             Self::State(metas) => *numbers = metas.iter().map(|it| it.number).collect(),
@@ -110,7 +107,6 @@ impl PresenceEvent {
     }
 }
 
-/// What is left to be read.
 struct Reader<'a>(&'a str);
 
 impl Reader<'_> {
@@ -144,7 +140,7 @@ impl Reader<'_> {
         text.as_bytes().try_into().ok()
     }
 
-    /// `{"i":number,…,"phx_ref":"…"}`, with what was given beside its number in between.
+    /// `{"i":number,…,"phx_ref":"…"}`, with other members in between.
     fn meta(&mut self, key: u8) -> Option<Meta> {
         self.skip("{\"i\":")?;
         let number = self.number()?;

@@ -1,5 +1,5 @@
-//! Refs by their numbers, in the forms that clients may give them: most are short strings, some as
-//! long as a server keeps, longer, longer than a binary frame has room for, or JSON numbers.
+//! Refs by their numbers, in the forms that clients may send: mostly short strings, some as long as
+//! a server keeps, longer, longer than a binary frame has room for, or JSON numbers.
 
 use simurgh_proto::message::Ref;
 
@@ -9,9 +9,9 @@ pub const STRANGE: u32 = u32::MAX - 7;
 const EACH: u32 = 10_000_000;
 /// Forms other than a number's digits in quotes.
 pub const FORMS: u32 = 5;
-/// Bytes of a ref's text, with its quotes, and what they are to try; of the last there are none.
+/// Bytes of a ref's text, with its quotes, by form; the last form has no entry.
 const BYTES: [(u32, usize); 4] = [(1, 1 << 10), (2, (1 << 10) + 1), (3, 258), (4, 257)];
-/// Longest ref, with its quotes, of a join.
+/// The longest ref of a join, with its quotes.
 pub const BYTES_MAX: usize = 1 << 10;
 
 /// The same number in another form.
@@ -19,7 +19,7 @@ pub fn in_form(number: u32, form: u32) -> u32 {
     number % EACH + form % (FORMS + 1) * EACH
 }
 
-/// The ref of a number; none is 0.
+/// The ref of a number; 0 is none.
 pub fn of(number: u32) -> Ref<'static> {
     if number == 0 {
         return Ref::Null;
@@ -32,7 +32,7 @@ pub fn of(number: u32) -> Ref<'static> {
     Ref::from_text(&text)
 }
 
-/// The number of a ref; `is_binary`: it comes in a binary frame, where everything is a string.
+/// The number of a ref; with `is_binary` of a binary frame, where all fields are strings.
 pub fn number(raw: &str, is_binary: bool) -> u32 {
     if matches!(raw, "null" | "\"\"") {
         return 0;
@@ -49,7 +49,7 @@ pub fn number(raw: &str, is_binary: bool) -> u32 {
     if is_right { number } else { STRANGE }
 }
 
-/// Bytes it takes without quotes.
+/// Bytes without quotes.
 pub fn field_bytes(number: u32) -> usize {
     let long = BYTES.iter().find(|(form, _)| *form == number / EACH);
     let digits = number.checked_ilog10().map_or(0, |it| it as usize + 1);
@@ -61,7 +61,6 @@ pub fn is_too_long(number: u32) -> bool {
     number != 0 && !is_bare(number) && field_bytes(number) + 2 > BYTES_MAX
 }
 
-/// Whether it is a JSON number.
 fn is_bare(number: u32) -> bool {
     number / EACH == FORMS
 }

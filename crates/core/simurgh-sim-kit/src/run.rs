@@ -6,29 +6,29 @@ use crate::findings::{Counts, Findings, guarded};
 use crate::operation::Op;
 use crate::shrink::fewest;
 
-/// A failing run is tried again so many times at most, to shrink it.
+/// A bound on how often a failing run is tried again, to shrink it.
 const RUNS_MAX: usize = 6_000;
 
-/// Something that can be simulated.
+/// A simulation.
 pub trait Simulation {
-    /// What a seed decides.
+    /// What a seed decides before the run.
     type Plan: Debug;
     /// Kinds of operations.
     type Kind: Copy + Debug;
 
-    /// Its beginning.
+    /// The initial state.
     fn new(plan: &Self::Plan) -> Self;
 
-    /// So many operations of its seed.
+    /// Draws this many operations of its seed.
     fn operations(plan: &Self::Plan, count: usize) -> Vec<Op<Self::Kind>>;
 
     /// Carries out an operation, if that is possible now.
     fn run(&mut self, op: Op<Self::Kind>);
 
-    /// Everybody leaves, and nothing must be left.
+    /// Ends the run: all clients leave, and nothing must be left.
     fn end(&mut self);
 
-    /// Gives access to what is found.
+    /// Gives access to the findings.
     fn findings<T>(&self, with: impl FnOnce(&mut Findings) -> T) -> T;
 
     /// The time since its beginning.
@@ -59,8 +59,9 @@ pub fn run_seed<S: Simulation>(plan: &S::Plan, count: usize) -> Findings {
     run::<S>(plan, &S::operations(plan, count), false)
 }
 
-/// Runs seeds, each with its plan and with so many operations; prints what was met, and the story
-/// of the first that fails. `flags` call this simulation. Returns whether none failed.
+/// Runs seeds, each with a plan and a number of operations; prints the counts, and the story of
+/// the first that fails. `flags` select this simulation on the command line. Returns whether all
+/// passed.
 pub fn run_seeds<S: Simulation>(
     flags: &str,
     seeds: impl Iterator<Item = (u64, S::Plan, usize)>,

@@ -11,7 +11,7 @@ use crate::fault::Faults;
 use crate::findings::Findings;
 use crate::topics::Topics;
 
-/// How the shards of a run are configured.
+/// The configuration of the shards of a run.
 #[derive(Debug, Default)]
 pub struct Setup {
     /// The configuration of the cores.
@@ -20,7 +20,7 @@ pub struct Setup {
     pub jump_ns: u32,
     /// Topics, for sockets that take values instead of bytes.
     pub topics: Topics,
-    /// What goes wrong on purpose.
+    /// Planted faults.
     pub faults: Faults,
 }
 
@@ -31,17 +31,17 @@ pub struct Shared<L, P> {
     ledger: Mutex<L>,
     /// What the seed has decided.
     pub plan: P,
-    /// How shards are configured.
+    /// The configuration of the shards.
     pub setup: Arc<Setup>,
 }
 
-/// A ledger notes what it finds.
+/// A ledger notes its findings.
 pub trait Ledger: DerefMut<Target = Findings> + fmt::Debug + Send + 'static {}
 
 impl<L: DerefMut<Target = Findings> + fmt::Debug + Send + 'static> Ledger for L {}
 
 impl<L: Ledger, P> Shared<L, P> {
-    /// Shares these.
+    /// Creates the shared state.
     pub fn new(ledger: L, plan: P, setup: Setup) -> Self {
         Self { ledger: Mutex::new(ledger), plan, setup: Arc::new(setup) }
     }
@@ -51,12 +51,12 @@ impl<L: Ledger, P> Shared<L, P> {
         locked(&self.ledger)
     }
 
-    /// Notes something for a story.
+    /// Adds a line to the log, if there is one.
     pub fn note(&self, text: impl FnOnce() -> String) {
         self.ledger().note(text);
     }
 
-    /// Whether something is wrong.
+    /// Whether a failure was found.
     pub fn has_failed(&self) -> bool {
         self.ledger().failure.is_some()
     }
@@ -68,7 +68,7 @@ pub fn patient_config() -> Config {
     Config { idle_timeout: None, hibernate_after: None, slow_after, ..Config::default() }
 }
 
-/// Locks, also behind a panic: those of applications are meant.
+/// Locks, also after a panic: applications panic on purpose.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

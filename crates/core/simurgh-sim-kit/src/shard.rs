@@ -1,4 +1,4 @@
-//! Shards with their transport, and how they take turns: what is read, handled, sent and taken.
+//! Shards with their transport, and their turns: what is read, handled, sent and taken.
 
 use std::mem;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ pub struct Shard<L: Ledger, P: Send + Sync + 'static> {
     pub core: Core<SimNode<L, P>>,
     /// Its sockets.
     pub net: Transport,
-    /// What its core counts.
+    /// The counters of its core.
     pub metrics: Arc<ShardMetrics>,
-    /// Time stands still for it.
+    /// Whether it is within a turn, in which time does not move.
     pub is_in_turn: bool,
-    /// It has drained.
+    /// Whether it has drained.
     pub has_ended: bool,
-    /// When it runs again at the latest, by its node's clock.
+    /// The latest time of its next turn, by its node's clock.
     pub next_ns: u64,
 }
 
 impl<L: Ledger, P: Send + Sync + 'static> Shard<L, P> {
-    /// A shard of a node; its counters go on where `metrics` are.
+    /// A shard of a node; `metrics` may have the counters of an earlier core.
     pub fn new(
         node: &Arc<SimNode<L, P>>,
         shard: usize,
@@ -46,14 +46,14 @@ impl<L: Ledger, P: Send + Sync + 'static> Shard<L, P> {
 
 /// A simulation of nodes, each in its slot, with their shards and clients.
 pub trait Turns {
-    /// What is expected, and found.
+    /// Expectations and findings.
     type Ledger: Ledger;
     /// What the seed has decided.
     type Plan: Send + Sync + 'static;
-    /// Its clients.
+    /// The type of its clients.
     type Client: Client;
 
-    /// What all parts share.
+    /// The state that all parts share.
     fn shared(&self) -> &Arc<Shared<Self::Ledger, Self::Plan>>;
 
     /// The node of a slot, if it runs.
@@ -62,7 +62,7 @@ pub trait Turns {
     /// One of its shards.
     fn shard(&mut self, slot: usize, shard: usize) -> Option<&mut Shard<Self::Ledger, Self::Plan>>;
 
-    /// What its clock shows.
+    /// The time on the clock of a slot.
     fn local_ns(&self, slot: usize) -> u64;
 
     /// Whether it is frozen: it has no turns.
@@ -73,25 +73,25 @@ pub trait Turns {
     /// All clients.
     fn clients(&mut self) -> &mut Vec<Self::Client>;
 
-    /// A core is about to be given something; returns how its clock goes on.
+    /// Called before a core gets an input; returns the seed of its clock's steps.
     fn begin_step(&mut self, slot: usize, shard: usize, now_ns: u64) -> u64;
 
-    /// A core has returned.
+    /// Called when a core has returned.
     fn end_step(&mut self) {}
 
-    /// A shard is about to take a mail.
+    /// Called before a shard takes a mail.
     fn notice_mail(&mut self, slot: usize, shard: usize, mail: &Mail);
 
-    /// A turn is over, but for connections that end with it.
+    /// Called at the end of a turn, before connections that end with it are removed.
     fn end_turn(&mut self, slot: usize, shard: usize, nexts: [Next; 3]);
 
-    /// A client gets a message.
+    /// Called when a client reads a message.
     fn hear(&mut self, client: usize, message: &ServerMessage<'_>);
 
-    /// A client gets a close frame.
+    /// Called when a client reads a close frame.
     fn hear_close(&mut self, _client: usize) {}
 
-    /// A core is given something.
+    /// Gives a core an input.
     fn step(
         &mut self,
         slot: usize,
@@ -114,7 +114,7 @@ pub trait Turns {
         }
     }
 
-    /// A shard takes a mail; whether there was one.
+    /// A shard takes a mail; returns whether there was one.
     fn take_mail(&mut self, slot: usize, shard: usize) -> bool {
         let node = self.node(slot).filter(|_| !self.is_frozen(slot));
         let Some(mail) = node.and_then(|it| it.take(shard)) else { return false };
@@ -123,7 +123,7 @@ pub trait Turns {
         true
     }
 
-    /// A shard comes to the end of its turn; whether it has more to fan out.
+    /// Ends a shard's turn; returns whether it has more to fan out.
     fn finish_turn(&mut self, slot: usize, shard: usize) -> bool {
         let is_frozen = self.is_frozen(slot);
         let it = self.shard(slot, shard).filter(|it| !it.has_ended && !is_frozen);
@@ -143,7 +143,7 @@ pub trait Turns {
         nexts[1] == Next::Now
     }
 
-    /// Removes connections that are over. Their clients have got all that was sent.
+    /// Removes connections that are over. Their clients have received all that was sent.
     fn remove_connections(&mut self, slot: usize, shard: usize) {
         loop {
             let Some(it) = self.shard(slot, shard) else { return };
@@ -190,13 +190,13 @@ pub trait Turns {
         }
     }
 
-    /// Where a client's connection is: slot, shard and key.
+    /// The slot, shard and key of a client's connection.
     fn place_of(&mut self, client: usize) -> Option<(usize, usize, simurgh_reactor::Key)> {
         let line = self.clients().get_mut(client)?.connection().as_ref();
         line.map(|it| (it.slot, it.shard, it.key))
     }
 
-    /// A shard reads some messages of a client; whether there were any.
+    /// A shard reads some messages of a client; returns whether there were any.
     fn read(&mut self, client: usize, most: usize) -> bool {
         let Some((slot, shard, key)) = self.place_of(client) else { return false };
         let is_frozen = self.is_frozen(slot);
@@ -211,7 +211,7 @@ pub trait Turns {
         true
     }
 
-    /// A client takes so many bytes that have come, and more is written; whether there were any.
+    /// A client takes at most this many bytes, and more is written; returns whether there were any.
     fn receive(&mut self, client: usize, most: usize) -> bool {
         let Some((slot, shard, key)) = self.place_of(client) else { return false };
         let Some(it) = self.shard(slot, shard) else { return false };

@@ -1,7 +1,7 @@
 //! The shortest list of operations that still fails in the same manner.
 
 /// Leaves out operations that a failure does not need: half of them at once, then half as many, as
-/// long as the list gets shorter. `runs_left` is how often it may be tried.
+/// long as the list gets shorter. `runs_left` bounds the attempts.
 pub fn fewest<O: Copy>(
     mut ops: Vec<O>,
     runs_left: &mut usize,

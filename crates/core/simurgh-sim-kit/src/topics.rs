@@ -10,17 +10,16 @@ pub struct Topics {
     pub names: Vec<String>,
     /// How many rooms there are.
     pub rooms: usize,
-    /// One whose name is too long to be joined.
+    /// A topic whose name is too long to be joined.
     pub over: Option<u8>,
 }
 
-/// Longest name that can be joined.
 const TOPIC_BYTES_MAX: usize = 16 << 10;
 /// Longest field of a binary frame.
 pub const FIELD_BYTES_MAX: usize = 255;
 
 impl Topics {
-    /// So many rooms, with short names, names about as long as a binary frame has room for, or
+    /// This many rooms, with short names, names about as long as a binary frame has room for, or
     /// about as long as can be joined.
     pub fn new(rooms: usize, long: u8) -> Self {
         let bytes = |n: usize| match long {
@@ -43,7 +42,7 @@ impl Topics {
         self.name(topic).len() > FIELD_BYTES_MAX
     }
 
-    /// Whether it can be joined, but for its length.
+    /// Whether it can be joined, apart from its length.
     pub fn is_room(&self, topic: u8) -> bool {
         usize::from(topic) < self.rooms || self.over == Some(topic)
     }
@@ -58,7 +57,7 @@ impl Topics {
         self.rooms as u8 + 1
     }
 
-    /// The topic of sockets without serializer.
+    /// The topic of sockets without a serializer.
     pub fn plain(&self) -> u8 {
         self.rooms as u8 + 2
     }

@@ -1,8 +1,8 @@
-//! The simulated transport of one shard: sockets with a pipe to their peers, of which each takes as
-//! much as it likes.
+//! The simulated transport of one shard: sockets with a pipe to their peers, which take as much as
+//! they like.
 //!
-//! As in the reactor what a turn sends is gathered (`span`), goes to the peer at the end of the
-//! turn as far as there is room (`pipe`), and waits for it otherwise (`queue`).
+//! As in the reactor, what a turn sends is gathered (`span`). At the end of the turn it moves to
+//! the peer as far as there is room (`pipe`); the rest waits (`queue`).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -29,17 +29,17 @@ struct Place {
 #[derive(Default)]
 pub struct Transport {
     setup: Arc<Setup>,
-    /// When the turn under way has begun.
+    /// When the current turn began.
     pub now: Now,
-    /// What its clock has shown last, in nanoseconds.
+    /// The last reading of its clock, in nanoseconds.
     pub clock: Cell<u64>,
     jumps: Cell<u64>,
     places: Vec<Place>,
     free: Vec<u32>,
     count: usize,
-    /// Frames that there are.
+    /// The number of frames that are not dropped.
     pub frames: Rc<Cell<i64>>,
-    /// Of everything that was sent.
+    /// A hash of everything that was sent.
     pub hash: u64,
     dirty: Vec<Key>,
     /// Connections that are to be removed.
@@ -51,17 +51,17 @@ pub struct Transport {
     closing: Vec<Key>,
     /// Sockets whose output has caught up.
     pub drained: Vec<Key>,
-    /// Sockets that were held in the step under way.
+    /// Sockets that were held in the current step.
     pub holds: Vec<Key>,
     /// Connections that were cut because they read too slowly.
     pub cut: Vec<u32>,
-    /// The shard has ended.
+    /// Whether the shard has ended.
     pub stops: bool,
-    /// No further connections are taken.
+    /// Whether new connections are refused.
     pub is_deaf: bool,
 }
 
-/// A frame that is counted while it is there.
+/// A frame that is counted until it is dropped.
 struct Counted<B>(B, Rc<Cell<i64>>);
 
 impl<B: AsRef<[u8]>> AsRef<[u8]> for Counted<B> {
@@ -82,20 +82,20 @@ impl Transport {
         Self { setup, jumps: Cell::new(1), ..Self::default() }
     }
 
-    /// The same for another core: its keys go on, so that old ones find nothing.
+    /// The same for another core. Its keys continue, so that old keys find nothing.
     pub fn again(self) -> Self {
         let Self { setup, now, clock, jumps, places, free, frames, hash, .. } = self;
         Self { setup, now, clock, jumps, places, free, frames, hash, ..Self::default() }
     }
 
-    /// A turn begins, or goes on, at this time; `jumps` seeds the steps of the clock.
+    /// A turn begins or continues at this time; `jumps` seeds the steps of the clock.
     pub fn at(&mut self, now_ns: u64, jumps: u64) {
         self.now = Now::from_ns(now_ns);
         self.clock.set(self.clock.get().max(now_ns));
         self.jumps.set(jumps | 1);
     }
 
-    /// Opens a socket, whose client takes so many bytes at once.
+    /// Opens a socket, whose client takes this many bytes at once.
     pub fn open(&mut self, conn: u32, wire: Wire, user_socket: u8, window: usize) -> Key {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
@@ -166,7 +166,7 @@ impl Transport {
         place.peer.take()
     }
 
-    /// Writes what this turn has sent; cuts slow peers; removes those that are to end.
+    /// Writes what this turn has sent, cuts slow peers, and removes those that are to end.
     pub fn flush(&mut self) {
         let now_ns = self.now.ns;
         let max = self.setup.config.outbound_bytes_max;
@@ -192,7 +192,7 @@ impl Transport {
         self.closing = closing;
     }
 
-    /// Looks for those whose output stands still.
+    /// Finds peers whose output does not move.
     pub fn judge(&mut self) {
         let after_ns = self.setup.config.slow_after.as_nanos() as u64;
         let now_ns = self.now.ns;
@@ -202,13 +202,12 @@ impl Transport {
         slow.into_iter().for_each(|key| self.slow(key));
     }
 
-    /// A peer reads too slowly: what waits for it is dropped, and it has some time to take a
-    /// farewell.
+    /// A peer reads too slowly: its queue is dropped, and it has some time to take a farewell.
     fn slow(&mut self, key: Key) {
         let ends_ns = self.now.ns + 2_000_000_000;
         let Some(peer) = self.peer_mut(key).filter(|it| !it.is_mute) else { return };
         (peer.is_mute, peer.is_closing, peer.ends_ns) = (true, true, Some(ends_ns));
-        // It never takes the farewell: what is left of a frame that has begun is in its way.
+        // It never takes the farewell: the rest of a frame that has begun blocks it.
         let conn = peer.conn;
         self.cut.push(conn);
         self.closing.push(key);
@@ -261,7 +260,7 @@ impl Transport {
         }
     }
 
-    /// Sends now, if nothing is before it; whether something waits.
+    /// Sends now, if nothing is before it; returns whether something waits.
     fn put_now(&mut self, key: Key, bytes: &[u8]) -> bool {
         let (now_ns, max) = (self.now.ns, self.setup.config.outbound_bytes_max);
         let Some(peer) = self.peer(key) else { return false };
@@ -295,7 +294,6 @@ impl Transport {
     }
 }
 
-/// All bytes of a run.
 fn bytes_of(run: &Run) -> Vec<u8> {
     run.frames().flat_map(|it| it.as_bytes().iter().copied()).collect()
 }
@@ -306,7 +304,7 @@ impl Sockets for Transport {
     }
 
     fn clock_ns(&self) -> u64 {
-        // xorshift: no two readings are alike, and the seed decides where slices are cut.
+        // xorshift: no two readings are equal, and the seed decides where slices are cut.
         let mut bits = self.jumps.get();
         bits ^= bits << 13;
         bits ^= bits >> 7;
@@ -431,7 +429,7 @@ impl Sockets for Transport {
     fn hold(&mut self, key: Key) {
         let Some(peer) = self.peer_mut(key) else { return };
         if std::mem::replace(&mut peer.is_held, true) {
-            // For another reason as well; the two are not distinguished.
+            // It may be held for another reason as well; the two are not distinguished.
             peer.held_for = None;
         } else {
             self.holds.push(key);
@@ -483,7 +481,6 @@ impl Sockets for Transport {
     }
 }
 
-/// Changes the last word among the bytes.
 fn garble(bytes: &mut [u8]) {
     let at = bytes.windows(4).rposition(|it| it == b"\"s\":");
     if let Some(digit) = at.and_then(|at| bytes.get_mut(at + 4)) {

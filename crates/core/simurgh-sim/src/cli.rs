@@ -72,16 +72,14 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     ends.ok_or_else(|| format!("{text} is not FROM..TO"))
 }
 
-/// A seed, its steps, and as it was when it is run.
 type Listed = (u64, u64, Era);
 
-/// Which seeds are run.
 type Seeds = Box<dyn Iterator<Item = Listed> + Send>;
 
 /// Runs the program.
 pub fn main() -> ExitCode {
     let options = Options::parse();
-    // Applications' panics are meant, and all others are reported as failures.
+    // Panics of applications are intended; all others are reported as failures.
     std::panic::set_hook(Box::new(|_| {}));
     let done = match &options.replay {
         Some(file) => report::replay(file),
@@ -133,8 +131,7 @@ fn seeds(options: &Options) -> Result<Seeds, String> {
     Ok(Box::new(from_on(from).take_while(move |it| it.0 < to)))
 }
 
-/// The seeds of a file: a number a line, perhaps its steps, its era if it was found before now, and
-/// a comment.
+/// Reads a file of seeds: a seed a line, optionally its steps and its era, and a comment.
 fn list(file: &Path, steps: u64) -> Result<Vec<Listed>, String> {
     let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let lines = text.lines().filter_map(|line| line.split('#').next());
@@ -151,7 +148,7 @@ fn list(file: &Path, steps: u64) -> Result<Vec<Listed>, String> {
     Ok(seeds)
 }
 
-/// Runs seeds until one fails or all have been run; whether none did.
+/// Runs seeds until one fails; returns whether all passed.
 fn run_all(options: &Options, seeds: Seeds) -> Result<bool, String> {
     let (seeds, stops) = (Mutex::new(seeds), AtomicBool::new(false));
     let total = Mutex::new((Counts::default(), 0_u64));

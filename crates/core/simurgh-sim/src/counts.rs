@@ -2,12 +2,10 @@
 
 macro_rules! counts {
     ($($field:ident $text:literal,)*) => {
-        /// How often what happened.
         #[derive(Clone, Debug, Default)]
         pub(crate) struct Counts { $(pub(crate) $field: u64,)* }
 
         impl Counts {
-            /// Adds those of another run.
             pub(crate) fn add(&mut self, other: &Self) {
                 $(self.$field += other.$field;)*
             }

@@ -1,40 +1,35 @@
-//! Features of seeds, drawn apart from the rest of their profile: so seeds that found something
-//! before there were any find it again without them (`early` in `seeds.txt`).
+//! Features of seeds. They are drawn apart from the rest of a profile, so that seeds which failed
+//! before a feature existed fail again without it (`early` in `seeds.txt`).
 
 use fastrand::Rng;
 
-/// Features of a seed. Each may be switched off, to shrink.
+/// Each may be switched off, to shrink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Features {
     /// How many shards may fan out at once; `None` leaves that to the number of cores.
     pub(crate) permits: Option<u8>,
-    /// So many members on a shard that they are not served without a permit.
+    /// A shard has so many members that they are served only with a permit.
     pub(crate) is_crowded: bool,
-    /// Texts of clients that are longer are read, and prepared, away from their shard; 0: none.
+    /// Texts of clients longer than this are read and prepared away from their shard; 0: none.
     pub(crate) prepare_above: u32,
-    /// Names of topics about as long as fits a binary frame (1), or as can be joined (2).
+    /// Topic names about as long as fits a binary frame (1), or as can be joined (2).
     pub(crate) long_names: u8,
-    /// Clients give refs of every form.
     pub(crate) has_odd_refs: bool,
-    /// Servers drain more often, and start again.
+    /// Servers drain more often and start again.
     pub(crate) restarts: bool,
-    /// Of 256 joins, how many make a channel whose handlers wait, and how many messages may wait
-    /// behind one.
+    /// How many of 256 joins make channels with waiting handlers, and how many messages may queue.
     pub(crate) waits: u8,
     pub(crate) behind_max: u8,
-    /// Channels have presences.
     pub(crate) is_present: bool,
     /// Channels hold their sockets, keep something with them, link work and broadcast by their
     /// handles; there are listeners outside of channels.
     pub(crate) reaches: bool,
-    /// Rates of sockets and channels are limited.
     pub(crate) is_limited: bool,
-    /// Sockets have a time, which channels may change.
+    /// Sockets have a lifetime, which channels may change.
     pub(crate) expires: bool,
 }
 
 impl Features {
-    /// What a seed makes, for so many shards.
     pub(crate) fn of(seed: u64, shards: usize) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x0045_5854_5241_53ff);
         let is_crowded = rng.u8(..) < 3;
@@ -71,12 +66,11 @@ impl Features {
         }
     }
 
-    /// The same as before handlers waited.
+    /// The features without those that came with waiting handlers or later.
     pub(crate) fn middle(self) -> Self {
         Self { waits: 0, behind_max: 0, reaches: false, ..self }
     }
 
-    /// As a word of a file.
     pub(crate) fn word(self) -> String {
         let numbers = [
             self.permits.map_or(0, |it| u32::from(it) + 1),
@@ -95,7 +89,6 @@ impl Features {
         numbers.map(|it| it.to_string()).join(",")
     }
 
-    /// From such a word.
     pub(crate) fn from_word(word: &str) -> Option<Self> {
         let numbers: Option<Vec<u32>> = word.split(',').map(|it| it.parse().ok()).collect();
         let it: [u32; 12] = numbers?.try_into().ok()?;

@@ -1,4 +1,4 @@
-//! Operations as a fuzzer has them.
+//! Operations from the bytes of a fuzzer.
 
 use crate::op::{Kind, Op};
 use crate::run::{self, Plan};
@@ -11,12 +11,12 @@ const OPS_MAX: usize = 500;
 /// Runs the server that the first bytes choose, with the operations that the others mean.
 ///
 /// # Panics
-/// Something is not as it must be.
+/// If the server breaks a rule of the model.
 #[allow(clippy::panic, reason = "that is how a fuzzer hears of it")]
 pub fn fuzz(data: &[u8]) {
     let Some((seed, data)) = data.split_first_chunk::<2>() else { return };
     let mut plan = Plan::of(u64::from(u16::from_le_bytes(*seed)));
-    // The fuzzer would take a panic of the application for a finding.
+    // The fuzzer would report a panic of the application as a finding.
     plan.profile.panics = 0;
     let (ops, _) = data.as_chunks::<OP_BYTES>();
     let ops: Vec<Op> = ops.iter().take(OPS_MAX).filter_map(op).collect();
@@ -29,7 +29,7 @@ fn op(bytes: &[u8; OP_BYTES]) -> Option<Op> {
     let [kind, a, b, c @ ..] = *bytes;
     let (kind, ..) = *Kind::ALL.get(usize::from(kind) % Kind::ALL.len())?;
     let c = u32::from_le_bytes([c[0], c[1], c[2], 0]);
-    // Spread over all numbers as a draw is, since operations take them modulo what there is.
+    // Spread over all numbers, as a draw is: operations take them modulo what exists.
     Some(Op { kind, a: u16::from(a), b: u16::from(b), c: c.wrapping_mul(0x0101_0101) })
 }
 

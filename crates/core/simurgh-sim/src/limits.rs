@@ -1,4 +1,4 @@
-//! Limits of what clients send, and lifetimes of sockets, as a seed draws them: plain numbers, of
+//! Limits of what clients send and lifetimes of sockets, as a seed draws them: plain numbers, from
 //! which the core and the model each make their own.
 
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use simurgh_core::{ChannelLimits, LimitPolicy, Rate, RateLimit, SizeLimit, SocketLimits};
 
-/// What is limited, in the order in which messages are asked about it.
+/// Kinds of limits, in the order in which the core checks a message against them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Limited {
@@ -25,7 +25,7 @@ impl Limited {
     pub(crate) const ALL: [Self; KINDS] =
         [Self::Joins, Self::Messages, Self::Bytes, Self::PresenceCalls, Self::PayloadBytes];
 
-    /// As PROTOCOL §6.7 has it.
+    /// The name of PROTOCOL §6.7.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Joins => "joins",
@@ -37,7 +37,7 @@ impl Limited {
     }
 }
 
-/// How many in how many milliseconds, and how many at once.
+/// A count per period in milliseconds, and the burst.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quota {
     pub(crate) count: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Quota {
     pub(crate) policy: LimitPolicy,
 }
 
-/// Limits of sockets and channels, by the places of [`Limited`]; channels have none for joins.
+/// Limits of sockets and channels, indexed by [`Limited`]; channels have none for joins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) socket: [Option<Quota>; RATES],
@@ -56,7 +56,6 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Draws limits; some are left out.
     pub(crate) fn of(rng: &mut Rng) -> Self {
         let all = [Limited::Joins, Limited::Messages, Limited::Bytes, Limited::PresenceCalls];
         let mut some = |what: Limited| {
@@ -73,13 +72,11 @@ impl Limits {
         Self { socket, channel, payload }
     }
 
-    /// As a user socket has them.
     pub(crate) fn of_socket(&self) -> SocketLimits {
         let [joins, messages, bytes, presence_calls] = self.socket.map(limit);
         SocketLimits { joins, messages, bytes, presence_calls }
     }
 
-    /// As a route has them.
     pub(crate) fn of_channel(&self) -> ChannelLimits {
         let [_, messages, bytes, presence_calls] = self.channel.map(limit);
         let payload_bytes = self.payload.map(|(bytes_max, policy)| SizeLimit { bytes_max, policy });
@@ -102,7 +99,7 @@ fn quota(rng: &mut Rng, what: Limited) -> Quota {
         _ => ([1, 3, 20], rng.u64(1..=9)),
     };
     let count = counts[rng.usize(..3)];
-    // The core allows an hour at most to fill an empty bucket; all of these take less.
+    // The core allows at most an hour to fill an empty bucket; all of these take less.
     let period_ms = [1, 70, 1_000, 11_000, 60_000][rng.usize(..5)];
     Quota { count, period_ms, burst, policy: policy(rng) }
 }
@@ -114,7 +111,7 @@ fn limit(quota: Option<Quota>) -> Option<RateLimit> {
     Some(RateLimit::from(rate).or(policy))
 }
 
-/// How long a socket may stay: for ever, for longer than anybody can count, or so many nanoseconds.
+/// The lifetime of a socket: unlimited, longer than can be represented, or this many nanoseconds.
 pub(crate) fn lifetime(word: u32) -> Option<Duration> {
     let part = u64::from(word >> 8);
     Some(Duration::from_nanos(match word % 16 {

@@ -1,5 +1,5 @@
-//! Operations: all that a scheduler decides. A run is a list of them. Each is complete by itself,
-//! so that leaving one out does not change what the others mean. What is impossible at its time is
+//! Operations: all that a scheduler decides. Each is complete by itself, so leaving one out of a
+//! run does not change what the others mean. An operation that is impossible at its time is
 //! skipped.
 
 macro_rules! kinds {
@@ -19,68 +19,65 @@ kinds! {
     /// A client opens a socket: `a` the client, `c` its shard, wire, id.
     Connect "connect" 24,
     Join "join" 50,
-    /// A client pushes to topic `b`; `c` is the application's word.
+    /// A client pushes to topic `b`; `c` is the word for the application.
     Push "push" 140,
     Leave "leave" 16,
     Heartbeat "heartbeat" 6,
-    /// A client sends a message with refs of its own making.
+    /// A client sends a message with refs outside of its session.
     Odd "odd" 20,
     /// The server reads up to `b` messages of client `a`.
     Read "read" 200,
     /// Client `a` takes `c` bytes, or all there are.
     Take "take" 90,
-    /// What a client's connection has room for is written.
+    /// What fits into a client's connection is written.
     Write "write" 50,
-    /// Client `a` takes nothing for a while, or takes again.
+    /// Client `a` stops reading for a while, or starts again.
     Stall "stall" 6,
     Vanish "vanish" 3,
     Close "close" 2,
     HalfClose "half-close" 2,
     /// Core `a` takes up to `b` mails.
     Mail "mail" 90,
-    /// Core `a` comes to the end of its turn; `c` is how the clock goes.
+    /// Core `a` ends its turn; `c` says how far the clock moves.
     Turn "turn" 80,
-    /// The application decides about a join.
     Decide "decide" 40,
-    /// Somebody outside broadcasts on topic `b`.
+    /// A broadcast on topic `b` from outside of channels.
     Publish "publish" 20,
     Handle "handle" 30,
-    /// A socket id is disconnected from outside.
     Disconnect "disconnect" 1,
     Wait "wait" 30,
-    /// Core `a` begins to drain.
     Drain "drain" 0,
-    /// The transport finds a client's bytes wrong.
+    /// The transport rejects bytes of a client.
     Fail "fail" 1,
-    /// Everything comes to rest, and is looked at.
+    /// Everything is delivered, and the state is checked.
     Rest "rest" 0,
-    /// Somebody outside has the core close the socket of client `a`.
+    /// The core closes the socket of client `a`, as asked from outside.
     Kick "kick" 2,
-    /// A message that was being read away from its shard has been.
+    /// A message that was read away from its shard is ready.
     Reading "reading" 40,
-    /// New cores start where all have drained and ended.
+    /// New cores start once all have drained and ended.
     Restart "restart" 20,
     Done "done" 60,
     Finish "finish" 5,
     Speak "speak" 12,
-    /// Somebody outside of channels listens to topic `b`, or no longer.
+    /// A listener outside of channels subscribes to topic `b`, or unsubscribes.
     Listen "listen" 4,
     Unlisten "unlisten" 3,
-    /// Somebody outside of channels asks who is present in topic `b`.
+    /// A question from outside of channels: which users are present in topic `b`.
     Who "who" 10,
-    /// A client sends the same several times, and all of it is read: `b` the topic, `c` what, and
-    /// how often.
+    /// A client sends the same message repeatedly, and all are read: `b` topic, `c` what, how
+    /// often.
     Burst "burst" 20,
 }
 
 impl Kind {
     /// How many kinds there were at first: profiles draw the later ones apart.
     pub(crate) const EARLY: usize = Self::Rest as usize + 1;
-    /// And before handlers waited.
+    /// How many there were before handlers waited.
     pub(crate) const MIDDLE: usize = Self::Restart as usize + 1;
-    /// And before there was presence.
+    /// How many there were before presence.
     pub(crate) const LATE: usize = Self::Unlisten as usize + 1;
-    /// And before there were limits.
+    /// How many there were before limits.
     pub(crate) const UNLIMITED: usize = Self::Who as usize + 1;
 }
 

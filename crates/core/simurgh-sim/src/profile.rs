@@ -1,6 +1,5 @@
-//! What a seed makes of a run: how many of everything, which features, how often. Each seed
-//! switches some features off altogether (swarm testing), so that rare ones meet each other
-//! undisturbed.
+//! The profile that a seed makes for a run: sizes, features and rates. Each seed switches some
+//! features off altogether (swarm testing), so that rare ones meet undisturbed.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -12,7 +11,6 @@ use crate::features::Features;
 use crate::limits::Limits;
 use crate::op::Kind;
 
-/// What callbacks do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Habit {
     Push,
@@ -37,7 +35,7 @@ pub(crate) enum Habit {
     Expire,
 }
 
-/// All habits with their weights.
+/// With their weights.
 const HABITS: [(Habit, u8); 20] = [
     (Habit::Push, 12),
     (Habit::Broadcast, 10),
@@ -60,20 +58,19 @@ const HABITS: [(Habit, u8); 20] = [
     (Habit::AskState, 6),
     (Habit::Expire, 4),
 ];
-/// Those that there always are.
 const USUAL: Range<usize> = 0..10;
-/// Those of [`Features::reaches`].
+/// Habits of [`Features::reaches`].
 const REACHING: Range<usize> = 10..15;
-/// Those of [`Features::is_present`].
+/// Habits of [`Features::is_present`].
 const PRESENT: Range<usize> = 15..19;
-/// Those of [`Features::expires`].
+/// Habits of [`Features::expires`].
 const EXPIRING: Range<usize> = 19..20;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) seed: u64,
     pub(crate) shards: usize,
-    /// Cores of the machine, by which permits are counted; with 0 there are none.
+    /// Cores of the machine, from which permits are counted; 0: no permits.
     pub(crate) cores: usize,
     pub(crate) clients: usize,
     pub(crate) topics: usize,
@@ -81,26 +78,25 @@ pub(crate) struct Profile {
     pub(crate) counts_members: bool,
     habits: [u8; HABITS.len()],
     pub(crate) effects_max: u8,
-    /// Of 256 callbacks, how many panic, stop their channel.
+    /// How many of 256 callbacks panic, or stop their channel.
     pub(crate) panics: u8,
     pub(crate) stops: u8,
-    /// Of 256 joins, how many are refused, decided later, intercept, intercept all.
+    /// How many of 256 joins are refused, decided later, intercept, or intercept all.
     pub(crate) refused: u8,
     pub(crate) later: u8,
     pub(crate) intercepts: u8,
-    /// Of 256 payloads, how many are binary, long.
+    /// How many of 256 payloads are binary, or long.
     pub(crate) binary: u8,
     pub(crate) long: u8,
     pub(crate) pad: usize,
     /// Most nanoseconds between two readings of the clock.
     pub(crate) jump_ns: u32,
-    /// Bytes that lie between a peer and its socket.
+    /// Bytes that the network holds between a peer and its socket.
     pub(crate) window: usize,
     pub(crate) config: Config,
-    /// Weights of operations, by their places.
     pub(crate) weights: Vec<u16>,
     pub(crate) features: Features,
-    /// Where [`Features::is_limited`].
+    /// Used where [`Features::is_limited`].
     limits: Limits,
 }
 
@@ -116,7 +112,7 @@ impl Profile {
         it
     }
 
-    /// What it made before there were limits, and times that end.
+    /// The profile from before limits and lifetimes.
     pub(crate) fn unlimited(seed: u64) -> Self {
         let mut it = Self::late(seed);
         let mut rng = Rng::with_seed(seed ^ 0x50_52_45_53);
@@ -128,7 +124,7 @@ impl Profile {
         it
     }
 
-    /// What it made before there was presence.
+    /// The profile from before presence.
     pub(crate) fn late(seed: u64) -> Self {
         let mut it = Self::middle(seed);
         it.features = Features::of(seed, it.shards);
@@ -138,7 +134,7 @@ impl Profile {
         it
     }
 
-    /// What it made before handlers waited.
+    /// The profile from before handlers waited.
     pub(crate) fn middle(seed: u64) -> Self {
         let early = Self::early(seed);
         let features = Features::of(seed, early.shards).middle();
@@ -152,7 +148,6 @@ impl Profile {
         it
     }
 
-    /// What it makes without any features.
     pub(crate) fn early(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x51_4d_55_52);
         let is_large = rng.u8(..) < 8;
@@ -168,7 +163,7 @@ impl Profile {
             170..245 => rng.usize(3..=5),
             _ => 8,
         };
-        // Without any permit topics with many members are never served.
+        // Without any permit, topics with many members are never served.
         let cores = if is_large || rng.u8(..) < 240 { 1 } else { 0 };
         let clients = if is_large { rng.usize(20..90) } else { rng.usize(1..=7) };
         let topics = if is_large { 1 } else { rng.usize(1..=4) };
@@ -199,17 +194,14 @@ impl Profile {
         }
     }
 
-    /// Whether it is without features, and the operations that came with them.
     pub(crate) fn is_early(&self) -> bool {
         self.weights.len() == Kind::EARLY
     }
 
-    /// Whether it is from before handlers waited.
     pub(crate) fn is_before_waits(&self) -> bool {
         self.weights.len() <= Kind::MIDDLE
     }
 
-    /// Its era, if it is an earlier one.
     pub(crate) fn era(&self) -> Option<&'static str> {
         match self.weights.len() {
             Kind::EARLY => Some("early"),
@@ -220,7 +212,6 @@ impl Profile {
         }
     }
 
-    /// What callbacks do, with the weight of each.
     pub(crate) fn habits(&self) -> impl Iterator<Item = (Habit, u32)> + Clone {
         let Features { reaches, is_present, expires, .. } = self.features;
         let all = HABITS.iter().zip(self.habits).enumerate();
@@ -232,7 +223,6 @@ impl Profile {
         all.filter(move |(at, _)| is_on(*at)).map(|(_, (habit, weight))| (habit.0, weight.into()))
     }
 
-    /// The limits of what clients may send, if there are any.
     pub(crate) fn limits(&self) -> Option<&Limits> {
         Some(&self.limits).filter(|_| self.features.is_limited)
     }
@@ -246,7 +236,6 @@ impl Profile {
         }
     }
 
-    /// The permits to fan out.
     pub(crate) fn permits(&self) -> FanoutPermits {
         match self.features.permits {
             Some(permits) => FanoutPermits::of(self.shards, usize::from(permits)),
@@ -254,7 +243,7 @@ impl Profile {
         }
     }
 
-    /// Whether something happens that happens `of_256` times of 256.
+    /// Draws an event with a chance of `of_256` in 256.
     pub(crate) fn is(rng: &mut Rng, of_256: u8) -> bool {
         of_256 > 0 && rng.u8(..) < of_256
     }
@@ -267,7 +256,7 @@ fn draw_habits(habits: &mut [u8], of: Range<usize>, of_256: u8, rng: &mut Rng) {
     }
 }
 
-/// A factor for the weight of an operation: most seeds do without some.
+/// A factor for the weight of an operation: most seeds switch some off.
 fn swarm(rng: &mut Rng) -> u16 {
     match rng.u8(..) {
         0..40 => 0,
@@ -293,7 +282,7 @@ fn presence(rng: &mut Rng, payload_bytes_max: usize) -> PresenceConfig {
     let interval = [1, 30, 100, 700][rng.usize(..4)] * ms;
     let list_max = if rng.u8(..) < 200 { rng.usize(3..=20) } else { 1000 };
     let key_bytes_max = [256, 256, 8][rng.usize(..3)];
-    // Some are so long that they make lists too long.
+    // Some are so long that lists become too long.
     let longest = (400 << 10).min(payload_bytes_max);
     let meta_bytes_max = if rng.u8(..) < 24 { longest } else { [4096, 60][rng.usize(..2)] };
     PresenceConfig {
@@ -309,7 +298,7 @@ fn presence(rng: &mut Rng, payload_bytes_max: usize) -> PresenceConfig {
     }
 }
 
-/// The numbers that a shrunk simulation may have others of than its seed.
+/// The numbers that shrinking may change.
 impl Profile {
     pub(crate) fn line(&self) -> String {
         let Self { seed, shards, clients, topics, panics, stops, intercepts, later, .. } = self;

@@ -10,7 +10,7 @@ use crate::profile::Profile;
 use crate::run::{self, Plan};
 use crate::shrink;
 
-/// Reports a failure: shrunk if that is wanted, as a story, and written to a file.
+/// Reports a failure: shrunk on request, as a story, and written to a file.
 pub(crate) fn failed(
     plan: &Plan,
     ops: usize,
@@ -46,7 +46,6 @@ pub(crate) fn failed(
     }
 }
 
-/// Prints a list of operations as a story; whether nothing was wrong.
 fn story(plan: &Plan, ops: &[Op]) -> bool {
     let (lines, result) = run::told(plan, ops);
     let profile = &plan.profile;
@@ -67,7 +66,7 @@ fn story(plan: &Plan, ops: &[Op]) -> bool {
     }
 }
 
-/// A line without the middle of long names.
+/// Cuts the middle out of long names.
 fn shortened(line: &str) -> String {
     const RUN: &str = "xxxxxxxxxxxxxxxx";
     let mut parts = line.split(RUN).filter(|it| !it.is_empty());
@@ -75,7 +74,6 @@ fn shortened(line: &str) -> String {
     parts.fold(first, |line, part| format!("{line}…{part}"))
 }
 
-/// Runs what was written to a file; whether nothing was wrong.
 pub(crate) fn replay(file: &Path) -> Result<bool, String> {
     let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let mut lines = text.lines().filter(|it| !it.trim().is_empty());
@@ -90,6 +88,6 @@ pub(crate) fn cpu_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let behind = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks = behind.split_whitespace().skip(11).take(2);
-    // A hundred of them make a second on Linux.
+    // Linux counts 100 ticks per second.
     ticks.filter_map(|it| it.parse::<f64>().ok()).sum::<f64>() / 100.0
 }

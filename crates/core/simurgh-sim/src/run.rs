@@ -16,16 +16,16 @@ pub(crate) struct Plan {
     pub(crate) fault: Option<(Fault, u32)>,
 }
 
-/// What a seed makes has grown: seeds that found something are run as they were.
+/// Seeds make more than they once did. A seed that failed in an earlier era is run as it was then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Era {
-    /// Before there were features.
+    /// Before features.
     Early,
     /// Before handlers waited.
     Middle,
-    /// Before there was presence.
+    /// Before presence.
     Late,
-    /// Before there were limits, and times that end.
+    /// Before limits and lifetimes.
     Unlimited,
     #[default]
     Now,
@@ -36,7 +36,6 @@ impl Plan {
         Self { profile: Profile::of(seed), fault: None }
     }
 
-    /// A seed as it was in another era.
     pub(crate) fn of_era(seed: u64, era: Era) -> Self {
         let profile = match era {
             Era::Early => Profile::early(seed),
@@ -49,7 +48,6 @@ impl Plan {
     }
 }
 
-/// Draws the operations of a seed.
 pub(crate) struct Source {
     rng: Rng,
     sums: Vec<u32>,
@@ -61,7 +59,7 @@ impl Source {
     pub(crate) fn new(profile: &Profile) -> Self {
         let mut sum = 0;
         let weigh = |((kind, _, weight), factor): (&(Kind, &str, u32), &u16)| {
-            // Without these nothing happens at all.
+            // Without these operations nothing happens at all.
             let factor = match kind {
                 Kind::Connect | Kind::Join | Kind::Read | Kind::Turn | Kind::Mail => {
                     (*factor).max(4)
@@ -82,7 +80,7 @@ impl Iterator for Source {
 
     fn next(&mut self) -> Option<Op> {
         let (rng, drains) = (&mut self.rng, self.drains);
-        // Rare ones, whatever the weights.
+        // Rare operations, independent of the weights.
         let kind = match rng.u32(..40_000) {
             it if it < drains => Kind::Drain,
             it if it < drains + 52 => Kind::Rest,
@@ -96,30 +94,27 @@ impl Iterator for Source {
     }
 }
 
-/// Runs a seed for so many steps; also returns how many operations that took.
 pub(crate) fn seeded(plan: &Plan, steps: u64) -> (Result, usize) {
     let ops = Source::new(&plan.profile).take(steps as usize * 8 + 1);
     run(plan, ops, steps, None)
 }
 
-/// The first operations of a seed.
 pub(crate) fn operations(plan: &Plan, count: usize) -> Vec<Op> {
     Source::new(&plan.profile).take(count).collect()
 }
 
-/// Runs a list of operations.
 pub(crate) fn listed(plan: &Plan, ops: &[Op]) -> Result {
     run(plan, ops.iter().copied(), u64::MAX, None).0
 }
 
-/// The same as a story, a line an operation; what came of it last.
+/// Runs a list and returns a story, one line per operation, and the result.
 pub(crate) fn told(plan: &Plan, ops: &[Op]) -> (Vec<String>, Result) {
     let mut lines = Vec::new();
     let (result, _) = run(plan, ops.iter().copied(), u64::MAX, Some(&mut lines));
     (lines, result)
 }
 
-/// Runs operations for so many steps; a panic outside the application is a failure, too.
+/// Runs operations for this many steps. A panic outside the application is a failure as well.
 fn run(
     plan: &Plan,
     ops: impl Iterator<Item = Op>,

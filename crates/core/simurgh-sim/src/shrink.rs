@@ -1,5 +1,4 @@
-//! The shortest list of operations that still fails in the same manner, of as few clients, shards
-//! and features as will do.
+//! Shrinking: the shortest list that fails alike, with the fewest clients, shards and features.
 
 use simurgh_sim_kit::shrink::fewest;
 
@@ -8,9 +7,7 @@ use crate::op::Op;
 use crate::profile::Profile;
 use crate::run::{self, Plan};
 
-/// How often a failing run is tried again at most.
 const RUNS_MAX: usize = 20_000;
-/// What makes a simulation simpler.
 const CHANGES: [fn(&mut Profile); 21] = [
     |it| it.shards = 1,
     |it| it.shards = it.shards.min(2),

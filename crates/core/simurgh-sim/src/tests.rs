@@ -1,5 +1,4 @@
-//! The simulator held against itself: the same seed is the same run, and each rule of the model
-//! is broken on purpose.
+//! Tests of the simulator: equal seeds are equal runs, and a fault is found for each rule.
 
 use simurgh_sim_kit::fault::Fault;
 
@@ -8,12 +7,11 @@ use crate::profile::Profile;
 use crate::run::{self, Plan};
 use crate::shrink::shrink;
 
-/// Seeds until this fault is noticed, by one of these rules.
 fn notices(fault: Fault, rules: &[&str]) {
     notices_after(fault, 3, rules);
 }
 
-/// The same with a fault that comes after so many times at which it could.
+/// As `notices`, with a fault that starts after this many opportunities.
 fn notices_after(fault: Fault, times: u32, rules: &[&str]) {
     let mut found = None;
     for seed in 0..400 {
@@ -40,7 +38,6 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-/// All cores drain and end; others take their places, and clients join again.
 #[test]
 fn servers_start_again() {
     let results: Vec<_> = (0..60).map(|seed| run::seeded(&Plan::of(seed), 2000).0).collect();
@@ -49,8 +46,7 @@ fn servers_start_again() {
     assert!(returns > 0, "somebody comes back");
 }
 
-/// Holds end by a word, by the end of their channel, or because they are overdue; and whatever else
-/// reaches further than its own messages happens.
+/// Holds end by a message, by the end of their channel, or because they are overdue.
 #[test]
 fn what_waits_goes_on_or_is_given_up() {
     let mut all = Counts::default();
@@ -65,11 +61,10 @@ fn what_waits_goes_on_or_is_given_up() {
     assert!(overdue < holds, "most holds end otherwise");
 }
 
-/// What shows that somebody did what is over a limit.
+/// Rules that find a limit which was not enforced.
 const UNMET: [&str; 5] = ["callback", "metrics", "unexpected", "order", "presence"];
 
-/// Things are over limits, sockets are closed for that, and most messages are not; sockets have
-/// times that end, or are moved.
+/// Some messages exceed limits and close sockets, most do not; some lifetimes end or change.
 #[test]
 fn what_is_limited_is_met() {
     let mut all = Counts::default();

@@ -1,13 +1,12 @@
-//! Headers of a request by which a page knows its own: a page of another site must neither read
-//! what ours shows nor steer what ours steers.
+//! Header checks: a page of another site must neither read nor control what our page does.
 
 use std::net::IpAddr;
 
 use http::HeaderMap;
 use http::header::{HOST, ORIGIN};
 
-/// Whether a request names this host in `Host`: a foreign name that resolves to loopback (DNS
-/// rebinding) does not. Any port will do: an SSH tunnel has one of its own.
+/// Whether the `Host` of a request is this host; a foreign name that resolves to loopback (DNS
+/// rebinding) is not. Any port is allowed: an SSH tunnel has its own.
 pub fn names_this_host(headers: &HeaderMap) -> bool {
     one(headers, HOST.as_str()).is_some_and(is_loopback)
 }
@@ -19,7 +18,7 @@ pub fn is_own_origin(headers: &HeaderMap) -> bool {
     origin.is_some() && origin == one(headers, HOST.as_str())
 }
 
-/// A header that is there once.
+/// The value of a header that occurs exactly once.
 pub fn one<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut all = headers.get_all(name).iter();
     let value = all.next()?.to_str().ok()?;

@@ -1,5 +1,5 @@
-//! What the pages of the load generator and of the server share: how they look, how they draw, and
-//! which requests they answer. Files in the binary, and checks of headers; no server and no state.
+//! Shared by the pages of the load generator and of the server: styles, scripts, and which requests
+//! they answer. Files in the binary, and checks of headers; no server and no state.
 
 mod guard;
 pub mod svg;
@@ -15,18 +15,17 @@ pub use guard::{is_own_origin, names_this_host, one};
 /// Colours and layout.
 pub const STYLE: &str = include_str!("../assets/page.css");
 
-/// The picture in a browser's tab, SVG.
+/// The icon in a browser's tab, SVG.
 pub const ICON: &str = include_str!("../assets/favicon.svg");
 
-/// Numbers as people read them (`Format`), elements (`el`), and charts (`Timeline`, `Chart`), in
-/// the order in which one needs the other.
+/// Number formats (`Format`), elements (`el`), charts (`Timeline`, `Chart`), in loading order.
 pub const SCRIPTS: [&str; 3] = [
     include_str!("../assets/format.js"),
     include_str!("../assets/element.js"),
     include_str!("../assets/chart.js"),
 ];
 
-/// With each answer of a live page: nothing but our own files, in no frame, kept nowhere.
+/// Headers of each answer of a live page: only our own files, no frames, no caching.
 pub const HEADERS: [(HeaderName, HeaderValue); 7] = [
     (
         CONTENT_SECURITY_POLICY,
@@ -49,8 +48,8 @@ pub const HEADERS: [(HeaderName, HeaderValue); 7] = [
     ),
 ];
 
-/// With each page of an application: what browsers should not do whatever is on it. A policy of its
-/// content comes on top, which only the page knows.
+/// Headers of each page of an application: restrictions for browsers that suit any content. A
+/// policy of its content is added by the page itself.
 pub const SECURITY_HEADERS: [(HeaderName, HeaderValue); 5] = [
     (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
     (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),

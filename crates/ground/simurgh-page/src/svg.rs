@@ -1,4 +1,4 @@
-//! Charts as SVG, for pages that run no script; what is live is drawn by `chart.js`.
+//! Charts as SVG, for pages that run no script; `chart.js` draws live charts.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ const RIGHT: f64 = 20.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 40.0;
 
-/// A chart. Places are shares of its area, from 0 to 1, to the right and upwards.
+/// A chart. Coordinates are shares of its area, from 0 to 1, to the right and upwards.
 #[derive(Clone, Debug)]
 pub struct Chart {
     svg: String,
@@ -16,7 +16,7 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// An empty chart of so many pixels in height; `label` says what it shows.
+    /// An empty chart of this height in pixels; `label` describes it.
     pub fn new(label: &str, height: f64) -> Self {
         let label = escaped(label);
         let svg =
@@ -24,7 +24,7 @@ impl Chart {
         Self { svg, height }
     }
 
-    /// A line across, with what it stands for.
+    /// A horizontal line with its label.
     pub fn grid(&mut self, y: f64, label: &str) {
         let (at, right, label) = (self.y(y), WIDTH - RIGHT, escaped(label));
         let (text_x, text_y) = (LEFT - 8.0, at + 4.0);
@@ -42,7 +42,7 @@ impl Chart {
         ));
     }
 
-    /// A line from top to bottom.
+    /// A vertical line.
     pub fn mark(&mut self, x: f64) {
         let (at, bottom) = (self.x(x), self.height - BOTTOM);
         self.push(format_args!(
@@ -82,7 +82,7 @@ impl Chart {
     }
 }
 
-/// A text as it stands in HTML, in attributes as well.
+/// A text escaped for HTML, including attributes.
 pub fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;")

@@ -1,10 +1,9 @@
 //! Finds values in JSON text and checks them (RFC 8259), without building anything.
 //!
-//! A message is read for three of its fields; the other two pass through. So instead of a parser
-//! that makes a tree there is a scanner that yields each value as the text it is. It accepts what a
-//! strict parser accepts — numbers of any length, strings whose surrogates are paired — and is a
-//! loop, not a recursion, with one bit of memory for each level of nesting: no input can exhaust
-//! the stack or the heap.
+//! Only three fields of a message are read; the other two pass through. So instead of a parser that
+//! makes a tree, a scanner yields each value as its text. It accepts what a strict parser accepts —
+//! numbers of any length, strings whose surrogates are paired — and is a loop, not a recursion,
+//! with one bit of memory for each level of nesting: no input can exhaust the stack or the heap.
 
 mod escape;
 
@@ -19,10 +18,10 @@ pub use self::escape::{escape_into, quoted, unescape};
 /// Levels of arrays and objects that one value may have.
 pub const DEPTH_MAX: usize = 1024;
 
-/// Text that is not JSON, or beyond the bounds.
+/// Text that is not JSON, or exceeds the bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum JsonError {
-    /// Not JSON; the byte where that was seen.
+    /// Not JSON.
     #[error("not JSON at byte {at}")]
     Syntax {
         /// Offset in bytes from the start of the text.
@@ -33,27 +32,27 @@ pub enum JsonError {
     TooDeep,
 }
 
-/// Checks that `text` is one JSON value, whitespace around it allowed.
+/// Checks that `text` is one JSON value, possibly with whitespace around it.
 ///
 /// # Errors
-/// It is not, or nests too deep.
+/// If it is not, or nests too deep.
 pub fn validate(text: &str) -> Result<(), JsonError> {
     Scanner::new(text).only_value().map(|_| ())
 }
 
-/// The JSON value that `text` holds, checked, without whitespace around or within.
+/// The checked JSON value in `text`, without whitespace around or within.
 ///
 /// # Errors
-/// `text` is not one JSON value, or nests too deep.
+/// If `text` is not one JSON value, or nests too deep.
 pub fn validated(text: &str) -> Result<Cow<'_, str>, JsonError> {
     Scanner::new(text).only_value().map(Raw::compact)
 }
 
-/// Walks the object that `text` holds, checked, giving each key (unescaped) and the text of its
-/// value to `member`, in order and as often as they stand there.
+/// Walks the object in `text`, checked, and passes each key (unescaped) and the text of its value
+/// to `member`, in order and with repetitions.
 ///
 /// # Errors
-/// `text` is not one JSON object, or nests too deep. Members before that were given.
+/// If `text` is not one JSON object, or nests too deep. Earlier members were passed.
 pub fn members<'a>(text: &'a str, mut member: impl FnMut(&str, &'a str)) -> Result<(), JsonError> {
     let mut scanner = Scanner::new(text);
     scanner.blanks();
@@ -68,7 +67,7 @@ pub fn members<'a>(text: &'a str, mut member: impl FnMut(&str, &'a str)) -> Resu
 pub fn compact(raw: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let mut rest = raw;
-    // Between two quotes nothing is whitespace; outside of strings everything is ASCII.
+    // Within a string nothing is removed; outside of strings everything is ASCII.
     while let Some(at) = outer_blank(rest) {
         let (kept, blanks) = rest.split_at(at);
         out.reserve(rest.len());
@@ -85,11 +84,11 @@ pub fn compact(raw: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// One JSON value as it stands in a text, checked.
+/// The text of one JSON value, checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Raw<'a> {
     text: &'a str,
-    /// Whether whitespace was met between its tokens.
+    /// Whether there was whitespace between its tokens.
     spaced: bool,
 }
 
@@ -104,7 +103,6 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// A position in JSON text.
 pub(crate) struct Scanner<'a> {
     text: &'a str,
     at: usize,
@@ -115,7 +113,6 @@ impl<'a> Scanner<'a> {
         Scanner { text, at: 0 }
     }
 
-    /// Skips whitespace; returns whether there was any.
     pub(crate) fn blanks(&mut self) -> bool {
         let before = self.at;
         while self.peek().is_some_and(|byte| is_blank(char::from(byte))) {
@@ -138,13 +135,13 @@ impl<'a> Scanner<'a> {
         if self.take(byte) { Ok(()) } else { Err(self.error()) }
     }
 
-    /// Takes the whitespace that may end a text, and nothing else.
+    /// Checks that only whitespace is left.
     pub(crate) fn end(&mut self) -> Result<(), JsonError> {
         self.blanks();
         if self.at == self.text.len() { Ok(()) } else { Err(self.error()) }
     }
 
-    /// Takes one value, which must begin here.
+    /// Reads one value, which must begin here.
     pub(crate) fn value(&mut self) -> Result<Raw<'a>, JsonError> {
         let start = self.at;
         let spaced = match self.peek() {
@@ -159,7 +156,7 @@ impl<'a> Scanner<'a> {
         Ok(Raw { text, spaced })
     }
 
-    /// Walks an object that must begin here, giving each key (unescaped) and value to `member`.
+    /// Walks an object that must begin here, passing each key (unescaped) and value to `member`.
     pub(crate) fn object(
         &mut self,
         mut member: impl FnMut(&str, Raw<'a>),
@@ -186,7 +183,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Whether a text's one value stands here, with whitespace around it.
+    /// Reads a text's only value, with whitespace around it.
     fn only_value(&mut self) -> Result<Raw<'a>, JsonError> {
         self.blanks();
         let value = self.value()?;
@@ -194,13 +191,13 @@ impl<'a> Scanner<'a> {
         Ok(value)
     }
 
-    /// Takes an array or object with all it holds; returns whether there was whitespace in it.
+    /// Reads an array or object with its content; returns whether there was whitespace in it.
     fn nested(&mut self) -> Result<bool, JsonError> {
         let mut levels = Levels::new();
         let mut spaced = false;
         loop {
-            // A value begins here. An empty array or object is whole with its second bracket; any
-            // other is entered, and its first value begins.
+            // A value begins here. An empty array or object is complete with its second bracket;
+            // any other is entered, and its first value begins.
             match self.peek() {
                 Some(open @ (b'{' | b'[')) => {
                     self.at += 1;
@@ -236,7 +233,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Takes a key, its colon and the blanks around it; returns whether there were any.
+    /// Reads a key, its colon and the blanks around it; returns whether there were any.
     fn key(&mut self) -> Result<bool, JsonError> {
         self.string()?;
         let before = self.blanks();
@@ -339,7 +336,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Which bracket opened each level that is entered: one bit a level.
+/// The opening bracket of each entered level: one bit a level.
 struct Levels {
     depth: usize,
     objects: [u64; DEPTH_MAX / 64],
@@ -377,7 +374,7 @@ fn is_blank(letter: char) -> bool {
     matches!(letter, ' ' | '\t' | '\n' | '\r')
 }
 
-/// Where the first whitespace outside of strings is.
+/// The offset of the first whitespace outside of strings.
 fn outer_blank(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -391,7 +388,7 @@ fn outer_blank(text: &str) -> Option<usize> {
     None
 }
 
-/// Where the string whose inside begins at `at` is over: behind its closing quote.
+/// The end, after the closing quote, of the string whose content begins at `at`.
 fn string_end(bytes: &[u8], mut at: usize) -> usize {
     while let Some(found) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
         at += found;

@@ -1,8 +1,8 @@
 //! Bytes to messages and back: all that Simurgh sends and reads, without I/O, clocks and threads.
 //!
-//! The crate is `no_std` with `alloc`, so the compiler itself refuses sockets and clocks. It is
-//! used alike by the server's shards, the load generator, the in-process driver, the fuzzers and
-//! the tests.
+//! The crate is `no_std` with `alloc`, so the compiler itself excludes sockets and clocks. The
+//! server's shards, the load generator, the in-process driver, the fuzzers and the tests use it
+//! alike.
 #![no_std]
 #![forbid(unsafe_code)]
 

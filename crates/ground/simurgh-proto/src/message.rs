@@ -1,9 +1,9 @@
 //! Channels messages: their refs, payloads and reserved names.
 //!
 //! A message borrows from the frame it was read from. Payloads stay the text (or bytes) they came
-//! as: the server moves them between peers far more often than anyone looks inside, so nothing here
-//! ever builds a tree of JSON values. Refs stay raw JSON text too, because a client gets back the
-//! very value it chose, with its type (PROTOCOL §3: a number turned into a string breaks clients).
+//! as: the server forwards them far more often than it reads them, so nothing here ever builds a
+//! tree of JSON values. Refs stay raw JSON text too, because a client gets back the very value it
+//! chose, with its type (PROTOCOL §3: a number turned into a string breaks clients).
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -16,32 +16,32 @@ pub(crate) mod user;
 
 pub use user::UserBroadcast;
 
-/// Event and topic names the protocol itself uses (PROTOCOL §5–§7).
+/// Event and topic names that the protocol itself uses (PROTOCOL §5–§7).
 pub mod events {
-    /// Client asks to join a topic.
+    /// A client asks to join a topic.
     pub const JOIN: &str = "phx_join";
-    /// Client leaves a topic.
+    /// A client leaves a topic.
     pub const LEAVE: &str = "phx_leave";
-    /// Server answers one message.
+    /// The server answers one message.
     pub const REPLY: &str = "phx_reply";
     /// A channel ended as intended; the client does not rejoin.
     pub const CLOSE: &str = "phx_close";
     /// A channel crashed; the client may rejoin at once.
     pub const ERROR: &str = "phx_error";
-    /// Client shows it is alive, on [`PHOENIX_TOPIC`].
+    /// A client shows that it is alive, on [`PHOENIX_TOPIC`].
     pub const HEARTBEAT: &str = "heartbeat";
     /// A member's broadcast, and the only event of [`super::UserBroadcast`] (PROTOCOL §11).
     pub const BROADCAST: &str = "broadcast";
     /// Broadcast on a socket id to close every socket with that id.
     pub const DISCONNECT: &str = "disconnect";
-    /// The topic of heartbeats; no channel of its own.
+    /// The topic of heartbeats, which has no channel.
     pub const PHOENIX_TOPIC: &str = "phoenix";
 }
 
 /// One Channels message: five fields, in the order V2 writes them (PROTOCOL §3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// The client-chosen id of the join this message belongs to.
+    /// The client-chosen id of the join that this message belongs to.
     pub join_ref: Ref<'a>,
     /// The client-chosen id of this message.
     pub msg_ref: Ref<'a>,
@@ -49,7 +49,7 @@ pub struct Message<'a> {
     pub topic: Cow<'a, str>,
     /// The event, unescaped.
     pub event: Cow<'a, str>,
-    /// What the message carries, as it came.
+    /// The payload as it came.
     pub payload: Payload<'a>,
 }
 
@@ -59,7 +59,7 @@ impl Message<'_> {
         self.topic == events::PHOENIX_TOPIC && self.event == events::HEARTBEAT
     }
 
-    /// The same message, owning everything it holds.
+    /// The same message with owned content.
     pub fn into_owned(self) -> Message<'static> {
         Message {
             join_ref: self.join_ref.into_owned(),
@@ -71,7 +71,7 @@ impl Message<'_> {
     }
 }
 
-/// What a message carries.
+/// The payload of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
     /// Valid, compact JSON text of any type. Encoders write it unchanged, so code that builds one
@@ -80,11 +80,11 @@ pub enum Payload<'a> {
     /// Raw bytes; they travel in V2 binary frames only (PROTOCOL §4).
     Binary(Cow<'a, [u8]>),
     /// A broadcast of a member as Supabase's clients send it, which only user sockets of that kind
-    /// take (PROTOCOL §11).
+    /// accept (PROTOCOL §11).
     User(UserBroadcast<'a>),
 }
 
-/// Broadcasts under way and what callbacks did hold payloads by the thousand.
+/// Broadcasts in transit and effects of callbacks hold payloads by the thousand.
 const _: () = assert!(size_of::<Payload<'_>>() == 32);
 
 impl<'a> Payload<'a> {
@@ -93,10 +93,10 @@ impl<'a> Payload<'a> {
     /// `null`.
     pub const NULL: Payload<'static> = Payload::Json(Cow::Borrowed("null"));
 
-    /// JSON text from outside: checked, and made compact if it holds insignificant whitespace.
+    /// JSON text from outside: checked, and made compact if it has insignificant whitespace.
     ///
     /// # Errors
-    /// The text is not one JSON value, or nests deeper than [`json::DEPTH_MAX`].
+    /// If the text is not one JSON value, or nests deeper than [`json::DEPTH_MAX`].
     pub fn checked(text: &'a str) -> Result<Self, json::JsonError> {
         json::validated(text).map(Payload::Json)
     }
@@ -119,7 +119,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// The bytes, if that is all that the payload is.
+    /// The bytes, if the payload is binary.
     pub fn binary(&self) -> Option<&[u8]> {
         match self {
             Payload::Json(_) | Payload::User(_) => None,
@@ -136,7 +136,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// The same payload, owning what it holds.
+    /// The same payload with owned content.
     pub fn into_owned(self) -> Payload<'static> {
         match self {
             Payload::Json(text) => Payload::Json(Cow::Owned(text.into_owned())),
@@ -145,7 +145,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// What stands for itself in a frame: the JSON text, the bytes, a member's broadcast's data.
+    /// The content as in a frame: JSON text, bytes, or the data of a member's broadcast.
     pub fn data(&self) -> &[u8] {
         match self {
             Payload::Json(text) => text.as_bytes(),
@@ -154,10 +154,10 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Reads the JSON into a type of the application's, which may borrow from it.
+    /// Reads the JSON into a type of the application, which may borrow from it.
     ///
     /// # Errors
-    /// The payload is binary, or of another shape.
+    /// If the payload is binary, or of another shape.
     pub fn parse<'p, T: serde::Deserialize<'p>>(&'p self) -> Result<T, PayloadError> {
         let json = self.json().ok_or(PayloadError(None))?;
         serde_json::from_str(json).map_err(|error| PayloadError(Some(error)))
@@ -172,7 +172,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Whether there is not a single byte (possible for binary payloads only).
+    /// Whether it has no byte (possible for binary payloads only).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -188,7 +188,7 @@ impl From<serde_json::Value> for Payload<'static> {
 /// Any type that serde serializes, as JSON.
 ///
 /// # Panics
-/// It cannot be serialized, such as a map whose keys are not texts: as in [`serde_json::json!`].
+/// If it cannot be serialized, such as a map whose keys are not texts: as [`serde_json::json!`].
 impl<T: serde::Serialize + ?Sized> From<&T> for Payload<'static> {
     fn from(value: &T) -> Self {
         match serde_json::to_string(value) {
@@ -217,8 +217,8 @@ impl From<alloc::vec::Vec<u8>> for Payload<'static> {
     }
 }
 
-/// Why a payload is not what was wanted: binary in place of JSON, or JSON of another shape. The
-/// message repeats little of the payload, so it may be sent to the peer.
+/// Why a payload is not as expected: binary in place of JSON, or JSON of another shape. The message
+/// repeats little of the payload, so it may be sent to the peer.
 #[derive(Debug)]
 pub struct PayloadError(Option<serde_json::Error>);
 
@@ -236,8 +236,7 @@ impl core::error::Error for PayloadError {}
 /// A ref or join_ref: any JSON value, chosen by the client and echoed with its type.
 ///
 /// Equality is that of the compact JSON text, so `1` and `"1"` differ, as do `1` and `1.0`.
-/// Decoders write strings in one way only, so an escaped and an unescaped spelling of a string are
-/// equal.
+/// Decoders normalize strings, so an escaped and an unescaped spelling of a string are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Ref<'a> {
     /// JSON `null`, or no ref at all.
@@ -248,12 +247,12 @@ pub enum Ref<'a> {
 }
 
 impl<'a> Ref<'a> {
-    /// The ref that is the JSON string `text` (unescaped, without quotes). This is how the bytes of
-    /// a binary frame's ref field are read; no bytes are the empty string (PROTOCOL §4).
+    /// The ref that is the JSON string `text` (unescaped, without quotes). The ref field of a
+    /// binary frame is read in this way; no bytes are the empty string (PROTOCOL §4).
     pub fn from_text(text: &str) -> Ref<'static> {
         let mut quoted = Vec::with_capacity(text.len() + 2);
         json::escape_into(&mut quoted, text);
-        // Escaping UTF-8 yields UTF-8; were it not so, an empty string is the harmless answer.
+        // Escaping UTF-8 yields UTF-8; the empty string is a harmless fallback.
         let quoted = String::from_utf8(quoted).unwrap_or_else(|_| String::from("\"\""));
         Ref::Json(Cow::Owned(quoted))
     }
@@ -277,8 +276,8 @@ impl<'a> Ref<'a> {
         }
     }
 
-    /// What a binary frame carries of this ref: a string without quotes and escapes, nothing for
-    /// null, the JSON text of anything else (PROTOCOL §4).
+    /// This ref's field in a binary frame: a string without quotes and escapes, nothing for null,
+    /// the JSON text of anything else (PROTOCOL §4).
     pub fn field(&self) -> Cow<'_, str> {
         match self {
             Ref::Null => Cow::Borrowed(""),
@@ -297,7 +296,7 @@ impl<'a> Ref<'a> {
         }
     }
 
-    /// The same ref, owning its text.
+    /// The same ref with owned text.
     pub fn into_owned(self) -> Ref<'static> {
         match self {
             Ref::Null => Ref::Null,
@@ -306,9 +305,9 @@ impl<'a> Ref<'a> {
     }
 }
 
-/// A ref that is kept: 16 bytes, without heap for every ref a usual client makes.
+/// A ref that is kept: 16 bytes, without heap for refs of usual clients.
 ///
-/// A membership keeps its join_ref for as long as it lives, and there are millions of memberships.
+/// A membership keeps its join_ref for its lifetime, and there are millions of memberships.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OwnedRef(RefText);
 
@@ -334,7 +333,7 @@ impl OwnedRef {
         matches!(self.0, RefText::Null)
     }
 
-    /// Bytes of heap held beside the record itself.
+    /// Bytes of heap besides the record itself.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             RefText::Null | RefText::Inline { .. } => 0,
@@ -381,8 +380,7 @@ enum RefText {
     Heap(Box<Box<str>>),
 }
 
-/// Longest raw JSON text of a ref that needs no heap; phoenix.js counts, so its refs are `"1"`,
-/// `"2"`…
+/// Longest JSON text of a ref without heap; refs of phoenix.js are counters: `"1"`, `"2"`…
 const INLINE_BYTES_MAX: usize = 14;
 
 const _: () = assert!(size_of::<OwnedRef>() == 16);

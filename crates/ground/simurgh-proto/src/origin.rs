@@ -1,7 +1,7 @@
 //! The Origin check: which pages may open a socket (PROTOCOL §2, rows 12–15).
 //!
-//! A browser names the origin of the page that opens a socket; a server that lets in every page can
-//! be driven by any site its user visits. Other clients send no Origin and are let in.
+//! A browser sends the origin of the page that opens a socket; a server that accepts every page can
+//! be driven by any site that its user visits. Other clients send no Origin and are accepted.
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -16,9 +16,9 @@ pub enum CheckOrigin {
     /// The origin's scheme, host and port must be the request's own.
     Conn,
     /// The origin is of this machine, by `localhost` or a loopback address with any scheme and
-    /// port, or its host is the one that the request names: for servers that listen on loopback,
-    /// alone or behind a proxy. An origin without a scheme, which no browser sends and Tsung does,
-    /// is taken for its host.
+    /// port, or its host is that of the request: for servers that listen on loopback, alone or
+    /// behind a proxy. An origin without a scheme, which no browser sends and Tsung does, is read
+    /// as its host.
     Local,
     /// One of these must allow the origin.
     List(Vec<OriginPattern>),
@@ -37,7 +37,7 @@ impl CheckOrigin {
         Ok(CheckOrigin::List(patterns?))
     }
 
-    /// Whether a request with this Origin header may open a socket; `request` is what was asked.
+    /// Whether a request with this Origin header may open a socket; `request` is its own target.
     pub fn allows(&self, origin: Option<&str>, request: OwnOrigin<'_>) -> bool {
         let Some(origin) = origin else { return true };
         if matches!(self, CheckOrigin::Off) {
@@ -61,21 +61,21 @@ impl CheckOrigin {
     }
 }
 
-/// What the request itself was made to, for [`CheckOrigin::Conn`].
+/// The target of the request itself, for [`CheckOrigin::Conn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnOrigin<'a> {
     /// `http` or `https`.
     pub scheme: &'a str,
     /// The host without its port.
     pub host: &'a str,
-    /// The port, as named by the Host header or else the scheme's.
+    /// The port of the Host header, or else the scheme's.
     pub port: u16,
 }
 
 impl<'a> OwnOrigin<'a> {
-    /// Takes host and port from a Host header such as `h.com` or `h.com:4000`.
+    /// Reads host and port from a Host header such as `h.com` or `h.com:4000`.
     ///
-    /// None: the header is malformed, or names no port and `scheme` has no usual one.
+    /// None: the header is malformed, or has no port and `scheme` has no usual one.
     pub fn from_host_header(scheme: &'a str, header: &'a str) -> Option<Self> {
         let (host, port) = host_and_port(header)?;
         Some(OwnOrigin { scheme, host, port: port.or_else(|| usual_port(scheme))? })
@@ -88,7 +88,6 @@ pub struct OriginPattern {
     /// None: any scheme.
     scheme: Option<Box<str>>,
     host: Box<str>,
-    /// Whether every subdomain of `host` is allowed with it.
     subdomains: bool,
     /// None: any port.
     port: Option<u16>,
@@ -99,7 +98,7 @@ impl OriginPattern {
     /// `//*.h.com` (h.com and every subdomain of it).
     ///
     /// # Errors
-    /// No `//`, no host, a malformed port, or a `*` elsewhere.
+    /// If it has no `//`, no host, a malformed port, or a `*` elsewhere.
     pub fn parse(text: &str) -> Result<Self, OriginPatternError> {
         let parts = OriginParts::parse(text).ok_or(OriginPatternError)?;
         let (host, subdomains) = match parts.host.strip_prefix("*.") {
@@ -132,21 +131,21 @@ impl OriginPattern {
     }
 }
 
-/// An entry of an Origin list that cannot be read. A mistake in the configuration.
+/// An entry of an Origin list that cannot be read. An error in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("an origin is written https://h.com, //h.com, //h.com:888 or //*.h.com")]
 pub struct OriginPatternError;
 
-/// The parts of a URL that the check looks at.
+/// The parts of a URL that the check uses.
 struct OriginParts<'a> {
     scheme: Option<&'a str>,
     host: &'a str,
-    /// Named, or the scheme's usual one.
+    /// The given one, or the scheme's usual one.
     port: Option<u16>,
 }
 
 impl<'a> OriginParts<'a> {
-    /// None: no URL with a host, such as `null`, `file://` or the empty text.
+    /// None: not a URL with a host, such as `null`, `file://` or the empty text.
     fn parse(text: &'a str) -> Option<Self> {
         let (scheme, rest) = text.split_once("//")?;
         let scheme = match scheme.strip_suffix(':') {
@@ -178,7 +177,7 @@ fn is_this_machine(host: &str) -> bool {
     is_named || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// Host and named port of `h.com`, `h.com:80`, `[::1]` or `[::1]:80`; brackets are taken off.
+/// Host and given port of `h.com`, `h.com:80`, `[::1]` or `[::1]:80`; brackets are removed.
 fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
     let (host, rest) = match authority.strip_prefix('[') {
         Some(inner) => inner.split_once(']')?,
@@ -323,7 +322,7 @@ mod tests {
             assert!(!allows(origin), "{origin}");
         }
         assert!(CheckOrigin::Local.allows(None, OWN));
-        // Where the request names no usable host nothing is its own.
+        // A request without a usable host has no own origin.
         let none = OwnOrigin { scheme: "http", host: "", port: 0 };
         assert!(!CheckOrigin::Local.allows(Some("http://"), none));
         assert!(!CheckOrigin::Local.allows(Some(""), none));

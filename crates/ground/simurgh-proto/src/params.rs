@@ -11,12 +11,12 @@ use alloc::vec::Vec;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-/// Most pairs one query may hold.
+/// The most pairs of one query.
 pub const PAIRS_MAX: usize = 1024;
-/// Most brackets one name may have.
+/// The most brackets of one name.
 pub const DEPTH_MAX: usize = 32;
 
-/// The query (what follows the `?`) as a JSON object.
+/// The query (after the `?`) as a JSON object.
 ///
 /// # Errors
 /// See [`ParamsError`]; answer HTTP 400, as Plug does.
@@ -30,7 +30,7 @@ pub fn decode(query: &str) -> Result<Value, ParamsError> {
         pairs.push((decoded(name)?, decoded(value)?));
     }
     let mut params = Map::new();
-    // Backwards, so that what is already there is what counts.
+    // Backwards, so that an existing value wins.
     for (name, value) in pairs.iter().rev() {
         let path = path(name);
         if path.len() > DEPTH_MAX + 1 {
@@ -41,7 +41,7 @@ pub fn decode(query: &str) -> Result<Value, ParamsError> {
     Ok(Value::Object(params))
 }
 
-/// An object as a query, for [`decode`] to read: numbers and booleans become text, `null` the empty
+/// An object as a query that [`decode`] reads: numbers and booleans become text, `null` the empty
 /// text, empty lists and objects nothing. `null` itself gives no pairs; `None` for any other value.
 pub fn encode(params: &Value) -> Option<String> {
     let mut query = String::new();
@@ -57,7 +57,6 @@ pub fn encode(params: &Value) -> Option<String> {
     Some(query)
 }
 
-/// Appends the pairs of one value, whose name is escaped already.
 fn encode_into(query: &mut String, name: &str, value: &Value) {
     let text = match value {
         Value::Object(inner) => {
@@ -91,7 +90,7 @@ fn escaped(text: &str) -> String {
 /// The `vsn` parameter, without building the rest.
 ///
 /// # Errors
-/// It is there, but as a list, an object, or malformed text: answer HTTP 403.
+/// If it is a list, an object, or malformed text: answer HTTP 403.
 pub fn vsn(query: &str) -> Result<Option<String>, NotAString> {
     let mut found = Ok(None);
     for (name, value) in pairs_of(query) {
@@ -105,7 +104,7 @@ pub fn vsn(query: &str) -> Result<Option<String>, NotAString> {
     found
 }
 
-/// A query that cannot be read. The peer's fault: HTTP 400.
+/// A query that cannot be read. An error of the peer: HTTP 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ParamsError {
     /// A `%` that is not followed by two hex digits.
@@ -154,14 +153,14 @@ fn path(name: &str) -> Vec<&str> {
     let nested = name.strip_suffix(']').and_then(|name| name.split_once('['));
     match nested {
         Some((first, rest)) if !first.is_empty() => {
-            // One more than may be, so that the caller sees it is too many.
+            // One more than allowed, so that the caller sees that there are too many.
             core::iter::once(first).chain(rest.split("][")).take(DEPTH_MAX + 2).collect()
         }
         _ => [name].into(),
     }
 }
 
-/// Puts `value` where `path` leads, unless something is there already or stands in the way.
+/// Puts `value` at `path`, unless a value is there already or on the way.
 fn assign(mut map: &mut Map<String, Value>, mut path: &[&str], value: &str) {
     while let [key, rest @ ..] = path {
         let next = match rest {

@@ -9,7 +9,7 @@ use thiserror::Error;
 pub enum Pattern {
     /// Exactly this topic.
     Literal(Box<str>),
-    /// Every topic that begins so, the prefix itself included.
+    /// Every topic with this prefix, including the prefix itself.
     Prefix(Box<str>),
 }
 
@@ -17,7 +17,7 @@ impl Pattern {
     /// `"rooms:lobby"` is one topic, `"rooms:*"` all that begin with `rooms:`, `"*"` all there are.
     ///
     /// # Errors
-    /// A `*` anywhere but at the end.
+    /// If a `*` is anywhere but at the end.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         let (topic, prefix) = match text.strip_suffix('*') {
             Some(prefix) => (prefix, true),
@@ -29,7 +29,7 @@ impl Pattern {
         Ok(if prefix { Pattern::Prefix(topic.into()) } else { Pattern::Literal(topic.into()) })
     }
 
-    /// Whether `topic` is one of the pattern's.
+    /// Whether `topic` matches the pattern.
     pub fn matches(&self, topic: &str) -> bool {
         match self {
             Pattern::Literal(literal) => topic == &**literal,
@@ -47,12 +47,12 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// A topic pattern with a `*` that is not at its end. A mistake in the application.
+/// A topic pattern with a `*` that is not at its end. An error of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a topic pattern may hold `*` at its end only")]
 pub struct PatternError;
 
-/// The part of a topic behind the first colon, `lobby` of `rooms:lobby`; or the whole topic.
+/// The part of a topic after the first colon, `lobby` of `rooms:lobby`; or the whole topic.
 pub fn subtopic(topic: &str) -> &str {
     topic.split_once(':').map_or(topic, |(_, rest)| rest)
 }

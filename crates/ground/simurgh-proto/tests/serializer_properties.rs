@@ -1,5 +1,5 @@
-//! What holds for every message: reading undoes writing, payloads mean what they meant, the scanner
-//! accepts what serde_json accepts, and no bytes make anything panic.
+//! Properties of every message: reading undoes writing, payloads keep their meaning, the scanner
+//! accepts what serde_json accepts, and no bytes cause a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use std::borrow::Cow;
 
@@ -9,7 +9,6 @@ use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::serializer::{Frame, Kind, Serializer, ServerMessage, json};
 use simurgh_proto::{origin, params, topic};
 
-/// Any JSON value, some levels deep.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -27,14 +26,12 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// JSON text of any value, compact or pretty.
 fn json_text() -> impl Strategy<Value = String> {
     (value(), any::<bool>()).prop_map(|(value, pretty)| {
         if pretty { serde_json::to_string_pretty(&value).unwrap() } else { value.to_string() }
     })
 }
 
-/// A ref of any type that clients use, as compact JSON text.
 fn any_ref() -> impl Strategy<Value = Ref<'static>> {
     prop_oneof![
         Just(Ref::Null),
@@ -65,7 +62,7 @@ fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..Default::default() }
 }
 
-/// What encoding says and what the other side reads of it.
+/// An encoded message as the frame that the other side reads.
 fn frame(kind: Kind, bytes: &[u8]) -> Frame<'_> {
     match kind {
         Kind::Text => Frame::Text(std::str::from_utf8(bytes).unwrap()),
@@ -73,12 +70,12 @@ fn frame(kind: Kind, bytes: &[u8]) -> Frame<'_> {
     }
 }
 
-/// A ref as it comes out of a binary frame, where types are lost.
+/// A ref as read from a binary frame, where types are lost.
 fn as_bytes(msg_ref: &Ref<'_>) -> Ref<'static> {
     Ref::from_text(&msg_ref.field())
 }
 
-/// Whether serde_json takes `text`; None where it has limits of its own (range, depth).
+/// Whether serde_json accepts `text`; None where its own limits apply (range, depth).
 fn serde_accepts(text: &str) -> Option<bool> {
     match serde_json::from_str::<Value>(text) {
         Ok(_) => Some(true),
@@ -90,7 +87,6 @@ fn serde_accepts(text: &str) -> Option<bool> {
     }
 }
 
-/// Text that is JSON, or nearly.
 fn nearly_json() -> impl Strategy<Value = String> {
     const TOKENS: &[&str] = &[
         "{", "}", "[", "]", ",", ":", " ", "\n", "null", "true", "fals", "0", "-", "1", "23", ".",
@@ -101,7 +97,7 @@ fn nearly_json() -> impl Strategy<Value = String> {
     let edit = || (json_text(), any::<prop::sample::Index>(), prop::sample::select(TOKENS));
     prop_oneof![
         tokens.prop_map(|tokens| tokens.concat()),
-        // One token put somewhere into good JSON, or a piece cut off.
+        // One token inserted anywhere into valid JSON, or a piece cut off.
         edit().prop_map(|(text, at, token)| {
             let mut chars: Vec<char> = text.chars().collect();
             let at = at.index(chars.len() + 1);
@@ -202,7 +198,7 @@ proptest! {
             let read = serializer.decode(Frame::Text(text)).unwrap();
             let payload = read.payload.json().unwrap();
             prop_assert_eq!(&serde_json::from_str::<Value>(payload).unwrap(), &meant);
-            // Compact is what serde_json's own writer makes, but for the spelling of values.
+            // Compact is what serde_json's own writer makes, except for the spelling of values.
             let blanks = |text: &str| text.chars().filter(char::is_ascii_whitespace).count();
             prop_assert_eq!(blanks(payload), blanks(&meant.to_string()));
         }

@@ -1,7 +1,7 @@
 //! Golden bytes: every kind of message in V1 and V2, text and binary, read and written.
 //!
 //! The vectors are those of PROTOCOL §3, §4 and §7 and the messages of Phoenix's own serializer
-//! tests. A difference here is a difference on the wire, which some client will not survive.
+//! tests. A difference here is a difference on the wire, which breaks some client.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use simurgh_proto::session::server as session;
 
 use Serializer::{V1, V2};
 
-/// What a writer appended, with the bytes before it left alone.
+/// What a writer appended, with the bytes before it unchanged.
 fn written(write: impl FnOnce(&mut Vec<u8>) -> Result<Kind, EncodeError>) -> (Kind, Vec<u8>) {
     let mut out = b"before".to_vec();
     let kind = write(&mut out).unwrap();
@@ -429,7 +429,6 @@ fn binary_fields_end_at_255_bytes() {
     let frame = binary(|out| V2.push(out, &Ref::from_text(&most), &most, &most, payload));
     assert_eq!(frame.len(), 4 + 3 * 255 + 3);
     assert_eq!(frame[..4], [0, 255, 255, 255]);
-    // Text has no such limit.
     assert!(V2.push(&mut Vec::new(), long, &over, &over, &json("{}")).is_ok());
 }
 
@@ -507,7 +506,7 @@ fn clients_read_what_servers_write() {
 
 #[test]
 fn clients_read_other_servers_too() {
-    // Phoenix orders the keys of a map by name, and others write blanks.
+    // Phoenix orders the keys of a map by name, and other servers write blanks.
     let spaced = r#"["1", "2", "t", "phx_reply", {"response": {"a": 1}, "status": "ok"}]"#;
     let expected = ServerMessage::Reply {
         join_ref: Ref::from_text("1"),

@@ -1,4 +1,4 @@
-//! Golden bytes of Supabase's two binary kinds, and what is none of them (PROTOCOL §11.1).
+//! Golden bytes of Supabase's two binary kinds, and of other frames (PROTOCOL §11.1).
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ fn frames_are_those_of_supabases_clients() {
     let payload = Payload::User(cursor);
     let topic = "realtime:lobby";
     assert_eq!(written(|out| V2.broadcast(out, topic, "broadcast", &payload)), BROADCAST);
-    // A push to one member has no join_ref either: there is no place for it.
+    // A push to one member has no join_ref either: the frame has no field for it.
     assert_eq!(written(|out| V2.push(out, &Ref::from_text("1"), topic, "x", &payload)), BROADCAST);
     let ServerMessage::Event(heard) = V2.decode_server(Frame::Binary(BROADCAST)).unwrap() else {
         panic!("a broadcast is an event")
@@ -91,7 +91,7 @@ fn frames_cut_short_at_any_byte_are_refused() {
         let is_whole = end >= PUSH.len() - 7;
         match cut {
             Err(DecodeError::Truncated) if !is_whole => {}
-            // The data is all that is missing.
+            // Only the data is missing.
             Err(DecodeError::Syntax { .. }) if is_whole => {}
             other => panic!("{end}: {other:?}"),
         }

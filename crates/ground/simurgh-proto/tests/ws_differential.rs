@@ -1,9 +1,8 @@
-//! The same streams and handshakes through tungstenite: both must accept the same messages and
-//! refuse the same streams.
+//! The same streams and handshakes through tungstenite: both must accept and refuse the same.
 //!
 //! Known differences, kept out of the comparison: we refuse lengths that are not in their shortest
-//! form (RFC 6455 §5.2), tungstenite takes them; we take close code 1014 (it is in the registry),
-//! tungstenite does not.
+//! form (RFC 6455 §5.2), tungstenite accepts them; we accept close code 1014 (it is in the
+//! registry), tungstenite does not.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use std::io::{self, Cursor, Read, Write};
 
@@ -22,7 +21,7 @@ mod frames;
 use common::{RawFrame, decode};
 use frames::frames;
 
-/// A connection whose peer has already said everything; what we say is kept.
+/// A connection whose input is complete; our output is kept.
 struct Recorded {
     input: Cursor<Vec<u8>>,
     output: Vec<u8>,
@@ -70,7 +69,7 @@ fn theirs(role: Role, limits: Limits, stream: Vec<u8>) -> Verdict {
             Ok(Message::Ping(bytes)) => Event::Ping(bytes.to_vec().into()),
             Ok(Message::Pong(bytes)) => Event::Pong(bytes.to_vec().into()),
             Ok(Message::Close(Some(frame))) => {
-                // This is what tungstenite makes of a code that must not be sent.
+                // The reason that tungstenite gives for a code that must not be sent.
                 if frame.reason.as_str() == "Protocol violation" {
                     return (events, true);
                 }

@@ -1,5 +1,5 @@
-//! What must hold for any stream: how it is cut changes nothing, what is encoded is decoded again,
-//! and no bytes of a peer panic or take memory that they do not bring.
+//! Properties of any stream: cutting it changes nothing, encoded messages are decoded again, and no
+//! bytes of a peer cause a panic or take memory that they do not fill.
 use proptest::prelude::*;
 use simurgh_proto::ws::{
     CloseCode, CloseFrame, Decoder, Event, Limits, OpCode, Role, encode, encode_close, encode_with,

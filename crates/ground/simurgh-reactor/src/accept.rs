@@ -14,24 +14,22 @@ use crate::net;
 use crate::slab::Flags;
 use crate::stage::{ACCEPT, Stage};
 
-/// Connections taken a turn and listener.
+/// Connections accepted per turn and listener.
 const ACCEPT_MAX: usize = 64;
-/// Connections taken of a listener before it closes: more than a backlog holds.
+/// Connections accepted from a listener before it closes: more than a backlog holds.
 const ACCEPT_LAST_MAX: usize = 8192;
-/// How long accepting rests when the system has no memory or descriptors left.
+/// How long accepting pauses when the system has no memory or descriptors left.
 const PAUSE_NS: u64 = 100_000_000;
 
-/// Room for so many listeners at least. A block of the size of one listener would live for ever
-/// among the blocks of that size that connections come and go with, and keep a page of the
-/// allocator for it.
+/// Room for at least this many listeners. A block of the size of one listener would stay for ever
+/// among the short-lived blocks of connections, on a page that the allocator then keeps.
 const LISTENERS_ROOM: usize = 4;
 
-/// A shard's listening sockets.
 pub(crate) struct Listeners {
     sockets: Vec<Listener>,
     /// Open connections from which on even the reserve is used up.
     open_max: usize,
-    /// The reserve is used up: rest until a connection ends.
+    /// The reserve is used up: pause until a connection ends.
     is_full: bool,
     paused_until_ns: Option<u64>,
 }
@@ -59,7 +57,6 @@ impl Listeners {
         }
     }
 
-    /// Whether accepting can go on at once.
     pub(crate) fn has_work<T>(&self, io: &Io<T>) -> bool {
         let resting = self.paused_until_ns.is_some() || (self.is_full && !io.freed);
         (!resting && self.sockets.iter().any(|listener| listener.ready))
@@ -75,7 +72,7 @@ impl Listeners {
         self.paused_until_ns = None;
     }
 
-    /// Takes what waits in the backlogs, a bounded number a turn.
+    /// Accepts from the backlogs, a bounded number per turn.
     pub(crate) fn accept<H: Handler>(&mut self, handler: &mut H, io: &mut Io<H::Conn>) {
         if self.sockets.is_empty() {
             return;
@@ -92,8 +89,7 @@ impl Listeners {
         let count = self.sockets.len();
         let first = io.counts.turns as usize;
         for index in (0..count).map(|index| (first + index) % count) {
-            // What is in the backlog when listening stops is taken whole, announced by an event or
-            // not, or the kernel resets it.
+            // When listening stops, the kernel resets what is left in the backlog.
             if stop {
                 self.set_ready(index);
             }
@@ -108,7 +104,7 @@ impl Listeners {
         }
     }
 
-    /// Takes one connection; `false` if there is none or accepting has to rest.
+    /// Accepts one connection; `false` if there is none or accepting has to pause.
     fn accept_one<H: Handler>(
         &mut self,
         handler: &mut H,
@@ -144,21 +140,21 @@ impl Listeners {
                 listener.ready = false;
                 false
             }
-            // The reserve should keep MFILE away, but the handler may open descriptors too.
+            // The reserve should prevent MFILE, but the handler may open descriptors too.
             Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                 io.counts.accept_pauses += 1;
                 self.paused_until_ns = Some(io.now.ns.saturating_add(PAUSE_NS));
                 false
             }
-            // An error of that connection, not of the listener: on to the next.
+            // An error of that connection, not of the listener: continue with the next.
             Err(_) => true,
         }
     }
 }
 
 impl<T> Io<T> {
-    /// Reserves a key for a new connection and registers its descriptor; `None`, and the
-    /// connection is refused, if the system has no memory for it.
+    /// Reserves a key for a new connection and registers its descriptor; `None`, and the connection
+    /// is refused, if the system has no memory for it.
     pub(crate) fn register_new(&mut self, fd: &OwnedFd) -> Option<Key> {
         let key = self.sockets.reserve()?;
         match self.register(fd, key, Interest::READABLE) {
@@ -171,13 +167,11 @@ impl<T> Io<T> {
         }
     }
 
-    /// Puts a new connection's record in place.
     pub(crate) fn insert(&mut self, key: Key, fd: OwnedFd, conn: T, flags: Flags) {
         self.sockets.insert(key, Some(fd), conn, flags);
         self.counts.open = self.wired() as u64;
     }
 
-    /// Closes a new connection that the handler does not want.
     pub(crate) fn refuse(&mut self, key: Key, fd: OwnedFd) {
         self.sockets.unreserve(key);
         self.counts.closed += 1;

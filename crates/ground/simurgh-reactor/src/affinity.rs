@@ -2,8 +2,8 @@
 
 use std::io;
 
-/// Pins the calling thread to core `core`. An error if there is no such core for this process;
-/// does nothing where the system has no such call.
+/// Pins the calling thread to core `core`. An error if this process has no such core; does nothing
+/// on systems without such a call.
 #[cfg(target_os = "linux")]
 pub fn pin_thread(core: usize) -> io::Result<()> {
     use rustix::thread::{CpuSet, sched_setaffinity};
@@ -15,7 +15,7 @@ pub fn pin_thread(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Pins the calling thread to core `core`: not possible on this system, so nothing happens.
+/// Does nothing: this system cannot pin threads.
 #[cfg(not(target_os = "linux"))]
 pub fn pin_thread(_core: usize) -> io::Result<()> {
     Ok(())

@@ -1,5 +1,5 @@
-//! The loop's time: one reading a turn, so all handlers of a turn see the same time, which costs
-//! nothing. Everything above the reactor gets its time from here.
+//! The loop's time: one reading per turn, so all handlers of a turn use the same time without
+//! another reading. All code above the reactor gets its time from here.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -29,8 +29,7 @@ impl Now {
     }
 }
 
-/// The source of [`Now`]: the system's own monotonic clock, so that a timer of the kernel and a
-/// reading here mean the same instant.
+/// The source of [`Now`]: the monotonic clock of the system, which the kernel's timers use, too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start_ns: u64,
@@ -45,7 +44,7 @@ impl Clock {
         nanoseconds(clock_gettime(ClockId::Monotonic)).saturating_sub(self.start_ns)
     }
 
-    /// What CLOCK_MONOTONIC shows at `ns` of this clock.
+    /// The time of CLOCK_MONOTONIC at `ns` of this clock.
     #[cfg(target_os = "linux")]
     pub(crate) fn monotonic_ns(&self, ns: u64) -> u64 {
         self.start_ns.saturating_add(ns)

@@ -5,36 +5,35 @@ use std::time::Duration;
 /// Settings of one shard.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Bytes that may wait for one peer before [`crate::Handler::slow`] is asked. Default 16 MiB;
-    /// costs nothing until a peer is slow. Frames sent to many are there once for all of them.
+    /// The most bytes that may wait for one peer before [`crate::Handler::slow`] is called. Default
+    /// 16 MiB; costs nothing until a peer is slow. Frames sent to many are stored once for all of
+    /// them.
     pub outbound_bytes_max: usize,
-    /// Bytes that may wait for all peers of the shard, with frames sent to many counted once; above
-    /// that, the peers with most bytes waiting for longest are cut. Default: no limit.
+    /// The most bytes that may wait for all peers of the shard, with frames sent to many counted
+    /// once; above that, the peers with most bytes waiting for longest are cut. Default: no limit.
     pub outbound_budget_bytes: usize,
-    /// For how long what waits for a peer may stand still before [`crate::Handler::slow`] is asked;
-    /// less than 16 kB taken in that time is standing still. Default `None`: for ever.
+    /// How long a peer's output may not move before [`crate::Handler::slow`] is called; less than
+    /// 16 kB taken in that time counts as not moving. Default `None`: for ever.
     pub slow_after: Option<Duration>,
-    /// Whether a peer that has closed its sending half still gets what waits for it, within
+    /// Whether a peer that has closed its sending half is still sent its output, within
     /// [`Config::linger`]. Default off: it is one more attempt.
     pub half_close: bool,
-    /// How long a closing connection may take to read the rest of its output, before it is reset.
-    /// Default 5 s.
+    /// How long a closing connection may take to read its output before a reset. Default 5 s.
     pub linger: Duration,
-    /// Size of the read buffer that all connections share; a connection gets at most this much a
+    /// Size of the read buffer that all connections share; a connection gets at most this much per
     /// turn. Default 64 KiB; memory is touched only as far as reads fill it.
     pub read_buffer_bytes: usize,
-    /// Most connections before new ones count as over capacity; the descriptor limit sets it
-    /// if `None`, the default, or if it is lower.
+    /// The number of connections from which on new ones count as over capacity. If `None`, the
+    /// default, or higher than the descriptor limit allows, that limit sets it.
     pub connections_max: Option<usize>,
     /// Core to pin the shard's thread to. Default none.
     pub core: Option<usize>,
-    /// Stack of the shard's thread. Default 256 KiB (1 MiB with debug assertions); only what is
-    /// used costs memory.
+    /// Stack of the shard's thread. Default 256 KiB (1 MiB with debug assertions).
     pub stack_bytes: usize,
     /// Backlog of each listening socket. Default 4096; the system may allow less.
     pub backlog: i32,
-    /// Whether [`crate::Io::received_at`] says when the kernel received what is read. Default
-    /// off; when on, a message received costs some 0.3 µs more (kernel and read together), and an
+    /// Whether [`crate::Io::received_at`] returns when the kernel received what is read. Default
+    /// off; when on, a received message costs some 0.3 µs more (kernel and read together), and an
     /// outgoing connection one system call.
     pub receive_stamps: bool,
 }

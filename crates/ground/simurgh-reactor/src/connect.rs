@@ -1,9 +1,9 @@
 //! Connections that the shard opens.
 //!
 //! A connection costs a socket, an option or two, `connect` and one registration in the poll set,
-//! which asks for writability from the start: the end of the handshake is the first such event.
-//! That the registration goes on asking for it costs nothing, for the kernel reports writability
-//! anew only after a write that it could not take.
+//! which asks for writability from the start: the first such event is the end of the handshake.
+//! Keeping that registration costs nothing, since the kernel reports writability again only after a
+//! write that it could not accept.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,15 +21,15 @@ use crate::turn::Reactor;
 
 impl<T> Io<T> {
     /// Opens a connection to `to`. The outcome comes later: one call of [`Handler::connected`], or
-    /// one of [`Handler::closed`] with [`crate::Closed::Unconnected`]. What
-    /// is sent before waits for that.
+    /// of [`Handler::closed`] with [`crate::Closed::Unconnected`]. Output sent before waits for
+    /// that.
     ///
     /// An error is what the system returned at once (no descriptor left, no free port, no route),
-    /// as its own number ([`io::Error::raw_os_error`]); `conn` comes back with it. Only descriptors
-    /// and ports limit how many there are, not [`Io::capacity`].
+    /// with its own number ([`io::Error::raw_os_error`]) and `conn`. Only descriptors and ports
+    /// limit the number of these connections, not [`Io::capacity`].
     ///
-    /// Beware of a port of the kernel's own range at which nobody listens: a connection whose own
-    /// address and port happen to be those it goes to comes up, with itself.
+    /// Avoid a port of the kernel's own range that has no listener: a connection whose own address
+    /// and port happen to be those of its destination is established, with itself.
     pub fn connect(
         &mut self,
         to: SocketAddr,
@@ -54,8 +54,8 @@ impl<T> Io<T> {
     ) -> io::Result<(Key, OwnedFd)> {
         let fd = net::connect(to, how, self.stamps.is_some(), &mut self.ports)?;
         let key = self.sockets.reserve().ok_or(io::ErrorKind::OutOfMemory)?;
-        // After `connect`: before, the kernel would report a socket without a peer as broken. An
-        // event that has come already is reported all the same.
+        // After `connect`: before it, the kernel would report a socket without a peer as broken. An
+        // event that came earlier is reported all the same.
         match self.register(&fd, key, Interest::READABLE | Interest::WRITABLE) {
             Ok(()) => Ok((key, fd)),
             Err(error) => {
@@ -67,8 +67,8 @@ impl<T> Io<T> {
 }
 
 impl<H: Handler> Reactor<H> {
-    /// The first event of an outgoing connection: its handshake has ended; `true` if well, and
-    /// the event may bring more.
+    /// Handles the first event of an outgoing connection: its handshake has ended. `true` on
+    /// success, and the event may have more.
     pub(crate) fn handshake_ended(&mut self, key: Key, event: &Event) -> bool {
         // A refusal is reported as writable, too.
         if event.is_error() || event.is_write_closed() {

@@ -1,16 +1,16 @@
-//! Names of connections, and of what else the loop polls; why connections end.
+//! Keys of connections, tokens of all polled sources, and why connections end.
 
 use std::io;
 
 use mio::Token;
 
-/// Names one connection of one shard for as long as it lives. A slot is used again with another
-/// generation, so an old key never answers for a new connection.
+/// Identifies one connection of one shard for its lifetime. A slot is reused with another
+/// generation, so an old key never finds a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Index of the record.
     pub slot: u32,
-    /// How often the slot was given away before.
+    /// How often the slot was used before.
     pub generation: u32,
 }
 
@@ -23,34 +23,31 @@ pub enum Closed {
     PeerEof,
     /// The connection broke: reset, timed out, unreachable.
     Reset(io::ErrorKind),
-    /// It never came up: refused, timed out, unreachable, or reset as soon as it was there. Only
-    /// for connections of [`crate::Io::connect`].
+    /// It was never established: refused, timed out, unreachable, or reset at once. Only for
+    /// connections of [`crate::Io::connect`].
     Unconnected(io::ErrorKind),
     /// The peer read too slowly and was cut ([`crate::Handler::slow`]).
     Slow,
 }
 
-/// The poll token of a connection: the whole key, so that an event that was fetched before its
-/// connection ended finds none.
+/// The poll token of a connection: the whole key, so that a late event does not find another.
 pub(crate) fn token(key: Key) -> Token {
     Token(key.slot as usize | (key.generation as usize) << 32)
 }
 
-/// The key of a token.
 pub(crate) fn key_of(token: Token) -> Key {
     Key { slot: token.0 as u32, generation: (token.0 >> 32) as u32 }
 }
 
 const _: () = assert!(size_of::<usize>() == 8, "a token holds a whole key");
 
-/// The slot of tokens of what is not a connection: no connection has it.
+/// The slot in tokens of sources that are not connections; no connection has it.
 pub(crate) const SPECIAL: u32 = u32::MAX;
 pub(crate) const WAKER: u32 = 0;
 pub(crate) const HAND_OFF: u32 = 1;
 pub(crate) const TIMER: u32 = 2;
 pub(crate) const LISTENER: u32 = 3;
 
-/// Sources of events that are not connections.
 #[derive(Clone, Copy)]
 pub(crate) enum Special {
     Waker,

@@ -1,6 +1,6 @@
-//! How connections end: closing once the output is out, cutting the slow, resetting those that
-//! linger too long. All of it happens at the end of a turn, and each record goes back to the
-//! handler exactly once.
+//! How connections end: closing once the output is written, cutting slow peers, resetting
+//! connections that linger too long. All of it happens at the end of a turn, and each record is
+//! returned to the handler exactly once.
 
 use crate::connection::{Closed, Key};
 use crate::handler::{Handler, Slow};
@@ -12,8 +12,9 @@ use crate::slab::{
 use crate::turn::Reactor;
 
 impl<H: Handler> Reactor<H> {
-    /// Ends what is to end. The handler may send and close more meanwhile, so it goes on until
-    /// nothing is left, or for some rounds; the rest then waits for the next turn.
+    /// Ends the connections that are due. The handler may send and close more meanwhile, so this
+    /// repeats until nothing is left, for a bounded number of rounds; the rest waits for the next
+    /// turn.
     pub(crate) fn end_connections(&mut self) {
         const ROUNDS_MAX: usize = 8;
         self.io.expire_linger();
@@ -67,14 +68,13 @@ impl<H: Handler> Reactor<H> {
 }
 
 impl<T> Io<T> {
-    /// Whether something waits for [`Reactor::end_connections`].
     pub(crate) fn has_endings(&self) -> bool {
         !(self.lists.closing.is_empty()
             && self.lists.slow.is_empty()
             && self.lists.scheduled_closes.is_empty())
     }
 
-    /// Why a broken connection that nobody reads from has ended.
+    /// The reason for the end of a broken connection that is not read.
     pub(crate) fn end_of(&self, key: Key, is_error: bool) -> Closed {
         match self.sockets.get(key) {
             Some(socket) if socket.flags & OVER != 0 => Closed::Slow,
@@ -87,10 +87,9 @@ impl<T> Io<T> {
         }
     }
 
-    /// Resets a connection at the end of the turn.
     pub(crate) fn reset(&mut self, key: Key, why: Closed) {
         if let Some(socket) = self.sockets.get_mut(key) {
-            // There is nothing to reset before the handshake has ended.
+            // Before the handshake has ended, there is nothing to reset.
             if let Some(fd) = &socket.fd
                 && socket.flags & (CONNECTING | RESETS) == 0
             {
@@ -101,8 +100,7 @@ impl<T> Io<T> {
         }
     }
 
-    /// The peer has closed its sending half and all it sent is read: the connection is over, once
-    /// it has what it asked for before.
+    /// All that the peer sent is read: the connection ends, with `half_close` after its output.
     pub(crate) fn peer_ended(&mut self, key: Key) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         let has_output = socket.span != 0 || socket.queue.is_some();
@@ -114,21 +112,19 @@ impl<T> Io<T> {
         }
     }
 
-    /// Closes, or shuts for writing, what was asked for and has nothing left to write.
     fn close_written(&mut self) {
         for key in std::mem::take(&mut self.lists.closing) {
             let Some(socket) = self.sockets.get(key) else { continue };
             let (flags, waits) = (socket.flags, socket.queue.is_some());
             let Some(fd) = &socket.fd else {
-                // It has got what was sent, and has no peer that could close its other half.
+                // It has received its output, and has no peer that could close the other half.
                 self.schedule_close(key, Closed::Local);
                 continue;
             };
             if flags & CLOSING != 0 {
                 match (waits, flags & OVER != 0) {
                     (true, _) => self.linger(key),
-                    // The peer has its last frame; it lingers until it closes too, or its time is
-                    // up.
+                    // The connection lingers until the peer closes too, or the time is up.
                     (false, true) => net::shutdown_write(fd),
                     (false, false) => self.schedule_close(key, end_reason(flags)),
                 }
@@ -153,7 +149,6 @@ impl<T> Io<T> {
         self.list_ready(key);
     }
 
-    /// Resets those that closed long ago and have not taken their output.
     fn expire_linger(&mut self) {
         while let Some((key, due_ns)) = self.lists.linger.front().copied() {
             if due_ns > self.now.ns {
@@ -166,7 +161,7 @@ impl<T> Io<T> {
     }
 }
 
-/// Who has ended a connection that is closed once its output is written.
+/// The reason for the end of a connection that closes once its output is written.
 fn end_reason(flags: Flags) -> Closed {
     if flags & PEER_SHUT != 0 { Closed::PeerEof } else { Closed::Local }
 }

@@ -1,4 +1,4 @@
-//! What a protocol implements to run on a shard, and the values that the loop and it exchange.
+//! The trait of a protocol that runs on a shard, and the values that it and the loop exchange.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::outbound::LocalOutput;
 pub trait Handler: Sized {
     /// The protocol's record of a connection, stored inline in the shard's slab.
     type Conn;
-    /// What other threads post to the shard.
+    /// The mail that other threads post to the shard.
     type Mail: Send + 'static;
 
     /// A connection was accepted; returns its record. Its key is in `from`, but the record is in
@@ -36,8 +36,8 @@ pub trait Handler: Sized {
         None
     }
 
-    /// A connection of [`Io::connect`] is up; called once, before anything else about it, and not
-    /// if the handler has closed it meanwhile.
+    /// A connection of [`Io::connect`] is established; called once, before any other call for it,
+    /// and not if the handler has closed it meanwhile.
     fn connected(&mut self, io: &mut Io<Self::Conn>, key: Key) {
         let _ = (io, key);
     }
@@ -47,31 +47,30 @@ pub trait Handler: Sized {
     /// the call follows [`Io::announce_local`].
     fn readable(&mut self, io: &mut Io<Self::Conn>, key: Key, data: &mut [u8]);
 
-    /// What was sent to local connections ([`Io::open_local`]), where that of others goes to their
-    /// sockets. Nothing is sent from here.
+    /// Output of local connections ([`Io::open_local`]); that of others goes to their sockets.
+    /// Nothing must be sent from here.
     fn local(&mut self, io: &mut Io<Self::Conn>, output: &mut LocalOutput) {
         let _ = (io, output);
     }
 
-    /// The connection is over; exactly once for each record that was not taken away. Its
-    /// descriptor is closed and `key` answers no more.
+    /// The connection has ended; called exactly once for each record that was not taken away. Its
+    /// descriptor is closed and `key` finds nothing any more.
     fn closed(&mut self, io: &mut Io<Self::Conn>, key: Key, conn: Self::Conn, why: Closed);
 
-    /// Something came through the mailbox. Once its effect is over, give its bytes back with
-    /// [`crate::Mailbox::discharge`].
+    /// A mail came; give its bytes back with [`crate::Mailbox::discharge`] after its effect.
     fn mail(&mut self, io: &mut Io<Self::Conn>, mail: Self::Mail);
 
-    /// Runs at the end of each turn, after the flush: fan-out slices, sweeps. Says when it wants
-    /// to run again at the latest. At most 1 ms a call keeps a turn under 2 ms.
+    /// Runs at the end of each turn, after the flush: fan-out slices, sweeps. Returns when it has
+    /// to run again at the latest. At most 1 ms per call keeps a turn under 2 ms.
     fn turn_end(&mut self, io: &mut Io<Self::Conn>) -> Next;
 
-    /// A connection that had output waiting has none any more: the peer has caught up.
+    /// A connection whose output waited has none waiting any more: the peer has caught up.
     fn drained(&mut self, io: &mut Io<Self::Conn>, key: Key) {
         let _ = (io, key);
     }
 
-    /// The connection's outbound queue passed [`crate::Config::outbound_bytes_max`], stood still
-    /// for [`crate::Config::slow_after`], or was the worst of all when those passed
+    /// The connection's outbound queue exceeded [`crate::Config::outbound_bytes_max`], did not move
+    /// for [`crate::Config::slow_after`], or was the worst when all queues exceeded
     /// [`crate::Config::outbound_budget_bytes`].
     fn slow(&mut self, io: &mut Io<Self::Conn>, key: Key) -> Slow;
 
@@ -94,24 +93,24 @@ pub struct Accepted {
     pub over_capacity: bool,
 }
 
-/// When [`Handler::turn_end`] wants to run again.
+/// When [`Handler::turn_end`] has to run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// At once: other events are only looked at in passing.
+    /// At once: events are only fetched without waiting.
     Now,
     /// When something happens, at the latest after this time (rounded up to milliseconds).
     After(Duration),
     /// When something happens, at the latest at this time of the shard's clock ([`Now::ns`]; past:
-    /// at once). Never earlier for its own sake, and commonly less than 100 µs late; to the
-    /// millisecond elsewhere than on Linux, or when no descriptor is left for a timer. Costs two
-    /// system calls for each wait with another time.
+    /// at once). A wake for this time is never early, and commonly less than 100 µs late; to the
+    /// millisecond on systems other than Linux, or when no descriptor is left for a timer. Costs
+    /// two system calls for each wait with another time.
     At(u64),
     /// When something happens.
     Idle,
 }
 
 impl Next {
-    /// Of two wishes, the one that comes sooner.
+    /// The sooner of the two.
     pub fn sooner(self, other: Self, now: Now) -> Self {
         let at = |next| match next {
             Self::Now => Some(0),
@@ -129,10 +128,10 @@ impl Next {
     }
 }
 
-/// What to do with a peer whose queue passed the limit.
+/// How to end a connection whose queue exceeded the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slow {
-    /// Drop what is queued, but for the rest of a write that has begun, append `farewell`, give
+    /// Drop what is queued except for the rest of a write that has begun, append `farewell`, give
     /// the peer [`crate::Config::linger`] to take that, then close.
     Cut {
         /// The last bytes, for example a close frame; may be empty.

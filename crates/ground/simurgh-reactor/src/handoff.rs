@@ -1,5 +1,5 @@
-//! Connections that change sides: from a shard to the HTTP side, and back for an upgrade that
-//! came on a kept-alive connection.
+//! Connections that change sides: from a shard to the HTTP side, and back for an upgrade on a
+//! kept-alive connection.
 //!
 //! Each shard shares a Unix socket pair with the process's own table, made before the tables were
 //! separated. A connection crosses it as SCM_RIGHTS, never by number, together with the bytes
@@ -18,10 +18,10 @@ use thiserror::Error;
 
 use crate::tables::MainFd;
 
-/// Most bytes that cross with a connection.
+/// The most bytes that cross with a connection.
 pub const READ_AHEAD_BYTES_MAX: usize = 128 << 10;
 
-/// Why a connection could not be handed over. It stays where it was.
+/// Why a connection could not be handed over; it stays on its side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HandOffError {
@@ -42,8 +42,7 @@ pub enum HandOffError {
     TooLong,
 }
 
-/// The end of a shard's hand-off that lives in the process's own table. It must not be used on a
-/// shard.
+/// The end of a shard's hand-off in the process's own table. It must not be used on a shard.
 #[derive(Debug)]
 pub struct HandOffEnd {
     fd: MainFd,
@@ -54,9 +53,9 @@ impl HandOffEnd {
         Self { fd: MainFd::new(fd) }
     }
 
-    /// Takes over one connection, non-blocking, with the bytes read from it before. Without its
-    /// descriptor where none was left to receive it: that connection is lost.
-    /// `Ok(None)`: the shard has ended. An error of kind `WouldBlock`: nothing is there now.
+    /// Takes over one connection, non-blocking, with the bytes read from it before. The descriptor
+    /// is missing if none was left to receive it: that connection is lost. `Ok(None)`: the shard
+    /// has ended. An error of kind `WouldBlock`: nothing is there now.
     pub fn recv(&self) -> io::Result<Option<(Option<OwnedFd>, Vec<u8>)>> {
         recv(self.as_fd())
     }
@@ -67,7 +66,7 @@ impl HandOffEnd {
     }
 }
 
-/// For `AsyncFd` and the like.
+/// For `AsyncFd` and similar wrappers.
 impl AsFd for HandOffEnd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -80,7 +79,6 @@ impl AsRawFd for HandOffEnd {
     }
 }
 
-/// Makes both ends, non-blocking.
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     #[cfg(target_os = "linux")]
     let ends = {
@@ -101,13 +99,12 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
         ends
     };
     for end in [&ends.0, &ends.1] {
-        // Room for a long read-ahead; the system may grant less, which then is `Full`.
+        // Room for a long read-ahead; the system may grant less, which results in `Full`.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(end, 4 * READ_AHEAD_BYTES_MAX);
     }
     Ok(ends)
 }
 
-/// Sends `connection` and the bytes read from it over `end`.
 pub(crate) fn send(
     end: impl AsFd,
     connection: impl AsFd,
@@ -135,10 +132,9 @@ pub(crate) fn send(
     }
 }
 
-/// What [`recv`] brings: the connection, if there was a descriptor left for it, and its bytes.
+/// The result of [`recv`]: the connection, if a descriptor was left for it, and its bytes.
 pub(crate) type Received = (Option<OwnedFd>, Vec<u8>);
 
-/// Receives one connection over `end`; `None`: the other side has ended.
 pub(crate) fn recv(end: impl AsFd) -> io::Result<Option<Received>> {
     let mut bytes = vec![0; waiting_bytes(&end)?];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -161,7 +157,6 @@ pub(crate) fn recv(end: impl AsFd) -> io::Result<Option<Received>> {
     Ok(Some((fd, bytes)))
 }
 
-/// Length of the next message.
 #[cfg(target_os = "linux")]
 fn waiting_bytes(end: &impl AsFd) -> io::Result<usize> {
     let flags = RecvFlags::PEEK | RecvFlags::TRUNC | RecvFlags::DONTWAIT;

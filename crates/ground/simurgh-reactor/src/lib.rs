@@ -1,8 +1,8 @@
-//! One event loop per thread: the shard a protocol lives on.
+//! One event loop per thread: the shard that a protocol runs on.
 //!
 //! A *shard* is an OS thread with its own poll set, listening sockets, descriptor table and
-//! connections. Nothing of it is shared but its [`Mailbox`], the one door for other threads, and
-//! its counters. A protocol implements [`Handler`]; what it may do with connections is [`Io`].
+//! connections. It shares only its [`Mailbox`], through which other threads reach it, and its
+//! counters. A protocol implements [`Handler`]; its operations on connections are in [`Io`].
 //!
 //! ```text
 //!            other threads ── Mailbox::post ──┐         HandOffEnd (HTTP side)
@@ -13,36 +13,35 @@
 //!  timer, every turn ─► Handler::turn_end ──┴─► Io::send_shared ─────────────► send at once
 //! ```
 //!
-//! What a handler can rely on:
+//! Guarantees for a handler:
 //!
 //! - All calls come from the shard's thread, one at a time, and never from within [`Io`].
-//! - A [`Key`] names one connection; when that is gone the key finds nothing, even if its slot is
-//!   used again.
+//! - A [`Key`] identifies one connection; when that is gone the key finds nothing, even if its slot
+//!   is reused.
 //! - All that one turn sends to a connection with [`Io::send`] leaves in one write, in order.
 //!   [`Io::send_shared`] keeps that order too, but writes at once when nothing is pending.
 //! - Each record that [`Handler::accepted`] or [`Handler::adopted`] made, or that [`Io::connect`]
-//!   was given, comes back exactly once: by [`Handler::closed`], [`Io::take`], [`Io::hand_off`],
+//!   was given, is returned exactly once: by [`Handler::closed`], [`Io::take`], [`Io::hand_off`],
 //!   or with the error of [`Io::connect`].
-//! - An idle connection costs its record and 24 bytes; a buffer exists only for a slow peer, and
-//!   what waits for many of them is there once ([`Shared`], [`Run`]).
-//! - A *local* connection ([`Io::open_local`]) is one like any other, but without a descriptor:
-//!   what is sent to it comes to [`Handler::local`], and its input is up to the handler.
+//! - An idle connection costs its record and 24 bytes; only a slow peer has a buffer, and what
+//!   waits for many of them is stored once ([`Shared`], [`Run`]).
+//! - A *local* connection ([`Io::open_local`]) is like any other, but without a descriptor: its
+//!   output goes to [`Handler::local`], and its input is up to the handler.
 //!
-//! What a handler must do: never block, never start a thread from the shard (it would share the
-//! shard's descriptor table; tokio's `spawn_blocking` may do so), never use a descriptor of
-//! another thread. A slice of [`Handler::turn_end`] should stay below 1 ms.
+//! A handler must never block, never start a thread from the shard (it would share the shard's
+//! descriptor table; tokio's `spawn_blocking` may do so), and never use a descriptor of another
+//! thread. A slice of [`Handler::turn_end`] should stay below 1 ms.
 //!
 //! Starting: [`ShardSet::prepare`], [`ShardSet::bind`] unless the shards only connect, then
-//! [`ShardSet::spawn`] for each shard. What the process has open by then is closed in the shards'
-//! tables; what it opens later never gets there. See `examples/echo.rs`.
+//! [`ShardSet::spawn`] for each shard. Descriptors that the process has open by then are closed in
+//! the shards' tables; those that it opens later are never in them. See `examples/echo.rs`.
 //!
-//! On Linux each shard has its own descriptor table. Elsewhere tables are shared and connections
-//! are not spread over shards by the kernel; it builds and is not tested.
+//! On Linux each shard has its own descriptor table. Elsewhere tables are shared and the kernel
+//! does not spread connections over shards; that builds and is not tested.
 //!
 //! # Features
 //!
-//! None is on by default. `mimalloc` is for binaries whose allocator that is: see
-//! [`give_back_memory`].
+//! None is on by default. `mimalloc` is for binaries with that allocator: see [`give_back_memory`].
 
 mod accept;
 mod affinity;

@@ -1,8 +1,8 @@
 //! Local connections: records without a descriptor, whose other end is the handler itself.
 //!
-//! They take the same ways as all others, so a protocol can be driven without a network: their
-//! output passes the outbox and the flush, holding and closing mean what they always mean. Nothing
-//! of them is ever slow, and the limit of descriptors does not count them.
+//! They are treated as all others, so a protocol can be driven without a network: their output
+//! passes the outbox and the flush, and holding and closing work as usual. They are never slow, and
+//! do not count towards the limit of descriptors.
 
 use crate::connection::Key;
 use crate::handler::Handler;
@@ -11,7 +11,7 @@ use crate::slab::{HELD, NO_READ, UNREAD};
 use crate::turn::Reactor;
 
 impl<T> Io<T> {
-    /// Opens a local connection, at once. `conn` comes back when there is no memory for it.
+    /// Opens a local connection, at once. `conn` is returned when there is no memory for it.
     pub fn open_local(&mut self, conn: T) -> Result<Key, T> {
         let Some(key) = self.sockets.reserve() else { return Err(conn) };
         self.sockets.insert(key, None, conn, 0);
@@ -25,7 +25,7 @@ impl<T> Io<T> {
         self.sockets.get(key).is_some_and(|socket| socket.fd.is_none())
     }
 
-    /// Has [`Handler::readable`] called for a local connection, with no bytes, once it is not held.
+    /// Calls [`Handler::readable`] for a local connection, with no bytes, once it is not held.
     pub fn announce_local(&mut self, key: Key) {
         let Some(socket) = self.sockets.get_mut(key).filter(|socket| socket.fd.is_none()) else {
             return;
@@ -36,14 +36,12 @@ impl<T> Io<T> {
         }
     }
 
-    /// Connections with a descriptor.
     pub(crate) fn wired(&self) -> usize {
         self.sockets.len().saturating_sub(self.locals)
     }
 }
 
 impl<H: Handler> Reactor<H> {
-    /// Gives the handler what was sent to local connections.
     pub(crate) fn hand_over_local(&mut self) {
         if !self.io.local.is_some() {
             return;

@@ -2,8 +2,8 @@
 //!
 //! Any thread posts; posting never blocks. A mail and its effects count in bytes from the post
 //! until [`Mailbox::discharge`], so a publisher that is faster than a fan-out gets its mail back
-//! instead of filling memory. A shard that is awake is not woken: the eventfd is written only when
-//! the loop has announced that it is about to wait.
+//! instead of filling memory. A shard that runs is not woken: the eventfd is written only when the
+//! loop has announced that it is about to wait.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Full<M>(pub M);
 
 impl<M> Mailbox<M> {
     /// Posts `mail`, which weighs `bytes` until [`Mailbox::discharge`] gives them back. A mail that
-    /// weighs more than the whole limit passes when the mailbox is empty.
+    /// weighs more than the whole limit is accepted when the mailbox is empty.
     pub fn post(&self, mail: M, bytes: usize) -> Result<(), Full<M>> {
         let before = self.state.bytes.fetch_add(bytes, Ordering::Relaxed);
         if before != 0 && before.saturating_add(bytes) > self.state.bytes_max {
@@ -43,8 +43,7 @@ impl<M> Mailbox<M> {
         Ok(())
     }
 
-    /// Posts control mail, which weighs nothing and is never refused while the shard lives;
-    /// `false` once it has ended.
+    /// Posts control mail, which has no weight; `false` only once the shard has ended.
     pub fn post_anyway(&self, mail: M) -> bool {
         let posted = self.sender.send(mail).is_ok();
         if posted {
@@ -54,8 +53,7 @@ impl<M> Mailbox<M> {
         posted
     }
 
-    /// Counts bytes of something that takes its way past the mailbox, or that must not be refused;
-    /// [`Mailbox::discharge`] gives them back.
+    /// Counts bytes that bypass the mailbox; [`Mailbox::discharge`] gives them back.
     pub fn charge(&self, bytes: usize) {
         self.state.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -108,7 +106,6 @@ impl<M> fmt::Debug for Full<M> {
     }
 }
 
-/// State that both sides of a mailbox share.
 #[derive(Debug)]
 pub(crate) struct MailboxState {
     shard: usize,
@@ -122,8 +119,8 @@ pub(crate) struct MailboxState {
 }
 
 impl MailboxState {
-    /// Wakes the shard unless it is awake. Pairs with [`Inbox::fall_asleep`]: either the poster
-    /// sees `asleep`, or the loop sees the mail before it waits.
+    /// Wakes the shard unless it runs. Pairs with [`Inbox::fall_asleep`]: either the poster sees
+    /// `asleep`, or the loop sees the mail before it waits.
     pub(crate) fn wake_if_asleep(&self) {
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
@@ -131,18 +128,15 @@ impl MailboxState {
         }
     }
 
-    /// Has the loop end after its turn.
     pub(crate) fn ask_to_stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake_if_asleep();
     }
 }
 
-/// The shard's half.
 pub(crate) struct Inbox<M> {
     receiver: Receiver<M>,
     state: Arc<MailboxState>,
-    /// A mail found while falling asleep.
     found: Option<M>,
 }
 
@@ -151,7 +145,7 @@ impl<M> Inbox<M> {
         self.found.take().or_else(|| self.receiver.try_recv().ok())
     }
 
-    /// What both sides share, to ask the shard to stop.
+    /// The state that both sides share, to ask the shard to stop.
     pub(crate) fn state(&self) -> Arc<MailboxState> {
         Arc::clone(&self.state)
     }

@@ -4,9 +4,10 @@
 
 use crate::pool;
 
-/// Returns to the system some of the memory that is kept free for the calling thread: pages of
-/// tables, and with the feature `mimalloc` what the allocator keeps. Takes some tenths of a
-/// millisecond, for a quiet time after many connections have left; `true` when all is returned.
+/// Returns to the system some of the free memory that is kept for the calling thread: pages of
+/// tables, and with the feature `mimalloc` what the allocator keeps. It takes some tenths of a
+/// millisecond; call it at a quiet time after many connections have left. `true` when all is
+/// returned.
 pub fn give_back_memory() -> bool {
     if !pool::give_back() {
         return false;
@@ -19,10 +20,10 @@ pub fn give_back_memory() -> bool {
     true
 }
 
-/// With the feature `mimalloc`: freed memory goes back to the system after ten milliseconds, not
-/// after the second that is mimalloc's default. For a process in which one thread frees what others
-/// allocate, as much as it can and for long: in that second it would grow by what is freed in it.
-/// Who allocates as much again after short pauses pays for it.
+/// With the feature `mimalloc`: freed memory goes back to the system after ten milliseconds instead
+/// of mimalloc's default of a second. For a process in which one thread frees what others allocate,
+/// at full speed and for long: within that second it would grow by what is freed. A process that
+/// allocates as much again after short pauses gets slower.
 pub fn give_back_memory_soon() {
     #[cfg(feature = "mimalloc")]
     // SAFETY: options are set at any time and by any thread; this is one of the library's own.
@@ -41,7 +42,7 @@ const PURGE_DELAY_MS: std::ffi::c_long = 10;
 mod tests {
     use super::*;
 
-    /// mimalloc 2 waits for 10 ms by default, 3 for 1,000; no option beside it has either value.
+    /// mimalloc 2 waits for 10 ms by default, 3 for 1,000; only this option has either value.
     #[test]
     fn the_option_is_that_of_the_delay() {
         // SAFETY: options are read at any time.

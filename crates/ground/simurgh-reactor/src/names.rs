@@ -1,14 +1,14 @@
-//! Names of hosts in a binary that has the C library inside.
+//! Name service of a binary that is linked to the C library statically.
 
 #![allow(unsafe_code)]
 
-/// Has names looked up in /etc/hosts and DNS alone, whatever /etc/nsswitch.conf says, where the
-/// binary is linked to glibc statically; elsewhere it does nothing. To be called before any thread
-/// is there and any name is looked up.
+/// Limits name lookups to /etc/hosts and DNS, whatever /etc/nsswitch.conf says, where the binary is
+/// linked to glibc statically; elsewhere it does nothing. Call it before any thread is started and
+/// any name is looked up.
 ///
 /// Other sources (mdns, resolve, myhostname, LDAP) are plug-ins that glibc would load into the
-/// process with a second C library, which works only if that is of the very version that is inside,
-/// and may crash otherwise. The two that are left are part of glibc itself since 2.34.
+/// process with a second C library, which works only with the very version that is linked, and may
+/// crash otherwise. The remaining two are part of glibc itself since 2.34.
 pub fn use_built_in_name_services() {
     #[cfg(all(target_os = "linux", target_env = "gnu", target_feature = "crt-static"))]
     for (database, services) in [(c"hosts", c"files dns"), (c"services", c"files"), USERS] {
@@ -25,7 +25,6 @@ const USERS: (&std::ffi::CStr, &std::ffi::CStr) = (c"passwd", c"files");
 #[cfg(all(target_os = "linux", target_env = "gnu", target_feature = "crt-static"))]
 // SAFETY: the signature is that of glibc's `nss.h`, there since 2.0.
 unsafe extern "C" {
-    /// Sets a line of nsswitch.conf for this process.
     fn __nss_configure_lookup(
         database: *const std::ffi::c_char,
         services: *const std::ffi::c_char,

@@ -1,8 +1,8 @@
-//! Sockets: listening, accepting, connecting, and the few options set on them.
+//! Sockets: listening, accepting, connecting, and their options.
 //!
 //! Each shard listens by itself with SO_REUSEPORT and the kernel spreads connections over them.
-//! That option also lets a second server join silently on the same port, so the address is first
-//! taken without it ([`reserve`]).
+//! That option would also let a second server join silently on the same port, so the address is
+//! first taken without it ([`reserve`]).
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -16,7 +16,6 @@ use thiserror::Error;
 
 use crate::syscalls;
 
-/// How often an address in use is tried again, and after how long at most.
 const ATTEMPTS: usize = 8;
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
@@ -33,30 +32,28 @@ pub struct ListenError {
 /// How an outgoing connection is opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectOptions {
-    /// The local address. With port 0 the kernel chooses the port when it knows the destination,
-    /// so that each destination has all ports; another port may be that of a connection to
-    /// elsewhere, too. Default: that of the route.
+    /// The local address. With port 0 the kernel chooses the port when it has the destination, so
+    /// that each destination has all ports; another port may also have connections to other
+    /// destinations. Default: the address of the route.
     pub from: Option<SocketAddr>,
-    /// Size of the kernel's buffer for what is received, bytes; the kernel doubles it. Default:
-    /// the system's, which grows with what arrives.
+    /// The kernel's receive buffer, bytes, which it doubles. Default: the system's, which grows.
     pub receive_buffer_bytes: Option<usize>,
-    /// The same for what is sent.
+    /// Size of the kernel's send buffer, in the same way.
     pub send_buffer_bytes: Option<usize>,
-    /// The connection's end is a reset, however it comes about, so neither side is left in
-    /// TIME_WAIT and the port is free at once. What the kernel has not sent by then is lost.
-    /// Default: an orderly end.
+    /// Every end of the connection is a reset, so neither side is left in TIME_WAIT and the port is
+    /// free at once. What the kernel has not sent by then is lost. Default: an orderly end.
     pub reset_on_close: bool,
 }
 
 /// How the kernel looks for a free port.
 ///
-/// Left alone, it tries every second port of its range first. Once those have a connection to the
+/// By default it tries every second port of its range first. Once those have a connection to the
 /// destination, each further one walks past all of them: measured, 20 µs become 500 from the
-/// 14,000th on. With a range of its own for the socket, though it be the same, it tries all ports
-/// alike (from Linux 6.8 on).
+/// 14,000th on. If the socket sets a range, even the same one, the kernel tries all ports alike
+/// (from Linux 6.8 on).
 #[derive(Default)]
 pub(crate) struct Ports {
-    /// The last port of the kernel's range, once it was asked for; `None`: left alone.
+    /// The last port of the kernel's range, once it was read; `None`: no range is set.
     last: Option<Option<u16>>,
 }
 
@@ -79,24 +76,23 @@ impl Ports {
     }
 }
 
-/// The last port the kernel chooses for connections.
 #[cfg(target_os = "linux")]
 fn last_port() -> Option<u16> {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     range.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Takes `address` as if alone in the world, which fails if anybody listens there or has taken it,
-/// and keeps it so that shards, and only this user's sockets, may join. Returns the address with
-/// the port that the system chose if it was 0.
+/// Takes `address` exclusively, which fails if another socket listens there or has taken it, and
+/// keeps it in such a way that shards, and only this user's sockets, may join. Returns the address
+/// with the port that the system chose instead of 0.
 pub(crate) fn reserve(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), ListenError> {
     let bound = || {
         let fd = listening_socket(address)?;
         if address.port() == 0 {
-            // A reusable port is not wanted: it might be someone's reservation.
+            // A reusable port is not wanted: it might be another server's reservation.
             rustix::net::bind(&fd, &address)?;
         } else {
-            // Else old connections in TIME_WAIT would keep a server that starts again away.
+            // Else old connections in TIME_WAIT would prevent a restart of the server.
             sockopt::set_socket_reuseaddr(&fd, true)?;
             rustix::net::bind(&fd, &address)?;
             make_exclusive(&fd)?;
@@ -108,9 +104,8 @@ pub(crate) fn reserve(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), List
     retry_in_use(bound).map_err(|source| ListenError { address, source })
 }
 
-/// Of two sockets that begin to listen at once Linux may refuse both, for each counts as listening
-/// before it is known whether it may. Then it is tried again a little later, and not as long as the
-/// other one.
+/// If two sockets begin to listen at once, Linux may refuse both, for each counts as listening
+/// before its own check. Then both try again, after different delays.
 fn retry_in_use<T>(listening: impl Fn() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..ATTEMPTS {
         match listening() {
@@ -125,19 +120,18 @@ fn retry_in_use<T>(listening: impl Fn() -> io::Result<T>) -> io::Result<T> {
 }
 
 /// Makes a bound address this socket's alone. Sockets that may reuse an address may all be bound to
-/// it until one listens, so a bind alone decides nothing between two servers that start at once:
-/// listening does, for the system lets only one of them. Bound is what it stays, no longer for
-/// others to reuse.
+/// it until one listens, so a bind alone decides nothing between two servers that start at once.
+/// Listening does: the system allows only one of them. Then the socket stays bound, without reuse.
 #[cfg(target_os = "linux")]
 fn make_exclusive(fd: &OwnedFd) -> rustix::io::Result<()> {
     rustix::net::listen(fd, 0)?;
-    // Before it stops listening, or there were a moment for another one.
+    // Before it stops listening, so that no other socket can begin to.
     sockopt::set_socket_reuseaddr(fd, false)?;
-    // Nobody is to wait in a backlog that is never looked at.
+    // No client must wait in a backlog that is never read.
     rustix::net::shutdown(fd, Shutdown::Read)
 }
 
-/// Elsewhere an address can be bound once, whether it may be reused or not.
+/// Elsewhere an address can be bound once, reusable or not.
 #[cfg(not(target_os = "linux"))]
 fn make_exclusive(_: &OwnedFd) -> rustix::io::Result<()> {
     Ok(())
@@ -192,8 +186,7 @@ fn socket(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Begins an outgoing connection: as few calls as it can be done with, for a load generator makes
-/// millions of them.
+/// Begins an outgoing connection with few calls: a load generator makes millions of them.
 pub(crate) fn connect(
     to: SocketAddr,
     how: &ConnectOptions,
@@ -214,7 +207,7 @@ pub(crate) fn connect(
         sockopt::set_socket_send_buffer_size(&fd, bytes)?;
     }
     if how.reset_on_close {
-        // Now and not at its end, so that it holds for a process that is killed, too.
+        // Now and not at its end, so that it applies to a process that is killed, too.
         sockopt::set_socket_linger(&fd, Some(Duration::ZERO))?;
     }
     match how.from {
@@ -225,7 +218,7 @@ pub(crate) fn connect(
             rustix::net::bind(&fd, &from)?;
         }
         Some(from) => {
-            // The port may have connections to elsewhere, or an old one in TIME_WAIT.
+            // The port may have other connections, or an old one in TIME_WAIT.
             sockopt::set_socket_reuseaddr(&fd, true)?;
             rustix::net::bind(&fd, &from)?;
         }
@@ -236,9 +229,9 @@ pub(crate) fn connect(
     }
 }
 
-/// Tells the kernel that what is received will be answered, so that acknowledgements travel with
-/// the answers: 3 of 17 packets fewer for a connect, an upgrade and a join. Accepted sockets
-/// inherit it; the kernel forgets it by itself where answers stay away.
+/// Tells the kernel that received bytes will be answered, so that acknowledgements travel with the
+/// answers: 3 of 17 packets fewer for a connect, an upgrade and a join. Accepted sockets inherit
+/// it; the kernel drops it where answers stay away.
 fn expect_answers(fd: &OwnedFd) -> rustix::io::Result<()> {
     #[cfg(target_os = "linux")]
     sockopt::set_tcp_quickack(fd, false)?;
@@ -256,7 +249,6 @@ fn reuse_port(fd: &OwnedFd) -> io::Result<()> {
     Ok(sockopt::set_socket_reuseport(fd, true)?)
 }
 
-/// Takes one connection from the backlog, non-blocking and without delay.
 pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
     #[cfg(target_os = "linux")]
     let (fd, peer) = {
@@ -275,10 +267,10 @@ pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<(OwnedFd, SocketA
     Ok((fd, peer.ok_or(Errno::CONNABORTED)?))
 }
 
-/// Makes a socket that came from elsewhere behave like an accepted one.
+/// Makes a socket from elsewhere behave like an accepted one.
 pub(crate) fn prepare_adopted(fd: &OwnedFd) -> rustix::io::Result<()> {
     rustix::io::ioctl_fionbio(fd, true)?;
-    // Not a TCP socket in some tests; then there is nothing to delay.
+    // In some tests it is not a TCP socket, and there is nothing to delay.
     let _ = sockopt::set_tcp_nodelay(fd, true);
     Ok(())
 }
@@ -292,7 +284,7 @@ fn socket_addr(address: SocketAddrAny) -> io::Result<SocketAddr> {
     SocketAddr::try_from(address).map_err(io::Error::from)
 }
 
-/// What broke the connection, as the kernel remembers it.
+/// The error that broke the connection, as the kernel remembers it.
 pub(crate) fn error_kind(fd: &OwnedFd) -> io::ErrorKind {
     match sockopt::socket_error(fd) {
         Ok(Err(error)) => error.kind(),
@@ -300,19 +292,17 @@ pub(crate) fn error_kind(fd: &OwnedFd) -> io::ErrorKind {
     }
 }
 
-/// Makes the close of `fd` a reset.
 pub(crate) fn reset_on_close(fd: &OwnedFd) {
     // It fails only for a socket that is already gone.
     let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
 }
 
-/// Shuts the socket for writing.
 pub(crate) fn shutdown_write(fd: &OwnedFd) {
     let _ = rustix::net::shutdown(fd, Shutdown::Write);
 }
 
 /// Ends the connection in an orderly way. Unread input would turn the close into a reset, which
-/// discards what the peer has not got yet, so what is already here is taken off first.
+/// discards output that the peer has not received yet, so received input is read first.
 pub(crate) fn close_gently(fd: &OwnedFd) {
     const ROUNDS_MAX: usize = 32;
     let mut unread = [0_u8; 2048];

@@ -1,27 +1,25 @@
-//! What goes out: the outbox of a turn, which all connections share, and what local connections
-//! are sent.
+//! Output: the outbox of a turn, which all connections share, and the output of local connections.
 
 use std::io::IoSlice;
 
 use crate::connection::Key;
 use crate::shared::{Run, Shared};
 
-/// Most that is written to one connection before the next gets a turn.
+/// The most bytes written to one connection before the next gets a turn.
 pub(crate) const DRAIN_BYTES_MAX: usize = 256 << 10;
-/// Most pieces that go into one write call.
+/// The most pieces in one write call.
 pub(crate) const SLICES_MAX: usize = 64;
-/// What the arena keeps of its memory from turn to turn.
+/// The most memory that the arena keeps between turns.
 const ARENA_KEPT_BYTES: usize = 256 << 10;
-/// What the output of local connections keeps of its memory from turn to turn.
+/// The most memory that the output of local connections keeps between turns.
 const LOCAL_KEPT_BYTES: usize = 256 << 10;
-/// Most spans that wait for the flush.
+/// The most spans that wait for the flush.
 const SPANS_MAX: usize = 16 << 10;
-/// A turn that produces more than this for all its connections writes in between.
+/// A turn that produces more bytes than this for all its connections writes in between.
 const TURN_BYTES_MAX: usize = 4 << 20;
 
-/// A piece of what a turn writes to a connection.
 struct Span {
-    /// Where in the arena; not used if `run` is there.
+    /// The offset in the arena; unused if `run` is there.
     start: usize,
     len: usize,
     run: Option<Run>,
@@ -44,12 +42,11 @@ pub(crate) struct Outbox {
     pub(crate) arena: Vec<u8>,
     spans: Vec<Span>,
     pub(crate) dirty: Vec<Dirty>,
-    /// Bytes of the runs among the spans.
     run_bytes: usize,
 }
 
 impl Outbox {
-    /// Adds `arena[start..]` to what connection `key`, whose entry is `entry`, is written.
+    /// Adds `arena[start..]` to the output of connection `key`, whose entry is `entry`.
     pub(crate) fn add_written(&mut self, entry: &mut u32, key: Key, start: usize) {
         let len = self.arena.len().saturating_sub(start);
         if len == 0 {
@@ -66,7 +63,7 @@ impl Outbox {
         self.add(entry, key, Span { start, len, run: None, next: NO_SPAN });
     }
 
-    /// Adds a run behind what is already there.
+    /// Adds a run after the output so far.
     pub(crate) fn add_run(&mut self, entry: &mut u32, key: Key, run: Run) {
         let len = run.len();
         self.run_bytes += len;
@@ -92,7 +89,6 @@ impl Outbox {
         self.arena.len() + self.run_bytes > TURN_BYTES_MAX || self.spans.len() > SPANS_MAX
     }
 
-    /// The spans of `dirty`, in order.
     pub(crate) fn spans(&self, dirty: Dirty) -> impl Iterator<Item = Piece<'_>> {
         let mut next = dirty.first;
         std::iter::from_fn(move || {
@@ -107,7 +103,7 @@ impl Outbox {
         })
     }
 
-    /// What is written to `dirty`, if it lies in one piece: the usual case.
+    /// The bytes for `dirty`, if they are contiguous: the usual case.
     pub(crate) fn single(&self, dirty: Dirty) -> Option<&[u8]> {
         let only = (dirty.first == dirty.last).then(|| self.spans(dirty).next()).flatten()?;
         match only {
@@ -131,8 +127,8 @@ fn entry_index(entry: u32) -> usize {
     (entry as usize).wrapping_sub(1)
 }
 
-/// Fills `slices` with the next of `pieces`, up to [`DRAIN_BYTES_MAX`]: the rest of a piece that
-/// passes that is left out. Returns how many are filled, and their bytes.
+/// Fills `slices` with the next of `pieces`, up to [`DRAIN_BYTES_MAX`], which may cut a piece.
+/// Returns how many are filled, and their bytes.
 pub(crate) fn fill<'a>(
     slices: &mut [IoSlice<'a>],
     pieces: &mut impl Iterator<Item = &'a [u8]>,
@@ -165,7 +161,6 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Its bytes, in as many slices as they lie in.
     pub(crate) fn slices(self) -> impl Iterator<Item = &'a [u8]> {
         let (bytes, run) = match self {
             Piece::Bytes(bytes) => (Some(bytes), None),
@@ -180,14 +175,13 @@ impl<'a> Piece<'a> {
 #[derive(Debug, Default)]
 pub struct LocalOutput {
     bytes: Vec<u8>,
-    /// Whose, and where in `bytes` it ends.
+    /// The connection, and the end of its bytes in `bytes`.
     pieces: Vec<(Key, usize)>,
-    /// Pieces that were taken.
     taken: usize,
 }
 
 impl LocalOutput {
-    /// What was sent next, and to whom; it may be changed in place.
+    /// The next output and its connection; it may be changed in place.
     #[allow(clippy::should_implement_trait, reason = "what it returns borrows from this")]
     pub fn next(&mut self) -> Option<(Key, &mut [u8])> {
         let start = self.taken.checked_sub(1).and_then(|last| self.pieces.get(last));

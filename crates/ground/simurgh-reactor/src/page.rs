@@ -1,6 +1,6 @@
-//! Memory of one page of a table, straight from the system: it is there as far as it was filled,
-//! and the system can have all of it back when the page is dropped. A general allocator would put
-//! several pages together and keep all for the sake of one.
+//! Memory of one page of a table, mapped from the system: only what was filled uses memory, and the
+//! system can have all of it back when the page is dropped. A general allocator would put several
+//! pages together and keep all of them for one.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,7 @@ use std::{mem, ptr, slice};
 use crate::pool;
 use crate::slot_allocator::PAGE_SLOTS;
 
-/// Up to [`PAGE_SLOTS`] records. Costs a pointer and a length; nothing more while it is empty.
+/// Up to [`PAGE_SLOTS`] records. An empty page costs only a pointer and a length.
 pub struct Page<T> {
     memory: Option<NonNull<T>>,
     len: usize,
@@ -28,12 +28,12 @@ impl<T> Page<T> {
         (size_of::<T>() * PAGE_SLOTS).next_multiple_of(pool::GRANULE)
     };
 
-    /// An empty one.
+    /// An empty page.
     pub const fn new() -> Self {
         Self { memory: None, len: 0 }
     }
 
-    /// Adds a record; it comes back when the page is full, or the system has no memory left.
+    /// Adds a record; it is returned when the page is full, or the system has no memory left.
     pub fn push(&mut self, value: T) -> Result<(), T> {
         if self.len == PAGE_SLOTS {
             return Err(value);
@@ -48,7 +48,7 @@ impl<T> Page<T> {
         Ok(())
     }
 
-    /// Takes the last record out. The memory stays until the page is dropped.
+    /// Removes the last record. The memory stays until the page is dropped.
     pub fn pop(&mut self) -> Option<T> {
         let memory = self.memory?;
         self.len = self.len.checked_sub(1)?;
@@ -61,7 +61,7 @@ impl<T> Drop for Page<T> {
     fn drop(&mut self) {
         let records: *mut [T] = &raw mut **self;
         let Some(memory) = self.memory.take() else { return };
-        // Should dropping a record panic, the memory is lost, but nothing is dropped twice.
+        // If dropping a record panics, the memory is lost, but nothing is dropped twice.
         if mem::needs_drop::<T>() {
             self.len = 0;
             // SAFETY: exactly these records are initialized, and they are not reachable any more.

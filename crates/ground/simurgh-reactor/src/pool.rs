@@ -1,9 +1,9 @@
-//! Memory mapped from the system for pages of tables, which each thread keeps for itself until it
-//! gives back all that is free at a quiet time.
+//! Memory mapped from the system for pages of tables. Each thread keeps its own until it gives back
+//! all that is free at a quiet time.
 //!
 //! Mapping and unmapping take a lock of the whole process. When many connections leave a hundred
 //! shards at once, the thread that holds that lock waits for a core, and all others for the lock:
-//! shards stood still for seconds when each page was unmapped as it became empty.
+//! shards stopped for seconds when each page was unmapped as it became empty.
 
 #![allow(unsafe_code)]
 
@@ -12,9 +12,8 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// What the system maps is a multiple of this, and aligned to it.
+/// The system maps multiples of this, aligned to it.
 pub(crate) const GRANULE: usize = 4096;
-/// Pieces mapped at once.
 const CHUNK: usize = 16;
 const GIVEN_BACK_MAX: usize = 4 << 20;
 
@@ -22,7 +21,7 @@ const GIVEN_BACK_MAX: usize = 4 << 20;
 struct Pool {
     /// Free pieces by their size, of which there are few.
     free: Vec<(usize, Vec<NonNull<u8>>)>,
-    /// Bytes of pieces that were used before: the others take no memory yet.
+    /// Bytes of pieces that were used before: the others use no memory yet.
     used: usize,
 }
 
@@ -30,17 +29,15 @@ thread_local! {
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { free: Vec::new(), used: 0 }) };
 }
 
-/// Bytes that pages of tables have had on this thread and that are not used now; see
-/// [`crate::give_back_memory`].
+/// Bytes of pages of tables on this thread that are unused now; see [`crate::give_back_memory`].
 pub fn free_memory() -> usize {
     POOL.try_with(|pool| pool.borrow().used).unwrap_or(0)
 }
 
-/// A piece of `bytes`, a multiple of [`GRANULE`]; what is in it is anything. `None` when the system
-/// has no memory left.
+/// A piece of `bytes`, a multiple of [`GRANULE`], with any content; `None` without memory.
 pub(crate) fn take(bytes: usize) -> Option<NonNull<u8>> {
     debug_assert!(bytes > 0 && bytes.is_multiple_of(GRANULE));
-    // While the thread ends there is no pool any more.
+    // While the thread ends, the pool is already gone.
     POOL.try_with(|pool| pool.borrow_mut().take(bytes)).unwrap_or_else(|_| map(bytes))
 }
 
@@ -60,7 +57,7 @@ pub(crate) unsafe fn put(memory: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// Gives free pieces of this thread back to the system; whether none is left.
+/// Gives free pieces of this thread back to the system; returns whether none is left.
 pub(crate) fn give_back() -> bool {
     POOL.try_with(|pool| pool.borrow_mut().give_back(GIVEN_BACK_MAX)).unwrap_or(true)
 }
@@ -76,7 +73,7 @@ impl Pool {
     }
 
     fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        // What was used before is taken first.
+        // Used pieces are taken first.
         if let Some(memory) = self.of(bytes).pop() {
             self.used = self.used.saturating_sub(bytes);
             return Some(memory);
@@ -102,7 +99,7 @@ impl Pool {
             }
             given += bytes;
             run = match run {
-                // Neighbours are given back in one call.
+                // Adjacent pieces are given back in one call.
                 Some((first, length)) if first.addr().get() + length == memory.addr().get() => {
                     Some((first, length + bytes))
                 }
@@ -171,7 +168,6 @@ mod tests {
         assert!(free() < kept);
         assert!((0..10).any(|_| give_back()));
         assert_eq!((free(), free_memory()), (0, 0));
-        // They can be taken again, of other sizes too.
         let (one, other) = (take(BYTES).unwrap(), take(GRANULE).unwrap());
         assert_eq!(free_memory(), 0, "nobody has had the rest of what was mapped");
         assert_ne!(one, other);

@@ -1,4 +1,4 @@
-//! The queue that a connection owns only while its peer is slow.
+//! The queue that a connection has only while its peer is slow.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -6,10 +6,10 @@ use std::io::IoSlice;
 use crate::outbound::{Piece, fill};
 use crate::shared::Run;
 
-/// A peer that takes less than this in the time it has counts as not reading: one that takes a byte
-/// now and then would stay for ever.
+/// A peer that takes less than this in the allowed time counts as not reading: otherwise one that
+/// takes a byte now and then would stay for ever.
 const PROGRESS_BYTES: usize = 16 << 10;
-/// Larger rests of a frame that has begun are not kept for a peer that is cut.
+/// For a peer that is cut, larger rests of a frame that has begun are dropped.
 const REST_BYTES_MAX: usize = 64 << 10;
 
 enum Chunk {
@@ -17,7 +17,6 @@ enum Chunk {
     Run(Run),
 }
 
-/// Output that a slow peer has not taken yet.
 pub(crate) struct Queue {
     chunks: VecDeque<Chunk>,
     /// Bytes of the first part of the first frame that are already written.
@@ -25,9 +24,8 @@ pub(crate) struct Queue {
     bytes: usize,
     /// Bytes of the chunks that are not shared.
     owned: usize,
-    /// The peer has the beginning of the first frame.
     begun: bool,
-    /// When the peer last made progress, on the clock of what is served, nanoseconds.
+    /// When the peer last made progress, in nanoseconds of served time.
     moved_ns: u64,
     taken: usize,
 }
@@ -59,8 +57,7 @@ impl Queue {
         now_ns.saturating_sub(self.moved_ns)
     }
 
-    /// Appends `piece` without its first `written` bytes. Shared frames are referred to, not
-    /// copied; small pieces are gathered.
+    /// Appends `piece` without its first `written` bytes. Shared frames are not copied.
     pub(crate) fn push(&mut self, piece: Piece<'_>, written: usize) {
         let Some(rest) = piece.len().checked_sub(written).filter(|rest| *rest > 0) else { return };
         let first = self.chunks.is_empty();
@@ -120,7 +117,6 @@ impl Queue {
         fill(slices, &mut rest).0
     }
 
-    /// Drops the first `written` bytes, which the peer has taken by now.
     pub(crate) fn advance(&mut self, mut written: usize, now_ns: u64) {
         self.bytes = self.bytes.saturating_sub(written);
         self.taken += written;
@@ -154,7 +150,7 @@ impl Queue {
         }
     }
 
-    /// Drops all but the rest of what has begun, and appends `last_frame`; drops everything and
+    /// Drops all except the rest of a begun frame, and appends `last_frame`; drops everything and
     /// returns `false` if that rest is too long to be kept.
     pub(crate) fn cut(&mut self, last_frame: Vec<u8>) -> bool {
         self.chunks.truncate(usize::from(self.begun));
@@ -230,7 +226,6 @@ mod tests {
         let mut queue = Queue::new(0);
         let mut first = Run::of(&frames[0]);
         assert!(first.push(&frames[1]));
-        // Its first frame is written, and half of its second.
         queue.push(Piece::Run(&first), 2);
         queue.push(Piece::Run(&Run::of(&frames[2])), 0);
         queue.push(Piece::Run(&Run::of(&frames[3])), 0);

@@ -1,26 +1,26 @@
-//! Bytes that many connections are sent, and how they follow each other.
+//! Bytes that many connections are sent, and their order.
 //!
-//! Frames that all receivers get one after the other make a chain. A receiver that is behind by
+//! Frames that all receivers get one after the other form a chain. A receiver that is behind by
 //! thousands of frames keeps only the first and the last ([`Run`]), so a slow peer costs the same
-//! however much it is behind, and what is kept for all slow peers together is what was sent, once.
+//! however much it is behind, and all slow peers together keep what was sent once.
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::rc::Rc;
 
-/// Bytes that many connections of a shard are sent: one allocation and one reference count; and a
+/// Bytes that many connections of a shard are sent: one allocation and one reference count, and a
 /// link to what follows them ([`Shared::follow`]).
 ///
-/// A frame may consist of parts ([`Shared::go_on_in`]), each of them one of these; the frame then
-/// is its first part.
+/// A frame may consist of parts ([`Shared::go_on_in`]), each of them a `Shared`; the frame is then
+/// its first part.
 #[derive(Clone)]
 pub struct Shared(Rc<Frame<dyn AsRef<[u8]>>>);
 
 struct Frame<B: ?Sized> {
     next: OnceCell<Shared>,
-    /// A further part of the same frame follows.
+    /// Another part of the same frame follows.
     goes_on: Cell<bool>,
-    /// Where its bytes are counted, and how many they are.
+    /// The counter of its bytes, and their number.
     counted: Option<(Rc<Cell<usize>>, usize)>,
     bytes: B,
 }
@@ -31,7 +31,7 @@ impl Shared {
         Self::of(bytes, None)
     }
 
-    /// Wraps bytes that are counted in `count` for as long as they are there.
+    /// Wraps bytes that are counted in `count` until they are dropped.
     pub(crate) fn counted(bytes: impl AsRef<[u8]> + 'static, count: &Rc<Cell<usize>>) -> Self {
         let len = bytes.as_ref().len();
         count.set(count.get() + len);
@@ -56,9 +56,9 @@ impl Shared {
         let _ = self.last_part().0.next.set(next.clone());
     }
 
-    /// Declares that `part` is of the same frame and comes right behind this, so that large bytes
-    /// need not be copied for the few around them. To be called before the frame is sent, with a
-    /// part that nothing follows yet.
+    /// Declares that `part` is of the same frame and follows this directly, so that large bytes
+    /// need not be copied to add a few around them. Call it before the frame is sent, with a part
+    /// that nothing follows yet.
     pub fn go_on_in(&self, part: &Self) {
         debug_assert!(self.0.next.get().is_none(), "what follows is said only once");
         self.0.goes_on.set(self.0.next.set(part.clone()).is_ok());
@@ -69,7 +69,7 @@ impl Shared {
         self.0.goes_on.get()
     }
 
-    /// This part and those behind it, to the end of the frame.
+    /// This part and those after it, to the end of the frame.
     #[inline]
     fn parts(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |part| if part.goes_on() { part.next() } else { None })
@@ -98,8 +98,7 @@ impl Shared {
 }
 
 impl<B: ?Sized> Drop for Frame<B> {
-    /// Frames go one after the other: a hundred thousand of them that let go of each other would
-    /// need a stack as deep.
+    /// Drops frames one after the other: recursion would overflow the stack on a long chain.
     fn drop(&mut self) {
         if let Some((count, len)) = &self.counted {
             count.set(count.get().saturating_sub(*len));
@@ -129,7 +128,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Frames of a chain from one to another: what one connection is sent of it.
+/// Consecutive frames of a chain: what one connection is sent of it.
 #[derive(Clone, Debug)]
 pub struct Run {
     first: Shared,
@@ -144,8 +143,7 @@ impl Run {
         Self { first: frame.clone(), last: frame.last_part().clone(), bytes }
     }
 
-    /// Takes in `next`, which [`Shared::follow`] has put behind the last frame; `false`, and
-    /// nothing is done, if that is not so.
+    /// Appends `next` if [`Shared::follow`] has put it after the last frame; else `false`.
     pub fn push(&mut self, next: &Shared) -> bool {
         let follows = self.last.next().is_some_and(|it| it.is(next));
         if follows {
@@ -155,7 +153,6 @@ impl Run {
         follows
     }
 
-    /// Takes in all of `more`, if that follows the last frame.
     pub(crate) fn append(&mut self, more: &Self) -> bool {
         let follows = self.last.next().is_some_and(|it| it.is(&more.first));
         if follows {
@@ -192,7 +189,7 @@ impl Run {
         &self.first
     }
 
-    /// Drops the first part; `false`, and nothing is done, if there is no other.
+    /// Drops the first part; `false`, and nothing is done, if it is the only one.
     pub(crate) fn advance(&mut self) -> bool {
         if self.first.is(&self.last) {
             return false;
@@ -203,7 +200,7 @@ impl Run {
         true
     }
 
-    /// Drops all but the first frame, as far as that is there.
+    /// Drops all except the rest of the first frame.
     pub(crate) fn truncate(&mut self) {
         *self = Self::of(&self.first);
     }

@@ -1,8 +1,8 @@
 //! The connections of a shard, in pages that never move.
 //!
-//! A growing `Vec` would copy two hundred thousand records at a stroke and hold both copies
-//! while it does; pages are added one at a time, and freed when they are empty again. A slot is
-//! used again with a new generation, so a key that outlived its connection finds nothing.
+//! A growing `Vec` would copy two hundred thousand records at once and hold both copies meanwhile;
+//! pages are added one at a time, and freed when they are empty. A slot is reused with a new
+//! generation, so a key that outlived its connection finds nothing.
 
 use std::os::fd::OwnedFd;
 
@@ -25,24 +25,20 @@ pub(crate) const CLOSING: Flags = 1 << 4;
 /// `shutdown_write` was asked for: no further output.
 pub(crate) const SHUT: Flags = 1 << 5;
 pub(crate) const CLOSE_SCHEDULED: Flags = 1 << 6;
-/// Nothing more is sent, not even what is pending.
 pub(crate) const MUTE: Flags = 1 << 7;
 /// The queue passed its limit.
 pub(crate) const OVER: Flags = 1 << 8;
 /// Opened from here, and the handshake has not ended.
 pub(crate) const CONNECTING: Flags = 1 << 9;
-/// Closing the descriptor resets the connection; nothing needs to be done for that.
 pub(crate) const RESETS: Flags = 1 << 10;
-/// In the list of those who have a queue.
 pub(crate) const BLOCKED: Flags = 1 << 11;
-/// In the list of those whose queue is to be written.
 pub(crate) const WRITABLE: Flags = 1 << 12;
 
 pub(crate) const NO_SEND: Flags = CLOSING | SHUT | CLOSE_SCHEDULED | MUTE | OVER;
 pub(crate) const NO_READ: Flags = CLOSING | CLOSE_SCHEDULED | MUTE | OVER;
 
 pub(crate) struct Socket<T> {
-    /// `None` for a local connection: its other end is the handler.
+    /// `None` for a local connection, whose other end is the handler.
     pub(crate) fd: Option<OwnedFd>,
     generation: u32,
     /// Entry in the outbox, plus one; 0: nothing pending.
@@ -54,7 +50,7 @@ pub(crate) struct Socket<T> {
     pub(crate) data: T,
 }
 
-/// A byte with one valid value: the others tell vacant slots.
+/// A byte with one valid value: the others mark vacant slots.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Mark {
@@ -66,9 +62,9 @@ enum Slot<T> {
     Used(Socket<T>),
 }
 
-// The budget beside the protocol's record: descriptor 4, generation 4, span 4, flags 2, mark 1
-// (+1), queue pointer 8. Neither that a slot may be vacant nor that a connection may be local costs
-// anything: the one hides in the mark, the other in the descriptor's forbidden -1.
+// The budget besides the protocol's record: descriptor 4, generation 4, span 4, flags 2, mark 1
+// (+1), queue pointer 8. A vacant slot and a local connection cost nothing more: they use invalid
+// values of the mark, and the descriptor's invalid value -1.
 const _: () = assert!(size_of::<Slot<[u64; 8]>>() == 24 + 64);
 const _: () = assert!(size_of::<Slot<[u8; 3]>>() == 32);
 
@@ -77,7 +73,7 @@ pub(crate) struct Slab<T> {
     pages: Vec<Page<Slot<T>>>,
     slots: SlotAllocator,
     len: usize,
-    /// The first generation of new slots: more than any slot of a freed page has had.
+    /// The first generation of new slots: higher than that of any slot of a freed page.
     first_generation: u32,
 }
 
@@ -106,8 +102,9 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Takes a vacant slot; adds a page if there is none. It is to be filled by [`Slab::insert`]
-    /// or given up by [`Slab::unreserve`]. `None` only when four billion slots are used.
+    /// Takes a vacant slot, on a new page if there is none. The caller fills it with
+    /// [`Slab::insert`] or returns it with [`Slab::unreserve`]. `None` only when four billion slots
+    /// are used.
     pub(crate) fn reserve(&mut self) -> Option<Key> {
         let (slot, is_new) = self.slots.allocate()?;
         let (index, at) = (slot as usize / PAGE_SLOTS, slot as usize % PAGE_SLOTS);
@@ -128,14 +125,14 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Gives up a key of [`Slab::reserve`].
+    /// Returns a key of [`Slab::reserve`].
     pub(crate) fn unreserve(&mut self, key: Key) {
         if let Some(Slot::Vacant { .. }) = self.slot(key.slot) {
             self.vacate(key);
         }
     }
 
-    /// Vacates a slot for the next generation; returns what was there.
+    /// Vacates a slot for the next generation; returns its content.
     fn vacate(&mut self, key: Key) -> Option<Slot<T>> {
         let generation = key.generation.wrapping_add(1);
         let was = std::mem::replace(self.slot_mut(key.slot)?, Slot::Vacant { generation });
@@ -167,8 +164,8 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The used slots of the next `records` slots from `cursor` on, which moves on and is 0 again
-    /// after the last slot. `visit` may look at and change the record.
+    /// The used slots of the next `records` slots from `cursor` on, which advances and is 0 again
+    /// after the last slot. `visit` may read and change the record.
     pub(crate) fn visit(
         &mut self,
         cursor: &mut u32,

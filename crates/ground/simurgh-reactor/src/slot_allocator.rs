@@ -1,5 +1,4 @@
-//! Slots of a table in pages: for tables whose records must not move, and whose memory is freed
-//! when they are empty again.
+//! Slots of a table in pages: records do not move, and empty pages are freed.
 
 /// Slots of a page.
 pub const PAGE_SLOTS: usize = 256;
@@ -11,7 +10,6 @@ pub struct SlotAllocator {
     pages: Vec<Page>,
     with_room: Vec<u32>,
     freed: Vec<u32>,
-    /// Free slots on the pages that are there.
     left: usize,
 }
 
@@ -20,7 +18,7 @@ struct Page {
     /// A bit for each free slot.
     left: [u64; WORDS],
     taken: u32,
-    /// It is among `with_room`.
+    /// Whether it is among `with_room`.
     has_room: bool,
 }
 
@@ -37,7 +35,7 @@ impl Page {
 }
 
 impl SlotAllocator {
-    /// None is taken.
+    /// No slot is taken.
     pub const fn new() -> Self {
         Self { pages: Vec::new(), with_room: Vec::new(), freed: Vec::new(), left: 0 }
     }
@@ -59,8 +57,7 @@ impl SlotAllocator {
         Some((index * PAGE_SLOTS as u32 + slot, is_new))
     }
 
-    /// Frees a slot. `true`: its page is empty, and the memory of its records is to be freed, too;
-    /// some room is always kept.
+    /// Frees a slot. `true`: the caller frees its now empty page, too; some room is always kept.
     pub fn free(&mut self, slot: u32) -> bool {
         let (index, at) = (slot / PAGE_SLOTS as u32, slot as usize % PAGE_SLOTS);
         let Some(page) = self.pages.get_mut(index as usize) else { return false };
@@ -87,7 +84,7 @@ impl SlotAllocator {
         false
     }
 
-    /// The number of slots up to the end of the last page, with those of freed pages.
+    /// The number of slots up to the end of the last page, including those of freed pages.
     pub fn end(&self) -> usize {
         self.pages.len() * PAGE_SLOTS
     }
@@ -127,7 +124,6 @@ mod tests {
             let mut taken: BTreeSet<u32> = BTreeSet::new();
             let mut pages: BTreeSet<u32> = BTreeSet::new();
             for round in 0..6 {
-                // Many come, then many leave.
                 for _ in 0..5_000 {
                     let comes = rng.u8(0..10) < if round % 2 == 0 { 8 } else { 2 };
                     if comes {

@@ -1,9 +1,9 @@
 //! Peers that do not read: which wait too long, and which are cut when too much waits for all.
 //!
-//! A peer is slow when what waits for it has not moved for [`crate::Config::slow_after`], or is
-//! more than [`crate::Config::outbound_bytes_max`]. Those with most output waiting for longest are
-//! cut when all that waits on the shard is more than [`crate::Config::outbound_budget_bytes`].
-//! Nothing of this costs a connection anything as long as its peer reads.
+//! A peer is slow when its output has not moved for [`crate::Config::slow_after`], or is more than
+//! [`crate::Config::outbound_bytes_max`]. When all output that waits on the shard exceeds
+//! [`crate::Config::outbound_budget_bytes`], the peers with most output waiting for longest are
+//! cut. A connection whose peer reads costs nothing here.
 
 use std::time::Duration;
 
@@ -14,21 +14,18 @@ use crate::slab::{BLOCKED, CLOSE_SCHEDULED, MUTE, OVER, WRITABLE};
 use crate::stage::{Stage, WRITE_MORE};
 use crate::turn::Reactor;
 
-/// Connections that are checked in one turn.
 const CHECKED_MAX: usize = 1024;
-/// A peer that keeps as much waiting as another for a second longer counts as much as if it kept
-/// twice as much.
+/// An additional second of waiting counts as much as twice the output.
 const AGE_UNIT_NS: u64 = 1_000_000_000;
 
 impl<H: Handler> Reactor<H> {
-    /// Tells the handler which connections have written all their output.
     pub(crate) fn report_drained(&mut self) {
         for key in std::mem::take(&mut self.io.lists.drained) {
             self.handler.drained(&mut self.io, key);
         }
     }
 
-    /// Writes the queues of connections whose sockets take more, a part of each.
+    /// Writes the queues of connections whose sockets accept more, a part of each.
     pub(crate) fn write_more(&mut self) {
         let mut stage = Stage::begin(WRITE_MORE, &self.io);
         for _ in 0..self.io.lists.writable.len() {
@@ -43,10 +40,9 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Checks some connections a turn for output that makes no progress.
     pub(crate) fn check_slow(&mut self) {
         let Some(after_ns) = self.io.slow_after_ns else {
-            // Nobody asks; the list is for the budget alone.
+            // Without `slow_after` the list is for the budget alone.
             if self.io.lists.blocked.len() < 2 * CHECKED_MAX {
                 return;
             }
@@ -59,13 +55,12 @@ impl<H: Handler> Reactor<H> {
         let now_ns = self.io.now.ns;
         if now_ns >= self.slow_look_ns {
             self.io.check_queues(after_ns);
-            // All of them in the time in which one of them may become slow.
+            // All of them within the time in which one of them may become slow.
             let looks = self.io.lists.blocked.len().div_ceil(CHECKED_MAX).max(1) as u64;
             self.slow_look_ns = now_ns + (after_ns / 8 / looks).clamp(1_000_000, 1_000_000_000);
         }
     }
 
-    /// When [`Reactor::check_slow`] is due.
     pub(crate) fn slow_check_due(&self) -> Option<Duration> {
         let looks = self.io.slow_after_ns.is_some() && !self.io.lists.blocked.is_empty();
         looks.then(|| Duration::from_nanos(self.slow_look_ns.saturating_sub(self.io.now.ns)))
@@ -73,8 +68,7 @@ impl<H: Handler> Reactor<H> {
 }
 
 impl<T> Io<T> {
-    /// Checks connections that were not checked for longest; those whose output has stood still for
-    /// `after_ns` are slow.
+    /// Checks the longest unchecked connections; without movement for `after_ns` they are slow.
     fn check_queues(&mut self, after_ns: u64) {
         let now_ns = self.served_ns();
         for _ in 0..self.lists.blocked.len().min(CHECKED_MAX) {
@@ -94,7 +88,7 @@ impl<T> Io<T> {
     }
 
     /// Cuts the peers with most output waiting for longest, until the total is well within its
-    /// budget. Their own memory is free at once; the handler is told at the end of the turn.
+    /// budget. Their memory is freed at once; the handler is called at the end of the turn.
     #[cold]
     pub(crate) fn cut_worst(&mut self) {
         let goal = self.outbound_budget_bytes - self.outbound_budget_bytes / 8;
@@ -123,8 +117,8 @@ impl<T> Io<T> {
         }
     }
 
-    /// Drops what is queued but for a short rest of what has begun, and appends `last_frame`; the
-    /// connection is good for nothing more if the rest was a long one.
+    /// Drops what is queued except for a short rest of a begun frame, and appends `last_frame`;
+    /// with a long rest, nothing more can be sent on the connection.
     pub(crate) fn cut_queue(&mut self, key: Key, last_frame: Vec<u8>) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         let Some(queue) = &mut socket.queue else { return };

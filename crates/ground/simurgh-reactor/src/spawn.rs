@@ -1,5 +1,5 @@
 //! Starting shards, in the one order that keeps descriptor tables apart: all wakers and hand-off
-//! pairs are made first ([`ShardSet::prepare`]), addresses are tried and held
+//! pairs are made first ([`ShardSet::prepare`]), addresses are tried and reserved
 //! ([`ShardSet::bind`]), event loops that shards may wake are started (a tokio runtime), then each
 //! shard's thread separates its table, opens its own poll set and listeners, and reports
 //! ([`ShardSet::spawn`]).
@@ -33,19 +33,19 @@ pub struct ShardSet<M> {
     wakes: Arc<WakeSet>,
     clock: Clock,
     mailboxes: Vec<Mailbox<M>>,
-    /// What each shard that is not spawned yet will own: its inbox and its end of the hand-off.
+    /// For each shard that is not spawned yet: its inbox and its end of the hand-off.
     parts: Vec<Option<(Inbox<M>, OwnedFd)>>,
     hand_off_ends: Vec<HandOffEnd>,
     addresses: Vec<SocketAddr>,
     reserved: Vec<OwnedFd>,
     spawned: usize,
     descriptors_max: u64,
-    /// Wakers of other event loops, as they were when the first shard was spawned: looking at each
-    /// open descriptor again for each of a hundred shards would be most of their start.
+    /// Wakers of other event loops, as of the first spawn: searching all open descriptors for each
+    /// of a hundred shards would take most of their start.
     foreign_wakers: Option<Vec<RawFd>>,
 }
 
-/// What a handler is made from, on the shard's own thread.
+/// The parts from which a handler is made, on the shard's own thread.
 #[derive(Debug)]
 pub struct Shard<M> {
     /// Its index in the set.
@@ -54,7 +54,7 @@ pub struct Shard<M> {
     pub mailboxes: Vec<Mailbox<M>>,
     /// Its counters.
     pub stats: Arc<ReactorStats>,
-    /// Connections from which on new ones count as over capacity.
+    /// The number of connections from which on new ones count as over capacity.
     pub capacity: usize,
     /// Whether its descriptor table is its own.
     pub tables: Tables,
@@ -78,7 +78,7 @@ pub enum StartError {
     /// An address could not be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Something else, named by the first field.
+    /// Another error; the first field names the failed step.
     #[error("{0}: {1}")]
     Io(&'static str, #[source] io::Error),
     /// All shards of the set are spawned already.
@@ -87,8 +87,8 @@ pub enum StartError {
 }
 
 impl<M: Send + 'static> ShardSet<M> {
-    /// Makes the wakers, mailboxes (each with a limit of `mailbox_bytes_max`) and hand-off pairs
-    /// of `count` shards, and raises the descriptor limit. Not from a shard's thread.
+    /// Makes the wakers, mailboxes (each with a limit of `mailbox_bytes_max`) and hand-off pairs of
+    /// `count` shards, and raises the descriptor limit. Must not be called on a shard's thread.
     pub fn prepare(count: usize, mailbox_bytes_max: usize) -> io::Result<Self> {
         let (descriptors_max, _) = raise_descriptor_limit();
         let wakes = Arc::new(WakeSet::new(count)?);
@@ -120,7 +120,7 @@ impl<M: Send + 'static> ShardSet<M> {
         self.clock.ns()
     }
 
-    /// Each shard finds out in its own table which of them have been closed since.
+    /// Each shard finds out in its own table which of them were closed since.
     fn foreign_wakers(&mut self) -> &[RawFd] {
         let own: Vec<RawFd> = self.wakes.descriptors().collect();
         self.foreign_wakers.get_or_insert_with(|| {
@@ -134,13 +134,13 @@ impl<M: Send + 'static> ShardSet<M> {
         &self.mailboxes
     }
 
-    /// The process's ends of the hand-offs, by shard index; empty the second time.
+    /// The process's ends of the hand-offs, by shard index; empty from the second call on.
     pub fn take_hand_off_ends(&mut self) -> Vec<HandOffEnd> {
         std::mem::take(&mut self.hand_off_ends)
     }
 
-    /// Makes sure that nothing else listens on `addresses` or is about to, and reserves them for
-    /// the shards. Returns them with the ports that the system chose where they were 0.
+    /// Checks that no other socket listens on `addresses` or is about to, and reserves them for the
+    /// shards. Returns them, with the ports that the system chose instead of 0.
     pub fn bind(&mut self, addresses: &[SocketAddr]) -> Result<Vec<SocketAddr>, ListenError> {
         let mut actual = Vec::new();
         for address in addresses {
@@ -171,7 +171,7 @@ impl<M: Send + 'static> ShardSet<M> {
         let mailbox_state = inbox.state();
         let stats = Arc::new(ReactorStats::default());
         let (report, reported) = sync_channel(1);
-        // The shard's copy of the hand-off is the same number in its own table; ours closes once
+        // The shard's copy of the hand-off has the same number in its own table; ours closes once
         // the shard has its own, unless the table turns out to be the same.
         let start = Start {
             index,
@@ -224,7 +224,7 @@ impl ShardHandle {
         self.index
     }
 
-    /// Connections from which on new ones count as over capacity.
+    /// The number of connections from which on new ones count as over capacity.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -249,13 +249,12 @@ impl ShardHandle {
         self.thread.is_finished()
     }
 
-    /// Waits until the shard has ended; an error if its loop broke or it panicked.
+    /// Waits until the shard has ended; an error if its loop failed or it panicked.
     pub fn join(self) -> io::Result<()> {
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the shard panicked")))
     }
 }
 
-/// What is passed to a shard's thread.
 struct Start<M> {
     index: usize,
     wakes: Arc<WakeSet>,
@@ -298,7 +297,7 @@ impl<M: Send + 'static> Start<M> {
             Ok(reactor) => reactor,
             Err(error) => {
                 let kind = io::Error::other(error.to_string());
-                // Whoever spawns waits for this report.
+                // The spawning thread waits for this report.
                 let _ = report.send((tables, Err(error)));
                 return Err(kind);
             }
@@ -363,7 +362,6 @@ impl<M: Send + 'static> Start<M> {
     }
 }
 
-/// The connections that a descriptor table has room for.
 #[derive(Debug, PartialEq, Eq)]
 struct Room {
     capacity: usize,
@@ -372,9 +370,9 @@ struct Room {
 }
 
 impl Room {
-    /// Of `limit` descriptors `fixed` are used, and 64, or a sixteenth if that is less, are kept
-    /// in reserve. A quarter of the reserve is never accepted into: it is for connections given
-    /// back by the other side, and for what the handler opens.
+    /// Of `limit` descriptors `fixed` are used, and 64, or a sixteenth if that is less, are
+    /// reserved. A quarter of the reserve is never used for accepting: it is for connections handed
+    /// back by the other side, and for those that the handler opens.
     fn within(limit: usize, fixed: usize) -> Self {
         let reserve = (limit / 16).min(64);
         let capacity = limit.saturating_sub(fixed + reserve).max(1);
@@ -382,24 +380,24 @@ impl Room {
     }
 }
 
-/// Shards that hold `connections`, when each has a table of `descriptors` and the kernel spreads
-/// new connections over them by a hash: with room for six standard deviations of that, no shard is
-/// full before all of them are there. At least 1; 0 descriptors are as good as 1.
+/// The number of shards that hold `connections` with a table of `descriptors` each, if the kernel
+/// spreads new connections by a hash: with room for six standard deviations, no shard is full
+/// before all connections are open. At least 1; 0 descriptors count as 1.
 pub fn shards_for(connections: usize, descriptors: u64) -> usize {
     let limit = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let holds = |shards: usize| {
-        // Each shard keeps the wakers of all, and a dozen others.
+        // Each shard keeps the wakers of all, and a dozen other descriptors.
         let capacity = Room::within(limit, shards.saturating_add(FIXED)).capacity;
         let mean = connections as f64 / shards as f64;
         mean + 6.0 * mean.sqrt() <= capacity as f64
     };
-    // More shards may each hold less, for their wakers; so the first that will do, if any does.
+    // More shards may hold less each, because of their wakers: the first count that suffices.
     let least = connections.div_ceil(Room::within(limit, FIXED).capacity).max(1);
     (least..=least.saturating_mul(2)).find(|shards| holds(*shards)).unwrap_or(least)
 }
 
-/// Connections that come to `shards` of `descriptors` each before any of them is full, by the same
-/// account as [`shards_for`]: the room for an uneven spread is left out.
+/// How many connections `shards` with `descriptors` each have before any of them is full, with the
+/// same room for an uneven spread as [`shards_for`].
 pub fn connections_for(shards: usize, descriptors: u64) -> usize {
     let limit = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let capacity = Room::within(limit, shards.saturating_add(FIXED)).capacity as f64;
@@ -408,7 +406,7 @@ pub fn connections_for(shards: usize, descriptors: u64) -> usize {
     (root * root * shards as f64) as usize
 }
 
-/// Descriptors of a shard beside connections and wakers: a generous estimate.
+/// Descriptors of a shard besides connections and wakers: a generous estimate.
 const FIXED: usize = 16;
 
 #[cfg(test)]

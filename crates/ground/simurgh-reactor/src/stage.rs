@@ -1,12 +1,12 @@
-//! The stages of a turn, and how much each may do.
+//! The stages of a turn, and the share of each.
 
 use crate::io::Io;
 
 /// Bytes written after which a stage looks at the clock.
 const STEP_BYTES: u64 = 64 << 10;
 
-/// What a stage of a turn may use: time, and connections that are to be written to or closed (which
-/// costs some 4 to 10 µs each at the end of the turn, so that time alone would not do).
+/// The share of one stage of a turn: time, and connections to be written to or closed (which costs
+/// some 4 to 10 µs each at the end of the turn, so a limit of time alone would not suffice).
 #[derive(Clone, Copy)]
 pub(crate) struct Share {
     ns: u64,
@@ -43,8 +43,8 @@ impl Stage {
         }
     }
 
-    /// Whether the stage has used its share; the clock is read at every eighth step only, so each
-    /// stage makes some progress, and after much was written.
+    /// Whether the stage has used its share. The clock is read only at every eighth step, so that
+    /// each stage makes some progress, and after much was written.
     pub(crate) fn is_over<T>(&mut self, io: &Io<T>) -> bool {
         self.steps += 1;
         let has_written = io.counts.bytes_out - self.bytes_out > STEP_BYTES;

@@ -1,7 +1,7 @@
 //! When the kernel received what is read, on the shard's own clock.
 //!
 //! The kernel stamps segments by CLOCK_REALTIME. Its distance to the shard's clock changes only
-//! when the system's time is set (both run at the same, corrected rate), and is measured anew at
+//! when the system's time is set (both run at the same, corrected rate), and is measured again at
 //! each tick of 100 ms in which something is read.
 
 use std::os::fd::OwnedFd;
@@ -11,10 +11,9 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::clock::{Clock, Now, nanoseconds};
 use crate::syscalls;
 
-/// The narrowest of so many readings counts: an interruption rarely spoils all of them.
+/// The narrowest of this many readings counts: an interruption rarely spoils all of them.
 const READINGS: usize = 3;
 
-/// Converts the kernel's stamps to the shard's time.
 pub(crate) struct Stamps {
     clock: Clock,
     /// CLOCK_REALTIME minus the shard's clock.
@@ -29,7 +28,7 @@ impl Stamps {
         Self { clock, ahead_ns: 0, measured: None, received_at: None }
     }
 
-    /// Reads, and notes the kernel's stamp of what it brings.
+    /// Reads, and notes the kernel's stamp of the bytes.
     pub(crate) fn recv(
         &mut self,
         now: Now,
@@ -47,8 +46,7 @@ impl Stamps {
     }
 }
 
-/// How far CLOCK_REALTIME is ahead of `clock`: read between two readings of `clock`, so the error
-/// is at most half of what passed between those.
+/// How far CLOCK_REALTIME is ahead of `clock`, to half the time between two readings of that.
 fn ahead_ns(clock: Clock) -> i64 {
     let reading = |_| {
         let before = clock.ns();

@@ -4,8 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Upper bounds, in nanoseconds, of the buckets of [`Counts::turns_by_duration`]; the last
-/// bucket has none.
+/// Upper bounds, in nanoseconds, of [`Counts::turns_by_duration`]; the last bucket has none.
 pub const TURN_BUCKETS_NS: [u64; 12] = [
     10_000,
     25_000,
@@ -21,20 +20,20 @@ pub const TURN_BUCKETS_NS: [u64; 12] = [
     100_000_000,
 ];
 
-/// Buckets, the one without a bound included.
+/// Buckets, including the one without a bound.
 const TURN_BUCKETS: usize = TURN_BUCKETS_NS.len() + 1;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What a shard counted, as plain numbers: [`ReactorStats::read`].
+        /// The counters of a shard as plain numbers: [`ReactorStats::read`].
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
-            /// Turns by how long they took, waiting excluded: see [`TURN_BUCKETS_NS`].
+            /// Turns by their duration, without waiting: see [`TURN_BUCKETS_NS`].
             pub turns_by_duration: [u64; TURN_BUCKETS],
         }
 
-        /// The published counters of one shard: written by its thread only, read by any.
+        /// The published counters of one shard: only its thread writes them, any thread reads them.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct ReactorStats {
@@ -43,7 +42,7 @@ macro_rules! counters {
         }
 
         impl ReactorStats {
-            /// The counters as of the end of the shard's last turn.
+            /// The counters at the end of the shard's last turn.
             pub fn read(&self) -> Counts {
                 Counts {
                     $($name: self.$name.load(Relaxed),)*
@@ -70,13 +69,13 @@ counters! {
     adopted,
     /// Connections begun by [`crate::Io::connect`].
     connects,
-    /// Of those, the ones that came up.
+    /// Outgoing connections that were established.
     connected,
-    /// Of those, the ones that were refused, timed out and the like; not those closed from here.
+    /// Outgoing connections that were refused or timed out, but not those that the handler closed.
     connect_failed,
     /// Connections given away by hand-off or [`crate::Io::take`].
     taken,
-    /// Connections that ended here, for whatever reason.
+    /// Connections that ended here, for any reason.
     closed,
     /// Connections with a descriptor open now.
     open,
@@ -84,24 +83,23 @@ counters! {
     local,
     /// Bytes read from peers.
     bytes_in,
-    /// Bytes the kernel took for peers.
+    /// Bytes that the kernel accepted for peers.
     bytes_out,
-    /// Reads that brought bytes.
+    /// Reads that returned bytes.
     reads,
     /// Write calls.
     writes,
-    /// Write calls that the kernel took only in part or not at all: the peer reads too slowly.
+    /// Write calls that the kernel accepted only in part or not at all: the peer reads too slowly.
     writes_blocked,
-    /// Connections cut because of their queue, whatever was wrong with it.
+    /// Connections cut because of their queue, for any reason.
     slow_cut,
-    /// Of those, the ones whose queue stood still.
+    /// Connections cut because their queue did not move.
     stalled_cut,
-    /// Of those, the ones that were the worst when too much waited on the shard.
+    /// Connections cut as the worst ones, because too much waited on the shard.
     outbound_shed,
-    /// Bytes there for peers who have not taken them: shared frames once.
+    /// Bytes that peers have not taken; shared frames count once.
     waiting_bytes,
-    /// Milliseconds in which the shard could not serve: the process stopped, or a turn of more than
-    /// a second.
+    /// Milliseconds in which it could not serve: a stopped process, or a turn above a second.
     lost_ms,
     /// Bytes waiting in outbound queues now.
     queued_bytes,
@@ -109,17 +107,17 @@ counters! {
     over_capacity,
     /// Times accepting paused: no descriptor left (until one closes) or no memory (100 ms).
     accept_pauses,
-    /// Hand-offs refused by the other side's full queue.
+    /// Hand-offs refused because the other side's queue was full.
     hand_off_refused,
     /// Mails taken from the mailbox.
     mails,
     /// Turns of the loop.
     turns,
-    /// What all turns took by the clock, nanoseconds, waiting excluded.
+    /// Duration of all turns by the clock, nanoseconds, without waiting.
     turn_ns,
-    /// The longest turn by the clock, nanoseconds, waiting excluded.
+    /// Duration of the longest turn by the clock, nanoseconds, without waiting.
     turn_max_ns,
-    /// The longest turn by the thread's CPU time, nanoseconds: without what others had of it.
+    /// The longest turn by the thread's CPU time, nanoseconds: without time that other threads ran.
     turn_cpu_max_ns,
     /// CPU time of the shard's thread, nanoseconds.
     cpu_ns,

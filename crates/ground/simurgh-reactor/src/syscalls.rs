@@ -1,5 +1,5 @@
-//! The few calls that rustix does not have: two socket options, and a read that brings the time at
-//! which the kernel received what it brings.
+//! The few calls that rustix does not have: two socket options, and a read that also returns when
+//! the kernel received the bytes.
 
 #![allow(unsafe_code)]
 
@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 #[cfg(target_os = "linux")]
 use {libc::c_int, rustix::io::Errno, std::mem::MaybeUninit, std::os::fd::AsRawFd};
 
-/// Leaves the choice of a port to `connect`, which knows the destination: `bind` would have to
-/// find one that no socket has, whatever its peer.
+/// Leaves the choice of a port to `connect`, which has the destination: `bind` would have to find
+/// one that no socket has, whatever its peer.
 #[cfg(target_os = "linux")]
 pub(crate) fn choose_port_at_connect(fd: &OwnedFd) -> rustix::io::Result<()> {
     set_option(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
@@ -26,11 +26,11 @@ pub(crate) fn choose_port_at_connect(_fd: &OwnedFd) -> rustix::io::Result<()> {
 #[cfg(target_os = "linux")]
 pub(crate) fn limit_ports(fd: &OwnedFd, last: u16) -> rustix::io::Result<()> {
     const IP_LOCAL_PORT_RANGE: c_int = 51;
-    // The upper half is the last port, the lower one the first; 0: as the system has it.
+    // The upper half is the last port, the lower one the first; 0: the system's setting.
     set_option(fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, (u32::from(last) << 16) as c_int)
 }
 
-/// Makes [`recv_stamped`] bring stamps. Accepted sockets inherit it from their listener.
+/// Enables the stamps of [`recv_stamped`]. Accepted sockets inherit it from their listener.
 #[cfg(target_os = "linux")]
 pub(crate) fn stamp_received(fd: &OwnedFd) -> rustix::io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
@@ -71,8 +71,8 @@ union Control {
     align: libc::cmsghdr,
 }
 
-/// Reads without waiting; brings the number of bytes, and when the kernel received the last
-/// segment that they came from, in nanoseconds of CLOCK_REALTIME, if it knows.
+/// Reads without waiting; returns the number of bytes, and when the kernel received the last
+/// segment of them, in nanoseconds of CLOCK_REALTIME, if known.
 #[cfg(target_os = "linux")]
 pub(crate) fn recv_stamped(
     fd: &OwnedFd,
@@ -93,7 +93,6 @@ pub(crate) fn recv_stamped(
     Ok((bytes, stamp_of(&message)))
 }
 
-/// The stamp among the control messages of a received message.
 #[cfg(target_os = "linux")]
 fn stamp_of(message: &libc::msghdr) -> Option<i64> {
     // SAFETY: `recvmsg` has set the control buffer's length to what it wrote there; the buffer is

@@ -1,12 +1,12 @@
 //! Descriptor tables: each shard has its own, so `RLIMIT_NOFILE` counts per shard and no lock is
-//! shared when connections come and go.
+//! shared when connections are opened and closed.
 //!
-//! The price is that a descriptor *number* means nothing outside its table: used in the wrong
-//! one it may close, or write into, another client's socket. Hence the rules kept here: a shard
-//! thread closes everything it inherited but 0, 1, 2, what it was given by name, and event counters
-//! (by which code on the shard wakes other loops, tokio's for one); a descriptor
-//! that leaves the loop is a [`Descriptor`], which cannot change threads; and what belongs to the
-//! process's own table is a [`MainFd`], which is never closed anywhere else.
+//! The price is that a descriptor *number* is valid only in its table: used in another it may
+//! close, or write into, another client's socket. So a shard thread closes everything it inherited
+//! except 0, 1, 2, the descriptors it was given, and event counters (with which code on the shard
+//! wakes other loops, such as tokio's); a descriptor that leaves the loop is a [`Descriptor`],
+//! which cannot change threads; and a descriptor of the process's own table is a [`MainFd`], which
+//! is closed only there.
 //!
 //! A shard must not start threads: they would share its table without knowing it.
 
@@ -21,17 +21,17 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Whether a shard has a descriptor table of its own.
+/// Whether a shard has its own descriptor table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tables {
-    /// The shard's own: the descriptor limit holds for it alone.
+    /// The shard's own: the descriptor limit applies to it alone.
     Private,
     /// The process's: not Linux, or the kernel refused; all shards share one limit.
     Shared,
 }
 
-/// An open descriptor that left a shard's loop. It belongs to that shard's table and therefore
-/// to its thread: it is not `Send`, and closes when dropped.
+/// An open descriptor that left a shard's loop. It belongs to that shard's table and therefore to
+/// its thread: it is not `Send`, and closes when dropped.
 #[derive(Debug)]
 pub struct Descriptor {
     fd: OwnedFd,
@@ -53,12 +53,12 @@ impl AsFd for Descriptor {
     }
 }
 
-/// Raises the soft limit on open descriptors to the hard one; returns both as they are now.
-/// Where the system refuses, the soft limit stays what it was.
+/// Raises the soft limit on open descriptors to the hard one; returns both as they are now. If the
+/// system refuses, the soft limit stays.
 pub fn raise_descriptor_limit() -> (u64, u64) {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
-        // macOS refuses more than OPEN_MAX; the old limit then stands and is reported below.
+        // macOS refuses more than OPEN_MAX; the old limit then remains and is returned below.
         let _ =
             setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
@@ -66,7 +66,6 @@ pub fn raise_descriptor_limit() -> (u64, u64) {
     (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX))
 }
 
-/// The descriptor table of a thread, and the set of its shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThreadTable {
     pub(crate) table: u32,
@@ -86,8 +85,9 @@ pub(crate) fn thread_table() -> ThreadTable {
     THREAD_TABLE.with(Cell::get)
 }
 
-/// Gives the calling thread, a new shard of `set`, its own table, in which only 0, 1, 2 and
-/// `keep` stay open. What others open in the process's table meanwhile does not matter.
+/// Gives the calling thread, a new shard of `set`, its own table, in which only 0, 1, 2 and `keep`
+/// stay open. Descriptors that other threads open meanwhile in the process's table have no effect
+/// on it.
 pub(crate) fn separate(set: u32, keep: &[RawFd]) -> Tables {
     let tables = if unshare_and_close(keep) { Tables::Private } else { Tables::Shared };
     let table = match tables {
@@ -98,7 +98,7 @@ pub(crate) fn separate(set: u32, keep: &[RawFd]) -> Tables {
     tables
 }
 
-/// Blocks all signals in the calling thread, a new shard, but those that its own faults raise. A
+/// Blocks all signals in the calling thread, a new shard, except those that its own faults raise. A
 /// signal handler runs on any thread, and commonly writes to a pipe by its number, which in a
 /// shard's table may be a client's socket.
 pub(crate) fn block_signals() {
@@ -115,8 +115,8 @@ pub(crate) fn block_signals() {
 }
 
 /// The event counters (eventfd) open in the calling thread's table: the wakers of event loops that
-/// run already, tokio's among them. Where a shard keeps them, code on the shard may wake those
-/// loops: the same number means the same counter there. Looks at every open descriptor once.
+/// already run, such as tokio's. If a shard keeps them, code on the shard may wake those loops: the
+/// same number means the same counter there. Looks at every open descriptor once.
 pub(crate) fn event_counters() -> Vec<RawFd> {
     let Ok(entries) = std::fs::read_dir("/proc/thread-self/fd") else { return Vec::new() };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -128,8 +128,7 @@ fn is_event_counter(fd: RawFd) -> bool {
         .is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")
 }
 
-/// Closes, in a private table, those of `kept` that are not event counters any more: their numbers
-/// were given to something else before the table was copied.
+/// Closes, in a private table, those of `kept` whose numbers were reused before it was copied.
 pub(crate) fn close_unless_event_counters(kept: &[RawFd]) {
     for fd in kept.iter().filter(|fd| !is_event_counter(**fd)) {
         // SAFETY: called on a new private table, where nothing owns this number.
@@ -154,8 +153,8 @@ fn unshare_and_close(keep: &[RawFd]) -> bool {
     kept.sort_unstable();
     kept.dedup();
     let last = kept.last().copied().unwrap_or(2);
-    // One call that copies only what lies below: a process with a million sockets open must not
-    // have them all duplicated first. It is also allowed where seccomp forbids `unshare`.
+    // One call that copies only the lower descriptors: a process with a million open sockets must
+    // not duplicate all of them first. It is also allowed where seccomp forbids `unshare`.
     if !close_range(last + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE) {
         // SAFETY: this thread runs only reactor code from here on, and from this point it uses
         // only descriptors that are in `keep` or that it opens itself; see the module comment.
@@ -196,8 +195,7 @@ fn close_each(first: u32, end: u32) {
     }
 }
 
-/// A descriptor of the process's own table that threads of other tables may hold: it closes only
-/// in its own.
+/// A descriptor of the process's table, which threads of other tables hold but never close.
 #[derive(Debug)]
 pub(crate) struct MainFd {
     fd: ManuallyDrop<OwnedFd>,
@@ -232,7 +230,7 @@ impl Drop for MainFd {
     }
 }
 
-/// Closes what was left to be closed in the process's table; only called there.
+/// Closes the deferred descriptors of the process's table; only called there.
 pub(crate) fn close_deferred() {
     debug_assert_eq!(thread_table().table, 0);
     DEFERRED_CLOSES.lock().unwrap_or_else(PoisonError::into_inner).clear();

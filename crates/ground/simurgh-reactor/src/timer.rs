@@ -1,5 +1,4 @@
-//! Waking at a precise time. A poll set waits in whole milliseconds; a timer among its descriptors
-//! wakes to the microsecond.
+//! Waking to the microsecond by a timer: a poll set alone waits in whole milliseconds.
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::Timer;
@@ -20,14 +19,14 @@ mod linux {
     #[derive(Default)]
     pub(crate) struct Timer {
         fd: Option<OwnedFd>,
-        /// What it was last set to, which may be in the past.
+        /// The time it was last set to, which may be in the past.
         set_to_ns: Option<u64>,
         has_failed: bool,
     }
 
     impl Timer {
-        /// Ends the wait that follows at `at_ns` of the shard's clock. `false`, and the time-out of
-        /// the wait has to do it, while no descriptor is left for the timer.
+        /// Ends the next wait at `at_ns` of the shard's clock. `false`, and the time-out of the
+        /// wait has to do it, while no descriptor is left for the timer.
         pub(crate) fn set<T>(&mut self, io: &Io<T>, at_ns: u64) -> bool {
             if self.set_to_ns == Some(at_ns) {
                 return true;
@@ -67,7 +66,7 @@ mod linux {
     }
 }
 
-/// Without timers: the time-out of the wait has to do.
+/// Without timers, the time-out of the wait is used.
 #[cfg(not(target_os = "linux"))]
 #[derive(Default)]
 pub(crate) struct Timer;

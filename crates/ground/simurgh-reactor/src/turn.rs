@@ -1,10 +1,10 @@
-//! The loop: one turn after another.
+//! The loop, which runs in turns.
 //!
-//! A turn is: mail, sockets left over from the turn before, events, some of those whose peers hung
-//! up, new connections, flush, `turn_end`, flush. Ends come last and a few at a time, since one
-//! costs more than a message: when many hang up at once, the others do not wait for all of them.
-//! Each stage stops after its share of time or of output and goes on in the next turn, so no number
-//! of connections keeps the others waiting and a turn stays below 2 ms.
+//! A turn is: mail, sockets left over from the previous turn, events, some of the connections whose
+//! peers hung up, new connections, flush, `turn_end`, flush. Ends come last and a few at a time,
+//! since one costs more than a message: when many peers hang up at once, the others do not wait for
+//! all of them. Each stage stops after its share of time or of output and continues in the next
+//! turn, so no number of connections keeps the others waiting and a turn stays below 2 ms.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,26 +30,20 @@ use crate::stage::{self, Stage};
 use crate::timer::Timer;
 use crate::{handoff, net};
 
-/// Events fetched at once.
 const EVENTS_MAX: usize = 512;
-/// Hand-offs taken a turn.
 const ADOPT_MAX: usize = 16;
-/// A longer turn, or a sleep that is so much longer than it should be, is time in which the shard
-/// could not serve.
+/// In a longer turn, or a sleep that is so much too long, the shard could not serve.
 const LOST_NS_MIN: u64 = 1_000_000_000;
-/// Room in the list of those who hung up that is kept for the next. No power of two: grown to a
-/// size that others have, it would leave its place among them, on a page of the allocator that
-/// they keep.
+/// The capacity that the list of hung-up connections keeps. It is not a power of two: such a block
+/// would stay among other blocks of that size, on a page that the allocator then keeps.
 const HUNG_UP_KEPT: usize = 192;
 
-/// A shard's loop with all it owns.
 pub(crate) struct Reactor<H: Handler> {
     pub(crate) handler: H,
     pub(crate) io: Io<H::Conn>,
     listeners: Listeners,
     inbox: Inbox<H::Mail>,
     events: Events,
-    /// Events of the last poll that were handled.
     events_done: usize,
     events_left: bool,
     mail_left: bool,
@@ -59,7 +53,6 @@ pub(crate) struct Reactor<H: Handler> {
     next: Next,
     /// When connections with waiting output are checked next, nanoseconds.
     pub(crate) slow_look_ns: u64,
-    /// When the last turn ended.
     ended_ns: u64,
 }
 
@@ -90,7 +83,6 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Runs turns until it is stopped.
     pub(crate) fn run(mut self) -> io::Result<()> {
         loop {
             let waited = self.wait()?;
@@ -109,8 +101,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Notes time in which the shard could not serve: the process was stopped, the machine was
-    /// suspended. It does not count against connections that waited meanwhile.
+    /// Notes time in which the shard could not serve (the process was stopped, the machine was
+    /// suspended). It does not count against connections that waited meanwhile.
     fn note_lost(&mut self, now_ns: u64, waited: Option<Duration>) {
         let passed_ns = now_ns.saturating_sub(self.ended_ns);
         let Some(waited) = waited.filter(|_| passed_ns > LOST_NS_MIN) else { return };
@@ -121,8 +113,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Fetches events, unless those of the last time are not used up. Says how long it meant to
-    /// wait at most; `None`: as long as nothing happens.
+    /// Fetches events, unless some of the last fetch are left. Returns how long it meant to wait at
+    /// most; `None`: until something happens.
     fn wait(&mut self) -> io::Result<Option<Duration>> {
         if self.events_left {
             return Ok(Some(Duration::ZERO));
@@ -135,7 +127,7 @@ impl<H: Handler> Reactor<H> {
         } else if let Next::At(at_ns) = self.next
             && self.timer.set(&self.io, at_ns)
         {
-            // Both would wake it twice when they are due at about the same time.
+            // If both are due at about the same time, both would wake it.
             timeout = own;
         }
         let meant = timeout.into_iter().chain(self.handler_timeout().filter(|_| asleep)).min();
@@ -154,7 +146,6 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// How long the loop itself may wait.
     fn timeout(&self) -> Option<Duration> {
         let work = self.mail_left
             || self.hand_off_left
@@ -171,7 +162,6 @@ impl<H: Handler> Reactor<H> {
         due.into_iter().flatten().min()
     }
 
-    /// How long the handler wants to wait at most.
     fn handler_timeout(&self) -> Option<Duration> {
         match self.next {
             Next::Now => Some(Duration::ZERO),
@@ -199,8 +189,7 @@ impl<H: Handler> Reactor<H> {
         let closed = self.io.counts.closed;
         self.io.flush();
         self.end_connections();
-        // The handler may have done something about those for which `turn_end` is still to be
-        // called.
+        // The handler may have changed connections for which `turn_end` is still to be called.
         if self.io.counts.closed != closed {
             self.next = Next::Now;
         }
@@ -219,7 +208,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Sockets whose last read filled the buffer, or that were released: once each.
+    /// Reads sockets whose last read filled the buffer, or that were released: once each.
     fn read_ready(&mut self) {
         let mut stage = Stage::begin(stage::READY, &self.io);
         for _ in 0..self.io.lists.ready.len() {
@@ -236,7 +225,7 @@ impl<H: Handler> Reactor<H> {
 
     fn take_events(&mut self) {
         let mut stage = Stage::begin(stage::EVENTS, &self.io);
-        // The list is lent out while its events are handled; an empty one allocates nothing.
+        // The list is moved out while its events are handled; an empty one allocates nothing.
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         let mut left = false;
         for event in events.iter().skip(self.events_done) {
@@ -257,7 +246,7 @@ impl<H: Handler> Reactor<H> {
             match key.generation {
                 WAKER => self.inbox.woken(),
                 HAND_OFF => self.hand_off_left = true,
-                // Waking was all it was for.
+                // The event only had to wake the loop.
                 TIMER => {}
                 listener => self.listeners.set_ready((listener - LISTENER) as usize),
             }
@@ -269,8 +258,7 @@ impl<H: Handler> Reactor<H> {
             return;
         }
         if event.is_writable() {
-            // Not here: a connection with megabytes to write would delay the events behind this
-            // one.
+            // Writing megabytes here would delay the events after this one.
             self.io.list_writable(key);
         }
         let Some(socket) = self.io.sockets.get_mut(key) else { return };
@@ -279,7 +267,7 @@ impl<H: Handler> Reactor<H> {
             socket.flags |= PEER_SHUT;
         }
         if broken && socket.flags & (HELD | NO_READ) != 0 {
-            // It is not read, so no other event tells of its end.
+            // It is not read, so no other event reports its end.
             let why = self.io.end_of(key, event.is_error());
             self.io.schedule_close(key, why);
         } else if broken || event.is_read_closed() {
@@ -289,7 +277,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// What those sent who have hung up since, and their ends.
+    /// Reads what hung-up peers had sent, and handles their ends.
     fn read_hung_up(&mut self) {
         if self.io.lists.hung_up.is_empty() {
             return;
@@ -314,8 +302,8 @@ impl<H: Handler> Reactor<H> {
         loop {
             let Some(socket) = self.io.sockets.get_mut(key) else { return };
             socket.flags |= UNREAD;
-            // What a peer that was cut still sends is thrown away: unread, it would turn the close
-            // into a reset, which can destroy the last frame.
+            // Unread input of a cut peer would turn the close into a reset, which can lose the last
+            // frame.
             let was_cut = socket.flags & OVER != 0 && socket.flags & (CLOSE_SCHEDULED | MUTE) == 0;
             if !was_cut && socket.flags & (HELD | NO_READ) != 0 {
                 return;
@@ -363,7 +351,6 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Takes connections that the other side gives back.
     fn adopt(&mut self) {
         let mut taken = 0;
         while taken < ADOPT_MAX {
@@ -375,19 +362,19 @@ impl<H: Handler> Reactor<H> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Ok(None) | Err(_) => {
-                    // The other side has ended; connections are refused from here on.
+                    // The other side has ended; connections are refused from now on.
                     self.io.hand_off = None;
                     break;
                 }
             }
             taken += 1;
         }
-        // No event announces again what was left.
+        // No further event announces what is left.
         self.hand_off_left = taken == ADOPT_MAX;
     }
 
     fn adopt_one(&mut self, fd: OwnedFd, mut read_ahead: Vec<u8>) {
-        // Whoever has no address any more is gone already.
+        // A peer without an address is already gone.
         let Ok(peer) = net::peer_addr(&fd) else { return };
         if let Err(error) = net::prepare_adopted(&fd) {
             tracing::warn!(%error, "a connection given back could not be used");
@@ -404,7 +391,6 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Closes everything, after a last flush.
     fn end(&mut self) {
         self.handler.stopping(&mut self.io);
         self.io.flush();
@@ -424,7 +410,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Counts the turn by the clock, and by the CPU time of this thread: its duration if no other
-    /// thread had wanted the core. (The latter includes the fetching of its events.)
+    /// thread had used the core. (The latter includes fetching its events.)
     fn count(&mut self, begun_ns: u64) {
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         let cpu_ns = (cpu.tv_sec as u64) * 1_000_000_000 + cpu.tv_nsec as u64;

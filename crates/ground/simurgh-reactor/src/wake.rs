@@ -3,7 +3,7 @@
 //! Each shard of a set has an eventfd, made in the process's table *before* any shard separates its
 //! own, so that its number means the same in all of them: every thread of the process's table and
 //! every shard of the set may write to it. It is registered edge-triggered, where each write is an
-//! event of its own, so it is never read. Elsewhere than on Linux it is a pipe.
+//! event, so it is never read. On systems other than Linux it is a pipe.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -15,13 +15,11 @@ use crate::tables::{self, MainFd};
 
 static NEXT_SET: AtomicU32 = AtomicU32::new(1);
 
-/// Wakes on behalf of shards of *another* set, in whose tables the eventfd is not.
+/// Wakes for shards of *another* set, whose tables do not have the eventfd.
 static RELAY: Mutex<Option<Sender<WakeRequest>>> = Mutex::new(None);
 
-/// A shard that the relay is to wake.
 type WakeRequest = (Arc<WakeSet>, usize);
 
-/// The wakers of all shards of a set.
 #[derive(Debug)]
 pub(crate) struct WakeSet {
     set: u32,
@@ -61,12 +59,10 @@ impl WakeSet {
         })
     }
 
-    /// The number that shard `shard` registers.
     pub(crate) fn registered(&self, shard: usize) -> Option<RawFd> {
         self.wakes.get(shard).map(|wake| wake.read.as_raw_fd())
     }
 
-    /// Wakes shard `shard`, from whatever thread.
     pub(crate) fn wake(this: &Arc<Self>, shard: usize) {
         let thread_table = tables::thread_table();
         if thread_table.table == 0 || thread_table.set == this.set {
@@ -82,7 +78,7 @@ impl WakeSet {
     fn write(&self, shard: usize) {
         let Some(wake) = self.wakes.get(shard) else { return };
         let fd = wake.write.as_ref().unwrap_or(&wake.read);
-        // A full counter or pipe means that the wake-up is already there.
+        // If the counter or pipe is full, a wake-up is already pending.
         let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
     }
 

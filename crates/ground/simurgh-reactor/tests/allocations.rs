@@ -1,4 +1,4 @@
-//! What costs nothing: bytes that arrive and are answered allocate nothing.
+//! Receiving bytes and answering them allocates nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(unsafe_code, reason = "an allocator is an unsafe trait")]
 
@@ -14,7 +14,6 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts the allocations of each thread.
 struct Counting;
 
 #[global_allocator]
@@ -36,7 +35,6 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Allocations of the shard's thread so far.
 fn allocations(server: &Server) -> u64 {
     server.ask(|_, _| ALLOCATIONS.with(Cell::get))
 }
@@ -55,7 +53,7 @@ fn reading_and_answering_allocates_nothing() {
             }
         }
     };
-    // The first rounds make the loop's own buffers.
+    // The first rounds allocate the loop's own buffers.
     exchange(20);
     let begin = allocations(&server);
     let asking = allocations(&server) - begin;
@@ -63,7 +61,7 @@ fn reading_and_answering_allocates_nothing() {
     exchange(200);
     let spent = allocations(&server) - begin;
     assert!(asking > 0, "what the test itself posts is counted");
-    // A busy machine may bring more at once than it did at first, and the loop's buffers grow.
+    // A busy machine may deliver more at once than at first, and the loop's buffers grow.
     assert!(spent <= asking + 20, "{spent} allocations for 2000 answers, {asking} for none");
 }
 

@@ -1,4 +1,4 @@
-//! Connections that a shard opens: what becomes of them, and what is told of it.
+//! Connections that a shard opens: their outcomes, and the calls of the handler.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg(target_os = "linux")]
 
@@ -16,12 +16,11 @@ use simurgh_reactor::{
 };
 use support::{Conn, Event, Server, WAIT_MAX, read_exactly, read_to_end, write};
 
-/// Opens a connection from the first shard.
 fn connect(client: &Server, to: SocketAddr, how: ConnectOptions) -> Key {
     client.ask(move |_, io| io.connect(to, &how, Conn::default()).unwrap())
 }
 
-/// What the system says at once, and the mark that the record bears on coming back.
+/// The error that the system returns at once, and the mark of the returned record.
 fn refusal(client: &Server, to: SocketAddr, how: ConnectOptions) -> (Errno, usize) {
     client.ask(move |_, io| {
         let before = (io.len(), open_descriptors());
@@ -31,7 +30,6 @@ fn refusal(client: &Server, to: SocketAddr, how: ConnectOptions) -> (Errno, usiz
     })
 }
 
-/// Descriptors of the calling thread's table.
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/thread-self/fd").unwrap().count()
 }
@@ -42,14 +40,13 @@ fn client() -> Server {
 
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    // An end to every wait: it holds for accepting, and what is accepted inherits it.
+    // A bound on every wait: it applies to accepting, and accepted sockets inherit it.
     sockopt::set_socket_timeout(&listener, sockopt::Timeout::Recv, Some(WAIT_MAX)).unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
 
-/// A listener whose backlog holds one connection, and is full of it: whoever comes next is not
-/// answered.
+/// A listener whose backlog is full with one connection: the next client gets no answer.
 fn mute_listener() -> (TcpListener, SocketAddr, TcpStream) {
     let (listener, address) = listener();
     rustix::net::listen(&listener, 0).unwrap();
@@ -57,15 +54,14 @@ fn mute_listener() -> (TcpListener, SocketAddr, TcpStream) {
     (listener, address, first)
 }
 
-/// A port of `ip` that nobody has.
 fn free_port(ip: Ipv4Addr) -> SocketAddr {
     TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap()
 }
 
 const SECOND_LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// A connection of an address to itself would come up with nobody listening, if its own port
-/// happened to be the one it goes to.
+/// A connection to a port without a listener would be established with itself, if its own port
+/// happened to be the same; another local address prevents that.
 fn from_second_loopback() -> ConnectOptions {
     ConnectOptions { from: Some((SECOND_LOOPBACK, 0).into()), ..ConnectOptions::default() }
 }
@@ -186,7 +182,7 @@ fn what_is_sent_before_it_is_up_comes_first() {
     let client = client();
     let key = client.ask(move |_, io| {
         let key = io.connect(address, &ConnectOptions::default(), Conn::default()).unwrap();
-        // Not even tried, though the kernel has the handshake done by now.
+        // Not even tried, though the kernel has finished the handshake by now.
         io.send_shared(key, &Shared::from(b"one ".to_vec()));
         assert_eq!(io.queued(key), 4);
         io.send(key, b"two ");
@@ -246,7 +242,7 @@ fn what_was_asked_of_one_that_waits_long_happens_when_it_is_up() {
         said.insert(bytes[..read].to_vec());
     }
     assert_eq!(said, [&b""[..], b"patience", b"my last word"].map(<[u8]>::to_vec).into());
-    // Who closed it does not want to hear that it came up.
+    // A connection that the handler has closed is not reported as connected.
     let mut told = [(); 3].map(|()| client.event());
     told.sort_by_key(|event| format!("{event:?}"));
     let mut connected = [speaks, shuts];
@@ -262,7 +258,7 @@ fn bytes_and_the_end_that_come_with_the_handshake_are_told_in_order() {
     let (listener, address) = listener();
     let client = client();
     let (go, gone) = std::sync::mpsc::channel();
-    // The shard sleeps until all has happened, so that it hears of it in one event.
+    // The shard sleeps until all has happened, so that one event reports it.
     let script = Box::new(move |_: &mut support::Probe, io: &mut Io<Conn>| {
         io.connect(address, &ConnectOptions::default(), Conn::default()).unwrap();
         gone.recv_timeout(WAIT_MAX).unwrap();
@@ -286,7 +282,7 @@ fn a_slow_peer_gets_everything_again_and_again() {
     let (mut peer, _) = listener.accept().unwrap();
     assert_eq!(client.event(), Event::Connected(key));
     for round in 0..3_u8 {
-        // More than the buffers of both sides take; a word afterwards finds nothing in its way.
+        // More than the buffers of both sides take; a later word has nothing before it.
         let queued = client.ask(move |_, io| {
             io.send(key, &vec![round; 16 << 20]);
             io.flush();
@@ -343,7 +339,7 @@ fn what_the_system_refuses_at_once_gives_the_record_back() {
     let used = from(listens.local_addr().unwrap());
     assert_eq!(refusal(&client, address, used), (Errno::ADDRINUSE, 77));
 
-    // An address for documentation, nobody's own.
+    // A documentation address, which no host has.
     let foreign = from(SocketAddr::from((Ipv4Addr::new(203, 0, 113, 7), 0)));
     assert_eq!(refusal(&client, address, foreign), (Errno::ADDRNOTAVAIL, 77));
 
@@ -353,7 +349,7 @@ fn what_the_system_refuses_at_once_gives_the_record_back() {
     let counts = client.ask(|_, io| io.stats().read());
     assert_eq!((counts.connects, counts.connect_failed, counts.open), (0, 0, 0));
     client.assert_quiet();
-    // And the shard is none the worse for it.
+    // The shard still works.
     let key = connect(&client, address, ConnectOptions::default());
     assert_eq!(client.event(), Event::Connected(key));
 }
@@ -379,7 +375,6 @@ fn without_a_descriptor_left_it_says_so_and_goes_on() {
     assert_eq!(client.event(), Event::Connected(key));
 }
 
-/// Whether the kernel keeps the port of `local` in TIME_WAIT.
 fn is_in_time_wait(local: SocketAddr) -> bool {
     const TIME_WAIT: &str = "06";
     let SocketAddr::V4(local) = local else { panic!("{local} is not of IPv4") };
@@ -477,7 +472,7 @@ fn ten_thousand_connections_from_shard_to_shard() {
     assert_eq!((theirs.accepted, theirs.open), (ALL as u64, 0));
 }
 
-/// A protocol that implements no more than it must.
+/// A protocol that implements only what it must.
 struct Aloof;
 
 impl Handler for Aloof {
@@ -510,7 +505,7 @@ fn who_does_not_accept_closes_at_once() {
         stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
         assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
     }
-    // Nor does it take what the other side gives it.
+    // It does not take what the other side gives it, either.
     let (listener, address) = listener();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(WAIT_MAX)).unwrap();

@@ -1,4 +1,4 @@
-//! What a peer may do and what becomes of its connection.
+//! The actions of a peer and their effects on its connection.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -39,15 +39,14 @@ fn many_connections_are_echoed() {
     assert!(per_shard.iter().all(|count| *count > 40), "{per_shard:?} is no spread");
 }
 
-/// Ends come one by one and cost more than a message each, so whoever stays must not wait behind a
-/// crowd that leaves.
+/// Ends cost more than messages: connections that stay must not wait for a crowd that leaves.
 #[test]
 fn who_stays_is_not_in_line_behind_a_crowd_that_hangs_up() {
     const CROWD: usize = 900;
     let server = Server::start(1, false, &Config::default());
     let crowd: Vec<_> = (0..CROWD).map(|_| server.connect_with_key().0).collect();
     let (mut stays, key) = server.connect_with_key();
-    // All of it happens while the shard does something else, so that it finds all of it at once.
+    // All of it happens while the shard is busy, so that it finds all of it at once.
     let (go_on, wait) = std::sync::mpsc::channel::<()>();
     let (begun, has_begun) = std::sync::mpsc::channel();
     assert!(server.mailboxes[0].post_anyway(Box::new(move |_, _| {
@@ -154,7 +153,7 @@ fn close_delivers_what_was_sent_even_with_input_unread() {
     let (mut stream, key) = server.connect_with_key();
     server.ask(move |_, io| io.hold(key));
     write(&mut stream, &[1; 5000]);
-    // The bytes are in the shard's kernel before it closes.
+    // The bytes are in the kernel's buffer of the shard before it closes.
     std::thread::sleep(Duration::from_millis(50));
     server.ask(move |_, io| {
         io.send(key, b"good");
@@ -278,7 +277,7 @@ fn ipv6_listens_beside_ipv4_on_the_same_port() {
     let mut set = ShardSet::<support::Script>::prepare(1, 1024).unwrap();
     let Ok(six) = set.bind(&["[::1]:0".parse().unwrap()]) else { return };
     let four = std::net::SocketAddr::from(([127, 0, 0, 1], six[0].port()));
-    // The port may be taken by somebody else on IPv4; then there is nothing to see here.
+    // Another process may have the port on IPv4; then there is nothing to check.
     match set.bind(&[four]) {
         Ok(actual) => assert_eq!(actual, [four]),
         Err(error) => assert_eq!(error.source.kind(), std::io::ErrorKind::AddrInUse),

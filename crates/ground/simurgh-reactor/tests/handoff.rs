@@ -39,7 +39,7 @@ fn a_connection_goes_over_and_comes_back() {
     assert_eq!(received, read_ahead);
     assert!(server.ask(move |_, io| io.conn(key).is_none() && io.is_empty()));
 
-    // It works on this side, and the shard hears nothing of it.
+    // It works on this side, and no event reaches the shard.
     let mut side = TcpStream::from(fd);
     side.set_nonblocking(false).unwrap();
     write(&mut client, b"more");
@@ -48,7 +48,7 @@ fn a_connection_goes_over_and_comes_back() {
     assert_eq!(read_exactly(&mut client, 4), b"page");
     server.assert_quiet();
 
-    // And back, with what was read meanwhile.
+    // Back again, with what was read meanwhile.
     server.ends[0].send(side.into(), b"Upgrade: websocket").unwrap();
     let Event::Adopted(key) = server.event() else { panic!("it was not adopted") };
     assert_eq!(server.read(key), b"Upgrade: websocket");
@@ -125,7 +125,7 @@ fn all_that_come_back_at_once_are_adopted() {
         let key = *key;
         server.ask(move |_, io| io.hand_off(key, b"").map(|_| ()).unwrap());
     }
-    // More at once than one turn takes: the shard is busy while they are given back.
+    // More at once than one turn takes: the shard is busy while they are handed back.
     server.mailboxes[0].post_anyway(Box::new(|_, _| std::thread::sleep(Duration::from_millis(50))));
     for _ in 0..60 {
         let (fd, _) = receive(&server.ends[0]).unwrap();

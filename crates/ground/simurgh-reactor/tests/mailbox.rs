@@ -1,4 +1,4 @@
-//! The one state: nothing posted is lost, nobody who posts waits.
+//! The mailbox: no posted mail is lost, and posting does not wait.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

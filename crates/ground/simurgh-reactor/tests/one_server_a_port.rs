@@ -1,6 +1,6 @@
 //! Shards share a port (SO_REUSEPORT), servers do not. Two servers that were started on one port
-//! within a few milliseconds both ran: sockets that may reuse an address can all be bound to it
-//! for as long as none of them listens, and each server found nobody listening yet. The kernel then
+//! within a few milliseconds both ran: sockets that may reuse an address can all be bound to it as
+//! long as none of them listens, and neither server found the other listening yet. The kernel then
 //! gave half of the clients to each of them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -13,10 +13,10 @@ use std::sync::Barrier;
 use simurgh_reactor::{Config, ListenError, ShardSet};
 use support::{Probe, Script, Server, read_to_end};
 
-/// More than a handful: which of two comes first is up to the scheduler.
+/// More than a handful: the scheduler decides which of two comes first.
 const ROUNDS: usize = 200;
 
-/// A port that nobody has at the moment.
+/// A port that is unused at the moment.
 fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -27,7 +27,6 @@ fn taken(address: SocketAddr) -> Result<ShardSet<Script>, ListenError> {
     set.bind(&[address]).map(|_| set)
 }
 
-/// The whole start of a server of one shard, and its end after `running`.
 fn start(address: SocketAddr, running: impl FnOnce()) -> Result<(), ListenError> {
     let mut set = taken(address)?;
     let (events, _unheard) = std::sync::mpsc::channel();
@@ -80,7 +79,7 @@ fn a_port_is_taken_before_anybody_listens_on_it() {
             let error = taken(other).map(drop).expect_err("somebody has it already");
             assert_eq!(error.source.kind(), ErrorKind::AddrInUse, "{other}");
         }
-        // No client is accepted by a server that is only about to listen, and left waiting.
+        // A server that does not listen yet accepts no client, and leaves none waiting.
         let error = TcpStream::connect(address).expect_err("nobody listens yet");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         drop(first);
@@ -93,7 +92,7 @@ fn a_server_starts_again_while_old_connections_are_in_time_wait() {
     let mut server = Server::start(1, false, &Config::default());
     let address = server.address;
     let (mut stream, key) = server.connect_with_key();
-    // Who closes first keeps the connection for a minute.
+    // The side that closes first keeps the connection for a minute.
     server.ask(move |_, io| io.close(key));
     assert_eq!(read_to_end(&mut stream), (Vec::new(), true));
     drop(stream);

@@ -1,4 +1,4 @@
-//! Writing: one write a turn, order, and peers that read too slowly.
+//! Writing: one write per turn, order, and peers that read too slowly.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -38,7 +38,7 @@ fn a_shared_frame_is_written_at_once_when_nothing_is_before_it() {
     let (mut stream, key) = server.connect_with_key();
     server.ask(move |_, io| {
         io.send_shared(key, &Shared::new("now"));
-        // The peer has it although the turn goes on.
+        // The peer has it although the turn continues.
         let until = Instant::now() + Duration::from_millis(100);
         while Instant::now() < until {}
     });
@@ -86,7 +86,6 @@ fn what_a_peer_takes_late_arrives_whole_and_in_order() {
     server.await_counts(|counts| counts.queued_bytes == 0);
 }
 
-/// Sends until the limit is passed; returns how much was sent.
 fn overfill(server: &Server, key: Key) -> usize {
     let frame = vec![0x55; 64 << 10];
     for round in 1..1000 {
@@ -175,7 +174,7 @@ fn a_peer_whose_output_stands_still_is_cut_and_one_that_reads_is_not() {
     let begun = Instant::now();
     let mut got = 0;
     while got < BYTES {
-        // Slower than the limit of time for all of it, and never still for as long.
+        // It needs more time for all of it than the limit, but never pauses for as long.
         got += read_exactly(&mut reader, (BYTES / 16).min(BYTES - got)).len();
         std::thread::sleep(Duration::from_millis(40));
     }
@@ -207,7 +206,7 @@ fn when_too_much_waits_who_keeps_most_goes_first() {
     };
     fill(least, 20 << 20);
     fill(most, 60 << 20);
-    // What two share counts once.
+    // Frames that two connections share count once.
     let (_a, a) = server.connect_with_key();
     let (_b, b) = server.connect_with_key();
     let share = |bytes: usize| {

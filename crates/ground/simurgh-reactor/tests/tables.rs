@@ -1,4 +1,4 @@
-//! Descriptor tables of their own: what Linux gives, and how many connections that makes.
+//! Private descriptor tables: what Linux provides, and how many connections that allows.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg(target_os = "linux")]
 
@@ -12,13 +12,12 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use simurgh_reactor::{Config, ShardSet, Tables, raise_descriptor_limit};
 use support::{Event, Script, Server, read_exactly, write};
 
-/// Descriptors of the calling thread's table.
 fn open_descriptors() -> BTreeSet<String> {
     let listed = std::fs::read_dir("/proc/thread-self/fd").unwrap();
     listed
         .filter_map(|entry| {
             let path = entry.unwrap().path();
-            // Gone is the descriptor of the listing itself.
+            // The descriptor of the listing itself is gone.
             let target = std::fs::read_link(&path).ok()?;
             Some(format!("{} {}", path.file_name()?.display(), target.display()))
         })
@@ -43,7 +42,7 @@ fn a_shard_sees_nothing_of_the_process_and_the_process_nothing_of_it() {
             answered.recv_timeout(support::WAIT_MAX).unwrap()
         })
         .collect();
-    // 0, 1, 2; one hand-off end; poll set; listener; the connection in one of them. Beside these
+    // 0, 1, 2; one hand-off end; poll set; listener; the connection in one of them. Besides these
     // two wakers, and those of servers that other tests run meanwhile.
     let wakers = |shard: &BTreeSet<String>| {
         shard.iter().filter(|entry| entry.ends_with("anon_inode:[eventfd]")).count()
@@ -150,8 +149,8 @@ fn two_shards_hold_more_connections_than_one_table_has_room_for() {
     drop(clients);
 }
 
-/// Connects from two threads with tables of their own, and echoes a word over each connection;
-/// they hold what they have until the returned sender is dropped.
+/// Connects from two threads with private tables, and echoes a word over each connection; they keep
+/// their connections until the returned sender is dropped.
 fn connect_from_tables(
     address: std::net::SocketAddr,
     connections: usize,
@@ -198,7 +197,7 @@ fn a_full_shard_takes_from_its_reserve_then_waits() {
     let capacity = server.shards[0].capacity();
     let mut streams: Vec<_> =
         (0..capacity + 20).filter_map(|_| TcpStream::connect(server.address).ok()).collect();
-    // The clients' own table is as small; what fits is enough to use the reserve up.
+    // The clients' own table is as small, but has room for enough to use up the reserve.
     let connected = streams.len();
     assert!(connected >= capacity + 9, "{connected} connected");
     let mut over = 0;
@@ -214,7 +213,7 @@ fn a_full_shard_takes_from_its_reserve_then_waits() {
     assert_eq!(over, 9, "three quarters of the reserve of twelve");
     server.assert_quiet();
     if connected > capacity + 9 {
-        // One that closes lets one in.
+        // If one closes, another is accepted.
         drop(streams.remove(0));
         assert!(matches!(server.event(), Event::Closed(..)));
         assert!(matches!(server.event(), Event::Accepted { over_capacity: true, .. }));

@@ -13,7 +13,7 @@ use simurgh_reactor::{
 };
 use support::WAIT_MAX;
 
-/// Wants to be woken some time after each wake, and tells what it wanted and what it got.
+/// Asks to be woken some time after each wake, and reports the wanted and the actual time.
 struct Sleeper {
     wakes: Sender<(u64, u64)>,
     wanted_ns: u64,
@@ -50,7 +50,7 @@ impl Handler for Sleeper {
     }
 }
 
-/// A shard with a sleeper, what it tells, and the set: an end of that would be an event, too.
+/// A shard with a sleeper, its reports, and the set, whose end would be an event, too.
 fn sleeper(gap_ns: fn(u64) -> Option<u64>) -> (ShardHandle, Receiver<(u64, u64)>, ShardSet<()>) {
     let (wakes, woken) = channel();
     let mut set = ShardSet::prepare(1, 1024).unwrap();
@@ -83,19 +83,18 @@ fn a_wake_is_never_early_and_seldom_late() {
 fn a_time_that_is_past_is_now() {
     let (shard, woken, _set) = sleeper(|count| (count <= 1000).then_some(0));
     let all: Vec<_> = (0..1000).map(|_| woken.recv_timeout(WAIT_MAX).unwrap()).collect();
-    // Had each been waited for, if only a millisecond, it would have been a second.
+    // If each wait took even a millisecond, it would have been a second.
     assert!(all[999].1 - all[0].1 < 500_000_000);
-    // And then it rests.
     assert!(woken.recv_timeout(Duration::from_millis(50)).is_err());
     shard.stop();
     shard.join().unwrap();
 }
 
-/// Sleeps until the time of its last mail, and tells when it wakes.
+/// Sleeps until the time of its last mail, and reports when it wakes.
 struct Told {
     until_ns: Option<u64>,
     woken: Sender<()>,
-    /// Descriptors that nobody else can have.
+    /// Descriptors that no other thread can have.
     files: Vec<std::fs::File>,
 }
 
@@ -146,7 +145,7 @@ fn a_nearer_time_takes_the_place_of_a_far_one() {
         }
         woken.recv_timeout(WAIT_MAX).expect("woken within the hour");
     }
-    // It sleeps already when the nearer one comes.
+    // It already sleeps when the nearer one comes.
     assert!(mailbox.post_anyway(HOUR_NS));
     assert!(woken.recv_timeout(Duration::from_millis(20)).is_err());
     assert!(mailbox.post_anyway(400_000));
@@ -155,7 +154,6 @@ fn a_nearer_time_takes_the_place_of_a_far_one() {
     shard.join().unwrap();
 }
 
-/// Without a descriptor for the timer.
 #[test]
 fn a_full_table_makes_wakes_coarse_and_not_wrong() {
     let mut set = ShardSet::prepare(1, 1024).unwrap();
@@ -174,8 +172,8 @@ fn a_full_table_makes_wakes_coarse_and_not_wrong() {
     shard.join().unwrap();
 }
 
-/// Both sides send their clock's time to and fro, and compare what comes with their own and with
-/// the kernel's.
+/// Both sides send their clock's time to and fro, and compare it with their own time on arrival and
+/// with the kernel's.
 struct Stamped {
     to: Option<SocketAddr>,
     exchanged: u64,
@@ -189,7 +187,7 @@ struct Stamp {
     sent_ns: u64,
     received_ns: Option<u64>,
     read_ns: u64,
-    /// The shard was busy when it may have been received.
+    /// The shard was busy when the message may have been received.
     has_slept: bool,
 }
 
@@ -243,8 +241,8 @@ impl Handler for Stamped {
     }
 }
 
-/// The first `count` messages, of those that are `wanted`, that two shards of one set, so of one
-/// clock, saw. Both listen, and either may accept.
+/// The first `count` messages, of those that are `wanted`, that two shards of one set, and so of
+/// one clock, received. Both listen, and either may accept.
 fn exchange(receive_stamps: bool, count: usize, wanted: fn(&Stamp) -> bool) -> Vec<Stamp> {
     let config = Config { receive_stamps, ..Config::default() };
     let mut set = ShardSet::prepare(2, 1024).unwrap();
@@ -272,9 +270,9 @@ fn exchange(receive_stamps: bool, count: usize, wanted: fn(&Stamp) -> bool) -> V
 
 #[test]
 fn the_kernels_stamp_lies_between_sending_and_reading() {
-    // By which the stamp may be off: what the comparison of the two clocks may.
+    // The tolerance of the stamp: that of the comparison of the two clocks.
     const TOLERANCE_NS: u64 = 20_000;
-    // The kernel switches stamping on in its own time, so the first are without.
+    // The kernel enables stamps with a delay, so the first messages have none.
     let seen = exchange(true, 5000, |stamp| stamp.received_ns.is_some());
     assert_eq!(seen.len(), 5000, "not enough are stamped");
     let mut waited_ns = 0;
@@ -286,7 +284,7 @@ fn the_kernels_stamp_lies_between_sending_and_reading() {
             waited_ns = waited_ns.max(stamp.read_ns.saturating_sub(received_ns));
         }
     }
-    // What waits for a busy shard is not received when that wakes, but when it came.
+    // The stamp of a message that waits for a busy shard is its arrival, not the wake of the shard.
     assert!(waited_ns > BUSY.as_nanos() as u64 / 2, "{waited_ns} ns at most");
 }
 

@@ -1,20 +1,20 @@
-//! Mistakes in a file, with their lines.
+//! Errors in a file, with their lines.
 
 use std::fmt;
 
-/// A mistake, or with a warning something that was repaired or is ignored.
+/// An error, or a warning about something that was repaired or is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Line of the text, from 1; 0 if it is about the whole.
     pub line: u32,
-    /// What is wrong, with the name of the element, attribute or key.
+    /// The error, with the name of the element, attribute or key.
     pub what: String,
-    /// What to do about it; may be empty.
+    /// How to correct it; may be empty.
     pub help: String,
 }
 
 impl Diagnostic {
-    /// A mistake at `line`.
+    /// An error at `line`.
     pub fn at(line: u32, what: impl Into<String>) -> Self {
         Self { line, what: what.into(), help: String::new() }
     }
@@ -40,7 +40,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// All mistakes of a text: never empty where it is an error. Shown one a line.
+/// All errors of a text; never empty when returned as an error. Shown one a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 

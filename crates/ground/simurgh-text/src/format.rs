@@ -1,8 +1,8 @@
-//! Figures as people read them.
+//! Numbers for people.
 //!
 //! One rule: three significant digits without zeros at the end, a space, and the unit with the
-//! prefix that suits it (`12.3 MB`, `850 µs`). Whole numbers that are counted are written in full,
-//! with their thousands apart (`1,234,567`). From 100 s on, times are two units (`2 min 5 s`).
+//! prefix that suits it (`12.3 MB`, `850 µs`). Counts are written in full, in groups of three
+//! digits (`1,234,567`). From 100 s on, times are two units (`2 min 5 s`).
 
 /// A count with its digits in groups of three: `1,234,567`.
 pub fn grouped(count: u64) -> String {
@@ -17,7 +17,7 @@ pub fn grouped(count: u64) -> String {
     text
 }
 
-/// A number that need not be whole: `0.00123`, `12.3`, and from 1,000 on without a fraction.
+/// A number that may have a fraction: `0.00123`, `12.3`, and from 1,000 on without a fraction.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return if value.is_nan() { "–".to_owned() } else { "∞".to_owned() };
@@ -35,7 +35,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// So many a second: `12.3/s`.
+/// A rate per second: `12.3/s`.
 pub fn rate(per_second: f64) -> String {
     format!("{}/s", number(per_second))
 }
@@ -76,7 +76,7 @@ pub fn time(seconds: f64) -> String {
         rest %= length;
         (whole, unit)
     });
-    // The two largest units, the second only if there is some of it.
+    // The two largest units, the second only if it is not 0.
     let first = parts.iter().position(|(whole, _)| *whole > 0).unwrap_or(parts.len() - 1);
     let shown = parts.iter().skip(first).take(2).filter(|(whole, _)| *whole > 0);
     shown.map(|(whole, unit)| format!("{whole} {unit}")).collect::<Vec<_>>().join(" ")
@@ -87,13 +87,13 @@ pub fn micros(us: f64) -> String {
     time(us / 1e6)
 }
 
-/// A text from elsewhere, without what would move a terminal's cursor.
+/// A text from elsewhere, without characters that move a terminal's cursor.
 pub fn plain(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }
 
-/// Rows of cells as lines whose columns stand below each other, two spaces apart: those that
-/// `is_left` names are aligned to the left, all others to the right.
+/// Rows of cells as lines with aligned columns, two spaces apart: columns for which `is_left`
+/// returns true are aligned to the left, all others to the right.
 pub fn aligned(rows: &[Vec<String>], is_left: impl Fn(usize) -> bool) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column| {

@@ -1,8 +1,7 @@
-//! How simurgh's commands and tools read and write numbers, sizes and times, print their results,
-//! and tell where a file is wrong.
+//! Numbers, sizes and times of simurgh's commands and tools, their output, and errors in files.
 //!
-//! [`format`](mod@format) writes all figures of terminals and pages; [`Diagnostic`] is a mistake in
-//! a file with its line; `toml` (a feature) reads TOML and finds all mistakes at once.
+//! [`format`](mod@format) writes all figures of terminals and pages; [`Diagnostic`] is an error in
+//! a file with its line; `toml` (a feature) reads TOML and finds all errors at once.
 
 mod diagnostic;
 pub mod format;

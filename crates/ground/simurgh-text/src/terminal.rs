@@ -1,7 +1,7 @@
-//! Texts of others on a terminal, and texts in lines.
+//! Foreign texts on a terminal, and texts in lines.
 
-/// Text from elsewhere, with control characters and those that turn the direction of writing as
-/// escapes, so that it cannot move the terminal's cursor or pass for something else.
+/// Text from elsewhere, with control characters and those that change the direction of writing as
+/// escapes, so that it can neither move the terminal's cursor nor be mistaken for other text.
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -31,7 +31,8 @@ pub fn cut(text: &str, most: usize) -> String {
 }
 
 /// The words of a text in lines of at most `width` characters, the first of which begins with
-/// `first` and the others with `rest`; a longer word has a line for itself. Each line is ended.
+/// `first` and the others with `rest`; a longer word has its own line. Each line ends with a
+/// newline.
 pub fn wrapped(text: &str, first: &str, rest: &str, width: usize) -> String {
     let (mut out, mut line) = (String::new(), first.to_owned());
     let mut is_begun = false;

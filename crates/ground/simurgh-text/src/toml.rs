@@ -1,5 +1,5 @@
-//! TOML read key by key: a value of the wrong type and an unknown key become
-//! [`Diagnostic`]s with their line, and reading goes on, so that all of them are found.
+//! TOML read key by key: a value of the wrong type and an unknown key become [`Diagnostic`]s with
+//! their line, and reading continues, so that all of them are found.
 //!
 //! ```
 //! # use simurgh_text::toml::Document;
@@ -27,10 +27,9 @@ use toml::de::{DeTable, DeValue};
 
 use crate::{Diagnostic, Diagnostics};
 
-/// The lines of a text, and what is wrong in them.
+/// The lines of a text, and the errors in them.
 #[derive(Debug)]
 pub struct Document {
-    /// Where each line begins.
     starts: Vec<usize>,
     diagnostics: RefCell<Vec<Diagnostic>>,
 }
@@ -39,7 +38,7 @@ impl Document {
     /// Reads a text with `read`, which gets its top table.
     ///
     /// # Errors
-    /// All mistakes in the order of the text. If it is not TOML at all, `read` was not called.
+    /// All errors in the order of the text. If it is not TOML at all, `read` was not called.
     pub fn read<T>(
         text: &str,
         read: impl FnOnce(&Document, Table<'_, '_>) -> T,
@@ -51,7 +50,7 @@ impl Document {
         let mut lines = BTreeSet::new();
         for error in &errors {
             let at = error.span().map_or(0, |span| span.start);
-            // What follows on the same line is most often the same mistake met again.
+            // A second error on the same line is most often the same error again.
             if lines.insert(document.line(at)) {
                 let message = error.message().lines().collect::<Vec<_>>().join(", ");
                 document.wrong(at, format!("not TOML: {message}"), "");
@@ -72,25 +71,23 @@ impl Document {
         u32::try_from(self.starts.partition_point(|start| *start <= at)).unwrap_or(u32::MAX)
     }
 
-    /// Notes a mistake at a place in the text.
+    /// Adds an error at a place in the text.
     pub fn wrong(&self, at: usize, what: impl Into<String>, help: impl Into<String>) {
         self.add(Diagnostic::at(self.line(at), what).help(help));
     }
 
-    /// Notes a mistake.
+    /// Adds an error.
     pub fn add(&self, diagnostic: Diagnostic) {
         self.diagnostics.borrow_mut().push(diagnostic);
     }
 }
 
-/// A table, which remembers the keys that it was asked for.
+/// A table, which remembers the keys that were read.
 #[derive(Debug)]
 pub struct Table<'d, 'i> {
     document: &'d Document,
     table: &'d DeTable<'i>,
-    /// Where it begins.
     at: usize,
-    /// Its name in messages.
     label: String,
     known: RefCell<Vec<&'static str>>,
 }
@@ -112,7 +109,7 @@ impl<'d, 'i> Table<'d, 'i> {
         Some(Entry { document: self.document, key: key.into(), at: name.span().start, value })
     }
 
-    /// The value of a key that has to be there.
+    /// The value of a required key.
     pub fn need(&self, key: &'static str, takes: &str) -> Option<Entry<'d, 'i>> {
         let found = self.get(key);
         if found.is_none() {
@@ -121,7 +118,7 @@ impl<'d, 'i> Table<'d, 'i> {
         found
     }
 
-    /// The entries of a list, or a value alone, or nothing if the key is not there.
+    /// The entries of a list, or a single value, or nothing if the key is missing.
     pub fn all(&self, key: &'static str) -> Vec<Entry<'d, 'i>> {
         self.get(key).map(|entry| entry.one_or_more()).unwrap_or_default()
     }
@@ -141,7 +138,7 @@ impl<'d, 'i> Table<'d, 'i> {
         self.get(key)?.word(words)
     }
 
-    /// A whole number from `least` up, if it is there.
+    /// A whole number of at least `least`, if it is there.
     pub fn count(&self, key: &'static str, least: i64) -> Option<u64> {
         self.get(key)?.count(least)
     }
@@ -156,7 +153,7 @@ impl<'d, 'i> Table<'d, 'i> {
         entries(self.document, self.table)
     }
 
-    /// Whether a key is there; it does not become a known one.
+    /// Whether a key is there; it does not count as read.
     pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
@@ -166,12 +163,12 @@ impl<'d, 'i> Table<'d, 'i> {
         self.table
     }
 
-    /// Notes a mistake of the table as a whole.
+    /// Adds an error of the table as a whole.
     pub fn wrong(&self, why: impl Display, help: impl Into<String>) {
         self.document.wrong(self.at, format!("{}: {why}", self.label), help);
     }
 
-    /// Notes the keys that were not asked for as mistakes.
+    /// Adds the keys that were not read as errors.
     pub fn finish(self) {
         let known = self.known.borrow();
         for entry in self.entries().iter().filter(|entry| !known.contains(&entry.key.as_str())) {
@@ -190,13 +187,13 @@ pub struct Entry<'d, 'i> {
     pub document: &'d Document,
     /// The key.
     pub key: String,
-    /// Where the key stands, or in lists the value.
+    /// The offset of the key, or in lists of the value.
     pub at: usize,
     value: &'d Spanned<DeValue<'i>>,
 }
 
 impl<'d, 'i> Entry<'d, 'i> {
-    /// Notes what is wrong with the value, and what is allowed.
+    /// Adds an error of the value, with the allowed values.
     pub fn wrong(&self, why: impl Display, help: impl Into<String>) {
         self.document.wrong(self.value.span().start, format!("{}: {why}", self.key), help);
     }
@@ -207,7 +204,7 @@ impl<'d, 'i> Entry<'d, 'i> {
         None
     }
 
-    /// The value, if it was read, or the note of what is wrong with it.
+    /// The value, if it was read; otherwise adds the error.
     pub fn checked<T>(&self, value: Result<T, impl Display>, help: impl Into<String>) -> Option<T> {
         value.map_err(|why| self.wrong(why, help)).ok()
     }
@@ -262,7 +259,7 @@ impl<'d, 'i> Entry<'d, 'i> {
         found
     }
 
-    /// A whole number from `least` up.
+    /// A whole number of at least `least`.
     pub fn count(&self, least: i64) -> Option<u64> {
         self.integer(least..=i64::MAX).map(i64::unsigned_abs)
     }
@@ -283,7 +280,7 @@ impl<'d, 'i> Entry<'d, 'i> {
         found
     }
 
-    /// A time; nothing is one too.
+    /// A time, which may be 0.
     pub fn time(&self) -> Option<Duration> {
         let takes = "a time with its unit such as \"500ms\", \"30s\", \"1m 30s\", \"2h\"";
         let text = self.text(takes)?;
@@ -292,7 +289,7 @@ impl<'d, 'i> Entry<'d, 'i> {
         self.checked(time, format!("it takes {takes}")).and_then(|time| self.bounded(*time, text))
     }
 
-    /// A time that is not too long.
+    /// A time within the bound.
     pub fn bounded(&self, time: Duration, text: &str) -> Option<Duration> {
         if time > TIME_MAX {
             self.wrong(format_args!("{text:?} is too long"), "a hundred years is the most");
@@ -301,7 +298,7 @@ impl<'d, 'i> Entry<'d, 'i> {
         Some(time)
     }
 
-    /// A time that is longer than nothing.
+    /// A time greater than 0.
     pub fn some_time(&self) -> Option<Duration> {
         let found = self.time()?;
         if found.is_zero() {
@@ -322,7 +319,7 @@ impl<'d, 'i> Entry<'d, 'i> {
         Some(values.iter().map(entry).collect())
     }
 
-    /// The entries of a list, or the value alone.
+    /// The entries of a list, or the single value.
     pub fn one_or_more(&self) -> Vec<Self> {
         match self.value() {
             DeValue::Array(_) => self.list("").unwrap_or_default(),
@@ -356,8 +353,7 @@ impl<'d, 'i> Entry<'d, 'i> {
         }
     }
 
-    /// Names with values in the order of the text: a table, or a list of pairs where a name comes
-    /// twice.
+    /// Names with values in order: a table, or a list of pairs if a name occurs twice.
     pub fn named(&self) -> Vec<Self> {
         if let DeValue::Table(table) = self.value() {
             return entries(self.document, table);
@@ -371,7 +367,7 @@ impl<'d, 'i> Entry<'d, 'i> {
     }
 }
 
-/// Far beyond any use, and far below what clocks count to.
+/// Far above any use, and far below the limit of clocks.
 const TIME_MAX: Duration = Duration::from_secs(36_500 * 86_400);
 
 fn entries<'d, 'i>(document: &'d Document, table: &'d DeTable<'i>) -> Vec<Entry<'d, 'i>> {
@@ -384,7 +380,7 @@ fn entries<'d, 'i>(document: &'d Document, table: &'d DeTable<'i>) -> Vec<Entry<
     found
 }
 
-/// The known word that is nearest to one that is not known, as a question, if it is near enough.
+/// The known word nearest to an unknown one, as a question, if it is near enough.
 pub fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
     let word = word.replace('-', "_").to_ascii_lowercase();
     let distance = |known: &&&str| strsim::damerau_levenshtein(&known.to_ascii_lowercase(), &word);

@@ -1,8 +1,8 @@
-//! Values of flags and settings: a text in, the checked value or what is wrong with it out.
+//! Values of flags and settings: functions from a text to the checked value or an error.
 
 use std::time::Duration;
 
-/// A value, or the word that says there is none (`off`) or that it is found out (`auto`).
+/// A value, or the word for none (`off`) or for an automatic choice (`auto`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice<T> {
     /// The word.
@@ -29,7 +29,7 @@ pub fn word_or<T>(
     move |text| if text == word { Ok(Choice::Word) } else { read(text).map(Choice::Value) }
 }
 
-/// Reads a whole number within these bounds; underscores may stand between digits.
+/// Reads a whole number within these bounds; underscores are allowed between digits.
 pub fn whole<T: TryFrom<u32>>(least: u32, most: u32) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
         let number = text.replace('_', "").parse().ok().filter(|n| (least..=most).contains(n));
@@ -41,7 +41,7 @@ pub fn whole<T: TryFrom<u32>>(least: u32, most: u32) -> impl Fn(&str) -> Result<
 /// Reads a time longer than nothing, such as `500ms` or `1m 30s`.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The error in the text.
 pub fn duration(text: &str) -> Result<Duration, String> {
     match duration_or_zero(text)? {
         Duration::ZERO => Err("must be longer than nothing".to_owned()),
@@ -52,7 +52,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// Reads a time of at most a year.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The error in the text.
 pub fn duration_or_zero(text: &str) -> Result<Duration, String> {
     let duration: Duration =
         text.parse::<humantime::Duration>().map_err(|error| format!("{text:?}: {error}"))?.into();
@@ -62,13 +62,13 @@ pub fn duration_or_zero(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-/// Far beyond any use, and far below what a shard's clock counts to.
+/// Far above any use, and far below the limit of a shard's clock.
 const DURATION_MAX: Duration = Duration::from_secs(365 * 86_400);
 
 /// Reads a size of at least one byte.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The error in the text.
 pub fn bytes_at_least_one(text: &str) -> Result<usize, String> {
     match parse_bytes(text)? {
         0 => Err("must be at least 1 byte".to_owned()),
@@ -92,7 +92,7 @@ const UNITS: [(&str, u64); 9] = [
 /// `GB` (thousands) or `KiB`, `MiB`, `GiB`, `TiB` (1,024); none is bytes. Case does not matter.
 ///
 /// # Errors
-/// What of it cannot be read.
+/// The part of it that cannot be read.
 pub fn parse_bytes(text: &str) -> Result<usize, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_');

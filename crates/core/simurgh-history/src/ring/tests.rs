@@ -85,14 +85,14 @@ fn what_is_too_much_is_overwritten() {
     let one = Dropped { by_bytes: 1, bytes: 10, ..Dropped::default() };
     assert_eq!(by_bytes.enforce(&Limits { bytes: 29, ..NEVER }, 0), one);
     assert_eq!((values(&by_bytes), by_bytes.bytes()), ([2, 3].to_vec(), 20));
-    // Too large for the ring: all goes, and numbers go on.
+    // Too large for the ring: all are dropped, and numbers continue.
     assert!(by_bytes.push(Place::new(40), 0, 31, 4));
     let all = Dropped { by_bytes: 3, bytes: 51, ..Dropped::default() };
     assert_eq!(by_bytes.enforce(&Limits { bytes: 30, ..NEVER }, 0), all);
     assert_eq!((by_bytes.floor(), by_bytes.head()), (Place::new(40), Place::new(40)));
     assert_eq!(by_bytes.since(after(40), &ALL), recovered(40, 0..0));
     assert_eq!(by_bytes.since(after(39), &ALL), gap(GapReason::Overwritten, 40, 0..0));
-    // Of what is both, age is told.
+    // If both apply, age is reported.
     let mut both = ring(3);
     let dropped = both.enforce(&Limits { count: 1, bytes: 20, age_ms: 2_000 }, 3_000);
     assert_eq!((dropped.expired, dropped.by_count), (1, 1));
@@ -109,7 +109,7 @@ fn half_is_evicted_by_bytes() {
     assert!(ring.push(Place::new(50), 0, 100, 5));
     assert_eq!(ring.evict_half().evicted, 3, "to 60 of 120 bytes");
     assert_eq!(ring.evict_half(), Dropped::default());
-    // At least one goes, or nothing would be gained by coming back.
+    // At least one is sent, or the client would not gain from reconnecting.
     for n in 6..=8 {
         assert!(ring.push(Place::new(10 * n), 0, 0, n));
     }

@@ -1,4 +1,4 @@
-//! All that ever happened to a ring, in a list: what it must say follows from looking through it.
+//! A model of a ring: a list of all that ever happened to it, which is searched for each answer.
 
 use std::ops::Range;
 
@@ -8,23 +8,20 @@ use simurgh_history::{
 
 pub(crate) const EPOCH: Epoch = Epoch::from_seed(1_234_567);
 
-/// A value, or a place that stands for what was never here.
+/// A value, or a place for something that was never here.
 #[derive(Debug)]
 struct Item {
     place: Place,
     at_ms: u64,
     bytes: u64,
     value: u64,
-    /// Why it is not there.
     gone: Option<GapReason>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) now_ms: u64,
-    /// By their places.
     items: Vec<Item>,
-    /// The head at the last purge.
     purged: Place,
     values: u64,
 }
@@ -36,7 +33,7 @@ impl Model {
         Model { now_ms: 1_000, items: vec![item], purged: Place::ZERO, values: 0 }
     }
 
-    /// Says what is kept there.
+    /// Returns the value that is kept there.
     pub(crate) fn push(&mut self, place: Place, bytes: usize) -> u64 {
         self.values += 1;
         let (at_ms, bytes, value) = (self.now_ms, bytes as u64, self.values);
@@ -92,7 +89,6 @@ impl Model {
         Dropped { lost, bytes, ..Dropped::default() }
     }
 
-    /// Places of all that ever was.
     pub(crate) fn places(&self) -> Vec<Place> {
         self.items.iter().map(|it| it.place).collect()
     }
@@ -108,7 +104,7 @@ impl Model {
         assert_eq!((marks.head, marks.purged), (self.head(), self.purged));
     }
 
-    /// Asks with all limits that could matter, and reads in portions what is told to be there.
+    /// Asks with all limits that could matter, and reads the reported entries in portions.
     pub(crate) fn check_since(&self, ring: &Ring<u64>, since: Since) {
         let all = self.live().count();
         for count in [0, 1, all / 2, all.saturating_sub(1), all, usize::MAX] {
@@ -141,7 +137,7 @@ impl Model {
             }
             assert_eq!(ring.get(next - 1).map(|it| it.place), Some(through));
         }
-        // Whoever asks for what is gone is told by the same word.
+        // All requests for a dropped value get the same reason.
         for it in self.items.iter().filter(|it| it.gone.is_some()) {
             let before = Place { seq: it.place.seq.saturating_sub(1), item: u16::MAX };
             if before < it.place {
@@ -189,7 +185,7 @@ impl Model {
         }
     }
 
-    /// A purge is told to all who were there before it; of all else, what came last.
+    /// A purge is the reason for all positions before it; otherwise the last reason counts.
     fn why_not(&self, place: Place) -> GapReason {
         if place < self.purged {
             return GapReason::Purged;

@@ -1,4 +1,4 @@
-//! What a small and quiet topic does not need: the index, changes under way, other nodes, extras.
+//! State that a small, quiet topic does not need: index, pending changes, other nodes, extras.
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::hash::Hash;
@@ -33,34 +33,29 @@ pub(super) struct Index {
     pub(super) members: HashTable<u32>,
 }
 
-/// What has changed since the last diff.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) keys: Vec<u32>,
     pub(super) left: Vec<Left>,
-    /// Whether a newcomer was shown entries that are not in a diff yet, so that a diff must say
-    /// when they leave.
+    /// Whether a newcomer was shown entries before a diff: then a diff must have their leaves.
     pub(super) exposed: bool,
 }
 
-/// A state of an entry that has ended.
 #[derive(Debug)]
 pub(super) struct Left {
     pub(super) key: u32,
     pub(super) phx_ref: PhxRef,
     pub(super) prev: PhxRef,
     pub(super) meta: Meta,
-    /// Whether a diff had it, so that all members know it.
+    /// Whether a diff had it, so that all members have received it.
     pub(super) told: bool,
 }
 
-/// Changes of own entries since the last delta.
 #[derive(Debug)]
 pub(super) struct Journal {
-    /// The version of the last delta.
     pub(super) from: u64,
-    /// Entries that came or changed, with the ref that others know. Some may be gone since, and
-    /// others in their places: the last of a place counts.
+    /// Entries that were added or changed, with the ref that others have. Some may have been
+    /// removed since, and their places reused: the last of a place counts.
     pub(super) joined: Vec<(u32, PhxRef)>,
     pub(super) left: Vec<PhxRef>,
 }
@@ -107,7 +102,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         }
     }
 
-    /// `at` is the first of its member now.
+    /// Makes `at` the first entry of its member.
     pub(super) fn index_member(&mut self, at: u32) {
         let Self { entries, aside, hasher, .. } = self;
         if let Some(index) = index_of(aside) {
@@ -155,8 +150,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         self.aside().index = Some(index);
     }
 
-    /// Gives back what is not needed any more. At the end of what takes changes out, since places
-    /// of keys and entries become others here.
+    /// Frees unused memory. Call it after taking changes out: places of keys and entries change.
     pub(super) fn settle(&mut self) {
         let Some(aside) = &mut self.aside else { return };
         if aside.changes.is_some() || aside.journal.is_some() {
@@ -182,7 +176,6 @@ impl<M: Copy + Eq + Hash> Table<M> {
         }
     }
 
-    /// Moves keys and entries together, and rebuilds the index.
     fn compact(&mut self) {
         let keys = mem::replace(&mut self.keys, Slab::new());
         let mut entries = mem::replace(&mut self.entries, Slab::new());

@@ -1,4 +1,4 @@
-//! What members of this node track.
+//! Entries of this node's members.
 use core::hash::Hash;
 use core::{iter, mem};
 
@@ -10,22 +10,22 @@ use crate::meta::Meta;
 use crate::phx_ref::PhxRef;
 use crate::slab::NIL;
 
-/// The member has an entry under this key; [`Table::update`] changes it. The application's fault.
+/// The member has an entry under this key; [`Table::update`] changes it. An application error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("already tracked under this key; update changes it")]
 pub struct AlreadyTracked;
 
-/// The member has no entry under this key. The application's fault.
+/// The member has no entry under this key, an error of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not tracked under this key")]
 pub struct NotTracked;
 
 impl<M: Copy + Eq + Hash> Table<M> {
     /// Adds an entry of a local member. A member may have several, each under another key; a key
-    /// may be any string, how long is the caller's to bound. `phx_ref` must be new.
+    /// may be any string, whose length the caller bounds. `phx_ref` must be new.
     ///
     /// # Errors
-    /// The member has one under this key.
+    /// If the member has one under this key.
     pub fn track(
         &mut self,
         member: M,
@@ -43,11 +43,11 @@ impl<M: Copy + Eq + Hash> Table<M> {
         Ok(())
     }
 
-    /// Gives an entry another meta and ref; it is the last of its key then. A diff has a leave of
+    /// Gives an entry another meta and ref, and makes it the last of its key. A diff has a leave of
     /// the old state and a join of the new one.
     ///
     /// # Errors
-    /// The member has none under this key.
+    /// If the member has none under this key.
     pub fn update(
         &mut self,
         member: M,
@@ -70,14 +70,13 @@ impl<M: Copy + Eq + Hash> Table<M> {
         Ok(())
     }
 
-    /// Takes an entry of a local member out; whether there was one.
+    /// Removes an entry of a local member; returns whether there was one.
     pub fn untrack(&mut self, member: M, key: &str) -> bool {
         let found = self.find_key(key).and_then(|key| self.find_local(member, key));
         found.inspect(|&at| self.untrack_at(at)).is_some()
     }
 
-    /// Takes all entries of a local member out, as when its channel ends; how
-    /// many there were.
+    /// Removes all entries of a local member, as when its channel ends; returns their number.
     pub fn untrack_all(&mut self, member: M) -> usize {
         let mut count = 0;
         while let Some(at) = self.find_member(member) {

@@ -1,7 +1,7 @@
-//! The table: keys with their entries, how they are found, how they are linked.
+//! The table: keys with their entries, their index, and their links.
 //!
-//! A quiet topic of a few members has its entries, its keys and nothing else; all that more
-//! members, changes under way or other nodes need is in [`Aside`].
+//! A quiet topic of a few members has only entries and keys; what more members, pending changes or
+//! other nodes need is in [`Aside`].
 
 mod aside;
 mod local;
@@ -26,14 +26,14 @@ pub use self::local::{AlreadyTracked, NotTracked};
 pub use self::peers::QUEUED_DELTAS_MAX;
 pub use self::view::{Listed, Presence};
 
-/// Up to as many keys and entries are looked through; more have an index.
+/// Up to as many keys and entries are scanned; more have an index.
 const SCANNED_MAX: usize = 16;
-/// An index stays until there are so few.
+/// The index is dropped when so few are left.
 const INDEX_DROPPED_AT: usize = 8;
-/// Fewer places are not worth being given back before the last is free.
+/// Fewer places are freed only when the last is unused.
 const COMPACTED_FROM: usize = 64;
 
-/// One entry: what one member, here or elsewhere, has tracked under one key.
+/// What one member, here or on another node, has tracked under one key.
 #[derive(Debug)]
 struct Entry<M> {
     phx_ref: PhxRef,
@@ -44,9 +44,9 @@ struct Entry<M> {
     /// Neighbours of the same key.
     before: u32,
     after: u32,
-    /// Not in a diff yet. All fresh ones of a key are behind all others.
+    /// Not in a diff yet. All fresh ones of a key follow all others.
     fresh: bool,
-    /// Own ones: in a delta.
+    /// Own entries: in a delta.
     published: bool,
     whose: Whose<M>,
 }
@@ -78,17 +78,16 @@ struct Key {
     changed: bool,
 }
 
-// Budgets: an entry with its key, and a table, as the bound of 150 bytes an entry, and of 250 in a
-// topic of one, allow.
+// Budgets: 150 bytes for an entry with its key, and 250 for a topic of one entry, table included.
 const _: () = assert!(size_of::<Slot<Entry<u64>>>() == 80);
 const _: () = assert!(size_of::<Slot<Key>>() == 32);
 const _: () = assert!(size_of::<Table<u64>>() <= 104);
 
-/// The presences of one topic, as one node knows them. `M` names a member of its own: whatever
+/// The presences of one topic, as one node has them. `M` identifies a member of this node: whatever
 /// tells a channel apart from others.
 ///
-/// What a peer or a user hands in is bounded by the caller (bytes of keys and metas, entries), and
-/// nothing of it makes an operation take longer than its own size.
+/// The caller bounds what a peer or a user hands in (bytes of keys and metas, entries), and no
+/// input makes an operation take longer than its own size.
 #[derive(Debug)]
 pub struct Table<M> {
     owner: Owner,
@@ -98,25 +97,25 @@ pub struct Table<M> {
     entries: Slab<Entry<M>>,
     keys: Slab<Key>,
     aside: Option<Box<Aside>>,
-    /// Whether nobody else is told anything.
+    /// Whether there are no other nodes.
     alone: bool,
 }
 
 impl<M: Copy + Eq + Hash> Table<M> {
-    /// An empty one, which has no memory of its own yet. `seed` is of its hashes: random in life,
-    /// so that nobody can choose keys that are slow to find.
+    /// An empty table, which allocates nothing. `seed` is that of its hashes: random in production,
+    /// so that no user can choose keys that are slow to find.
     pub const fn new(owner: Owner, seed: u64) -> Self {
         Self::empty(owner, seed, false)
     }
 
-    /// One of a node without others: no changes are gathered for
+    /// The table of a node without others: no changes are gathered for
     /// [`take_delta`](Self::take_delta), which always is `None`.
     pub const fn alone(owner: Owner, seed: u64) -> Self {
         Self::empty(owner, seed, true)
     }
 
-    /// The same, whose versions go on from that of an earlier table of this owner and topic: what
-    /// nodes know of that one is older than all that this one says.
+    /// Continues the versions of an earlier table of this owner and topic, so that what other nodes
+    /// have of that one is older than all that this one sends.
     pub const fn from_version(mut self, version: u64) -> Self {
         self.version = version;
         self
@@ -156,7 +155,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         index.keys.find(hash, |&at| self.keys.get(at).is_some_and(is_it)).copied()
     }
 
-    /// The key of this text, made if it is new.
+    /// The number of a key, which is added if it is new.
     fn key(&mut self, text: &str) -> u32 {
         if let Some(at) = self.find_key(text) {
             return at;
@@ -203,7 +202,6 @@ impl<M: Copy + Eq + Hash> Table<M> {
         index.members.find(hash, |&at| self.entries.get(at).is_some_and(is_it)).copied()
     }
 
-    /// Adds an entry at the end of its key.
     fn add(&mut self, key: u32, phx_ref: PhxRef, prev: PhxRef, meta: Meta, whose: Whose<M>) -> u32 {
         if let Whose::Peer(_) = whose {
             self.aside().remote += 1;
@@ -227,7 +225,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         }
         let at = self.entries.insert(entry);
         if second != NIL {
-            // The member's list is headed by the newcomer.
+            // The newcomer becomes the first of the member's list.
             self.unindex_member(second);
             self.link_member(second, |before, _| *before = at);
         }
@@ -236,7 +234,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         at
     }
 
-    /// Takes an entry out. What members know of it is noted as leaving.
+    /// Removes an entry. If members have received it, it is noted as leaving.
     fn remove(&mut self, at: u32) {
         self.unindex_entry(at);
         self.detach(at);
@@ -254,7 +252,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         self.note_left(entry.key, entry.phx_ref, entry.prev, entry.meta, !entry.fresh);
     }
 
-    /// Puts another state in the place of an entry's, at the end of its key.
+    /// Replaces the state of an entry, and moves it to the end of its key.
     fn replace(&mut self, at: u32, phx_ref: PhxRef, meta: Meta) {
         // An entry of a peer is found by its ref.
         self.unindex_entry(at);
@@ -263,7 +261,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         let key = entry.key;
         let (was, old) = (entry.phx_ref, mem::replace(&mut entry.meta, meta));
         let told = !mem::replace(&mut entry.fresh, true);
-        // A state that replaces one that members have not seen replaces the one they have.
+        // A state that replaces one that members have not received replaces the one they have.
         let prev = if told { was } else { entry.prev };
         let old_prev = mem::replace(&mut entry.prev, prev);
         entry.phx_ref = phx_ref;
@@ -288,7 +286,6 @@ impl<M: Copy + Eq + Hash> Table<M> {
         }
     }
 
-    /// Links an entry to the end of a key.
     fn append(&mut self, at: u32, key: u32) {
         let Some(it) = self.keys.get_mut(key) else { return };
         let last = mem::replace(&mut it.last, at);
@@ -332,7 +329,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
     }
 }
 
-/// A number that no other entry of one topic has, while it lasts.
+/// A number that is unique among the entries of one topic.
 fn entry_hash<M: Hash>(hasher: &FixedState, entry: &Entry<M>) -> u64 {
     match entry.whose {
         Whose::Local { ref member, .. } => hasher.hash_one((member, entry.key)),

@@ -9,11 +9,10 @@ use super::{Table, Whose};
 use crate::delta::{Applied, Delta, Shared, Snapshot};
 use crate::phx_ref::{Owner, PhxRef};
 
-/// Deltas of one owner that are kept while one before them is missing. Of more the newest are
+/// Deltas of one owner that are kept while one before them is missing. Beyond that the newest are
 /// dropped; a later snapshot has their changes.
 pub const QUEUED_DELTAS_MAX: usize = 64;
 
-/// Another node with entries or deltas here.
 #[derive(Debug)]
 pub(super) struct Peer {
     owner: Owner,
@@ -22,8 +21,7 @@ pub(super) struct Peer {
 }
 
 impl<M: Copy + Eq + Hash> Table<M> {
-    /// Applies what has changed on another node, or keeps it until it can be applied. A repeated
-    /// delta, or one of its own, changes nothing.
+    /// Applies a delta of another node, or queues it. A repeated or own delta changes nothing.
     ///
     /// The caller must refuse deltas of a node after [`node_down`](Self::node_down) unless the node
     /// is back: the first would count as the first of a new node.
@@ -45,8 +43,8 @@ impl<M: Copy + Eq + Hash> Table<M> {
         Applied::Missing { owner, known }
     }
 
-    /// Applies all that another node has, as it was asked, and then what was kept meanwhile. What
-    /// is older than what is known changes nothing.
+    /// Applies all entries of another node, which was asked for them, and then the deltas kept
+    /// meanwhile. A snapshot older than the known version changes nothing.
     pub fn answer(&mut self, snapshot: Snapshot) -> Applied {
         let Snapshot { owner, version, entries } = snapshot;
         if owner == self.owner || version < self.known(owner) {
@@ -68,7 +66,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         self.drain(owner)
     }
 
-    /// Takes out all entries of a node that is gone, and forgets it; how many there were.
+    /// Removes and forgets a node that is gone; returns how many entries it had.
     pub fn node_down(&mut self, owner: Owner) -> usize {
         if let Some(aside) = &mut self.aside {
             aside.peers.retain(|peer| peer.owner != owner);
@@ -78,7 +76,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         count
     }
 
-    /// Takes out the entries of all other nodes, and forgets those; how many entries there were.
+    /// Removes and forgets all other nodes; returns how many entries they had.
     pub fn peers_down(&mut self) -> usize {
         if let Some(aside) = &mut self.aside {
             aside.peers.clear();

@@ -1,4 +1,4 @@
-//! What leaves the table: diffs for own members, deltas and snapshots for other nodes.
+//! Output of the table: diffs for own members, deltas and snapshots for other nodes.
 use alloc::vec::Vec;
 use core::hash::Hash;
 use core::mem;
@@ -18,22 +18,22 @@ type Leaving = HashMap<PhxRef, (Fate, PhxRef), FixedState>;
 
 #[derive(Clone, Copy)]
 enum Fate {
-    /// Members know it and must be told that it ends.
+    /// All members have received it, and its leave must be sent.
     Told,
-    /// Only newcomers may know it.
+    /// Only newcomers may have received it.
     Untold,
-    /// It is there again.
+    /// It has come back.
     Back,
 }
 
 impl<M: Copy + Eq + Hash> Table<M> {
     /// The net changes of all owners since the last call, for the members of this node. What came
-    /// and went in between is not in it; of several updates it has one leave of the state that
-    /// members know and one join of the last, whose `phx_ref_prev` is the ref that they know.
+    /// and left in between is not in it. Of several updates it has one leave of the state that
+    /// members have and one join of the last, whose `phx_ref_prev` is the ref that they have.
     ///
-    /// A ref that left and came back (a node that was gone and is not) is in neither list; if a
+    /// A ref that left and came back (a node that was taken for gone) is in neither list; if a
     /// newcomer was shown the state in between, it is among the joins, which changes nothing for
-    /// those who have it. Takes as long as there are changes, not entries.
+    /// members that have it. The time taken depends on the changes, not on the entries.
     pub fn take_diff(&mut self) -> Option<Diff> {
         let changes = self.aside.as_mut()?.changes.take()?;
         let mut going = HashMap::with_capacity_and_hasher(changes.left.len(), self.hasher.clone());
@@ -58,13 +58,12 @@ impl<M: Copy + Eq + Hash> Table<M> {
         (!diff.joins.is_empty() || !diff.leaves.is_empty()).then_some(diff)
     }
 
-    /// The net changes of own entries since the last call, for all other nodes. It may be empty
-    /// but for its versions.
+    /// The net changes of own entries since the last call, for other nodes; may be empty.
     pub fn take_delta(&mut self) -> Option<Delta> {
         let aside = self.aside.as_mut()?;
         let journal = aside.journal.take()?;
         let mut joins = Vec::with_capacity(journal.joined.len());
-        // The last of a place counts: it is met first, and the others find it published.
+        // The last of a place counts: it comes first here, and `published` then skips the others.
         for &(at, prev) in journal.joined.iter().rev() {
             if let Some(entry) = self.entries.get_mut(at)
                 && matches!(entry.whose, Whose::Local { .. })
@@ -89,14 +88,14 @@ impl<M: Copy + Eq + Hash> Table<M> {
         self.aside.as_ref().is_some_and(|aside| aside.journal.is_some())
     }
 
-    /// The last delta's version again, without changes: who missed that one finds out.
+    /// The last delta's version without changes: a node that missed that delta finds out.
     pub fn repeat_delta(&self) -> Delta {
         let journal = self.aside.as_ref().and_then(|aside| aside.journal.as_ref());
         let at = journal.map_or(self.version, |journal| journal.from);
         Delta { owner: self.owner, from: at, to: at, joins: Vec::new(), leaves: Vec::new() }
     }
 
-    /// All own entries as they are now, for a node that asks. Best after
+    /// All own entries as they are now, for a node that asks. It is best called after
     /// [`take_delta`](Self::take_delta) was sent: a node with a snapshot from between two deltas
     /// has to ask again at the second.
     pub fn snapshot(&self) -> Snapshot {
@@ -116,8 +115,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         Snapshot { owner: self.owner, version: self.version, entries }
     }
 
-    /// The states of a key that were not told yet, in order of arrival; they count as told from now
-    /// on.
+    /// The unsent states of a key, in order of arrival; they count as sent from now on.
     fn take_joined(&mut self, key: u32, going: &mut Leaving, exposed: bool) -> Vec<ChangedMeta> {
         let mut metas = Vec::new();
         let mut at = self.keys.get(key).map_or(NIL, |key| key.last);
@@ -169,7 +167,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         self.keys.get(key).map(|key| Change { key: key.text.clone(), extra, metas })
     }
 
-    /// Ends a key's stay among the changed ones.
+    /// Removes a key from the changed ones, and drops it if it has no entries.
     fn forget_if_empty(&mut self, at: u32) {
         let Some(key) = self.keys.get_mut(at) else { return };
         key.changed = false;

@@ -1,4 +1,4 @@
-//! What the properties reach seldom or never: bounds, moved places, words of errors, samples.
+//! Cases that the properties reach rarely or never: bounds, moved places, error texts, samples.
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -16,7 +16,7 @@ fn meta(n: u32) -> Meta {
     Meta::parse(format!("{{\"n\":{n}}}")).unwrap()
 }
 
-/// Members of `there`, each with a delta of its own.
+/// Members of `there`, each with its own delta.
 fn deltas(count: u32) -> (Table<u32>, Vec<Delta>) {
     let mut there = Table::new(THERE, 5);
     let mut refs = PhxRefs::new(THERE);
@@ -28,7 +28,6 @@ fn deltas(count: u32) -> (Table<u32>, Vec<Delta>) {
     (there, deltas)
 }
 
-/// Refs and extra of each key.
 fn list(table: &Table<u32>) -> BTreeMap<String, (Vec<PhxRef>, Option<String>)> {
     let one = |it: Presence<'_, u32>| {
         let refs = it.metas().map(|meta| meta.phx_ref).collect();
@@ -47,11 +46,11 @@ fn deltas_that_come_early_wait_and_of_too_many_the_newest_are_dropped() {
         assert_eq!(here.learn(delta.clone()), ask(0), "asks are lost as well");
     }
     assert_eq!(here.len(), 0);
-    // The missing one comes late: what waited follows at once.
+    // The missing one comes late: the queued ones follow at once.
     assert_eq!(here.learn(deltas[0].clone()), Applied::Applied);
     assert_eq!((here.len(), here.known(THERE)), (1 + QUEUED_DELTAS_MAX, 65));
     assert_eq!(here.learn(deltas[3].clone()), Applied::AlreadyKnown);
-    // What was dropped is found missing by the next, or by a repeat.
+    // The next delta, or a repeat, finds that deltas were dropped.
     assert_eq!(here.learn(there.repeat_delta()), ask(65));
     assert_eq!(here.answer(there.snapshot()), Applied::Applied);
     assert_eq!((here.len(), here.known(THERE)), (80, 80));
@@ -65,7 +64,7 @@ fn an_answer_from_between_two_deltas_is_asked_for_again() {
     let (mut there, deltas) = deltas(1);
     let mut here: Table<u32> = Table::new(HERE, 9);
     there.track(7, "a", meta(7), refs.next(2)).unwrap();
-    // It has "a", which goes before any delta told of it.
+    // The snapshot has "a", which is removed before any delta has it.
     assert_eq!(here.answer(there.snapshot()), Applied::Applied);
     assert!(there.untrack(7, "a"));
     let delta = there.take_delta().unwrap();
@@ -100,7 +99,7 @@ fn a_table_without_others_gathers_nothing_for_them() {
 fn what_stays_of_a_crowd_is_moved_together_with_its_extras() {
     let (mut table, mut refs) = (Table::new(HERE, 9), PhxRefs::new(HERE));
     for n in 0..1000u32 {
-        // Each member under two keys, one of which others have, too.
+        // Each member has two keys, one of which others have, too.
         table.track(n, &n.to_string(), meta(n), refs.next(1)).unwrap();
         table.track(n, &format!("x{}", n % 10), meta(n), refs.next(1)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What the table shows: states, lists, counts.
+//! Queries of the table: states, lists, counts.
 use alloc::vec::Vec;
 use core::fmt;
 use core::hash::Hash;
@@ -24,7 +24,7 @@ pub struct Presence<'a, M> {
 pub struct Listed<'a, M> {
     /// The ref of its present state.
     pub phx_ref: PhxRef,
-    /// The ref that it replaced, if members know that.
+    /// The ref that it replaced, if members have received that.
     pub phx_ref_prev: Option<PhxRef>,
     /// Its data.
     pub meta: &'a Meta,
@@ -40,12 +40,12 @@ impl<'a, M: Copy + Eq + Hash> Presence<'a, M> {
         &self.key.text
     }
 
-    /// What the key has beside its metas.
+    /// The members of the key besides its metas.
     pub fn extra(&self) -> Option<&'a Extra> {
         self.table.extra(self.at)
     }
 
-    /// Its entries, in order of arrival; an update is an arrival. At least one.
+    /// Its entries in order of arrival; an update counts as one. At least one.
     pub fn metas(&self) -> impl Iterator<Item = Listed<'a, M>> + use<'a, M> {
         let table = self.table;
         table.chain(self.key).map(|entry| {
@@ -66,9 +66,9 @@ impl<M: Copy + Eq + Hash + fmt::Debug> fmt::Debug for Presence<'_, M> {
 }
 
 impl<M: Copy + Eq + Hash> Table<M> {
-    /// Sets what a key has beside its metas, in states and diffs, until its last entry has left.
-    /// Whether there is such a key: one with entries, or one that the next diff names. Members that
-    /// know the key get it with its next join, as in Phoenix.
+    /// Sets the members of a key besides its metas, in states and diffs, until its last entry has
+    /// left. Returns whether the key exists: it has entries, or the next diff has it. Members that
+    /// have the key receive the extra with its next join, as in Phoenix.
     pub fn enrich(&mut self, key: &str, extra: Extra) -> bool {
         let Some(at) = self.find_key(key) else { return false };
         self.aside().extras.insert(at, extra);
@@ -76,8 +76,8 @@ impl<M: Copy + Eq + Hash> Table<M> {
     }
 
     /// Appends `{key:{"metas":[…],…extra}}` for all keys, without whitespace, as in
-    /// `presence_state`. It may be called with changes under way, and notes then that they were
-    /// seen: a diff will say when such an entry leaves, even if none had it before.
+    /// `presence_state`. If there are changes since the last diff, it notes that they were seen: a
+    /// diff will have the leave of such an entry, even if no diff had its join.
     pub fn encode_state(&mut self, out: &mut Vec<u8>) {
         if let Some(changes) = self.aside.as_mut().and_then(|aside| aside.changes.as_mut()) {
             changes.exposed = true;
@@ -89,8 +89,8 @@ impl<M: Copy + Eq + Hash> Table<M> {
         });
     }
 
-    /// Appends what [`encode_state`](Self::encode_state) does of some `n` keys, or of all if there
-    /// are no more; another seed chooses others.
+    /// As [`encode_state`](Self::encode_state) for some `n` keys, or all if there are no more;
+    /// another seed chooses others.
     pub fn encode_sample(&self, n: usize, seed: u64, out: &mut Vec<u8>) {
         encode::keys(out, self.sample(n, seed), |it, out| {
             let metas = it.table.chain(it.key).map(|e| (&e.meta, e.phx_ref, e.prev.some()));
@@ -98,7 +98,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         });
     }
 
-    /// About as many bytes as [`encode_state`](Self::encode_state) appends: exact but for
+    /// About as many bytes as [`encode_state`](Self::encode_state) appends: exact except for
     /// characters in keys that are written as escapes, and a byte an entry. Looks at all entries.
     pub fn state_bytes(&self) -> usize {
         let entries = self.entries.iter().map(|(_, it)| it.meta.encoded_bytes(it.prev.some()));
@@ -106,7 +106,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         2 + entries.sum::<usize>() + keys.sum::<usize>()
     }
 
-    /// Keys that the next diff may name, with what they have beside their metas now.
+    /// Keys that the next diff may have, with their present members besides the metas.
     pub fn changed_keys(&self) -> impl Iterator<Item = (&str, Option<&Extra>)> {
         let changed = self.changed().iter();
         changed.filter_map(|&at| Some((&*self.keys.get(at)?.text, self.extra(at))))
@@ -128,8 +128,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         self.keys.iter().filter_map(|(at, key)| self.presence(at, key))
     }
 
-    /// Some `n` keys, or all if there are no more; another seed chooses others. Looks at few keys
-    /// beside those.
+    /// Some `n` keys, or all if there are no more; another seed chooses others.
     pub fn sample(&self, n: usize, seed: u64) -> Vec<Presence<'_, M>> {
         let slots = self.keys.slots() as u64;
         if n >= self.keys() {
@@ -160,12 +159,12 @@ impl<M: Copy + Eq + Hash> Table<M> {
         self.entries.len()
     }
 
-    /// Of these, entries of other nodes.
+    /// Entries of other nodes.
     pub fn remote(&self) -> usize {
         self.aside.as_ref().map_or(0, |aside| aside.remote)
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.len() == 0
     }
@@ -186,8 +185,8 @@ impl<M: Copy + Eq + Hash> Table<M> {
         self.version
     }
 
-    /// Bytes that it has allocated, beside the texts of keys, metas and extras and what is under
-    /// way to diffs and deltas.
+    /// Allocated bytes, without the texts of keys, metas and extras and without changes that are
+    /// not yet in diffs and deltas.
     pub fn heap_bytes(&self) -> usize {
         let aside = self.aside.as_ref().map_or(0, |aside| {
             size_of_val(&**aside) + aside.index.as_ref().map_or(0, Index::heap_bytes)

@@ -1,5 +1,4 @@
-//! Some nodes with a table each, a bad network between them and clients at each, driven by numbers:
-//! proptest's.
+//! Nodes with tables and clients, with a bad network between them, driven by proptest's numbers.
 #![allow(clippy::unwrap_used, clippy::panic, dead_code, unreachable_pub, missing_docs)]
 
 pub mod client;
@@ -13,12 +12,11 @@ use simurgh_presence::{
 
 use client::Client;
 
-/// Those that are something else to JavaScript, to JSON, or to a careless table, and two that are
-/// not.
+/// Six keys with a special meaning in JavaScript, JSON or a careless table, and two without.
 pub const KEYS: [&str; 8] =
     ["a", "b", "", "__proto__", "constructor", "toString", "é", "\"q\\\n\u{1}"];
 
-/// What one step does, and with what: everything is taken modulo what there is.
+/// An operation and its operands, which are taken modulo what exists.
 pub type Step = (u8, u16, u16);
 
 #[derive(Clone)]
@@ -28,7 +26,6 @@ enum Message {
     Snapshot(Snapshot),
 }
 
-/// An own entry as it must be.
 #[derive(Clone, Debug, PartialEq)]
 struct Own {
     member: u32,
@@ -45,7 +42,7 @@ pub struct Node {
     own: Vec<Own>,
     /// The first was there from the start.
     clients: Vec<Client>,
-    /// What the last of the newcomers has received.
+    /// Everything that the last newcomer has received.
     pub events: Vec<String>,
 }
 
@@ -110,7 +107,7 @@ impl TestCluster {
         Meta::parse(format!(r#"{{ "n": {}, "x": 1.50 }}"#, self.metas)).unwrap()
     }
 
-    /// Of a clock that goes back now and then.
+    /// With a clock that goes back now and then.
     fn phx_ref(&mut self, node: usize) -> PhxRef {
         let now_us = 1 + u64::from(self.metas * 5 % 7);
         let phx_ref = self.nodes[node].refs.next(now_us);
@@ -199,7 +196,7 @@ impl TestCluster {
         }
     }
 
-    /// Somebody new, or somebody who joins again, is shown the state as it is.
+    /// A new member, or one that joins again, is sent the state as it is.
     fn newcomer(&mut self, node: usize) {
         let node = &mut self.nodes[node];
         node.enrich();
@@ -217,7 +214,7 @@ impl TestCluster {
         node.clients.push(client);
     }
 
-    /// What was on its way is lost, and the network is well from now on.
+    /// Drops what is in transit; the network is reliable from now on.
     pub fn heal(&mut self) {
         self.wire.clear();
         for from in 0..self.nodes.len() {
@@ -259,7 +256,7 @@ impl TestCluster {
     }
 }
 
-/// What was thought to be gone and is not may stand elsewhere among its key's metas.
+/// An entry that came back may have another place among its key's metas.
 fn sorted(reordered: bool, mut list: Map<String, Value>) -> Map<String, Value> {
     if reordered {
         for it in list.values_mut() {
@@ -270,7 +267,7 @@ fn sorted(reordered: bool, mut list: Map<String, Value>) -> Map<String, Value> {
     list
 }
 
-/// Every other key bears a name.
+/// Every other key has a name.
 fn extra(key: &str) -> Option<Extra> {
     let at = KEYS.iter().position(|it| *it == key).unwrap();
     (at % 2 == 1).then(|| Extra::parse(format!(r#"{{"name": "number {at}"}}"#)).unwrap())

@@ -1,4 +1,4 @@
-//! Clients: what they have joined, and checks of what they get against what their shard accepted.
+//! Clients: what they have joined, and what they receive compared with what their shard accepted.
 
 mod view;
 
@@ -18,7 +18,6 @@ pub(crate) struct Joined {
     pub(crate) join_ref: u32,
     pub(crate) chan: u32,
     pub(crate) is_joined: bool,
-    /// Where it is in the line of its shard.
     at: usize,
     pub(crate) view: View,
 }
@@ -31,13 +30,10 @@ impl Joined {
 
 pub(crate) struct Client {
     number: u32,
-    /// Which of the ids its sockets have.
     pub(crate) id: Option<usize>,
     pub(crate) connection: Option<Connection>,
     pub(crate) refs: u32,
-    /// What it has joined, by topic.
     pub(crate) channels: Vec<Option<Joined>>,
-    /// What it has got of topics with a history.
     pub(crate) views: Vec<TopicView>,
     pub(crate) opts_in: bool,
     has_id: bool,
@@ -53,7 +49,7 @@ impl client::Client for Client {
         self.channels.iter_mut().for_each(|it| *it = None);
         self.views.iter_mut().for_each(TopicView::disconnected);
         if !self.opts_in {
-            // Without a position it may get again what another node gets late.
+            // Without a position it may receive again what another node receives late.
             self.views.iter_mut().for_each(|it| it.at = None);
         }
     }
@@ -167,7 +163,6 @@ impl Client {
         }
     }
 
-    /// Something of a kept topic.
     fn receive_stored(
         &mut self,
         ledger: &mut Ledger,
@@ -203,7 +198,6 @@ impl Client {
         }
     }
 
-    /// Everything was sent: nothing is missing, and the presences are known.
     pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
         for (topic, it) in self.channels.iter().enumerate() {
             let Some(current) = it else { continue };

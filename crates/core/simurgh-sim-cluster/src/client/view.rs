@@ -1,4 +1,4 @@
-//! What the handlers of a client have got of a topic with a history, over all its connections.
+//! What the handlers of a client have received of a kept topic, over all its connections.
 
 use simurgh_core::GapReason;
 use simurgh_history::{Epoch, Place, Position};
@@ -8,19 +8,16 @@ use crate::ledger::{Entry, Ledger};
 
 #[derive(Debug, Default)]
 pub(crate) struct TopicView {
-    /// The last position of its handlers.
     pub(crate) at: Option<Position>,
-    /// It has got the answer to its resume, since it joined last.
+    /// It has received the answer to its resume, since it joined last.
     pub(crate) is_resumed: bool,
     /// The position of a binary frame that is to follow.
     next: Option<Position>,
-    /// What has arrived on this connection while it had left.
+    /// What has arrived on this connection after it had left.
     dropped: Vec<Place>,
-    /// A gap up to there was among that.
     dropped_gap: Option<Position>,
 }
 
-/// A client of a topic.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Viewer {
     pub(crate) client: u32,
@@ -29,12 +26,10 @@ pub(crate) struct Viewer {
 }
 
 impl Viewer {
-    /// Whether it must get something that was stored.
     fn must_receive(self, ledger: &Ledger, entry: &Entry) -> bool {
         !self.is_left_out(ledger, entry.id) && ledger.broadcasts.get(entry.id as usize).is_some()
     }
 
-    /// Whether it is left out.
     fn is_left_out(self, ledger: &Ledger, id: u32) -> bool {
         let except = ledger.broadcasts.get(id as usize).map(|it| it.except);
         let by = except.and_then(|it| ledger.joins.get(it as usize));
@@ -48,8 +43,7 @@ impl TopicView {
         self.forget_dropped();
     }
 
-    /// An event has come that is not about presences; `is_dropped`: its channel is
-    /// not there, or another one.
+    /// An event that is not about presences; `is_dropped`: its channel has ended or was replaced.
     pub(crate) fn receive(
         &mut self,
         ledger: &mut Ledger,
@@ -83,7 +77,7 @@ impl TopicView {
         }
     }
 
-    /// The first entry that it must get between its own place and another, which does not count.
+    /// The first entry that it must have received between its own place and another, exclusive.
     fn missed(&self, ledger: &Ledger, viewer: Viewer, to: Position) -> Option<Entry> {
         let at = self.at?;
         let entries = ledger.log.of(to.epoch, viewer.topic)?;
@@ -96,7 +90,7 @@ impl TopicView {
         entries.iter().find(is_missed).copied()
     }
 
-    /// Something with a position: a broadcast, or that there is none for it.
+    /// Handles a position: of a broadcast, or of one that is not for this client.
     fn advance(&mut self, ledger: &mut Ledger, viewer: Viewer, at: Position, id: Option<u32>) {
         let who = viewer.client;
         let entry = ledger.log.at(at, viewer.topic);
@@ -118,7 +112,7 @@ impl TopicView {
             }
             return;
         }
-        // It may get its own position, even twice.
+        // It may receive its own position, even twice.
         if before.place > at.place || (before.place == at.place && id.is_some()) {
             let text = format!("client {who} hears {id:?} at {at} behind {before}");
             return ledger.fail("twice", text);
@@ -157,7 +151,7 @@ impl TopicView {
         let wrong = match parsed {
             None => Some("no reason"),
             _ if ledger.is_whole => Some("nothing is missing"),
-            // It has come to a node that is behind and cannot know it, in an engine that is parted.
+            // It has joined on a node that lags behind without a notice, in a parted engine.
             Some(GapReason::Epoch | GapReason::Unavailable)
                 if same.is_some_and(|it| it.place > at.place) =>
             {
@@ -189,18 +183,18 @@ impl TopicView {
         }
         if text.contains("\"recovered\":true") {
             ledger.counts.count("recovered", u64::from(self.at.is_some()));
-            // With what stands there; what else has its number may follow.
+            // Including this position; others with its number may follow.
             let item = at.place.item.saturating_add(1);
             let behind = Position { place: Place { item, ..at.place }, ..at };
             let wrong = match self.at {
                 None => None,
                 Some(before) if before.epoch != at.epoch => Some("another epoch".to_owned()),
-                // Its former node knew of nothing up to there, so it has got less.
+                // Its former node had nothing up to there, so it has received less.
                 Some(before) if before.place.item == Place::ITEM_MAX && before.place > at.place => {
                     None
                 }
                 Some(before) if before.place > at.place => Some("back".to_owned()),
-                // What stands there it has got, or dropped.
+                // It has received or dropped what is there.
                 Some(before) if before.place == at.place => None,
                 Some(before) if self.has_dropped_gap(at.epoch) > Some(before.place) => {
                     Some("it has dropped a gap".to_owned())
@@ -228,7 +222,6 @@ impl TopicView {
         self.dropped_gap = None;
     }
 
-    /// Everything was sent.
     pub(crate) fn check_rest(&self, ledger: &mut Ledger, viewer: Viewer) {
         let who = viewer.client;
         let (Some(at), Some(epoch)) = (self.at, ledger.log.epoch()) else {

@@ -1,5 +1,4 @@
-//! Disconnects of socket ids: which nodes were asked, which have done it, and whether the outcome
-//! is true.
+//! Disconnects of socket ids: which nodes were asked and have done it, and their outcomes.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +7,13 @@ use simurgh_cluster::DisconnectOutcome;
 use super::Ledger;
 use crate::plan::SECOND;
 
-/// How long a disconnect is asked for.
+/// How long a disconnect is repeated.
 const LIFE_NS: u64 = 60 * SECOND;
-/// The longest span between two times that it is asked, and some more until a link is back.
+/// The longest span between two repetitions, and some more until a link is back.
 const SPAN_NS: u64 = 17 * SECOND;
 
 #[derive(Debug)]
 pub(crate) struct Disconnect {
-    /// Which of the ids.
     pub(crate) id: usize,
     pub(crate) by: usize,
     pub(crate) at_ns: u64,
@@ -24,21 +22,17 @@ pub(crate) struct Disconnect {
     pub(crate) known: BTreeSet<usize>,
     /// Connections with the id at that time: start and number.
     pub(crate) sockets: Vec<(usize, u32)>,
-    /// Starts that have closed all their sockets with the id since.
     pub(crate) done: BTreeSet<usize>,
-    /// Its outcome is still to come.
     pub(crate) waits: bool,
 }
 
 impl Ledger {
-    /// A node closes all sockets with an id, because another has asked for it.
     pub(crate) fn note_closed(&mut self, start: usize, id: usize) {
         for it in self.disconnects.iter_mut().filter(|it| it.id == id) {
             it.done.insert(start);
         }
     }
 
-    /// The outcome of a disconnect has come.
     pub(crate) fn check_outcome(&mut self, number: usize, outcome: &DisconnectOutcome) {
         self.counts.count("outcomes", 1);
         let starts_of = |nodes: &[simurgh_cluster::NodeId]| -> BTreeSet<usize> {
@@ -49,7 +43,7 @@ impl Ledger {
         let was_told = !std::mem::replace(&mut it.waits, false);
         let untrue: Vec<usize> = confirmed.difference(&it.done).copied().collect();
         let (known, done) = (it.known.clone(), it.done.clone());
-        // A node that was known, lives and has not done it may still serve such a socket.
+        // A node that was known, runs and has not done it may still serve such a socket.
         let unsaid = |start: &usize| {
             let is_alive = self.starts.get(*start).is_some_and(|it| it.is_alive && !it.says_bye);
             is_alive && !done.contains(start) && !missing.contains(start)
@@ -65,8 +59,7 @@ impl Ledger {
         }
     }
 
-    /// Everything was mended at one time, and has come to rest: who is alive has done what was
-    /// asked while it was asked for.
+    /// All faults were repaired once: every running node has carried out the disconnects.
     pub(crate) fn check_disconnects(&mut self, mended_ns: u64) {
         let now_ns = self.clock_ns;
         let mut wrong = None;

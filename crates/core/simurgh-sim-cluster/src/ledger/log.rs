@@ -1,9 +1,9 @@
-//! What the engine has stored of topics that are kept: the truth that all else is held against.
+//! What the engine has stored of topics that are kept: the reference for all other checks.
 //!
-//! What the handlers of each client that opts in get, over all its connections and on any node
+//! What the handlers of each client that opts in receive, over all its connections and on any node
 //! ([`TopicView`](crate::client::TopicView)), must be the stored order without holes and without
-//! repeats, or a gap came before anything newer. A reply `ok` means that what its channel broadcast
-//! is in the log, and nothing is there twice.
+//! repeats, or a gap must precede anything newer. A reply `ok` means that what its channel
+//! broadcast is in the log, and no broadcast is there twice.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,18 +14,17 @@ use simurgh_sim_kit::{NONE, payload};
 
 use crate::plan::MILLISECOND;
 
-/// An engine remembers ids for so long, less the time in which what it does is read here.
+/// How long an engine remembers ids, less the delay with which its actions are read here.
 const ID_NS: u64 = 119_000 * MILLISECOND;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) place: Place,
-    /// The broadcast; [`NONE`]: the wish that what is before it be forgotten.
+    /// The broadcast; [`NONE`] for a purge of what is before it.
     pub(crate) id: u32,
     pub(crate) at_ns: u64,
 }
 
-/// What the engine has stored of all topics, of one epoch.
 #[derive(Debug, Clone)]
 struct EpochLog {
     epoch: Epoch,
@@ -33,20 +32,16 @@ struct EpochLog {
     ids: HashSet<u32>,
 }
 
-/// What the engine has stored, ever.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     epochs: Vec<EpochLog>,
     /// For each reply after broadcasts, their numbers.
     said: Vec<Vec<u32>>,
-    /// The broadcasts with the same id, by topic and id.
     keys: BTreeMap<(usize, u8), Vec<u32>>,
-    /// The key of a broadcast that has one.
     keyed: BTreeMap<u32, (usize, u8)>,
 }
 
 impl Log {
-    /// The engine has done something.
     pub(crate) fn take(
         &mut self,
         what: &LogEntry,
@@ -103,7 +98,7 @@ impl Log {
         self.epochs.last().map(|it| it.epoch)
     }
 
-    /// What was stored on a topic in an epoch; none of one that is not the engine's.
+    /// What was stored on a topic in an epoch; `None` for an epoch that is not the engine's.
     pub(crate) fn of(&self, epoch: Epoch, topic: usize) -> Option<&[Entry]> {
         let life = self.epochs.iter().rfind(|it| it.epoch == epoch)?;
         life.topics.get(topic).map(Vec::as_slice)
@@ -113,7 +108,7 @@ impl Log {
         self.of(at.epoch, topic)?.iter().rfind(|it| it.place == at.place).copied()
     }
 
-    /// Where a broadcast stands, in the last epoch that has it.
+    /// The position of a broadcast, in the last epoch that has it.
     pub(crate) fn find(&self, id: u32, topic: usize) -> Option<Position> {
         self.epochs.iter().rev().find_map(|life| {
             let entry = life.topics.get(topic)?.iter().rfind(|it| it.id == id)?;
@@ -121,30 +116,26 @@ impl Log {
         })
     }
 
-    /// Whether a broadcast was stored in some epoch.
     pub(crate) fn has(&self, id: u32) -> bool {
         self.epochs.iter().any(|it| it.ids.contains(&id))
     }
 
-    /// A reply follows broadcasts; returns its number.
     pub(crate) fn new_reply(&mut self, ids: Vec<u32>) -> u32 {
         self.said.push(ids);
         self.said.len() as u32 - 1
     }
 
-    /// The first broadcast before a reply that is not stored; none if all are.
+    /// The first broadcast before a reply that is not stored.
     pub(crate) fn missing(&self, said: u32) -> Option<u32> {
         let ids = self.said.get(said as usize)?;
         ids.iter().copied().find(|id| !self.has(*id))
     }
 
-    /// A broadcast is sent with an id.
     pub(crate) fn set_key(&mut self, id: u32, topic: usize, key: u8) {
         self.keys.entry((topic, key)).or_default().push(id);
         self.keyed.insert(id, (topic, key));
     }
 
-    /// Whether two broadcasts were sent with the same id.
     pub(crate) fn have_same_id(&self, one: u32, other: u32) -> bool {
         one == other || self.keyed.get(&one).is_some_and(|it| self.keyed.get(&other) == Some(it))
     }

@@ -1,9 +1,9 @@
-//! What was published on which node, what each shard has got of it, and what has happened to nodes.
+//! What was published on which node, what each shard received, and what happened to nodes.
 //!
-//! For each topic each shard of each node has a list of the broadcasts that it accepted, in its
-//! order, which its members and listeners get from their beginning on. What was published on a node
-//! must be in all lists of that node; and on every other shard that is known to want it, with its
-//! interest in force, unless some node got a notice that something is lost.
+//! Each shard of each node has a list per topic of the broadcasts that it accepted, in its order,
+//! which its members and listeners receive from their beginning on. What was published on a node
+//! must be in all lists of that node, and on every other shard whose interest is certainly in
+//! force, unless some node was notified of a loss.
 
 mod disconnects;
 mod log;
@@ -21,13 +21,12 @@ pub(crate) use self::log::{Entry, Log};
 pub(crate) use self::presences::{Presences, View};
 use crate::plan::ClusterPlan;
 
-/// Where broadcasts come from that no channel of the shard made.
+/// The source of broadcasts that were not made by a channel of the shard.
 const BY_MAIL: u16 = u16::MAX;
 
 #[derive(Debug, Clone)]
 pub(crate) struct BroadcastInfo {
     pub(crate) topic: usize,
-    /// The start of a node on which it was.
     pub(crate) node: usize,
     /// The shard of its channel; `None` if it came from outside of channels.
     pub(crate) shard: Option<usize>,
@@ -38,42 +37,35 @@ pub(crate) struct BroadcastInfo {
     pub(crate) is_optional: bool,
 }
 
-/// A channel that a client has asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JoinRequest {
     pub(crate) topic: usize,
     pub(crate) node: usize,
     pub(crate) shard: usize,
     pub(crate) client: u32,
-    /// Where its client is in the line, from when it is a member.
+    /// The place in the order from which on its client is a member.
     pub(crate) from: Option<usize>,
 }
 
-/// What a shard has accepted of a topic.
 #[derive(Debug, Default, Clone)]
 struct Accepted {
     ids: Vec<u32>,
-    /// The last place by node, and by shard for those that shards of this node made themselves.
+    /// The last place by node, and by shard for those made by shards of this node.
     last: BTreeMap<(usize, u16), u64>,
 }
 
-/// One start of a node.
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) id: NodeId,
     pub(crate) is_alive: bool,
-    /// It has sent its end.
     pub(crate) says_bye: bool,
     lines: Vec<Vec<Accepted>>,
-    /// How much it has published, by topic.
     said: Vec<u64>,
-    /// How many notices it got that something may be lost.
     pub(crate) losses: u64,
-    /// Broadcasts that it dropped, by its counters.
     pub(crate) dropped: u64,
 }
 
-/// A broadcast that a shard must get, unless it gets a notice of a loss.
+/// A broadcast that a shard must receive, unless it is notified of a loss.
 #[derive(Debug, Clone, Copy)]
 struct DueDelivery {
     topic: usize,
@@ -82,30 +74,26 @@ struct DueDelivery {
     partitions: u64,
 }
 
-/// What was published, received and stored on all nodes, and what is wrong.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     findings: Findings,
     pub(crate) clock_ns: u64,
     pub(crate) topics: usize,
     pub(crate) starts: Vec<Start>,
-    /// The start, and the shard, whose step this is.
     pub(crate) running: Option<(usize, usize)>,
     pub(crate) broadcasts: Vec<BroadcastInfo>,
     pub(crate) joins: Vec<JoinRequest>,
     pub(crate) handles: Vec<(u32, Handle)>,
-    /// How many members there are, by start, topic and shard.
     members: BTreeMap<(usize, usize, usize), usize>,
     deliveries: BTreeMap<(usize, usize, u32), DueDelivery>,
-    /// How often the engine was parted, or healed: there is no notice of that.
+    /// How often the engine was parted or healed, of which there is no notice.
     pub(crate) partitions: u64,
     pub(crate) is_parted: bool,
     pub(crate) presences: Presences,
     pub(crate) disconnects: Vec<Disconnect>,
-    /// What the engine has stored, where topics are kept; whether nothing can be missing of that.
+    /// What the engine has stored, where topics are kept; whether it is certainly complete.
     pub(crate) log: Log,
     pub(crate) is_whole: bool,
-    /// Topics have a history: broadcasts go through the engine.
     pub(crate) has_history: bool,
 }
 
@@ -143,7 +131,7 @@ impl Ledger {
         self.starts.len() - 1
     }
 
-    /// A node has ended: nothing of it is expected, and it has no members.
+    /// A node has ended: nothing more is expected of it, and it has no members.
     pub(crate) fn node_ended(&mut self, start: usize) {
         self.starts[start].is_alive = false;
         self.starts[start].lines.clear();
@@ -154,19 +142,16 @@ impl Ledger {
         self.presences.node_ended(start);
     }
 
-    /// A channel has a member.
     pub(crate) fn member_joined(&mut self, start: usize, topic: usize, shard: usize) {
         *self.members.entry((start, topic, shard)).or_default() += 1;
     }
 
-    /// And has none any more.
     pub(crate) fn member_left(&mut self, start: usize, topic: usize, shard: usize) {
         if let Some(count) = self.members.get_mut(&(start, topic, shard)) {
             *count = count.saturating_sub(1);
         }
     }
 
-    /// The shards of a node with members of a topic.
     pub(crate) fn members(&self, start: usize, topic: usize) -> Vec<usize> {
         let all = self.members.range((start, topic, 0)..=(start, topic, usize::MAX));
         all.filter(|it| *it.1 > 0).map(|it| it.0.2).collect()
@@ -195,7 +180,7 @@ impl Ledger {
         self.accepted(start, shard, topic).map_or(0, |it| it.ids.len())
     }
 
-    /// A node publishes a broadcast to the others; the shard that runs has accepted it.
+    /// A node publishes a broadcast to the others; the running shard has accepted it.
     pub(crate) fn note_published(&mut self, start: usize, id: u32) {
         let Some(made) = self.broadcasts.get_mut(id as usize) else {
             return self.fail("said", format!("#{id} is said, and nobody made it"));
@@ -243,7 +228,7 @@ impl Ledger {
         self.deliveries.remove(&(start, shard, id));
     }
 
-    /// A broadcast is on its way to a shard that is certain to want it.
+    /// A broadcast is in transit to a shard whose interest is certain.
     pub(crate) fn expect_delivery(&mut self, id: u32, dropped: u64, start: usize, shard: usize) {
         if self.is_parted {
             return;
@@ -254,13 +239,12 @@ impl Ledger {
         self.counts.count("certain", 1);
     }
 
-    /// A shard wants a topic no more.
     pub(crate) fn forget_deliveries(&mut self, start: usize, shard: usize, topic: usize) {
         let is_it = |at: &(usize, usize, u32)| (at.0, at.1) == (start, shard);
         self.deliveries.retain(|at, due| !is_it(at) || due.topic != topic);
     }
 
-    /// Everything had time to come: for what did not there must be a notice of a loss.
+    /// Everything had time to arrive: for what did not, there must be a notice of a loss.
     pub(crate) fn check_deliveries(&mut self) {
         let mut lost = 0;
         let mut silent = None;
@@ -299,7 +283,7 @@ impl Ledger {
                 }
             }
         }
-        // What is kept goes by the engine.
+        // Kept broadcasts go through the engine.
         let has_history = self.has_history;
         let is_unsaid = |it: &BroadcastInfo| it.place.is_none() && !it.is_optional && !has_history;
         let unsaid = self.broadcasts.iter().position(|it| is_unsaid(it) && self.is_alive(it.node));
@@ -311,7 +295,7 @@ impl Ledger {
         }
     }
 
-    /// The next place in a line that is for a channel, from one place on.
+    /// The next place in a list that is for a channel, from one place on.
     pub(crate) fn next_for(&mut self, chan: u32, from: usize) -> Option<(usize, u32)> {
         let request = self.joins[chan as usize];
         let lines = self.starts[request.node].lines.get(request.shard)?;

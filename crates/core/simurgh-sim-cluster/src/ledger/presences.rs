@@ -1,5 +1,4 @@
-//! Presences as applications track them; what clients make of events, as phoenix.js does; and what
-//! they may be sent.
+//! Presences as applications track them, and clients' views of them, built as in phoenix.js.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,18 +13,16 @@ struct Entry {
     topic: usize,
     key: u8,
     is_live: bool,
-    /// Its channel had one under this key, or none to be updated: it is not sent.
+    /// Its channel already had an entry under this key, or none to update: it is not sent.
     is_refused: bool,
     phx_ref: Option<PhxRef>,
 }
 
-/// All that was tracked.
 #[derive(Debug, Default)]
 pub(crate) struct Presences {
     entries: Vec<Entry>,
     held: BTreeMap<(u32, u8), u32>,
     refs: HashMap<PhxRef, u32>,
-    /// Which starts were gone for which others, ever.
     gone: Vec<(usize, usize)>,
 }
 
@@ -37,8 +34,7 @@ pub(crate) struct View {
 }
 
 impl Presences {
-    /// A channel tracks or updates; returns the number of the meta. One that tracks twice, or
-    /// updates what is not there, is refused.
+    /// A channel tracks or updates; returns the meta's number. Repeats and strays are refused.
     pub(crate) fn track(
         &mut self,
         (chan, key): (u32, u8),
@@ -81,14 +77,12 @@ impl Presences {
             .retain(|_, number| entries.get(*number as usize).is_some_and(|it| it.node != start));
     }
 
-    /// For one start another is gone.
     pub(crate) fn note_gone(&mut self, of: usize, gone: usize) {
         if !self.gone.contains(&(of, gone)) {
             self.gone.push((of, gone));
         }
     }
 
-    /// The numbers of all who are present in a topic, ascending.
     pub(crate) fn of(&self, topic: usize) -> Vec<u32> {
         let all = self.entries.iter().enumerate();
         let there = all.filter(|(_, it)| it.is_live && it.topic == topic);
@@ -99,7 +93,7 @@ impl Presences {
         self.entries.get(number as usize).is_some_and(|it| it.node == start)
     }
 
-    /// Checks a meta against what was tracked; returns what is wrong with it.
+    /// Compares a meta with what was tracked; returns the difference.
     fn check(&mut self, topic: usize, meta: &Meta) -> Option<String> {
         let Some(it) = self.entries.get_mut(meta.number as usize) else {
             return Some("nobody made it".to_owned());
@@ -115,7 +109,6 @@ impl Presences {
 }
 
 impl Ledger {
-    /// A client on a start of a node gets an event of presence.
     pub(crate) fn receive_presence(
         &mut self,
         (start, topic): (usize, usize),
@@ -181,7 +174,6 @@ impl Ledger {
 }
 
 impl View {
-    /// The entries that it shows, ascending.
     pub(crate) fn sorted(&self) -> Vec<u32> {
         let mut numbers = self.numbers.clone();
         numbers.sort_unstable();

@@ -1,4 +1,4 @@
-//! What goes wrong: links, the engine, nodes; and what nodes may make of it.
+//! Faults of links, the engine and nodes, and how nodes may react.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,7 +17,7 @@ use crate::thread::Command;
 
 /// The longest span between two beats, and some more.
 const BEAT_NS: u64 = 2_500 * 1_000_000;
-/// Over a new link no node ages for so long.
+/// Within this time after a link is new, no node times out.
 const SETTLES_NS: u64 = 10 * SECOND;
 /// How much longer than `presence_down` a node that is gone may be shown.
 const LEAVES_NS: u64 = 3 * SECOND;
@@ -31,25 +31,22 @@ struct Deadline {
     gone: usize,
 }
 
-/// How one start of a node can receive from another.
 #[derive(Debug, Default, Clone, Copy)]
 struct Reach {
     since_ns: Option<u64>,
     certain_ns: u64,
 }
 
-/// What goes wrong at the moment.
 #[derive(Debug)]
 pub(crate) struct Faults {
     is_engine_frozen: bool,
     is_engine_dead: bool,
     /// Which part of the engine each slot is linked to.
     groups: Vec<usize>,
-    /// Since when one start can receive from another, and when it last could for the span of a
-    /// beat.
+    /// Since when one start can receive from another, and when it last could for a beat's span.
     local: BTreeMap<(usize, usize), Reach>,
     deadlines: Vec<Deadline>,
-    /// Something went wrong since all was mended.
+    /// A fault occurred since all were repaired.
     pub(crate) is_any: bool,
 }
 
@@ -67,7 +64,6 @@ impl Faults {
 }
 
 impl ClusterSimulation {
-    /// Something goes wrong, or is mended.
     pub(crate) fn break_something(&mut self, op: Op<Kind>, slot: usize) {
         self.faults.is_any = true;
         let link = self.running(slot).map(|it| it.link);
@@ -144,7 +140,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// Parts the engine by slots, or makes it one.
     fn partition(&mut self, op: Op<Kind>) {
         let is_parted = op.kind == Kind::Partition;
         for (slot, group) in self.faults.groups.iter_mut().enumerate() {
@@ -167,12 +162,11 @@ impl ClusterSimulation {
         self.nodes[slot] = running;
         let is_parted = self.shared.ledger().is_parted;
         if is_parted {
-            // It is linked to the first part, like all that are of none.
+            // It is linked to the first part, like all slots without a part.
             self.faults.groups[slot] = 0;
         }
     }
 
-    /// A node ends without a bye.
     fn kill(&mut self, slot: usize) {
         self.shared.ledger().counts.count("killed", 1);
         let within_ns = self.shared.plan.down_ns + LEAVES_NS;
@@ -180,19 +174,18 @@ impl ClusterSimulation {
         self.remove(slot);
     }
 
-    /// A node has drained and sent its last.
     pub(crate) fn end_node(&mut self, slot: usize) {
         self.shared.ledger().counts.count("drained", 1);
         let within_ns = LEAVES_NS;
         let is_flushed = self.running(slot).is_some_and(|it| it.thread.node.is_flushed());
-        // Its good-bye reaches those that are linked.
+        // Its bye reaches the nodes that are linked.
         if is_flushed && self.running(slot).is_some_and(|it| it.is_linked()) {
             self.expect_gone(slot, within_ns);
         }
         self.remove(slot);
     }
 
-    /// All who are linked are to know that this node is gone after a while.
+    /// All linked nodes must know after a while that this node is gone.
     fn expect_gone(&mut self, slot: usize, within_ns: u64) {
         let Some(gone) = self.running(slot).map(|it| it.start) else { return };
         let at_ns = self.clock_ns + within_ns + self.shared.plan.slack_ns();
@@ -302,7 +295,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// For one node another is gone.
     pub(crate) fn check_gone(&mut self, slot: usize, id: NodeId, why: GoneReason) {
         let Some(running) = self.running(slot) else { return };
         let (of, state) = (running.start, running.thread.node.state().0);
@@ -318,9 +310,9 @@ impl ClusterSimulation {
         let is_right = match why {
             GoneReason::Bye => says_bye,
             GoneReason::Replaced => !is_alive,
-            // Nobody is gone while the own link is away.
+            // No node is gone for one whose own link is down.
             GoneReason::Silent if state == LinkState::Away => false,
-            // It sends nothing after its bye, which may be lost.
+            // A node sends nothing after its bye, which may be lost.
             GoneReason::Silent if !is_alive || says_bye => true,
             GoneReason::Silent => unheard_ns + BEAT_NS + plan.slack_ns() >= plan.down_ns,
         };
@@ -331,13 +323,12 @@ impl ClusterSimulation {
         }
     }
 
-    /// Links are again as they usually are, which may be lossy.
     pub(crate) fn restore_loss(&mut self) {
         let loss = self.shared.plan.network.loss_per_million;
         self.running_nodes().for_each(|it| self.network.lossy(it.link, loss));
     }
 
-    /// Mends everything, and nothing is lost.
+    /// Repairs everything; nothing is lost from now on.
     pub(crate) fn mend(&mut self) {
         self.thaw_engine();
         self.network.elect_leader();

@@ -1,4 +1,4 @@
-//! What is done about kept topics from outside of channels, and what the engine does to them.
+//! Operations on kept topics from outside of channels, and faults of the engine.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,9 +13,7 @@ use crate::ledger::{Entry, Ledger};
 use crate::plan::{MILLISECOND, SECOND};
 use crate::shared::{Shared, SimNode};
 
-/// Ids that broadcasts are sent with.
 const KEYS: u32 = 4;
-/// Messages of a history that are read at once.
 const PAGE_MAX: usize = 50;
 
 impl ClusterSimulation {
@@ -68,7 +66,6 @@ impl ClusterSimulation {
         self.shared.note(|| format!("#{id} is said on start {start} with {key:?}: {done:?}"));
     }
 
-    /// Purges the history of a topic.
     pub(crate) fn purge(&self, slot: usize, topic: usize) {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let name = self.shared.plan.topics.get(topic).cloned().unwrap_or_default();
@@ -76,7 +73,6 @@ impl ClusterSimulation {
         running.node.request_history(HistoryRequest::Forget(name.into(), Box::new(|_| {})));
     }
 
-    /// Reads the history of a topic.
     pub(crate) fn look_up(&self, slot: usize, topic: usize, c: u32) {
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
         let since = self.clients.iter().filter_map(|it| it.views.get(topic)?.at);
@@ -101,7 +97,7 @@ impl ClusterSimulation {
         node.request_history(HistoryRequest::Read(name.into(), range, answer));
     }
 
-    /// At rest every node knows all that is stored.
+    /// Checks that every node knows all that is stored, once everything is delivered.
     pub(crate) fn read_everywhere(&mut self) {
         let mut asked = Vec::new();
         for running in self.nodes.iter().flatten().filter(|it| !it.is_draining) {
@@ -119,7 +115,7 @@ impl ClusterSimulation {
             let (seen, epoch) = (*locked(&seen), ledger.log.epoch());
             let Some(epoch) = epoch else { continue };
             let last = ledger.log.of(epoch, topic).and_then(|it| it.last()).copied();
-            // Once all of a topic is too old, a node may not know how far it went.
+            // Once all of a topic is too old, a node may not know its last position.
             let last = last.filter(|it| self.clock_ns.saturating_sub(it.at_ns) < age_ns);
             let is_there = match (seen, last) {
                 (None, _) => false,
@@ -156,7 +152,7 @@ fn check_stored(ledger: &mut Ledger, (id, topic): (u32, usize), outcome: Result<
     }
 }
 
-/// What is read is what is stored, without holes.
+/// Checks that what is read is what is stored, without holes.
 fn check_page(ledger: &mut Ledger, topic: usize, since: Option<Position>, page: &HistoryPage) {
     ledger.counts.count("pages", 1);
     let HistoryPage { gap, position, messages, .. } = page;

@@ -1,4 +1,4 @@
-//! The simulation: nodes, clients and the network between them, and what operations do.
+//! The simulation: nodes, clients and the network between them, and the operations.
 
 mod faults;
 mod histories;
@@ -28,7 +28,6 @@ use crate::running::RunningNode;
 use crate::shared::Shared;
 use crate::thread::Command;
 
-/// A listener outside of channels.
 pub(crate) struct Listening {
     pub(crate) start: usize,
     pub(crate) shard: usize,
@@ -36,7 +35,6 @@ pub(crate) struct Listening {
     name: ChannelId,
 }
 
-/// Several nodes, their clients, and the network between them.
 pub(crate) struct ClusterSimulation {
     pub(crate) shared: Arc<Shared>,
     pub(crate) network: Network,
@@ -115,7 +113,7 @@ impl Simulation for ClusterSimulation {
 
     fn end(&mut self) {
         self.end_all();
-        // They know their nodes, which know them.
+        // The handles and their nodes refer to each other.
         self.shared.ledger().handles.clear();
     }
 
@@ -129,7 +127,6 @@ impl Simulation for ClusterSimulation {
 }
 
 impl ClusterSimulation {
-    /// The node of a slot, if it runs.
     pub(crate) fn running(&mut self, slot: usize) -> Option<&mut RunningNode> {
         self.nodes.get_mut(slot)?.as_mut()
     }
@@ -195,7 +192,6 @@ impl ClusterSimulation {
         self.send(client, refs, &name, event, &format!(r#"{{"i":0,"s":{word}}}"#));
     }
 
-    /// A client is gone; its shard notices that in its next turn.
     pub(crate) fn vanish(&mut self, client: usize) {
         let it = &mut self.clients[client];
         let Some(line) = it.connection.take() else { return };
@@ -231,14 +227,13 @@ impl ClusterSimulation {
         let is_from = c >> 20 & 1 == 0;
         let id =
             ledger.new_broadcast(request.topic, request.node, if is_from { chan } else { NONE });
-        // Its channel may have ended when that comes to it.
+        // Its channel may have ended before this reaches it.
         ledger.broadcasts[id as usize].is_optional = true;
         drop(ledger);
         handle.broadcast(is_from, id);
         self.shared.note(|| format!("a handle of channel {chan} broadcasts #{id}"));
     }
 
-    /// A listener outside of channels begins, or ends.
     fn listen(&mut self, slot: usize, topic: usize, c: u32) {
         if c & 1 == 0 && !self.listening.is_empty() {
             let it = self.listening.swap_remove((c as usize >> 1) & (3 % self.listening.len()));
@@ -285,7 +280,6 @@ impl ClusterSimulation {
             .note(|| format!("somebody listens to {topic} on shard {shard} of start {start}"));
     }
 
-    /// A listener ends.
     pub(crate) fn unlisten(&mut self, it: &Listening) {
         let name = self.topic(it.topic);
         if let Some(running) = self.running_nodes().find(|running| running.start == it.start) {
@@ -293,7 +287,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// All sockets with an id are to be closed.
     fn disconnect(&mut self, slot: usize, id: usize, c: u32) {
         let Some(running) = &self.nodes[slot] else { return };
         let (node, mailbox) = (Arc::clone(&running.node), Arc::clone(&running.mailbox));

@@ -1,6 +1,6 @@
-//! Checks at rest, when all faults are mended: nothing is missing without a notice, all clients
-//! know the presences, disconnected sockets are closed, and interests are those of the members.
-//! When all have gone, nothing is left.
+//! Checks after all faults are repaired and everything is delivered: nothing is missing without a
+//! notice, all clients have the presences, disconnected sockets are closed, and interests are those
+//! of the members. When all clients have left, nothing is left.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -17,19 +17,19 @@ use crate::running::RunningNode;
 
 /// How long a link may take to come back.
 const LINKS_NS: u64 = 10 * SECOND;
-/// Over a new link no node ages for so long.
+/// Within this time after a link is new, no node times out.
 const SETTLES_NS: u64 = 10 * SECOND;
 /// A lost delta is found by the last repetition of a version, at the latest.
 const REPEATS_NS: u64 = 26 * SECOND;
-/// What a topic lacks is found by the slow round, and fetched by some attempts.
+/// The slow round finds what a topic lacks, and some attempts fetch it.
 const ROUND_NS: u64 = 50 * SECOND;
-/// Envelopes that may be under way although everything is at rest.
+/// Envelopes that may be in transit although everything else is delivered.
 const BEATS: usize = 4;
-/// Subscriptions that there may always be.
+/// Subscriptions that are allowed at any time.
 const HELD_LEAST: usize = 8_192;
 
 impl ClusterSimulation {
-    /// Mends everything, and looks when all is at rest.
+    /// Repairs everything, delivers it, and checks the state.
     pub(crate) fn rest(&mut self) {
         self.mend();
         let mended_ns = self.clock_ns;
@@ -62,7 +62,7 @@ impl ClusterSimulation {
         ledger.check_disconnects(mended_ns);
         ledger.counts.count("rests", 1);
         self.clients.iter().for_each(|it| it.check_rest(&mut ledger));
-        // A node that has no room for its answer is asked again, after the list was answered.
+        // A node without room for its answer is asked again, after the list was answered.
         let has_room = self.shared.plan.presence_bytes > 1 << 16;
         for (start, topic, numbers) in answers {
             let there = ledger.presences.of(topic);
@@ -75,7 +75,6 @@ impl ClusterSimulation {
         self.check_sockets();
     }
 
-    /// Asks each node for who is present in each topic.
     fn list_presences_everywhere(&mut self) -> Vec<(usize, usize, Option<Vec<u32>>)> {
         type Answers = Arc<Mutex<Vec<(usize, usize, Option<Vec<u32>>)>>>;
         let answers = Answers::default();
@@ -107,7 +106,6 @@ impl ClusterSimulation {
         answers
     }
 
-    /// All nodes know each other, and have sent everything.
     fn check_nodes(&self) {
         let ids: BTreeSet<_> =
             self.running_nodes().filter(|it| !it.is_draining).map(|it| it.id).collect();
@@ -118,7 +116,7 @@ impl ClusterSimulation {
             let is_right = cluster.state().0 == LinkState::Up
                 && known == ids
                 && cluster.peers().iter().count() + 1 == ids.len()
-                // Beats are under way at any time.
+                // Beats are in transit at any time.
                 && cluster.outbox().len_of(Class::Plain) == 0
                 && cluster.adapter().in_flight() <= BEATS;
             if !is_right {
@@ -133,7 +131,7 @@ impl ClusterSimulation {
         }
     }
 
-    /// Interests are in topics with members or listeners.
+    /// Checks that interests are in topics with members or listeners.
     fn check_interests(&self) {
         for running in self.running_nodes() {
             for (topic, name) in self.shared.plan.topics.iter().enumerate() {
@@ -152,7 +150,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// The shards with members of a topic, or with who listens.
     fn wanted_shards(&self, running: &RunningNode, topic: usize) -> BTreeSet<usize> {
         let members = self.clients.iter().filter_map(|it| {
             let line = it.connection.as_ref().filter(|it| it.start == running.start)?;
@@ -163,7 +160,6 @@ impl ClusterSimulation {
         members.chain(listening).collect()
     }
 
-    /// Sockets are closed that were to be.
     fn check_sockets(&self) {
         let mut ledger = self.shared.ledger();
         let mut wrong = None;
@@ -180,7 +176,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// What is bounded is, at any time.
     pub(crate) fn check_bounds(&mut self, slot: usize) {
         let plan = &self.shared.plan;
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
@@ -200,7 +195,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// All clients leave; nothing must be left.
     pub(crate) fn end_all(&mut self) {
         if !self.shared.has_failed() {
             self.rest();

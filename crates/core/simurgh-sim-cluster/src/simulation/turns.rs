@@ -1,4 +1,4 @@
-//! How time goes on: who runs, what is read and received, and in which order.
+//! How time advances: which shards and threads run, what is read and received, and in which order.
 
 use std::sync::Arc;
 
@@ -89,7 +89,6 @@ impl Turns for ClusterSimulation {
 }
 
 impl ClusterSimulation {
-    /// A shard comes to the end of its turn, and ends if it has drained.
     pub(crate) fn complete_turn(&mut self, slot: usize, shard: usize) {
         if !self.is_frozen(slot) {
             self.finish_turn(slot, shard);
@@ -97,7 +96,7 @@ impl ClusterSimulation {
         }
     }
 
-    /// A shard that has drained ends; with its last shard a node says bye.
+    /// Ends a shard that has drained; with its last shard a node says bye.
     fn end_shard(&mut self, slot: usize, shard: usize) {
         let Some(running) = self.running(slot) else { return };
         let start = running.start;
@@ -114,7 +113,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// The cluster's thread of a node has its turn.
     pub(crate) fn run_thread(&mut self, slot: usize) {
         let clock_ns = self.clock_ns;
         let Some(running) = self.running(slot).filter(|it| !it.is_frozen) else { return };
@@ -131,7 +129,6 @@ impl ClusterSimulation {
         }
     }
 
-    /// What a node has published is on its way to others.
     fn expect_deliveries(&mut self, slot: usize, published: Vec<(u32, u64)>) {
         for (id, dropped) in published {
             let topic = self.shared.ledger().broadcasts[id as usize].topic;
@@ -149,7 +146,7 @@ impl ClusterSimulation {
         }
     }
 
-    /// Everything that has something to do now runs once, in an order of the seed.
+    /// Runs everything that is due once, in an order of the seed.
     fn run_all(&mut self) {
         let count = self.nodes.len();
         let first = self.rng.usize(..count);

@@ -1,5 +1,5 @@
-//! The simulation of kept topics on several nodes held against itself: the same seed is the same
-//! run, all that it looks at happens, and what is wrong is noticed.
+//! Tests of the simulation of kept topics on several nodes: the same seed is the same run, every
+//! outcome that it checks occurs, and planted faults are found.
 
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings::{Counts, Findings};
@@ -47,7 +47,6 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-/// Seeds until this fault is noticed, by one of these rules.
 fn notices(fault: Fault, rules: &[&str]) {
     let found = (0..200).find_map(|seed| outcome(seed, Some((fault, 3)), 400).failure);
     let failure = found.expect("it is noticed");

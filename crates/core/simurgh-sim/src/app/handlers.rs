@@ -1,6 +1,6 @@
 //! Handlers that wait, as those of asynchronous channels do: messages queue behind them up to a
-//! bound, beyond which the socket is not read. And what callbacks do beside answering: hold their
-//! socket, keep values with it, link work, broadcast by their handles.
+//! bound, beyond which the socket is not read. Callbacks also hold their socket, keep values with
+//! it, link work and broadcast by their handles.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,11 +22,9 @@ use crate::profile::{Habit, Profile};
 struct Job {
     id: u32,
     word: u32,
-    /// What is to be answered.
     message: Option<(ReplyRef, u32)>,
 }
 
-/// A handler that waits, with what has come meanwhile.
 pub(crate) struct Busy {
     task: u32,
     job: Job,
@@ -48,17 +46,15 @@ fn new_assigned(shared: &Arc<Shared>, number: u32) -> Assigned {
     Assigned(number, Arc::clone(shared))
 }
 
-/// What a socket is let in with.
 pub(crate) fn first_assigned(shared: &Arc<Shared>, number: u32) -> Assigns {
     Arc::new(new_assigned(shared, number))
 }
 
-/// What a callback reads of its socket.
 pub(crate) fn assigned(ctx: &Context<'_>) -> Option<u32> {
     ctx.assigns::<Assigned>().map(|it| it.0)
 }
 
-/// Work that is notified of its end by being dropped.
+/// Linked work: it learns of its end by being dropped.
 pub(crate) struct Linked {
     pub(crate) task: u32,
     pub(crate) shared: Arc<Shared>,
@@ -77,7 +73,6 @@ impl Drop for Linked {
 }
 
 impl Draw<'_> {
-    /// Links work to the channel.
     fn link(&mut self, ctx: &mut Context<'_>) -> u32 {
         let task = self.model.new_task(self.chan);
         *locked(&self.shared.linking) = Some(task);
@@ -113,7 +108,6 @@ impl Draw<'_> {
         }
     }
 
-    /// Broadcasts by its own handle.
     fn speak(&mut self, ctx: &Context<'_>) {
         if self.depth >= DEPTH_MAX {
             return;
@@ -128,7 +122,6 @@ impl Draw<'_> {
     }
 }
 
-/// Something that a handle broadcasts.
 pub(crate) struct Speech {
     chan: u32,
     pub(crate) id: u32,
@@ -166,7 +159,7 @@ impl Speech {
 }
 
 impl Member {
-    /// A message of the client, whose handler waits, or waits behind another.
+    /// Takes a client's message: its handler waits, or queues behind another.
     pub(super) fn take(&mut self, ctx: &mut Context<'_>, id: u32, word: u32) -> Outcome {
         let shared = Arc::clone(&self.shared);
         let (mut model, call) = (shared.model(), Call::HandleIn { id });
@@ -188,7 +181,6 @@ impl Member {
         Outcome::NoReply
     }
 
-    /// A handler begins, and waits.
     fn start(
         &mut self,
         draw: &mut Draw<'_>,
@@ -241,7 +233,7 @@ impl Member {
         outcome
     }
 
-    /// Begins on the next message, and proceeds with the socket once few enough are left.
+    /// Begins on the next message; reads the socket again once few enough are left.
     fn go_on(
         &mut self,
         draw: &mut Draw<'_>,

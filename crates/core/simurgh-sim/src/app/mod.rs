@@ -1,5 +1,4 @@
-//! The application: channels that do what the word of a message draws, and record in the [`Model`]
-//! what they did.
+//! The application: its channels draw effects from words of messages, for the [`Model`] as well.
 
 pub(crate) mod handlers;
 mod presence;
@@ -52,7 +51,7 @@ const INTERCEPTS: [&[&str]; 16] = [
     &["a", "b", "presence_diff", "presence_state"],
     &[],
 ];
-/// How many broadcasts may lead to each other; else there would be no end of them.
+/// How many broadcasts may lead to each other, so that they end.
 pub(crate) const DEPTH_MAX: u8 = 2;
 
 pub(crate) struct Member {
@@ -72,7 +71,6 @@ impl Drop for Member {
     }
 }
 
-/// What a callback is given beside its word.
 #[derive(Default)]
 struct Given<'a> {
     /// What an interceptor may pass on.
@@ -80,7 +78,6 @@ struct Given<'a> {
     ready: Option<Ready>,
 }
 
-/// One word out of two.
 pub(crate) fn mixed(one: u32, two: u32) -> u64 {
     (u64::from(one) << 32 | u64::from(two)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -90,7 +87,7 @@ pub(crate) fn give_up() -> ! {
     std::panic::resume_unwind(Box::new("meant"))
 }
 
-/// A callback, or a join: its seed draws its effects, which the model gets.
+/// The effects that a callback or a join draws from its seed, for the model.
 pub(crate) struct Draw<'a> {
     shared: &'a Arc<Shared>,
     model: &'a mut Model,
@@ -99,15 +96,14 @@ pub(crate) struct Draw<'a> {
     chan: u32,
     conn: u32,
     topic: u8,
-    /// What it has done so far.
     effects: Vec<Action>,
-    /// The ref of its message, and the place of its broadcast.
+    /// The ref of its message, and the sequence number of its broadcast.
     msg_ref: u32,
     seq: u64,
 }
 
 impl<'a> Draw<'a> {
-    /// A join draws what it does: it has no channel yet.
+    /// A join has no channel yet.
     fn join(shared: &'a Arc<Shared>, model: &'a mut Model, joining: Joining, word: u32) -> Self {
         let Joining { conn, topic, .. } = joining;
         let (rng, effects) =
@@ -116,7 +112,6 @@ impl<'a> Draw<'a> {
         Self { shared, model, rng, depth, chan, conn, topic, effects, msg_ref, seq }
     }
 
-    /// A callback of a channel begins.
     fn begin(
         shared: &'a Arc<Shared>,
         model: &'a mut Model,
@@ -138,13 +133,11 @@ impl<'a> Draw<'a> {
         Self { shared, model, rng, depth, chan, conn, topic, effects, msg_ref, seq }
     }
 
-    /// A callback has ended: what it did takes place.
     fn end(self, call: Call, out: CallbackEnd) {
         let Self { model, chan, conn, effects, msg_ref, seq, .. } = self;
         model.end(CallbackRecord { chan, conn, call, effects, out, msg_ref, seq });
     }
 
-    /// Makes a payload with a number of its own.
     fn payload(&mut self, made: PayloadInfo) -> (u32, Payload<'static>) {
         let profile = &self.shared.profile;
         let is_binary = Profile::is(&mut self.rng, profile.binary);
@@ -201,7 +194,7 @@ impl<'a> Draw<'a> {
                 ctx.unsubscribe(self.model.topics.name(some_topic));
                 self.effects.push(Action::Unsubscribe(some_topic));
             }
-            // Rarer than all else, or sockets would close too soon.
+            // Rare, or sockets would close too soon.
             Some(Habit::CloseSocket) if self.rng.u8(..) < 80 => {
                 ctx.close_socket(CloseCode::RESTART);
                 self.effects.push(Action::Close(1012));
@@ -248,7 +241,7 @@ impl<'a> Draw<'a> {
         self.effects.push(Action::Broadcast(id));
     }
 
-    /// What an interceptor makes of a broadcast: nothing, something else, or what it is.
+    /// Draws whether an interceptor drops a broadcast, replaces it or passes it on.
     fn pass(&mut self, ctx: &mut Context<'_>, (event, payload): (&str, &Payload<'_>)) {
         match self.rng.u8(..4) {
             0 => {}
@@ -266,7 +259,7 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// How a callback ends; `answer` is what was prepared for that.
+    /// Draws how a callback ends; `answer` was prepared for that.
     fn outcome(
         &mut self,
         ctx: &Context<'_>,
@@ -311,11 +304,11 @@ impl<'a> Draw<'a> {
 }
 
 impl Member {
-    /// A callback: draws its effects, carries them out, and records them in the model.
+    /// Runs a callback: draws its effects, carries them out, and records them in the model.
     fn act(&self, ctx: &mut Context<'_>, call: Call, word: u32, given: Given<'_>) -> Outcome {
         let shared = &self.shared;
         let Given { passed, mut ready } = given;
-        // Only the message that was prepared has anything in hand.
+        // Only the message that was prepared has a value here.
         let stray = if ready.is_none() { ready::taken(shared, ctx, None) } else { None };
         drop(stray);
         let mut model = shared.model();
@@ -324,7 +317,7 @@ impl Member {
         if let Some(passed) = passed {
             draw.pass(ctx, passed);
         }
-        // Callbacks for each member do little, or there would be no end.
+        // Callbacks that run for each member do little, so that broadcasts end.
         let is_each = matches!(call, Call::HandleOut { .. } | Call::HandleBroadcast { .. });
         let most = if is_each && draw.rng.u8(..) < 200 { 0 } else { shared.profile.effects_max };
         for _ in 0..draw.rng.u8(..=most) {
@@ -448,8 +441,7 @@ fn ask(shared: &Arc<Shared>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Jo
     join.unwrap_or_else(|| give_up())
 }
 
-/// Decides about a join; `None` if it panics. `first` has what was prepared for it, if it is the
-/// first decision.
+/// Decides about a join; `None` if it panics. `first`: the value prepared for the first decision.
 fn decide(
     shared: &Arc<Shared>,
     rng: &mut Rng,

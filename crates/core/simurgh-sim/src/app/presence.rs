@@ -21,15 +21,13 @@ fn meta(number: u32, pad: usize) -> String {
 }
 
 impl Draw<'_> {
-    /// One effect on the presences of a channel.
     pub(super) fn present(&mut self, ctx: &mut Context<'_>, habit: Habit) {
         let (place, word) = (self.rng.u8(..KEYS.len() as u8), self.rng.u32(..));
         let key = KEYS.get(usize::from(place)).copied().unwrap_or_default();
-        // Its events may call this again: there would be no end.
+        // Its events may call this again, without end.
         if self.depth >= DEPTH_MAX {
             return;
         }
-        // In a join function there is no channel yet.
         if self.chan != NONE {
             self.model.presence_names(ctx.handle::<Member>().id(), self.chan);
         }

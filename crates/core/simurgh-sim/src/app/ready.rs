@@ -1,4 +1,4 @@
-//! What is made of long messages, which are read away from their shard.
+//! What is prepared from long messages, which are read away from their shard.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -10,8 +10,8 @@ use super::give_up;
 use super::shared::Shared;
 use crate::model::PayloadInfo;
 
-/// What was made of a message: of an event its payload as it came, and an answer, to be used in
-/// the very bytes that were made.
+/// The value prepared from a message: the payload of an event as it came, and an answer, to be sent
+/// in the very bytes that were made.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) id: u32,
@@ -27,7 +27,6 @@ impl Drop for Ready {
     }
 }
 
-/// What prepares the long messages of a route.
 pub(crate) fn prepare(shared: &Arc<Shared>) -> PrepareFn {
     let shared = Arc::downgrade(shared);
     Arc::new(move |message| match Weak::upgrade(&shared) {
@@ -48,14 +47,14 @@ fn ready(shared: &Arc<Shared>, message: &mut Message<'static>) -> Ready {
     if panics {
         give_up();
     }
-    // What replaces it must not be longer.
+    // The replacement must not be longer.
     let is_taken = message.event != events::JOIN && message.payload.len() >= Payload::NULL.len();
     let payload = is_taken.then(|| std::mem::replace(&mut message.payload, Payload::NULL));
     shared.ready.fetch_add(1, Ordering::Relaxed);
     Ready { id, word, payload, answer: Some(answer), shared: Arc::clone(shared) }
 }
 
-/// What was made of the message in hand, if it was prepared; `payload` is what the core passes.
+/// The value prepared from the current message, if any; `payload` is what the core passes.
 pub(crate) fn taken(
     shared: &Shared,
     ctx: &mut Context<'_>,
@@ -63,7 +62,7 @@ pub(crate) fn taken(
 ) -> Option<Ready> {
     let ready: Option<Ready> = ctx.take_prepared();
     let mut model = shared.model();
-    // Other callbacks than that of the message have nothing in hand.
+    // Callbacks other than that of the message have no prepared value.
     let due = if payload.is_some() { model.prepared.take() } else { None };
     let found = ready.as_ref().map(|it| it.id);
     model.counts.prepared += u64::from(found.is_some());

@@ -1,4 +1,4 @@
-//! What all parts of a run share, and what a test makes go wrong in it.
+//! What all parts of a run share, and the planted faults of tests.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicI64;
@@ -17,22 +17,18 @@ use crate::model::presence::Presence;
 use crate::model::{Answer, Intent, Model};
 use crate::profile::Profile;
 
-/// What all parts of a run share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     model: Mutex<Model>,
     pub(crate) profile: Profile,
-    /// What is being sent with a handle.
     pub(crate) intent: Mutex<Option<(u32, Intent)>>,
-    /// What a join that was left to be decided later was just decided to be.
+    /// The latest decision about a join that was left open.
     pub(crate) answer: Mutex<Option<Answer>>,
-    /// Handles of channels, by their numbers.
     handles: Mutex<HashMap<u32, ChannelHandle<Member>>>,
-    /// The work that is being linked.
     pub(crate) linking: Mutex<Option<u32>>,
-    /// What is kept with sockets, and not dropped.
+    /// How many values are kept with sockets and not dropped.
     pub(crate) assigned: AtomicI64,
-    /// What was made of long messages, and not dropped.
+    /// How many values prepared from long messages are not dropped.
     pub(crate) ready: AtomicI64,
     pub(crate) setup: Arc<Setup>,
 }
@@ -69,12 +65,11 @@ impl Shared {
         }
     }
 
-    /// The model. Nobody panics while it is held.
+    /// Locks the model. No code panics while it holds this lock.
     pub(crate) fn model(&self) -> MutexGuard<'_, Model> {
         locked(&self.model)
     }
 
-    /// Keeps the handle of a channel.
     pub(super) fn keep(&self, chan: u32, handle: ChannelHandle<Member>) {
         locked(&self.handles).insert(chan, handle);
     }
@@ -83,7 +78,6 @@ impl Shared {
         locked(&self.handles).get(&chan).cloned()
     }
 
-    /// Forgets the handle of a channel that has ended.
     pub(crate) fn forget(&self, chan: u32) {
         let handle = locked(&self.handles).remove(&chan);
         drop(handle);
@@ -109,14 +103,13 @@ impl Shared {
         limits
     }
 
-    /// Whether this fault happens now.
     #[inline]
     pub(crate) fn is_faulty(&self, what: Fault) -> bool {
         self.setup.faults.happens(what)
     }
 }
 
-/// How often a server looks whose time is over (PROTOCOL §7.2).
+/// How often a server looks for ended lifetimes (PROTOCOL §7.2).
 pub(crate) fn sweep_ns(config: &Config) -> u64 {
     let Config { handshake_timeout, close_timeout, decision_timeout, idle_timeout, .. } = config;
     let others = handshake_timeout.min(close_timeout).min(decision_timeout);

@@ -1,5 +1,4 @@
-//! The application: channels that broadcast, push, answer, intercept and stop, as the words of
-//! their clients' messages say.
+//! The application: channels whose actions are drawn from the words of their clients' messages.
 
 use std::sync::Arc;
 
@@ -23,7 +22,6 @@ pub(crate) struct Member {
     shared: Arc<Shared>,
     chan: u32,
     topic: u8,
-    /// The id that its client has joined with.
     id: u32,
     intercepts: bool,
     word: u32,
@@ -47,7 +45,6 @@ pub(crate) fn join(shared: &Arc<Shared>) -> JoinFn {
     })
 }
 
-/// Draws what a callback does.
 struct Callback<'a> {
     ledger: &'a mut Ledger,
     shared: &'a Shared,

@@ -1,6 +1,6 @@
 //! Clients that do as `phoenix.js` does with `simurgh-resume.js`: they remember the position of the
-//! last message that their handlers got, send it when they join again, and must have got everything
-//! once, in the order in which it was stored.
+//! last message that their handlers received, send it when they join again, and must receive
+//! everything once, in the order in which it was stored.
 
 use simurgh_core::{GapReason, Position, Wire};
 use simurgh_proto::message::{Payload, Ref, events};
@@ -25,21 +25,20 @@ pub(crate) struct Joined {
     pub(crate) resume: Resume,
     pub(crate) says_seen: bool,
     pub(crate) proof: Proof,
-    /// How much was stored when it was asked for.
+    /// How many messages were stored when it joined.
     pub(crate) stored: usize,
     pub(crate) is_resumed: bool,
-    /// It has got something while what came before that was dropped.
+    /// It received a message after it had dropped an earlier one.
     is_torn: bool,
-    /// And has not dropped all of that itself, and got no gap.
+    /// And did not drop all of those itself, and was sent no gap.
     is_owed: bool,
-    /// What is next, where it has no positions: the place in the order.
+    /// Without positions: the place in the order that is next.
     next: Option<usize>,
 }
 
 impl Joined {
     /// Whether a client joins again, or leaves, only after the answer to its resume: a calm one;
-    /// one with V1, whose answers do not name their join; and one that resumes from nothing, which
-    /// would not be true any more.
+    /// one with V1, whose answers do not name their join; and one that resumes from nothing.
     pub(crate) fn must_wait(&self, is_calm: bool, wire: Wire) -> bool {
         let is_first = self.resume == Resume::Null;
         let is_told = matches!(self.resume, Resume::Nothing | Resume::Bad) || self.is_resumed;
@@ -47,21 +46,20 @@ impl Joined {
     }
 }
 
-/// What a client knows of a topic.
 #[derive(Debug, Default)]
 pub(crate) struct TopicView {
     pub(crate) current: Option<Joined>,
-    /// The last position of its handlers.
+    /// The last position that its handlers received.
     pub(crate) position: Option<Position>,
-    /// And the last that has arrived on this connection.
+    /// The last that has arrived on this connection.
     pub(crate) arrived: Option<Position>,
     /// The position of a binary frame that is to follow.
     next: Option<Position>,
-    /// What has arrived on this connection while it had left.
+    /// Messages that arrived on this connection after it had left.
     pub(crate) dropped: Vec<u64>,
     /// It has joined or left before the answer to its resume.
     pub(crate) is_untold: bool,
-    /// What it is to prove its first join with, and where that was.
+    /// The proof of its first join, and the position of that.
     pub(crate) key: Option<(String, Position)>,
 }
 
@@ -76,7 +74,6 @@ pub(crate) struct Client {
     pub(crate) views: Vec<TopicView>,
 }
 
-/// Whether a client has to get a broadcast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     Must,
@@ -110,8 +107,7 @@ impl Client {
         Self { number, id, opts_in, intercepts, wire: Wire::V2, connection: None, refs: 0, views }
     }
 
-    /// Joins a topic, for the first time or again, unless it waits for something; returns the ref
-    /// and the payload of its join.
+    /// Joins a topic, unless it waits for something; returns the ref and the payload of its join.
     pub(crate) fn join(
         &mut self,
         plan: &Plan,
@@ -120,7 +116,7 @@ impl Client {
         c: u32,
     ) -> Option<(u32, String)> {
         let view = &mut self.views[topic];
-        // As phoenix.js does: who waits for a reply does not ask again before that is overdue.
+        // As phoenix.js: a client that waits for a reply does not ask again before that is overdue.
         let must_wait = |it: Joined| !it.is_joined || it.must_wait(plan.is_calm, self.wire);
         if view.current.is_some_and(must_wait) {
             return None;
@@ -171,7 +167,7 @@ impl Client {
             () if broadcast.sender != NONE && broadcast.sender == self.id && self.opts_in => {
                 Due::Never
             }
-            // A client without an id gets its own broadcasts when it comes back.
+            // A client without an id receives its own broadcasts after it reconnects.
             () if is_own == Some(self.number) => Due::May,
             () => Due::Must,
         }
@@ -250,7 +246,7 @@ impl Client {
             return;
         }
         if event == "simurgh:next" {
-            // Its frame may be still on its way.
+            // Its frame may still be in transit.
             view.next = at;
             return;
         }
@@ -276,7 +272,7 @@ impl Client {
         }
     }
 
-    /// A client that has not opted in gets what is stored, from some position on.
+    /// A client that has not opted in receives what is stored, from some position on.
     fn receive_live(&mut self, ledger: &mut Ledger, topic: usize, id: u32) {
         ledger.counts.count("heard", 1);
         let stored = ledger.topics.get(topic).map_or(&[][..], |it| it.stored.as_slice());
@@ -298,7 +294,7 @@ impl Client {
         }
     }
 
-    /// Something with a position: the broadcast with that id, or one that is not for this client.
+    /// Handles a position: of the broadcast with that id, or of one that is not for this client.
     fn advance(&mut self, ledger: &mut Ledger, topic: usize, at: Position, id: Option<u32>) {
         let who = self.number;
         let seq = at.place.seq;
@@ -348,13 +344,12 @@ impl Client {
         self.views[topic].position = Some(at);
     }
 
-    /// Whether it must still get a gap that came before and was dropped.
+    /// Whether it is still due a gap for earlier messages that it dropped.
     fn is_owed(&self, topic: usize) -> bool {
         let view = self.views.get(topic);
         view.is_some_and(|it| it.is_untold && it.current.is_some_and(|it| !it.is_resumed))
     }
 
-    /// Checks the answer to its resume.
     fn check_resumed(
         &mut self,
         ledger: &mut Ledger,
@@ -415,7 +410,7 @@ impl Client {
         }
     }
 
-    /// Why a gap of that reason, in the range, is no true answer to an honest resume.
+    /// Why a gap of that reason, in the range, is a false answer to an honest resume.
     fn check_unrecovered(
         &self,
         ledger: &Ledger,
@@ -429,18 +424,18 @@ impl Client {
         let range = (since.place.seq, at.place.seq);
         let has_reason = match reason {
             GapReason::Epoch => is_other,
-            // Of what it was sent on this connection, which it may have dropped.
+            // For messages sent on this connection, which it may have dropped.
             _ if is_other => is_untold,
             _ => is_justified(ledger, topic, range, reason, (current, is_untold)),
         };
         let before = self.views.get(topic).and_then(|it| it.position);
-        // In V1 the answer to another join may have given it a later place.
+        // In V1 the answer to another join may have advanced its position.
         let is_earlier = before.is_some_and(|it| it.place > at.place);
         let is_wrong = is_earlier && !is_untold && !is_other;
         (!has_reason || is_wrong).then(|| format!("{reason:?}, behind {before:?}"))
     }
 
-    /// Gets a gap after all: messages were forgotten before they were sent.
+    /// A gap instead of messages: they were forgotten before they were sent.
     fn check_gap(
         &mut self,
         ledger: &mut Ledger,
@@ -456,7 +451,7 @@ impl Client {
         view.position = Some(at);
         let of = (&current, false);
         let range = (before.place.seq, at.place.seq);
-        // V1 does not name the join; the gap may come once more after the next.
+        // V1 does not name the join; the gap may come again after the next join.
         let is_of_another = self.wire == Wire::V1 && !current.is_joined;
         view.is_untold |= is_of_another;
         let has_reason = reason.is_some_and(|it| is_justified(ledger, topic, range, it, of));
@@ -467,8 +462,7 @@ impl Client {
         ledger.counts.count("gaps: told late", 1);
     }
 
-    /// A client that has not proved its first join joins for the first time and gets its key; one
-    /// that has is given nothing from before.
+    /// A client that has not proved a first join gets a key; one that has gets no earlier messages.
     fn check_key(
         &mut self,
         topic: usize,
@@ -491,7 +485,7 @@ impl Client {
         first.map(|(_, first)| format!("that is from before {first}"))
     }
 
-    /// If nothing is reported missing, everything before was handled, or dropped by the client.
+    /// If no gap is reported, everything before was handled, or dropped by the client.
     fn check_recovered(
         &self,
         ledger: &Ledger,
@@ -520,8 +514,7 @@ impl Client {
         }
     }
 
-    /// Checks the number of messages that follow: at least those stored when it asked, at most
-    /// those now.
+    /// Checks the count of messages that follow: at least those stored when it asked.
     fn check_count(
         &self,
         ledger: &Ledger,
@@ -544,7 +537,6 @@ impl Client {
         (count < least || count > most).then(|| format!("not {count}: {least} to {most}"))
     }
 
-    /// Everything was sent: nothing is missing.
     pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
         for (topic, view) in self.views.iter().enumerate() {
             let (Some(current), Some(it)) = (view.current, ledger.topics.get(topic)) else {
@@ -567,7 +559,6 @@ impl Client {
     }
 }
 
-/// Whether there is a gap for this reason behind a number.
 fn is_justified(
     ledger: &Ledger,
     topic: usize,
@@ -585,7 +576,7 @@ fn is_justified(
     let is_overwritten = missed.len() > rule.count || bytes > rule.bytes as u64;
     let may_be_evicted = limits.bytes_max < 1 << 20 && !missed.is_empty();
     match reason {
-        // The reason is that of what was forgotten last.
+        // The reason is that of the message that was forgotten last.
         GapReason::Expired | GapReason::Overwritten | GapReason::Evicted => {
             is_expired || is_overwritten || may_be_evicted || it.is_purged
         }

@@ -60,17 +60,16 @@ pub(crate) struct Stored {
 #[derive(Debug, Default)]
 pub(crate) struct Topic {
     pub(crate) stored: Vec<Stored>,
-    /// How many of them each shard has got.
+    /// How many of them each shard has received.
     pub(crate) heard: Vec<usize>,
     pub(crate) home: Option<usize>,
-    /// The first position, of the epoch that all are of.
+    /// The first position, whose epoch all others have.
     epoch: Option<Position>,
-    /// Somebody has had it forgotten.
     pub(crate) is_purged: bool,
 }
 
 impl Topic {
-    /// The first place behind a number.
+    /// The first place after a number.
     pub(crate) fn after(&self, seq: u64) -> usize {
         self.stored.partition_point(|it| it.seq <= seq)
     }
@@ -80,7 +79,6 @@ impl Topic {
     }
 }
 
-/// A join that a client has asked for; its number is that of the channel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JoinRequest {
     pub(crate) topic: u8,
@@ -90,13 +88,11 @@ pub(crate) struct JoinRequest {
     pub(crate) intercepts: bool,
 }
 
-/// What was broadcast, stored and asked for, and what is found wrong.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     findings: Findings,
     pub(crate) plan: Plan,
-    /// The time of the shard whose step this is, and the latest that some shard has seen: in a turn
-    /// time stands still.
+    /// The time of the shard of this step, and the latest of any shard: a turn has one time.
     now_ms: u64,
     pub(crate) latest_ms: u64,
     pub(crate) topics: Vec<Topic>,
@@ -134,7 +130,6 @@ impl Ledger {
         }
     }
 
-    /// The server has started again; of some topics it knows what was stored.
     pub(crate) fn restart(&mut self, is_kept: impl Fn(usize) -> bool) {
         self.handles.clear();
         self.counts.count("restarts", 1);
@@ -146,7 +141,6 @@ impl Ledger {
         }
     }
 
-    /// A step of a shard begins.
     pub(crate) fn begin_step(&mut self, now_ms: u64) {
         (self.now_ms, self.latest_ms) = (now_ms, self.latest_ms.max(now_ms));
     }
@@ -207,7 +201,7 @@ impl Ledger {
         }
     }
 
-    /// What a channel's callbacks broadcast is stored in the order in which they did.
+    /// Broadcasts of a channel's callbacks are stored in the order in which they were made.
     fn check_order(&mut self, id: u32, chan: u32, topic: usize) {
         let Some(it) = self.topics.get(topic) else { return };
         let made = |id: u32| self.broadcasts.get(id as usize);
@@ -220,7 +214,7 @@ impl Ledger {
         }
     }
 
-    /// A client gets what its channel sent after broadcasts: those are stored.
+    /// A client receives what its channel sent after broadcasts: those are stored.
     pub(crate) fn check_reply(&mut self, id: u32) {
         if id == payload::EMPTY {
             return;

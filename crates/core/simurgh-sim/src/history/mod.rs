@@ -1,9 +1,9 @@
-//! One node whose topics are kept (docs/HISTORY.md): clients leave, drop and come back, and have
-//! got everything once, in the order in which it was stored, or a gap.
+//! One node whose topics are kept (docs/HISTORY.md): clients leave, lose their connection and
+//! reconnect, and have received everything once, in the order in which it was stored, or a gap.
 //!
 //! The [`model`](crate::model) of the other simulation expects a broadcast as soon as a shard takes
-//! it, and what a callback does at once. Where broadcasts are kept neither is so, hence the
-//! [`ledger`] of its own.
+//! it, and the effects of a callback at once. Neither holds where broadcasts are kept, so this
+//! simulation has its own [`ledger`].
 
 mod app;
 mod client;

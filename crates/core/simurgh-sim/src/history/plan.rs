@@ -25,11 +25,11 @@ pub(crate) struct Plan {
     pub(crate) has_binary: bool,
     /// Some waits are longer than a channel waits until its broadcasts are kept.
     pub(crate) waits_long: bool,
-    /// Clients name what has arrived while they had left.
+    /// Clients name messages that arrived after they had left.
     pub(crate) says_seen: bool,
     /// Clients do not join again before the answer to their resume.
     pub(crate) is_calm: bool,
-    /// Of 256 clients, how many have an id, opt in, intercept.
+    /// How many of 256 clients have an id, opt in, or intercept.
     habits: [u8; 3],
     pub(crate) fault: Option<(Fault, u32)>,
     leaves: bool,
@@ -38,7 +38,6 @@ pub(crate) struct Plan {
     pub(crate) says_bad: bool,
     /// Clients send a wrong key, or none.
     pub(crate) forges: bool,
-    /// The server drains and starts again.
     restarts: bool,
 }
 
@@ -60,7 +59,7 @@ impl Plan {
         plan
     }
 
-    /// The same without what came to the simulator later.
+    /// The plan without what was added to the simulator later.
     pub(crate) fn early(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x4b_45_50_54);
         let rule = HistoryRule {
@@ -100,7 +99,6 @@ impl Plan {
         }
     }
 
-    /// How shards are configured.
     pub(crate) fn setup(&self) -> Setup {
         let (mailbox_bytes_max, history) = (self.mailbox_bytes_max, self.limits.clone());
         let config = Config { mailbox_bytes_max, history, ..patient_config() };
@@ -131,24 +129,18 @@ pub(crate) enum Kind {
     Join,
     Push,
     Leave,
-    /// Some of its messages are read.
     Read,
-    /// It takes what has come.
     Take,
-    /// Shard `a` takes mail.
     Mail,
     Turn,
-    /// A join is decided.
     Decide,
     Vanish,
     Notice,
-    /// Somebody outside broadcasts.
     Publish,
     Speak,
-    /// Somebody has a topic forgotten.
     Purge,
     Wait,
-    /// Everything comes to rest, and is looked at.
+    /// Everything is delivered, and the state is checked.
     Rest,
     /// The server drains, ends and starts again; mostly with what it has saved.
     Restart,

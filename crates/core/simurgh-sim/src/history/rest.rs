@@ -1,4 +1,4 @@
-//! At rest no client has missed anything, and when all have left nothing is kept.
+//! Once everything is delivered, no client has missed anything; when all left, nothing is kept.
 
 use simurgh_sim_kit::NONE;
 use simurgh_sim_kit::peer::Peer;
@@ -28,7 +28,7 @@ impl HistorySimulation {
             && self.shards.iter().all(has_none)
     }
 
-    /// Lets everything on its way arrive, and checks it.
+    /// Delivers everything in transit, and checks the state.
     pub(super) fn rest(&mut self) {
         while self.notice_gone() {}
         for _ in 0..2_000 {
@@ -88,7 +88,6 @@ impl HistorySimulation {
         }
     }
 
-    /// All clients leave; nothing must be left.
     pub(super) fn end_all(&mut self) {
         if !self.shared.has_failed() {
             self.rest();
@@ -98,11 +97,10 @@ impl HistorySimulation {
             self.rest();
         }
         self.check_left();
-        // They know the node, which knows them.
+        // The handles and the node refer to each other.
         self.shared.ledger().handles.clear();
     }
 
-    /// Checks that no sockets and nothing that waits are left.
     pub(super) fn check_left(&self) {
         if self.shared.has_failed() {
             return;

@@ -1,5 +1,5 @@
-//! The server drains, ends, and starts again: with what it has saved, clients resume as if nothing
-//! had been; what is not saved is of another epoch.
+//! The server drains, ends, and starts again. With what it has saved, clients resume as if it had
+//! not ended; topics that were not saved have a new epoch.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,7 +53,6 @@ impl HistorySimulation {
         self.shared.note(|| format!("it starts again, and knows of {names:?}"));
     }
 
-    /// Runs until all shards have ended.
     fn drain(&mut self) {
         for _ in 0..2_000 {
             for shard in 0..self.shards.len() {
@@ -90,7 +89,6 @@ impl HistorySimulation {
         names
     }
 
-    /// Starts shards in place of those that have ended.
     fn start(&mut self, saved: Vec<SavedHistory>) {
         let now_ns = self.clock_ns;
         let mut saved = saved.into_iter();

@@ -1,11 +1,10 @@
-//! The resume of a client, as it joins.
+//! The resume that a client sends with its join.
 
 use simurgh_core::Position;
 use simurgh_sim_kit::NONE;
 
 use super::plan::Plan;
 
-/// What cannot be read.
 const BAD: [&str; 8] = [
     "7",
     "[]",
@@ -17,35 +16,29 @@ const BAD: [&str; 8] = [
     r#"{"since":null,"seen":7}"#,
 ];
 
-/// Up to where a client says it has got messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resume {
-    /// Nothing at all: it does not opt in.
+    /// No resume: it does not opt in.
     Nothing,
-    /// That it wants what comes from now on.
+    /// Only messages from now on.
     Null,
-    /// The truth.
     Honest(Position),
-    /// Less than it has got.
     Older(Position),
     /// A position that was never given.
     Odd,
-    /// Something that cannot be read.
     Bad,
 }
 
-/// What a client proves its first join with, where it is given only what came later.
+/// How a client proves its first join; without proof it is sent only later messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Proof {
     None,
-    /// The key that it got.
     Key,
-    /// A key of an earlier first join.
     Forged,
 }
 
 impl Resume {
-    /// Draws the resume of a client that has got messages up to this position.
+    /// Draws the resume of a client that has received messages up to this position.
     pub(crate) fn draw(plan: &Plan, opts_in: bool, heard: Option<Position>, c: u32) -> Self {
         match (heard, c >> 8 & 31) {
             _ if !opts_in => Self::Nothing,
@@ -86,7 +79,7 @@ impl Resume {
 }
 
 impl Proof {
-    /// Draws the proof of a client that got this key with its first join, and its JSON member.
+    /// Draws the proof of a client that received this key with its first join, and its JSON member.
     pub(crate) fn draw(key: Option<&(String, Position)>, word: u32) -> (Self, String) {
         let Some((key, first)) = key else { return (Self::None, String::new()) };
         let (proof, key) = match word {

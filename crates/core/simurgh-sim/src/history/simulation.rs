@@ -1,4 +1,4 @@
-//! The simulation: a node, clients, and what operations do.
+//! The simulation: a node, its clients, and the operations.
 
 use std::sync::Arc;
 
@@ -22,13 +22,12 @@ use super::plan::{self, Kind, Plan};
 pub(crate) type Shared = setup::Shared<Ledger, Plan>;
 pub(super) type Shard = shard::Shard<Ledger, Plan>;
 
-/// One node whose topics are kept, and its clients.
 pub(crate) struct HistorySimulation {
     pub(super) shared: Arc<Shared>,
     pub(super) node: Arc<SimNode<Ledger, Plan>>,
     pub(super) shards: Vec<Shard>,
     pub(super) clients: Vec<Client>,
-    /// Sockets whose clients are gone, which their shards do not know yet.
+    /// Sockets whose clients are gone, which their shards have not noticed yet.
     gone: Vec<(usize, Key)>,
     pub(super) clock_ns: u64,
     connections: u32,
@@ -147,7 +146,7 @@ impl Simulation for HistorySimulation {
 }
 
 impl HistorySimulation {
-    /// Listens to each topic on each shard, outside of channels, to know the order.
+    /// Listens to each topic on each shard, outside of channels, to learn the order.
     pub(super) fn listen(&mut self) {
         let plan = self.shared.plan.clone();
         for (shard, topic) in (0..plan.shards).flat_map(|it| (0..plan.topics).map(move |t| (it, t)))
@@ -215,7 +214,6 @@ impl HistorySimulation {
         self.send(client, refs, &plan::topic(topic), event, &payload);
     }
 
-    /// A client is gone; its shard notices that later.
     pub(super) fn vanish(&mut self, client: usize) {
         let it = &mut self.clients[client];
         let Some(line) = it.connection.take() else { return };
@@ -224,7 +222,6 @@ impl HistorySimulation {
         self.shared.note(|| format!("client {client} is gone"));
     }
 
-    /// A shard notices that a client is gone; whether one is.
     pub(super) fn notice_gone(&mut self) -> bool {
         let Some((shard, key)) = self.gone.pop() else { return false };
         self.shards[shard].net.removals.push(key);
@@ -263,7 +260,6 @@ impl HistorySimulation {
         self.shared.note(|| format!("a handle of channel {chan} broadcasts #{id}"));
     }
 
-    /// Somebody has a topic forgotten.
     fn purge(&mut self, topic: usize) {
         self.shared.ledger().topics[topic].is_purged = true;
         let name = plan::topic(topic);

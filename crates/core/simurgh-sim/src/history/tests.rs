@@ -1,5 +1,4 @@
-//! The ledger of histories held against itself: the same seed is the same run, all that it looks
-//! at happens, and what is wrong is noticed.
+//! Tests of the ledger of histories: equal seeds are equal runs, and planted faults are found.
 
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings::{Counts, Findings};
@@ -37,12 +36,11 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-/// Seeds until this fault is noticed, by one of these rules.
 fn notices(fault: Fault, rules: &[&str]) {
     notices_after(fault, 5, rules);
 }
 
-/// The same of one that happens when it can for so many times.
+/// As `notices`, with a fault that starts after this many opportunities.
 fn notices_after(fault: Fault, times: u32, rules: &[&str]) {
     let found = (0..200).find_map(|seed| findings(seed, Some((fault, times)), 800).failure);
     let failure = found.expect("it is noticed");

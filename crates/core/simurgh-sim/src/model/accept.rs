@@ -7,14 +7,13 @@ use super::presence::does_intercept;
 use super::{Model, code_bit};
 
 impl Model {
-    /// A shard accepts a broadcast: all its members expect it.
     pub(crate) fn accept(&mut self, shard: usize, id: u32) {
         self.seq += 1;
         self.counts.broadcasts += 1;
         self.note(|| format!("shard {shard} accepts broadcast #{id}"));
         let seq = self.seq - 1;
         let Some(made) = self.made(id).copied() else { return };
-        // Events of presence are known by their payloads.
+        // Events of presence are identified by their payloads.
         let (said, word) = match self.presence.said(made.record) {
             Some((said, word)) => (said, word),
             None => (id, event_letter(made.event)),

@@ -1,4 +1,4 @@
-//! Callbacks: which may run when, and what follows from what they did.
+//! Callbacks: which may run when, and the consequences of their effects.
 
 use simurgh_core::{Reason, Stop, Wire};
 use simurgh_sim_kit::delivery::{Delivery, DeliveryKind};
@@ -10,7 +10,6 @@ use super::{Frame, Joining, Life, Model, Published, Relay, Replaced, code_bit, n
 use crate::limits::Limited;
 use crate::model::steps::{Due, Input};
 
-/// A callback, with the number of the payload it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Join {
@@ -23,7 +22,7 @@ pub(crate) enum Call {
     HandleInfo {
         id: u32,
     },
-    /// A handler that waited is done.
+    /// Ends a waiting handler.
     Done {
         task: u32,
     },
@@ -32,14 +31,13 @@ pub(crate) enum Call {
     },
     HandleBroadcast {
         id: u32,
-        /// What it was broadcast on.
         topic: Option<u8>,
     },
     Terminate(Reason),
     Hibernate,
 }
 
-/// Something a callback did, by the numbers of payloads and topics.
+/// An effect of a callback, by the numbers of payloads and topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Push(u32),
@@ -47,20 +45,16 @@ pub(crate) enum Action {
     Subscribe(u8),
     Unsubscribe(u8),
     Close(u16),
-    /// The answer to a message, by its ref.
     Reply(u32, u32),
     Assign(u32),
     Link(u32),
     Hold,
     Proceed,
-    /// Something with its presences.
     Present(PresenceAction),
-    /// Its socket may stay for as long as this word means.
+    /// A lifetime of its socket, as this word encodes it.
     Expire(u32),
-    /// Its socket closes because of a limit.
     Exceed(Limited),
-    /// An event of presence, for a channel: by its letter, what stands for its payload, and the
-    /// record of it.
+    /// An event of presence for a channel: its letter, the number of its payload, and its record.
     Say {
         chan: u32,
         word: u8,
@@ -95,14 +89,11 @@ pub(crate) struct CallbackRecord {
     pub(crate) call: Call,
     pub(crate) effects: Vec<Action>,
     pub(crate) out: CallbackEnd,
-    /// The ref of the message in hand.
     pub(crate) msg_ref: u32,
-    /// The broadcast in hand, by the order of acceptance.
     pub(crate) seq: u64,
 }
 
 impl CallbackRecord {
-    /// A callback that is about no message and no broadcast.
     pub(super) fn new(
         (chan, conn): (u32, u32),
         call: Call,
@@ -114,7 +105,7 @@ impl CallbackRecord {
 }
 
 impl Model {
-    /// A callback begins; returns the ref of its message and the place of its broadcast.
+    /// Begins a callback; returns the ref of its message and the sequence number of its broadcast.
     pub(crate) fn begin(&mut self, chan: u32, call: Call) -> (u32, u64) {
         self.counts.callbacks += 1;
         let Some(it) = self.chan_mut(chan) else { return (0, 0) };
@@ -217,8 +208,8 @@ impl Model {
             Some(seq) if reason != Reason::Closed => self.cut_short(chan, seq),
             _ => {}
         }
-        // A leave is answered once its interceptor has seen what was accepted before. The channel
-        // sees after that what the interceptor broadcasts meanwhile, and may still end by it.
+        // A leave is answered once its interceptor has seen what was accepted before. Broadcasts
+        // that the interceptor makes meanwhile reach the channel after that, and may still end it.
         let is_late = reason == Reason::Closed || ended_in.is_some_and(|seq| seq >= step_seq);
         if is_late && self.input == Input::Message(Some(Due::Leave { chan })) {
             leave_ref = Some(self.take_due(Due::Leave { chan }));
@@ -245,7 +236,6 @@ impl Model {
         self.take_out(chan);
     }
 
-    /// `phx_close` or `phx_error`.
     pub(crate) fn notify(&mut self, chan: u32, kind: DeliveryKind) {
         let Some(it) = self.chan(chan) else { return };
         let join_ref = if it.is_given { it.join_ref } else { 0 };
@@ -256,7 +246,7 @@ impl Model {
         self.say(chan, Delivery { kind, word: 0, join_ref, msg_ref: join_ref, id });
     }
 
-    /// An interceptor has ended its own channel: it gets nothing of what was still to come.
+    /// An interceptor has ended its own channel, which receives nothing more.
     fn cut_short(&mut self, chan: u32, seq: u64) {
         let Some(it) = self.chan(chan) else { return };
         let (conn, topic) = (it.conn, usize::from(it.topic));
@@ -266,8 +256,7 @@ impl Model {
         }
     }
 
-    /// A channel may miss what others broadcast while its interceptor was brought up to date for
-    /// its end.
+    /// A channel may miss what others broadcast while its interceptor catches up for its end.
     fn forgo(&mut self, chan: u32) {
         let step = self.step;
         let Some(it) = self.chan(chan).filter(|it| it.intercepts > 0) else { return };
@@ -278,12 +267,12 @@ impl Model {
         }
     }
 
-    /// A channel sends something, behind what was broadcast by now.
+    /// A channel sends a message, after what was broadcast by now.
     pub(crate) fn say(&mut self, chan: u32, line: Delivery) {
         self.say_behind(chan, line, self.seq);
     }
 
-    /// The same, behind what was accepted before this.
+    /// A channel sends a message, after what was accepted before `horizon`.
     pub(super) fn say_behind(&mut self, chan: u32, line: Delivery, horizon: u64) {
         let Some(it) = self.chan(chan) else { return };
         let (conn, topic) = (it.conn, it.topic);
@@ -295,7 +284,6 @@ impl Model {
         }
     }
 
-    /// Takes a channel out of all tables.
     fn take_out(&mut self, chan: u32) {
         let Some(it) = self.chan_mut(chan) else { return };
         (it.life, it.owes_after_join) = (Life::Ended, false);
@@ -323,7 +311,6 @@ impl Model {
         relays.iter().for_each(|it| shard.note_members(it.topic));
     }
 
-    /// A callback has returned, or panicked: what it did takes place.
     pub(crate) fn end(&mut self, mut did: CallbackRecord) {
         self.within_limits(&mut did);
         self.note(|| {
@@ -336,8 +323,7 @@ impl Model {
         self.advance();
     }
 
-    /// Goes on with what callbacks did, up to what has to happen first: a broadcast is accepted, or
-    /// an interceptor is brought up to date.
+    /// Carries out effects until a broadcast is accepted, or an interceptor catches up, first.
     pub(crate) fn advance(&mut self) {
         loop {
             if self.is_blocked() {
@@ -381,7 +367,7 @@ impl Model {
                 Action::Reply(msg_ref, id) => {
                     self.replies(chan, horizon.unwrap_or(seq), msg_ref, id);
                 }
-                // It is too large to be broadcast at all.
+                // It is too large to be broadcast.
                 Action::Broadcast(_) => {}
                 Action::Exceed(what) => self.closes_for(conn, what),
                 Action::Expire(word) => self.expires_in(conn, call, in_closing, word),
@@ -393,7 +379,6 @@ impl Model {
         }
     }
 
-    /// A handler that waited answers its message.
     fn replies(&mut self, chan: u32, seq: u64, msg_ref: u32, id: u32) {
         let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return };
         if !self.now.closing.contains(&it.conn) {
@@ -401,8 +386,7 @@ impl Model {
         }
     }
 
-    /// Whether an interceptor sends something next, and has not seen all that was accepted before.
-    /// It sees that first, unless it is about to.
+    /// Whether an interceptor sends something next, but must see earlier broadcasts before.
     fn is_blocked(&mut self) -> bool {
         let Some(top) = self.frames.last_mut() else { return false };
         let mut chan = top.did.chan;
@@ -426,7 +410,7 @@ impl Model {
             return true;
         }
         let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return false };
-        // What it saw may end it: then it sees nothing more, and this is sent before it ends.
+        // A broadcast that it sees may end it: then this is sent first, and it sees no more.
         it.must_end.is_none() && it.pending.front().is_some_and(|(seq, _)| *seq < horizon)
     }
 
@@ -434,7 +418,7 @@ impl Model {
         self.conns[conn as usize].codes |= code_bit(code);
     }
 
-    /// A push; `seq` is the place of the broadcast it is made of, or what it comes behind.
+    /// A push; `seq` numbers the broadcast that it is made of, or that it follows.
     fn pushed(&mut self, chan: u32, call: Call, seq: u64, id: u32) {
         let Some(it) = self.chan(chan) else { return };
         let (conn, topic) = (it.conn, it.topic);
@@ -450,7 +434,7 @@ impl Model {
             }
             Call::HandleOut { .. } => self.expect_out(conn, topic, line, seq, false),
             Call::Terminate(_) => self.say(chan, line),
-            // What comes after the end of its socket is not sent.
+            // Nothing is sent after the end of its socket.
             _ if self.now.closing.contains(&conn) => {}
             _ => self.say_behind(chan, line, seq),
         }
@@ -481,7 +465,6 @@ impl Model {
         self.shards.get_mut(shard)
     }
 
-    /// All effects of a callback have taken place: now its answer does.
     fn outcome(&mut self, did: CallbackRecord, horizon: Option<u64>) {
         let CallbackRecord { chan, conn: did_conn, out, msg_ref, seq, call, mut effects } = did;
         effects.clear();
@@ -513,7 +496,6 @@ impl Model {
         }
     }
 
-    /// A channel has to end in this step.
     pub(crate) fn must_end(&mut self, chan: u32, reason: Reason, ended_in: Option<u64>) {
         match reason {
             Reason::Crashed => self.counts.panics += 1,
@@ -524,14 +506,14 @@ impl Model {
         }
         self.now.ending.push(chan);
         if let Some(it) = self.chan_mut(chan) {
-            // What it does while it intercepts comes before all else.
+            // Its effects while it intercepts come first.
             if it.ended_in.is_none() {
                 (it.must_end, it.ended_in) = (Some(reason), ended_in);
             }
         }
     }
 
-    /// The shard that runs charges itself for a broadcast: it accepts that now.
+    /// The running shard charges itself for a broadcast, which means that it accepts it now.
     pub(crate) fn own_charge(&mut self, shard: usize, bytes: usize) {
         loop {
             let Some(top) = self.frames.last_mut() else {
@@ -551,7 +533,7 @@ impl Model {
                 self.accept(shard, id);
                 return self.advance();
             }
-            // A join that came to nothing has no effects.
+            // A failed join has no effects.
             if matches!(top.did.call, Call::Join { .. }) {
                 self.frames.pop();
                 continue;
@@ -560,8 +542,8 @@ impl Model {
         }
     }
 
-    /// Whether a shard has members on a topic beside those of the publishing socket, which may be
-    /// about to leave; the publishing channel itself counts.
+    /// Whether a shard has members on a topic other than those of the publishing socket, which may
+    /// be about to leave; the publishing channel counts.
     fn has_members(&self, shard: usize, topic: u8, chan: u32, conn: u32) -> bool {
         let members = self.shards.get(shard).and_then(|it| it.members.get(usize::from(topic)));
         let is_other = |it: &u32| *it == chan || self.chan(*it).is_some_and(|it| it.conn != conn);

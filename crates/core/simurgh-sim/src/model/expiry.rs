@@ -1,5 +1,5 @@
 //! Lifetimes of sockets, such as those of their tokens (PROTOCOL §7.7): a socket is closed with
-//! 3000 when its time is over, or as much later as PROTOCOL §7.2 allows.
+//! 3000 when its time is over, at most as much later as PROTOCOL §7.2 allows.
 
 use simurgh_core::{Reason, TICK, nanoseconds};
 
@@ -9,39 +9,34 @@ use crate::model::steps::Input;
 
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    /// The span between two sweeps.
     pub(crate) every_ns: u64,
-    /// Sockets that have a time.
     sockets: Vec<u32>,
 }
 
-/// Until when a socket may stay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Time {
     ends_ns: Option<u64>,
-    /// When its shard first came to the end of a turn after that.
+    /// When its shard first ended a turn after that.
     due_ns: Option<u64>,
-    /// It was over in this step, before it was changed.
+    /// It was over in this step, before a callback changed it.
     was_over: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Expired {
-    /// Sockets that were certainly closed for it, and that may have been.
+    /// Sockets that were certainly closed because their time was over, and that may have been.
     sockets: (u64, u64),
-    /// Channels that ended by it, and that wanted to.
+    /// Channels that ended because of it, and that asked for it.
     channels: (u64, u64),
 }
 
 impl Expired {
-    /// How many it may be, at least and at most.
     pub(crate) fn range(self) -> (u64, u64) {
         (self.sockets.0 + self.channels.0, self.sockets.1 + self.channels.1)
     }
 }
 
 impl Model {
-    /// A socket gets another lifetime.
     pub(crate) fn lives_for(&mut self, conn: u32, time_ns: Option<u64>) {
         self.counts.lifetimes += 1;
         let (now_ns, step, was_over) = (self.now.ns, self.step, self.is_over(conn));
@@ -55,7 +50,6 @@ impl Model {
         }
     }
 
-    /// A callback sets the lifetime of its socket.
     pub(super) fn expires_in(&mut self, conn: u32, call: Call, in_closing: bool, word: u32) {
         let has_closed = self.now.closing.contains(&conn) && !in_closing;
         if call != Call::Terminate(Reason::Closed) && !has_closed {
@@ -68,20 +62,19 @@ impl Model {
         ends_ns.is_some_and(|it| it <= self.now.ns)
     }
 
-    /// Whether a socket may be closed because its time is over, or was in this step.
     pub(super) fn has_expired(&mut self, conn: u32) -> bool {
         let was_over = self.conn(conn).and_then(|it| it.time.was_over) == Some(self.step);
         was_over || self.is_over(conn)
     }
 
-    /// A shard has swept its sockets: none is open whose time was over long ago.
+    /// After a sweep of a shard no socket is open whose time was over long ago.
     pub(super) fn check_expired(&mut self, shard: Option<usize>) {
         if self.clock.sockets.is_empty() {
             return;
         }
         let mut sockets = std::mem::take(&mut self.clock.sockets);
         let (now_ns, every_ns) = (self.now.ns, self.clock.every_ns);
-        // The server counts in ticks, of which the first and the last are not whole.
+        // The server counts in ticks, of which the first and the last are partial.
         let slack_ns = 2 * TICK.as_nanos() as u64;
         sockets.retain(|&conn| {
             let Some(it) = self.conns.get_mut(conn as usize).filter(|it| it.is_open) else {
@@ -101,7 +94,6 @@ impl Model {
         self.clock.sockets = sockets;
     }
 
-    /// A channel wants to end, or ends, because its time is over.
     pub(super) fn expires(&mut self, chan: u32, has_ended: bool) {
         let Some(conn) = self.chan(chan).map(|it| it.conn) else { return };
         let Some(Expired { channels, .. }) = self.shard_of_conn(conn).map(|it| &mut it.expired)

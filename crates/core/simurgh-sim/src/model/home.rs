@@ -1,11 +1,10 @@
-//! The presences of one topic, as its home knows them, and which events it may send.
+//! The presences of one topic in its home's order, and which events the home may send.
 
 use std::ops::Deref;
 
 use simurgh_core::PresenceConfig;
 use simurgh_sim_kit::presence::{KEYS, Meta, PhxRef, PresenceEvent};
 
-/// Bounds of all homes.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) config: PresenceConfig,
@@ -28,15 +27,14 @@ pub(crate) struct Entry {
     number: u32,
     /// Of its meta's text.
     bytes: usize,
-    /// The state that members know of it, if that is another.
+    /// The state that members have received, if it is another.
     prev: Option<u32>,
 }
 
-/// A channel that wants a list.
 #[derive(Clone, Copy, Debug)]
 struct Ask {
     chan: u32,
-    /// It has not been sent one since.
+    /// No list was sent since.
     is_open: bool,
     /// How many it may get.
     left: u32,
@@ -44,27 +42,22 @@ struct Ask {
 
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    /// The shard that keeps it, once it is known.
     pub(crate) home: Option<usize>,
-    /// That has ended.
     pub(crate) is_gone: bool,
     pub(crate) entries: Vec<Entry>,
-    /// Numbers of the states that members know.
     told: Vec<u32>,
     pub(crate) is_summary: bool,
-    /// The number of entries that members know, and since when.
+    /// The number of entries that members have received, and when they did.
     counted: usize,
     counted_ns: u64,
     told_ns: Option<u64>,
-    /// Raised by each event for all members.
     pub(crate) version: u32,
     asks: Vec<Ask>,
     /// Members, or all, that must get the number next.
     owed: Vec<u32>,
     owes_all: bool,
-    /// All have got an empty list, and must get the list next.
+    /// All have received an empty list, and must get the list next.
     owes_list: bool,
-    /// Questions from outside on their way.
     pub(crate) questions: usize,
 }
 
@@ -123,12 +116,12 @@ impl Room {
         self.entries.iter().any(|it| it.number == number)
     }
 
-    /// Whether these are all that there are, each once.
+    /// Whether these are all entries, each once.
     fn is_all(&self, metas: &[Meta]) -> bool {
         metas.len() == self.entries.len() && self.are_of(metas)
     }
 
-    /// Whether these are some that there are, each once.
+    /// Whether these are some of the entries, each once.
     fn are_of(&self, metas: &[Meta]) -> bool {
         let is_entry = |meta: &Meta| {
             self.entries.iter().any(|it| (it.key, it.number) == (meta.key, meta.number))
@@ -138,7 +131,6 @@ impl Room {
         metas.iter().all(is_entry) && metas.iter().enumerate().all(is_first)
     }
 
-    /// Whether it has too many entries or bytes for a list.
     fn is_long(&self, config: &Rules) -> bool {
         let limit = |max: usize| max - if self.is_summary { max / 10 } else { 0 };
         self.entries.len() > limit(config.list_max) || self.bytes() > limit(config.bytes_max)
@@ -159,7 +151,7 @@ impl Room {
         "{}".len() + keys + self.entries.iter().map(one).sum::<usize>()
     }
 
-    /// Sends all members what has changed, once in an interval at most.
+    /// Sends the changes to all members, at most once in an interval.
     fn tells(&mut self, config: &Rules, now_ns: u64) -> Wrong {
         let told_ns = self.told_ns.replace(now_ns);
         let passed = told_ns.filter(|it| *it != now_ns).map(|it| now_ns.saturating_sub(it));
@@ -210,7 +202,7 @@ impl Room {
         self.tells(config, now_ns)
     }
 
-    /// A list for all members: an empty one where it is too long.
+    /// A list for all members, which is empty where it would be too long.
     pub(crate) fn says_state(&mut self, metas: &[Meta], config: &Rules, now_ns: u64) -> Wrong {
         let (was_summary, is_long) = (self.is_summary, self.is_long(config));
         if is_long && (was_summary || !metas.is_empty()) {
@@ -230,7 +222,6 @@ impl Room {
         self.tells(config, now_ns)
     }
 
-    /// A list for members that have asked.
     pub(crate) fn says_state_to(&mut self, metas: &[Meta], chans: &[u32], config: &Rules) -> Wrong {
         for chan in chans {
             let ask = self.asks.iter_mut().find(|it| it.chan == *chan && it.left > 0);
@@ -249,7 +240,7 @@ impl Room {
         Ok(())
     }
 
-    /// Whether this is how many there are, with a sample of them.
+    /// Whether the number of entries is right, with a sample of them.
     fn is_number(&self, (count, keys, sample): (usize, usize, &[Meta]), config: &Rules) -> bool {
         let sampled = sample.iter().fold(0_u32, |mask, it| mask | 1 << it.key).count_ones();
         (count, keys) == (self.entries.len(), self.keys())
@@ -257,7 +248,7 @@ impl Room {
             && sampled as usize == config.sample.min(keys)
     }
 
-    /// Whether shards may answer so to members that ask, by the current entries.
+    /// Whether this is a valid answer of shards to members that ask, by the current entries.
     pub(crate) fn is_answer(&self, told: &PresenceEvent, config: &Rules) -> bool {
         self.is_long(config)
             && match told {
@@ -303,7 +294,6 @@ impl Room {
         Ok(())
     }
 
-    /// Somebody outside asks who is there.
     pub(crate) fn answers(
         &mut self,
         (entries, keys): (usize, usize),
@@ -319,12 +309,11 @@ impl Room {
         Ok(())
     }
 
-    /// Whether members that were sent a list are still to be sent the number.
+    /// Whether members that were sent a list are still due the number.
     pub(crate) fn is_owed(&self) -> bool {
         self.owes_all || self.owes_list || !self.owed.is_empty()
     }
 
-    /// What is still to be sent.
     pub(crate) fn unrest(&self, config: &Rules) -> Option<&'static str> {
         match () {
             () if self.questions > 0 => Some("questions"),
@@ -345,7 +334,7 @@ impl Room {
         self.asks.clear();
     }
 
-    /// Whether a member that knows these states knows who is there.
+    /// Whether a member with these states has the whole list.
     pub(crate) fn is_known(&self, numbers: &[u32]) -> bool {
         numbers.len() == self.entries.len() && numbers.iter().all(|it| self.is_listed(*it))
     }

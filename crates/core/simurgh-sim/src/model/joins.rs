@@ -1,4 +1,4 @@
-//! Joins: what is answered, and what follows.
+//! Joins, their answers and their consequences.
 
 use simurgh_core::Wire;
 use simurgh_sim_kit::NONE;
@@ -11,13 +11,12 @@ use super::{Action, Answer, Awaiting, Call, CallbackEnd, CallbackRecord, Life, M
 pub(crate) struct Joining {
     pub(crate) conn: u32,
     pub(crate) topic: u8,
-    /// 0 for one that was not given.
+    /// 0 for a missing one.
     pub(crate) join_ref: u32,
     pub(crate) msg_ref: u32,
 }
 
 impl Model {
-    /// A join is decided, at once or later.
     pub(crate) fn answer(&mut self, joining: Joining, answer: Answer, effects: Vec<Action>) {
         let conn = joining.conn;
         let is_open = self.conn(conn).is_some_and(|it| it.is_open);
@@ -28,7 +27,7 @@ impl Model {
                 self.counts.panics += 1;
                 self.spoken(joining, effects, CallbackEnd::Nothing);
             }
-            // The end of the channel that it replaced has closed the socket.
+            // The end of the replaced channel has closed the socket.
             Answer::Ok { .. } if is_closing => {}
             Answer::Ok { chan, reply, .. } => self.let_in(joining, chan, reply, effects),
             Answer::Error(reply) => {
@@ -82,7 +81,7 @@ impl Model {
         self.end(CallbackRecord::new((chan, conn), call, effects, out));
     }
 
-    /// The effects of a join that has made no channel: what concerns others, or the socket.
+    /// The effects of a join without a channel: those on others, or on the socket.
     fn spoken(&mut self, joining: Joining, mut effects: Vec<Action>, out: CallbackEnd) {
         use Action::{Assign, Broadcast, Close, Expire};
         effects.retain(|it| matches!(it, Broadcast(_) | Close(_) | Assign(_) | Expire(_)));
@@ -108,7 +107,6 @@ impl Model {
         }
     }
 
-    /// The end of the replaced channel, and its last pushes, follow the new reply.
     fn close_replaced(&mut self, conn: u32) {
         let Some(replaced) = self.conn_mut(conn).and_then(|it| it.replaced.take()) else { return };
         self.counts.rejoins += 1;
@@ -121,7 +119,6 @@ impl Model {
         }
     }
 
-    /// The core has a join decided later.
     pub(crate) fn decides(&mut self, conn: u32, ticket: u32) {
         let awaiting = self.conn_mut(conn).and_then(|it| it.awaiting.as_mut());
         match awaiting.filter(|it| it.ticket.is_none()) {
@@ -130,7 +127,7 @@ impl Model {
         }
     }
 
-    /// A decision comes to its shard, which may not wait for it any more.
+    /// A decision reaches its shard, which may not wait for it any more.
     pub(crate) fn decided(&mut self, conn: u32, ticket: u32, answer: Answer) {
         let awaiting = self.conn_mut(conn).filter(|it| it.is_open).map(|it| &mut it.awaiting);
         let awaiting = awaiting.and_then(|it| it.take_if(|it| it.ticket == Some(ticket)));
@@ -144,7 +141,6 @@ impl Model {
         self.answer(joining, answer, Vec::new());
     }
 
-    /// A socket stops waiting for a decision.
     pub(crate) fn timed_out(&mut self, conn: u32, waited_ticks: u32, limit_ticks: u32) {
         self.waiting.retain(|it| *it != conn);
         let awaiting = self.conn_mut(conn).and_then(|it| it.awaiting.take());
@@ -154,13 +150,12 @@ impl Model {
         }
         self.conns[conn as usize].replaced = replaced;
         self.counts.join_timeouts += 1;
-        // That came before whatever else closes the socket in the same step.
+        // The reply came before the socket is closed in the same step.
         let closing = std::mem::take(&mut self.now.closing);
         self.refused(joining, JOIN_TIMED_OUT);
         self.now.closing.extend(closing);
     }
 
-    /// The reply to a leave where nothing is joined.
     pub(crate) fn left_unjoined(&mut self, conn: u32, topic: u8, join_ref: u32, msg_ref: u32) {
         self.expect(conn, topic, Delivery::reply(join_ref, msg_ref, b'o', EMPTY), false);
     }

@@ -1,5 +1,5 @@
-//! Limits of what clients send (PROTOCOL §6.7): buckets, each with its content and when that was
-//! so; and what follows from requests that are over a limit.
+//! Limits of what clients send (PROTOCOL §6.7): buckets, each with its content and the time of
+//! that, and the consequences of requests over a limit.
 
 use simurgh_core::{LimitPolicy, Wire};
 use simurgh_sim_kit::delivery::{Delivery, Request, RequestKind};
@@ -10,24 +10,23 @@ use crate::limits::{KINDS, Limited, Limits, Quota, RATES};
 use crate::model::presence::PresenceAction;
 use crate::model::steps::Input;
 
-/// How large a message is: its refs, topic, event and payload, and its payload.
+/// Bytes of a whole message (refs, topic, event and payload), and of its payload.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Size {
     pub(crate) bytes: u64,
     pub(crate) payload: usize,
 }
 
-/// A bucket. It counts parts of tokens: a token is as many parts as its period has nanoseconds, so
-/// in each nanosecond as many parts come back as tokens in a period.
+/// A bucket. It counts parts of tokens: a token has as many parts as its period has nanoseconds, so
+/// each nanosecond adds as many parts as a period adds tokens.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// `None` until something is taken.
     left: Option<u128>,
     at_ns: u64,
 }
 
 impl Bucket {
-    /// Takes so many tokens, or returns in how many milliseconds they would be there, if ever.
+    /// Takes this many tokens, or returns after how many milliseconds they would be there, if ever.
     fn take(&mut self, quota: &Quota, cost: u64, now_ns: u64) -> Result<(), Option<u64>> {
         let token = u128::from(quota.period_ms) * 1_000_000;
         let (full, cost) = (u128::from(quota.burst) * token, u128::from(cost) * token);
@@ -45,7 +44,6 @@ impl Bucket {
 
 type Buckets = [Bucket; RATES];
 
-/// The buckets of a socket, for all its topics and for each.
 #[derive(Debug, Default)]
 pub(crate) struct RateUse {
     all: Buckets,
@@ -69,7 +67,7 @@ struct Over {
 }
 
 impl Over {
-    /// What stands for the response of an error reply.
+    /// The number of an error reply's response.
     fn response(self) -> u32 {
         let limit = self.what.name();
         let json = match (self.what, self.wait_ms) {
@@ -102,7 +100,7 @@ fn take(
 }
 
 impl Model {
-    /// Whether a message is over a limit; then only what follows from that is due.
+    /// Whether a message is over a limit; then only the consequences of that are due.
     pub(super) fn is_over_a_limit(&mut self, conn: u32, asked: Request, size: Size) -> bool {
         let Some(limits) = self.limits else { return false };
         let Request { kind, topic, join_ref, msg_ref, .. } = asked;
@@ -141,7 +139,6 @@ impl Model {
         true
     }
 
-    /// Takes what a message costs, first of its socket, then of its channel.
     fn charge(
         &mut self,
         conn: u32,
@@ -173,7 +170,6 @@ impl Model {
         }
     }
 
-    /// Something of a socket is over a limit: that is counted.
     fn is_limited(&mut self, conn: u32, what: Limited) {
         self.counts.limited += 1;
         let count = self.shard_of_conn(conn).and_then(|it| it.limited.get_mut(what as usize));
@@ -189,7 +185,7 @@ impl Model {
         self.conns[conn as usize].over = Some(what);
     }
 
-    /// Takes out what a handler did with presences beyond its limits, and adds what follows.
+    /// Removes a handler's presence effects beyond its limits, and adds the consequences.
     pub(super) fn within_limits(&mut self, did: &mut CallbackRecord) {
         let Some(limits) = self.limits else { return };
         let CallbackRecord { chan, conn, call, effects, out, .. } = did;
@@ -232,19 +228,18 @@ impl Model {
         self.note(|| text);
     }
 
-    /// A close frame of a limit names it, and no other does.
+    /// A close frame because of a limit names it, and no other close frame does.
     pub(crate) fn seen_reason(&mut self, conn: u32, reason: &str) {
         let Some(over) = self.conn(conn).map(|it| it.over) else { return };
         let named = Limited::ALL.into_iter().find(|it| match it {
             Limited::PayloadBytes => reason == "payload_too_large",
             it => reason.strip_prefix("rate_limited: ") == Some(it.name()),
         });
-        // Something else may have closed it in the same step, with another code.
+        // The socket may have been closed in the same step for another reason, with another code.
         if named.is_some() && named != over {
             self.fail("limit", format!("socket {conn} is closed for {reason}, not {over:?}"));
         }
     }
 }
 
-/// What of each kind is over a limit.
 pub(crate) type Counted = [u64; KINDS];

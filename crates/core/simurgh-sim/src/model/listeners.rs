@@ -5,14 +5,13 @@ use std::collections::VecDeque;
 
 use super::Model;
 
-/// With a listener's number: what a broadcast leaves out.
+/// Added to the number of a listener that a broadcast leaves out.
 pub(crate) const LISTENER: u32 = 1 << 31;
 
 #[derive(Debug, Default)]
 pub(crate) struct ListenerState {
     pub(crate) shard: usize,
     pub(crate) topic: u8,
-    /// It was asked to end.
     pub(crate) is_told: bool,
     is_on: bool,
     is_gone: bool,
@@ -20,13 +19,11 @@ pub(crate) struct ListenerState {
 }
 
 impl Model {
-    /// A listener of a topic is made.
     pub(crate) fn new_listener(&mut self, shard: usize, topic: u8) -> u32 {
         self.listeners.push(ListenerState { shard, topic, ..ListenerState::default() });
         self.listeners.len() as u32 - 1
     }
 
-    /// A listener comes to its shard.
     pub(crate) fn listens(&mut self, number: u32) {
         let Some(it) = self.listeners.get_mut(number as usize) else { return };
         it.is_on = true;
@@ -34,7 +31,6 @@ impl Model {
         self.shards[shard].listeners.push((topic, number));
     }
 
-    /// The end of a listener comes to its shard.
     pub(crate) fn unlistens(&mut self, number: u32) {
         let Some(it) = self.listeners.get_mut(number as usize) else { return };
         it.is_on = false;
@@ -43,7 +39,6 @@ impl Model {
         self.now.listeners.push(number);
     }
 
-    /// A shard has accepted a broadcast.
     pub(super) fn expect_listeners(&mut self, shard: usize, topic: u8, id: u32, except: u32) {
         let Some(it) = self.shards.get(shard).filter(|it| !it.listeners.is_empty()) else { return };
         let is_for = |(its, number): &&(u8, u32)| *its == topic && except != LISTENER + number;
@@ -70,7 +65,7 @@ impl Model {
         }
     }
 
-    /// A core returns: listeners have got what it accepted, and those that had to end have ended.
+    /// A core returns: listeners have received what it accepted, and those due to end have ended.
     pub(super) fn check_listeners(&mut self) {
         while let Some(number) = self.now.listeners.pop() {
             let Some(it) = self.listeners.get(number as usize) else { continue };
@@ -82,7 +77,6 @@ impl Model {
         }
     }
 
-    /// Those who are there although their shard has not ended.
     pub(crate) fn listeners_left(&self, has_ended: impl Fn(usize) -> bool) -> usize {
         self.listeners.iter().filter(|it| !it.is_gone && !has_ended(it.shard)).count()
     }

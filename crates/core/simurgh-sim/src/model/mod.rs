@@ -1,14 +1,13 @@
-//! What ought to be: every socket, channel and broadcast, derived from what is handed to the cores
-//! and from what the application does, and held against what clients see.
+//! The model: every socket, channel and broadcast as it must be, derived from the inputs of the
+//! cores and the effects of the application, and compared with what clients see.
 //!
-//! It knows no cursors, logs or slices: a broadcast that a shard accepts is at once in the line of
-//! everything each member is to get, as it would be in a mailbox of Phoenix. What a callback does
-//! becomes a [`Frame`]: its effects take place in order, those of a callback in between first.
+//! It has no cursors, logs or slices: a broadcast that a shard accepts is at once in the queue of
+//! each member, as in a mailbox of Phoenix. A callback becomes a [`Frame`]: its effects take place
+//! in order, those of a nested callback first.
 //!
-//! A topic of a socket has two lines. `own` is everything in its order, where no channel
-//! intercepts. Of a channel that does, what its interceptor makes (and what passes it by) is the
-//! line `out`; an entry of `own` has a horizon, and comes behind all of `out` that was accepted
-//! before it.
+//! A topic of a socket has two queues. `own` has everything in order, where no channel intercepts.
+//! For a channel that intercepts, `out` has what its interceptor makes and what bypasses it; an
+//! entry of `own` has a horizon, and follows all of `out` that was accepted before it.
 //!
 //! It is exact with two exceptions: what a socket is sent in the step in which it closes may be
 //! missing, and an interceptor may get any part of what is broadcast in the step in which it ends.
@@ -56,32 +55,27 @@ pub(crate) struct PayloadInfo {
     pub(crate) topic: u8,
     pub(crate) event: u8,
     pub(crate) is_binary: bool,
-    /// How many broadcasts led to it, one out of the other.
+    /// How many broadcasts led to it, one causing the next.
     pub(crate) depth: u8,
     pub(crate) except: u32,
     pub(crate) weight: u32,
-    /// A hash of its bytes.
     pub(crate) sum: u32,
-    /// The record of an event of presence.
     pub(crate) record: u32,
 }
 
 impl PayloadInfo {
-    /// One that is not broadcast.
     pub(crate) fn plain(topic: u8, depth: u8) -> Self {
         let (event, is_binary, except, record) = (PUSHED, false, NONE, NONE);
         Self { topic, event, is_binary, depth, except, weight: 0, sum: 0, record }
     }
 }
 
-/// What is still to come on a topic of a socket.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) own: VecDeque<Expected>,
     pub(crate) out: VecDeque<Expected>,
 }
 
-/// Something that is still to come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     pub(crate) line: Delivery,
@@ -90,7 +84,7 @@ pub(crate) struct Expected {
     pub(crate) horizon: u64,
     pub(crate) is_broadcast: bool,
     pub(crate) is_optional: bool,
-    /// An interceptor did not want it, and lets it pass.
+    /// Its interceptor does not intercept this event.
     pub(crate) passes: bool,
     /// Of presence: the channel, and the record.
     pub(crate) heard: Option<(u32, u32)>,
@@ -107,7 +101,6 @@ pub(crate) struct Conn {
     pub(crate) awaiting: Option<Awaiting>,
     pub(crate) replaced: Option<Replaced>,
     pub(crate) waits: Waits,
-    /// What was last kept with it.
     pub(crate) assigned: Option<u32>,
     /// Codes it may be closed with.
     pub(crate) codes: u32,
@@ -115,13 +108,11 @@ pub(crate) struct Conn {
     pub(crate) said: Option<Box<RateUse>>,
     pub(crate) over: Option<Limited>,
     pub(crate) time: Time,
-    /// Sockets with its id were disconnected.
     pub(crate) is_disconnected: bool,
     pub(crate) closed_step: u32,
-    /// Whether it was closed without everything accepted before being sent.
+    /// Whether it was closed before all that was accepted was sent.
     pub(crate) is_cut: bool,
     pub(crate) has_said_close: bool,
-    /// Its client takes nothing any more.
     pub(crate) is_lost: bool,
 }
 
@@ -133,7 +124,6 @@ pub(crate) struct Awaiting {
     pub(crate) since_tick: u32,
 }
 
-/// A channel that a join has replaced.
 #[derive(Debug)]
 pub(crate) struct Replaced {
     pub(crate) chan: u32,
@@ -155,10 +145,9 @@ pub(crate) struct Chan {
     pub(crate) life: Life,
     /// How many of [`EVENTS`](crate::profile::EVENTS) it intercepts, and bits of [`presence`].
     pub(crate) intercepts: u8,
-    /// The join_ref of its pushes, and whether the client gave it.
+    /// The join_ref of its pushes, and whether the client sent it.
     pub(crate) join_ref: u32,
     pub(crate) is_given: bool,
-    /// Intercepted broadcasts that it has not seen.
     pub(crate) pending: VecDeque<(u64, u32)>,
     pub(crate) relays: Vec<Relay>,
     pub(crate) must_end: Option<Reason>,
@@ -171,21 +160,19 @@ pub(crate) struct Chan {
     pub(crate) view: View,
 }
 
-/// A channel's subscription to a further topic.
 #[derive(Debug)]
 pub(crate) struct Relay {
     pub(crate) topic: u8,
     pub(crate) pending: VecDeque<u32>,
 }
 
-/// Callbacks whose effects are still taking place.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) did: CallbackRecord,
     pub(crate) at: usize,
-    /// What its channel is brought up to date with before it sends something.
+    /// What its channel must catch up with before it sends.
     pub(crate) horizon: Option<u64>,
-    /// Its socket was about to close, and brought up to date for that.
+    /// Its socket was about to close, and its channel caught up for that.
     pub(crate) in_closing: bool,
 }
 
@@ -193,20 +180,17 @@ pub(crate) struct Frame {
 pub(crate) struct Shard {
     pub(crate) members: Vec<Vec<u32>>,
     pub(crate) relays: Vec<Vec<u32>>,
-    /// How often each topic has got its first member, or lost its last.
+    /// How often each topic has gained its first member, or lost its last.
     pub(crate) epochs: Vec<u32>,
     pub(crate) sockets: Vec<u32>,
-    /// Listeners outside of channels, each with its topic.
     pub(crate) listeners: Vec<(u8, u32)>,
     pub(crate) accepted: u64,
     pub(crate) open: u64,
     pub(crate) channels: u64,
-    /// Joins that were refused, and messages for topics that are not joined or not known.
+    /// Joins that were refused, and messages for topics that are not joined or unknown.
     pub(crate) refused: u64,
     pub(crate) unmatched: u64,
-    /// Joins of this step that may have been refused.
     pub(crate) refused_perhaps: u64,
-    /// What was over which limit.
     pub(crate) limited: Counted,
     pub(crate) expired: Expired,
     pub(crate) drains: bool,
@@ -219,7 +203,6 @@ pub(crate) struct Model {
     pub(crate) broadcast_bytes_max: usize,
     pub(crate) failure: Option<Failure>,
     pub(crate) step: u32,
-    /// Broadcasts accepted by any shard.
     pub(crate) seq: u64,
     pub(crate) conns: Vec<Conn>,
     pub(crate) chans: Vec<Chan>,
@@ -230,71 +213,55 @@ pub(crate) struct Model {
     pub(crate) input: Input,
     pub(crate) now: Now,
     pub(crate) joining: Option<Joining>,
-    /// The message in hand, if it was prepared where it was read.
     pub(crate) prepared: Option<u32>,
-    /// Sockets that wait for a join.
     pub(crate) waiting: Vec<u32>,
     pub(crate) counts: Counts,
     pub(crate) listeners: Vec<ListenerState>,
-    /// Work that ends with its channel.
     pub(crate) tasks: Vec<Task>,
-    /// Handlers that wait.
     pub(crate) handlers: Vec<Handler>,
-    /// Ticks for which a channel may hold its socket, and may if the client has shut its half.
+    /// Ticks for which a channel may hold its socket; the second once the client has shut its half.
     pub(crate) waits_max: [u32; 2],
     pub(crate) presence: Presence,
-    /// Limits of what clients may send.
     pub(crate) limits: Option<Limits>,
     pub(crate) clock: Clock,
-    /// Values of channels that there are.
+    /// Values of channels that are not dropped.
     pub(crate) alive: i64,
     pub(crate) seats: i64,
-    /// Lists that were used, for the next.
+    /// Lists to be used again.
     pub(crate) spare: Vec<Vec<Action>>,
-    /// What callbacks did, if there is a log.
     pub(crate) log: Option<Vec<String>>,
 }
 
-/// What the step under way has led to so far.
+/// The results of the current step so far.
 #[derive(Debug, Default)]
 pub(crate) struct Now {
-    /// [`Model::seq`] when it began.
+    /// [`Model::seq`] when the step began.
     pub(crate) seq: u64,
     pub(crate) tick: u32,
     pub(crate) ns: u64,
-    /// Channels that have to end in it.
     pub(crate) ending: Vec<u32>,
-    /// Channels that were notified that their sockets are gone.
     pub(crate) closed: Vec<u32>,
-    /// Sockets that the application closes.
     pub(crate) closing: Vec<u32>,
     pub(crate) joined: Vec<u32>,
-    /// Sockets whose channels broadcast.
     pub(crate) publishers: Vec<u32>,
     pub(crate) published: Option<Published>,
-    /// Connections that published, each with the flow.
     pub(crate) flows: Vec<(u32, Flow)>,
-    /// What all of it weighs.
     pub(crate) published_bytes: usize,
-    /// Sockets that certainly have too much under way.
     pub(crate) must_hold: Vec<u32>,
-    /// Sockets that wait, or wait no more.
     pub(crate) waits: Vec<u32>,
-    /// Channels that proceeded, and since when they had wanted no more.
+    /// Channels that proceeded, and since when they had held their socket.
     pub(crate) proceeded: Vec<(u32, u32)>,
     /// Work that was notified, and work that had no channel to end with.
     pub(crate) told: Vec<u32>,
     pub(crate) unlinked: Vec<u32>,
-    /// Listeners that had to get something.
     pub(crate) listeners: Vec<u32>,
 }
 
-/// A broadcast that a shard makes for one of its sockets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Published {
     pub(crate) conn: u32,
     pub(crate) flow: Flow,
-    /// Somebody on this shard is certainly on its topic.
+    /// The topic certainly has a member on this shard.
     pub(crate) has_members: bool,
 }
 
@@ -313,7 +280,7 @@ impl Shard {
         lists.into_iter().all(Vec::is_empty) && self.open + self.channels == 0
     }
 
-    /// The members of a topic have changed: the first may have come, or the last gone.
+    /// The members of a topic have changed: perhaps the first came, or the last left.
     pub(crate) fn note_members(&mut self, topic: u8) {
         let topic = usize::from(topic);
         let count = |lists: &[Vec<u32>]| lists.get(topic).map_or(0, Vec::len);
@@ -353,14 +320,13 @@ impl Model {
         }
     }
 
-    /// Notes what is wrong; the first is what counts.
+    /// Notes a failure; only the first counts.
     #[cold]
     pub(crate) fn fail(&mut self, rule: &'static str, text: impl Into<String>) {
         let step = self.step;
         self.failure.get_or_insert_with(|| Failure { rule, text: text.into(), step });
     }
 
-    /// Notes something for a story.
     #[inline]
     pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
         if let Some(log) = &mut self.log {
@@ -373,7 +339,6 @@ impl Model {
         self.made.len() as u32 - 1
     }
 
-    /// Makes a payload, with a number of its own.
     pub(crate) fn payload(
         &mut self,
         made: PayloadInfo,
@@ -391,14 +356,14 @@ impl Model {
         (id, payload)
     }
 
-    /// What a broadcast is counted with; 0 for one that is too large.
+    /// The bytes a broadcast is charged with; 0 for one that is too large.
     pub(crate) fn weight(&self, topic: u8, event: &str, payload: &Payload<'_>) -> u32 {
         let bytes = payload.len();
         let weight = bytes + self.topics.name(topic).len() + event.len() + 64;
         if bytes > self.broadcast_bytes_max { 0 } else { weight as u32 }
     }
 
-    /// The number and the word of a payload that is handed over, in the very bytes it was made of.
+    /// The number and the word of a payload, which must have the very bytes it was made of.
     pub(crate) fn given(&mut self, payload: &Payload<'_>) -> (u32, u32) {
         let (id, word) = payload::parse(payload);
         if self.made(id).is_some_and(|it| it.sum != payload::sum(payload)) {
@@ -436,7 +401,6 @@ impl Model {
         channels.iter().find(|(it, _)| *it == topic).map(|(_, chan)| *chan)
     }
 
-    /// Whether a binary payload cannot be sent to a socket by its serializer.
     pub(crate) fn has_no_form(&self, wire: Wire, topic: u8, line: &Delivery) -> bool {
         let is_wide = |it: u32| refs::field_bytes(it) > FIELD_BYTES_MAX;
         match wire {
@@ -448,7 +412,6 @@ impl Model {
         }
     }
 
-    /// The flow of what a shard's members publish on a topic.
     pub(crate) fn flow(&self, shard: usize, topic: u8) -> Flow {
         let epochs = self.shards.get(shard).map(|it| &it.epochs);
         let epoch = epochs.and_then(|it| it.get(usize::from(topic))).copied().unwrap_or(0);
@@ -460,8 +423,8 @@ impl Model {
         self.shards.get_mut(shard)
     }
 
-    /// All shards have ended, and others take their places. What clients have got from the old
-    /// ones, and are still to get, stays as it is; their channels cannot be reached any more.
+    /// New shards take the places of those that have all ended. What clients have received from the
+    /// old shards, and are still to receive, remains; their channels cannot be reached any more.
     pub(crate) fn restart(&mut self) {
         if let Some(shard) = self.shards.iter().position(|it| !it.is_empty()) {
             self.fail("left", format!("shard {shard} has ended, and not all that was on it"));
@@ -477,14 +440,12 @@ impl Model {
         self.counts.restarts += 1;
     }
 
-    /// A channel's value that is made, for a socket's topic.
     pub(crate) fn new_chan(&mut self, conn: u32, topic: u8, intercepts: u8) -> u32 {
         self.alive += 1;
         self.chans.push(Chan { conn, topic, intercepts, ..Chan::default() });
         self.chans.len() as u32 - 1
     }
 
-    /// A socket that is let in.
     pub(crate) fn open(&mut self, shard: usize, wire: Wire, id: Option<u8>) -> u32 {
         let conn = self.conns.len() as u32;
         let queues = (0..self.topics.names.len()).map(|_| Queue::default()).collect();
@@ -518,7 +479,7 @@ impl Model {
     }
 }
 
-/// The place of a close code in [`Conn::codes`].
+/// The bit of a close code in [`Conn::codes`].
 pub(crate) fn code_bit(code: u16) -> u32 {
     1 << (code.wrapping_sub(1000) & 31)
 }

@@ -1,5 +1,4 @@
-//! Presence (PROTOCOL §10): what channels do with theirs, what their homes get and send, and what
-//! clients make of that, as phoenix.js does.
+//! Presence (PROTOCOL §10): channels' effects, homes' events, and clients' views, as in phoenix.js.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,14 +12,12 @@ use super::{Action, Call, Life, Model};
 
 /// Numbers of the events among those of broadcasts, by their order in [`EVENTS`].
 const FIRST: u8 = 50;
-/// Bits of [`Chan::intercepts`](super::Chan::intercepts) beside the number of other events.
+/// Bits of [`Chan::intercepts`](super::Chan::intercepts) besides the number of other events.
 pub(crate) const INTERCEPTS_DIFF: u8 = 4;
 pub(crate) const INTERCEPTS_STATE: u8 = 8;
 
-/// What a channel does with its presences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PresenceAction {
-    /// A key, and the number of the meta.
     Track(u8, u32),
     Update(u8, u32),
     Untrack(u8),
@@ -28,7 +25,6 @@ pub(crate) enum PresenceAction {
     End,
 }
 
-/// Something for a topic's home on its way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     pub(crate) topic: u8,
@@ -36,25 +32,22 @@ pub(crate) struct Posted {
     pub(crate) does: Option<(u32, PresenceAction)>,
 }
 
-/// An event of presence, once for all its receivers.
+/// An event of presence, recorded once for all receivers.
 #[derive(Debug)]
 struct Record {
-    /// What stands for its payload, and its event.
     said: u32,
     word: u8,
-    /// The version of the home before it; none if a shard sends it by itself.
+    /// The version of the home before it; `None` if a shard sends it by itself.
     version: Option<u32>,
     told: PresenceEvent,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    /// Whether its topic's home knows it, which must get its end, and whether it has.
+    /// Whether its topic's home knows it and has to be notified of its end, and whether it was.
     tracks: bool,
     has_ended: bool,
-    /// It is known how the core calls it.
     is_named: bool,
-    /// It has got a list.
     is_synced: bool,
     numbers: Vec<u32>,
     pending: Vec<u32>,
@@ -75,25 +68,21 @@ pub(crate) struct Presence {
     kept_answers: HashMap<(usize, u8), Vec<u32>>,
     names: HashMap<ChannelId, u32>,
     numbers: HashMap<PhxRef, u32>,
-    /// How the states of entries were called.
     refs: Vec<Option<PhxRef>>,
-    /// Bytes of their metas.
     sizes: Vec<usize>,
-    /// What is to be posted in the step under way, and whether it may be left out.
+    /// What has to be posted in the current step, and whether it may be left out.
     due: VecDeque<(u32, PresenceAction, bool)>,
-    /// Channels that have ended in it, or for which an end was posted.
+    /// Channels that have ended in the step, or for which an end was posted.
     parted: Vec<u32>,
-    /// Topics with an event in it.
     telling: Vec<u8>,
-    /// By shard: entries that it keeps, and what was refused there.
+    /// By shard: the entries that it keeps, and how many were refused there.
     pub(crate) kept: Vec<u64>,
     pub(crate) refused: Vec<u64>,
     ended: Vec<bool>,
-    /// The channel and the record of the delivery in hand.
+    /// The channel and the record of the current delivery.
     pub(crate) heard: Option<(u32, u32)>,
 }
 
-/// The number of an event of presence.
 pub(crate) fn event_of(name: &str) -> Option<u8> {
     EVENTS.iter().position(|(it, _)| *it == name).map(|at| FIRST + at as u8)
 }
@@ -121,24 +110,22 @@ impl Presence {
         self.refs.len() as u32 - 1
     }
 
-    /// A state has a meta of so many bytes.
     pub(crate) fn weigh(&mut self, number: u32, bytes: usize) {
         self.sizes[number as usize] = bytes;
     }
 
-    /// What stands for a broadcast's payload, and the letter of its event.
+    /// The number of a broadcast's payload, and the letter of its event.
     pub(super) fn said(&self, record: u32) -> Option<(u32, u8)> {
         self.records.get(record as usize).map(|it| (it.said, it.word))
     }
 
-    /// Records an event; returns its number.
     fn record(&mut self, text: &str, word: u8, version: Option<u32>, told: PresenceEvent) -> u32 {
         let said = payload::said(text.as_bytes());
         self.records.push(Record { said, word, version, told });
         self.records.len() as u32 - 1
     }
 
-    /// Each state has one ref, and each ref is of one state.
+    /// Checks that states and refs map one to one.
     fn name_states(&mut self, told: &PresenceEvent) -> Result<(), String> {
         for Meta { number, phx_ref, .. } in told.metas() {
             let Some(place) = self.refs.get_mut(*number as usize) else {
@@ -153,14 +140,12 @@ impl Presence {
         Ok(())
     }
 
-    /// What is still to be sent, if anything is.
     pub(crate) fn unrest(&self) -> Option<String> {
         let rooms = self.rooms.iter().filter(|it| it.home.is_some() && !it.is_gone);
         let what = rooms.filter_map(|it| it.unrest(&self.config)).next()?;
         Some(format!("a topic has not told {what}"))
     }
 
-    /// A shard ends, with the presences that it keeps.
     pub(crate) fn home_ends(&mut self, shard: usize) {
         self.ended[shard] = true;
         for room in self.rooms.iter_mut().filter(|it| it.home == Some(shard)) {
@@ -170,7 +155,6 @@ impl Presence {
         }
     }
 
-    /// Others take the places of all shards.
     pub(super) fn restart(&mut self) {
         self.rooms.iter_mut().for_each(|it| *it = Room::default());
         self.kept.fill(0);
@@ -182,7 +166,7 @@ impl Presence {
 }
 
 impl Model {
-    /// A callback's effect on its channel's presences: the core has to post it to the topic's home.
+    /// A callback changes its channel's presences: the core has to post that to the topic's home.
     pub(super) fn presents(
         &mut self,
         chan: u32,
@@ -197,12 +181,11 @@ impl Model {
         }
         let is_seeing = matches!(call, Call::HandleOut { .. });
         if !is_closing || is_seeing {
-            // It may be brought up to date because others close its socket, which comes later.
+            // It may be catching up before its socket closes for another reason.
             self.presence.due.push_back((chan, does, is_closing));
         }
     }
 
-    /// The core posts what a channel does; returns its number.
     pub(crate) fn presence_posted(
         &mut self,
         channel: ChannelId,
@@ -231,7 +214,6 @@ impl Model {
         self.presence_goes(topic.unwrap_or_default(), home, Some((chan, does)))
     }
 
-    /// It is known how the core calls a channel.
     pub(crate) fn presence_names(&mut self, channel: ChannelId, chan: u32) {
         let before = self.presence.names.insert(channel, chan);
         if before.is_some_and(|it| it != chan) {
@@ -242,8 +224,8 @@ impl Model {
 
     fn due_of(&mut self, channel: ChannelId, does: PresenceAction) -> Option<u32> {
         while let Some((chan, next, may_fail)) = self.presence.due.pop_front() {
-            // What another channel was to do, and did not because its socket closes, may look
-            // alike. Only one that has done nothing since its join function is not known.
+            // The effect of another channel, left out because its socket closes, may look the same.
+            // Only a channel without effects since its join function is unknown.
             let is_named = self.chan(chan).is_some_and(|it| it.view.is_named);
             let known = match self.presence.names.get(&channel) {
                 Some(known) => *known,
@@ -262,7 +244,7 @@ impl Model {
         None
     }
 
-    /// Something for a topic's home, which stays the same.
+    /// A mail to the home of a topic, which stays the same.
     pub(crate) fn presence_goes(
         &mut self,
         topic: u8,
@@ -314,7 +296,7 @@ impl Model {
         self.note(|| format!("home {shard} hears of channel {chan}: {does:?}, taken: {is_taken}"));
     }
 
-    /// A home pushes something to some members of a topic; returns the number of the push.
+    /// A home pushes an event to some members of a topic; returns the number of the push.
     pub(crate) fn presence_pushes(&mut self, push: &SharedPush) -> u32 {
         let names = &self.presence.names;
         let known = |it: &ChannelId| names.get(it).copied().unwrap_or(NONE);
@@ -376,8 +358,7 @@ impl Model {
         self.presence.record(text, word, Some(version), told)
     }
 
-    /// A home posts a shard's answers to members that ask, or that there are none; returns the
-    /// number of that.
+    /// A home posts a shard's answers to members that ask, or that there are none; their number.
     pub(crate) fn answers_go<'a>(
         &mut self,
         topic: u8,
@@ -401,7 +382,6 @@ impl Model {
         self.presence.answers.len() as u32 - 1
     }
 
-    /// A shard gets its answers to members that ask.
     pub(crate) fn keeps_answers(&mut self, shard: usize, number: u32) {
         let Some((topic, records)) = self.presence.answers.get(number as usize) else { return };
         let key = (shard, *topic);
@@ -411,7 +391,7 @@ impl Model {
         }
     }
 
-    /// The answer of its own shard to a channel that asks for the list, if the shard knows it.
+    /// The answer of its own shard to a channel that asks for the list, if the shard has it.
     pub(super) fn answers_to(&self, chan: u32) -> Option<Vec<Action>> {
         let it = self.chan(chan)?;
         let shard = self.conn(it.conn)?.shard;
@@ -423,7 +403,6 @@ impl Model {
         Some(records.iter().filter_map(say).collect())
     }
 
-    /// A shard takes a push for several channels.
     pub(crate) fn pushes_to_some(&mut self, number: u32) {
         let Some((records, chans)) = self.presence.pushes.get(number as usize) else { return };
         let said = records.iter().filter_map(|record| {
@@ -437,8 +416,7 @@ impl Model {
         self.told_some(effects);
     }
 
-    /// An event of presence is sent to a member, by its home or its interceptor, after what was
-    /// accepted before this.
+    /// A home or an interceptor sends an event of presence, after what was accepted before this.
     pub(super) fn says_presence(&mut self, call: Call, effect: Action, seq: u64) {
         let Action::Say { chan, word, said, record } = effect else { return };
         let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return };
@@ -455,22 +433,20 @@ impl Model {
         self.presence.heard = None;
     }
 
-    /// Whether others come first before a home's push to a channel: those who end by it, with
-    /// their last words.
+    /// Whether channels that end by a home's push come before its next receiver.
     pub(super) fn are_ending(&self, next: u32) -> bool {
         let has_channels = |it: &u32| self.conn(*it).is_some_and(|it| !it.channels.is_empty());
         self.now.ending.iter().any(|it| *it != next && self.is_live(*it))
             || self.now.closing.iter().any(has_channels)
     }
 
-    /// A channel ends: its home, if it knows it, has to be notified in this step.
+    /// A channel ends: its home, if it has the channel, must be notified in this step.
     pub(super) fn presence_ends(&mut self, chan: u32) {
         if self.chan(chan).is_some_and(|it| it.view.tracks) {
             self.presence.parted.push(chan);
         }
     }
 
-    /// A core returns: all that was to be posted is.
     pub(super) fn check_presence(&mut self) {
         if let Some((chan, does, _)) = self.presence.due.iter().find(|(.., may_fail)| !may_fail) {
             self.fail("presence", format!("{does:?} of channel {chan} has not been posted"));
@@ -490,7 +466,7 @@ impl Model {
         }
     }
 
-    /// The client of a channel gets an event, and applies it to its view.
+    /// The client of a channel receives an event, and applies it to its view.
     pub(super) fn presence_heard(&mut self, chan: u32, record: u32) {
         let records = &self.presence.records;
         let Some(Record { version, told, .. }) = records.get(record as usize) else { return };
@@ -520,7 +496,7 @@ impl Model {
         }
     }
 
-    /// Everything was sent: clients that have got the list know who is present.
+    /// Everything was sent: clients that have received the list have all presences.
     pub(super) fn presence_rests(&mut self) {
         let mut wrong = None;
         for (at, chan) in self.chans.iter().enumerate().filter(|(_, it)| it.life == Life::Live) {
@@ -549,7 +525,7 @@ impl Model {
         self.presence.rooms.iter_mut().for_each(Room::rests);
     }
 
-    /// Somebody outside is answered who is there.
+    /// Checks the answer to a question from outside.
     pub(crate) fn presence_answers(&mut self, topic: u8, counts: (usize, usize), json: &str) {
         self.counts.presence_lists += 1;
         let told = PresenceEvent::read("presence_state", json);

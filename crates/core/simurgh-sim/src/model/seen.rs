@@ -1,11 +1,10 @@
-//! What clients see, held against what was to come.
+//! Compares what clients see with what they were to be sent.
 
 use simurgh_sim_kit::delivery::Delivery;
 
 use super::{Conn, Expected, Model, Queue, code_bit};
 
 impl Model {
-    /// A socket is to be sent something on a topic.
     pub(crate) fn expect(&mut self, conn: u32, topic: u8, line: Delivery, is_broadcast: bool) {
         let horizon = self.seq;
         if let Some((queue, expected)) = self.expected(conn, topic, line, horizon, is_broadcast) {
@@ -28,7 +27,7 @@ impl Model {
         }
     }
 
-    /// What a socket is to be sent, and the queue for that; none if it has no form there.
+    /// What a socket is to be sent, and its queue; `None` if the serializer cannot encode it.
     fn expected(
         &mut self,
         conn: u32,
@@ -49,7 +48,7 @@ impl Model {
         Some((queue, expected))
     }
 
-    /// A client sees something; `sum` is that of its payload.
+    /// A client receives a delivery; `sum` is that of its payload.
     pub(crate) fn seen(&mut self, conn: u32, topic: Option<u8>, line: Delivery, sum: u32) {
         if self.made(line.id).is_some_and(|it| it.sum != sum) {
             return self.fail("payload", format!("socket {conn} hears {line:?} in other bytes"));
@@ -105,7 +104,6 @@ impl Model {
         }
     }
 
-    /// Everything has come to rest: open sockets have got everything.
     pub(crate) fn at_rest(&mut self) {
         for conn in 0..self.conns.len() as u32 {
             let is_there = |it: &&Conn| it.is_open && !it.is_lost;
@@ -130,7 +128,6 @@ impl Model {
     }
 }
 
-/// What a socket should have got, and has not.
 fn missing(conn: &Conn) -> Option<(u8, Expected)> {
     let is_missing = |it: &&Expected| {
         let before = conn.is_open || it.step < conn.closed_step;
@@ -143,7 +140,7 @@ fn missing(conn: &Conn) -> Option<(u8, Expected)> {
     })
 }
 
-/// Takes a delivery out of those that may come now; returns its event of presence, if it is one.
+/// Removes a delivery from those that may come now; returns its event of presence, if it is one.
 fn take(queue: &mut Queue, line: Delivery) -> Result<Option<(u32, u32)>, &'static str> {
     let own = queue.own.front().filter(|it| it.line == line);
     if let Some(Expected { horizon, heard, .. }) = own {
@@ -153,7 +150,7 @@ fn take(queue: &mut Queue, line: Delivery) -> Result<Option<(u32, u32)>, &'stati
             queue.own.pop_front();
             return Ok(heard);
         }
-        // An interceptor may have passed on what looks the same.
+        // An interceptor may have passed on a delivery that looks the same.
     }
     let optional = queue.out.iter().take_while(|it| it.is_optional).count();
     if let Some(at) = queue.out.iter().take(optional + 1).position(|it| it.line == line) {

@@ -1,4 +1,4 @@
-//! Steps: what a core is given, and what must have come of it when the core returns.
+//! Steps: the inputs of a core, and the results that are due when it returns.
 
 use simurgh_core::{Reason, Stop};
 use simurgh_sim_kit::delivery::{Delivery, Request, RequestKind};
@@ -8,7 +8,6 @@ use simurgh_sim_kit::{NONE, refs};
 use super::limits::Size;
 use super::{Action, Call, CallbackEnd, CallbackRecord, Joining, Model, Now, code_bit};
 
-/// What a core is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Input {
     #[default]
@@ -24,7 +23,7 @@ pub(crate) enum Input {
     Other,
 }
 
-/// A callback, or an end, that a step has to lead to; with the ref of its message.
+/// A callback or an end that a step must lead to, with the ref of its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     HandleIn { chan: u32, id: u32 },
@@ -34,7 +33,6 @@ pub(crate) enum Due {
     Join { id: u32 },
 }
 
-/// A use of the handle of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     Info {
@@ -51,17 +49,15 @@ pub(crate) enum Intent {
     Broadcast {
         id: u32,
     },
-    /// A handler that waited is done.
+    /// Ends a waiting handler.
     Done {
         task: u32,
     },
 }
 
-/// A connection whose session is over, as its transport knows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Over {
     pub(crate) conn: u32,
-    /// The client was silent for longer than it may be.
     pub(crate) is_silent: bool,
 }
 
@@ -81,7 +77,6 @@ impl Model {
         (self.now.seq, self.now.tick) = (self.seq, tick);
     }
 
-    /// A core is given a message.
     pub(crate) fn message(&mut self, conn: u32, asked: Request, size: Size) {
         self.counts.messages += 1;
         self.must_not_wait(conn);
@@ -155,14 +150,12 @@ impl Model {
         }
     }
 
-    /// A message is for a topic that is not joined, or not known.
     fn unmatched(&mut self, conn: u32) {
         if let Some(shard) = self.shard_of_conn(conn) {
             shard.unmatched += 1;
         }
     }
 
-    /// A core is given what a handle sent.
     pub(crate) fn told(&mut self, chan: u32, intent: Intent) {
         self.input = Input::Mail(None);
         if !self.is_live(chan) {
@@ -186,19 +179,17 @@ impl Model {
         }
     }
 
-    /// What a handle has a channel do is as if that did it in a callback.
+    /// Handles a use of a handle as an effect of a callback.
     fn told_to(&mut self, chan: u32, effects: Vec<Action>, out: CallbackEnd, msg_ref: u32) {
         let conn = self.chan(chan).map_or(NONE, |it| it.conn);
         let record = CallbackRecord::new((chan, conn), Call::HandleIn { id: NONE }, effects, out);
         self.end(CallbackRecord { msg_ref, ..record });
     }
 
-    /// A message for a channel is answered by the core itself.
     pub(super) fn replies_to(&mut self, chan: u32, msg_ref: u32, response: u32) {
         self.told_to(chan, Vec::new(), CallbackEnd::Reply(b'e', response), msg_ref);
     }
 
-    /// What is pushed to several channels is sent to each in turn.
     pub(super) fn told_some(&mut self, effects: Vec<Action>) {
         self.told_to(NONE, effects, CallbackEnd::Nothing, 0);
     }
@@ -218,13 +209,11 @@ impl Model {
         }
     }
 
-    /// Whether the step is a join of this topic.
     pub(crate) fn is_rejoin(&self, conn: u32, topic: u8) -> bool {
         let is_it = self.joining.is_some_and(|it| it.conn == conn && it.topic == topic);
         is_it && matches!(self.input, Input::Message(Some(Due::Join { .. })))
     }
 
-    /// The session of a socket is over.
     pub(crate) fn over(&mut self, over: Over) {
         let step = self.step;
         let Over { conn, is_silent } = over;
@@ -269,7 +258,7 @@ impl Model {
         }
         (self.joining, self.prepared) = (None, None);
         while let Some(frame) = self.frames.pop() {
-            // A join that came to nothing has no effects.
+            // A failed join has no effects.
             if !matches!(frame.did.call, Call::Join { .. }) {
                 self.fail("broadcast", format!("never accepted: {:?}", frame.did));
             }
@@ -304,7 +293,7 @@ impl Model {
     fn still_due(&mut self, due: Due) {
         let joining = self.joining;
         match (due, joining) {
-            // What it intercepted on the way has ended it: there is nothing to leave any more.
+            // A broadcast that it intercepted meanwhile has ended it, so nothing is left to leave.
             (Due::Leave { chan }, Some(it)) if !self.is_live(chan) => {
                 self.left_unjoined(it.conn, it.topic, it.join_ref, it.msg_ref);
             }

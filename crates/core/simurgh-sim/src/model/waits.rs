@@ -1,5 +1,4 @@
-//! Channels whose handlers wait, and that want no more messages meanwhile; work that ends with its
-//! channel.
+//! Channels whose handlers wait and hold their socket, and work that ends with its channel.
 
 use std::collections::VecDeque;
 
@@ -7,37 +6,29 @@ use simurgh_core::Reason;
 
 use super::{Action, Call, Input, Life, Model};
 
-/// What a socket waits for beside a join.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waits {
-    /// The channel that wants no more, and since which tick.
+    /// The channel that holds the socket, and since which tick.
     pub(crate) full: Option<(u32, u32)>,
-    /// A message is being read away from the shard.
     pub(crate) is_reading: bool,
-    /// Its client has closed its sending half.
     pub(crate) has_shut: bool,
-    /// What may have been kept with it as it closed.
+    /// The value that may have been kept with it as it closed.
     assigned_perhaps: Option<u32>,
 }
 
-/// What a channel has to do.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// The message that came last: later ones have greater numbers.
+    /// The latest message: later ones have greater numbers.
     last: Option<u32>,
-    /// Messages that came and that no handler has begun on.
     behind: VecDeque<u32>,
-    /// What ends with it.
     tasks: Vec<u32>,
 }
 
-/// Work that ends with its channel, which notifies it once.
 #[derive(Debug, Default)]
 pub(crate) struct Task {
     pub(crate) chan: u32,
-    /// It has ended by itself, and may be let go of.
+    /// It has ended by itself, and may be dropped.
     pub(crate) is_finished: bool,
-    /// Somebody waits for it.
     pub(crate) is_handler: bool,
     is_told: bool,
 }
@@ -49,14 +40,13 @@ pub(crate) struct Handler {
 }
 
 impl Model {
-    /// Whether a socket waits, and is not read.
     pub(crate) fn waits(&self, conn: u32) -> bool {
         self.conn(conn).is_some_and(|it| {
             it.awaiting.is_some() || it.waits.full.is_some() || it.waits.is_reading
         })
     }
 
-    /// A message is handed in: its socket waits for nothing.
+    /// A message is handed in: its socket must not wait for anything.
     pub(crate) fn must_not_wait(&mut self, conn: u32) {
         if self.waits(conn) {
             let waits = self.conn(conn).map(|it| it.waits);
@@ -72,12 +62,10 @@ impl Model {
         }
     }
 
-    /// A message waits for its handler.
     pub(crate) fn waits_behind(&mut self, chan: u32, id: u32) {
         self.chans[chan as usize].work.behind.push_back(id);
     }
 
-    /// A handler begins on a message, and waits.
     pub(crate) fn begins(&mut self, chan: u32, id: u32, task: u32) {
         let next = self.chan_mut(chan).and_then(|it| it.work.behind.pop_front());
         if next != Some(id) {
@@ -96,7 +84,6 @@ impl Model {
         }
     }
 
-    /// What a callback reads of its socket.
     pub(crate) fn reads(&mut self, chan: u32, assigned: Option<u32>) {
         let Some(conn) = self.chan(chan).map(|it| it.conn) else { return };
         let expected = self.conn(conn).and_then(|it| it.assigned);
@@ -106,13 +93,11 @@ impl Model {
         }
     }
 
-    /// The number of what is kept with a socket next.
     pub(crate) fn next_assigned(&mut self) -> u32 {
         self.counts.assigned += 1;
         self.counts.assigned as u32
     }
 
-    /// Work begins that is to end with a channel.
     pub(crate) fn new_task(&mut self, chan: u32) -> u32 {
         self.tasks.push(Task { chan, ..Task::default() });
         self.tasks.len() as u32 - 1
@@ -137,13 +122,12 @@ impl Model {
         if !has_closed {
             it.assigned = Some(value);
         } else if matches!(call, Call::HandleOut { .. } | Call::Terminate(_)) {
-            // It may be brought up to date, or end by what it sees then, because others close its
-            // socket, which comes later.
+            // The channel may catch up, or end by that, before its socket closes for another
+            // reason.
             it.waits.assigned_perhaps = Some(value);
         }
     }
 
-    /// An effect that concerns the socket's waiting, or linked work.
     pub(super) fn reached(&mut self, chan: u32, conn: u32, call: Call, effect: Action) {
         // The last effects of a channel on a closing socket reach only others.
         if call == Call::Terminate(Reason::Closed) {
@@ -172,7 +156,6 @@ impl Model {
         }
     }
 
-    /// A channel wants messages again, or has ended.
     pub(super) fn proceeds(&mut self, chan: u32, conn: u32) {
         let full = self.conn_mut(conn).map(|it| &mut it.waits.full);
         if let Some(full) = full.and_then(|it| it.take_if(|(it, _)| *it == chan)) {
@@ -181,15 +164,14 @@ impl Model {
         }
     }
 
-    /// Whether a channel may be given up because it has wanted no more for too long.
+    /// Whether a channel may be ended because it has held its socket for too long.
     pub(super) fn is_overdue(&mut self, chan: u32, conn: u32) -> bool {
         let Some(Waits { full, has_shut, .. }) = self.conn(conn).map(|it| it.waits) else {
             return false;
         };
         let [usual, shut] = self.waits_max;
         let (longest, tick) = (if has_shut { shut } else { usual }, self.now.tick);
-        // What it intercepted on the way may have made it proceed, and hold anew: that comes too
-        // late.
+        // A broadcast that it intercepted may have made it proceed and hold anew: too late.
         let mut all = full.iter().chain(&self.now.proceeded);
         let is_late = all.any(|(it, since)| *it == chan && tick.wrapping_sub(*since) > longest);
         let is_overdue = is_late && self.input == Input::Tick;
@@ -197,7 +179,7 @@ impl Model {
         is_overdue
     }
 
-    /// A channel ends: its work was notified, and it holds its socket no more.
+    /// A channel ends: its work was notified, and it no longer holds its socket.
     pub(super) fn work_ends(&mut self, chan: u32, conn: u32) {
         let Some(it) = self.chan_mut(chan) else { return };
         let Work { tasks, behind, .. } = std::mem::take(&mut it.work);
@@ -209,7 +191,6 @@ impl Model {
         self.proceeds(chan, conn);
     }
 
-    /// A core returns: work was notified only if its channel has ended.
     pub(super) fn check_told(&mut self) {
         let [mut told, mut unlinked] =
             [&mut self.now.told, &mut self.now.unlinked].map(std::mem::take);

@@ -1,6 +1,6 @@
-//! How many bytes of a flow are under way.
+//! How many bytes of a flow are in transit.
 //!
-//! Only the core knows that exactly. So two sums bound it: what certainly is under way of it (in
+//! Only the core knows that exactly, so two sums bound it: the bytes certainly in transit (in
 //! mailboxes, or accepted since the shard last fanned out), and the most that there can be.
 
 use simurgh_sim_kit::NONE;
@@ -9,7 +9,6 @@ use simurgh_sim_kit::peer::Flow;
 use super::{SimNode, State};
 use crate::model::{Input, Model, Published};
 
-/// Bytes that are certainly under way, by their flow.
 #[derive(Debug, Default)]
 pub(crate) struct Flows {
     topics: usize,
@@ -40,23 +39,21 @@ impl Flows {
         Some(it)
     }
 
-    /// A broadcast comes into a mailbox, or leaves it.
     pub(crate) fn mail(&mut self, mailbox: usize, flow: Flow, bytes: usize, comes: bool) {
         if let Some(place) = self.of(flow).and_then(|it| it.mailed.get_mut(mailbox)) {
             *place = if comes { *place + bytes } else { place.saturating_sub(bytes) };
         }
     }
 
-    /// A shard fans out, and may be done with what it had.
     pub(crate) fn fanned_out(&mut self, shard: usize) {
         let first = shard * self.topics;
         let all = self.known.get_mut(first..first + self.topics).unwrap_or_default();
         all.iter_mut().for_each(|it| it.fresh = 0);
     }
 
-    /// What certainly is under way, with what comes to it.
+    /// Adds to what is certainly in transit, and returns the sum.
     pub(crate) fn add(&mut self, flow: Flow, fresh: usize) -> usize {
-        // A socket that was held for it in another epoch may have been held for another flow.
+        // A socket that was held in another epoch may have been held for another flow.
         let Some(it) = self.of(flow).filter(|it| it.epoch == flow.epoch) else { return 0 };
         it.fresh += fresh;
         it.mailed.iter().copied().max().unwrap_or(0).max(it.fresh)
@@ -72,7 +69,7 @@ impl SimNode {
         model.now.published_bytes += bytes;
         model.now.flows.push((conn, flow));
         let max = self.shared.profile.config.mailbox_bytes_max;
-        // While a shard fans out it may be done with anything.
+        // While a shard fans out, any of its broadcasts may already be finished.
         let is_fresh = has_members && model.input != Input::FanOut;
         let fresh = if is_fresh { bytes } else { 0 };
         let under_way = state.flows.add(flow, fresh);
@@ -94,7 +91,7 @@ impl SimNode {
     }
 }
 
-/// The most that publishers of one topic on one shard may have under way.
+/// The most that publishers of one topic on one shard may have in transit.
 pub(crate) fn flow_bytes_max(mailbox_bytes_max: usize) -> usize {
     mailbox_bytes_max / 8
 }

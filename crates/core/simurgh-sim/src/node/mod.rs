@@ -1,4 +1,4 @@
-//! The simulated node: mailboxes, bytes under way, decisions, open connections.
+//! The simulated node: mailboxes, bytes in transit, decisions, open connections.
 
 pub(crate) mod flows;
 mod presence;
@@ -25,7 +25,7 @@ use crate::app::shared::Shared;
 use crate::app::{self, handlers, ready};
 use crate::model::{Answer, Intent};
 
-/// The user socket of clients, and that of those without serializer.
+/// The user socket of clients, and that of clients without a serializer.
 pub(crate) const CHANNELS: u8 = 0;
 pub(crate) const PLAIN: u8 = 1;
 
@@ -33,11 +33,9 @@ pub(crate) const PLAIN: u8 = 1;
 pub(crate) struct TaggedMail {
     pub(crate) mail: Mail,
     pub(crate) tag: MailTag,
-    /// A broadcast's flow, and what it weighs.
     flow: Option<(Flow, usize)>,
 }
 
-/// What the model has to know of a mail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MailTag {
     Nothing,
@@ -46,11 +44,8 @@ pub(crate) enum MailTag {
     Joined(u32, u32, Answer),
     Listen(u32),
     Unlisten(u32),
-    /// Something for the home of a topic.
     Present(u32),
-    /// A push for several channels.
     Pushes(u32),
-    /// The answers for members of a topic that ask for its list.
     Answers(u32),
 }
 
@@ -70,23 +65,14 @@ pub(crate) struct State {
     pub(crate) ended: Vec<bool>,
     pub(crate) deciding: VecDeque<Decision>,
     pub(crate) member_counts: Vec<i64>,
-    /// What is being broadcast by a handle: its shard counts it until it is taken there.
     spoken: Option<(u32, Intent)>,
-    /// Shards to which the broadcast in hand was posted.
     posted: Vec<(usize, u32)>,
-    /// Permits on their way by mail.
     pub(crate) permits_posted: usize,
-    /// What certainly is under way.
     pub(crate) flows: Flows,
-    /// Bytes given back in the step under way.
     pub(crate) done_in_step: usize,
-    /// Somebody broadcast by a handle in the step under way.
     pub(crate) has_spoken: bool,
-    /// What the heaviest broadcast weighs.
     pub(crate) heaviest: usize,
-    /// How often the server has started again.
     starts: u64,
-    /// The last event of presence for all members, and its number.
     pub(crate) told_last: Option<(Arc<Broadcast>, u32)>,
 }
 
@@ -120,7 +106,6 @@ impl SimNode {
         locked(&self.state)
     }
 
-    /// How many permits are left, and how many there are, if they are counted.
     pub(crate) fn permits_left(&self) -> Option<(usize, usize)> {
         self.permits.left().zip(self.permits_all)
     }
@@ -136,7 +121,6 @@ impl SimNode {
         true
     }
 
-    /// All shards have ended, and others take their places.
     pub(crate) fn restart(&self) {
         let mut state = self.state();
         let deciding = std::mem::take(&mut state.deciding);
@@ -156,7 +140,7 @@ impl SimNode {
         Some(tagged)
     }
 
-    /// A shard ends: nothing is put into its mailbox any more, and what is in it is lost.
+    /// Ends a shard: its mailbox takes nothing more, and what is in it is lost.
     pub(crate) fn end(&self, shard: usize) -> VecDeque<TaggedMail> {
         let mut state = self.state();
         state.ended[shard] = true;
@@ -203,7 +187,7 @@ fn user_sockets(shared: &Arc<Shared>) -> [UserSocket; 2] {
     let profile = &shared.profile;
     let limits = shared.mistaken(profile.limits().copied().unwrap_or_default());
     let join = app::join(shared);
-    // All names that begin so; it cannot fail.
+    // All names with this prefix; it cannot fail.
     let pattern = Pattern::parse("rooms:*");
     let prepare = (profile.features.prepare_above > 0).then(|| ready::prepare(shared));
     let of_channel = limits.of_channel();
@@ -316,7 +300,7 @@ impl Node for SimNode {
 
     fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
         match presence::is_of_presence(&mail) {
-            // A callback did not make it.
+            // The broadcast was not made by a callback.
             true => self.state().charge_for_presence(shard, bytes),
             false => self.charge(shard, bytes),
         }
@@ -445,14 +429,14 @@ impl Node for SimNode {
 
 pub(crate) fn number_of(broadcast: &Broadcast) -> u32 {
     match broadcast.event() {
-        // Its payload is empty; the first numbers belong to them.
+        // Its payload is empty; the first numbers are reserved for these.
         "disconnect" => payload::number(broadcast.topic().as_bytes().get(4..).unwrap_or(&[])).0,
         _ => payload::parse(broadcast.payload()).0,
     }
 }
 
 impl SimNode {
-    /// What a broadcast of a payload of so many bytes must come to.
+    /// The result that broadcasting a payload of this many bytes must have.
     pub(crate) fn may_broadcast_bytes(&self, bytes: usize) -> Result<(), BroadcastError> {
         let bytes_max = self.config().broadcast_bytes_max();
         match self.is_congested() {

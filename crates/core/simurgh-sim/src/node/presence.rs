@@ -1,4 +1,4 @@
-//! How presences get to the homes of their topics, and events of presence to shards.
+//! How presences reach the homes of their topics, and events of presence reach shards.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use crate::app::DEPTH_MAX;
 use crate::model::PayloadInfo;
 use crate::model::presence::{PresenceAction, event_of, key_of};
 
-/// Whether a mail has to do with presence.
 pub(crate) fn is_of_presence(mail: &Mail) -> bool {
     match mail {
         Mail::Presence(..) | Mail::Push(_) => true,
@@ -21,7 +20,6 @@ pub(crate) fn is_of_presence(mail: &Mail) -> bool {
 }
 
 impl SimNode {
-    /// Posts what has to do with presence.
     pub(crate) fn post_presence(&self, shard: usize, mail: Mail) -> bool {
         let tag = match &mail {
             Mail::Presence(topic, PresenceMail::ListAnswer(events)) => {
@@ -68,7 +66,7 @@ impl SimNode {
                 };
                 model.presence_posted(*channel, topic, shard, does)
             }
-            // Only nodes with others send these.
+            // Only nodes in a cluster send these.
             PresenceMail::List(_)
             | PresenceMail::ListAnswer(_)
             | PresenceMail::Begin

@@ -1,4 +1,4 @@
-//! The bounds that a configuration promises, held against every step.
+//! Checks after every step the bounds that a configuration promises.
 
 use simurgh_core::{Node, Phase};
 use simurgh_reactor::Key;
@@ -36,10 +36,10 @@ impl NodeSimulation {
             return;
         };
         let state = self.node.state();
-        // A flow has no more than all shards, nor has any of these.
+        // A flow has at most the bytes of all shards, and so has each of these.
         let all = state.charged.iter().sum::<usize>() + state.done_in_step;
         let max = self.shared.profile.config.mailbox_bytes_max;
-        // A channel that held it may have let it go in the same step.
+        // A channel that held the socket may have released it in the same step.
         let is_open = |it: &&Key| {
             let peer = server.net.peer(**it).filter(|it| it.is_held);
             peer.is_some_and(|it| it.socket.phase() == Phase::Open)
@@ -64,7 +64,6 @@ impl NodeSimulation {
         }
     }
 
-    /// The open socket of a connection, if it is on this shard.
     pub(crate) fn open_peer(&self, shard: usize, conn: u32) -> Option<&Peer> {
         let link = self.links.get(conn as usize).filter(|it| it.shard == shard)?;
         self.servers.get(shard)?.net.peer(link.key).filter(|it| it.socket.is_open())
@@ -72,8 +71,8 @@ impl NodeSimulation {
 }
 
 impl Server {
-    /// Checks the end of a turn: exactly those sockets are held that must be; no more bytes were
-    /// given back early than the pace allows; no socket has more queued than it may.
+    /// Checks the end of a turn: exactly the sockets that must be held are held, no more bytes were
+    /// given back early than the pace allows, and no socket has more queued than it may.
     pub(crate) fn check_settled(&mut self, node: &SimNode, model: &mut Model) {
         let config = &node.shared.profile.config;
         if let Some(given) = self.gives_too_much(node, model) {
@@ -108,7 +107,7 @@ impl Server {
         }
     }
 
-    /// Bytes that were given back early in this turn, if that are too many.
+    /// The bytes that were given back early in this turn, if they are too many.
     fn gives_too_much(&mut self, node: &SimNode, model: &Model) -> Option<usize> {
         let config = &node.shared.profile.config;
         let state = node.state();
@@ -118,7 +117,7 @@ impl Server {
         let pace = topics * (half / config.slow_after.as_secs_f64()).ceil() as u128;
         let now_ns = self.net.now.ns;
         let passed = now_ns.saturating_sub(self.pace.since_ns).min(SECOND);
-        // For each topic less than the next broadcast weighs is saved up.
+        // For each topic, less than the weight of the next broadcast is saved up.
         let most = (topics * heaviest + pace) * u128::from(SECOND);
         let allowed = (self.pace.allowed + pace * u128::from(passed)).min(most);
         let left = allowed.checked_sub(given as u128 * u128::from(SECOND));

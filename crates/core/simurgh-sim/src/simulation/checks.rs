@@ -1,4 +1,4 @@
-//! What has to hold between steps, whatever was done in them.
+//! Invariants between steps.
 
 use simurgh_core::{NETWORK, Phase};
 use simurgh_reactor::Key;
@@ -8,7 +8,6 @@ use super::{NodeSimulation, Server};
 use crate::model::{Model, Shard};
 
 impl Server {
-    /// Holds what the core counts against the model.
     pub(crate) fn check_counters(&self, model: &mut Model) {
         let shard = usize::from(self.core.shard());
         let (metrics, own) = (&self.metrics, model.shards.get_mut(shard));
@@ -36,7 +35,7 @@ impl Server {
                          presences, refused ones";
             model.fail("metrics", format!("{names}: {counted:?}, not {expected:?}"));
         }
-        // Without limits and lifetimes nothing of this is counted, as the end of the run checks.
+        // Without limits and lifetimes none of this is counted, as the end of the run checks.
         if model.limits.is_some() || model.counts.lifetimes > 0 {
             self.check_limits(model);
         }
@@ -46,7 +45,6 @@ impl Server {
         }
     }
 
-    /// What was over a limit, and what has expired.
     fn check_limits(&self, model: &mut Model) {
         let metrics = &self.metrics;
         let limited = [
@@ -70,7 +68,6 @@ impl Server {
     }
 }
 
-/// Checks that a socket waits exactly if it has to.
 pub(crate) fn check_waits(peer: &Peer, model: &mut Model) {
     let (conn, waits) = (peer.conn, peer.socket.phase() == Phase::Waiting);
     if peer.socket.is_open() && waits != model.waits(conn) {
@@ -86,7 +83,6 @@ impl NodeSimulation {
         }
     }
 
-    /// Sockets that began to wait in this step wait, and those that no longer have to do not.
     pub(crate) fn check_waits(&self, shard: usize, model: &mut Model) {
         let waits = std::mem::take(&mut model.now.waits);
         for peer in waits.iter().filter_map(|conn| self.open_peer(shard, *conn)) {
@@ -107,7 +103,7 @@ impl NodeSimulation {
         }
     }
 
-    /// Every permit is left, on its way, or with a shard that has something to fan out.
+    /// Every permit is free, in transit, or with a shard that has something to fan out.
     pub(crate) fn check_permits(&self, model: &mut Model) {
         let Some((left, all)) = self.node.permits_left() else { return };
         let on_the_way = self.node.state().permits_posted;

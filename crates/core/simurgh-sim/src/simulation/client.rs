@@ -1,4 +1,4 @@
-//! Clients: what they send, and how they take what comes.
+//! Clients: what they send, and how they read what they are sent.
 
 use simurgh_core::{Phase, Received, Wire};
 use simurgh_proto::message::{Message, Payload, events};
@@ -24,14 +24,13 @@ pub(crate) struct Link {
     pub(crate) wire: Wire,
     pub(crate) session: Client,
     pub(crate) decoder: Decoder,
-    /// What its socket left behind.
+    /// Bytes that its socket left behind.
     pub(crate) pipe: Vec<u8>,
     pub(crate) heard: Vec<Value>,
-    /// The server has no record of it any more.
     pub(crate) is_over: bool,
     pub(crate) is_lost: bool,
     pub(crate) is_stalled: bool,
-    /// Messages with refs of its own making.
+    /// How many messages with refs outside its session it has sent.
     pub(crate) odd: u32,
 }
 
@@ -41,7 +40,6 @@ impl Link {
     }
 }
 
-/// The refs of messages that are not a session's.
 const ODD_REFS: u32 = 1_000_000;
 
 impl NodeSimulation {
@@ -50,7 +48,6 @@ impl NodeSimulation {
         self.current.get(client).copied().flatten()
     }
 
-    /// Bytes by which a client's message is padded.
     fn pad(&self, kind: RequestKind, word: u32) -> usize {
         let above = self.shared.profile.features.prepare_above as usize;
         match word >> 20 & 7 {
@@ -60,7 +57,6 @@ impl NodeSimulation {
         }
     }
 
-    /// A client sends a message with its session.
     pub(crate) fn say(
         &mut self,
         conn: u32,
@@ -112,7 +108,7 @@ impl NodeSimulation {
         self.send(conn, ClientMessage { kind, bytes, content: Content::Plain(id) });
     }
 
-    /// A client sends a message with other refs than a session's: none, or those of an old join.
+    /// Sends a message with refs outside of the session: none, or those of an old join.
     pub(crate) fn say_oddly(&mut self, conn: u32, topic: u8, word: u32) {
         let Some(link) = self.links.get_mut(conn as usize) else { return };
         let mut model = self.shared.model();
@@ -136,7 +132,7 @@ impl NodeSimulation {
         };
         let join_ref =
             if asks == RequestKind::Join { join_ref.min(ODD_REFS - 1) } else { join_ref };
-        // Refs of every form. A join's own join_ref is used later, or never.
+        // Refs of every form. The join_ref of a join is used later, or never.
         let (join_ref, msg_ref) = match self.shared.profile.features.has_odd_refs {
             true if join_ref == 0 => (0, refs::in_form(msg_ref, word >> 17)),
             true if asks == RequestKind::Join => {
@@ -179,7 +175,6 @@ impl NodeSimulation {
         );
     }
 
-    /// The server reads some messages of a client.
     pub(crate) fn read(&mut self, conn: u32, messages: usize) -> bool {
         let Some(link) = self.links.get(conn as usize) else { return false };
         let (shard, key) = (link.shard, link.key);
@@ -242,7 +237,7 @@ impl NodeSimulation {
         }
         peer.socket.heard(tick);
         peer.heard_tick = tick;
-        // What could not be passed on is refused.
+        // A message that cannot be passed on is refused.
         if sent.bytes.len() > self.shared.profile.config.broadcast_bytes_max() {
             self.shared.model().counts.too_big += 1;
             return self.fail_socket(conn, CloseCode::TOO_BIG);
@@ -297,7 +292,7 @@ impl NodeSimulation {
         });
     }
 
-    /// A client takes what has come, or so many bytes of it.
+    /// A client takes what has come, up to this many bytes of it.
     pub(crate) fn take(&mut self, conn: u32, most: usize) -> bool {
         let Some(link) = self.links.get_mut(conn as usize) else { return false };
         if link.is_lost {
@@ -358,7 +353,6 @@ impl NodeSimulation {
         }
     }
 
-    /// A socket that takes values.
     fn listen(&mut self, conn: u32, heard: Vec<Value>) {
         let mut model = self.shared.model();
         for it in heard {
@@ -385,7 +379,7 @@ impl NodeSimulation {
     }
 }
 
-/// How large a message is, as PROTOCOL §6.7 counts.
+/// The size of a message, as PROTOCOL §6.7 counts.
 pub(crate) fn size(message: &Message<'_>) -> Size {
     let Message { join_ref, msg_ref, topic, event, payload } = message;
     let texts = [join_ref.raw(), msg_ref.raw(), topic, event];
@@ -393,8 +387,7 @@ pub(crate) fn size(message: &Message<'_>) -> Size {
     Size { bytes: bytes as u64, payload: payload.len() }
 }
 
-/// The number of a message's join_ref. A binary frame has an empty string for null, which no
-/// channel has.
+/// The number of a message's join_ref. Binary frames have an empty string for null.
 pub(crate) fn join_ref(message: &Message<'_>) -> u32 {
     match message.join_ref.raw() {
         "\"\"" => NONE,

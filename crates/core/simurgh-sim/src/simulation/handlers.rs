@@ -1,4 +1,4 @@
-//! Handlers that wait are done, linked work ends, and handles broadcast.
+//! Ends of waiting handlers and of linked work, and broadcasts by handles.
 
 use simurgh_sim_kit::setup::locked;
 
@@ -8,7 +8,7 @@ use crate::app::handlers::Speech;
 use crate::model::{Intent, Life};
 
 impl NodeSimulation {
-    /// A handler that waits is done; its channel may have ended meanwhile.
+    /// Ends a waiting handler, whose channel may have ended meanwhile.
     pub(super) fn done(&mut self, which: usize, c: u32) {
         let mut model = self.shared.model();
         let which = which.checked_rem(model.handlers.len()).unwrap_or(0);
@@ -24,7 +24,6 @@ impl NodeSimulation {
         handle.visit(move |it: &mut Member, ctx| it.done(ctx, task, c));
     }
 
-    /// Linked work other than a handler ends by itself.
     pub(super) fn end_work(&mut self, which: usize) {
         let mut model = self.shared.model();
         let count = model.tasks.len();
@@ -34,7 +33,6 @@ impl NodeSimulation {
         }
     }
 
-    /// The handle of one of the last channels broadcasts.
     pub(super) fn speak(&mut self, c: u32) {
         let mut model = self.shared.model();
         let chans = model.chans.len();

@@ -1,4 +1,4 @@
-//! Listeners outside of channels, as subscriptions of other threads have them.
+//! Listeners outside of channels, such as subscriptions of other threads.
 
 use std::sync::Arc;
 
@@ -46,7 +46,6 @@ impl NodeSimulation {
         self.node.put(shard, TaggedMail::new(mail, MailTag::Listen(number)));
     }
 
-    /// One of the last listeners unsubscribes, if it has not yet.
     pub(crate) fn unlisten(&mut self, c: u32) {
         let count = self.shared.model().listeners.len();
         if let Some(number) = count.checked_sub(1 + c as usize % count.clamp(1, 8)) {
@@ -54,7 +53,6 @@ impl NodeSimulation {
         }
     }
 
-    /// All listeners unsubscribe.
     pub(crate) fn unlisten_all(&mut self) {
         let count = self.shared.model().listeners.len();
         (0..count).for_each(|number| self.end_listening(number));
@@ -72,7 +70,6 @@ impl NodeSimulation {
         self.node.put(shard, TaggedMail::new(mail, MailTag::Unlisten(number)));
     }
 
-    /// Leaves one of the last listeners out of a broadcast.
     pub(crate) fn but_for(&self, broadcast: Broadcast, id: u32, c: u32) -> Broadcast {
         let mut model = self.shared.model();
         let count = model.listeners.len();

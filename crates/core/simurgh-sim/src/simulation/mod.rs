@@ -30,7 +30,6 @@ use crate::model::{Input, Over};
 use crate::node::{MailTag, SimNode, TaggedMail};
 use crate::profile::Profile;
 
-/// One shard with its transport.
 pub(crate) struct Server {
     pub(crate) core: Core<SimNode>,
     pub(crate) net: Transport,
@@ -79,7 +78,6 @@ pub(crate) struct NodeSimulation {
     pub(crate) servers: Vec<Server>,
     /// By the number of the connection.
     pub(crate) links: Vec<Link>,
-    /// Which connection each client has.
     pub(crate) current: Vec<Option<u32>>,
     pub(crate) clock_ns: u64,
     /// The outcome of the current operation, if there is a log.
@@ -124,7 +122,6 @@ impl NodeSimulation {
         }
     }
 
-    /// Adds to the outcome of the current operation.
     pub(crate) fn tell(&mut self, text: impl FnOnce() -> String) {
         if let Some(story) = &mut self.story {
             if !story.is_empty() {
@@ -154,7 +151,6 @@ impl NodeSimulation {
         self.servers.get_mut(link.shard)?.net.peer_mut(link.key)
     }
 
-    /// A core handles one event.
     pub(crate) fn step(
         &mut self,
         shard: usize,
@@ -183,7 +179,6 @@ impl NodeSimulation {
         self.feed_released(shard);
     }
 
-    /// What is to be looked at when a core has returned.
     fn after(&mut self, shard: usize, input: Input) {
         let Some(server) = self.servers.get_mut(shard) else { return };
         let mut model = self.shared.model();
@@ -199,7 +194,7 @@ impl NodeSimulation {
                     true => config.close_timeout,
                     false => config.decision_timeout,
                 };
-                // One that a drain closes in the same step may have been notified before.
+                // A channel that a drain closes in the same step may have been notified before.
                 let is_closed = matches!(peer.socket.phase(), Phase::Closing | Phase::Ending);
                 match peer.socket.phase() {
                     Phase::Waiting => {}
@@ -226,7 +221,7 @@ impl NodeSimulation {
             model.over(Over { conn, is_silent: false });
         }
         model.end_step();
-        // When those before it published there may have been less under way.
+        // Less may have been in transit when those before it published.
         let published = model.now.publishers.last().copied();
         server.check_counters(&mut model);
         if input == Input::Settle {
@@ -239,15 +234,15 @@ impl NodeSimulation {
         let flows = std::mem::take(&mut model.now.flows);
         drop(model);
         self.note_holds(shard, &flows);
-        // A socket that publishes while far too much is under way is not read. It may have become
-        // so much since, by the broadcast of a handle.
+        // A socket that publishes while far too much is in transit is not read. The broadcast of a
+        // handle may have added to it since.
         let is_jammed = || self.node.is_jammed() && !self.node.state().has_spoken;
         if let Some(conn) = published.filter(|_| is_jammed()) {
             self.check_held(shard, conn);
         }
     }
 
-    /// Sockets that are read again: goes on with what was read and not handed in.
+    /// Continues with the input of sockets that are read again.
     fn feed_released(&mut self, shard: usize) {
         let Some(server) = self.servers.get_mut(shard) else { return };
         if server.net.released.is_empty() {
@@ -262,7 +257,6 @@ impl NodeSimulation {
         }
     }
 
-    /// Takes one mail out of a mailbox.
     pub(crate) fn take_mail(&mut self, shard: usize) -> bool {
         let Some(TaggedMail { mail, tag, .. }) = self.node.take(shard) else { return false };
         self.tell(|| format!("core {shard} takes {}", mail_text(&mail, tag)));
@@ -290,7 +284,6 @@ impl NodeSimulation {
         true
     }
 
-    /// A core comes to the end of its turn.
     pub(crate) fn end_turn(&mut self, shard: usize, jumps: u64) -> Next {
         let Some(server) = self.servers.get_mut(shard).filter(|it| !it.has_ended) else {
             return Next::Idle;
@@ -327,7 +320,6 @@ impl NodeSimulation {
         next
     }
 
-    /// Removes connections that are over.
     pub(crate) fn remove_connections(&mut self, shard: usize) {
         loop {
             let Some(server) = self.servers.get_mut(shard) else { return };
@@ -350,7 +342,7 @@ impl NodeSimulation {
             (link.pipe, link.heard, link.is_over) = (pipe, heard, true);
         }
         self.step(shard, Input::Ended(conn), 1, |core, net, _| core.closed(net, key, socket));
-        // Its turn may be over already: what this did is still to be sent.
+        // Its turn may be over already: what this produced is still to be sent.
         self.servers[shard].net.flush();
     }
 
@@ -364,7 +356,7 @@ impl NodeSimulation {
         let Some(server) = self.servers.get_mut(shard) else { return };
         server.core.retire();
         server.has_ended = true;
-        // What it had under way is gone with it.
+        // What it had in transit is lost with it.
         if !self.shared.profile.is_before_waits() {
             let (seed, metrics) = (self.shared.profile.seed, Arc::clone(&server.metrics));
             server.core = Core::new(Arc::clone(&self.node), shard as u16, metrics, seed);

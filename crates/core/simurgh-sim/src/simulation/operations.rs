@@ -28,7 +28,6 @@ use crate::node::{CHANNELS, Decision, MailTag, PLAIN, TaggedMail};
 use crate::op::{Kind, Op};
 
 impl NodeSimulation {
-    /// Carries out an operation, if that is possible now.
     pub(crate) fn run(&mut self, op: Op) {
         let Op { kind, a, b, c } = op;
         let (conn, topic) = (self.link_of(a), self.some_topic(b));
@@ -195,7 +194,6 @@ impl NodeSimulation {
         }
     }
 
-    /// A client ends its connection in one of several ways.
     fn part(&mut self, conn: u32, kind: Kind, c: u32) {
         let Some(link) = self.links.get_mut(conn as usize) else { return };
         let (shard, key, who) = (link.shard, link.key, link.name());
@@ -229,7 +227,6 @@ impl NodeSimulation {
         }
     }
 
-    /// The application decides about a join.
     fn decide(&mut self, which: usize) {
         let mut state = self.node.state();
         let count = state.deciding.len();
@@ -284,7 +281,6 @@ impl NodeSimulation {
         self.tell(|| format!("somebody disconnects {name}: {done:?}"));
     }
 
-    /// A handle of one of the last channels is used.
     fn handle(&mut self, c: u32) {
         let mut model = self.shared.model();
         let chans = model.chans.len();
@@ -292,7 +288,7 @@ impl NodeSimulation {
         let Some(it) = model.chans.get_mut(chan) else { return };
         let Some(handle) = self.shared.handle(chan as u32) else { return };
         let answers = if c >> 8 & 1 == 0 { it.refs.pop() } else { None };
-        // A channel that has ended is used once more: that comes too late.
+        // The handle of an ended channel is used once more: too late.
         if it.life == Life::Ended {
             self.shared.forget(chan as u32);
         }
@@ -342,7 +338,7 @@ impl NodeSimulation {
         self.tell(|| format!("a drain over {over:?}"));
     }
 
-    /// Lets everything come to rest, and checks that all clients have got what they had to.
+    /// Delivers everything, and checks that all clients have received what was due.
     pub(crate) fn rest(&mut self) {
         const ROUNDS_MAX: usize = 4_000;
         self.shared.model().counts.rests += 1;
@@ -437,7 +433,6 @@ impl NodeSimulation {
         }
     }
 
-    /// All clients leave; nothing must be left.
     pub(crate) fn end_all(&mut self) {
         if !self.has_failed() {
             self.rest();
@@ -465,8 +460,7 @@ impl NodeSimulation {
         self.shared.forget_all();
     }
 
-    /// Nobody sends anything any more: undecided joins time out, and sockets of the network are
-    /// closed for their silence, if that is configured.
+    /// All clients fall silent: undecided joins time out, and sockets may close for their silence.
     fn fall_silent(&mut self) {
         let config = self.shared.profile.config.clone();
         let longest = config.decision_timeout + config.idle_timeout.unwrap_or_default();
@@ -490,7 +484,7 @@ impl NodeSimulation {
         }
     }
 
-    /// Whether a socket's time has been up for long.
+    /// Whether a socket's time was over long ago.
     fn is_forgotten(&self, conn: u32) -> bool {
         const SLACK: u32 = 100;
         let config = &self.shared.profile.config;
@@ -507,11 +501,9 @@ impl NodeSimulation {
         limit.is_some_and(|limit| silent > ticks(limit) + SLACK)
     }
 
-    /// Checks that nothing is left once everybody has gone.
     pub(crate) fn check_end(&mut self) {
         let mut found = Vec::new();
-        // Homes that end notify no shard: the answers that others keep for them end with the
-        // server.
+        // Homes that end notify no shard: answers that others keep end with the server.
         let is_whole = self.servers.iter().all(|it| !it.has_ended);
         for (shard, server) in self.servers.iter().enumerate() {
             let it = &server.metrics;
@@ -525,7 +517,7 @@ impl NodeSimulation {
                 it.presences.value() + u64::from(server.core.presences().is_some()),
                 server.core.presence_answers() as u64 * u64::from(is_whole),
             ];
-            // What is under way in a shard that ends is gone with it.
+            // What is in transit in a shard that ends is lost with it.
             let (gauges, frames) = match server.has_ended {
                 true => ([0; 8], 0),
                 false => (gauges, server.net.frames.get()),

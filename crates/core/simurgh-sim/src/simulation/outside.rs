@@ -28,7 +28,7 @@ impl NodeSimulation {
         }
     }
 
-    /// The transport finds a client's bytes wrong, or too many.
+    /// The transport rejects a client's bytes, or there are too many.
     pub(crate) fn fail_socket(&mut self, conn: u32, code: CloseCode) {
         let Some(&Link { shard, key, .. }) = self.links.get(conn as usize) else { return };
         if let Some(it) = self.shared.model().conn_mut(conn) {
@@ -51,7 +51,7 @@ impl NodeSimulation {
         }
     }
 
-    /// A client sends the same several times, and all of it is read.
+    /// A client sends the same message several times, and all are read.
     pub(crate) fn burst(&mut self, conn: u32, topic: u8, c: u32) {
         if !self.shared.profile.features.is_limited {
             return;
@@ -70,8 +70,8 @@ impl NodeSimulation {
         self.read(conn, usize::MAX);
     }
 
-    /// New cores start once all have drained and ended, as another process does. Clients that had
-    /// channels come back to any shard, and join them again.
+    /// New cores start once all have drained and ended, as a new process does. Clients that had
+    /// channels reconnect to any shard, and join them again.
     pub(crate) fn restart(&mut self, c: u32) {
         if !self.servers.iter().all(|it| it.has_ended) {
             return;
@@ -92,7 +92,7 @@ impl NodeSimulation {
 
     fn come_back(&mut self, client: usize, c: u32) {
         let Some(last) = self.links.iter().rposition(|it| it.client == client) else { return };
-        // What the old server sent reaches it first.
+        // The client first reads what the old server sent.
         while self.take(last as u32, usize::MAX) {}
         let held: Vec<u8> = {
             let model = self.shared.model();

@@ -7,7 +7,6 @@ use simurgh_core::{Node, PresenceList};
 use super::{NodeSimulation, Server};
 
 impl NodeSimulation {
-    /// Somebody outside of channels asks who is present.
     pub(crate) fn ask_who(&mut self, topic: u8) {
         if !self.shared.profile.features.is_present {
             return;
@@ -28,7 +27,7 @@ impl NodeSimulation {
         if let Some(shard) = self.servers.iter().position(keeps_nothing) {
             return Some(format!("shard {shard} keeps topics without presences"));
         }
-        // A list that was asked for while another one was on its way.
+        // A list that was asked for while another one was in transit.
         let is_due = |it: &Server| !it.has_ended && it.core.has_presences_due();
         if let Some(shard) = self.servers.iter().position(is_due) {
             return Some(format!("shard {shard} has something to tell"));
@@ -36,7 +35,7 @@ impl NodeSimulation {
         self.shared.model().presence.unrest()
     }
 
-    /// Time passes, if only events of presence are still to come.
+    /// Lets time pass, if only events of presence are still to come.
     pub(crate) fn wait_for_presence(&mut self) {
         if self.shared.profile.features.is_present && self.presence_unrest().is_some() {
             self.clock_ns += 60_000_000;

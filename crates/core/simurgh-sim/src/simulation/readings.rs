@@ -1,4 +1,4 @@
-//! Long messages on their way to be read away from their shard, and back.
+//! Long messages in transit to be read away from their shard, and back.
 
 use simurgh_core::{Kind, Node, Phase, Received, guarded};
 use simurgh_proto::message::Message;
@@ -25,7 +25,7 @@ pub(crate) struct Reading {
 }
 
 impl NodeSimulation {
-    /// Has a long text read away from its shard, which does not read its socket meanwhile.
+    /// Reads a long text away from its shard, which does not read its socket meanwhile.
     pub(crate) fn read_elsewhere(&mut self, shard: usize, key: Key, sent: ClientMessage) {
         let Some(server) = self.servers.get_mut(shard) else { return };
         let tick = simurgh_reactor::Now::from_ns(server.turn_ns(self.clock_ns)).tick;
@@ -42,7 +42,7 @@ impl NodeSimulation {
         model.conns[conn as usize].waits.is_reading = true;
     }
 
-    /// A long text has been read: it is handed in, if its socket still waits for it.
+    /// Hands in a long text that was read, if its socket still waits for it.
     pub(crate) fn was_read(&mut self, which: usize) -> bool {
         let which = which.checked_rem(self.readings.len()).unwrap_or(0);
         let Some(Reading { conn, shard, key, ticket, serializer, sent }) =
@@ -97,7 +97,7 @@ impl NodeSimulation {
         true
     }
 
-    /// What is made of a message, with its number if anything is; none if that panics.
+    /// Prepares a message; returns the number of the prepared value, if any; `None` after a panic.
     fn prepared(&self, mut message: Message<'static>) -> Option<(Received<'static>, Option<u32>)> {
         let user_socket = self.node.user_socket(CHANNELS)?;
         let Kind::Channels(_) = &user_socket.kind else { return None };

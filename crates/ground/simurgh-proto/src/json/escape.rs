@@ -1,10 +1,10 @@
-//! JSON strings: where their plain runs end, how they are escaped and unescaped.
+//! JSON strings: finding the end of a plain run, escaping and unescaping.
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Appends `text` as a JSON string, quotes included. Only what RFC 8259 §7 requires is escaped, and
-/// spelled as JavaScript does, so that a ref which JSON.stringify wrote goes back byte for byte.
+/// Appends `text` as a JSON string, with quotes. Only what RFC 8259 §7 requires is escaped, in the
+/// spelling of JavaScript, so that a ref which JSON.stringify wrote goes back byte for byte.
 pub fn escape_into(out: &mut Vec<u8>, text: &str) {
     out.reserve(text.len() + 2);
     out.push(b'"');
@@ -27,10 +27,9 @@ pub fn escape_into(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// The unescaped text of a JSON string; `inner` is what stands between its quotes. Borrows when
-/// nothing is escaped.
+/// Unescapes `inner`, the text between a JSON string's quotes. Borrows when nothing is escaped.
 ///
-/// Meant for text that a scanner has accepted; an escape that is none gives U+FFFD.
+/// Meant for text that a scanner has accepted; an invalid escape gives U+FFFD.
 pub fn unescape(inner: &str) -> Cow<'_, str> {
     let Some(first) = memchr::memchr(b'\\', inner.as_bytes()) else { return Cow::Borrowed(inner) };
     let (plain, mut rest) = inner.split_at(first);
@@ -52,7 +51,7 @@ pub fn quoted(raw: &str) -> Option<&str> {
     raw.strip_prefix('"')?.strip_suffix('"')
 }
 
-/// Length of the run at the front that a JSON string holds as it stands: up to the first quote,
+/// Length of the run at the front that needs no escape in a JSON string: up to the first quote,
 /// backslash or control character. Eight bytes a step, since payloads are mostly such runs.
 pub(super) fn plain_len(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
@@ -84,7 +83,7 @@ pub(super) fn code_unit(digits: &[u8]) -> Option<u16> {
     u16::try_from(unit).ok()
 }
 
-/// The character that the escape at the front stands for, and what follows it.
+/// The character of the escape at the front, and what follows it.
 fn unescape_one(escape: &str) -> (char, &str) {
     let after = |bytes: usize| escape.get(bytes..).unwrap_or("");
     let letter = match escape.as_bytes().get(1) {
@@ -95,7 +94,7 @@ fn unescape_one(escape: &str) -> (char, &str) {
         Some(b'r') => '\r',
         Some(b't') => '\t',
         Some(&byte @ (b'"' | b'\\' | b'/')) => char::from(byte),
-        // No escape at all: the backslash goes, what follows stays.
+        // Not an escape: the backslash is dropped, what follows stays.
         _ => return (char::REPLACEMENT_CHARACTER, after(1)),
     };
     (letter, after(2))

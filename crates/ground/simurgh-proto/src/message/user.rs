@@ -1,4 +1,4 @@
-//! What a member broadcasts as Supabase's clients do it: an event of its own, and data behind it.
+//! A member's broadcast as Supabase's clients send it: an event of its own, and data.
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::fmt;
@@ -9,12 +9,12 @@ use crate::serializer::error::{DecodeError, EncodeError};
 /// The content of a Supabase broadcast frame (PROTOCOL §11.1): the member's own event, metadata,
 /// and data that is JSON text or raw bytes.
 ///
-/// It keeps the frame it came in, of which most of the server's frames is the same, so that passing
-/// it on takes one copy and no second look. The event is UTF-8, the metadata a JSON object or
-/// nothing, and data marked as JSON is JSON: that is checked where one is made.
+/// It keeps the frame it came in, most of which the server's frame repeats, so that forwarding
+/// takes one copy and no second parse. The constructors check that the event is UTF-8, the metadata
+/// a JSON object or empty, and data marked as JSON is JSON.
 #[derive(Clone)]
 pub struct UserBroadcast<'a> {
-    /// A frame of either kind, whatever its other fields. A single field keeps all payloads in one
+    /// A frame of either kind, with any other fields. A single field keeps all payloads in one
     /// form, so that comparing tags and dropping stay cheap.
     frame: Cow<'a, [u8]>,
 }
@@ -26,7 +26,7 @@ struct Parts<'f> {
     rest: &'f [u8],
 }
 
-/// Splits a frame of a client, which has three fields before the event, or of the server, with one.
+/// Splits a frame of a client, with three fields before the event, or of the server, with one.
 fn parts(frame: &[u8]) -> Option<Parts<'_>> {
     let (kind, rest) = frame.split_first()?;
     let (others, rest) = rest.split_at_checked(if *kind == USER_PUSH { 3 } else { 1 })?;
@@ -36,25 +36,24 @@ fn parts(frame: &[u8]) -> Option<Parts<'_>> {
 }
 
 impl<'a> UserBroadcast<'a> {
-    /// One whose data is a JSON text.
+    /// A broadcast whose data is a JSON text.
     ///
     /// # Errors
-    /// An event of more than 255 bytes.
+    /// If the event has more than 255 bytes.
     pub fn json(event: &str, text: &str) -> Result<UserBroadcast<'static>, EncodeError> {
         let length = u8::try_from(event.len()).map_err(|_| EncodeError::FieldTooLong)?;
         Ok(UserBroadcast::of([length, 0, JSON], event.as_bytes(), text.as_bytes()))
     }
 
-    /// One whose data is raw bytes; members that speak V1 do not get it.
+    /// A broadcast whose data is raw bytes; members with V1 do not receive it.
     ///
     /// # Errors
-    /// An event of more than 255 bytes.
+    /// If the event has more than 255 bytes.
     pub fn raw(event: &str, data: &[u8]) -> Result<UserBroadcast<'static>, EncodeError> {
         let length = u8::try_from(event.len()).map_err(|_| EncodeError::FieldTooLong)?;
         Ok(UserBroadcast::of([length, 0, RAW], event.as_bytes(), data))
     }
 
-    /// A frame of the server without a topic.
     fn of(head: [u8; 3], fields: &[u8], data: &[u8]) -> UserBroadcast<'static> {
         let mut frame = Vec::with_capacity(5 + fields.len() + data.len());
         frame.extend_from_slice(&[USER_BROADCAST, 0]);
@@ -64,7 +63,7 @@ impl<'a> UserBroadcast<'a> {
         UserBroadcast { frame: Cow::Owned(frame) }
     }
 
-    /// Checks what a frame has behind its other fields.
+    /// Checks the part of a frame after its other fields.
     pub(crate) fn read(frame: &'a [u8]) -> Result<Self, DecodeError> {
         let Parts { head, rest } = parts(frame).ok_or(DecodeError::Truncated)?;
         let [event_bytes, metadata_bytes, encoding] = head;
@@ -88,7 +87,7 @@ impl<'a> UserBroadcast<'a> {
     }
 
     fn parts(&self) -> Parts<'_> {
-        // Checked where it was made.
+        // The constructors have checked it.
         parts(&self.frame).unwrap_or(Parts { head: [0; 3], rest: &[] })
     }
 
@@ -98,7 +97,7 @@ impl<'a> UserBroadcast<'a> {
         utf8(rest.get(..usize::from(event)))
     }
 
-    /// What came beside the data: a JSON object, or no text at all.
+    /// The metadata: a JSON object, or empty.
     pub fn metadata(&self) -> &str {
         let Parts { head: [event, metadata, _], rest } = self.parts();
         let at = usize::from(event);
@@ -122,7 +121,7 @@ impl<'a> UserBroadcast<'a> {
         encoding != RAW
     }
 
-    /// The same with other data; where that is JSON ([`is_json`](Self::is_json)) it has to be, too.
+    /// The same with other data, which must be JSON if the former is ([`is_json`](Self::is_json)).
     pub fn with_data(&self, data: &[u8]) -> UserBroadcast<'static> {
         let Parts { head, rest } = self.parts();
         let fields = rest.len() - self.data().len();
@@ -140,7 +139,7 @@ impl<'a> UserBroadcast<'a> {
         }
     }
 
-    /// Bytes that it keeps: a frame, which is some more than event, metadata and data.
+    /// Bytes that it keeps: a frame, some more than event, metadata and data.
     pub fn len(&self) -> usize {
         self.frame.len()
     }
@@ -150,7 +149,7 @@ impl<'a> UserBroadcast<'a> {
         self.frame.is_empty()
     }
 
-    /// What all its frames share: two lengths and the encoding; event, metadata and data.
+    /// The part that all its frames share: two lengths and the encoding; event, metadata and data.
     pub(crate) fn common(&self) -> ([u8; 3], &[u8]) {
         let Parts { head, rest } = self.parts();
         (head, rest)
@@ -161,7 +160,7 @@ impl<'a> UserBroadcast<'a> {
         UserBroadcast { frame: Cow::Borrowed(&self.frame) }
     }
 
-    /// The same, owning what it holds.
+    /// The same with owned content.
     pub fn into_owned(self) -> UserBroadcast<'static> {
         UserBroadcast { frame: Cow::Owned(self.frame.into_owned()) }
     }
@@ -188,7 +187,6 @@ impl fmt::Debug for UserBroadcast<'_> {
     }
 }
 
-/// UTF-8 that was checked before.
 fn utf8(bytes: Option<&[u8]>) -> &str {
     bytes.and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default()
 }
@@ -197,20 +195,18 @@ fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
     simdutf8::basic::from_utf8(bytes).map_err(|_| DecodeError::NotUtf8)
 }
 
-/// The kind of a client's frame.
 pub(crate) const USER_PUSH: u8 = 3;
-/// The kind of a server's frame.
 pub(crate) const USER_BROADCAST: u8 = 4;
 
 const RAW: u8 = 0;
-/// All encodings but raw are read as JSON.
+/// All encodings except raw are read as JSON.
 const JSON: u8 = 1;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A frame of a client, and one of the server, with the same behind other fields.
+    /// A frame of a client and one of the server, with the same content after other fields.
     fn frames(head: [u8; 3], rest: &[u8]) -> [Vec<u8>; 2] {
         let client = [&[USER_PUSH, 1, 2, 3][..], &head, b"jrrttt", rest].concat();
         [client, [&[USER_BROADCAST, 3][..], &head, b"ttt", rest].concat()]

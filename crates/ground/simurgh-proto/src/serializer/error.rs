@@ -3,16 +3,16 @@ use thiserror::Error;
 
 use crate::json;
 
-/// The `vsn` a client asked for is not a version, or not one that is served: HTTP 403.
+/// The `vsn` of a client is not a version, or not a served one: HTTP 403.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("unknown vsn: 1.0.x and 2.0.x are served")]
 pub struct UnknownVsn;
 
-/// A frame that is not a Channels message. Always the peer's fault, and always the end of the
+/// A frame that is not a Channels message. Always an error of the peer, and always the end of the
 /// socket, with close code 1011 and no `phx_error` (PROTOCOL §7, rows 75–77, 84).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// Not JSON; the byte where that was seen.
+    /// Not JSON.
     #[error("not JSON at byte {at}")]
     Syntax {
         /// Offset in bytes from the start of the frame.
@@ -28,7 +28,7 @@ pub enum DecodeError {
     /// Text or header fields in a binary frame that are not UTF-8.
     #[error("not UTF-8")]
     NotUtf8,
-    /// A binary frame of a kind that does not flow in this direction; kind 3 is one unless
+    /// A binary frame of a kind that is not sent in this direction, such as kind 3 unless
     /// [`Serializer::decode_supabase`](super::Serializer::decode_supabase) reads it.
     #[error("unknown binary kind {0}")]
     UnknownKind(u8),
@@ -46,7 +46,7 @@ impl From<json::JsonError> for DecodeError {
     }
 }
 
-/// A message that this serializer cannot carry. The application's fault, never the peer's.
+/// A message that this serializer cannot encode. Always an error of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum EncodeError {
     /// V1 has no binary frames.

@@ -1,8 +1,8 @@
-//! Channels messages as frames: the two serializers a client may ask for (PROTOCOL §3, §4).
+//! Channels messages as frames: the two serializers that a client may ask for (PROTOCOL §3, §4).
 //!
-//! A [`Serializer`] is a choice, not an object: it fits in a byte of the connection's record.
-//! Readers borrow from the frame, writers append to a buffer the caller owns. Neither parses a
-//! payload, and for ordinary messages neither allocates.
+//! A [`Serializer`] is only a choice: it fits in a byte of the connection's record. Readers borrow
+//! from the frame, writers append to a buffer of the caller. Neither parses a payload, and for
+//! ordinary messages neither allocates.
 //!
 //! * [`json`] finds values in JSON text and checks them, without building anything.
 //! * `v1` is the object form, text only.
@@ -21,7 +21,7 @@ use crate::json::Raw;
 use crate::message::user::{USER_BROADCAST, USER_PUSH};
 use crate::message::{Message, Payload, Ref, UserBroadcast, events};
 
-/// Which form of the protocol a socket speaks; fixed when it connects.
+/// The form of the protocol that a socket uses; fixed when it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Serializer {
@@ -31,7 +31,7 @@ pub enum Serializer {
     V2,
 }
 
-/// A frame's content as it came off the transport.
+/// A frame's content as the transport received it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// Content of a text frame.
@@ -40,7 +40,7 @@ pub enum Frame<'a> {
     Binary(&'a [u8]),
 }
 
-/// The sort of frame an encoded message must travel in.
+/// The kind of frame for an encoded message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A text frame.
@@ -62,11 +62,11 @@ pub enum ServerMessage<'a> {
         topic: Cow<'a, str>,
         /// `ok`, `error`, or any other word of the application.
         status: Cow<'a, str>,
-        /// What the application answered.
+        /// The application's answer.
         response: Payload<'a>,
     },
     /// A push, a broadcast, a `phx_close` or a `phx_error`. Broadcasts have a null join_ref; in V1
-    /// every event has, so pushes and broadcasts cannot be told apart there.
+    /// all events do, so pushes and broadcasts cannot be told apart there.
     Event(Message<'a>),
 }
 
@@ -79,7 +79,7 @@ impl<'a> ServerMessage<'a> {
         }
     }
 
-    /// Puts `payload` in the place of its own, which is returned.
+    /// Replaces its payload, and returns the former one.
     pub fn replace_payload(&mut self, payload: Payload<'a>) -> Payload<'a> {
         let place = match self {
             ServerMessage::Reply { response, .. } => response,
@@ -93,7 +93,7 @@ impl Serializer {
     /// The serializer that the `vsn` parameter asks for; none means V1 (PROTOCOL §2, rows 2–6).
     ///
     /// # Errors
-    /// Not a version, or one no serializer serves: refuse the socket with HTTP 403.
+    /// If it is not a version, or one without a serializer: refuse the socket with HTTP 403.
     pub fn for_vsn(vsn: Option<&str>) -> Result<Self, UnknownVsn> {
         let Some(vsn) = vsn else { return Ok(Serializer::V1) };
         let version = semver::Version::parse(vsn).map_err(|_| UnknownVsn)?;
@@ -106,7 +106,7 @@ impl Serializer {
         }
     }
 
-    /// Reads what a client sent. V1 takes JSON from a binary frame as well (Tsung sends it so).
+    /// Reads what a client sent. V1 also accepts JSON in a binary frame (Tsung sends it so).
     ///
     /// # Errors
     /// See [`DecodeError`]; every one of them ends the socket with close code 1011.
@@ -119,8 +119,7 @@ impl Serializer {
         }
     }
 
-    /// As [`decode`](Self::decode), with what Supabase's clients send: in V2 the binary kind 3, a
-    /// [`UserBroadcast`].
+    /// As [`decode`](Self::decode), and in V2 Supabase's binary kind 3, a [`UserBroadcast`].
     ///
     /// # Errors
     /// As [`decode`](Self::decode); metadata, and data marked as JSON, are checked.
@@ -133,8 +132,7 @@ impl Serializer {
         }
     }
 
-    /// Reads a text that a client sent and keeps it: what the message carries stays where it lies
-    /// in `text`, without a copy.
+    /// Reads a text that a client sent and keeps it: the payload stays in `text`, without a copy.
     ///
     /// # Errors
     /// As [`Serializer::decode`].
@@ -172,7 +170,7 @@ impl Serializer {
     /// Appends a reply. `status` is any word, `response` anything (PROTOCOL §3).
     ///
     /// # Errors
-    /// A binary response in V1, or with a field over 255 bytes; `out` is as it was.
+    /// If a binary response is for V1, or has a field over 255 bytes; `out` is then unchanged.
     pub fn reply(
         self,
         out: &mut Vec<u8>,
@@ -198,7 +196,7 @@ impl Serializer {
     /// Appends a push: an event to one channel, with that channel's join_ref and no ref.
     ///
     /// # Errors
-    /// A binary payload in V1, or with a field over 255 bytes; `out` is as it was.
+    /// If a binary payload is for V1, or has a field over 255 bytes; `out` is then unchanged.
     pub fn push(
         self,
         out: &mut Vec<u8>,
@@ -222,10 +220,10 @@ impl Serializer {
         }
     }
 
-    /// Appends a broadcast: the same bytes for every member that speaks this serializer.
+    /// Appends a broadcast: the same bytes for every member with this serializer.
     ///
     /// # Errors
-    /// A binary payload in V1, or with a field over 255 bytes; `out` is as it was.
+    /// If a binary payload is for V1, or has a field over 255 bytes; `out` is then unchanged.
     pub fn broadcast(
         self,
         out: &mut Vec<u8>,
@@ -248,7 +246,7 @@ impl Serializer {
     /// Appends a message for one socket, as [`crate::session::server`] makes it.
     ///
     /// # Errors
-    /// A binary payload in V1, or with a field over 255 bytes; `out` is as it was.
+    /// If a binary payload is for V1, or has a field over 255 bytes; `out` is then unchanged.
     pub fn server(
         self,
         out: &mut Vec<u8>,
@@ -277,7 +275,7 @@ impl Serializer {
     /// Appends a message as a client sends it.
     ///
     /// # Errors
-    /// A binary payload in V1, or with a field over 255 bytes; `out` is as it was.
+    /// If a binary payload is for V1, or has a field over 255 bytes; `out` is then unchanged.
     pub fn message(self, out: &mut Vec<u8>, message: &Message<'_>) -> Result<Kind, EncodeError> {
         let Message { join_ref, msg_ref, topic, event, payload } = message;
         match (self, payload) {
@@ -303,8 +301,8 @@ impl Serializer {
         }
     }
 
-    /// A member's broadcast for a member: kind 4 in V2, which has no join_ref and no other event
-    /// than `broadcast`; in V1 what that stands for, which raw data has not.
+    /// A member's broadcast for a member: kind 4 in V2, without a join_ref and with no other event
+    /// than `broadcast`; in V1 its text form, which raw data does not have.
     fn user_broadcast(
         self,
         out: &mut Vec<u8>,
@@ -321,7 +319,7 @@ impl Serializer {
         }
     }
 
-    /// A reply that cannot fail, its response being JSON text.
+    /// A reply that cannot fail, because its response is JSON text.
     pub(crate) fn text_reply(
         self,
         out: &mut Vec<u8>,
@@ -343,8 +341,7 @@ impl<'a> Raw<'a> {
         Payload::Json(self.compact())
     }
 
-    /// The value as a ref. Strings with escapes are spelled our way, so that equal strings are
-    /// equal.
+    /// The value as a ref. Strings with escapes are rewritten, so that equal strings are equal.
     fn msg_ref(self) -> Ref<'a> {
         match self.string() {
             Some(Cow::Owned(unescaped)) => Ref::from_text(&unescaped),
@@ -353,7 +350,7 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// Tells replies from other events; a reply's payload is `{"status":s,"response":r}`.
+/// Separates replies from other events; a reply's payload is `{"status":s,"response":r}`.
 fn from_server(message: Message<'_>) -> Result<ServerMessage<'_>, DecodeError> {
     if message.event != events::REPLY {
         return Ok(ServerMessage::Event(message));

@@ -1,7 +1,7 @@
 //! V1: a message is a JSON object (PROTOCOL §3). Text only.
 //!
-//! From a client `topic`, `event`, `payload` and `ref` must be there and `join_ref` may be; the
-//! server writes exactly the first four. Unknown keys are ignored, of equal keys the last counts.
+//! A client must send `topic`, `event`, `payload` and `ref`, and may send `join_ref`; the server
+//! writes exactly the first four. Unknown keys are ignored, of equal keys the last counts.
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
@@ -33,7 +33,7 @@ pub(super) fn decode(text: &str) -> Result<Message<'_>, DecodeError> {
     })
 }
 
-/// Reads the payload of a `phx_reply`, which is alike in both versions: status and response.
+/// Reads the payload of a `phx_reply`, the same in both versions: status and response.
 pub(super) fn decode_reply(text: &str) -> Result<(Cow<'_, str>, Payload<'_>), DecodeError> {
     let [mut status, mut response] = [None; 2];
     members(text, |key, value| match key {
@@ -58,7 +58,6 @@ pub(super) fn reply(
     tail(out, msg_ref)
 }
 
-/// Appends any other event of the server.
 pub(super) fn event(
     out: &mut Vec<u8>,
     msg_ref: &Ref<'_>,
@@ -98,8 +97,7 @@ pub(super) fn reply_payload(out: &mut Vec<u8>, status: &str, response: &str) {
     out.push(b'}');
 }
 
-/// What a member's broadcast is in V1, and in V2's text: the payload of an event `broadcast`. Raw
-/// data has no place in it.
+/// A member's broadcast in V1 and in V2's text: the payload of `broadcast`, never raw data.
 pub(super) fn user_payload(broadcast: &UserBroadcast<'_>) -> Result<String, EncodeError> {
     let data = broadcast.json_text().ok_or(EncodeError::BinaryNeedsV2)?;
     let mut event = Vec::with_capacity(broadcast.event().len() + 2);
@@ -129,12 +127,12 @@ fn tail(out: &mut Vec<u8>, msg_ref: &Ref<'_>) -> Kind {
     Kind::Text
 }
 
-/// Gives the members of the one object that `text` must be.
+/// Passes the members of the one object that `text` must be.
 fn members<'a>(text: &'a str, member: impl FnMut(&str, Raw<'a>)) -> Result<(), DecodeError> {
     let mut scanner = Scanner::new(text);
     scanner.blanks();
     if !scanner.is_next(b'{') {
-        // Other JSON has a wrong shape, other text is not JSON: the log should say which.
+        // Distinguishes JSON of a wrong shape from text that is not JSON, for the log.
         json::validate(text)?;
         return Err(DecodeError::Shape);
     }

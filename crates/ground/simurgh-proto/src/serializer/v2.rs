@@ -1,7 +1,7 @@
 //! V2: a message is a JSON array of five, or a binary frame (PROTOCOL §3, §4).
 //!
-//! Text written here holds no whitespace: there are clients that cannot read it (PROTOCOL §13). In
-//! a binary frame each field's length is one byte, so a field has at most 255 bytes.
+//! Text written here has no whitespace: some clients cannot read it (PROTOCOL §13). In a binary
+//! frame each field's length is one byte, so a field has at most 255 bytes.
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ pub(super) fn decode_text(text: &str) -> Result<Message<'_>, DecodeError> {
     let mut scanner = Scanner::new(text);
     scanner.blanks();
     if !scanner.is_next(b'[') {
-        // Other JSON has a wrong shape, other text is not JSON: the log should say which.
+        // Distinguishes JSON of a wrong shape from text that is not JSON, for the log.
         json::validate(text)?;
         return Err(DecodeError::Shape);
     }
@@ -51,7 +51,7 @@ pub(super) fn decode_text(text: &str) -> Result<Message<'_>, DecodeError> {
     })
 }
 
-/// Reads the binary frame a client may send: a push, of any event.
+/// Reads the binary frame that a client may send: a push, of any event.
 pub(super) fn decode_push(frame: &[u8]) -> Result<Message<'_>, DecodeError> {
     match frame.first() {
         Some(&PUSH) => {}
@@ -68,13 +68,11 @@ pub(super) fn decode_push(frame: &[u8]) -> Result<Message<'_>, DecodeError> {
     })
 }
 
-/// Whether a frame is a member's broadcast as Supabase's clients send it.
 pub(super) fn is_user_push(frame: &[u8]) -> bool {
     frame.first() == Some(&USER_PUSH)
 }
 
-/// Reads a member's broadcast as Supabase's clients send it; its topic's members know it by the
-/// event `broadcast` (PROTOCOL §11).
+/// Reads a Supabase client's broadcast, for members the event `broadcast` (PROTOCOL §11).
 pub(super) fn decode_user_push(frame: &[u8]) -> Result<Message<'_>, DecodeError> {
     let ([join_ref, msg_ref, topic], broadcast) = user_fields(frame)?;
     Ok(Message {
@@ -144,7 +142,6 @@ pub(super) fn reply(
     Kind::Text
 }
 
-/// Appends any other message as text, of the server or of a client.
 pub(super) fn event(
     out: &mut Vec<u8>,
     join_ref: &Ref<'_>,
@@ -230,8 +227,7 @@ fn lengths<const N: usize>(fields: [&str; N]) -> Result<[u8; N], EncodeError> {
     Ok(lengths)
 }
 
-/// The `N` fields of a Supabase frame that stand before the member's own event, and what stands
-/// behind them.
+/// The `N` fields of a Supabase frame before the member's own event, and what follows them.
 fn user_fields<const N: usize>(
     frame: &[u8],
 ) -> Result<([&str; N], UserBroadcast<'_>), DecodeError> {
@@ -242,14 +238,14 @@ fn user_fields<const N: usize>(
     Ok((fields, UserBroadcast::read(frame)?))
 }
 
-/// The `N` fields behind the kind byte, and the data behind them.
+/// The `N` fields after the kind byte, and the data after them.
 fn fields<const N: usize>(frame: &[u8]) -> Result<([&str; N], &[u8]), DecodeError> {
     let header = frame.get(1..).ok_or(DecodeError::Truncated)?;
     let (lengths, rest) = header.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
     cut(lengths, rest)
 }
 
-/// Fields of these lengths, and what is behind them.
+/// Fields of these lengths, and what follows them.
 fn cut<'a, const N: usize>(
     lengths: &[u8; N],
     mut rest: &'a [u8],

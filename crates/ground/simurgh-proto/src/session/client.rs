@@ -14,8 +14,7 @@ use core::slice;
 use crate::message::{Message, Payload, Ref, events};
 use crate::serializer::{EncodeError, Kind, Serializer, ServerMessage};
 
-/// One virtual client on one socket. After a reconnect a new one takes its place, see
-/// [`Client::anew`].
+/// One virtual client on one socket. After a reconnect a new one replaces it, see [`Client::anew`].
 #[derive(Clone, Debug)]
 pub struct Client {
     memberships: Memberships,
@@ -25,10 +24,10 @@ pub struct Client {
     heartbeat: u32,
 }
 
-/// The bit of [`Client::heartbeat`] that is not the ref's.
+/// The bit of [`Client::heartbeat`] that is not part of the ref.
 const IS_V2: u32 = 1 << 31;
 
-/// A topic that any number of clients name without each keeping its text.
+/// A topic whose text any number of clients share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Topic(Arc<Box<str>>);
 
@@ -47,7 +46,7 @@ impl Deref for Topic {
 }
 
 impl Client {
-    /// A client that has joined nothing and sent nothing.
+    /// A client that has not joined or sent anything.
     pub const fn new(serializer: Serializer) -> Self {
         let heartbeat = match serializer {
             Serializer::V1 => 0,
@@ -56,8 +55,8 @@ impl Client {
         Client { memberships: Memberships::NONE, last_ref: 0, heartbeat }
     }
 
-    /// The one that takes its place on a new socket: it has joined nothing, and its refs go on, as
-    /// phoenix.js has it, so that no join has the join_ref of an earlier one.
+    /// The client for a new socket: it has joined nothing, and its refs continue, as in phoenix.js,
+    /// so that no join has the join_ref of an earlier one.
     #[must_use]
     pub const fn anew(&self) -> Self {
         Client {
@@ -67,7 +66,7 @@ impl Client {
         }
     }
 
-    /// The serializer its socket was opened with.
+    /// The serializer of its socket.
     pub const fn serializer(&self) -> Serializer {
         if self.heartbeat & IS_V2 == 0 { Serializer::V1 } else { Serializer::V2 }
     }
@@ -83,16 +82,16 @@ impl Client {
         self.membership(topic).is_some_and(|membership| !left(membership.state()))
     }
 
-    /// Whether a heartbeat waits for its answer: a second one due now means the server is gone.
+    /// Whether a heartbeat waits for its answer: if a second one is due now, the server is gone.
     pub fn awaits_heartbeat(&self) -> bool {
         self.heartbeat_ref() != 0
     }
 
-    /// Asks to join `topic`. If it is joined already this join replaces that one, as the server
-    /// sees it too: what still comes for the old one is [`Incoming::Unrelated`].
+    /// Asks to join `topic`. If it is joined already, this join replaces that one, on the server as
+    /// well: later messages of the old one are [`Incoming::Unrelated`].
     ///
     /// # Errors
-    /// A binary payload that does not fit; nothing is written then, and nothing changes.
+    /// If a binary payload does not fit; nothing is written then, and nothing changes.
     pub fn join(
         &mut self,
         out: &mut Vec<u8>,
@@ -112,7 +111,7 @@ impl Client {
     /// Sends an event to `topic`, with its join_ref if it is joined or about to be, else with null.
     ///
     /// # Errors
-    /// A binary payload that does not fit; nothing is written then.
+    /// If a binary payload does not fit; nothing is written then.
     pub fn push(
         &mut self,
         out: &mut Vec<u8>,
@@ -127,7 +126,7 @@ impl Client {
     /// Leaves `topic`, which may be unjoined. Messages of the topic still count until the answer.
     ///
     /// # Errors
-    /// None today; the signature is that of the other commands.
+    /// Currently none; the signature is that of the other commands.
     pub fn leave(&mut self, out: &mut Vec<u8>, topic: &str) -> Result<Sent, EncodeError> {
         let sent = self.push(out, topic, events::LEAVE, &Payload::EMPTY_OBJECT)?;
         if let Some(at) = self.position(topic)
@@ -141,7 +140,7 @@ impl Client {
     /// Sends a heartbeat.
     ///
     /// # Errors
-    /// None today; the signature is that of the other commands.
+    /// Currently none; the signature is that of the other commands.
     pub fn heartbeat(&mut self, out: &mut Vec<u8>) -> Result<Sent, EncodeError> {
         let (topic, payload) = (events::PHOENIX_TOPIC, &Payload::EMPTY_OBJECT);
         let sent = self.send(out, None, topic, events::HEARTBEAT, payload)?;
@@ -149,7 +148,7 @@ impl Client {
         Ok(sent)
     }
 
-    /// Says what a message of the server means to this client, and remembers what it changes.
+    /// Returns what a message of the server means to this client, and applies it.
     pub fn handle<'m>(&mut self, message: &'m ServerMessage<'_>) -> Incoming<'m> {
         match message {
             ServerMessage::Reply { msg_ref, topic, status, response, .. } => {
@@ -274,11 +273,11 @@ impl Client {
 pub struct Sent {
     /// Its ref, which its answer has too.
     pub msg_ref: u32,
-    /// The sort of frame it must travel in.
+    /// The kind of its frame.
     pub kind: Kind,
 }
 
-/// What a message of the server means to the client.
+/// The meaning of a server's message for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming<'m> {
     /// The join of `topic` succeeded.
@@ -287,7 +286,7 @@ pub enum Incoming<'m> {
         msg_ref: u32,
         /// The topic.
         topic: &'m str,
-        /// What the application answered.
+        /// The application's answer.
         response: &'m Payload<'m>,
     },
     /// The join of `topic` was refused; it may be tried again.
@@ -296,13 +295,13 @@ pub enum Incoming<'m> {
         msg_ref: u32,
         /// The topic.
         topic: &'m str,
-        /// `error`, or any word but `ok`.
+        /// `error`, or any word except `ok`.
         status: &'m str,
-        /// What the application answered.
+        /// The application's answer.
         response: &'m Payload<'m>,
     },
-    /// The leave was answered. `phx_close` follows, and is [`Incoming::Unrelated`] by then; had the
-    /// channel ended before, this would be a [`Incoming::Reply`].
+    /// The leave was answered. The `phx_close` that follows is [`Incoming::Unrelated`] by then; if
+    /// the channel had ended before, this would be an [`Incoming::Reply`].
     Left {
         /// The leave's ref.
         msg_ref: u32,
@@ -317,7 +316,7 @@ pub enum Incoming<'m> {
         topic: &'m str,
         /// `ok`, `error`, or any other word.
         status: &'m str,
-        /// What the application answered.
+        /// The application's answer.
         response: &'m Payload<'m>,
     },
     /// An event with the channel's join_ref.
@@ -326,16 +325,16 @@ pub enum Incoming<'m> {
         topic: &'m str,
         /// The event.
         event: &'m str,
-        /// What it carries.
+        /// The payload.
         payload: &'m Payload<'m>,
     },
-    /// An event without join_ref: a broadcast, or in V1 a push, which looks alike there.
+    /// An event without join_ref: a broadcast, or in V1 a push, which looks the same there.
     Broadcast {
         /// The topic.
         topic: &'m str,
         /// The event.
         event: &'m str,
-        /// What it carries.
+        /// The payload.
         payload: &'m Payload<'m>,
     },
     /// The channel ended as intended; a client does not rejoin.
@@ -347,7 +346,7 @@ pub enum Incoming<'m> {
     Errored {
         /// The topic.
         topic: &'m str,
-        /// The reason, as the server words it.
+        /// The reason, in the server's words.
         payload: &'m Payload<'m>,
     },
     /// The server is alive.
@@ -355,8 +354,8 @@ pub enum Incoming<'m> {
         /// The heartbeat's ref.
         msg_ref: u32,
     },
-    /// Not for this client as it is now: for a join that was replaced, a topic it left, or a ref it
-    /// never used. phoenix.js drops these as well.
+    /// Not for this client in its present state: for a join that was replaced, a topic it left, or
+    /// a ref it never used. phoenix.js drops these as well.
     Unrelated,
 }
 
@@ -388,11 +387,11 @@ enum State {
     Leaving { leave_ref: u32 },
 }
 
-/// What a client has joined: a single one, as most have, costs no memory of its own.
+/// The topics of a client: a single one, the usual case, needs no heap.
 #[derive(Clone, Debug)]
 enum Memberships {
     One(Membership),
-    // Thin, and none is in here: so the whole stays at two words.
+    // A thin pointer, and `None` has no other form: so the whole has two words.
     #[allow(clippy::box_collection, reason = "a vector would make every client larger")]
     Many(Option<Box<Vec<Membership>>>),
 }
@@ -411,7 +410,7 @@ impl Memberships {
         };
     }
 
-    /// Takes one away; the order of the others does not matter.
+    /// Removes one; the order of the others does not matter.
     fn remove(&mut self, at: usize) {
         match self {
             Self::Many(Some(many)) if at < many.len() => {
@@ -452,7 +451,7 @@ struct RefBuffer {
 
 impl RefBuffer {
     fn new(mut number: u32) -> Self {
-        // Two quotes and a digit at least; the quotes are there wherever no digit is written.
+        // Two quotes and a digit at least; bytes without a digit are quotes.
         let mut buffer = RefBuffer { bytes: [b'"'; DIGITS_MAX + 2], len: 2 };
         for place in buffer.bytes.iter_mut().rev().skip(1).take(DIGITS_MAX) {
             // A digit is below 10, so nothing is cut off.
@@ -473,15 +472,14 @@ impl RefBuffer {
     }
 }
 
-/// The number that a ref of ours spells, as a string or (some servers) as a number.
+/// The number of a ref of this client, as a string or (some servers) as a number.
 fn number(msg_ref: &Ref<'_>) -> Option<u32> {
     msg_ref.field().parse().ok()
 }
 
-/// Digits of `u32::MAX`.
 const DIGITS_MAX: usize = 10;
 
-/// A load generator holds one of these for each of its users, beside the memberships.
+/// A load generator has one of these for each of its users, besides the memberships.
 const _: () = assert!(size_of::<Client>() <= 24);
 
 #[cfg(test)]
@@ -497,7 +495,6 @@ mod tests {
         Client::new(Serializer::V2)
     }
 
-    /// What the client makes of a message of the server.
     fn handled(client: &mut Client, text: &str) -> String {
         let message = client.serializer().decode_server(Frame::Text(text)).unwrap();
         alloc::format!("{:?}", client.handle(&message))

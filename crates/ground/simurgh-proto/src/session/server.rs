@@ -1,10 +1,10 @@
 //! The server's half of a socket: the kind of an incoming message, and the refs of its answer.
 //! Answers are values: a serializer writes them ([`Serializer::server`]), or a transport in the
-//! same process takes them as they are.
+//! same process uses them directly.
 //!
-//! All are functions without state: the caller knows who is joined to what. Of each join that
-//! succeeds it keeps the join's join_ref as sent (for replies, `phx_close` and [`is_stale`]), its
-//! [`push_join_ref`] (for pushes), and the topic.
+//! All are functions without state: the caller keeps track of joins. Of each successful join it
+//! keeps the join_ref as sent (for replies, `phx_close` and [`is_stale`]), its [`push_join_ref`]
+//! (for pushes), and the topic.
 //!
 //! [`Serializer::server`]: crate::serializer::Serializer::server
 use alloc::borrow::Cow;
@@ -14,13 +14,13 @@ use crate::serializer::ServerMessage;
 
 /// The response to a join whose callback crashed; the socket stays open (PROTOCOL row 22).
 pub const JOIN_CRASHED: Payload<'static> = reason(r#"{"reason":"join crashed"}"#);
-/// The response to a join that the application has not decided about in time.
+/// The response to a join that the application has not decided in time.
 pub const JOIN_TIMED_OUT: Payload<'static> = reason(r#"{"reason":"join timed out"}"#);
-/// The response to a join of a socket that holds as many channels as it may (PROTOCOL row 31).
+/// The response to a join of a socket that has the most channels it may have (PROTOCOL row 31).
 pub const TOO_MANY_CHANNELS: Payload<'static> = reason(r#"{"reason":"too many channels joined"}"#);
 /// The response to a join whose topic or refs are longer than a server keeps.
 pub const JOIN_TOO_LONG: Payload<'static> = reason(r#"{"reason":"topic or join_ref too long"}"#);
-/// The response to a join whose resume params of a topic with a history cannot be read.
+/// The response to a join of a topic with a history whose resume params cannot be read.
 pub const BAD_RESUME: Payload<'static> = reason(r#"{"reason":"bad resume"}"#);
 const UNMATCHED: Payload<'static> = reason(r#"{"reason":"unmatched topic"}"#);
 
@@ -33,13 +33,12 @@ const fn reason(text: &'static str) -> Payload<'static> {
 pub enum MessageKind {
     /// A heartbeat: answer with [`heartbeat`].
     Heartbeat,
-    /// A join of the topic, in place of the channel that may be there: the new join is answered
+    /// A join of the topic, which replaces a channel that may be there: the new join is answered
     /// first, then the old channel closed (PROTOCOL §5).
     Join,
-    /// A leave of the topic: [`reply`] `ok`, then [`closed`], then what the channel sends while it
-    /// ends.
+    /// A leave of the topic: [`reply`] `ok`, then [`closed`], then the channel's last pushes.
     Leave,
-    /// An event for the channel; where the topic is not joined, [`unmatched`].
+    /// An event for the channel; if the topic is not joined, [`unmatched`].
     Push,
 }
 
@@ -55,23 +54,22 @@ pub fn classify(message: &Message<'_>) -> MessageKind {
     }
 }
 
-/// Whether a leave or a push is meant for a channel that a newer join has replaced: nothing is
-/// answered (PROTOCOL row 42). `joined` is the join_ref that the channel of its topic was joined
-/// with (null if it had none). A message is for the joined channel if its join_ref is null or that
+/// Whether a leave or a push is for a channel that a newer join has replaced; then it gets no
+/// answer (PROTOCOL row 42). `joined` is the join_ref with which the topic's channel was joined
+/// (null if it had none). A message is for the joined channel if its join_ref is null or that
 /// channel's.
 pub fn is_stale(message: &Message<'_>, joined: &Ref<'_>) -> bool {
     !message.join_ref.is_null() && message.join_ref != *joined
 }
 
-/// The join_ref of a channel's pushes: its join's, or the join's ref if it had none
-/// (PROTOCOL row 27).
+/// The join_ref of a channel's pushes: its join's, else the join's ref (PROTOCOL row 27).
 pub fn push_join_ref<'a>(join_ref: &'a Ref<'_>, join_msg_ref: &'a Ref<'_>) -> Ref<'a> {
     if join_ref.is_null() { join_msg_ref.borrow() } else { join_ref.borrow() }
 }
 
 /// Answers a join, a push or a leave. The reply to a join has the join_ref that it was sent with;
-/// all others have that of the joined channel, which the message itself need not name. A leave of a
-/// topic that is not joined is answered `ok` all the same, with its own join_ref.
+/// all others have that of the joined channel, which the message itself may omit. A leave of a
+/// topic that is not joined is answered `ok` as well, with its own join_ref.
 pub fn reply<'a>(
     join_ref: &'a Ref<'_>,
     msg_ref: &'a Ref<'_>,
@@ -82,7 +80,7 @@ pub fn reply<'a>(
     reply_with(join_ref.borrow(), msg_ref, topic, status, response)
 }
 
-/// Answers a heartbeat, with null for its join_ref whatever it was.
+/// Answers a heartbeat, always with a null join_ref.
 pub fn heartbeat<'a>(msg_ref: &'a Ref<'_>) -> ServerMessage<'a> {
     reply_with(Ref::Null, msg_ref, events::PHOENIX_TOPIC, "ok", Payload::EMPTY_OBJECT)
 }
@@ -192,7 +190,7 @@ mod tests {
         for current in ["null", "\"1\"", "\"\\u0031\""] {
             assert!(!is_stale(current, &JOINED), "{current}");
         }
-        // A number is not the string that spells it.
+        // A number differs from the string of its digits.
         for stale in ["\"0\"", "1", "\"\"", "true"] {
             assert!(is_stale(stale, &JOINED), "{stale}");
         }

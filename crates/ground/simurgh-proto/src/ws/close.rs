@@ -1,25 +1,25 @@
-//! Why a connection ends: close codes, and the payload of a close frame (RFC 6455 §5.5.1, §7.4).
+//! Close codes, and the payload of a close frame (RFC 6455 §5.5.1, §7.4).
 use alloc::borrow::Cow;
 use core::fmt;
 
 use super::frame::{CONTROL_BYTES_MAX, FrameError};
 
-/// The longest reason that fits a close frame beside its code, in bytes of UTF-8.
+/// The longest reason that fits a close frame besides its code, in bytes of UTF-8.
 pub(super) const REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
 
-/// The status code of a close frame. Any number can be held; see [`CloseCode::may_be_received`].
+/// The status code of a close frame; any number is possible, see [`CloseCode::may_be_received`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CloseCode(
-    /// The code as it stands on the wire.
+    /// The code on the wire.
     pub u16,
 );
 
 impl CloseCode {
     /// 1000: the purpose of the connection is fulfilled.
     pub const NORMAL: Self = Self(1000);
-    /// 1001: an endpoint goes away; also what a `disconnect` broadcast closes with.
+    /// 1001: an endpoint goes away; also used for a `disconnect` broadcast.
     pub const GOING_AWAY: Self = Self(1001);
-    /// 1002: protocol error; also what an idle connection is closed with.
+    /// 1002: protocol error; also used for an idle connection.
     pub const PROTOCOL: Self = Self(1002);
     /// 1003: a kind of data that cannot be accepted.
     pub const UNSUPPORTED: Self = Self(1003);
@@ -31,12 +31,11 @@ impl CloseCode {
     pub const TOO_BIG: Self = Self(1009);
     /// 1011: the server met a condition that it did not expect.
     pub const INTERNAL: Self = Self(1011);
-    /// 1012: the service restarts; the client may come back at once.
+    /// 1012: the service restarts; the client may reconnect at once.
     pub const RESTART: Self = Self(1012);
-    /// 1013: try again later; also what a slow reader is closed with.
+    /// 1013: try again later; also used for a slow reader.
     pub const TRY_AGAIN: Self = Self(1013);
-    /// 3000: unauthorized (IANA registry); what a socket is closed with when its time is over, such
-    /// as that of its token.
+    /// 3000: unauthorized (IANA registry); used at the end of a socket's or its token's lifetime.
     pub const UNAUTHORIZED: Self = Self(3000);
 
     /// Whether a peer may send this code in a close frame (RFC 6455 §7.4 and the IANA registry):
@@ -56,21 +55,20 @@ impl fmt::Display for CloseCode {
 /// The content of a close frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloseFrame<'a> {
-    /// Why; a received one always satisfies [`CloseCode::may_be_received`].
+    /// The code; a received one always satisfies [`CloseCode::may_be_received`].
     pub code: CloseCode,
     /// Text for a log, not for people; at most 123 bytes.
     pub reason: Cow<'a, str>,
 }
 
 impl CloseFrame<'_> {
-    /// The same frame with its reason owned.
+    /// The same frame with an owned reason.
     #[must_use]
     pub fn into_owned(self) -> CloseFrame<'static> {
         CloseFrame { code: self.code, reason: Cow::Owned(self.reason.into_owned()) }
     }
 }
 
-/// Reads the payload of a close frame; `None` when it is empty.
 pub(super) fn parse(payload: &[u8]) -> Result<Option<CloseFrame<'_>>, FrameError> {
     let Some((code, reason)) = payload.split_first_chunk::<2>() else {
         return if payload.is_empty() { Ok(None) } else { Err(FrameError::CloseTooShort) };

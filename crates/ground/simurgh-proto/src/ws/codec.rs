@@ -1,4 +1,4 @@
-//! Decoding: pulls messages and control frames out of a read buffer that the caller owns.
+//! Decoding: reads messages and control frames from a read buffer of the caller.
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use super::utf8::{self, Text};
 /// The least that is reserved for a message that is being gathered, in bytes.
 const RESERVE_BYTES_MIN: usize = 64;
 
-/// Takes WebSocket frames apart, for either role.
+/// Decodes WebSocket frames, for either role.
 ///
 /// ```
 /// use simurgh_proto::ws::{Decoder, Event, Limits, Role};
@@ -29,15 +29,15 @@ pub struct Decoder {
     partial: Option<Box<Partial>>,
 }
 
-// One of these is in the record of every connection, and most connections are idle.
+// Every connection's record has one of these, and most connections are idle.
 const _: () = assert!(size_of::<Decoder>() == 8 || cfg!(not(target_pointer_width = "64")));
 
-/// What came out of the peer's bytes.
+/// A decoded message or control frame of the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A whole text message, over all its frames.
+    /// A whole text message, joined from all its frames.
     Text(Cow<'a, str>),
-    /// A whole binary message, over all its frames.
+    /// A whole binary message, joined from all its frames.
     Binary(Cow<'a, [u8]>),
     /// A ping, to be answered with a pong of the same payload (at most 125 bytes).
     Ping(Cow<'a, [u8]>),
@@ -48,7 +48,7 @@ pub enum Event<'a> {
 }
 
 impl Event<'_> {
-    /// The same event, owning its bytes.
+    /// The same event with owned bytes.
     #[must_use]
     pub fn into_owned(self) -> Event<'static> {
         match self {
@@ -62,23 +62,23 @@ impl Event<'_> {
 }
 
 impl Decoder {
-    /// A decoder at the start of a connection, just behind the handshake.
+    /// A decoder at the start of a connection, after the handshake.
     #[must_use]
     pub const fn new() -> Self {
         Self { partial: None }
     }
 
-    /// Takes bytes off the front of `input` until one event is complete; `None` says that all of
+    /// Takes bytes off the front of `input` until one event is complete; `None` means that all of
     /// `input` is used up. Call it until then: what is left in `input` is not kept.
     ///
-    /// A message in one frame that lies whole in `input` is unmasked there and borrowed, without
+    /// A message in one frame that is complete in `input` is unmasked there and borrowed, without
     /// allocation. Anything else is gathered on the heap and returned owned. `role` and `limits`
     /// are arguments because they are the same for thousands of connections.
     ///
     /// # Errors
-    /// The peer broke the protocol or a limit: close the connection with
-    /// [`FrameError::close_code`]. What was gathered is freed. A text that is not UTF-8 fails as
-    /// soon as its first bad byte is there, not when the message ends.
+    /// If the peer broke the protocol or a limit: close the connection with
+    /// [`FrameError::close_code`]. The gathered bytes are freed. A text that is not UTF-8 fails at
+    /// its first bad byte, not when the message ends.
     #[inline]
     pub fn next<'a>(
         &mut self,
@@ -93,15 +93,15 @@ impl Decoder {
         result
     }
 
-    /// Bytes of heap owned by the half-received frame or message, for a budget over all
-    /// connections. It grows only as data arrives, never by what a length announces; it is at most
-    /// about twice what has arrived.
+    /// Bytes of heap of the half-received frame or message, for a budget over all connections. It
+    /// grows only as data arrives, never by an announced length; it is at most about twice what has
+    /// arrived.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.partial.as_deref().map_or(0, |partial| size_of::<Partial>() + partial.capacity())
     }
 
-    /// Bytes that have come of the half-received message, without its frames' heads.
+    /// Received bytes of the half-received message, without its frames' heads.
     #[must_use]
     pub fn received(&self) -> usize {
         let partial = self.partial.as_deref();
@@ -146,7 +146,7 @@ impl Decoder {
         }
     }
 
-    /// Reads the head of a frame, from `input` alone or from what was kept of it before.
+    /// Reads the head of a frame, from `input` alone or continuing a kept part.
     #[inline]
     fn head(
         &mut self,
@@ -184,16 +184,14 @@ impl Decoder {
     }
 }
 
-/// The parts of a frame or message until the rest comes.
 #[derive(Debug, Default)]
 struct Partial {
-    /// The message in progress, without the frame that is being read when that is a control frame.
+    /// The message in progress, without the current frame if that is a control frame.
     message: Message,
-    /// The frame whose payload is being read.
     frame: Option<Frame>,
     /// The payload so far of a control frame; these may come between the parts of a message.
     control: Vec<u8>,
-    /// The first bytes of a head that was cut, `head_bytes` of them.
+    /// The first bytes of an incomplete head, `head_bytes` of them.
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: u8,
 }
@@ -204,7 +202,6 @@ const _: () = assert!(size_of::<Partial>() <= 144);
 #[derive(Debug)]
 struct Frame {
     head: Head,
-    /// Bytes of its payload that have come.
     taken: usize,
 }
 
@@ -216,11 +213,8 @@ enum Message {
     Binary(Vec<u8>),
 }
 
-/// The outcome of reading a frame's payload.
 enum Gathered {
-    /// More bytes are wanted.
     Incomplete,
-    /// A part of a message is complete, the message is not.
     Part,
     Event(Event<'static>),
 }
@@ -243,7 +237,7 @@ impl Partial {
         }
     }
 
-    /// Adds bytes of `input` to the head that was cut, one by one: there are thirteen at most.
+    /// Adds bytes of `input` to the incomplete head, one by one: there are thirteen at most.
     fn resume_head(
         &mut self,
         context: Context<'_>,
@@ -269,7 +263,6 @@ impl Partial {
         self.frame = Some(Frame { head, taken: 0 });
     }
 
-    /// Moves what `input` holds of the current frame's payload to the heap.
     fn gather(&mut self, limits: &Limits, input: &mut &mut [u8]) -> Result<Gathered, FrameError> {
         let Some(frame) = &mut self.frame else { return Ok(Gathered::Part) };
         let head = frame.head;
@@ -312,7 +305,7 @@ impl Message {
         }
     }
 
-    /// Adds a piece of a message that cannot get longer than `room` from here.
+    /// Adds a piece of a message that can grow by at most `room`.
     fn push(&mut self, piece: &[u8], room: usize, bytes_max: usize) -> Result<(), FrameError> {
         match self {
             Self::None => Ok(()),
@@ -339,9 +332,9 @@ impl Message {
     }
 }
 
-/// The capacity for `len` bytes and `more`: what the message can come to, halved as often as these
-/// still fit. So it doubles, which keeps gathering linear, and never has the whole and nearly as
-/// much again in memory while the last bytes come.
+/// The capacity for `len` bytes and `more`: the greatest possible length, halved as often as these
+/// still fit. So it doubles, which keeps gathering linear, and while the last bytes come, memory
+/// never has the whole message and nearly as much again.
 fn grown(capacity: usize, len: usize, more: usize, room: usize, bytes_max: usize) -> usize {
     let wanted = (len + more).max(RESERVE_BYTES_MIN);
     if wanted <= capacity {
@@ -360,7 +353,7 @@ fn take<'a>(input: &mut &'a mut [u8], bytes_max: usize) -> &'a mut [u8] {
     front
 }
 
-/// The event of a frame that stands alone.
+/// The event of an unfragmented frame.
 #[inline]
 fn event(opcode: OpCode, payload: &[u8]) -> Result<Event<'_>, FrameError> {
     Ok(match opcode {
@@ -387,7 +380,7 @@ mod tests {
         decoder.next(Role::Server, &Limits::default(), input)
     }
 
-    /// A frame by hand, because [`encode`] writes none that are fragmented.
+    /// A frame by hand, because [`encode`] writes no fragmented ones.
     fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         encode(OpCode::Binary, payload, Some(KEY), &mut bytes);

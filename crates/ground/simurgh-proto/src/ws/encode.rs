@@ -1,4 +1,4 @@
-//! Encoding: whole frames, appended to a buffer that the caller owns.
+//! Encoding: whole frames, appended to a buffer of the caller.
 use alloc::vec::Vec;
 
 use super::close::{CloseCode, REASON_BYTES_MAX};
@@ -6,11 +6,11 @@ use super::frame::{CONTROL_BYTES_MAX, HEAD_BYTES_MAX, OpCode, write_head};
 use super::mask;
 
 /// Bytes kept free for the head while [`encode_with`] writes: right for payloads of 126–65,535
-/// bytes, and a short move of the payload otherwise.
+/// bytes; other payloads are moved a few bytes.
 const HEAD_BYTES_GUESSED: usize = 4;
 
-/// Appends one unfragmented frame to `out`. A client passes a fresh unpredictable masking key
-/// (RFC 6455 §5.3), a server `None`.
+/// Appends one unfragmented frame to `out`. A client passes a fresh unpredictable masking key (RFC
+/// 6455 §5.3), a server `None`.
 ///
 /// A control frame's payload must not exceed 125 bytes; the rest of a longer one is left out.
 pub fn encode(opcode: OpCode, payload: &[u8], mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
@@ -31,7 +31,7 @@ pub fn encode(opcode: OpCode, payload: &[u8], mask: Option<[u8; 4]>, out: &mut V
     }
 }
 
-/// Appends the head of one unmasked frame to `out`, of which `payload_bytes` are to follow.
+/// Appends the head of one unmasked frame to `out`; `payload_bytes` have to follow.
 pub fn encode_head(opcode: OpCode, payload_bytes: usize, out: &mut Vec<u8>) {
     let mut head = [0; HEAD_BYTES_MAX];
     let head_bytes = write_head(opcode, payload_bytes, None, &mut head);
@@ -47,10 +47,10 @@ pub fn encode_close(code: CloseCode, reason: &str, mask: Option<[u8; 4]>, out: &
     encode(OpCode::Close, &payload[..2 + reason.len()], mask, out);
 }
 
-/// Appends one unmasked frame to `out` whose payload `write` appends straight behind what is
-/// already there, so that no second buffer is needed; what `write` returns is the frame's opcode.
+/// Appends one unmasked frame to `out`. `write` appends the payload directly, so that no second
+/// buffer is needed, and returns the frame's opcode.
 ///
-/// `write` must only append. When it fails or panics, `out` is left as it was.
+/// `write` must only append. When it fails or panics, `out` is left unchanged.
 ///
 /// # Errors
 /// Those of `write`.
@@ -82,7 +82,7 @@ impl Tail<'_> {
         let head = head.get(..head_bytes).unwrap_or(&head);
         if head_bytes != HEAD_BYTES_GUESSED {
             let end = self.start + head_bytes;
-            // Longer for the move, or as long as it is.
+            // Longer for the move, or unchanged.
             self.out.resize(end.max(payload_at) + payload_bytes, 0);
             self.out.copy_within(payload_at..payload_at + payload_bytes, end);
             self.out.truncate(end + payload_bytes);

@@ -1,4 +1,4 @@
-//! The head of one frame (RFC 6455 §5.2): what is allowed in it, and an error for all else.
+//! The head of one frame (RFC 6455 §5.2), checked: anything invalid is an error.
 
 use thiserror::Error;
 
@@ -15,8 +15,7 @@ const MASKED: u8 = 0x80;
 const LEN_16: u8 = 126;
 const LEN_64: u8 = 127;
 
-/// Which end of the connection *we* are. A server demands masked frames, a client unmasked ones
-/// (RFC 6455 §5.1).
+/// The role of *our* end. A server demands masked frames, a client unmasked (RFC 6455 §5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// We accepted the connection.
@@ -29,17 +28,17 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum OpCode {
-    /// A further part of the message that is being sent.
+    /// A further part of the current message.
     Continuation = 0,
-    /// A message, or its first part, of UTF-8 text.
+    /// A message of UTF-8 text, or its first part.
     Text = 1,
-    /// A message, or its first part, of bytes.
+    /// A message of bytes, or its first part.
     Binary = 2,
     /// The sender closes.
     Close = 8,
     /// Asks for a pong with the same payload.
     Ping = 9,
-    /// Answers a ping, or comes unasked.
+    /// Answers a ping, or is unsolicited.
     Pong = 10,
 }
 
@@ -73,18 +72,17 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 10 000 000 bytes each, as Phoenix has it (PROTOCOL §3).
+    /// 10 000 000 bytes each, as in Phoenix (PROTOCOL §3).
     fn default() -> Self {
         Self { frame_bytes_max: 10_000_000, message_bytes_max: 10_000_000 }
     }
 }
 
-/// What is wrong with the bytes of a peer. After one of these the connection has to be closed
-/// with [`FrameError::close_code`].
+/// An error in a peer's bytes: close the connection with [`FrameError::close_code`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// A close frame carries a code that must not be sent.
+    /// A close frame has a code that must not be sent.
     #[error("close code {0} must not be sent")]
     CloseCode(CloseCode),
     /// The payload of a close frame is one byte long.
@@ -117,7 +115,7 @@ pub enum FrameError {
     /// A message is longer than [`Limits::message_bytes_max`].
     #[error("message too big")]
     MessageTooBig,
-    /// An opcode (3–7 or 11–15) that no extension gave a meaning to.
+    /// An opcode (3–7 or 11–15) without a meaning, since no extension is in use.
     #[error("reserved opcode {0}")]
     ReservedOpCode(u8),
     /// A reserved bit is set, but no extension is in use.
@@ -143,16 +141,15 @@ impl FrameError {
     }
 }
 
-/// What a head is checked against, beside its own bytes.
+/// What a head is checked against, besides its own bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) role: Role,
     pub(super) limits: &'a Limits,
-    /// Bytes already gathered of the message in progress; `None` when there is no such message.
+    /// Bytes already gathered of the message in progress; `None` without one.
     pub(super) message_bytes: Option<usize>,
 }
 
-/// The head of one frame, which has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) fin: bool,
@@ -166,10 +163,9 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads a head from the front of `bytes`; `None` when more bytes are wanted.
+    /// Reads a head from the front of `bytes`; `None` when more bytes are needed.
     ///
-    /// Each byte is checked as soon as it is there and in the order of the wire, so the result does
-    /// not depend on how the bytes were cut.
+    /// Bytes are checked on arrival in wire order: how they are cut does not change the result.
     #[inline]
     pub(super) fn parse(bytes: &[u8], context: Context<'_>) -> Result<Option<Self>, FrameError> {
         let Some(&first) = bytes.first() else { return Ok(None) };
@@ -247,7 +243,7 @@ fn parse_length(short: u8, bytes: &[u8]) -> Result<Option<(u64, &[u8])>, FrameEr
 #[inline]
 fn check_limits(length: u64, opcode: OpCode, context: Context<'_>) -> Result<usize, FrameError> {
     let length = usize::try_from(length).map_err(|_| FrameError::FrameTooBig)?;
-    // A control frame is part of no message, and 125 bytes are always granted to it.
+    // A control frame is not part of a message, and may always have 125 bytes.
     if opcode.is_control() {
         return Ok(length);
     }

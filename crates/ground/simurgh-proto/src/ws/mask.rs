@@ -1,9 +1,9 @@
 //! Masking (RFC 6455 §5.3), a word at a time and in place.
 
-/// XORs `bytes` with the masking key, as if `offset` bytes of the same payload went before.
+/// XORs `bytes` with the masking key, as if `offset` bytes of the same payload came before.
 ///
-/// The same call masks and unmasks. Eight bytes go at once; the loop has no branch inside, so the
-/// compiler turns it into vector instructions.
+/// The same call masks and unmasks. It processes eight bytes at once; the loop has no branch
+/// inside, so the compiler turns it into vector instructions.
 #[inline]
 pub(super) fn apply(bytes: &mut [u8], key: [u8; 4], offset: usize) {
     let mut key = key;

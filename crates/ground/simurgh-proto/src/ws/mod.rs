@@ -1,11 +1,11 @@
 //! WebSocket (RFC 6455) for both roles, as pure functions over bytes.
 //!
-//! * [`Decoder`] pulls whole messages and control frames out of a read buffer. It owns memory only
+//! * [`Decoder`] reads whole messages and control frames from a read buffer. It owns memory only
 //!   while a frame or message is half received, so an idle connection costs eight bytes.
 //! * [`encode()`], [`encode_with`] and [`encode_close`] append one whole frame to a buffer.
 //! * [`handshake`] is the HTTP/1.1 upgrade, as a server and as a client.
 //!
-//! No extension is spoken: a reserved bit is always an error.
+//! No extension is supported: a reserved bit is always an error.
 mod close;
 mod codec;
 mod encode;

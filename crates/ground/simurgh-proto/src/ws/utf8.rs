@@ -1,13 +1,11 @@
-//! UTF-8 that comes in pieces: checked once, as it comes, and kept as a string.
+//! UTF-8 in pieces: checked once, as it arrives, and kept as a string.
 use alloc::string::String;
 
 use super::frame::FrameError;
 
-/// The longest encoding of one character, in bytes.
 const CHAR_BYTES_MAX: usize = 4;
 
-/// A text that is being gathered. A character cut by the end of a piece waits in `tail`, so that
-/// what is in `text` has been checked and never has to be looked at again.
+/// A text that is being gathered; a character cut by the end of a piece waits in `tail`.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     text: String,
@@ -16,17 +14,14 @@ pub(super) struct Text {
 }
 
 impl Text {
-    /// Bytes gathered so far.
     pub(super) fn len(&self) -> usize {
         self.text.len() + self.tail_bytes
     }
 
-    /// Bytes of heap owned.
     pub(super) fn capacity(&self) -> usize {
         self.text.capacity()
     }
 
-    /// Makes room for `additional` bytes and no more.
     pub(super) fn reserve_exact(&mut self, additional: usize) {
         self.text.reserve_exact(additional);
     }
@@ -54,7 +49,7 @@ impl Text {
         Ok(())
     }
 
-    /// The text; fails when its last character is cut.
+    /// Returns the text; fails when its last character is cut.
     pub(super) fn finish(self) -> Result<String, FrameError> {
         if self.tail_bytes == 0 { Ok(self.text) } else { Err(FrameError::InvalidUtf8) }
     }
@@ -76,7 +71,6 @@ impl Text {
     }
 }
 
-/// Checks a whole text.
 #[inline]
 pub(super) fn check(bytes: &[u8]) -> Result<&str, FrameError> {
     simdutf8::basic::from_utf8(bytes).map_err(|_| FrameError::InvalidUtf8)

@@ -1,11 +1,10 @@
-//! Streams of frames to try a decoder with, right ones and wrong ones.
+//! Valid and invalid streams of frames for the decoder.
 use proptest::prelude::*;
 use simurgh_proto::ws::Role;
 
 use crate::common::RawFrame;
 
-/// Frames of a peer that mostly keeps the rules: messages in one part or more, control frames in
-/// between, and now and then something that is not allowed.
+/// Frames of a peer: messages in parts, control frames in between, and rarely a violation.
 pub(crate) fn frames(role: Role) -> impl Strategy<Value = Vec<RawFrame>> {
     let message = (any::<bool>(), prop::collection::vec(part(), 1..4), any::<bool>());
     prop::collection::vec((message, prop::option::weighted(0.05, spoiled())), 1..6).prop_flat_map(
@@ -37,7 +36,7 @@ pub(crate) fn frames(role: Role) -> impl Strategy<Value = Vec<RawFrame>> {
 
 fn masked(role: Role, frames: Vec<(u8, Vec<u8>)>) -> impl Strategy<Value = Vec<RawFrame>> {
     let count = frames.len();
-    // Masked the wrong way round: once in a hundred frames.
+    // Wrongly masked or unmasked: once in a hundred frames.
     let keys = prop::collection::vec((any::<[u8; 4]>(), prop::bool::weighted(0.01)), count);
     keys.prop_map(move |keys| {
         let frames = frames.iter().cloned().zip(keys);
@@ -50,7 +49,7 @@ fn masked(role: Role, frames: Vec<(u8, Vec<u8>)>) -> impl Strategy<Value = Vec<R
     })
 }
 
-/// A payload; its lengths lie around those at which the length changes its form.
+/// A payload with a length around those at which the length changes its form.
 fn part() -> impl Strategy<Value = Vec<u8>> {
     let bytes = |size| prop::collection::vec(any::<u8>(), size);
     prop_oneof![8 => bytes(0..20), 2 => bytes(120..132), 1 => bytes(300..400)]
@@ -67,7 +66,7 @@ fn text_of(bytes: &[u8]) -> Vec<u8> {
     chars.collect::<String>().into_bytes()
 }
 
-/// A frame that may be against the rules, wherever it comes.
+/// A frame that may break the rules, at any place.
 fn spoiled() -> impl Strategy<Value = (u8, Vec<u8>)> {
     let close = (prop_oneof![990_u16..1020, 2990_u16..3010, 4990_u16..5010], any::<bool>());
     prop_oneof![

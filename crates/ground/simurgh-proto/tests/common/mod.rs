@@ -1,17 +1,14 @@
-//! What the WebSocket tests share: frames written by hand, and a decoder run to its end.
+//! Shared by the WebSocket tests: frames written by hand, and a decoder run to its end.
 use simurgh_proto::ws::{Decoder, Event, FrameError, Limits, Role};
 
-/// Everything that came out of a stream, and how it ended if it ended badly.
 pub(crate) type Seen = (Vec<Event<'static>>, Option<FrameError>);
 
-/// A frame as it may be wrong: [`simurgh_proto::ws::encode`] writes right ones only.
+/// A frame that may be invalid: [`simurgh_proto::ws::encode`] writes only valid ones.
 #[derive(Clone, Debug)]
 pub(crate) struct RawFrame {
     /// FIN, reserved bits and opcode.
     pub(crate) first: u8,
-    /// The masking key, if any.
     pub(crate) mask: Option<[u8; 4]>,
-    /// The payload before masking.
     pub(crate) payload: Vec<u8>,
 }
 
@@ -37,7 +34,6 @@ impl RawFrame {
     }
 }
 
-/// Runs a decoder over a stream that comes cut at `cuts`.
 pub(crate) fn decode(role: Role, limits: Limits, stream: &[u8], cuts: &[usize]) -> Seen {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (stream.len() + 1)).collect();
     cuts.push(stream.len());

@@ -1,7 +1,7 @@
-//! What a handler may do with the connections of its shard.
+//! Operations of a handler on the connections of its shard.
 //!
-//! Nothing here calls the handler back: what ends a connection is noted and done at the end of
-//! the turn (`Reactor::end_connections` decides when), so a handler is never entered twice.
+//! Nothing here calls the handler: ends of connections are noted and carried out at the end of the
+//! turn (`Reactor::end_connections` decides when), so a handler is never re-entered.
 
 mod write;
 
@@ -32,7 +32,7 @@ use crate::stamps::Stamps;
 use crate::stats::{Counts, ReactorStats};
 use crate::tables::Descriptor;
 
-/// The shard's connections, and everything that may be done with them.
+/// The shard's connections, and all operations on them.
 pub struct Io<T> {
     pub(crate) poll: Poll,
     pub(crate) sockets: Slab<T>,
@@ -43,9 +43,8 @@ pub struct Io<T> {
     /// Only if the kernel is to stamp what it receives.
     pub(crate) stamps: Option<Stamps>,
     pub(crate) lists: Lists,
-    /// What local connections were sent and the handler has not been given yet.
+    /// Output of local connections that the handler has not been given yet.
     pub(crate) local: LocalOutput,
-    /// Connections without a descriptor.
     pub(crate) locals: usize,
     pub(crate) outbound_bytes_max: usize,
     pub(crate) outbound_budget_bytes: usize,
@@ -54,11 +53,10 @@ pub struct Io<T> {
     /// Bytes of live shared frames, and of queues that are not shared.
     shared_bytes: Rc<Cell<usize>>,
     pub(crate) owned_bytes: usize,
-    /// How long this thread did not run, or could not serve, when it should have, nanoseconds.
+    /// How long this thread could not serve although it should have, nanoseconds.
     pub(crate) lost_ns: u64,
-    /// The shard's end of the hand-off.
     pub(crate) hand_off: Option<OwnedFd>,
-    /// A descriptor was given back to the table since accepting last failed.
+    /// A descriptor was freed since accepting last failed.
     pub(crate) freed: bool,
     pub(crate) stop_listening: bool,
     pub(crate) stop: bool,
@@ -68,26 +66,22 @@ pub struct Io<T> {
     stats: Arc<ReactorStats>,
 }
 
-/// Connections that something is to be done with, by key.
 #[derive(Default)]
 pub(crate) struct Lists {
     /// To be read without an event.
     pub(crate) ready: VecDeque<Key>,
-    /// Those whose peers have hung up: what they sent before is still to be read.
+    /// Peers that have hung up: what they sent before is still to be read.
     pub(crate) hung_up: VecDeque<Key>,
     /// To be closed, or shut for writing, once their output is written.
     pub(crate) closing: Vec<Key>,
-    /// Those whose queue passed the limit, or stands still.
+    /// Queues that exceeded the limit, or do not move.
     pub(crate) slow: Vec<Key>,
-    /// Those that had a queue when last checked, the longest unchecked first.
+    /// Connections that had a queue when last checked, the longest unchecked first.
     pub(crate) blocked: VecDeque<Key>,
-    /// Those whose queue has become empty.
     pub(crate) drained: Vec<Key>,
-    /// Those whose socket takes more of its queue.
     pub(crate) writable: VecDeque<Key>,
-    /// Those that end with this turn.
     pub(crate) scheduled_closes: Vec<(Key, Closed)>,
-    /// Closing, but the peer still takes the rest: until when, ns.
+    /// Closing connections whose peers still take the rest, with their deadlines, ns.
     pub(crate) linger: VecDeque<(Key, u64)>,
 }
 
@@ -133,18 +127,19 @@ impl<T> Io<T> {
         self.now
     }
 
-    /// A fresh reading of the same clock, for what a turn is too coarse for.
+    /// A new reading of the same clock, where the time of the turn is too coarse.
     pub fn clock_ns(&self) -> u64 {
         self.clock.ns()
     }
 
     /// When the kernel received the last segment of the bytes that are being handled, on the same
     /// clock. Only within [`crate::Handler::readable`], with [`Config::receive_stamps`], on Linux;
-    /// and not at first, for the kernel takes up to some 0.2 s to switch stamping on when no socket
-    /// on the machine had it on.
+    /// and not at first: the kernel takes up to some 0.2 s to enable stamps when no socket on the
+    /// machine had them.
     ///
     /// The kernel stamps by the wall clock, whose distance to this one is measured each 100 ms to
-    /// some 0.1 µs; until it is, a wall clock that was set makes stamps wrong by as much.
+    /// some 0.1 µs; after the wall clock was set, stamps are wrong by as much until the next
+    /// measurement.
     pub fn received_at(&self) -> Option<u64> {
         self.stamps.as_ref()?.received_at
     }
@@ -159,12 +154,12 @@ impl<T> Io<T> {
         self.sockets.len()
     }
 
-    /// Whether there is no connection.
+    /// Whether it has no connection.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Connections from which on new ones count as over capacity.
+    /// The number of connections from which on new ones count as over capacity.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -175,7 +170,7 @@ impl<T> Io<T> {
         self.sockets.get_mut(key).map(|socket| &mut socket.data)
     }
 
-    /// The record of a connection, to look at.
+    /// The record of a connection, read-only.
     #[inline]
     pub fn conn_ref(&self, key: Key) -> Option<&T> {
         self.sockets.get(key).map(|socket| &socket.data)
@@ -194,19 +189,18 @@ impl<T> Io<T> {
         queue.map_or(0, |queue| queue.bytes())
     }
 
-    /// Adds to what this turn writes to the connection. Silently nothing if it is gone, closing
-    /// or cut.
+    /// Adds to what this turn writes to the connection. Does nothing if it is gone, closing or cut.
     pub fn send(&mut self, key: Key, bytes: &[u8]) {
         self.send_with(key, |out| out.extend_from_slice(bytes));
     }
 
-    /// Like [`Io::send`], but `write` appends straight to the turn's arena, and must not touch what
-    /// is there. `false`, and `write` is not called, if nothing can be sent.
+    /// Like [`Io::send`], but `write` appends straight to the turn's arena, and must not change
+    /// what is there. `false`, and `write` is not called, if nothing can be sent.
     pub fn send_with(&mut self, key: Key, write: impl FnOnce(&mut Vec<u8>)) -> bool {
         self.write_with(key, |_, out| write(out)).is_some()
     }
 
-    /// Like [`Io::send_with`] with the connection's record at hand.
+    /// Like [`Io::send_with`], with access to the connection's record.
     pub fn write_with<R>(
         &mut self,
         key: Key,
@@ -221,19 +215,18 @@ impl<T> Io<T> {
         Some(result)
     }
 
-    /// Bytes that wait for peers: shared frames, counted once, and what waits for one connection
-    /// alone.
+    /// Bytes that wait for peers; shared frames count once.
     pub fn waiting_bytes(&self) -> usize {
         self.shared_bytes.get() + self.owned_bytes
     }
 
-    /// Wraps bytes for many connections; they count as waiting while they are there.
+    /// Wraps bytes for many connections; they count as waiting until they are dropped.
     pub fn share(&self, bytes: impl AsRef<[u8]> + 'static) -> Shared {
         Shared::counted(bytes, &self.shared_bytes)
     }
 
     /// The fan-out path: writes `frame` now if nothing is pending or queued for the connection,
-    /// else behind that; what the peer does not take is referred to, not copied.
+    /// else after that; what the peer does not take is referred to, not copied.
     #[inline]
     pub fn send_shared(&mut self, key: Key, frame: &Shared) {
         debug_assert!(!frame.goes_on(), "what is in parts is a run");
@@ -241,8 +234,8 @@ impl<T> Io<T> {
     }
 
     /// The same for several frames, or one in parts. `whole` is the same bytes in one piece, for a
-    /// single write; if empty, the system gathers them. Whether output waits for the peer now, as
-    /// far as that is known.
+    /// single write; if empty, the system gathers them. Returns whether output now waits for the
+    /// peer, as far as known.
     #[inline]
     pub fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool {
         if whole.is_empty() {
@@ -281,8 +274,7 @@ impl<T> Io<T> {
         })
     }
 
-    /// Adds frames to what this turn writes to the connection, by reference: a burst of frames
-    /// leaves in one write.
+    /// Adds frames to this turn's output by reference: a burst of frames leaves in one write.
     pub fn send_run_later(&mut self, key: Key, run: Run) {
         let Some(socket) = self.sockets.get_mut(key).filter(|s| s.flags & NO_SEND == 0) else {
             return;
@@ -296,15 +288,15 @@ impl<T> Io<T> {
         write::flush(self);
     }
 
-    /// Stops reading from the connection. A peer that resets is noticed all the same; one that
-    /// only closes its half, at the [`Io::release`].
+    /// Stops reading from the connection. A reset by the peer is still noticed; a close of its
+    /// half, only at the [`Io::release`].
     pub fn hold(&mut self, key: Key) {
         if let Some(socket) = self.sockets.get_mut(key) {
             socket.flags |= HELD;
         }
     }
 
-    /// Reads again, also what came meanwhile.
+    /// Reads again, including what came meanwhile.
     pub fn release(&mut self, key: Key) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         socket.flags &= !HELD;
@@ -324,14 +316,13 @@ impl<T> Io<T> {
         fd.is_some_and(net::has_input)
     }
 
-    /// Whether the peer is known to have closed its sending half; what it sent before may still be
-    /// unread.
+    /// Whether the peer is known to have closed its sending half; earlier input may be unread.
     pub fn peer_has_shut(&self, key: Key) -> bool {
         self.sockets.get(key).is_some_and(|socket| socket.flags & PEER_SHUT != 0)
     }
 
-    /// Closes the connection once its output is written, at the latest after
-    /// [`Config::linger`]. Neither input nor further output from here on.
+    /// Closes the connection once its output is written, at the latest after [`Config::linger`].
+    /// From now on it has neither input nor further output.
     pub fn close(&mut self, key: Key) {
         if let Some(socket) = self.sockets.get_mut(key)
             && socket.flags & (CLOSING | CLOSE_SCHEDULED) == 0
@@ -341,8 +332,8 @@ impl<T> Io<T> {
         }
     }
 
-    /// Tells the peer, once the output is written, that no more will come, and goes on reading
-    /// until it closes too or [`Io::close`]: the last bytes then are not lost to a reset.
+    /// Tells the peer, once the output is written, that no more will come, and continues reading
+    /// until it closes too or [`Io::close`]: then the last bytes are not lost to a reset.
     pub fn shutdown_write(&mut self, key: Key) {
         if let Some(socket) = self.sockets.get_mut(key)
             && socket.flags & NO_SEND == 0
@@ -358,8 +349,8 @@ impl<T> Io<T> {
     }
 
     /// Takes a connection off the shard; nothing is closed, [`crate::Handler::closed`] is not
-    /// called. What is pending is written first; what is queued for a slow peer is lost. `None`
-    /// also for a local one, which has no descriptor to take.
+    /// called. Pending output is written first; what is queued for a slow peer is lost. `None` also
+    /// for a local one, which has no descriptor to take.
     pub fn take(&mut self, key: Key) -> Option<(Descriptor, T)> {
         self.flush();
         let socket = self.leave(key)?;
@@ -367,7 +358,7 @@ impl<T> Io<T> {
     }
 
     /// Hands a connection and the bytes already read from it to the other end of the hand-off;
-    /// returns its record. On an error the connection stays as it is.
+    /// returns its record. On an error the connection stays on the shard.
     pub fn hand_off(&mut self, key: Key, read_ahead: &[u8]) -> Result<T, HandOffError> {
         self.flush();
         let socket = self
@@ -380,7 +371,7 @@ impl<T> Io<T> {
             return Err(HandOffError::OutputQueued);
         }
         let end = self.hand_off.as_ref().ok_or(HandOffError::Gone)?;
-        // The other side may look at the counters as soon as it has the connection.
+        // The other side may read the counters as soon as it has the connection.
         self.counts.open -= 1;
         self.stats.publish(&self.counts);
         if let Err(error) = handoff::send(end, fd, read_ahead) {
@@ -388,12 +379,13 @@ impl<T> Io<T> {
             self.counts.hand_off_refused += 1;
             return Err(error);
         }
-        // The record is there: it was just looked at.
+        // The record was just looked up.
         self.leave(key).map(|socket| socket.data).ok_or(HandOffError::NotOpen)
     }
 
-    /// Shows `visit` the records of the next `records` slots, used or not, from `cursor` on, and
-    /// collects the keys it says `true` for. The cursor is 0 again after the last slot.
+    /// Passes the records of the next `records` slots, used or not, from `cursor` on to `visit`,
+    /// and collects the keys for which it returns `true`. The cursor is 0 again after the last
+    /// slot.
     pub fn sweep(
         &mut self,
         cursor: &mut u32,
@@ -413,20 +405,17 @@ impl<T> Io<T> {
         self.stop_listening = true;
     }
 
-    /// Ends the loop after this turn: what is pending is written, all connections are closed.
+    /// Ends the loop after this turn: pending output is written, all connections are closed.
     pub fn stop(&mut self) {
         self.stop = true;
     }
 }
 
-/// What the loop does with the same state.
 impl<T> Io<T> {
-    /// Registers `fd` under `key`.
     pub(crate) fn register(&self, fd: &OwnedFd, key: Key, interest: Interest) -> io::Result<()> {
         self.poll.registry().register(&mut SourceFd(&fd.as_raw_fd()), token(key), interest)
     }
 
-    /// Registers what is not a connection.
     pub(crate) fn register_special(&self, fd: RawFd, what: Special) -> io::Result<()> {
         self.poll.registry().register(&mut SourceFd(&fd), what.token(), Interest::READABLE)
     }
@@ -440,8 +429,7 @@ impl<T> Io<T> {
         let Some(fd) = socket.fd.as_ref().map(AsRawFd::as_raw_fd) else { return };
         let registry = self.poll.registry();
         if let Err(error) = registry.reregister(&mut SourceFd(&fd), token(key), interest) {
-            // Not possible for a registered descriptor but for want of kernel memory; the queue
-            // then waits for the next write or its deadline.
+            // It fails only without kernel memory; the queue waits for its next write or deadline.
             tracing::warn!(%error, "epoll_ctl failed");
         }
     }
@@ -467,7 +455,6 @@ impl<T> Io<T> {
         }
     }
 
-    /// Notes that the peer of `key` has hung up.
     pub(crate) fn list_hung_up(&mut self, key: Key) {
         if let Some(socket) = self.sockets.get_mut(key)
             && socket.flags & LISTED == 0
@@ -495,15 +482,14 @@ impl<T> Io<T> {
         self.lists.linger.push_back((key, self.now.ns.saturating_add(self.linger_ns)));
     }
 
-    /// Time until the first lingering connection is due.
     pub(crate) fn linger_due(&self) -> Option<Duration> {
         let (_, due) = self.lists.linger.front()?;
         Some(Duration::from_nanos(due.saturating_sub(self.now.ns)))
     }
 
-    /// Removes a connection that lives on elsewhere.
+    /// Removes a connection whose descriptor stays open.
     fn leave(&mut self, key: Key) -> Option<Socket<T>> {
-        // The open file lives on, so closing our number would leave it in the poll set.
+        // The open file stays, so closing our number would leave it in the poll set.
         let fd = self.sockets.get(key)?.fd.as_ref()?.as_raw_fd();
         let socket = self.sockets.remove(key)?;
         if let Err(error) = self.poll.registry().deregister(&mut SourceFd(&fd)) {

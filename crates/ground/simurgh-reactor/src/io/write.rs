@@ -1,5 +1,5 @@
-//! The flush point: every byte that leaves a shard leaves through here. One call for all writes of
-//! a turn (io_uring) was tried and saves nothing: see "Batched submission" in docs/BENCHMARKS.md.
+//! The flush point, which every byte that leaves a shard passes. One call for all writes of a turn
+//! (io_uring) was tried and saves nothing: see "Batched submission" in docs/BENCHMARKS.md.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -20,13 +20,11 @@ const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 #[cfg(not(target_os = "linux"))]
 const FLAGS: SendFlags = SendFlags::DONTWAIT;
 
-/// One plain write.
 #[inline]
 pub(super) fn send(fd: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<usize> {
     rustix::net::send(fd, bytes, FLAGS)
 }
 
-/// One gathered write.
 fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
     match slices {
         [only] => send(fd, only),
@@ -43,12 +41,11 @@ fn is_blocked(error: Errno) -> bool {
         || error == Errno::NOMEM
 }
 
-/// Writes all that is pending: one write a connection.
 pub(super) fn flush<T>(io: &mut Io<T>) {
     if io.outbox.dirty.is_empty() {
         return;
     }
-    // Lent out meanwhile: nothing is added to it while it is written.
+    // Moved out: nothing is added to it while it is written.
     let mut outbox = std::mem::take(&mut io.outbox);
     let mut dirty = std::mem::take(&mut outbox.dirty);
     for entry in dirty.drain(..) {
@@ -81,8 +78,7 @@ fn flush_one<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty) {
         }
         return;
     }
-    // Others do not wait until the system has taken megabytes: that they can be written is the next
-    // event.
+    // Megabytes for one connection must not delay the others: the next event writes more.
     if outbox.spans(dirty).map(Piece::len).sum::<usize>() > DRAIN_BYTES_MAX {
         return queue_rest(io, outbox, dirty, 0);
     }
@@ -108,7 +104,7 @@ fn flush_chain<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty) {
     }
 }
 
-/// A write that began `done` bytes behind the beginning of `dirty` took only part, or failed.
+/// Handles a partial or failed write that began `done` bytes into `dirty`.
 #[cold]
 fn cut_short<T>(
     io: &mut Io<T>,
@@ -122,8 +118,7 @@ fn cut_short<T>(
     }
 }
 
-/// How much of a write the kernel took; `None`, and its close is scheduled, if the connection is
-/// broken.
+/// How much of a write the kernel accepted; `None` if the connection is broken and closes.
 fn taken<T>(io: &mut Io<T>, key: Key, outcome: rustix::io::Result<usize>) -> Option<usize> {
     io.counts.writes_blocked += 1;
     match outcome {
@@ -139,7 +134,6 @@ fn taken<T>(io: &mut Io<T>, key: Key, outcome: rustix::io::Result<usize>) -> Opt
     }
 }
 
-/// Queues the spans of `dirty` without their first `written` bytes.
 fn queue_rest<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty, mut written: usize) {
     io.enqueue(dirty.key, |queue| {
         for piece in outbox.spans(dirty) {
@@ -151,8 +145,7 @@ fn queue_rest<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty, mut written: usi
 }
 
 impl<T> Io<T> {
-    /// Queues what `fill` says, asks for writability, and looks at the limits: one for each
-    /// connection, whether it had something queued before or not, and one for all together.
+    /// Lets `fill` add to the queue, asks for writability, and checks both limits.
     fn enqueue(&mut self, key: Key, fill: impl FnOnce(&mut Queue)) {
         let now_ns = self.served_ns();
         let Some(socket) = self.sockets.get_mut(key) else { return };
@@ -170,7 +163,7 @@ impl<T> Io<T> {
             socket.flags |= BLOCKED;
             self.lists.blocked.push_back(key);
         }
-        // Until its handshake has ended a connection waits for writability anyway.
+        // Until its handshake has ended, a connection waits for writability anyway.
         if fresh && let Some(socket) = self.sockets.get(key).filter(|s| s.flags & CONNECTING == 0) {
             self.reregister(socket, key, true);
         }
@@ -179,8 +172,8 @@ impl<T> Io<T> {
         }
     }
 
-    /// Shared frames of which a write that began `done` bytes behind their start took only a part,
-    /// or failed; whether they wait now.
+    /// Handles a partial or failed write of shared frames that began `done` bytes after their
+    /// start; returns whether they wait now.
     #[cold]
     pub(super) fn run_cut_short(
         &mut self,
@@ -194,8 +187,7 @@ impl<T> Io<T> {
         true
     }
 
-    /// Shared frames that do not lie in one piece: written now, some slices' worth at least, unless
-    /// something is before them.
+    /// Sends shared frames that are not contiguous, or queues them behind other output.
     #[cold]
     pub(super) fn send_gathered(&mut self, key: Key, run: &Run) {
         let Some(socket) = self.sockets.get(key) else { return };
@@ -208,7 +200,7 @@ impl<T> Io<T> {
         let mut done = 0;
         while done < run.len() {
             if done >= DRAIN_BYTES_MAX {
-                // That it can be written on is the next event.
+                // The next event reports that it can be written.
                 return self.enqueue(key, |queue| queue.push(Piece::Run(run), done));
             }
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
@@ -227,7 +219,7 @@ impl<T> Io<T> {
         }
     }
 
-    /// Shared frames for a connection that has something before them.
+    /// Shared frames for a connection that has other output before them.
     pub(super) fn run_behind(&mut self, key: Key, run: &Run) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         if socket.flags & NO_SEND != 0 {
@@ -240,7 +232,7 @@ impl<T> Io<T> {
         }
     }
 
-    /// The socket of `key` is writable again: writes its queue, and forgets it when it is empty.
+    /// The socket of `key` is writable again: writes its queue, and drops it when it is empty.
     pub(crate) fn drain_queue(&mut self, key: Key) {
         let (now_ns, mut drained) = (self.served_ns(), 0);
         loop {
@@ -254,7 +246,7 @@ impl<T> Io<T> {
                 break;
             }
             if drained >= DRAIN_BYTES_MAX {
-                // No event announces again what could be written already.
+                // If it could be written already, no event announces that again.
                 return self.list_writable(key);
             }
             self.counts.writes += 1;

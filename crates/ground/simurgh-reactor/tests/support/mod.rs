@@ -1,4 +1,4 @@
-//! A shard that does what a test tells it and reports what happens to it.
+//! A shard that runs scripts of a test and reports its events.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -12,7 +12,6 @@ use simurgh_reactor::{
     ShardHandle, ShardSet, Slow,
 };
 
-/// Longest wait for anything.
 pub const WAIT_MAX: Duration = Duration::from_secs(10);
 
 pub type Script = Box<dyn FnOnce(&mut Probe, &mut Io<Conn>) + Send>;
@@ -118,7 +117,7 @@ impl Server {
         Self::listening(&["127.0.0.1:0".parse().unwrap()], shards, echo, config)
     }
 
-    /// One shard that listens nowhere.
+    /// One shard without a listener.
     pub fn start_client(config: &Config) -> Self {
         Self::listening(&[], 1, false, config)
     }
@@ -165,7 +164,7 @@ impl Server {
         self.events.recv_timeout(WAIT_MAX).expect("something should have happened")
     }
 
-    /// Nothing is reported for a moment.
+    /// Checks that nothing is reported for a moment.
     pub fn assert_quiet(&self) {
         if let Ok(event) = self.events.recv_timeout(Duration::from_millis(100)) {
             panic!("unexpected {event:?}");
@@ -179,7 +178,6 @@ impl Server {
         }
     }
 
-    /// Runs `script` on the first shard and returns what it returns.
     pub fn ask<R: Send + 'static>(
         &self,
         script: impl FnOnce(&mut Probe, &mut Io<Conn>) -> R + Send + 'static,
@@ -237,7 +235,6 @@ pub fn read_to_end(stream: &mut TcpStream) -> (Vec<u8>, bool) {
     }
 }
 
-/// Makes the close of `stream` a reset.
 pub fn reset(stream: TcpStream) {
     rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
 }

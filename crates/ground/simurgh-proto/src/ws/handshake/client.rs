@@ -1,4 +1,4 @@
-//! Both halves of the upgrade as a client sees them.
+//! The client's side of the upgrade: request and answer.
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
@@ -12,11 +12,11 @@ use super::{HEADERS_MAX, HeadError, HeadLimits, STANDARD, accept_key, tokens};
 /// The request that opens a WebSocket (RFC 6455 §4.1).
 #[derive(Clone, Copy, Debug)]
 pub struct ClientRequest<'a> {
-    /// Host, and port unless it is the scheme's own.
+    /// Host, with the port unless it is the scheme's own.
     pub host: &'a str,
     /// Path and query, beginning with `/`, already percent-encoded.
     pub target: &'a str,
-    /// What a browser would send as its page's origin.
+    /// The Origin header, such as a browser sends for its page.
     pub origin: Option<&'a str>,
     /// Subprotocols to offer, best first.
     pub subprotocols: &'a [&'a str],
@@ -29,7 +29,7 @@ pub struct ClientRequest<'a> {
 impl ClientRequest<'_> {
     /// Appends the request to `out`. A header that could forge further lines is left out.
     ///
-    /// `target` must hold no blanks or control characters: it is the caller's own, not a peer's.
+    /// `target` must have no blanks or control characters: it is the caller's own, not a peer's.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"GET ");
         out.extend_from_slice(self.target.as_bytes());
@@ -61,9 +61,9 @@ pub fn client_key(nonce: [u8; 16]) -> String {
 /// A server's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response<'a> {
-    /// 101 when the WebSocket is open, else the status of the refusal: look at it first.
+    /// 101 when the WebSocket is open, else the status of the refusal: check it first.
     pub status: u16,
-    /// The subprotocol that the server picked; one of those offered.
+    /// The subprotocol that the server picked, one of those offered.
     pub subprotocol: Option<&'a str>,
 }
 
@@ -90,13 +90,13 @@ pub enum HandshakeError {
     Upgrade,
 }
 
-/// Reads the answer to a [`ClientRequest`] from the front of `buf`, and tells the length of its
-/// head in bytes; what follows it are frames, or the body of a refusal. `None` when more bytes are
-/// wanted. The limits are those of [`HeadLimits::default`].
+/// Reads the answer to a [`ClientRequest`] from the front of `buf`, and returns the length of its
+/// head in bytes; frames, or the body of a refusal, follow it. `None` when more bytes are needed.
+/// The limits are those of [`HeadLimits::default`].
 ///
 /// # Errors
-/// The server does not speak as RFC 6455 §4.1 wants it: close the connection. A refusal is no
-/// error but a [`Response`] with its status.
+/// If the server does not follow RFC 6455 §4.1: close the connection. A refusal is not an error but
+/// a [`Response`] with its status.
 pub fn check_response<'a>(
     buf: &'a [u8],
     key: &str,
@@ -121,7 +121,7 @@ pub fn check_response<'a>(
     Ok(Some((response, head_bytes)))
 }
 
-/// Checks the headers of a 101 (RFC 6455 §4.1); returns the subprotocol it names.
+/// Checks the headers of a 101 (RFC 6455 §4.1); returns its subprotocol.
 fn check_switch<'a>(
     headers: &[httparse::Header<'a>],
     key: &str,

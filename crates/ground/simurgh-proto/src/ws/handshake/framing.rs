@@ -1,8 +1,8 @@
 //! Where the body of a request ends, and whether two readers of the same bytes could disagree.
 //!
 //! A proxy and a server that see different ends of one request let a client put a second request
-//! into the first (request smuggling, RFC 9112 §11.2). So what the RFC lets a recipient repair is
-//! refused here.
+//! into the first (request smuggling, RFC 9112 §11.2). So what the RFC allows a recipient to repair
+//! is refused here.
 
 use thiserror::Error;
 
@@ -11,13 +11,13 @@ use super::request::Request;
 /// What follows a head (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// So many bytes; 0: the next head.
+    /// This many bytes; 0: the next head.
     Length(u64),
-    /// Chunks. What comes after them is not to be believed: close the connection.
+    /// Chunks. What comes after them is not trusted: close the connection.
     Chunked,
 }
 
-/// Why a request is not taken.
+/// Why a request is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FramingError {
     /// A GET, HEAD or TRACE with a body.
@@ -47,7 +47,7 @@ pub enum FramingError {
 }
 
 impl FramingError {
-    /// The status to refuse with: 400, or 501 for what is right but not spoken here.
+    /// The status to refuse with: 400, or 501 for valid requests that are not supported.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
@@ -61,7 +61,7 @@ impl Request<'_> {
     /// Where the body ends, if no reader could see another end or another host.
     ///
     /// # Errors
-    /// The first reason not to take the request: answer with [`status`](FramingError::status) and
+    /// The first reason not to accept the request: answer with [`status`](FramingError::status) and
     /// close the connection (RFC 9112 §6.3, §3.2).
     pub fn framing(&self) -> Result<Framing, FramingError> {
         self.check_host()?;
@@ -89,8 +89,7 @@ impl Request<'_> {
         Ok(framing)
     }
 
-    /// RFC 9112 §3.2: one Host in HTTP/1.1, none or one before; a target that is a URL names the
-    /// same.
+    /// RFC 9112 §3.2: one Host in HTTP/1.1, at most one before; a URL as target has the same.
     fn check_host(&self) -> Result<(), FramingError> {
         let mut hosts = self.named("host");
         let host = hosts.next();
@@ -131,13 +130,11 @@ fn number(text: &[u8]) -> Result<u64, FramingError> {
     digits.parse().map_err(|_| FramingError::ContentLength)
 }
 
-/// Whether it can be a host with a port, and no more than one: a blank, a comma, a path or a user
-/// in it is read as different hosts by different readers.
+/// Whether it can only be one host with a port: no blank, comma, path or user.
 fn is_host(host: &[u8]) -> bool {
     host.iter().all(|byte| HOST_BYTES.get(usize::from(*byte)) == Some(&true))
 }
 
-/// Which bytes a host with a port is made of.
 const HOST_BYTES: [bool; 256] = {
     let mut is_part = [false; 256];
     let mut at = 0;

@@ -1,9 +1,9 @@
 //! The HTTP/1.1 upgrade that opens a WebSocket (RFC 6455 §4), as a server and as a client.
 //!
 //! A server calls, over the bytes it has so far: [`Request::parse`], then its own checks, then
-//! [`negotiate`] and [`check_upgrade`], and answers with [`write_accept`] or [`write_refusal`].
-//! The order of checks is PROTOCOL §2's, in which the header check is the last.
-//! A client writes a [`ClientRequest`] and reads the answer with [`check_response`].
+//! [`negotiate`] and [`check_upgrade`], and answers with [`write_accept`] or [`write_refusal`]. The
+//! order of checks is PROTOCOL §2's, in which the header check is the last. A client writes a
+//! [`ClientRequest`] and reads the answer with [`check_response`].
 use alloc::string::String;
 
 use base64::Engine as _;
@@ -26,23 +26,22 @@ pub use request::{HeadLimits, Request, Upgrade, UpgradeError, check_upgrade};
 pub use response::{write_accept, write_refusal};
 pub use subprotocol::{Negotiated, NoCommonSubprotocol, TOKEN_PREFIX, negotiate};
 
-/// What every server appends to the key before it hashes (RFC 6455 §1.3).
+/// The suffix that every server adds to the key before hashing (RFC 6455 §1.3).
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Length of a `Sec-WebSocket-Accept`: the base64 form of a SHA-1.
 const ACCEPT_BYTES: usize = 28;
 /// Length of a `Sec-WebSocket-Key`: the base64 form of 16 bytes.
 const KEY_BYTES: usize = 24;
-/// Slots on the stack for the headers of a head; a limit above this number is cut to it.
+/// Slots on the stack for the headers of a head, and the upper bound of the configured limit.
 const HEADERS_MAX: usize = 100;
 
-/// Base64 as clients write it: with or without `=`, and whatever the unused bits of the last
-/// character are.
+/// Base64 as clients write it: with or without `=`, and with any unused bits in the last character.
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)
     .with_decode_allow_trailing_bits(true);
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
 
-/// Why bytes are not the head of an HTTP/1.x message that we take.
+/// Why bytes are not an acceptable head of an HTTP/1.x message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum HeadError {
     /// Not HTTP/1.0 or HTTP/1.1.
@@ -78,7 +77,7 @@ impl HeadError {
     }
 }
 
-/// The `Sec-WebSocket-Accept` that belongs to a `Sec-WebSocket-Key` (RFC 6455 §4.2.2), in ASCII.
+/// The `Sec-WebSocket-Accept` of a `Sec-WebSocket-Key` (RFC 6455 §4.2.2), in ASCII.
 #[must_use]
 pub fn accept_key(key: &str) -> [u8; 28] {
     let hash = Sha1::new().chain_update(key.as_bytes()).chain_update(KEY_SUFFIX).finalize();
@@ -96,8 +95,7 @@ fn tokens(value: &[u8]) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Decodes base64 of the standard or of the URL-safe alphabet (one of them, not a mixture), with
-/// or without `=`, into text.
+/// Decodes base64 to text, in the standard or the URL-safe alphabet, with or without `=`.
 fn decode_text(encoded: &str) -> Option<String> {
     const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
     let bytes = STANDARD.decode(encoded).or_else(|_| URL_SAFE.decode(encoded)).ok()?;

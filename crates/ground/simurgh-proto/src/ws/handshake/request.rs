@@ -7,12 +7,12 @@ use thiserror::Error;
 
 use super::{HEADERS_MAX, HeadError, KEY_BYTES, STANDARD, tokens};
 
-/// How long a head may be.
+/// Bounds of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// Length of the whole head up to and with its empty line, in bytes.
+    /// Length of the whole head including its empty line, in bytes.
     pub bytes_max: usize,
-    /// Number of headers; more than 100 are never taken.
+    /// Number of headers; more than 100 are never accepted.
     pub headers_max: usize,
     /// Length of the request target, in bytes.
     pub target_bytes_max: usize,
@@ -30,7 +30,7 @@ impl Default for HeadLimits {
 pub struct Request<'a> {
     /// The method as sent; methods are case-sensitive.
     pub method: &'a str,
-    /// The request target as sent: not decoded, path and query, possibly the whole URL.
+    /// The request target as sent: path and query, not decoded, possibly the whole URL.
     pub target: &'a str,
     /// Minor version: 0 or 1.
     pub version: u8,
@@ -38,12 +38,12 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a head from the front of `buf`, and tells its length in bytes; what follows it
-    /// belongs to the connection. `None` when more bytes are wanted.
+    /// Reads a head from the front of `buf`, and returns its length in bytes; what follows it
+    /// belongs to the connection. `None` when more bytes are needed.
     ///
     /// # Errors
-    /// `buf` cannot become a head within `limits`, whatever comes. It is the first thing wrong in
-    /// the order of the bytes, so that it stays the same when more of them come.
+    /// If `buf` cannot become a head within `limits`, whatever comes. It is the first error in the
+    /// order of the bytes, so that it stays the same when more of them come.
     pub fn parse(buf: &'a [u8], limits: &HeadLimits) -> Result<Option<(Self, usize)>, HeadError> {
         let within = buf.get(..limits.bytes_max).unwrap_or(buf);
         let bare_line_feed = bare_line_feed(within);
@@ -81,13 +81,12 @@ impl<'a> Request<'a> {
         self.named(name).next()
     }
 
-    /// All headers with their names as sent, in their order.
+    /// All headers in order, with their names as sent.
     pub fn headers(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         self.headers.iter().copied()
     }
 
-    /// The elements of a comma-separated list, over all headers of that name; elements that are
-    /// empty or not UTF-8 are left out.
+    /// The non-empty UTF-8 elements of a comma-separated list, over all headers of that name.
     pub fn header_tokens(&self, name: &str) -> impl Iterator<Item = &'a str> {
         self.named(name).flat_map(tokens)
     }
@@ -99,13 +98,12 @@ impl<'a> Request<'a> {
         if path.is_empty() { "/" } else { path }
     }
 
-    /// What follows the first `?` of the target, not decoded; empty when there is none.
+    /// The part after the first `?` of the target, not decoded; empty when there is none.
     #[must_use]
     pub fn query(&self) -> &'a str {
         self.split_target().1
     }
 
-    /// All values of a header, in their order.
     pub(super) fn named(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let named = self.headers().filter(move |(other, _)| other.eq_ignore_ascii_case(name));
         named.map(|(_, value)| value)
@@ -114,7 +112,7 @@ impl<'a> Request<'a> {
     fn split_target(&self) -> (&'a str, &'a str) {
         let target = self.target;
         let target = match target.split_once("://") {
-            // The absolute form, which every server has to take (RFC 9112 §3.2.2).
+            // The absolute form, which every server has to accept (RFC 9112 §3.2.2).
             Some((scheme, rest)) if !scheme.is_empty() && is_scheme(scheme) => {
                 rest.find(['/', '?']).and_then(|end| rest.get(end..)).unwrap_or_default()
             }
@@ -124,9 +122,9 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Where a line of the head ends in LF alone. `httparse` takes such a line (RFC 9112 §2.2 lets
-/// it), and then sees another head than a proxy in front that does not. Lines after the head are
-/// not looked at.
+/// The offset of a line of the head that ends in LF alone. `httparse` accepts such a line (RFC 9112
+/// §2.2 allows it), and then sees another head than a proxy that does not. Lines after the head are
+/// ignored.
 fn bare_line_feed(bytes: &[u8]) -> Option<usize> {
     // Empty lines before the first line do not end a head (RFC 9112 §2.2).
     let (mut has_begun, mut line) = (false, 0);
@@ -142,7 +140,7 @@ fn bare_line_feed(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Whether the bytes do not even hold the whole request line.
+/// Whether the bytes end before the end of the request line.
 fn is_first_line(bytes: &[u8]) -> bool {
     let begin = bytes.iter().take_while(|byte| b"\r\n".contains(byte)).count();
     !bytes.iter().skip(begin).any(|&byte| byte == b'\n')
@@ -152,14 +150,14 @@ fn is_scheme(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
-/// A request found to be a WebSocket upgrade.
+/// A request that is a WebSocket upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upgrade<'a> {
-    /// The `Sec-WebSocket-Key`: what [`super::write_accept`] wants.
+    /// The `Sec-WebSocket-Key`, for [`super::write_accept`].
     pub key: &'a str,
 }
 
-/// What a request lacks to be a WebSocket upgrade.
+/// Why a request is not a WebSocket upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UpgradeError {
     /// `Connection` does not list `upgrade`.
@@ -196,7 +194,7 @@ impl UpgradeError {
 /// Checks that a request opens a WebSocket (RFC 6455 §4.2.1).
 ///
 /// # Errors
-/// The first thing that it lacks.
+/// The first condition that it does not meet.
 pub fn check_upgrade<'a>(request: &Request<'a>) -> Result<Upgrade<'a>, UpgradeError> {
     let lists = |name, token: &str| {
         request.header_tokens(name).any(|listed| listed.eq_ignore_ascii_case(token))
@@ -221,7 +219,6 @@ pub fn check_upgrade<'a>(request: &Request<'a>) -> Result<Upgrade<'a>, UpgradeEr
     Ok(Upgrade { key })
 }
 
-/// The value of a header that occurs exactly once.
 fn single<'a>(request: &Request<'a>, name: &str) -> Option<&'a [u8]> {
     let mut values = request.named(name);
     let value = values.next()?;

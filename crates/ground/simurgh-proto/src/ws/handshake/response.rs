@@ -1,10 +1,10 @@
-//! The answer as a server writes it.
+//! The answer of a server.
 use alloc::format;
 use alloc::vec::Vec;
 
 use super::accept_key;
 
-/// Appends the 101 response to `out`. It names no extension: compression is not spoken.
+/// Appends the 101 response to `out`, without any extension: compression is not supported.
 ///
 /// `key` is that of [`super::Upgrade`], `subprotocol` that of [`super::Negotiated`].
 pub fn write_accept(key: &str, subprotocol: Option<&str>, out: &mut Vec<u8>) {
@@ -50,7 +50,7 @@ pub(super) fn write_header(name: &str, value: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether a byte may stand in a token such as a header name (RFC 9110 §5.6.2).
+/// Whether a byte is allowed in a token such as a header name (RFC 9110 §5.6.2).
 const fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(

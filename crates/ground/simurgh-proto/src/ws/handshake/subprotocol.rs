@@ -1,18 +1,17 @@
-//! Subprotocols, and the auth token that Phoenix hides among them (PROTOCOL §2).
+//! Subprotocols, and the auth token that Phoenix sends as one of them (PROTOCOL §2).
 use alloc::string::String;
 
 use thiserror::Error;
 
 use super::{Request, decode_text};
 
-/// What the subprotocol that carries an auth token begins with; the rest of it is the token in
-/// base64.
+/// The prefix of the subprotocol with an auth token; the rest of it is the token in base64.
 pub const TOKEN_PREFIX: &str = "base64url.bearer.phx.";
 
-/// The subprotocol that a server answers with when a client sends an auth token beside it.
+/// The server's answer when a client sends an auth token and offers this subprotocol.
 const PHOENIX: &str = "phoenix";
 
-/// What came of the subprotocols a client offered.
+/// The outcome of negotiating the subprotocols that a client offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Negotiated<'c> {
     /// The one to answer with, if any: `phoenix` or one of the configured.
@@ -21,7 +20,7 @@ pub struct Negotiated<'c> {
     pub token: Option<String>,
 }
 
-/// A client offers subprotocols, but none that this server speaks: refuse with 403.
+/// A client offers subprotocols, but none that this server supports: refuse with 403.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("no common subprotocol")]
 pub struct NoCommonSubprotocol;
@@ -34,18 +33,18 @@ impl NoCommonSubprotocol {
     }
 }
 
-/// Picks the subprotocol to answer with, and takes the auth token where `auth_token` says so.
+/// Picks the subprotocol to answer with, and reads the auth token if `auth_token` is set.
 ///
-/// * The first of `configured` that the client offers wins; with `auth_token` on, `phoenix` stands
-///   before all of them. An empty `configured` without `auth_token` ignores what is offered.
-/// * A client that offers nothing (but a token) is accepted without an answer.
-/// * One entry beginning with [`TOKEN_PREFIX`] is taken off the list and decoded, in the standard
-///   or the URL-safe alphabet, with or without `=`. Of two or more none is: they stay on the list
-///   as subprotocols that nobody speaks. An entry that cannot be decoded to text gives no token, so
-///   that the application's connect decides as it does for a client that sent none.
+/// * The first of `configured` that the client offers wins; with `auth_token`, `phoenix` comes
+///   before all of them. An empty `configured` without `auth_token` ignores the offer.
+/// * A client that offers nothing (except a token) is accepted without an answer.
+/// * One entry with [`TOKEN_PREFIX`] is removed from the list and decoded, in the standard or the
+///   URL-safe alphabet, with or without `=`. Two or more stay on the list as subprotocols that are
+///   not supported. An entry that cannot be decoded to text gives no token, so that the
+///   application's connect decides as for a client that sent none.
 ///
 /// # Errors
-/// The client offers only subprotocols that the server does not speak.
+/// If the client offers only subprotocols that the server does not support.
 pub fn negotiate<'c>(
     request: &Request<'_>,
     configured: &'c [&'c str],

@@ -1,4 +1,4 @@
-//! The handshake, both roles against each other and against what real clients send.
+//! The handshake, with both roles against each other and with what real clients send.
 use super::*;
 use std::borrow::ToOwned;
 use std::format;
@@ -130,8 +130,8 @@ fn what_is_not_http_1_is_malformed() {
     assert_eq!(HeadError::Malformed.status(), 400);
 }
 
-/// Whoever refused at the first wrong byte has answered already: another answer, because the next
-/// read brought something worse, would make the status a matter of how the bytes were cut.
+/// A server that refused at the first wrong byte has answered already: if a later read changed the
+/// answer, the status would depend on how the bytes were cut.
 #[test]
 fn the_first_refusal_is_the_last() {
     let limits = HeadLimits { bytes_max: 200, headers_max: 4, target_bytes_max: 20 };
