@@ -8,7 +8,7 @@ const TRAILER_BYTES_MAX: u16 = 16 << 10;
 /// How much of a body is still to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// So many bytes; 0: the response is over.
+    /// This many bytes; 0: the response is over.
     Length(u64),
     Chunked(Chunk),
     UntilClose,
@@ -19,21 +19,19 @@ pub(super) enum Framing {
 pub(super) enum Chunk {
     /// A chunk's size; whether a digit has been seen.
     Size(u64, bool),
-    /// What follows the size, which is ignored; its length so far.
+    /// The ignored rest of the size line; its length so far.
     Extension(u64, u16),
     /// The line feed after the size.
     SizeEnd(u64),
-    /// So many bytes of data, never 0.
+    /// This many bytes of data, never 0.
     Data(u64),
     /// The line end after the data; whether its first half has been seen.
     DataEnd(bool),
-    /// A trailer; its bytes so far, and what there was of its line.
+    /// A trailer; its bytes so far, and the state of its line.
     Trailer(u16, Line),
-    /// Nothing: it is over.
     Done,
 }
 
-/// How far a trailer's line has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Empty,
@@ -69,11 +67,11 @@ pub(super) fn of(head: &Head<'_>, to_head: bool) -> Result<(Framing, bool), Resp
     })
 }
 
-/// The one `Content-Length`; several must be equal.
+/// The value of `Content-Length`; several must be equal.
 fn content_length(head: &Head<'_>) -> Result<Option<u64>, ResponseError> {
     let mut length = None;
     for value in head.values("content-length").flat_map(tokens) {
-        // `parse` alone would take `+5`.
+        // `parse` alone would accept `+5`.
         let digits = value.iter().all(u8::is_ascii_digit);
         let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
         let number = number.filter(|_| digits).ok_or(ResponseError::Framing)?;
@@ -91,8 +89,8 @@ fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl Chunk {
-    /// Takes bytes from the front of `bytes` up to and including the next data, which it returns.
-    /// `None`: over, or more bytes are needed.
+    /// Consumes bytes from the front of `bytes` up to and including the next data, which it
+    /// returns. `None`: the body is over, or more bytes are needed.
     pub(super) fn next<'b>(
         &mut self,
         bytes: &mut &'b [u8],

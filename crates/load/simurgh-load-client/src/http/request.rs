@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-/// What is encoded in a target, bytes over 0x7f too: most servers refuse them.
+/// Characters encoded in a target, and bytes over 0x7f too: most servers refuse them.
 const TARGET: AsciiSet = CONTROLS.add(b' ');
 
 /// One request.
