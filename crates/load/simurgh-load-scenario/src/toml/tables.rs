@@ -1,4 +1,4 @@
-//! The smaller tables of a scenario, which refer to nothing else in the text.
+//! The smaller tables of a scenario, which refer to no other part of it.
 
 use std::time::Duration;
 
@@ -106,7 +106,6 @@ pub(super) fn arrivals(table: &Table<'_, '_>) -> Option<Arrivals> {
     }
 }
 
-/// A value, or two.
 fn both<'p, 'i, T: Copy>(
     entry: &Entry<'p, 'i>,
     takes: &str,

@@ -1,4 +1,4 @@
-//! How values are written that TOML has no type for; flags take the same texts.
+//! Units of values that TOML has no type for; flags use the same texts.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Shortest and longest of `500ms-2s`, `1s` or, where both have one unit, `0-1s`.
+/// Shortest and longest of `500ms-2s`, `1s` or, if both have one unit, `0-1s`.
 ///
 /// # Errors
 /// What is wrong.

@@ -7,7 +7,6 @@ use simurgh_load_scenario::{DataFile, Think, Timeouts};
 use super::{Lower, given, is_true, unit_seconds};
 use crate::xml::Element;
 
-/// The options, with Tsung's defaults.
 pub(super) struct Options {
     pub(super) seed: Option<u64>,
     pub(super) timeouts: Timeouts,
@@ -28,7 +27,7 @@ pub(super) struct ThinkTime {
     pub(super) random: bool,
     /// From and to, seconds.
     pub(super) range: Option<(f64, f64)>,
-    /// Replaces the times of the sessions.
+    /// Overrides the times of the sessions.
     pub(super) replaces: bool,
 }
 
@@ -74,7 +73,7 @@ impl ThinkTime {
     }
 }
 
-/// Options that are accepted and do nothing, with the reason.
+/// Options that are accepted and have no effect, with the reason.
 const IGNORED: &[(&str, &str)] = &[
     ("hibernate", "an idle user needs no memory that could be given back"),
     ("ssl_ciphers", "TLS chooses by itself"),
@@ -171,12 +170,11 @@ impl Lower<'_> {
         self.options.thinktime.range = self.range(option);
         self.options.thinktime.random = is_true(option, "random");
         self.options.thinktime.replaces = is_true(option, "override");
-        // A time that is too long is found here, once.
+        // A time that is too long is reported here, once.
         let value = self.options.thinktime.value;
         self.seconds(option, "value", value, unit_seconds(None));
     }
 
-    /// `min` and `max`, if they are there.
     pub(super) fn range(&mut self, element: &Element) -> Option<(f64, f64)> {
         if element.attribute("min").is_none() && element.attribute("max").is_none() {
             return None;
@@ -225,7 +223,7 @@ impl Lower<'_> {
             return self.wrong(option.line_of("id"), what, "give each an `id` of its own");
         }
         let Some(bytes) = self.file(&name, line) else {
-            // Known all the same, so that its users are not wrong as well.
+            // Added anyway, so that its users are not reported too.
             self.file_ids.insert(id, 0);
             return;
         };
@@ -292,7 +290,6 @@ impl Lower<'_> {
     }
 }
 
-/// Names with commas between them.
 pub(super) fn subprotocols(text: &str) -> Vec<String> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     names.map(ToOwned::to_owned).collect()
