@@ -95,7 +95,7 @@ fn the_page_has_the_headers_of_a_page() {
     assert_eq!(page.header("x-request-id"), Some(given));
 }
 
-/// Two requests have two pages: the token in it is masked anew.
+/// Two requests get two pages: the token is masked anew.
 #[test]
 fn the_page_is_rendered_for_each_request() {
     let server = server();

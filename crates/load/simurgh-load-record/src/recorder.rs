@@ -176,7 +176,7 @@ impl Recorder {
         self.delivered(publisher, seq, sent_ns, received_ns, is_first);
     }
 
-    /// As [`Recorder::delivery`], where the caller knows whether this is the first time.
+    /// As `delivery`, where the caller knows whether this is the first time.
     #[inline]
     pub fn delivered(
         &mut self,

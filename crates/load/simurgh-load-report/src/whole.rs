@@ -18,7 +18,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::rename(&fresh, path)
     });
     if written.is_err() {
-        // Half a file is useless; if it cannot be removed, the error of writing is enough.
+        // Half a file is useless; if it cannot be removed, the write error is enough.
         let _ = fs::remove_file(&fresh);
     }
     written

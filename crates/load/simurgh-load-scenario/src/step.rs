@@ -364,7 +364,7 @@ pub struct Set {
     pub value: Value,
 }
 
-/// The value of a [`Set`].
+/// A value for variables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Value {
     /// A rendered template.

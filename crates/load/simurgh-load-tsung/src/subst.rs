@@ -20,8 +20,8 @@ pub(super) const CALLS: &[&str] = &[
     "ts_file_server:get_random_line",
 ];
 
-/// Splits a text. A `%%` that begins no placeholder is text: it does not swallow the rest, as in
-/// Tsung; the second result says whether there is one.
+/// Splits a text. A `%%` that begins no placeholder is text and, unlike in Tsung, does not swallow
+/// the rest; the second result says whether there is one.
 pub(super) fn pieces(text: &str) -> (Vec<Piece<'_>>, bool) {
     let mut pieces = Vec::new();
     let (mut from, mut search, mut lone) = (0, 0, false);

@@ -394,7 +394,7 @@ impl User {
         self.extra.as_ref().map_or(0, |extra| extra.awaits)
     }
 
-    /// Sets what it waits for. It is in [`Extra`], so that idle users do not need the memory.
+    /// Sets what it waits for. It is in `Extra`, so that idle users do not need the memory.
     pub(crate) fn set_awaits(&mut self, awaits: u32) {
         if awaits != 0 {
             self.extra().awaits = awaits;
