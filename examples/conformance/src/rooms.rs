@@ -3,7 +3,6 @@
 use serde_json::Value;
 use simurgh::{Channel, Context, Join, Outcome, Payload, Stop, json};
 
-/// One member of one room.
 struct Room {
     user: Value,
 }

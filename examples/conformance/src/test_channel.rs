@@ -12,7 +12,6 @@ use crate::visitor::Visitor;
 
 const EMPTY: Payload<'static> = Payload::EMPTY_OBJECT;
 
-/// One member of one test topic.
 struct Test {
     /// The client's name; its shouts are addressed by it.
     name: Value,
@@ -134,7 +133,6 @@ fn broadcast(ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcom
     Outcome::NoReply
 }
 
-/// One field of a JSON object; null where there is none.
 fn field(payload: &Payload<'_>, name: &str) -> Value {
     payload.parse::<Value>().unwrap_or_default()[name].clone()
 }

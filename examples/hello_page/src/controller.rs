@@ -139,7 +139,6 @@ fn request_id(headers: &HeaderMap, random: &[u8]) -> HeaderValue {
     })
 }
 
-/// The files that the page needs.
 pub(crate) fn files() -> Router {
     const CSS: &str = include_str!("../static/page.css");
     const ICON: &str = include_str!("../static/favicon.svg");

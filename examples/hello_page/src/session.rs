@@ -14,7 +14,6 @@ use subtle::ConstantTimeEq;
 
 /// The cookie's name, with the `=`.
 const NAME: &str = "_hello_page_key=";
-/// The attributes after its value.
 const ATTRIBUTES: &str = "; HttpOnly; SameSite=Lax; Path=/";
 /// HMAC-SHA256 in base64, at the start of the value.
 const SIGNATURE_CHARS: usize = 44;
@@ -44,7 +43,6 @@ impl Secret {
     }
 }
 
-/// A visitor's session.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Session {
     /// The token in our forms; a form of another site cannot have it.
@@ -82,7 +80,6 @@ impl Session {
         Self::parse(value)
     }
 
-    /// Parses the signed text.
     fn parse(value: &str) -> Option<Self> {
         let parts = value.strip_prefix(TOKEN)?.strip_prefix('=')?;
         let (token, more) = parts.split_once('&').unwrap_or((parts, ""));
@@ -91,7 +88,6 @@ impl Session {
         Some(Self { csrf_token: decoded(token)?, flash })
     }
 
-    /// The header that sets the cookie.
     pub(crate) fn to_header(&self, secret: &Secret) -> Option<HeaderValue> {
         const SIGNATURE: Range<usize> = NAME.len()..NAME.len() + SIGNATURE_CHARS;
         let mut token = [0; TOKEN_CHARS];
@@ -129,7 +125,6 @@ impl Session {
         MaskedToken(text)
     }
 
-    /// Whether a form has this session's token.
     pub(crate) fn bears(&self, masked: &str) -> bool {
         let Some(mut masked) = decoded::<{ 2 * TOKEN_BYTES }>(masked) else { return false };
         let (token, mask) = masked.split_at_mut(TOKEN_BYTES);

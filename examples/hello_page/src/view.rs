@@ -27,7 +27,6 @@ pub(crate) struct Guide {
     pub(crate) text: &'static str,
 }
 
-/// The page at `/`.
 #[derive(Template)]
 #[template(path = "index.html")]
 pub(crate) struct Index<'a> {

@@ -19,7 +19,6 @@ impl Answer {
         lines.filter(|(other, _)| *other == name).map(|(_, value)| value).next()
     }
 
-    /// The cookie as a browser sends it back.
     fn cookie(&self) -> String {
         self.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
     }

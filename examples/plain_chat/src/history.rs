@@ -99,7 +99,6 @@ impl History {
 mod tests {
     use super::*;
 
-    /// The parsed list.
     fn read(history: &History) -> Vec<String> {
         serde_json::from_str(&history.list()).expect("a JSON array of strings")
     }

@@ -48,7 +48,6 @@ impl Link {
         }
     }
 
-    /// Drops the connection, and returns its key.
     pub(super) fn release(&mut self) -> Key {
         self.state = State::Down;
         self.has_answered = false;

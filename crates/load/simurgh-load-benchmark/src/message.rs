@@ -33,7 +33,6 @@ pub(super) enum RunEvent {
     Control(Command),
 }
 
-/// Sends the events of a pool's workers.
 #[derive(Clone, Debug)]
 pub(super) struct EventSender {
     pub(super) sender: Sender<RunEvent>,

@@ -9,7 +9,6 @@ pub(super) struct Pace {
     index: u64,
     of: u64,
     start_ns: u64,
-    /// Number of the worker's next request.
     next: u64,
 }
 

@@ -67,7 +67,6 @@ impl Sweep {
         (place(connections) - first) / (last - first).max(f64::MIN_POSITIVE)
     }
 
-    /// A chart with its axis of connections, and the point of saturation.
     fn chart(&self, label: &str) -> Chart {
         let mut chart = Chart::new(label, 320.0);
         for row in self.rows() {
@@ -87,7 +86,6 @@ impl Sweep {
     }
 }
 
-/// Mean, median and 99th percentile, µs.
 fn latency(row: &Row) -> (f64, f64, f64) {
     let stats = &row.outcome.latency_us;
     (stats.mean, stats.p50 as f64, stats.p99 as f64)

@@ -50,9 +50,7 @@ const START_LEAD_NS: u64 = 5_000_000;
 const WAIT_MAX: Duration = Duration::from_secs(15);
 /// More threads than this are a mistake.
 const THREADS_MAX: usize = 2_000;
-/// How often the number of threads is corrected.
 const TRIES: usize = 4;
-/// How often the workers are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Bytes of mail that wait; commands count as 0.
 const MAILBOX_BYTES_MAX: usize = 1 << 20;

@@ -15,17 +15,14 @@ pub(super) struct Tally {
     pub(super) rates: Total,
     /// Open loop: how late requests were sent for which a connection was free, µs.
     pub(super) lag: Total,
-    /// Complete answers.
     pub(super) requests: u64,
     /// Those of each status, from 100 on; empty before the first.
     statuses: Vec<u64>,
     pub(super) bytes_in: u64,
     pub(super) errors: BTreeMap<ErrorKind, u64>,
-    /// The text of the first error.
     pub(super) first_error: Option<String>,
     /// Connections that replaced one which the server had closed in an orderly way.
     pub(super) reconnects: u64,
-    /// Open loop: requests that were due.
     pub(super) due: u64,
     /// Due requests that were not sent, as no connection was free.
     pub(super) unsent: u64,
@@ -75,7 +72,6 @@ impl Tally {
         counted.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Adds the measurements of another worker of the same run.
     pub(super) fn add(&mut self, other: &Self) {
         self.latency.add(&other.latency);
         self.latency_ns += other.latency_ns;

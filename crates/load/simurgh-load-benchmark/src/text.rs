@@ -79,7 +79,6 @@ fn counted<K: Display>(counts: &BTreeMap<K, u64>) -> String {
     counts.iter().map(|(key, count)| format!("{key} {count}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether the figures are reliable.
 fn trust(text: &mut String, run: &Outcome) {
     match &run.open_loop {
         None => {
@@ -170,7 +169,6 @@ pub(super) fn cells(sweep: &Sweep, row: &Row) -> Vec<String> {
     ]
 }
 
-/// A sentence about the point of saturation.
 pub(super) fn verdict(sweep: &Sweep) -> String {
     let rate = sweep.greatest_rate();
     match sweep.saturates_at() {

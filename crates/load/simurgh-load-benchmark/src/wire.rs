@@ -58,7 +58,6 @@ impl Worker {
         self.next_request(io, place, now_ns);
     }
 
-    /// A connection is no longer being opened.
     fn settle(&mut self, is_open: bool) {
         self.opening = self.opening.saturating_sub(1);
         if self.phase == Phase::Opening {
@@ -148,7 +147,6 @@ impl Worker {
         }
     }
 
-    /// An answer is complete; `is_all`: nothing follows it.
     fn answered(&mut self, io: &mut Net, place: u32, done: Done, is_all: bool) {
         let now_ns = io.clock_ns();
         let Some(link) = self.links.get_mut(place as usize) else { return };
@@ -168,7 +166,6 @@ impl Worker {
         }
     }
 
-    /// A request has failed, and its connection is not used again.
     pub(super) fn fail(
         &mut self,
         io: &mut Net,
@@ -186,7 +183,6 @@ impl Worker {
         self.open_again(io, place);
     }
 
-    /// Opens another connection for a link that has lost its own.
     fn open_again(&mut self, io: &mut Net, place: u32) {
         if self.phase == Phase::Running {
             self.open(io, place);
@@ -251,7 +247,6 @@ fn link_of(links: &mut [Link], place: u32, key: Key) -> Option<&mut Link> {
     links.get_mut(place as usize).filter(|link| link.key == key)
 }
 
-/// Why a connection ended, as a system error.
 fn closed_error(why: Closed) -> io::Error {
     match why {
         Closed::Unconnected(kind) | Closed::Reset(kind) => kind.into(),

@@ -44,7 +44,6 @@ pub(super) struct Worker {
     pub(super) links: Vec<Link>,
     /// Open loop: places that wait for a request. Some may have one by now, or be down.
     pub(super) idle: VecDeque<u32>,
-    /// `None`: a closed loop.
     pub(super) pace: Option<Pace>,
     pub(super) sources: SourcePool,
     pub(super) tally: Tally,
@@ -73,7 +72,6 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Worker `thread` of `of`, with this number of links.
     pub(super) fn new(
         job: Arc<Job>,
         links: usize,
@@ -171,7 +169,6 @@ impl Worker {
         None
     }
 
-    /// Opens connections up to `OPENING_MAX` at a time.
     fn open_more(&mut self, io: &mut Net) {
         while self.opening < OPENING_MAX && self.begun < self.links.len() {
             let place = self.begun as u32;
@@ -180,7 +177,6 @@ impl Worker {
         }
     }
 
-    /// Called ten times a second.
     fn tick(&mut self, io: &mut Net, now_ns: u64) {
         self.next_tick_ns = now_ns + self.tick_ns;
         self.leaving.close_due(io, now_ns);

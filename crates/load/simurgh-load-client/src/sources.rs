@@ -28,7 +28,6 @@ pub struct SourcePool {
     workers: u64,
     /// Connections opened or tried.
     turn: u64,
-    /// The loopback address in use.
     loopback: u32,
 }
 
@@ -74,7 +73,6 @@ impl SourcePool {
         if self.ports.is_some() { 64 } else { LOOPBACK_ADDRESSES.max(8) }
     }
 
-    /// The next source for a connection to `target`; `None`: the kernel chooses.
     fn next(&mut self, target: IpAddr) -> Option<SocketAddr> {
         self.turn += 1;
         let address = if self.count > 0 {

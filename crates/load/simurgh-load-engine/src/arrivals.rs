@@ -42,7 +42,6 @@ pub(crate) struct Arrivals {
     started_before: u64,
     /// Arrivals are paused, whatever the state of the phase.
     paused: bool,
-    /// Phases that were released before this worker reached them.
     released: u32,
     bin: Vec<Arrival>,
     /// Running sums of the sessions' weights in this phase.
@@ -136,7 +135,6 @@ impl Arrivals {
         self.factor = factor.clamp(0.0, 1e6);
     }
 
-    /// Starts the next phase, which waited until no users were left.
     pub(crate) fn next_phase(&mut self, at_ns: u64) {
         if matches!(self.state, State::PhaseOver | State::PhaseOverReported) {
             self.state = State::Running;
@@ -171,7 +169,6 @@ impl Arrivals {
         (self.state == State::Running && at_ns >= self.phase_start_ns).then_some(self.phase)
     }
 
-    /// Whether no more users will arrive.
     pub(crate) fn is_over(&self) -> bool {
         self.state == State::Over && self.appointments.is_empty()
     }

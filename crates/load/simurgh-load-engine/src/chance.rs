@@ -17,7 +17,6 @@ pub(crate) fn sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
         .collect()
 }
 
-/// The index that a random number falls on.
 pub(crate) fn pick(sums: &[f64], random: u64) -> u16 {
     let all = sums.last().copied().unwrap_or(0.0);
     let point = fastrand::Rng::with_seed(random).f64() * all;

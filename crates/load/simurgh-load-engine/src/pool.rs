@@ -26,7 +26,6 @@ pub(crate) struct Part {
     pub(crate) workers: u64,
     /// Number of the first of them among all workers of the run.
     pub(crate) first: u64,
-    /// All workers of the run.
     pub(crate) of: u64,
     /// This host's number, and the number of hosts.
     pub(crate) host: u64,
@@ -55,7 +54,6 @@ pub(crate) struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// Starts the workers, which wait for [`WorkerCommand::Start`] and report through `events`.
     pub(crate) fn start(
         scenario: &Arc<Scenario>,
         part: Part,
@@ -118,7 +116,6 @@ impl WorkerPool {
         }
     }
 
-    /// A worker has reported its end.
     pub(crate) fn has_stopped(&mut self, thread: u16) {
         self.stopped.insert(usize::from(thread));
     }

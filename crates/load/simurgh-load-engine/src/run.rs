@@ -158,7 +158,6 @@ impl Run {
         end.map_or(close, |end| end.min(close))
     }
 
-    /// When the current second is closed.
     fn next_close(&self) -> Duration {
         Duration::from_secs(self.seconds + 1) + CLOSE_AFTER
     }

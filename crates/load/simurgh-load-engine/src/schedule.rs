@@ -11,7 +11,6 @@ use simurgh_load_scenario::{Arrivals, Load, Phase};
 
 use crate::chance::mix;
 
-/// Length of a bin.
 pub(crate) const BIN_NS: u64 = 100_000_000;
 
 /// This worker's arrivals: those whose number modulo `of` is `index`.
@@ -46,7 +45,6 @@ pub(crate) struct PhaseSchedule {
     so_far: f64,
     /// Arrivals of the run before this phase.
     before: u64,
-    /// Arrivals left until the caps are reached.
     users_max: u64,
 }
 
@@ -71,7 +69,6 @@ impl PhaseSchedule {
         &self.phase
     }
 
-    /// Arrivals of the run so far, of all workers.
     pub(crate) fn arrived(&self) -> u64 {
         self.before + self.count(self.so_far)
     }

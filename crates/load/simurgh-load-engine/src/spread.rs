@@ -29,7 +29,6 @@ impl ServerChoice {
         Self(index & Self::INDEX)
     }
 
-    /// Index of the server.
     pub(crate) fn index(self) -> u16 {
         self.0 & Self::INDEX
     }
@@ -66,7 +65,6 @@ pub(crate) struct ServerSpread {
     seed: u64,
     /// One round: each server as often as its weight says.
     round: Vec<u16>,
-    /// Running sums of weights, for random choices.
     sums: Vec<f64>,
     /// Connections of this worker's users after their first.
     again: u64,
@@ -79,7 +77,6 @@ impl ServerSpread {
         Self { spread, seed, round: round(&weights), sums, again: worker }
     }
 
-    /// The first server of the user with this number.
     pub(crate) fn first(&self, id: u32) -> ServerChoice {
         ServerChoice::new(match self.spread {
             Spread::Random => pick(&self.sums, mix(self.seed ^ 0x7a26, u64::from(id))),
@@ -130,7 +127,6 @@ impl ServerSpread {
     }
 }
 
-/// Each server as often as its weight says, in order.
 fn round(weights: &[f64]) -> Vec<u16> {
     let taken: Vec<(u16, f64)> =
         (0..).zip(weights.iter().copied()).filter(|(_, weight)| *weight > 0.0).collect();

@@ -57,7 +57,6 @@ impl Stamp {
         }
     }
 
-    /// Reads a stamp at the beginning of `bytes`.
     fn read(bytes: &[u8]) -> Option<Self> {
         let digits = bytes.get(..STAMP_BYTES)?.strip_prefix(MARK)?;
         let (run, digits) = hex(digits, 8)?;

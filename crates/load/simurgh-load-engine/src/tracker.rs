@@ -6,7 +6,6 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) first: u32,
-    /// The first that is not in it.
     pub(crate) end: u32,
 }
 
@@ -51,7 +50,6 @@ impl StreamTracker {
         self.next
     }
 
-    /// Records a received message.
     pub(crate) fn came(&mut self, n: u32) -> Came {
         if n < self.start {
             return Came::Unexpected;

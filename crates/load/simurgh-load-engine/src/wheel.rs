@@ -9,7 +9,6 @@ const LEVELS: usize = 4;
 /// End of a list; as a due time: not in the wheel.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A user's place in the wheel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     next: u32,
@@ -21,19 +20,16 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) const UNSET: Self = Self { next: NONE, prev: NONE, due_ms: NONE };
 
-    /// A timer without a wheel.
     #[cfg(test)]
     pub(crate) fn due(due_ms: Option<u32>) -> Self {
         Self { due_ms: due_ms.unwrap_or(NONE), ..Self::UNSET }
     }
 
-    /// When it is due, if a timer is set.
     pub(crate) fn due_ms(self) -> Option<u32> {
         (self.due_ms != NONE).then_some(self.due_ms)
     }
 }
 
-/// Access to the links.
 pub(crate) trait Links {
     fn link(&mut self, user: u32) -> &mut Link;
 }
@@ -41,7 +37,6 @@ pub(crate) trait Links {
 pub(crate) struct Wheel {
     /// First users of the slots, level by level.
     heads: Box<[u32; SLOTS * LEVELS]>,
-    /// Which slots contain users.
     used: [[u64; SLOTS / 64]; LEVELS],
     /// All users due before this have been taken.
     now_ms: u32,

@@ -19,7 +19,6 @@ const REMEMBERED_MS: u64 = 10_000;
 const OPEN_MAX: usize = 500_000;
 /// Marks the current, still open second.
 const NOW: u64 = u64::MAX;
-/// The slowest broadcasts of each second that are kept.
 const SLOWEST_OF_TICK: usize = 5;
 
 /// A broadcast that is complete, or was given up.

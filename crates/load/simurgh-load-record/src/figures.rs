@@ -128,7 +128,6 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole > 0 { part as f64 / whole as f64 } else { 0.0 }
 }
 
-/// The share of due users that started in time.
 fn arrivals_in_time(record: &Record) -> Option<f64> {
     let counts = record.counts();
     let due = counts[Count::UsersDue].max(counts[Count::UsersStarted]);

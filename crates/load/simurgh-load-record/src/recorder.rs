@@ -293,7 +293,6 @@ impl Recorder {
         true
     }
 
-    /// The entry of a broadcast; `None` when there are too many.
     #[inline]
     fn broadcast(&mut self, publisher: u32, seq: u32, sent_ns: u64) -> Option<&mut BroadcastPart> {
         let same = |part: &BroadcastPart| part.publisher == publisher && part.seq == seq;

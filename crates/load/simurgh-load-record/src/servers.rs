@@ -37,7 +37,6 @@ impl ServerCounters {
         &mut self.0.entry(server).or_default().now
     }
 
-    /// Takes what is new since the last call.
     pub(super) fn take(&mut self) -> BTreeMap<u16, OfServer> {
         let mut changed = BTreeMap::new();
         for (server, reported) in &mut self.0 {
@@ -64,7 +63,6 @@ impl Connected {
         }
     }
 
-    /// Removes a lost worker and its connections.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         self.0.remove(&worker);
     }

@@ -38,7 +38,6 @@ impl Outputs {
         outputs
     }
 
-    /// The logs that follow from the journal.
     fn add_tsung(&mut self, dir: &Path, record: &mut Record) {
         let log = TsungLog::create(dir, record.meta());
         self.add_or_warn("tsung.log", log, record);

@@ -320,7 +320,6 @@ fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { String::new() } else { format::percent(part as f64 / whole as f64) }
 }
 
-/// A table whose first column is left-aligned, the others right-aligned.
 struct Table<'a> {
     text: &'a mut String,
     rows: Vec<Vec<String>>,

@@ -158,7 +158,6 @@ fn load(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
     }
 }
 
-/// The sessions' weights in a phase.
 pub(super) fn weights(scenario: &Scenario, phase: &Phase) -> impl Iterator<Item = f64> {
     let own = |at: usize| phase.weights.get(at).copied().flatten();
     let sessions = scenario.sessions.iter().enumerate();
@@ -169,7 +168,6 @@ struct SessionCheck<'s> {
     scenario: &'s Scenario,
     session: &'s Session,
     diagnostics: &'s mut Vec<Diagnostic>,
-    /// The current dialect.
     dialect: Dialect,
 }
 

@@ -9,7 +9,6 @@ use simurgh_load_scenario::Diagnostic;
 
 use super::xml::{Document, Element};
 
-/// The file name in Tsung's DOCTYPE.
 const FILE: &str = "tsung-1.0.dtd";
 /// Where it is installed.
 const PLACES: &[&str] =
@@ -210,7 +209,6 @@ impl Checker {
         self.wrong(child.line, what, help);
     }
 
-    /// Checks the order and number of children.
     fn model(&mut self, element: &Element, rule: &Rule) {
         let children: Vec<&str> = element.children().map(|child| child.name.as_str()).collect();
         if rule.content.starts_with('(') && taken(rule.content, &children) != Some(children.len()) {

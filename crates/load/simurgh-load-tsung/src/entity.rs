@@ -16,7 +16,6 @@ const BYTES_MAX: usize = 8 << 20;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doctype {
     pub(super) root: String,
-    /// The DTD's address.
     pub(super) system: Option<String>,
     entities: HashMap<String, Entity>,
 }

@@ -5,7 +5,6 @@ use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-/// The largest file that is read, bytes.
 pub(super) const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// Resolves names and reads files. [`Host`] is this host; tests have others.

@@ -10,16 +10,13 @@ use std::collections::HashMap;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Text(String),
-    /// The variable with this name.
     Lookup(String),
-    /// One of [`super::subst::CALLS`].
     Call(String),
     /// A random number from 1 to this.
     Random(i64),
     Md5(Vec<Value>),
 }
 
-/// Maximum depth of nested calls.
 const DEPTH_MAX: u32 = 16;
 /// Maximum of parts that the code's variables are replaced by: `B=A++A, C=B++B` doubles.
 const PIECES_MAX: usize = 10_000;

@@ -2,7 +2,6 @@
 
 use simurgh_load_scenario::Generated;
 
-/// A part of a text with substitutions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
     Text(&'a str),
@@ -52,7 +51,6 @@ pub(super) fn pieces(text: &str) -> (Vec<Piece<'_>>, bool) {
     (pieces, lone)
 }
 
-/// The text between two `%%`.
 fn marker(inner: &str) -> Option<Piece<'_>> {
     if let Some(name) = inner.strip_prefix('_') {
         return variable(name).map(|(name, element)| Piece::Var(name, element));

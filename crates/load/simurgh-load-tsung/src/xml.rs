@@ -168,7 +168,6 @@ type Result<T> = std::result::Result<T, Diagnostic>;
 
 /// The state of one text: of the file, or of an entity.
 struct Context {
-    /// The line of the event.
     line: u32,
     /// The line of the reference, in an entity.
     fixed: Option<u32>,

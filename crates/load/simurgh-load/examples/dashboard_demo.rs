@@ -177,7 +177,6 @@ impl Demo {
         self.close();
     }
 
-    /// One user arrives, connects and joins.
     fn user(&mut self, phase: u16, worker: usize, slow: f64) {
         let failing = slow > 1.0 && self.dice.u8(..) < 14;
         let mut us = |typical: f64| (typical * slow / (1.0 - self.dice.f64()).powf(0.6)) as u64;

@@ -53,7 +53,6 @@ impl Seen {
         lock(&self.came).len() as u64
     }
 
-    /// How many came with this path.
     fn came_to(&self, path: &str) -> u64 {
         lock(&self.came).iter().filter(|(_, found)| found == path).count() as u64
     }

@@ -23,13 +23,11 @@ fn words(text: &str) -> Template {
     Template { parts: vec![Part::Literal(text.as_bytes().to_vec())] }
 }
 
-/// `before`, then a variable, then `after`.
 fn template(before: &str, after: &str) -> Template {
     let literal = |text: &str| Part::Literal(text.as_bytes().to_vec());
     Template { parts: vec![literal(before), Part::Var(VarId(0)), literal(after)] }
 }
 
-/// Replaces every variable by `value`.
 fn expand_to(value: &str) -> impl FnMut(&Template, &mut Vec<u8>) {
     move |template, out| {
         for part in &template.parts {

@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 use simurgh_load::fleet::Agent;
 use simurgh_load::record::{Count, ErrorKind as E};
 
-/// The sums of expected and missing deliveries.
 #[track_caller]
 fn deliveries_are(ran: &Ran, expected: u64, missing: u64) {
     let counts = [Count::DeliveriesExpected, Count::DeliveriesMissing, Count::DeliveriesOnce];

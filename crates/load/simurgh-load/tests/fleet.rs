@@ -39,12 +39,10 @@ impl TestAgent {
         Self { address, lines }
     }
 
-    /// The number of lines of its log that contain `what`.
     fn lines_with(&self, what: &str) -> usize {
         self.lines.lock().unwrap().iter().filter(|line| line.contains(what)).count()
     }
 
-    /// Waits until its log contains `what`.
     #[track_caller]
     fn said(&self, what: &str) {
         eventually(&format!("{what:?} in {:?}", self.lines), || self.lines_with(what) > 0);
@@ -100,7 +98,6 @@ fn refused(agents: &[(String, f64)]) -> Vec<String> {
     }
 }
 
-/// Users started, by host.
 fn started(record: &Record) -> Vec<u64> {
     let mut started = vec![0; record.meta().hosts.len()];
     for (id, worker) in record.workers() {
@@ -184,7 +181,6 @@ fn a_user_on_one_host_can_end_the_run_everywhere() {
     assert_eq!(record.users(), 0);
 }
 
-/// Forwards bytes between a controller and an agent until it is cut.
 struct Cable {
     address: SocketAddr,
     ends: Arc<Mutex<Vec<TcpStream>>>,

@@ -52,13 +52,11 @@ fn run(plan: Plan) -> Outcome {
     run
 }
 
-/// Answers every request of a connection with the same text.
 fn always(answer: impl Into<String>) -> Server {
     let answer = answer.into();
     Server::new(move |mut peer| while peer.head().is_some() && peer.send(&answer) {})
 }
 
-/// Answers the first request of each connection and closes it.
 fn once(answer: &'static str) -> Server {
     Server::new(move |mut peer| {
         if peer.head().is_some() {

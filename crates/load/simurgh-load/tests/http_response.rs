@@ -5,7 +5,6 @@ use proptest::prelude::*;
 use simurgh_load::answer::AnswerText;
 use simurgh_load::http::{Done, Event, Kept, Limits, Response, ResponseError};
 
-/// How an answer marks its end.
 #[derive(Clone, Debug)]
 enum Ending {
     Length,

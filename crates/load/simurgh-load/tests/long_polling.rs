@@ -51,7 +51,6 @@ impl Sessions {
         json!({"status": status, "token": token, "messages": messages})
     }
 
-    /// Answers each message with a reply.
     fn post(&self, token: &str, body: &str) {
         for line in body.lines() {
             let (join_ref, msg_ref, topic, _, payload): (Value, Value, Value, Value, Value) =
@@ -64,7 +63,6 @@ impl Sessions {
     }
 }
 
-/// The next request: its first line and its body.
 fn request(stream: &mut impl Read) -> Option<(String, String)> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {

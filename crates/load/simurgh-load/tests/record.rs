@@ -14,7 +14,6 @@ use simurgh_load::record::{
 use simurgh_load::scenario::Overrides;
 use support::{Hand, names};
 
-/// An event at a worker.
 #[derive(Clone, Debug)]
 enum Event {
     Time(u16, u64),

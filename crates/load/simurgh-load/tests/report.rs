@@ -14,7 +14,6 @@ use serde_json::Value;
 use simurgh_load::record::{Count, Ending, Record, Recorder, WorkerId};
 use simurgh_load::report::{self, Outputs, Replay};
 
-/// A run with all its outputs in `dir`.
 fn write_run(dir: &Path) -> Record {
     let mut record = Record::new(support::meta());
     let mut outputs = Outputs::in_dir(dir, &mut record);

@@ -13,7 +13,6 @@ use std::time::Duration;
 use outside::{Ran, Server, close, frame, lock, of, run, run_with, scenario};
 use simurgh_load::record::{Count, ErrorKind as E, Metric};
 
-/// All text frames, by the path of their connection.
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<BTreeMap<String, Vec<String>>>>);
 

@@ -20,7 +20,6 @@ use simurgh_load::record::{Count, Metric};
 /// figures are past the bounds and not on them.
 const STALL: (Duration, Duration) = (Duration::from_millis(2400), Duration::from_millis(7600));
 
-/// Blocks the caller during the stall.
 fn stall(first: &OnceLock<Instant>) {
     let now = first.get_or_init(Instant::now).elapsed();
     if now >= STALL.0 && now < STALL.1 {

@@ -90,7 +90,6 @@ impl Run {
         rustix::io::write(&self.behind, keys.as_bytes()).unwrap();
     }
 
-    /// Waits until this text was written to the screen.
     fn sees(&mut self, text: &str) {
         let end = Instant::now() + WAIT;
         while !self.seen.contains(text) {

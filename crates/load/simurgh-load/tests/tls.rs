@@ -13,7 +13,6 @@ use rustls::{CertificateError, RootCertStore, ServerConfig, ServerConnection};
 use simurgh_load::scenario::Tls;
 use simurgh_load::tls::{TlsClient, TlsConfig, TlsError};
 
-/// A certificate authority.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -33,7 +32,6 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem, der }
     }
 
-    /// Certificate and key, both as PEM.
     fn sign(&self, names: &[&str], year_of_end: i32) -> (rcgen::Certificate, KeyPair) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -92,11 +90,8 @@ impl Authority {
 struct Pair {
     client: TlsClient,
     server: ServerConnection,
-    /// From the client, encrypted.
     sent: Vec<u8>,
-    /// At the server, decrypted.
     served: Vec<u8>,
-    /// At the client, decrypted.
     plain: Vec<u8>,
     /// The client gets its bytes in pieces of this size.
     piece: usize,
@@ -229,7 +224,6 @@ fn nothing_is_sent_before_the_handshake() {
     assert_eq!(out.len(), hello);
 }
 
-/// Runs a handshake that fails, and returns the errors of both ends.
 fn refusal(client: TlsClient, server: ServerConnection) -> (TlsError, Option<rustls::Error>) {
     let mut pair = Pair::new(client, server, usize::MAX);
     let error = pair.run().unwrap_err();

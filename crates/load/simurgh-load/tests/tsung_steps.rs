@@ -137,7 +137,6 @@ fn with_users(text: &str) -> Parts {
     Parts { options: option.to_owned(), ..with_steps("ts_http", text) }
 }
 
-/// The values of a session's variables.
 fn values(text: &str) -> Vec<Value> {
     let read = with_users(text).read();
     let loaded = read.unwrap_or_else(|faults| panic!("{text}: {faults}"));

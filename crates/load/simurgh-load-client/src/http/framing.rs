@@ -21,7 +21,6 @@ pub(super) enum Chunk {
     Size(u64, bool),
     /// The ignored rest of the size line; its length so far.
     Extension(u64, u16),
-    /// The line feed after the size.
     SizeEnd(u64),
     /// This many bytes of data, never 0.
     Data(u64),

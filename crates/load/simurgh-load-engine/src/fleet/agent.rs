@@ -42,7 +42,6 @@ pub struct Agent {
 struct AgentState {
     token: String,
     log: Log,
-    /// The current run.
     busy: Mutex<Option<String>>,
     strangers: AtomicUsize,
 }
@@ -118,7 +117,6 @@ impl Agent {
     }
 }
 
-/// Whether accepting may succeed later.
 fn passes(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
 }

@@ -30,9 +30,7 @@ pub(crate) struct Skew {
 #[derive(Debug, Default)]
 pub(crate) struct Readings {
     last: VecDeque<Reading>,
-    /// The reading that was used first.
     first: Option<Reading>,
-    /// The reading that the other side uses.
     in_use: Option<Reading>,
     /// The operator was warned of a bound, and of a drift, up to these.
     warned_bound_ns: u64,

@@ -161,7 +161,6 @@ impl Link {
         self.send(ToAgent::Prepare { scenario, part, receive_stamps });
     }
 
-    /// Starts the run at this time of its clock.
     pub(crate) fn start(&self, at_ns: u64) {
         let mut readings = self.lock();
         // Before the start any reading is new.
@@ -219,7 +218,6 @@ impl Drop for Link {
     }
 }
 
-/// Sends commands, and pings when there are none.
 struct SendLoop {
     writer: PeerWriter,
     clock: RunClock,

@@ -42,7 +42,6 @@ enum Host {
 struct Candidate {
     name: String,
     room: Room,
-    /// `None`: this host.
     link: Option<Link>,
 }
 
@@ -224,7 +223,6 @@ impl Hosts {
         self.present().map(way).max().unwrap_or_default()
     }
 
-    /// Starts the run everywhere at this time of its clock.
     pub(crate) fn start(&self, at_ns: u64) {
         self.present().for_each(|host| match host {
             Host::Local(pool, offset_ns) => {
@@ -246,7 +244,6 @@ impl Hosts {
         });
     }
 
-    /// Sends a command without times to all workers.
     pub(crate) fn send(&self, command: WorkerCommand) {
         self.present().for_each(|host| match host {
             Host::Local(pool, _) => pool.send(command),

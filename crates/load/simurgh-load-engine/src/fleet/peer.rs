@@ -19,13 +19,11 @@ const READ_BYTES: usize = 64 << 10;
 /// Why nothing more comes from the other side.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PeerLost {
-    /// It closed the connection.
     #[error("it closed the connection")]
     Closed,
     /// It sent nothing for [`SILENCE`].
     #[error("it said nothing for {} s", SILENCE.as_secs())]
     Silent,
-    /// The system's error.
     #[error("{0}")]
     Io(io::Error),
     /// It sent an invalid message.
@@ -74,7 +72,6 @@ pub(crate) fn open(stream: TcpStream) -> io::Result<(PeerReader, PeerWriter)> {
 }
 
 impl PeerReader {
-    /// The other side has authenticated itself.
     pub(crate) fn trust(&mut self) {
         self.frames.allow(FRAME_BYTES_MAX);
     }

@@ -148,7 +148,6 @@ pub enum FrameError {
 #[derive(Debug)]
 pub struct Frames {
     bytes: Vec<u8>,
-    /// Where the next frame begins.
     at: usize,
     frame_bytes_max: usize,
 }

@@ -284,7 +284,6 @@ fn has_stamp(template: &Template) -> bool {
     template.parts.iter().any(|part| matches!(part, Part::Value(Generated::Stamp)))
 }
 
-/// The variables that templates and conditions of these steps read.
 fn used_vars(steps: &[Step]) -> BTreeSet<VarId> {
     // Serialized, the model lists all places of templates.
     fn collect(value: &serde_json::Value, used: &mut BTreeSet<VarId>) {

@@ -39,7 +39,6 @@ pub(crate) struct Program {
 pub(crate) struct SessionInfo {
     /// Its first operation; its last is before the next session's first.
     pub(crate) start: u32,
-    /// The session, without its steps.
     pub(crate) session: Session,
     /// Each join has a separate topic, the same for all users: a user's Channels session shows what
     /// was joined, and joins need not be noted.
@@ -69,7 +68,6 @@ pub(crate) enum Op {
     Set(Set),
     LoopStart(LoopOp),
     LoopEnd(LoopOp),
-    /// Takes the next element; jumps if there is none.
     Each(Box<EachOp>),
     RepeatEnd(RepeatOp),
     Unless(Condition, u32),
@@ -163,7 +161,6 @@ pub(crate) struct RepeatOp {
 }
 
 impl Program {
-    /// A program without operations.
     pub(crate) fn empty(scenario: &Arc<Scenario>) -> Self {
         Self {
             scenario: Arc::clone(scenario),
@@ -192,7 +189,6 @@ impl Program {
         }
     }
 
-    /// The joins of an operation's session.
     pub(crate) fn joins_of(&self, at: u32) -> impl Iterator<Item = u32> {
         let session = self.session_of(at);
         let place = |session: usize| self.sessions.get(session).map(|session| session.start);

@@ -11,7 +11,6 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use crate::tracker::Range;
 
-/// A stream's number on this host.
 pub(crate) type StreamId = u32;
 
 /// Messages whose times are kept, about 8 bytes each; later ones are not numbered.
@@ -49,12 +48,10 @@ pub(crate) struct Stream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doubt {
     Open,
-    /// The server refused it, or will not reply.
     Unconfirmed,
 }
 
 impl SentMessages {
-    /// The hash of a topic.
     pub(crate) fn topic(&self, topic: &str) -> u64 {
         self.hasher.hash_one(topic)
     }

@@ -132,7 +132,6 @@ impl<O: Outputs> Machine<'_, O> {
         *times <= times_max
     }
 
-    /// The number of the user's request in its session, from 1.
     fn request_number(&self) -> u32 {
         let start = self.session().map_or(0, |session| session.start);
         let requests = (start..=self.user.at).filter(|at| is_request(self.program.op(*at)));
@@ -140,7 +139,6 @@ impl<O: Outputs> Machine<'_, O> {
     }
 }
 
-/// The event's name in `match.log`.
 fn event_name(found: bool, action: Action) -> &'static str {
     match (action, found) {
         (Action::Loop { .. }, _) => "match_loop",

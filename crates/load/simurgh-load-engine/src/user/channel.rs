@@ -72,7 +72,6 @@ impl<O: Outputs> Machine<'_, O> {
         !resumes || op.command != ChannelCommand::Join || self.add_position(topic, rendered)
     }
 
-    /// Appends a rendered template; records a stamp in it as sent.
     pub(super) fn render(&mut self, data: &Template, out: &mut Vec<u8>) {
         let values = &mut self.context.values;
         let before = values.stamps;

@@ -30,7 +30,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.open(ConnState::Connecting)
     }
 
-    /// Opens a connection to the user's server, or to the next one in turn.
     pub(super) fn open(&mut self, conn: ConnState) -> Flow {
         if self.user.server.begin() {
             self.out.server(self.user.server.index()).users += 1;
@@ -100,7 +99,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.send(self.user.key, self.user.tls(), bytes);
     }
 
-    /// Handles bytes of a connection that is not a WebSocket yet.
     pub(super) fn bytes_in(&mut self, data: &[u8]) -> Flow {
         match self.user.conn {
             ConnState::Upgrading => self.upgrade_in(data),
@@ -131,7 +129,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// The connection has ended.
     pub(super) fn ended(&mut self, kind: ErrorKind, in_handshake: bool) -> Flow {
         let (conn, state) = (self.user.conn, self.user.state);
         if conn.polls() {
@@ -158,7 +155,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Drops all state of the user's connection.
     pub(super) fn forget_connection(&mut self) {
         let conn = std::mem::replace(&mut self.user.conn, ConnState::None);
         let key = std::mem::replace(&mut self.user.key, NO_KEY);
@@ -221,7 +217,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.wait(UserState::Closing, Some(CLOSE_TIMEOUT))
     }
 
-    /// Runs a `Switch`: continues with another server, or with the stored connection.
     pub(super) fn switch(&mut self, op: &Switch) -> Flow {
         let user = &mut *self.user;
         let is_open = matches!(user.conn, ConnState::WebSocket | ConnState::Http | ConnState::Raw);
@@ -274,7 +269,6 @@ impl<O: Outputs> Machine<'_, O> {
 }
 
 impl<'a, O> Machine<'a, O> {
-    /// The user's current operation.
     pub(super) fn op(&self) -> &'a Op {
         self.program.op(self.user.at)
     }

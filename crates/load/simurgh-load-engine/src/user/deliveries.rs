@@ -100,7 +100,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// A user leaves a topic by a step.
     pub(super) fn follow_leave(&mut self, topic: &str) {
         if self.context.followed.is_on {
             let topic = self.context.values.shared.sent.topic(topic);
@@ -125,7 +124,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// The reply to a push has come, or will not come.
     pub(super) fn follow_reply(&mut self, is_ok: bool) {
         if !self.context.followed.is_on {
             return;

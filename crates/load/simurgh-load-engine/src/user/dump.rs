@@ -12,7 +12,6 @@ const LIGHT_CHARS: usize = 44;
 /// Characters of a payload otherwise: a dump is for reading.
 const FULL_CHARS: usize = 16 << 10;
 
-/// An answered request, for the dump.
 pub(crate) struct Exchange<'a> {
     /// HTTP method, or the kind of the request.
     pub(crate) method: &'a str,
@@ -40,7 +39,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.dump(format!("{direction}:{}:{}:{text}", self.date(), self.user.id));
     }
 
-    /// Dumps an answered request, if enabled.
     #[inline]
     pub(super) fn dump_exchange(&mut self, exchange: &Exchange<'_>) {
         if self.context.dump != Dump::Protocol {
@@ -61,7 +59,6 @@ impl<O: Outputs> Machine<'_, O> {
         ));
     }
 
-    /// Seconds since 1970 with microseconds.
     fn date(&self) -> String {
         let now = self.context.values.unix();
         format!("{}.{:06}", now.as_secs(), now.subsec_micros())

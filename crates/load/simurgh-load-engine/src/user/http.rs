@@ -62,7 +62,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.open(ConnState::ConnectingHttp)
     }
 
-    /// Sends the current operation's request on the open connection.
     pub(super) fn send_request(&mut self) -> Flow {
         let program = self.program;
         let Op::Http(http, answer) = program.op(self.user.at) else { return Flow::Wait };
@@ -110,7 +109,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Handles a complete answer.
     fn http_done(&mut self, done: Done) -> Flow {
         let Op::Http(http, answer) = self.op() else { return Flow::Wait };
         let took_us = self.elapsed_us();
@@ -160,7 +158,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Runs a `Raw`: sends bytes over a separate connection.
     pub(super) fn send_raw(&mut self, op: &SendOp) -> Flow {
         if self.user.conn != ConnState::Raw {
             self.hang_up();

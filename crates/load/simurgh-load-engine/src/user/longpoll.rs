@@ -25,7 +25,6 @@ use super::{ConnState, HangUp, Machine, NO_KEY, Outputs, Purpose, UserState};
 use crate::program::Op;
 use crate::time::{elapsed_us, nanos, us};
 
-/// Largest accepted answer.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// How often unanswered requests are checked for.
 pub(crate) const POLL_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -36,7 +35,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct Poller {
     /// Path and query of all its requests, without the token.
     target: String,
-    /// The session's token; empty before it has begun.
     token: String,
     headers: Vec<(String, String)>,
     poll: Call,
@@ -127,10 +125,8 @@ impl Posts {
     }
 }
 
-/// The current request of a connection.
 #[derive(Default)]
 pub(crate) struct Call {
-    /// The expected answer.
     response: Option<Response>,
     body: Vec<u8>,
     /// When the request was sent, or its connection begun.
@@ -190,7 +186,6 @@ impl Call {
         }
     }
 
-    /// Parses the body of the answer.
     pub(super) fn answer(&mut self) -> Result<(LongPollAnswer, Vec<u8>), String> {
         let body = std::mem::take(&mut self.body);
         match serde_json::from_slice(&body) {
@@ -376,7 +371,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.post()
     }
 
-    /// Sends waiting messages, unless a POST is being sent.
     fn post(&mut self) -> Sent {
         let now_us = us(self.now_ns);
         let Some(poller) = self.user.poller() else { return Ok(()) };

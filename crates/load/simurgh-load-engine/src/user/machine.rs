@@ -43,7 +43,6 @@ pub(crate) enum Input<'a> {
     Stop,
 }
 
-/// What follows an input or an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     /// Wait for the next input.
@@ -63,7 +62,6 @@ pub(super) type Sent = Result<(), Flow>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It completed its session.
     Finished,
     Aborted,
 }
@@ -85,7 +83,6 @@ pub(crate) struct Machine<'a, O> {
 }
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Processes an input until the user waits or has left.
     #[inline]
     pub(crate) fn step(&mut self, input: Input<'_>) {
         self.context.values.now_ns = self.now_ns;
@@ -122,7 +119,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Runs operations until the user has to wait.
     fn go_on(&mut self, mut flow: Flow) {
         for _ in 0..OPS_MAX {
             self.now_ns = self.out.clock_ns();

@@ -93,7 +93,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.delivered(&stamp, self.context.values.run_ns(self.now_ns), is_news);
     }
 
-    /// Gives a frame to the step that waits for it.
     fn wanted_or_not(&mut self, frame: Frame<'_>, message: Option<&ServerMessage<'_>>) -> Flow {
         match (self.user.state, self.op()) {
             (UserState::AwaitFirst, Op::Send(op)) => self.message_answered(&op.answer, frame),

@@ -65,10 +65,8 @@ pub(crate) struct User {
     /// Its connection, or [`NO_KEY`].
     pub(crate) key: Key,
     pub(crate) extra: Option<Box<Extra>>,
-    /// Its side of a Channels session.
     pub(crate) client: Client,
     pub(crate) timer: Link,
-    /// The current or next operation.
     pub(crate) at: u32,
     /// Its number in the run, from 1.
     pub(crate) id: u32,
@@ -81,7 +79,6 @@ pub(crate) struct User {
     pub(crate) round: u32,
     pub(crate) phase: u16,
     pub(crate) server: ServerChoice,
-    /// Random values drawn so far.
     pub(crate) draws: u16,
     pub(crate) state: UserState,
     pub(crate) conn: ConnState,
@@ -126,7 +123,6 @@ impl UserState {
     }
 }
 
-/// The state of the user's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum ConnState {
@@ -137,16 +133,13 @@ pub(crate) enum ConnState {
     ConnectingHttp,
     /// Being established, for raw bytes.
     ConnectingRaw,
-    /// Waits for the answer to its upgrade.
     Upgrading,
     WebSocket,
     /// An open WebSocket whose close has begun.
     WebSocketClosing,
-    /// Waits for the answer that begins its long-poll session.
     PollOpening,
     /// An open long-poll session, with the polling connection.
     Poll,
-    /// A kept-alive HTTP connection.
     Http,
     Raw,
 }
@@ -174,11 +167,9 @@ impl ConnState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// All that the user does.
     User,
     /// The POSTs of its long-poll session.
     Posts,
-    /// Stored by a switch.
     Stored,
 }
 
@@ -188,9 +179,7 @@ pub(crate) struct Extra {
     pub(crate) vars: Vec<(VarId, Value)>,
     /// Registers from 1 on.
     pub(crate) registers: Vec<u32>,
-    /// A partially received frame.
     pub(crate) decoder: Decoder,
-    /// A partially received head.
     pub(crate) head: Vec<u8>,
     pub(crate) tls: Option<Box<TlsClient>>,
     pub(crate) http: Option<Box<http::HttpState>>,
@@ -208,11 +197,8 @@ pub(crate) struct Extra {
     pub(crate) joins: Vec<u32>,
     /// After a reconnect: the joins that are left to repeat, and where to continue then.
     pub(crate) resume: Option<Resume>,
-    /// Expected presence lists.
     pub(crate) lists: Vec<presence::AwaitedList>,
-    /// Its long-poll session, if it has no WebSocket.
     pub(crate) poller: Option<Box<longpoll::Poller>>,
-    /// Its positions in the history of its topics.
     pub(crate) positions: Option<Box<positions::Positions>>,
     /// A connection that was cut silently.
     pub(crate) abandoned: Option<Key>,
@@ -322,7 +308,6 @@ impl User {
             || rest.is_some_and(|rest| rest.state == UserState::Gathering)
     }
 
-    /// Its current rest, if any.
     pub(crate) fn rest(&self) -> Option<Rest> {
         self.state.is_rest().then(|| Rest {
             state: self.state,

@@ -29,7 +29,6 @@ pub(crate) trait Outputs {
     /// before, or none.
     fn set_timer(&mut self, due_ms: Option<u32>);
 
-    /// Begins a connection to a server of the scenario.
     fn dial(&mut self, server: u16) -> Result<Key, (ErrorKind, String)>;
     /// Sends bytes, encrypted if the connection is.
     fn send(&mut self, key: Key, tls: Option<&mut TlsClient>, bytes: &[u8]);
@@ -54,7 +53,6 @@ pub(crate) trait Outputs {
     fn count(&mut self, count: Count, n: u64);
     fn time(&mut self, metric: impl Into<MetricId>, us: u64);
     fn error(&mut self, kind: ErrorKind, origin: Origin, text: impl FnOnce() -> String);
-    /// The counters of a server.
     fn server(&mut self, server: u16) -> &mut OfServer;
     fn opened(&mut self, server: u16);
     fn closed(&mut self, server: u16);

@@ -16,7 +16,6 @@ use simurgh_proto::serializer::ServerMessage;
 
 use super::{Machine, Outputs};
 
-/// Longest position accepted.
 const POSITION_BYTES_MAX: usize = 32;
 /// Topics whose positions a user keeps.
 const TOPICS_MAX: usize = 1024;

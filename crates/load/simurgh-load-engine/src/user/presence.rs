@@ -19,7 +19,6 @@ pub(crate) struct AwaitedList {
     since_us: u32,
 }
 
-/// The last diff, parsed.
 #[derive(Default)]
 pub(crate) struct LastDiff {
     topic: String,

@@ -16,7 +16,6 @@ use crate::chance::mix;
 use crate::program::{ChannelCommand, Op, Program, SessionInfo};
 use crate::time::{ms, us};
 
-/// Whether a user's connection can be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interruptible {
     Yes,
@@ -128,7 +127,6 @@ impl<O: Outputs> Machine<'_, O> {
         Flow::Wait
     }
 
-    /// The `Connect` before an operation in its session.
     fn connect_before(&self, at: u32) -> Option<u32> {
         let start = self.program.session_at(at)?.start;
         (start..=at).rev().find(|at| matches!(self.program.op(*at), Op::Connect(..)))
@@ -175,7 +173,6 @@ impl<O: Outputs> Machine<'_, O> {
         Flow::Wait
     }
 
-    /// Cuts the user's connection; the user comes back.
     pub(super) fn cut(&mut self, drop: &Drop) -> Flow {
         if self.user.interruptible(self.program) != Interruptible::Yes {
             return Flow::Wait;

@@ -32,7 +32,6 @@ impl Users {
         self.len
     }
 
-    /// The number of places, used or not.
     pub(crate) fn places(&self) -> u32 {
         u32::try_from(self.pages.len() * PAGE).unwrap_or(u32::MAX)
     }

@@ -15,7 +15,6 @@ use crate::chance::mix;
 use crate::program::{AnswerOp, Op};
 use crate::time::us;
 
-/// The parts of the request of a connect.
 pub(super) struct Parts {
     pub(super) target: String,
     pub(super) origin: Option<String>,
@@ -23,7 +22,6 @@ pub(super) struct Parts {
 }
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Requests the upgrade of a connection that was just established.
     pub(super) fn send_upgrade(&mut self) -> Flow {
         let Op::Connect(connect, answer_op) = self.op() else { return Flow::Wait };
         let Some(target) = self.target() else { return Flow::Wait };
@@ -50,7 +48,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.wait_for_answer(UserState::AwaitUpgrade, answer_op.timeout)
     }
 
-    /// The parts of the request of a connect, with the user's values.
     pub(super) fn connect_parts(&mut self, connect: &Connect) -> Parts {
         let dialect = self.session().map_or(Dialect::Raw, |session| session.dialect);
         let host = self.target().map(|target| target.host.clone());

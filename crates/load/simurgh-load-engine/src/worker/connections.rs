@@ -9,7 +9,6 @@ use super::Worker;
 use super::services::Net;
 use crate::user::{ConnState, Input, Purpose};
 
-/// Largest message accepted from a server.
 const LIMITS: Limits = Limits { frame_bytes_max: 16 << 20, message_bytes_max: 16 << 20 };
 
 impl Worker {
@@ -91,7 +90,6 @@ impl Worker {
         }
     }
 
-    /// Handles plaintext bytes.
     fn plain_in(
         &mut self,
         io: &mut Net,

@@ -27,7 +27,6 @@ impl Cuts {
         self.next.peek().map(|first| first.0.0)
     }
 
-    /// The next one that is due.
     pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<(u64, u32, u32)> {
         self.next_ns().filter(|due_ns| *due_ns <= now_ns)?;
         self.next.pop().map(|first| first.0)
@@ -49,7 +48,6 @@ impl Cuts {
         self.next.push(Reverse((next_ns, u, id)));
     }
 
-    /// Checks a user again soon.
     pub(super) fn again(&mut self, (u, id): (u32, u32), now_ns: u64) {
         self.next.push(Reverse((now_ns + AGAIN_NS, u, id)));
     }

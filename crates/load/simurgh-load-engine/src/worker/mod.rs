@@ -58,7 +58,6 @@ pub(crate) struct Worker {
     reported_idle: bool,
 }
 
-/// The parameters of a worker's thread.
 #[derive(Clone)]
 pub(crate) struct Seat {
     pub(crate) scenario: Arc<Scenario>,
@@ -78,7 +77,6 @@ pub(crate) struct Seat {
 #[derive(Debug, Default)]
 struct Traffic {
     users: u32,
-    /// The value a second ago.
     before: u32,
 }
 
@@ -104,7 +102,6 @@ impl Traffic {
     }
 }
 
-/// The progress of ending the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopping {
     No,
@@ -267,7 +264,6 @@ impl Worker {
         }
     }
 
-    /// Makes the cuts that are due.
     fn run_cuts(&mut self, io: &mut Net) {
         let now_ns = io.now().ns;
         while let Some((due_ns, u, id)) = self.cuts.pop_due(now_ns) {

@@ -15,7 +15,6 @@ fn shared_scripts() -> String {
     simurgh_page::SCRIPTS.concat() + &SHARED_SCRIPTS.concat()
 }
 
-/// The live page, which sends `token` with its commands.
 pub(super) fn live_page(token: &str) -> String {
     DASHBOARD.replace("{{token}}", token)
 }

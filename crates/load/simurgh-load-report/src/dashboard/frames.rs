@@ -16,7 +16,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 pub(super) struct Frame {
     /// A page that has the previous frame only needs this one.
     pub(super) number: u64,
-    /// A [`TickView`] as JSON.
     pub(super) text: String,
     /// The run is over: this is the last frame.
     pub(super) last: bool,

@@ -9,7 +9,6 @@
 use axum::http::{HeaderMap, StatusCode};
 use simurgh_page::{is_own_origin, names_this_host, one};
 
-/// The header with the page's token.
 pub(super) const TOKEN: &str = "x-simurgh-token";
 
 pub(super) type Refusal = (StatusCode, &'static str);

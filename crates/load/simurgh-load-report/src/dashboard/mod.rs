@@ -41,7 +41,6 @@ pub const DEFAULT_ADDRESS: SocketAddr =
 
 const PORTS_TRIED: u16 = 100;
 
-/// Maximum of open pages.
 const PAGES_MAX: usize = 32;
 
 /// How long open pages have to read the last event.

@@ -60,7 +60,6 @@ impl Run {
         stream
     }
 
-    /// Status line and the rest of an answer that ends with its connection.
     fn ask(&self, head: &str, body: &str) -> (String, String) {
         let mut stream = self.connect();
         let length = body.len();
@@ -77,7 +76,6 @@ impl Run {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n"), "")
     }
 
-    /// The token in the page.
     fn token(&self) -> String {
         let (_, page) = self.get("/");
         let (_, rest) = page.split_once("name=\"token\" content=\"").unwrap();
@@ -120,7 +118,6 @@ impl Events {
         }
     }
 
-    /// The next event that `wanted` accepts.
     fn find(&mut self, wanted: impl Fn(&str, &Value) -> bool) -> Value {
         loop {
             let (name, data) = self.next().unwrap();

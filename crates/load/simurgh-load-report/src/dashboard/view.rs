@@ -42,7 +42,6 @@ impl PageView {
         Self { scenario_text, ..Self::of(record, None, target) }
     }
 
-    /// The view for a live page.
     pub(super) fn live(shared: &Shared) -> Self {
         let control = Some(shared.control.state());
         shared.record(|record| Self::of(record, control, &shared.target))

@@ -22,7 +22,6 @@ const WARNING_LINES_MAX: usize = 3;
 
 const METRICS_MAX: usize = 4;
 
-/// Metrics that are shown first, the most important first.
 const HEADLINES: [Metric; 9] = [
     Metric::Delivery,
     Metric::Join,
@@ -214,7 +213,6 @@ fn warnings(live: &Live, columns: usize) -> Vec<String> {
     lines
 }
 
-/// A text in lines of at most this width.
 fn folded(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -72,7 +72,6 @@ struct Shown {
     history: Vec<u64>,
     control: ControlState,
     dashboard: Option<SocketAddr>,
-    /// `q` was pressed once.
     asking: bool,
 }
 
@@ -128,7 +127,6 @@ impl Shown {
         }
     }
 
-    /// The current phase by the plan.
     fn phase(&self) -> Option<&PhasePlan> {
         self.phases.iter().rfind(|phase| phase.duration_s > 0.0 && self.live.at_s >= phase.starts_s)
     }

@@ -47,7 +47,6 @@ impl<W: Write> Screen<W> {
         self.out.flush()
     }
 
-    /// Removes the block; further output begins in its place.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         let mut text = String::new();
         self.to_top(&mut text, self.columns);

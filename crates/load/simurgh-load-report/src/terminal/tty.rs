@@ -16,7 +16,6 @@ use super::keys::{self, Key};
 /// Lines wrap again, and the cursor is shown.
 pub(super) const PLAIN_SCREEN: &str = "\x1b[?7h\x1b[?25h";
 
-/// The size of terminals that do not report it.
 const SIZE_UNKNOWN: (u16, u16) = (80, 24);
 
 /// Disables a special character of the terminal.

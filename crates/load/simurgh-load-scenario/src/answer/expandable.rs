@@ -24,7 +24,6 @@ impl Expandable {
         Self::Constant(bytes.into())
     }
 
-    /// The text, if it is the same for all users.
     pub(super) fn constant(&self) -> Option<&[u8]> {
         match self {
             Self::Constant(bytes) => Some(bytes),

@@ -21,7 +21,6 @@ impl HeaderPath {
         Ok(Self { name: name.trim().to_owned(), field: field.map(|field| field.trim().to_owned()) })
     }
 
-    /// The values of all these headers, or of the field in them.
     pub(super) fn find(&self, head: &[u8]) -> Vec<String> {
         let values = header_values(head, &self.name).map(String::from_utf8_lossy);
         match &self.field {

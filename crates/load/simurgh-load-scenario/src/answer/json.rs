@@ -113,14 +113,12 @@ impl JsonPath {
         found.iter().map(|value| text_of(value).into_owned()).collect()
     }
 
-    /// Whether a found value equals `text`.
     pub(super) fn finds(&self, json: &[u8], text: &[u8]) -> bool {
         let mut is_found = false;
         self.walk(json, &mut |value| is_found |= text_of(value).as_bytes() == text);
         is_found
     }
 
-    /// Calls `each` with the JSON text of every found value.
     fn walk(&self, json: &[u8], each: &mut dyn FnMut(&str)) {
         match &self.0 {
             Kind::Short(segments) => {

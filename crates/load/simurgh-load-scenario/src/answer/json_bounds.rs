@@ -2,7 +2,6 @@
 //! text, times its depth and a factor. The text comes from servers, and nothing counts the work
 //! while a path is followed.
 
-/// Bytes of a path.
 pub(super) const LENGTH_MAX: usize = 1024;
 /// Segments of a path in the short form: each passes through the text once.
 pub(super) const SEGMENTS_MAX: usize = 32;

@@ -36,7 +36,6 @@ fn is_xml(head: Option<&[u8]>, body: &[u8]) -> bool {
     body.trim_ascii_start().starts_with(b"<?xml") || (has(b"xml") && !has(b"html"))
 }
 
-/// The `value` of all elements with this `name`.
 pub(super) fn form_values(html: &[u8], name: &str) -> Vec<String> {
     let mut values = Vec::new();
     for token in tokens(html) {

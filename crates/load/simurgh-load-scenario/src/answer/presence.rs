@@ -67,7 +67,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
     }
 }
 
-/// The event whose payload has this list.
 pub(super) fn event_of(list: PresenceList) -> &'static str {
     match list {
         PresenceList::State => PRESENCE_STATE,

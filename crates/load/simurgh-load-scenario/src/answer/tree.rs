@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// A node's index in document order.
 pub(super) type NodeId = u32;
 
 /// The root, which holds the outermost elements.
@@ -50,7 +49,6 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// The number of nodes, with the root.
     pub(super) fn len(&self) -> NodeId {
         self.nodes.len() as NodeId
     }
@@ -110,7 +108,6 @@ impl Builder {
         Self { tree, known: HashMap::new(), open: Vec::new(), depth_max, begun: ROOT, tops: 0 }
     }
 
-    /// Begins an element in the innermost open one; its attributes follow.
     pub(super) fn open(&mut self, name: &str) {
         let parent = self.open.last().copied().unwrap_or(ROOT);
         self.tops += usize::from(parent == ROOT);
@@ -121,7 +118,6 @@ impl Builder {
         }
     }
 
-    /// Adds an attribute to the last element.
     pub(super) fn attribute(&mut self, name: &str, value: &str) {
         let (element, start) = (self.begun, self.tree.values.len());
         self.tree.values.push_str(value);

@@ -195,7 +195,6 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
     };
 }
 
-/// One number, or the first and the last.
 fn range(from: f64, to: f64, text: fn(f64) -> String) -> String {
     if from == to { text(from) } else { format!("{} to {}", text(from), text(to)) }
 }

@@ -32,7 +32,6 @@ pub(super) struct Plan<'s> {
 
 const PHASES_MAX: usize = 1000;
 
-/// Points in time at which users are counted.
 const POINTS: u32 = 2000;
 
 /// How long the steps of a session take, seconds; infinite if they never end.

@@ -228,7 +228,6 @@ pub(super) fn dialect(dialect: Dialect) -> &'static str {
     }
 }
 
-/// A whole number with thousands separators.
 pub(super) fn count(number: f64) -> String {
     format::number(number.max(0.0).round())
 }

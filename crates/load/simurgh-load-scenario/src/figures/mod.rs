@@ -101,7 +101,6 @@ pub enum Measure {
 pub const REQUESTS: [Metric; 6] =
     [Metric::Upgrade, Metric::Join, Metric::Push, Metric::Leave, Metric::Message, Metric::Http];
 
-/// Sums of counters that have a separate name.
 const SUMS: &[(&str, &[Count])] = &[
     ("frames_in", &[Count::FramesInText, Count::FramesInBinary]),
     ("frames_out", &[Count::FramesOutText, Count::FramesOutBinary]),

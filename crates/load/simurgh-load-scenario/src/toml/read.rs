@@ -38,7 +38,6 @@ pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Di
     Ok(Loaded { scenario, warnings: Vec::new() })
 }
 
-/// Resolves names in the text.
 pub(super) struct Reader<'p> {
     pub(super) document: &'p Document,
     base: &'p Path,

@@ -10,7 +10,6 @@
 
 use crate::{Generated, Part, Scenario, Template, VarId};
 
-/// Resolves the names in a template.
 pub(super) trait Names {
     /// The variable with this name, or an error message.
     fn var(&self, name: &str) -> Result<VarId, String>;
@@ -93,7 +92,6 @@ fn quoted_len(text: &str) -> Option<usize> {
     None
 }
 
-/// How deep templates may be nested.
 const DEPTH_MAX: u32 = 8;
 
 fn part(words: &[Word], names: &dyn Names, depth: u32) -> Result<Part, String> {

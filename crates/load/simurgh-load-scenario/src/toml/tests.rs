@@ -16,7 +16,6 @@ fn ok(text: &str) -> Scenario {
     }
 }
 
-/// A valid scenario with these steps.
 fn session(steps: &str) -> String {
     format!(
         "[target]\nurl = \"ws://127.0.0.1:4000\"\n[[phase]]\nduration = \"1s\"\nrate = 1\n\

@@ -178,7 +178,6 @@ impl StepReader<'_, '_, '_> {
         Some(Act::Push(Push { event: push.topic, topic, ..push }))
     }
 
-    /// The common part of joins, pushes and leaves.
     fn channel(&self, topic: &Entry<'_, '_>) -> Option<Push> {
         let binary = self.flag("binary", false);
         let payload = self.reader.payload(self.table, binary);

@@ -218,7 +218,6 @@ fn files(out: &mut Keys<'_>, files: &[DataFile]) {
     }
 }
 
-/// The name of a table, unless it is its number.
 fn name(out: &mut Keys<'_>, at: usize, name: &str) {
     out.optional("name", (name != (at + 1).to_string()).then(|| text(name)));
 }

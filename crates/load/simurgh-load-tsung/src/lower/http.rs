@@ -10,7 +10,6 @@ use super::{Lower, given};
 use crate::subst;
 use crate::xml::Element;
 
-/// The default content type of bodies.
 const CONTENT_TYPE: &str = "application/x-www-form-urlencoded";
 
 impl Lower<'_> {

@@ -15,12 +15,10 @@ pub(super) struct Options {
     /// How many users a global synchronisation waits for, and how long.
     pub(super) global_number: u64,
     pub(super) global_timeout: Option<Duration>,
-    /// Bytes per second that a user reads at most.
     pub(super) read_rate_max: Option<u64>,
     pub(super) websocket: WebSocket,
 }
 
-/// Defaults of think times.
 pub(super) struct ThinkTime {
     /// Seconds.
     pub(super) value: f64,

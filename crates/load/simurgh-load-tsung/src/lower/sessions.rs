@@ -42,7 +42,6 @@ pub(super) const KINDS: &str = "ts_websocket, ts_http, ts_raw";
 #[derive(Default)]
 pub(super) struct SessionState {
     by_weight: Option<bool>,
-    /// The current protocol of the session.
     pub(super) kind: Option<Kind>,
     pub(super) read_rate_max: Option<u64>,
     /// The line of a certificate in the session.

@@ -68,7 +68,6 @@ pub(crate) fn binary(topic: &str, event: &str, data: &[u8]) -> Vec<u8> {
     [&head, topic.as_bytes(), event.as_bytes(), data].concat()
 }
 
-/// The position of the nth message.
 fn position(n: usize) -> String {
     format!("k3f9a0.{n}")
 }
@@ -124,7 +123,6 @@ impl Room {
         }
     }
 
-    /// Answers a join; missed messages are sent before later ones.
     fn join(&mut self, peer: &mut Peer, message: &Value, keeps: Keeps) {
         let is_v2 = message.is_array();
         let payload = if is_v2 { &message[4] } else { &message["payload"] };
@@ -171,7 +169,6 @@ impl Hub {
         self.serve_but(|_| true)
     }
 
-    /// Serves the connections for which `takes` returns `true`.
     pub(crate) fn serve_but(
         &self,
         takes: impl Fn(&mut Peer) -> bool + Send + Sync + 'static,

@@ -13,14 +13,12 @@ use simurgh_load::record::{Count, Ending, ErrorKind, Metric, MetricId, Record};
 use simurgh_load::report::Outputs;
 use simurgh_load::scenario::{Overrides, Scenario, check};
 
-/// The result of a run.
 pub struct Ran {
     pub record: Record,
     pub ending: Ending,
     pub took: Duration,
 }
 
-/// Reads and checks a scenario.
 #[track_caller]
 pub fn scenario(text: &str) -> Scenario {
     let scenario = match simurgh_load::toml::read(text, Path::new(""), &Overrides::default()) {
@@ -31,13 +29,11 @@ pub fn scenario(text: &str) -> Scenario {
     scenario
 }
 
-/// Runs a scenario on one worker.
 #[track_caller]
 pub fn run(text: &str) -> Ran {
     run_with(text, 1)
 }
 
-/// Runs a scenario on this many workers.
 #[track_caller]
 pub fn run_with(text: &str, workers: usize) -> Ran {
     steered(text, workers, |_| ())
@@ -72,12 +68,10 @@ impl Ran {
         self.record.errors().of_kind(kind)
     }
 
-    /// How often something was timed.
     pub fn timed(&self, metric: impl Into<MetricId>) -> u64 {
         self.record.times(metric).map_or(0, |times| times.count())
     }
 
-    /// Asserts that there were these errors and no others.
     #[track_caller]
     pub fn errors_are(&self, expected: &[(ErrorKind, u64)]) {
         let mut found: Vec<(ErrorKind, u64)> = Vec::new();
@@ -100,7 +94,6 @@ impl Ran {
         assert_eq!(found, (finished, aborted), "{}", self.text());
     }
 
-    /// All counts, for the message of a failure.
     pub fn text(&self) -> String {
         let counts: Vec<String> =
             self.record.counts().iter().map(|(count, n)| format!("{count:?} {n}")).collect();

@@ -28,10 +28,8 @@ pub fn certificate() -> (String, Arc<ServerConfig>) {
     (certificate.pem(), Arc::new(config))
 }
 
-/// A connection of such a server.
 pub type Secure = StreamOwned<ServerConnection, std::net::TcpStream>;
 
-/// A server whose connections speak TLS.
 pub fn secure_server(
     config: Arc<ServerConfig>,
     serve: impl Fn(Secure) + Send + Sync + 'static,

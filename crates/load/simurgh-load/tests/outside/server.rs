@@ -20,7 +20,6 @@ pub struct Server {
 }
 
 impl Server {
-    /// On a free port.
     pub fn new(serve: impl Fn(Peer) + Send + Sync + 'static) -> Self {
         Self::at("127.0.0.1:0".parse().unwrap(), serve)
     }
@@ -65,7 +64,6 @@ impl Server {
         Self { addr, stop, accepted, open, acceptor: Some(acceptor) }
     }
 
-    /// Connections accepted so far.
     pub fn accepted(&self) -> u64 {
         self.accepted.load(SeqCst)
     }
@@ -98,10 +96,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One connection, at the server.
 pub struct Peer {
     pub stream: Arc<TcpStream>,
-    /// Connections before it.
     pub number: u64,
     pub key: String,
     pub path: String,
@@ -185,13 +181,11 @@ impl Peer {
         rustix::net::sockopt::set_socket_linger(&*self.stream, Some(Duration::ZERO)).unwrap();
     }
 
-    /// Ends this half of the connection.
     pub fn no_more(&self) {
         // The client may have closed.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Reads until the client has closed.
     pub fn drain(&mut self) {
         let mut buffer = [0; 4096];
         loop {
@@ -240,7 +234,6 @@ pub fn raw_frame(first: u8, length: u64, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A close frame with this code.
 pub fn close(code: u16) -> Vec<u8> {
     frame(8, code.to_be_bytes())
 }

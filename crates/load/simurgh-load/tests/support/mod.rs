@@ -51,7 +51,6 @@ pub fn meta() -> Meta {
     }
 }
 
-/// One worker with its recorder.
 pub struct Hand {
     pub recorder: Recorder,
     random: fastrand::Rng,
@@ -75,7 +74,6 @@ impl Hand {
         }
     }
 
-    /// A second of work.
     pub fn work(&mut self, at_ms: u64) -> Option<Delta> {
         let random = &mut self.random;
         let recorder = &mut self.recorder;

@@ -115,7 +115,6 @@ pub(crate) fn lines(faults: &[Diagnostic]) -> Vec<String> {
     faults.iter().map(ToString::to_string).collect()
 }
 
-/// The mistakes of a scenario.
 pub(crate) fn wrong(parts: &Parts) -> Vec<String> {
     match parts.read() {
         Ok(_) => Vec::new(),
@@ -123,7 +122,6 @@ pub(crate) fn wrong(parts: &Parts) -> Vec<String> {
     }
 }
 
-/// The mistakes of a session.
 pub(crate) fn wrong_steps(kind: &str, text: &str) -> Vec<String> {
     wrong(&with_steps(kind, text))
 }

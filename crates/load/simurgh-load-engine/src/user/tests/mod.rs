@@ -23,7 +23,6 @@ use crate::program::{Program, compile};
 use crate::shared::Shared;
 use crate::stamp::Stamp;
 
-/// An output of a user.
 #[derive(Clone, Debug, PartialEq)]
 enum Done {
     Dial,
@@ -36,7 +35,6 @@ enum Done {
     Left(Ended),
 }
 
-/// Records a user's outputs.
 #[derive(Default)]
 struct Log {
     now_ns: u64,
@@ -51,7 +49,6 @@ struct Log {
     /// Connections that were dialled and not hung up.
     open: BTreeSet<u32>,
     dialled: u32,
-    /// Connections that can be used.
     usable: i64,
     unread: usize,
 }
@@ -201,7 +198,6 @@ impl Driven {
         self.log.now_ns += ms * 1_000_000;
     }
 
-    /// The user's timer is due; returns how long that took.
     fn timer(&mut self) -> Duration {
         let due_ns = u64::from(self.log.timer_ms.take().expect("a timer")) * 1_000_000;
         let took_ns = due_ns.saturating_sub(self.log.now_ns);

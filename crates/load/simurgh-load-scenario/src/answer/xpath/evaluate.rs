@@ -21,7 +21,6 @@ pub(super) struct Evaluation<'t> {
     steps_left: usize,
 }
 
-/// The context of an evaluation.
 #[derive(Clone, Copy)]
 struct Focus {
     node: NodeId,

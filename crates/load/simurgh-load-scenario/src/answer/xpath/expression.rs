@@ -43,7 +43,6 @@ pub(super) struct Path {
 
 #[derive(Debug)]
 pub(super) enum Start {
-    /// The context node.
     Context,
     Root,
     Nodes(Expression),

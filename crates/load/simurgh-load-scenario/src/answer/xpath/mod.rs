@@ -20,7 +20,6 @@ const LENGTH_MAX: usize = 1024;
 /// megabyte, and some tenths of a second. Beyond it nothing is found.
 const STEPS_MAX: usize = 10_000_000;
 
-/// A valid expression.
 #[derive(Clone, Debug)]
 pub(super) struct XPath(Arc<Expression>);
 
@@ -33,7 +32,6 @@ impl XPath {
         Ok(Self(Arc::new(parse::parse(expression).map_err(wrong)?)))
     }
 
-    /// The string values of all nodes in document order, or the single value.
     pub(super) fn find(&self, tree: &Tree) -> Vec<String> {
         self.find_within(tree, STEPS_MAX).unwrap_or_default()
     }

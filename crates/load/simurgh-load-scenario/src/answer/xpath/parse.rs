@@ -7,7 +7,6 @@ use crate::Compare;
 /// Nested expressions: each level needs stack, here and in evaluation.
 const NESTING_MAX: usize = 32;
 
-/// The operators, from the loosest to the tightest.
 const OPERATORS: &[&[(&str, Operator)]] = &[
     &[("or", Operator::Or)],
     &[("and", Operator::And)],
