@@ -19,11 +19,8 @@ pub struct Db {
 }
 
 impl Db {
-    /// Opens a folder, and creates missing rooms in it.
-    ///
-    /// # Errors
-    /// The folder or a file cannot be created, or a room's name does not consist of letters and
-    /// digits.
+    /// Opens a folder, and creates missing rooms in it. Fails if the folder or a file cannot be
+    /// created, or a room's name does not consist of letters and digits.
     pub fn open<R: AsRef<str>>(
         folder: &Path,
         rooms: impl IntoIterator<Item = R>,

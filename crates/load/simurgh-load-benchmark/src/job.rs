@@ -64,10 +64,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Checks the plan, resolves the host and writes the request.
-    ///
-    /// # Errors
-    /// What is wrong with it, for people.
+    /// Checks the plan, resolves the host and writes the request. An error says what is wrong with
+    /// it, for people.
     pub fn new(plan: Plan) -> Result<Self, String> {
         let url = Url::parse(&plan.url)?;
         if url.websocket {

@@ -37,10 +37,7 @@ impl Leaving {
     }
 }
 
-/// Begins TLS on a connection; `out` is emptied and used.
-///
-/// # Errors
-/// As for [`TlsClient::begin`].
+/// Begins TLS on a connection; `out` is emptied and used. Fails as [`TlsClient::begin`] does.
 pub fn begin_tls<T>(
     io: &mut Io<T>,
     key: Key,

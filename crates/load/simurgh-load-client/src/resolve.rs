@@ -10,10 +10,8 @@ pub fn mapped(host: &str, port: u16, map: &[(String, String)]) -> (String, u16) 
     split(to, port)
 }
 
-/// The address of a host, after `--map`. IPv4 is preferred where a name has both.
-///
-/// # Errors
-/// What is wrong and what to do about it, to be put after the name of the key.
+/// The address of a host, after `--map`. IPv4 is preferred where a name has both. An error says
+/// what is wrong and what to do about it, to be put after the name of the key.
 pub fn resolve(host: &str, port: u16, map: &[(String, String)]) -> Result<SocketAddr, String> {
     let (name, port) = mapped(host, port, map);
     if let Ok(ip) = name.parse::<IpAddr>() {

@@ -40,10 +40,7 @@ impl SourcePool {
     }
 
     /// Begins a connection from the next source; tries another where a source has no free port.
-    /// Sets `how.from`.
-    ///
-    /// # Errors
-    /// The system's error of the last try.
+    /// Sets `how.from`. Returns the system's error of the last try.
     pub fn connect<T: Copy>(
         &mut self,
         io: &mut Io<T>,

@@ -28,10 +28,7 @@ use crate::Tls;
 pub struct TlsConfig(Arc<ClientConfig>);
 
 impl TlsConfig {
-    /// From the settings of a scenario.
-    ///
-    /// # Errors
-    /// A message for people that names the PEM text.
+    /// From the settings of a scenario. An error is a message for people that names the PEM text.
     pub fn new(tls: &Tls) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -190,10 +187,7 @@ impl fmt::Debug for TlsClient {
 
 impl TlsClient {
     /// A connection that has not begun. `host` is the name or address that the server's certificate
-    /// must be for.
-    ///
-    /// # Errors
-    /// `host` is neither; for people.
+    /// must be for. An error, for people, says that it is neither.
     pub fn new(config: &TlsConfig, host: &str) -> Result<Self, String> {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(bare)
@@ -209,10 +203,8 @@ impl TlsClient {
         })
     }
 
-    /// A connection whose first bytes of the handshake are appended to `out`.
-    ///
-    /// # Errors
-    /// As for [`TlsClient::new`] and [`TlsClient::start`], for people.
+    /// A connection whose first bytes of the handshake are appended to `out`. Fails as
+    /// [`TlsClient::new`] and [`TlsClient::start`] do.
     pub fn begin(config: &TlsConfig, host: &str, out: &mut Vec<u8>) -> Result<Self, String> {
         let mut tls = Self::new(config, host)?;
         tls.start(out).map_err(|error| error.to_string())?;
@@ -220,9 +212,6 @@ impl TlsClient {
     }
 
     /// Appends the first bytes of the handshake to `out`.
-    ///
-    /// # Errors
-    /// See [`TlsError`].
     pub fn start(&mut self, out: &mut Vec<u8>) -> Result<(), TlsError> {
         self.receive(&mut [], &mut Vec::new(), out).map(|_| ())
     }
@@ -264,10 +253,8 @@ impl TlsClient {
         }
     }
 
-    /// Encrypts `plain` and appends it to `out`.
-    ///
-    /// # Errors
-    /// [`TlsError::NotOpen`] before the handshake is done or after [`TlsClient::close`].
+    /// Encrypts `plain` and appends it to `out`. Fails with [`TlsError::NotOpen`] before the
+    /// handshake is done or after [`TlsClient::close`].
     pub fn send(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), TlsError> {
         if !self.is_open() {
             return Err(TlsError::NotOpen);

@@ -47,10 +47,8 @@ impl Outputs {
 
 /// Writes `report.json`, `report.html`, `tsung.log` and `match.log` of the run in `dir` again, from
 /// its journal. Write errors are warnings of the record. The files of a running run are not
-/// changed; the record then contains what has happened so far.
-///
-/// # Errors
-/// There is no journal, or it is damaged; then no file is changed.
+/// changed; the record then contains what has happened so far. Fails, without changing a file, if
+/// there is no journal, or it is damaged.
 pub fn make(dir: &Path) -> Result<Record, String> {
     let guard = Replay::open(dir)?;
     if guard.is_running() {

@@ -37,10 +37,7 @@ impl HtmlReport {
         Self { target, ..self }
     }
 
-    /// Renders the page.
-    ///
-    /// # Errors
-    /// The record cannot be written as JSON, which would be a bug.
+    /// Renders the page. Fails only if the record cannot be written as JSON, which would be a bug.
     pub fn render(&self, record: &Record) -> io::Result<String> {
         let view = PageView::report(record, &self.target, self.scenario_text());
         let data = serde_json::to_string(&view)?;

@@ -22,10 +22,7 @@ pub struct Journal {
 
 impl Journal {
     /// Creates the journal of a run in `dir`. It stays locked until this process ends, so that no
-    /// other run overwrites it.
-    ///
-    /// # Errors
-    /// The system's error, or another run writes there.
+    /// other run overwrites it. Fails with the system's error, or if another run writes there.
     pub fn create(dir: &Path, meta: &Meta) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.create(true).write(true).truncate(false).open(dir.join(FILE))?;
@@ -84,10 +81,7 @@ pub struct Replay<R> {
 }
 
 impl Replay<BufReader<File>> {
-    /// Opens the journal of a run in `dir`.
-    ///
-    /// # Errors
-    /// It does not exist, or is not a journal.
+    /// Opens the journal of a run in `dir`. Fails if it does not exist, or is not a journal.
     pub fn open(dir: &Path) -> Result<Self, String> {
         let path = dir.join(FILE);
         let say = |error: String| format!("{}: {error}", path.display());
@@ -104,10 +98,7 @@ impl Replay<BufReader<File>> {
 }
 
 impl<R: BufRead> Replay<R> {
-    /// Reads the first line of a journal.
-    ///
-    /// # Errors
-    /// It is not a journal, or has another version.
+    /// Reads the first line of a journal. Fails if it is not a journal, or has another version.
     pub fn new(mut reader: R) -> Result<Self, String> {
         let mut line = Vec::new();
         reader.read_until(b'\n', &mut line).map_err(|error| error.to_string())?;
@@ -138,10 +129,8 @@ impl<R: BufRead> Replay<R> {
         self.record
     }
 
-    /// The next second, which is then part of the record; `None` at the end.
-    ///
-    /// # Errors
-    /// A line before the end is invalid: the journal is damaged.
+    /// The next second, which is then part of the record; `None` at the end. Fails if a line before
+    /// the end is invalid: the journal is damaged.
     pub fn next_tick(&mut self) -> Result<Option<Tick>, String> {
         if self.over {
             return Ok(None);
@@ -179,10 +168,7 @@ impl<R: BufRead> Replay<R> {
 }
 
 /// The record of the run whose journal is in `dir`. An incomplete last line is ignored, with a
-/// warning.
-///
-/// # Errors
-/// There is no journal, or it is damaged.
+/// warning. Fails if there is no journal, or it is damaged.
 pub fn replay(dir: &Path) -> Result<Record, String> {
     let mut replay = Replay::open(dir)?;
     while replay.next_tick()?.is_some() {}

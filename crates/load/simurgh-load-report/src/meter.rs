@@ -23,10 +23,7 @@ pub struct Meter {
 
 impl Meter {
     /// Polls the servers of a scenario that have users and no TLS, and adds their CPU time to the
-    /// record. Each was polled once when this returns.
-    ///
-    /// # Errors
-    /// No thread can be started.
+    /// record. Each was polled once when this returns. Fails if no thread can be started.
     pub fn start(scenario: &Scenario, record: Arc<Mutex<Record>>) -> io::Result<Self> {
         let targets = (0_u16..).zip(&scenario.targets);
         let targets = targets.filter(|(_, target)| !target.tls && target.weight > 0.0);

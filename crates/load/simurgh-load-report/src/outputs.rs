@@ -7,18 +7,12 @@ use simurgh_load_record::{Record, Tick, Warning};
 /// An output that gets each second of a run.
 pub trait Exporter: Send {
     /// Handles a second, which `record` already contains.
-    ///
-    /// # Errors
-    /// The system's error.
     fn tick(&mut self, record: &Record, tick: &Tick) -> io::Result<()> {
         let _ = (record, tick);
         Ok(())
     }
 
     /// Ends the output, after the last tick.
-    ///
-    /// # Errors
-    /// As [`Exporter::tick`].
     fn finish(&mut self, record: &Record) -> io::Result<()> {
         let _ = record;
         Ok(())

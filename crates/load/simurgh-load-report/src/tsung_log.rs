@@ -39,9 +39,6 @@ pub struct TsungLog {
 
 impl TsungLog {
     /// Creates the log of a run in `dir`.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn create(dir: &Path, meta: &Meta) -> io::Result<Self> {
         let mut log = Self {
             file: File::create(dir.join("tsung.log"))?,
@@ -226,26 +223,17 @@ pub struct LineLog {
 
 impl LineLog {
     /// Creates `match.log`: checks of answers, in the directory of a run.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn matches(dir: &Path) -> io::Result<Self> {
         let head = "# timestamp userid sessionid requestid event transaction name\n";
         Self::create(dir, "match.log", head, match_lines)
     }
 
     /// Creates `tsung-fullstats.log`: every single time, in milliseconds.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn full_stats(dir: &Path) -> io::Result<Self> {
         Self::create(dir, "tsung-fullstats.log", "", sample_lines)
     }
 
     /// Creates `tsung.dump`: the traffic.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn dump(dir: &Path, dump: Dump) -> io::Result<Self> {
         let head = match dump {
             Dump::Protocol => {

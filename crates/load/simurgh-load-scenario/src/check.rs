@@ -13,10 +13,8 @@ use super::{
 use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
 use crate::figures;
 
-/// Checks a parsed scenario.
-///
-/// # Errors
-/// All mistakes, in the order of lines; those of the whole scenario come first.
+/// Checks a parsed scenario. Returns all mistakes in the order of lines; those of the whole
+/// scenario come first.
 pub fn check(scenario: &Scenario) -> Result<(), Diagnostics> {
     let mut diagnostics = Vec::new();
     whole(scenario, &mut diagnostics);

@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-/// The rows of a data file: its lines without line ends and trailing blank lines.
-///
-/// # Errors
-/// Why it cannot be read, to be put after the name of the key.
+/// The rows of a data file: its lines without line ends and trailing blank lines. An error says why
+/// it cannot be read, to be put after the name of the key.
 pub fn read_rows(base: &Path, path: &str) -> Result<Vec<String>, String> {
     let whole = base.join(path);
     let text = std::fs::read_to_string(&whole)

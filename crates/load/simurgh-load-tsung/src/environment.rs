@@ -12,10 +12,8 @@ pub trait Environment {
     /// The addresses of a host, best first; empty if it has none.
     fn resolve(&self, host: &str) -> Vec<IpAddr>;
 
-    /// A file that the scenario names.
-    ///
-    /// # Errors
-    /// It cannot be read, is not a regular file, or is too large.
+    /// A file that the scenario names. Fails if it cannot be read, is not a regular file, or is too
+    /// large.
     fn file(&self, name: &str) -> io::Result<Vec<u8>>;
 
     /// Whether this host can connect from this address.

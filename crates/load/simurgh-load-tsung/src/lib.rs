@@ -25,18 +25,13 @@ pub use environment::{Environment, Host};
 
 /// Parses a scenario of Tsung. Relative file names start from `base` (if there is no such file,
 /// from the current directory, as in Tsung); of `overrides` only the flags for parsers are used.
-/// The default seed is 1: unlike in Tsung, a run is repeatable by default.
-///
-/// # Errors
-/// All mistakes, in the order of their lines.
+/// The default seed is 1: unlike in Tsung, a run is repeatable by default. Returns all mistakes, in
+/// the order of their lines.
 pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Diagnostics> {
     read_in(text, overrides, &Host::new(base))
 }
 
 /// As [`read`], with the names, files and addresses of another environment.
-///
-/// # Errors
-/// As [`read`].
 pub fn read_in(
     text: &str,
     overrides: &Overrides,

@@ -179,9 +179,7 @@ impl Response {
         })
     }
 
-    /// The connection has ended: what that makes of the answer.
-    ///
-    /// # Errors
+    /// The connection has ended: the answer, if this completes it. The error is
     /// [`ResponseError::NoAnswer`] or [`ResponseError::Cut`].
     pub fn end(&self) -> Result<Done, ResponseError> {
         match self.framing {

@@ -28,10 +28,7 @@ impl<'a> Url<'a> {
         !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
     }
 
-    /// Splits `text`.
-    ///
-    /// # Errors
-    /// A message for people.
+    /// Splits `text`. An error is a message for people.
     pub fn parse(text: &'a str) -> Result<Self, String> {
         let wrong = |what: &str| Err(format!("'{text}' {what}"));
         let Some((scheme, rest)) = text.split_once("://") else {

@@ -48,10 +48,7 @@ struct AgentState {
 
 /// Listens on `listen`, writes to standard output `agent listening on ADDR` (with the port that the
 /// system chose for port 0), and serves runs until the process ends. Must not be called on a
-/// shard's thread.
-///
-/// # Errors
-/// The address cannot be listened on.
+/// shard's thread. Fails if the address cannot be listened on.
 pub fn serve(listen: SocketAddr, token: String, log: Log) -> io::Result<()> {
     let agent = Agent::bind(listen, token, log)?;
     let mut out = io::stdout();
@@ -61,10 +58,8 @@ pub fn serve(listen: SocketAddr, token: String, log: Log) -> io::Result<()> {
 }
 
 impl Agent {
-    /// Listens; [`Agent::run`] then serves controllers that have `token`.
-    ///
-    /// # Errors
-    /// The address cannot be listened on, or the token is empty.
+    /// Listens; [`Agent::run`] then serves controllers that have `token`. Fails if the address
+    /// cannot be listened on, or the token is empty.
     pub fn bind(listen: SocketAddr, token: String, log: Log) -> io::Result<Self> {
         if token.is_empty() {
             let what = "an agent needs a token, or anybody could use it against anybody";
@@ -76,18 +71,13 @@ impl Agent {
     }
 
     /// The address it listens on.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// Serves runs one after the other; while it is busy, other controllers are refused. If the
-    /// controller is lost, its run ends with all users.
-    ///
-    /// # Errors
-    /// It returns only when no connection can be accepted any more.
+    /// controller is lost, its run ends with all users. Returns only when no connection can be
+    /// accepted any more.
     pub fn run(self) -> io::Result<()> {
         loop {
             let (stream, from) = match self.listener.accept() {

@@ -36,10 +36,7 @@ struct Found {
 }
 
 /// Connects to an agent and measures its clock. From then on its events go to `reports` as those of
-/// `host`.
-///
-/// # Errors
-/// The problem and the remedy, to be put after the agent's name.
+/// `host`. An error says what is wrong and what to do, to be put after the agent's name.
 pub(crate) fn find(
     agent: &Agent,
     host: u16,

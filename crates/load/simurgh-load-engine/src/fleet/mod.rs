@@ -27,10 +27,8 @@ pub mod wire;
 pub use agent::{Agent, serve};
 
 /// The token that `text` means: the value of the environment variable NAME for `$NAME`, else the
-/// text itself.
-///
-/// # Errors
-/// The variable is not set or empty; to be put after the name of the flag or key.
+/// text itself. An error says that the variable is not set or empty, to be put after the name of
+/// the flag or key.
 pub fn token(text: &str) -> Result<String, String> {
     let Some(name) = text.strip_prefix('$') else { return Ok(text.to_owned()) };
     match std::env::var(name) {

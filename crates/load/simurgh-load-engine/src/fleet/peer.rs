@@ -56,9 +56,6 @@ pub(crate) struct PeerWriter {
 }
 
 /// Both directions of a new connection, whose other side is not authenticated yet.
-///
-/// # Errors
-/// The system's error.
 pub(crate) fn open(stream: TcpStream) -> io::Result<(PeerReader, PeerWriter)> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(SILENCE))?;
@@ -76,10 +73,7 @@ impl PeerReader {
         self.frames.allow(FRAME_BYTES_MAX);
     }
 
-    /// Waits for the next message.
-    ///
-    /// # Errors
-    /// No message will follow.
+    /// Waits for the next message. After an error no message will follow.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> Result<T, PeerLost> {
         loop {
             if let Some(message) = self.frames.next_message().map_err(PeerLost::Garbage)? {
@@ -97,10 +91,8 @@ impl PeerReader {
 }
 
 impl PeerWriter {
-    /// Sends a message; waits until the system has taken it.
-    ///
-    /// # Errors
-    /// The connection cannot be used any more; it is closed.
+    /// Sends a message; waits until the system has taken it. An error means that the connection is
+    /// closed.
     pub(crate) fn send<T: Serialize>(&self, message: &T) -> Result<(), PeerLost> {
         let frame = frame(message).map_err(PeerLost::Garbage)?;
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);

@@ -174,10 +174,8 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, without its length; `None`: more bytes are needed.
-    ///
-    /// # Errors
-    /// It is longer than allowed, which is known as soon as its length has come.
+    /// The next whole frame, without its length; `None`: more bytes are needed. Fails if it is
+    /// longer than allowed, as soon as its length has come.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, FrameError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let Some((length, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
@@ -192,10 +190,8 @@ impl Frames {
         Ok(Some(frame))
     }
 
-    /// The next message; `None`: more bytes are needed.
-    ///
-    /// # Errors
-    /// The frame is too long or not a valid message.
+    /// The next message; `None`: more bytes are needed. Fails if the frame is too long or not a
+    /// valid message.
     pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let Some(frame) = self.next_frame()? else { return Ok(None) };
         let message = serde_json::from_slice(frame);
@@ -203,10 +199,7 @@ impl Frames {
     }
 }
 
-/// Encodes a message as a frame.
-///
-/// # Errors
-/// It is longer than [`FRAME_BYTES_MAX`].
+/// Encodes a message as a frame. Fails if it is longer than [`FRAME_BYTES_MAX`].
 pub fn frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
     let mut frame = vec![0; LENGTH_BYTES];
     serde_json::to_writer(&mut frame, message)

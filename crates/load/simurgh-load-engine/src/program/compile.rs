@@ -18,10 +18,8 @@ use super::{
     RepeatOp, SendOp, SessionInfo, ThinkOp, constant,
 };
 
-/// Compiles a checked scenario.
-///
-/// # Errors
-/// An invalid pattern, which a checked scenario does not have.
+/// Compiles a checked scenario. Fails only for an invalid pattern, which a checked scenario does
+/// not have.
 pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
     let mut compiler = Compiler {
         names: Names::of(scenario),

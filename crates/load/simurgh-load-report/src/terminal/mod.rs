@@ -76,10 +76,8 @@ struct Shown {
 }
 
 /// Starts the view: a block of lines if standard error is a capable terminal, else plain lines.
-/// Keys are only read if standard input is a terminal with this process in the foreground.
-///
-/// # Errors
-/// No thread could be started.
+/// Keys are only read if standard input is a terminal with this process in the foreground. Fails if
+/// no thread can be started.
 pub fn start(options: Options) -> io::Result<Terminal> {
     let (stop, stopped) = channel();
     let thread = std::thread::Builder::new().name("simurgh-terminal".into()).spawn(move || {

@@ -95,10 +95,7 @@ impl Keyboard {
         Some(Self(()))
     }
 
-    /// Waits for keys.
-    ///
-    /// # Errors
-    /// The terminal is gone.
+    /// Waits for keys. Fails if the terminal is gone.
     pub(super) fn wait(&self, time: Duration) -> io::Result<Vec<Key>> {
         let stdin = stdio::stdin();
         let time = Timespec::try_from(time).map_err(io::Error::other)?;

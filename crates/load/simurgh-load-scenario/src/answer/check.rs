@@ -59,10 +59,7 @@ impl PatternCache {
 }
 
 impl CompiledCheck {
-    /// Compiles a check of a scenario.
-    ///
-    /// # Errors
-    /// What is wrong with it, for people.
+    /// Compiles a check of a scenario. An error says what is wrong with it, for people.
     pub fn new(check: &Check) -> Result<Self, String> {
         let expandable = Expandable::new(&check.pattern);
         let pattern = match expandable.constant() {

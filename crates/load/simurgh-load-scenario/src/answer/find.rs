@@ -29,10 +29,7 @@ enum Kind {
 }
 
 impl CompiledFind {
-    /// Compiles a place of a scenario.
-    ///
-    /// # Errors
-    /// What is wrong with it, for people.
+    /// Compiles a place of a scenario. An error says what is wrong with it, for people.
     pub fn new(find: &Find) -> Result<Self, String> {
         Ok(Self(match find {
             Find::Regex(pattern) => Kind::Regex(compile_pattern(pattern)?),

@@ -38,10 +38,7 @@ const FOUND_BYTES_MAX: usize = 16 << 20;
 const CHANNELS_FIELDS: [&str; 5] = ["join_ref", "ref", "topic", "event", "payload"];
 
 impl JsonPath {
-    /// Parses a path.
-    ///
-    /// # Errors
-    /// Why it is not a path, or not an accepted one, for people.
+    /// Parses a path. An error says why it is not a path, or not an accepted one, for people.
     pub fn new(text: &str) -> Result<Self, String> {
         let refused = |why: &str| format!("'{text}' is no JSON path that can be used: {why}");
         if text.len() > json_bounds::LENGTH_MAX {

@@ -33,10 +33,7 @@ struct Json {
 }
 
 impl CompiledMatcher {
-    /// Compiles a matcher of a scenario.
-    ///
-    /// # Errors
-    /// What is wrong with it, for people.
+    /// Compiles a matcher of a scenario. An error says what is wrong with it, for people.
     pub fn new(matcher: &Matcher) -> Result<Self, String> {
         Ok(Self(match matcher {
             Matcher::Any => Kind::Any,

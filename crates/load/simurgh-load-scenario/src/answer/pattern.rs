@@ -10,10 +10,7 @@ const COMPILED_BYTES_MAX: usize = 1 << 20;
 ///
 /// The syntax is that of Erlang's `re`, except for what needs backtracking. A `{` that does not
 /// begin a count, a `[` within a class and `\<` are literals, because patterns for JSON and HTML
-/// have them.
-///
-/// # Errors
-/// What is wrong with it, for people.
+/// have them. An error says what is wrong with it, for people.
 pub fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     let adapted = adapted(pattern);
     // Bytes first: then `.` is any byte, so that Latin-1 pages match too, and `\d` only 0 to 9,

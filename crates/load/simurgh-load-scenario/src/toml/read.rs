@@ -17,10 +17,7 @@ use crate::{
 };
 
 /// Parses a scenario. Relative file names start from `base`; of `overrides` only the flags for
-/// parsers are used.
-///
-/// # Errors
-/// All mistakes, in the order of their lines.
+/// parsers are used. Returns all mistakes, in the order of their lines.
 pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Diagnostics> {
     let scenario = Document::read(text, |document, root| {
         let mut reader = Reader {

@@ -124,10 +124,8 @@ fn target_of(text: &str, overrides: &Overrides) -> Result<Target, String> {
     Ok(Target { host, address, tls, weight: 1.0 })
 }
 
-/// Whether a text is the URL of a server: scheme, host and port, and no path.
-///
-/// # Errors
-/// What is wrong with it.
+/// Whether a text is the URL of a server: scheme, host and port, and no path. An error says what is
+/// wrong with it.
 pub fn url(text: &str) -> Result<String, String> {
     split_url(text).map(|_| text.to_owned())
 }

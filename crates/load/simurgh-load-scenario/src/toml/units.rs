@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use crate::AddressRange;
 
-/// Users per second, of `1000`, `1000/s`, `60/min` or `100/h`.
-///
-/// # Errors
-/// What is wrong.
+/// Users per second, of `1000`, `1000/s`, `60/min` or `100/h`. An error says what is wrong.
 pub fn rate(text: &str) -> Result<f64, String> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
     let seconds = match unit.trim() {
@@ -23,10 +20,8 @@ pub fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Shortest and longest of `500ms-2s`, `1s` or, if both have one unit, `0-1s`.
-///
-/// # Errors
-/// What is wrong.
+/// Shortest and longest of `500ms-2s`, `1s` or, if both have one unit, `0-1s`. An error says what
+/// is wrong.
 pub(super) fn time_range(text: &str) -> Result<(Duration, Duration), String> {
     let time = |text: &str| {
         let found = text.trim().parse::<humantime::Duration>();
@@ -46,10 +41,8 @@ pub(super) fn time_range(text: &str) -> Result<(Duration, Duration), String> {
     Ok((first, last))
 }
 
-/// Addresses of `10.0.0.2`, `10.0.0.2-10.0.0.9` or, for the last part alone, `10.0.0.2-9`.
-///
-/// # Errors
-/// What is wrong.
+/// Addresses of `10.0.0.2`, `10.0.0.2-10.0.0.9` or, for the last part alone, `10.0.0.2-9`. An error
+/// says what is wrong.
 pub fn address_range(text: &str) -> Result<AddressRange, String> {
     let address = |text: &str| {
         let text = text.trim();
