@@ -1,5 +1,4 @@
-//! The chat page: its files are part of the binary, so that nothing is read at run time and nothing
-//! is fetched from elsewhere.
+//! The chat page: its files are in the binary, and nothing is fetched from elsewhere.
 
 use simurgh::axum::Router;
 use simurgh::axum::http::HeaderValue;
@@ -13,8 +12,7 @@ const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'self'; connect-src 'self' ws: wss:; base-uri 'self'; frame-ancestors 'none'",
 );
 
-/// The files' names have no version: a browser that cached them would mix today's page with
-/// yesterday's script.
+/// The files' names have no version: a browser's cache would mix old and new ones.
 const CACHING: &str = "no-cache";
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";

@@ -50,8 +50,7 @@ struct Args {
     name: String,
 }
 
-/// The server does not listen before it has a link to its cluster's engine, and gives up after this
-/// time.
+/// The time to connect to the cluster's engine, before which the server does not listen.
 const ENGINE_WITHIN: Duration = Duration::from_secs(20);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

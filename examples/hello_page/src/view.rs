@@ -34,8 +34,7 @@ pub(crate) struct Index<'a> {
     pub(crate) guides: &'a [Guide],
 }
 
-/// Escapes as askama's own [`Html`] does, but searches more than a byte at a time: nearly all text
-/// needs no escaping.
+/// Escapes as askama's own [`Html`], searching blocks: nearly all text needs no escaping.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct FastHtml;
 

@@ -22,8 +22,7 @@ pub struct Plan {
     pub threads: Option<usize>,
     /// How long it measures.
     pub duration: Duration,
-    /// Requests a second, whatever the server does; `None`: each request follows the answer to the
-    /// one before.
+    /// Requests a second, whatever the server does; `None`: each follows the last answer.
     pub rate: Option<f64>,
     /// Time limit of an answer, or of a connection.
     pub timeout: Duration,
@@ -64,8 +63,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Checks the plan, resolves the host and writes the request. An error says what is wrong with
-    /// it, for people.
+    /// Checks the plan, resolves the host and writes the request. Errors are for people.
     pub fn new(plan: Plan) -> Result<Self, String> {
         let url = Url::parse(&plan.url)?;
         if url.websocket {

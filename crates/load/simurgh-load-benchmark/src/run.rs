@@ -1,5 +1,4 @@
-//! Runs a job: starts the workers, waits until their connections are open, starts the clock, and
-//! adds up the measurements.
+//! Runs a job: starts workers, waits for connections, starts the clock, adds up measurements.
 
 use std::io;
 use std::sync::Arc;
@@ -171,8 +170,7 @@ impl WorkerPool {
         events: &mut EventSender,
     ) -> Result<Self, BenchmarkError> {
         let mut threads = job.plan.threads_for(connections);
-        // Each of more threads holds a little less, for their wakers; so the second try may fail
-        // too.
+        // More threads each hold a little less, for their wakers: the second try may fail too.
         for _ in 0..TRIES {
             events.pool += 1;
             match Self::of(threads, job, connections, events)? {

@@ -44,8 +44,7 @@ impl Row {
         Some(self.outcome.latency_us.mean / predicted - 1.0)
     }
 
-    /// The relative deviation of rate × mean latency from the number of connections: −0.1 for 10 %
-    /// less.
+    /// Rate × mean latency against the number of connections: −0.1 for 10 % less.
     pub fn little(&self) -> f64 {
         self.outcome.in_flight / (self.outcome.connections as f64).max(1.0) - 1.0
     }
@@ -63,8 +62,7 @@ impl Sweep {
         &self.rows
     }
 
-    /// The prediction for a row with this number of connections; `None` before a row has shown that
-    /// more connections bring no more.
+    /// The prediction for a row with this number of connections; `None` before saturation.
     pub fn predict(&self, connections: usize) -> Option<Prediction> {
         let rate = self.greatest_rate();
         let known = self.has_stopped_growing() && rate > 0.0;

@@ -1,5 +1,4 @@
-//! A worker: one thread on the reactor, its share of the connections, and the times of its
-//! requests.
+//! A worker: one thread on the reactor, its connections, and the times of its requests.
 //!
 //! Connections and answers are in `wire`; timed events are here: the start, due requests, time-outs
 //! (found by a tick, so that no request needs a timer), the end.
@@ -125,8 +124,7 @@ impl Worker {
         self.idle.push_back(place);
     }
 
-    /// Gives the initial connections their first request, some in each turn; `true` while there are
-    /// more.
+    /// Sends the first requests of initial connections, some each turn; `true` while more are left.
     fn start_links(&mut self, io: &mut Net) -> bool {
         let upto = (self.started + FIRST_REQUESTS_MAX).min(self.links.len());
         for place in self.started..upto {

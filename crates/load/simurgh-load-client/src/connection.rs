@@ -75,8 +75,7 @@ pub fn receive_tls<T>(
     }
 }
 
-/// Encrypts and sends; `out` is emptied and used. Errors are dropped: the connection is over then,
-/// and its end is reported.
+/// Encrypts and sends; `out` is emptied and used. Errors are dropped: the end is reported.
 pub fn send_tls<T>(io: &mut Io<T>, key: Key, tls: &mut TlsClient, plain: &[u8], out: &mut Vec<u8>) {
     out.clear();
     if tls.send(plain, out).is_ok() {

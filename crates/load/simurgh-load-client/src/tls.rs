@@ -216,8 +216,7 @@ impl TlsClient {
         self.receive(&mut [], &mut Vec::new(), out).map(|_| ())
     }
 
-    /// Takes ciphertext (all of it; decrypted in place), appends the plaintext to `plain` and bytes
-    /// to be sent at once to `out`.
+    /// Decrypts ciphertext (all of it; in place) to `plain`, and appends answers to `out`.
     ///
     /// # Errors
     /// See [`TlsError`]. `out` may then hold an alert that should still be sent, and `plain` is
@@ -239,8 +238,8 @@ impl TlsClient {
             joined.extend_from_slice(cipher);
             let used = self.work(&mut joined, plain, out);
             used.map(|used| {
-                // The rest is copied to a buffer of its size: the joined buffer, which has grown by
-                // doubling, is not kept.
+                // Copied to a buffer of its size: the joined buffer, grown by doubling, is not
+                // kept.
                 self.partial.extend_from_slice(joined.get(used..).unwrap_or_default());
             })
         };
@@ -271,8 +270,7 @@ impl TlsClient {
         append(out, guess, |buffer| traffic.encrypt(plain, buffer))
     }
 
-    /// Appends the message that nothing more will be sent; the peer's may still come. Does nothing
-    /// where there is no open connection.
+    /// Appends our close; the peer's may still come. Does nothing without an open connection.
     pub fn close(&mut self, out: &mut Vec<u8>) {
         if !self.is_open() {
             return;
@@ -341,8 +339,7 @@ impl TlsClient {
 
     /// Takes the data and the alert that rustls still has after an error.
     ///
-    /// Makes no call more than necessary: the next one would look at the bytes again, and that
-    /// panics after an error.
+    /// Makes no further call: it would look at the bytes again, and panic after an error.
     fn flush(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) {
         while self.connection.wants_write() {
             match self.connection.process_tls_records(&mut []).state {

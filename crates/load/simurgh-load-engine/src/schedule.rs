@@ -84,8 +84,7 @@ impl PhaseSchedule {
         (start < self.duration_ns() && !quiet && !full).then_some(start)
     }
 
-    /// Computes the next bin at `factor` times the rate; appends this worker's arrivals in order of
-    /// time.
+    /// Computes the next bin at `factor` times the rate; appends this worker's arrivals in order.
     pub(crate) fn bin(&mut self, factor: f64, out: &mut Vec<Arrival>) {
         let start_ns = self.bin * BIN_NS;
         let end_ns = (start_ns + BIN_NS).min(self.duration_ns());
@@ -149,8 +148,7 @@ impl PhaseSchedule {
     }
 }
 
-/// A Poisson-distributed number, by counting multiplied uniforms (Knuth), in portions that keep the
-/// product away from zero.
+/// A Poisson-distributed number (Knuth), in portions that keep the product away from zero.
 fn poisson_number(mean: f64, rng: &mut fastrand::Rng) -> f64 {
     const PORTION: f64 = 64.0;
     let (mut left, mut number) = (mean, 0_u64);

@@ -1,7 +1,6 @@
 //! Which messages of one stream (one sender to one topic, numbered from 1) a user got.
 //!
-//! A number and a few ranges, however many messages there are: all from `start` to before `next`
-//! have come, except the holes.
+//! A number and a few ranges: all from `start` to before `next` have come, except the holes.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
@@ -81,8 +80,7 @@ impl StreamTracker {
         Came::Late
     }
 
-    /// How many are expected of those before `due`, and of later ones that came early; and which of
-    /// them are missing.
+    /// How many are expected of those before `due`, with later ones that came; and the missing.
     pub(crate) fn settle(&self, due: u32) -> (u64, impl Iterator<Item = Range>) {
         let all = Range { first: self.start, end: due.max(self.start) };
         let early = Range { first: due.max(self.start), end: self.next };

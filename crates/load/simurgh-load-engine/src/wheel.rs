@@ -77,8 +77,7 @@ impl Wheel {
         }
     }
 
-    /// The next user that is due at `now_ms`, whose timer is then unset; `None` when there is none
-    /// left.
+    /// The next user that is due at `now_ms`, if any; its timer is unset.
     pub(crate) fn pop(&mut self, links: &mut impl Links, now_ms: u32) -> Option<u32> {
         loop {
             let slot = slot(0, self.now_ms);
@@ -176,8 +175,7 @@ impl Wheel {
         }
     }
 
-    /// Distance to the first used slot at or after `at + skip`, within this turn of the wheel;
-    /// later users are on a higher wheel.
+    /// Distance to the first used slot from `at + skip` on, within this turn of the wheel.
     fn first_used(&self, level: usize, at: usize, skip: usize) -> Option<usize> {
         let words = self.used.get(level)?;
         let mut from = at + skip;

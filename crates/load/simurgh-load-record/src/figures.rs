@@ -22,8 +22,7 @@ pub struct Verdict {
     pub passed: bool,
 }
 
-/// The value of a figure: µs, a count, a rate per second or a share from 0 to 1. `None`: no such
-/// figure, or nothing was measured.
+/// A figure: µs, a count, a rate per second or a share (0 to 1); `None`: unknown or not measured.
 pub fn lookup(record: &Record, name: &str) -> Option<f64> {
     value(record, &parse(name)?)
 }

@@ -12,8 +12,7 @@ pub struct Tick {
     pub at_ms: u64,
     /// Since the tick before: usually 1000, more when the collector was late.
     pub span_ms: u64,
-    /// Sums over all workers, of `users` and `connected` too; `broadcasts`, `samples` and `dump`
-    /// are empty.
+    /// Sums over all workers; `broadcasts`, `samples` and `dump` are empty.
     pub all: Delta,
     /// The workers that reported, by number.
     pub workers: Vec<WorkerTick>,

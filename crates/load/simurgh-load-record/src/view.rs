@@ -101,8 +101,7 @@ pub struct SeriesView {
     pub seconds_per_point: u32,
     /// `t_s`, `span_s`, `users`, `connected`, `arrivals`, ...: see [`Point`].
     pub columns: Columns,
-    /// Times by metric: `count`, `p50`, `p90`, `p99`, `p99_9`, `max`; `null` where it did not
-    /// occur.
+    /// Times by metric: `count`, `p50`, `p90`, `p99`, `p99_9`, `max`; `null`: none occurred.
     pub metrics: BTreeMap<String, BTreeMap<&'static str, Vec<Option<u64>>>>,
     /// Errors by kind.
     pub errors: BTreeMap<String, Vec<u64>>,

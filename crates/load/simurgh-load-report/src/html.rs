@@ -15,8 +15,7 @@ const SCENARIO_FILES: [&str; 2] = ["scenario.toml", "scenario.xml"];
 
 const SCENARIO_BYTES_MAX: u64 = 1 << 20;
 
-/// Writes `report.html` at the end of the run. For a killed run, the same report can be made from
-/// its journal.
+/// Writes `report.html` at the end of the run; the journal gives the same after a kill.
 #[derive(Debug)]
 pub struct HtmlReport {
     dir: PathBuf,

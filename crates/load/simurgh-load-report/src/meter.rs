@@ -1,5 +1,4 @@
-//! CPU time of servers under load, from their `/metrics`, once a second. Optional, since each
-//! answer costs the server CPU time too.
+//! CPU time of servers, from their `/metrics` once a second. Optional: answers cost them CPU time.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

@@ -4,8 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Replaces a file atomically: a reader sees the old or the new one. After an error the old file is
-/// still there.
+/// Replaces a file atomically: readers see the old or the new one. After an error it is the old.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");

@@ -13,8 +13,7 @@ use super::{
 use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
 use crate::figures;
 
-/// Checks a parsed scenario. Returns all mistakes in the order of lines; those of the whole
-/// scenario come first.
+/// Checks a scenario. Returns all mistakes, those of the whole first, then in order of lines.
 pub fn check(scenario: &Scenario) -> Result<(), Diagnostics> {
     let mut diagnostics = Vec::new();
     whole(scenario, &mut diagnostics);

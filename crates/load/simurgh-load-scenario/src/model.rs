@@ -115,8 +115,7 @@ impl Target {
     }
 }
 
-/// How users are spread over several servers by weight. A step that names a server (`switch`, an
-/// absolute URL) binds its user to it.
+/// How users are spread over servers by weight. A step that names a server binds its user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Spread {
     /// Connections take servers in turn, as behind a balancer.
@@ -124,8 +123,7 @@ pub enum Spread {
     RoundRobin,
     /// Users take servers in turn, and each keeps its own for all its connections.
     Sticky,
-    /// As `Sticky`, but after a connection broke, was cut or was refused its user takes the next
-    /// server.
+    /// As `Sticky`, but after a failed, cut or refused connection the user takes the next.
     Elsewhere,
     /// Each user chooses a random server and keeps it, as in Tsung.
     Random,
@@ -157,8 +155,7 @@ pub enum Follow {
     /// The last one (8 bytes), so that a message that comes twice or out of order is recognised
     /// unless another sender's comes between.
     Last,
-    /// All numbers of each sender at each topic, so that missing, duplicate and disordered messages
-    /// are known exactly.
+    /// All numbers of each sender at each topic: missing, duplicate, disordered ones are known.
     Exactly,
 }
 
@@ -177,16 +174,14 @@ pub struct Phase {
     pub wait_for_users: bool,
     /// It begins when the run is resumed by a command.
     pub hold: bool,
-    /// Weights that replace those of the sessions, by index; `None`: the session's own. Empty: all
-    /// sessions' own.
+    /// Weights instead of the sessions' own, by index; `None` or an empty list: their own.
     pub weights: Vec<Option<f64>>,
 }
 
 /// How users arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Arrivals {
-    /// Open model: a rate in users per second that changes evenly from `from` to `to` and does not
-    /// depend on the server.
+    /// Open model: users per second, changing evenly, whatever the server does.
     Open {
         /// At the start of the phase.
         from: f64,
@@ -195,8 +190,7 @@ pub enum Arrivals {
         /// Random intervals (a Poisson process) instead of even ones.
         poisson: bool,
     },
-    /// Closed model: a number of users at a time that changes evenly from `from` to `to`; a user
-    /// that ends is replaced at once.
+    /// Closed model: users at a time, changing evenly; one that ends is replaced at once.
     Closed {
         /// At the start of the phase.
         from: u64,

@@ -2,8 +2,7 @@
 
 use crate::{Arrivals, Scenario, Session, Transport};
 
-/// Users of one worker, below the size of its descriptor table (20,000 by default on the systems
-/// with the lowest limit).
+/// Users of one worker; on the strictest systems its descriptor table holds 20,000 by default.
 const USERS_PER_WORKER: u64 = 18_000;
 /// More threads than this are a mistake in the scenario.
 const WORKERS_MAX: u64 = 2_000;

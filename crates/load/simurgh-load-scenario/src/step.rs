@@ -528,8 +528,7 @@ impl Compare {
 pub struct Switch {
     /// The dialect from here on.
     pub dialect: Dialect,
-    /// Index of the server in [`Scenario::targets`](super::Scenario::targets); those only used by a
-    /// switch have weight 0.
+    /// Index in [`Scenario::targets`](super::Scenario::targets); weight 0 if only for switches.
     pub target: usize,
     /// The open connection is stored for a later `restore`.
     pub store: bool,

@@ -12,8 +12,7 @@ pub trait Environment {
     /// The addresses of a host, best first; empty if it has none.
     fn resolve(&self, host: &str) -> Vec<IpAddr>;
 
-    /// A file that the scenario names. Fails if it cannot be read, is not a regular file, or is too
-    /// large.
+    /// A file of the scenario. Fails if it cannot be read, is not a regular file, or too large.
     fn file(&self, name: &str) -> io::Result<Vec<u8>>;
 
     /// Whether this host can connect from this address.
@@ -30,8 +29,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Relative file names start from `base`; if there is no such file, from the current directory,
-    /// as in Tsung.
+    /// File names are relative to `base`, or else to the current directory, as in Tsung.
     #[must_use]
     pub fn new(base: &Path) -> Self {
         Self { base: base.to_owned() }

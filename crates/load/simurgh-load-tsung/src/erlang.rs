@@ -120,8 +120,7 @@ impl Parser {
         token
     }
 
-    /// Takes tokens that are the same as those of `code`; a variable there matches any variable,
-    /// and the names found are returned.
+    /// Takes tokens equal to those of `code`; its variables match any, whose names are returned.
     fn like(&mut self, code: &str) -> Option<Vec<String>> {
         let mut names = Vec::new();
         for wanted in tokens(code)? {

@@ -39,8 +39,7 @@ pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// The markup at the beginning of `rest`: its kind, name and length. Unclosed markup ends with the
-/// text.
+/// The markup at the start of `rest`: kind, name, length. Unclosed markup ends with the text.
 fn markup(rest: &str) -> Option<(Kind, &str, usize)> {
     for (begin, end) in [("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>")] {
         if rest.starts_with(begin) {

@@ -31,8 +31,7 @@ pub(super) fn pieces(text: &str) -> (Vec<Piece<'_>>, bool) {
         let Some((inner, piece)) = marked else {
             lone = true;
             search = at + 1;
-            // Of `%%%%` the second pair may begin a placeholder; a single pair is skipped as a
-            // whole.
+            // Of `%%%%` the second pair may begin one; a single pair is skipped as a whole.
             if !after.starts_with('%') {
                 search = at + 2;
             }

@@ -64,8 +64,7 @@ impl Element {
         })
     }
 
-    /// The contents of all children with this name, and the line of the last of them, or of this
-    /// element.
+    /// The contents of all children with this name, and the line of the last, or of this element.
     pub(super) fn within(&self, name: &str) -> (u32, Vec<&Element>) {
         let groups = || self.children().filter(|child| child.name == name);
         let line = groups().last().map_or(self.line, |group| group.line);

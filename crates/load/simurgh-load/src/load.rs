@@ -4,8 +4,7 @@ use std::path::Path;
 
 use simurgh_load_scenario::{Diagnostic, Diagnostics, Loaded, Overrides, apply, check, toml};
 
-/// Parses, changes and checks a scenario; XML is parsed as Tsung's. Returns all mistakes in the
-/// file, its hosts and the flags.
+/// Parses and checks a scenario (XML is Tsung's). Returns all mistakes in file, hosts, flags.
 pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, Diagnostics> {
     let text = match std::fs::read(path) {
         Ok(bytes) => bytes,

@@ -35,8 +35,7 @@ fn deliveries_are(ran: &Ran, expected: u64, missing: u64) {
     }
 }
 
-/// Users who arrive within 100 ms; those of `listener` are cut once in the three seconds after
-/// that, and stay four more.
+/// Users arrive within 100 ms; those of `listener` are cut once in 3 s, and stay 4 s more.
 fn cut_once(server: &Server, drop: &str, listener: &str, others: &str) -> String {
     format!(
         "[target]\nurl = \"ws://{}\"\n\
@@ -101,8 +100,7 @@ fn what_is_said_while_a_user_is_away_is_missing_and_nothing_else() {
 #[test]
 fn the_loss_is_what_the_server_knows_by_the_positions() {
     for (how, silent) in [("rst", 0), ("silence", 10)] {
-        // Replies to each returning user that the missed messages are too old, and knows how many
-        // they are.
+        // Replies that the missed messages are too old, and knows how many they are.
         let hub = Hub::new(Keeps::Numbers);
         let server = hub.serve();
         let others = format!("{SPEAKS}{}", appointments("speaker", 1));
@@ -141,8 +139,7 @@ fn agents_count_what_each_of_them_has_heard() {
     let listener = format!("resume = true\n{LISTENS}{}", appointments("listener", 11));
     let drop = "for = \"800ms\", how = \"rst\"";
     let text = cut_once(&server, drop, &listener, &others);
-    // No user is away when the speaker begins or ends: users of the other agent do not know when
-    // that was.
+    // No user is away at the speaker's begin or end, which users of the other agent do not know.
     let text = text
         .replace("duration = \"100ms\"", "duration = \"1500ms\"")
         .replace("duration = \"3s\"", "duration = \"2s\"")

@@ -241,8 +241,7 @@ fn what_was_left_is_not_joined_again() {
 
 #[test]
 fn a_gather_that_is_over_meanwhile_is_not_waited_for() {
-    // The first user's connection ends while it waits for the other one, which comes while the
-    // first is away.
+    // The first user is lost while it waits for the other one, which comes meanwhile.
     let second_may = Arc::new(AtomicBool::new(false));
     let may = Arc::clone(&second_may);
     let server = Server::new(move |mut peer| {

@@ -93,8 +93,7 @@ fn without_workers(record: &Record) -> Live {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
-    /// However events are split over workers, merged and sent over the network: the record is that
-    /// of one worker with all events.
+    /// However events are split, merged and sent, the record is that of one worker with all.
     #[test]
     fn merging_is_lossless_and_knows_no_order(
         events in prop::collection::vec((event(), 0..4_usize), 0..120),
@@ -130,8 +129,7 @@ proptest! {
         prop_assert!((found - exact).abs() <= exact * 0.001 + 1.0, "{} for {}", found, exact);
     }
 
-    /// A histogram with a few changed bytes is read or refused, and does not allocate what its head
-    /// claims.
+    /// A histogram with changed bytes is read or refused, and does not allocate what it claims.
     #[test]
     fn a_forged_histogram_is_harmless(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),

@@ -1,5 +1,4 @@
-//! Several servers under one load: which of them a connection goes to, what users do whose server
-//! is gone, and the report of each.
+//! Several servers: where connections go, what users of a lost one do, and the report of each.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 

@@ -44,8 +44,7 @@ impl LongPollPost {
         Self { body: message.to_vec(), lines: usize::from(is_line) }
     }
 
-    /// Adds the lines of another, if one POST can carry both. Returns the other if it has to be
-    /// sent alone.
+    /// Adds the lines of another; returns it if it has to be sent alone.
     pub fn join(&mut self, other: Self) -> Result<(), Self> {
         if self.lines == 0 || other.lines == 0 || self.lines + other.lines > LINES_MAX {
             return Err(other);

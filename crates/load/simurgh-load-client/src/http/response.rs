@@ -104,8 +104,7 @@ pub fn header_values<'a, 'n>(
         .map(|(_, value)| value)
 }
 
-/// Why an answer cannot be read. Always the server's fault or the network's; the connection cannot
-/// be used any more.
+/// Why an answer cannot be read, always by server or network. The connection is unusable then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
     /// The head is not one of HTTP/1.x.

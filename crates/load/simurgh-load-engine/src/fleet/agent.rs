@@ -383,7 +383,7 @@ impl ReceiveLoop {
                     self.writer.send(&FromAgent::Pong { sent_ns, clock_ns: self.clock.ns() })
                 }
                 Ok(message) => {
-                    // Sending fails only after the session's end, when this connection is closed
+                    // Sending fails only after the session's end, when the connection is closed
                     // too.
                     let _ = events.send(SessionEvent::Received(message));
                     Ok(())

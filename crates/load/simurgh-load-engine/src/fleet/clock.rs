@@ -38,8 +38,7 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
-    /// Adds a ping that left at `sent_ns` and came back at `received_ns` with the other clock's
-    /// time.
+    /// Adds a ping that left at `sent_ns` and was back at `received_ns` with the other's time.
     pub(crate) fn add(&mut self, sent_ns: u64, received_ns: u64, other_ns: u64) {
         let round_ns = received_ns.saturating_sub(sent_ns);
         let middle_ns = sent_ns.saturating_add(round_ns / 2);
@@ -55,8 +54,7 @@ impl Readings {
         self.last.iter().rev().min_by_key(|reading| reading.bound_ns).copied()
     }
 
-    /// A new reading for the other side: at first, and when the one it uses cannot be right any
-    /// more.
+    /// A new reading for the other side: the first, or when the one in use must be wrong.
     pub(crate) fn correct(&mut self) -> Option<Reading> {
         let best = self.best()?;
         if self.in_use.is_some_and(|used| used.offset_ns.abs_diff(best.offset_ns) <= best.bound_ns)
@@ -72,8 +70,7 @@ impl Readings {
         self.in_use.is_some()
     }
 
-    /// A new warning for the operator: a bound or a drift of more than a millisecond, and again
-    /// when it has doubled.
+    /// A new warning: a bound or a drift of more than a millisecond, again when it has doubled.
     pub(crate) fn skew(&mut self) -> Option<Skew> {
         let (first, best) = (self.first?, self.best()?);
         let ahead_ns = first.offset_ns.saturating_sub(best.offset_ns);

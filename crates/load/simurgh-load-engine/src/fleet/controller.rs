@@ -151,8 +151,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Makes the agent start its workers; it reports [`HostEvent::Prepared`] or
-    /// [`HostEvent::Failed`].
+    /// Starts the agent's workers; it reports [`HostEvent::Prepared`] or [`HostEvent::Failed`].
     pub(crate) fn prepare(&self, scenario: Scenario, part: Part, receive_stamps: bool) {
         let scenario = Box::new(scenario);
         self.send(ToAgent::Prepare { scenario, part, receive_stamps });

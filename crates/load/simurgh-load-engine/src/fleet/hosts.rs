@@ -266,8 +266,8 @@ impl Hosts {
         Some(member.workers)
     }
 
-    /// Workers of this host whose thread has ended unexpectedly, with the reason. Each once; agents
-    /// report theirs.
+    /// Threads of this host that ended unexpectedly, each once, with the reason; agents report
+    /// theirs.
     pub(crate) fn take_lost(&mut self) -> Vec<(WorkerId, String)> {
         let mut lost = Vec::new();
         for (host, member) in (0_u16..).zip(&mut self.members) {

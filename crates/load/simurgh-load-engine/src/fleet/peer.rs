@@ -91,8 +91,7 @@ impl PeerReader {
 }
 
 impl PeerWriter {
-    /// Sends a message; waits until the system has taken it. An error means that the connection is
-    /// closed.
+    /// Sends a message; waits until the system has taken it. An error: it is closed.
     pub(crate) fn send<T: Serialize>(&self, message: &T) -> Result<(), PeerLost> {
         let frame = frame(message).map_err(PeerLost::Garbage)?;
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,4 @@
-//! The messages between controller and agent: frames of JSON, each behind its length in four
-//! bytes (big endian).
+//! Messages of controller and agent: frames of JSON after their length in four bytes (big endian).
 //!
 //! ```text
 //! controller                         agent
@@ -103,8 +102,7 @@ impl Greeting {
     }
 }
 
-/// A message of the controller after the greeting. Times are of the agent's session clock, which
-/// starts with the connection.
+/// A message of the controller. Times are of the agent's session clock, 0 at the connect.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToAgent {
     /// Asks for the time. The agent returns `sent_ns` with it.
@@ -190,8 +188,7 @@ impl Frames {
         Ok(Some(frame))
     }
 
-    /// The next message; `None`: more bytes are needed. Fails if the frame is too long or not a
-    /// valid message.
+    /// The next message; `None`: more bytes are needed. Fails if it is too long or invalid.
     pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let Some(frame) = self.next_frame()? else { return Ok(None) };
         let message = serde_json::from_slice(frame);

@@ -18,8 +18,7 @@ use super::{
     RepeatOp, SendOp, SessionInfo, ThinkOp, constant,
 };
 
-/// Compiles a checked scenario. Fails only for an invalid pattern, which a checked scenario does
-/// not have.
+/// Compiles a checked scenario. Fails only for an invalid pattern, which `check` excludes.
 pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
     let mut compiler = Compiler {
         names: Names::of(scenario),

@@ -132,8 +132,7 @@ pub(crate) struct ChannelOp {
 #[derive(Clone, Debug)]
 pub(crate) struct LoopOp {
     pub(crate) round: Register,
-    /// Index of the other end: at the end the body's first operation, at the start the first after
-    /// the loop.
+    /// The other end: at the end the body's first operation, at the start the one after the loop.
     pub(crate) to: u32,
     pub(crate) var: Option<VarId>,
     pub(crate) first: Bound,

@@ -19,8 +19,7 @@ pub(crate) struct Presence {
 struct Change {
     /// By the workers' clock; 0: not made.
     at_ns: u64,
-    /// Hash of the `phx_ref` of the first diff that reported it; 0: none yet. All diffs about one
-    /// change have the same `phx_ref`.
+    /// Hash of the `phx_ref` in the first diff that reported it, the same in all; 0: none yet.
     phx_ref: u64,
 }
 

@@ -1,5 +1,4 @@
-//! The messages that users of this host have sent, by stream, so that receivers can tell what they
-//! should have got.
+//! The messages that users of this host have sent, so that receivers know what is missing.
 //!
 //! Written by users who push stamps; read when a user gets a stream's first message, and when the
 //! stream ends. Times are of the workers' clock, which all workers of a host share.

@@ -18,8 +18,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Captures values of an answer and runs the checks; returns their action, unless it is just to
-    /// continue.
+    /// Captures values and runs the checks; returns an action that is not just to continue.
     pub(super) fn digest(&mut self, op: &AnswerOp, answer: &AnswerText<'_>) -> Option<Action> {
         self.capture(op, answer);
         if op.checks.is_empty() { None } else { self.check(op, answer) }

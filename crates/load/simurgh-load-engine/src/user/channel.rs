@@ -58,8 +58,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.wait_for_answer(UserState::AwaitRef, op.answer.timeout)
     }
 
-    /// Appends the payload of a join, a push or a leave; `false` if it should contain the user's
-    /// position but cannot.
+    /// Appends a join's, push's or leave's payload; `false` if the position does not fit in.
     fn render_channel(&mut self, op: &ChannelOp, topic: &str, rendered: &mut Vec<u8>) -> bool {
         if op.command == ChannelCommand::Push && self.context.followed.is_on {
             let values = &mut self.context.values;

@@ -65,8 +65,7 @@ impl Followed {
 }
 
 impl Follower {
-    /// The tracker of a stream of a topic joined at a time; created at the first message, with
-    /// number `n`.
+    /// The tracker of a stream, created at its first message, number `n`.
     fn tracker(
         &mut self,
         sent: &SentMessages,
@@ -113,8 +112,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// A user pushes the message that was numbered last, if any; the reply decides whether it
-    /// counts.
+    /// A user pushes the last numbered message, if any; the reply decides whether it counts.
     pub(super) fn follow_push(&mut self) {
         let pushed = self.context.values.numbered.take();
         let Some((id, n)) = pushed else { return };

@@ -28,8 +28,7 @@ pub(crate) enum Input<'a> {
     ProtocolError(CloseCode, ErrorKind, String),
     /// TLS on a connection has failed.
     Failed(Purpose, ErrorKind, String),
-    /// A connection has ended, which is counted as `kind`; `in_handshake`: during the TLS
-    /// handshake.
+    /// A connection has ended, counted as `kind`; `in_handshake`: during the TLS handshake.
     Ended { purpose: Purpose, kind: ErrorKind, in_handshake: bool },
     /// A heartbeat is due.
     Heartbeat,
@@ -66,8 +65,7 @@ pub(crate) enum Ended {
     Aborted,
 }
 
-/// Operations in a row before other users get their turn; a loop without a wait would never end
-/// otherwise.
+/// Operations in a row before other users get their turn, as a loop may have no wait.
 const OPS_MAX: u32 = 10_000;
 
 /// A user, with all that it needs for a step.

@@ -25,8 +25,7 @@ pub(crate) enum HangUp {
 pub(crate) trait Outputs {
     /// The current time, nanoseconds: read before each operation.
     fn clock_ns(&self) -> u64;
-    /// Sets the time of the next [`Input::Time`](super::Input::Time), in place of the one set
-    /// before, or none.
+    /// Sets the next [`Input::Time`](super::Input::Time), in place of the previous one, or none.
     fn set_timer(&mut self, due_ms: Option<u32>);
 
     fn dial(&mut self, server: u16) -> Result<Key, (ErrorKind, String)>;

@@ -1,5 +1,4 @@
-//! A user's positions in the history of its topics: its joins carry them so that the server sends
-//! what was missed.
+//! A user's positions in the history of its topics, which joins send to get what was missed.
 //!
 //! ```text
 //! join params          "simurgh": {"id": "…", "since": null | "k3f9a0.60"}

@@ -1,5 +1,4 @@
-//! Measures presence: from a join to the presence list, and from a join or a leave to the diff that
-//! each member gets.
+//! Measures presence: from a join to the list, and from a join or a leave to each member's diff.
 //!
 //! A step that changes a presence has its key. The time when such a step was due is noted for all
 //! workers of this host; a member who gets a `presence_diff` looks it up. All members get a diff in

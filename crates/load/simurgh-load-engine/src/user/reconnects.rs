@@ -40,8 +40,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.fail(ErrorKind::Send, || "there is no open socket".to_owned())
     }
 
-    /// An error has ended the current operation: the user tries again if the scenario says so, or
-    /// ends.
+    /// An error ended the current operation: the user tries again by the scenario, or ends.
     pub(super) fn fail(&mut self, kind: ErrorKind, text: impl FnOnce() -> String) -> Flow {
         let opening = self.user.state == UserState::Opening || self.user.conn == ConnState::None;
         self.out.error(kind, self.user.origin(), text);
@@ -84,8 +83,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.come_back(rest, None)
     }
 
-    /// The user takes the next server after its connection broke or was refused, if the scenario
-    /// says so.
+    /// Takes the next server after a broken or refused connection, if the scenario says so.
     fn change_server(&mut self) {
         let server = self.user.server.index();
         if self.context.spread.broke(&mut self.user.server) {
@@ -238,8 +236,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.user.tidy();
     }
 
-    /// The server has refused or ended the channel of a topic; it is joined again after a
-    /// reconnect.
+    /// The server has refused or ended a channel, which is joined again after a reconnect.
     pub(super) fn note_ended(&mut self, topic: &str) {
         let (program, at) = (self.program, self.user.at);
         if rejoining(program, at).is_some_and(|session| session.plain_joins) {

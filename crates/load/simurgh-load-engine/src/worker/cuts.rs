@@ -1,5 +1,4 @@
-//! When connections are cut on purpose: for each user at separate times, which follow from the
-//! seed, again and again.
+//! Cuts connections on purpose: for each user again and again, at times that the seed determines.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

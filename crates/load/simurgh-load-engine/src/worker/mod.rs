@@ -81,8 +81,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// Arrivals or departures from which giving back memory is worth it: each leaves a record, and
-    /// tables grow with them.
+    /// Arrivals or departures that leave enough records and table space to give back.
     const CROWD: u32 = 256;
 
     fn is_crowd(&self) -> bool {

@@ -43,8 +43,7 @@ pub(super) struct Services {
     pub(super) seen: Vec<Seen>,
     /// Users that wait for all others.
     pub(super) gathering: Vec<u32>,
-    /// Left by the last step for its user: bytes of frames after an upgrade, and messages of a
-    /// poll.
+    /// Left by the last step for its user: bytes after an upgrade, and messages of a poll.
     pub(super) unread: usize,
     pub(super) polled: Vec<String>,
 }

@@ -133,8 +133,7 @@ impl Dashboard {
         self.moved_from
     }
 
-    /// Sends the end of the run to open pages, and ends; takes up to 2 seconds if a page does not
-    /// read.
+    /// Sends the end of the run to open pages, and ends; waits up to 2 seconds for readers.
     pub fn finish(self) {}
 }
 

@@ -47,8 +47,7 @@ pub(super) fn headlines(live: &Live) -> impl Iterator<Item = (&str, &TimePoint)>
     known.chain(named).map(|(name, row)| (name.as_str(), row))
 }
 
-/// Renders the block with this many columns and at most `rows_max` rows, without the least
-/// important.
+/// Renders the block in `columns` and at most `rows_max` rows, the least important dropped.
 pub(super) fn render(shown: &Shown, columns: u16, rows_max: u16, keyed: bool) -> Buffer {
     let columns = columns.min(COLUMNS_MAX);
     let mut rows = rows(shown, usize::from(columns), keyed);

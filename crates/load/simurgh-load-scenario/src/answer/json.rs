@@ -68,8 +68,7 @@ impl JsonPath {
         }
     }
 
-    /// The same path for the array form of a Channels message, if it begins with the name of one of
-    /// its fields.
+    /// The path for the array form of a Channels message, if it begins with a field of one.
     pub(super) fn for_array_form(&self) -> Option<Self> {
         let Kind::Short(segments) = &self.0 else { return None };
         let Some((Segment::Name(name, _), rest)) = segments.split_first() else { return None };

@@ -2,8 +2,7 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// Bytes of a compiled pattern. Compile time grows with them, and so may the time of a search for
-/// each byte.
+/// Bytes of a compiled pattern: compile time, and the search at each byte, may grow with them.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
 
 /// Compiles a pattern for bytes in any encoding.

@@ -23,8 +23,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This host, with these workers (or as many as the engine would choose), and these descriptors
-    /// for each.
+    /// This host, with these workers (or the engine's choice), and these descriptors for each.
     pub fn here(scenario: &Scenario, workers: Option<usize>, descriptors: u64) -> Self {
         Self {
             workers: workers.unwrap_or_else(|| placement::workers(scenario)),
@@ -47,8 +46,7 @@ const PORTS: u64 = 64_511;
 /// Descriptors of a worker besides its connections: poll set, wakers, standard streams.
 const DESCRIPTORS_OWN: u64 = 64;
 
-/// Memory of the process without users, of one user, of one that polls, and of the kernel for one
-/// socket.
+/// Memory of the process, of a user, of one that polls, and of the kernel for one socket.
 const BASE_BYTES: f64 = 20e6;
 const USER_BYTES: f64 = 128.0;
 const POLLER_BYTES: f64 = 1_500.0;

@@ -1,5 +1,4 @@
-//! Estimates: when users arrive, how long they stay, how many there are at a time. Servers are
-//! assumed to answer at once.
+//! Estimates when users arrive, how long they stay, how many there are; servers answer at once.
 
 use std::time::Duration;
 

@@ -101,8 +101,7 @@ named! {
         DeliveriesExpected = "deliveries_expected",
         /// Expected deliveries that came, each counted once.
         DeliveriesOnce = "deliveries_once",
-        /// Stamped pushes that came to users who had not joined their topic yet, or before the
-        /// first that they should get.
+        /// Stamped pushes to users before their join, or before the first that they should get.
         DeliveriesUnexpected = "deliveries_unexpected",
         /// Stamped pushes beyond those that are followed exactly; they are not expected.
         BroadcastsUnnumbered = "broadcasts_unnumbered",

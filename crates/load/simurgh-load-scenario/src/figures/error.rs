@@ -122,8 +122,7 @@ kinds! {{
 } numbered {
     /// The upgrade was answered with this status instead of 101.
     UpgradeStatus = "upgrade_status_", "error_upgrade_";
-    /// The server closed the WebSocket with this code (1005: with none) while the user still used
-    /// it.
+    /// The server closed a used WebSocket with this code (1005: with none).
     Closed = "closed_", "error_closed_";
     /// An HTTP answer had this status, which the scenario does not allow.
     HttpStatus = "http_status_", "error_http_";
@@ -150,8 +149,7 @@ impl ErrorKind {
         )
     }
 
-    /// Whether the error is of the connection or the server, not of the request: another server may
-    /// work.
+    /// Whether the fault is of connection or server, so that another server may work.
     pub fn is_of_connection(self) -> bool {
         use ErrorKind as E;
         let is_own = matches!(self, E::NoDescriptors | E::NoPorts | E::NoMemory);
@@ -177,8 +175,7 @@ impl ErrorKind {
 
     /// The kind for a connection that could not be begun.
     pub fn of_connect(error: &io::Error) -> Self {
-        // The numbers are those of Linux; on macOS these three are either the same or fall to the
-        // kinds below.
+        // Linux' numbers; on macOS these three are the same or fall to the kinds below.
         match error.raw_os_error() {
             Some(23 | 24) => Self::NoDescriptors,
             Some(12 | 105) => Self::NoMemory,

@@ -6,8 +6,7 @@ use super::named::named;
 use crate::{Act, Scenario};
 
 named! {
-    /// Times that every run may have, in microseconds from the intended time of the event, so that
-    /// delays of this tool are included.
+    /// Times in microseconds from the intended time of the event: delays of this tool are included.
     Metric {
         /// TCP connect, and the TLS handshake where there is one.
         Connect = "connect",
@@ -46,8 +45,7 @@ named! {
     }
 }
 
-/// Number of a metric in one run: the static ones first, then transactions and interactions in the
-/// order of [`Names::transactions`].
+/// Number of a metric: the static ones first, then [`Names::transactions`] in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MetricId(pub u16);

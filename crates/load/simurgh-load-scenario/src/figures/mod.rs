@@ -136,8 +136,7 @@ pub fn unit(name: &str) -> Option<Unit> {
     parse(name).map(|figure| figure.unit())
 }
 
-/// Parses a condition such as `< 50ms` on a figure. An error says what is wrong with it, and what
-/// would be right.
+/// Parses a condition such as `< 50ms`. An error says what is wrong and what is right.
 pub fn parse_threshold(name: &str, text: &str) -> Result<Threshold, String> {
     let figure = parse(name).ok_or_else(|| unknown(name))?;
     let text = text.trim();

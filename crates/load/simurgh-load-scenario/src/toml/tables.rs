@@ -31,8 +31,7 @@ pub(super) const SPREADS: [(&str, Spread); 4] = [
     ("random", Spread::Random),
 ];
 
-/// How users are spread over servers: `round-robin`, `sticky`, `elsewhere`, `random`. Fails for
-/// another word.
+/// How users are spread: `round-robin`, `sticky`, `elsewhere` or `random`; else it fails.
 pub fn spread(word: &str) -> Result<Spread, String> {
     let known = SPREADS.iter().find(|(known, _)| *known == word);
     let names = SPREADS.map(|(name, _)| name).join(", ");

@@ -88,8 +88,7 @@ impl Reader<'_> {
         Some((Target { host, address, tls, weight }, url.at))
     }
 
-    /// The index of a server of the list, by its number or URL; an unknown one is added with weight
-    /// 0.
+    /// The index of a server, by number or URL; an unknown one is added with weight 0.
     pub(super) fn target_index(&self, entry: &Entry<'_, '_>) -> Option<usize> {
         let count = self.targets.borrow().len();
         let Some(url) = entry.as_str() else {
@@ -124,8 +123,7 @@ fn target_of(text: &str, overrides: &Overrides) -> Result<Target, String> {
     Ok(Target { host, address, tls, weight: 1.0 })
 }
 
-/// Whether a text is the URL of a server: scheme, host and port, and no path. An error says what is
-/// wrong with it.
+/// The URL of a server: scheme, host and port, without a path; or what is wrong with it.
 pub fn url(text: &str) -> Result<String, String> {
     split_url(text).map(|_| text.to_owned())
 }

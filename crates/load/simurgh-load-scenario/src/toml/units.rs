@@ -20,8 +20,7 @@ pub fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Shortest and longest of `500ms-2s`, `1s` or, if both have one unit, `0-1s`. An error says what
-/// is wrong.
+/// Shortest and longest of `500ms-2s`, `1s` or, if both have one unit, `0-1s`.
 pub(super) fn time_range(text: &str) -> Result<(Duration, Duration), String> {
     let time = |text: &str| {
         let found = text.trim().parse::<humantime::Duration>();
@@ -41,8 +40,7 @@ pub(super) fn time_range(text: &str) -> Result<(Duration, Duration), String> {
     Ok((first, last))
 }
 
-/// Addresses of `10.0.0.2`, `10.0.0.2-10.0.0.9` or, for the last part alone, `10.0.0.2-9`. An error
-/// says what is wrong.
+/// Addresses of `10.0.0.2`, `10.0.0.2-10.0.0.9` or, for the last part alone, `10.0.0.2-9`.
 pub fn address_range(text: &str) -> Result<AddressRange, String> {
     let address = |text: &str| {
         let text = text.trim();

@@ -9,8 +9,7 @@ use crate::{
     Sources, Spread, Target, Threshold, Timeouts, Tls, Transport,
 };
 
-/// Writes a scenario in the native language; [`read`](super::read()) makes the same scenario of it,
-/// except for the steps' lines.
+/// Writes a scenario, which [`read`](super::read()) reads as the same, except for lines.
 pub fn write(scenario: &Scenario) -> String {
     let mut top = Keys::new(scenario, 0);
     top.key("name", text(&scenario.name));

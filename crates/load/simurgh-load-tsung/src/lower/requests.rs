@@ -192,8 +192,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Our extension `ack="match"`: the reply is the frame in which the first `<match>` finds
-    /// something.
+    /// Our `ack="match"`: the reply is the frame in which the first `<match>` finds something.
     fn reply_match(&mut self, element: &Element, answer: &Answer) -> Option<Matcher> {
         let line = element.line_of("ack");
         let Some(check) = answer.checks.iter().find(|check| check.when_found) else {

@@ -1,5 +1,4 @@
-//! A small Channels server, a thread for each connection, that broadcasts messages, and may keep
-//! them for users who come back.
+//! A small Channels server, one thread a connection, that broadcasts, and may keep messages.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 

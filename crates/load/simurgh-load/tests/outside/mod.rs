@@ -1,5 +1,4 @@
-//! Runs scenarios against test servers, and checks the sums that every run must have whatever the
-//! server does.
+//! Runs scenarios against test servers, and checks the sums that every run must have.
 #![allow(unused_imports, unreachable_pub, reason = "each test file uses a part of it")]
 
 mod ran;

@@ -98,8 +98,7 @@ fn happens(user: &mut Driven, what: u8) -> bool {
 }
 
 proptest! {
-    /// After any sequence of events a user waits for something that can come, or has left; and then
-    /// it has no connection left.
+    /// A user always waits for something that can come, or has left and has no connections.
     #[test]
     fn a_user_always_has_a_way_on_or_has_left(
         session in 0..SESSIONS.len(),
@@ -122,8 +121,7 @@ proptest! {
         prop_assert!(user.log.open.is_empty(), "{:?}", user.log.open);
     }
 
-    /// Each request is answered or counted as unanswered, and the same events lead to the same
-    /// outputs.
+    /// All requests are answered or counted as unanswered; the same events give the same outputs.
     #[test]
     fn the_same_events_lead_to_the_same_and_all_sums_hold(
         session in 0..SESSIONS.len(),

@@ -1,5 +1,4 @@
-//! Evaluates an expression on a tree with limited steps: each visited node and each few bytes of
-//! text cost one step.
+//! Evaluates an expression with limited steps: one for each visited node and few bytes of text.
 //!
 //! XPath has expressions that take quadratic or cubic time in a page's size, and the page comes
 //! from a server. `None` everywhere here means that the steps are used up.

@@ -5,8 +5,7 @@ use strum::EnumString;
 use super::function::Body;
 use crate::Compare;
 
-/// Operators of one precedence are in one list, so that a long row of them is not deeper than a
-/// short one.
+/// Operators of one precedence are in one list: a long row of them is not deep.
 #[derive(Debug)]
 pub(super) enum Expression {
     Operators(Box<Expression>, Vec<(Operator, Expression)>),
