@@ -6,7 +6,7 @@
 //! `tests/tls_memory.rs` measures it.
 //!
 //! Mozilla's roots are compiled in: a run needs nothing from the host, and all hosts of a run
-//! agree. Sessions are never resumed, as every user stands for a separate client. Only rustls reads
+//! agree. Sessions are never resumed, as every user represents a separate client. Only rustls reads
 //! the clock, to check the validity of certificates.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What one worker has measured since its last delta: plain data, also sent over the network.
+//! The measurements of one worker since its last delta: plain data, also sent over the network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -212,7 +212,7 @@ impl OfServer {
     }
 }
 
-/// What one worker saw of one broadcast. Times are nanoseconds of the run's common clock.
+/// One worker's part of a broadcast. Times are nanoseconds of the run's common clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BroadcastPart {
     /// Number of the user that sent it.
@@ -242,7 +242,7 @@ pub struct MatchLine {
     pub session: u16,
     /// Number of the request in the session, from 1.
     pub request: u32,
-    /// What happened, in Tsung's words: `match`, `nomatch`, `match_loop`, `match_dump` …
+    /// The event, in Tsung's words: `match`, `nomatch`, `match_loop`, `match_dump` …
     pub event: String,
     /// The transaction it belongs to.
     pub transaction: Option<MetricId>,

@@ -7,7 +7,7 @@ use simurgh_load_scenario::{Arrivals, Dump, Scenario, Threshold};
 
 use super::Names;
 
-/// What is known of a run before it starts.
+/// The data of a run that are known before it starts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
     /// The journal's format: [`Meta::FORMAT`].

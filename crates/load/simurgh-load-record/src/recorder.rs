@@ -20,7 +20,7 @@ const MATCH_LINES_MAX: usize = 10_000;
 /// Single samples, and lines of traffic, in one delta.
 const SAMPLES_MAX: usize = 200_000;
 
-/// What a receiver remembers of the stamped broadcasts it got: 8 bytes. Enough to recognise
+/// A receiver's memory of the stamped broadcasts it got: 8 bytes. Enough to recognise
 /// duplicates and disorder as long as no broadcast of another sender comes between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {

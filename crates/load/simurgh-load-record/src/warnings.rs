@@ -177,7 +177,7 @@ impl Warning {
         (self.code(), self.subject()) == (old.code(), old.subject())
     }
 
-    /// What tells two warnings of one kind apart.
+    /// The parts that distinguish two warnings of one kind.
     fn subject(&self) -> (&str, u16) {
         match self {
             Self::CpuBound { host, thread, .. } | Self::WorkerLost { host, thread, .. } => {

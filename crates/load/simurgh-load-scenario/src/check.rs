@@ -168,7 +168,7 @@ struct SessionCheck<'s> {
     dialect: Dialect,
 }
 
-/// What has happened before a step on every path.
+/// The state before a step that holds on every path.
 #[derive(Clone, Copy, Default)]
 struct Before {
     connected: bool,

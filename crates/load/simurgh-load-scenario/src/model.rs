@@ -356,7 +356,7 @@ impl Default for Timeouts {
 /// One condition of a pass, such as `join_p99 < 50ms`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Threshold {
-    /// A figure's name, see `simurgh_load_record::figures`.
+    /// A figure's name, see `simurgh_load_scenario::figures`.
     pub figure: String,
     /// How it is compared.
     pub compare: Compare,

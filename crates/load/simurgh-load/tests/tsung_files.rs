@@ -19,7 +19,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tsung")
 }
 
-/// The flags of a user who has none of the authors' hosts.
+/// The flags of a user without the authors' hosts.
 fn overrides(strict: bool) -> Overrides {
     let hosts = ["server_ip_address", "KEMAL_HOST_IP", "myserver"];
     let map = hosts.map(|host| (host.to_owned(), "127.0.0.1".to_owned())).to_vec();

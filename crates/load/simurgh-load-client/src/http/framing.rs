@@ -14,7 +14,7 @@ pub(super) enum Framing {
     UntilClose,
 }
 
-/// What the next byte of a chunked body is part of.
+/// The state of a chunked body's decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chunk {
     /// A chunk's size; whether a digit has been seen.
@@ -53,7 +53,7 @@ pub(super) fn of(head: &Head<'_>, to_head: bool) -> Result<(Framing, bool), Resp
     }
     let length = content_length(head)?;
     if let Some(last) = head.values("transfer-encoding").flat_map(tokens).last() {
-        // Both lengths at once is an attack or a broken proxy: what follows cannot be trusted.
+        // Both lengths at once is an attack or a broken proxy: later bytes cannot be trusted.
         let is_clear = length.is_none() && !head.version_1_0;
         return Ok(match last.eq_ignore_ascii_case(b"chunked") {
             true => (Framing::Chunked(Chunk::Size(0, false)), keep_alive && is_clear),

@@ -1,4 +1,4 @@
-//! Absolute URLs, split into what a request needs.
+//! Absolute URLs, split into the parts for a request.
 
 use std::borrow::Cow;
 

@@ -301,7 +301,7 @@ impl ReceiveLoop {
         drop(readings);
         if let Some(Reading { offset_ns, .. }) = correction {
             let command = WorkerCommand::Clock { clock_offset_ns: offset_ns };
-            // If there is no room now, the next reading corrects it.
+            // If the queue is full, the next reading corrects it.
             let _ = self.commands.try_send(ToAgent::Command(command));
         }
         if let Some(skew) = skew {

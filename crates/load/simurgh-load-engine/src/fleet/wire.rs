@@ -75,7 +75,7 @@ pub struct Greeting {
     pub protocol: u32,
     /// [`VERSION`].
     pub version: String,
-    /// What the agent is busy with; `None`: it is free, and now serves this controller.
+    /// The run that keeps the agent busy; `None`: it now serves this controller.
     pub busy: Option<String>,
     /// Cores that it may use.
     pub cores: u64,

@@ -1,4 +1,4 @@
-//! What the steps of a scenario do with an answer, compiled.
+//! Compiled checks and captures of answers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What users run: the sessions of a scenario as one list of operations.
+//! Compiled programs of users: the sessions of a scenario as one list of operations.
 //!
 //! A user's position is an index into it. Loops are jumps. A loop's state is in registers of the
 //! user: the round, counted from 0, and for a paced loop when it began.

@@ -215,7 +215,7 @@ pub(crate) struct StoredConnection {
     pub(crate) tls: Option<Box<TlsClient>>,
 }
 
-/// What a reconnect has to do before the session continues.
+/// The work of a reconnect before the session continues.
 #[derive(Clone, Debug)]
 pub(crate) struct Resume {
     /// Operations to repeat, the last one first.

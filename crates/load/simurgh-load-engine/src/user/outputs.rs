@@ -1,4 +1,4 @@
-//! What a user asks its driver to do.
+//! The commands of a user to its driver.
 
 use simurgh_load_client::tls::TlsClient;
 use simurgh_load_record::{Count, ErrorKind, MatchLine, MetricId, OfServer, Origin};
@@ -21,7 +21,7 @@ pub(crate) enum HangUp {
     Abandon,
 }
 
-/// What a user's steps lead to, carried out by its driver.
+/// The results of a user's steps, carried out by its driver.
 pub(crate) trait Outputs {
     /// The current time, nanoseconds: read before each operation.
     fn clock_ns(&self) -> u64;

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! join params          "simurgh": {"id": "…", "since": null | "k3f9a0.60"}
-//! [null, P, …]         a message of the history: the user stands at P
+//! [null, P, …]         a message of the history: the user is at P
 //! simurgh:next         the binary message that follows, which has no place for it, is at P
-//! simurgh:at           nothing for this user: it stands at P
+//! simurgh:at           nothing for this user: it is at P
 //! simurgh:resumed      the reply to a join: P, and whether all that was missed follows
 //! simurgh:gap          something is lost for good, and why
 //! ```

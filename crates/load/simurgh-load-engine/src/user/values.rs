@@ -263,7 +263,7 @@ impl Values {
     }
 }
 
-/// What a JSON path finds in a text.
+/// The values of a JSON path in a text.
 fn find_json(path: &str, text: &[u8]) -> Option<Value> {
     let find = CompiledFind::new(&Find::Json(path.to_owned())).ok()?;
     Value::found(find.find(&AnswerText::body_only(text)))

@@ -1,4 +1,4 @@
-//! What a worker does for its users: connections, measurements, events to the collector.
+//! The services of a worker for its users: connections, measurements, events to the collector.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::outside::{Peer, Server, close, frame, lock};
 
-/// What the hub does with earlier messages when a user comes back.
+/// How the hub treats earlier messages when a user comes back.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Keeps {
     /// It has no history.

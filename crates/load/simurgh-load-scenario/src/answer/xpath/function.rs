@@ -3,7 +3,7 @@
 use super::value::{Value, normalized, rounded, translate};
 use crate::answer::tree::Name;
 
-/// What a function computes from its arguments; the default argument is the context node.
+/// The computation of a function; its default argument is the context node.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Body {
     Constant(bool),
