@@ -42,7 +42,7 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    /// Whether the polling connection is established, or there is none.
+    /// Whether a request was sent on the polling connection.
     pub(super) fn is_connected(&self) -> bool {
         self.poll.sent > 0
     }

@@ -56,7 +56,7 @@ pub(super) enum Flow {
     Restart(u32),
 }
 
-/// An error: sending has ended the user's session, and what follows.
+/// An error: sending has ended the user's session, and how the user continues.
 pub(super) type Sent = Result<(), Flow>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,7 +32,7 @@ impl Cuts {
     }
 
     /// Schedules a user's cut (its place, its number) in a run that began at `started_ns`, on its
-    /// arrival or after its last cut.
+    /// arrival or after a check.
     pub(super) fn expect(
         &mut self,
         (u, id): (u32, u32),
