@@ -1,7 +1,7 @@
-//! A chat: whoever joins `rooms:<name>` hears what everybody says there.
+//! A chat: all members of `rooms:<name>` receive each other's messages.
 //!
-//! One channel type is all there is to it. [`page`](page()) is the browser's side; it speaks to the
-//! channel with the official `phoenix` client, and could as well be served by somebody else.
+//! It is a single channel type. [`page`](page()) is the browser's side; it uses the official
+//! `phoenix` client, and could as well be served from elsewhere.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,45 +11,44 @@ mod page;
 
 pub use page::page;
 
-/// Rooms announce who enters for as long as they have at most this many members. In a lobby of n
-/// members n announcements to everybody are n²/2 deliveries: nice among ten, ruinous among ten
-/// thousand.
+/// Rooms announce new members while they have at most this many. In a lobby of n members, n
+/// announcements to all members are n²/2 deliveries: fine for ten, ruinous for ten thousand.
 pub const ANNOUNCE_JOINS_UP_TO: u32 = 100;
 
-/// The chat's socket: everybody may connect, and join any room.
+/// The chat's socket: every client may connect, and join any room.
 pub fn user_socket() -> UserSocket {
     UserSocket::new("/socket")
         .longpoll(LongPoll::new())
-        // So that a room knows when it has grown too large to announce everybody.
+        // So that a room knows when it has become too large for announcements.
         .count_members(true)
         .channel("rooms:*", RoomChannel::join)
-        // So that whoever was away for a moment has missed nothing.
+        // So that a user who was away for a moment has missed nothing.
         .history(History::default())
 }
 
-/// One member of one room. Its user socket has to
-/// [count members](simurgh::UserSocket::count_members), or rooms never seem to grow.
+/// One member of one room. Its user socket must [count
+/// members](simurgh::UserSocket::count_members), or rooms never seem to grow.
 pub struct RoomChannel {
-    /// A new member's name, until it has been announced. Members who then only listen keep nothing.
+    /// A new member's name, until it has been announced. Members who only listen keep nothing.
     newcomer: Option<Value>,
 }
 
-/// The payload of a join. `user` may be any JSON, it is only passed on, or be left out; a text
-/// in `presence` is the name under which the member is present.
+/// The payload of a join. `user` may be any JSON (it is only passed on), or be missing; a text in
+/// `presence` is the name under which the member is present.
 #[derive(Deserialize, Default)]
 struct JoinParams {
     user: Option<Value>,
     presence: Option<Value>,
 }
 
-/// A message. More fields than these pass through unread.
+/// A message. Other fields are passed through unread.
 #[derive(Deserialize)]
 struct Message {
     body: Value,
 }
 
 impl RoomChannel {
-    /// Lets everybody into every room. This is where an application would ask whether they may.
+    /// Lets every client into every room. A real application would check permissions here.
     pub fn join(ctx: &mut Context<'_>, params: Payload<'_>) -> Join {
         let params: JoinParams = params.parse().unwrap_or_default();
         if let Some(name) = params.presence.as_ref().and_then(Value::as_str) {
@@ -64,7 +63,7 @@ impl RoomChannel {
 }
 
 impl Channel for RoomChannel {
-    /// Not in [`join`](Self::join): only here the newcomer is a member, who hears it too.
+    /// Not in [`join`](Self::join): only here the newcomer is a member, and receives it too.
     fn after_join(&mut self, ctx: &mut Context<'_>) {
         let user = self.newcomer.take();
         if ctx.member_count().is_some_and(|members| members <= ANNOUNCE_JOINS_UP_TO) {
@@ -78,7 +77,7 @@ impl Channel for RoomChannel {
                 let Ok(message) = payload.parse::<Message>() else {
                     return Outcome::error(json!({"reason": "a message has a body"}));
                 };
-                // As it came: one encoding serves the whole room.
+                // Unchanged: one encoding serves the whole room.
                 ctx.broadcast(event, payload.into_owned());
                 Outcome::ok(json!({"msg": message.body}))
             }

@@ -1,5 +1,4 @@
-//! The chat page: a handful of files that are part of the binary, so that nothing is looked for at
-//! run time and nothing is fetched from elsewhere.
+//! The chat page: its files are in the binary, and nothing is fetched from elsewhere.
 
 use simurgh::axum::Router;
 use simurgh::axum::http::HeaderValue;
@@ -7,14 +6,13 @@ use simurgh::axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use simurgh::axum::routing::{MethodRouter, get};
 use simurgh::http::with_security_headers;
 
-/// Everything comes from here; `ws:` and `wss:` are named because not every browser takes `'self'`
-/// to mean the socket of the same host.
+/// Everything comes from this host; `ws:` and `wss:` are named because not every browser takes
+/// `'self'` to mean the socket of the same host.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'self'; connect-src 'self' ws: wss:; base-uri 'self'; frame-ancestors 'none'",
 );
 
-/// The files' names have no version: a browser that kept them would mix today's page with
-/// yesterday's script.
+/// The files' names have no version: a browser's cache would mix old and new ones.
 const CACHING: &str = "no-cache";
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
@@ -49,7 +47,7 @@ fn file(content_type: &'static str, content: &'static [u8]) -> MethodRouter {
 mod tests {
     use super::FILES;
 
-    /// The page names its files itself; one that is missing here would be a broken page.
+    /// The page names its files; a missing one would break the page.
     #[test]
     fn every_file_the_page_asks_for_is_served() {
         let named: Vec<_> = include_str!("../static/index.html")

@@ -77,7 +77,7 @@ fn who_joins_with_a_name_for_it_is_present_until_it_leaves() {
     ann.join("rooms:1", json!({"user": "ann", "presence": "ann"}));
     assert_push!(ann, "presence_diff", {"joins": {"ann": {"metas": [_]}}, "leaves": {}});
     assert_push!(ann, "presence_state", {"ann": {"metas": [{"phx_ref": _}]}});
-    // Whoever says no name hears of the others, and is not listed.
+    // A member without a name receives the others' announcements, and is not listed.
     for other in [json!({"user": "eve"}), json!({"presence": 7}), json!([])] {
         let room = eve.join("rooms:1", other);
         refute_push!(eve, "presence_state");

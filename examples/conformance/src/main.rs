@@ -1,5 +1,5 @@
-//! The conformance application: the tests hold a server to PROTOCOL §14 through it, and a
-//! reader finds every feature of the library in one place.
+//! The conformance application: the tests check a server against PROTOCOL §14 with it, and a reader
+//! finds every feature of the library in one place.
 //!
 //! | where | what |
 //! |---|---|
@@ -50,8 +50,7 @@ struct Args {
     name: String,
 }
 
-/// The server does not listen before it has a link to its cluster's engine, and gives up after this
-/// time.
+/// The time to connect to the cluster's engine, before which the server does not listen.
 const ENGINE_WITHIN: Duration = Duration::from_secs(20);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -87,7 +86,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// One of several nodes.
 fn cluster(
     engine: simurgh_nats::Server,
     prefix: &str,
@@ -102,7 +100,7 @@ fn cluster(
     Ok(cluster.required(ENGINE_WITHIN))
 }
 
-/// Channels as Supabase has them, some with small limits.
+/// Channels as in Supabase, some with small limits.
 fn realtime() -> UserSocket {
     let mut small = Settings::default();
     (small.payload_bytes_max, small.events_per_second) = (Some(1_000), Some(5));
@@ -114,7 +112,7 @@ fn realtime() -> UserSocket {
         .wait_for_interest()
 }
 
-/// In a cluster, a new member misses nothing that any node broadcasts from its join on.
+/// In a cluster, a new member gets all that any node broadcasts from its join on.
 fn socket(path: &str, origins: &CheckOrigin) -> UserSocket {
     UserSocket::new(path)
         .auth_token(true)

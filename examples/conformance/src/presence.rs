@@ -1,4 +1,4 @@
-//! `presence:*`: who is there, with a status that each member sets.
+//! `presence:*`: the present members, with a status that each member sets.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ struct Present {
     online_at: String,
 }
 
-/// `{user}`, a string or a number, says under which key.
+/// `{user}`, a string or a number, is the key.
 pub(crate) fn join(_: &mut Context<'_>, params: Payload<'_>) -> Join {
     let params: Value = params.parse().unwrap_or_default();
     let user = match &params["user"] {
@@ -45,7 +45,7 @@ impl Channel for Present {
     }
 }
 
-/// As text, as a channel made by Phoenix's generator has it.
+/// As text, as in a channel made by Phoenix's generator.
 fn unix_seconds() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_secs().to_string()

@@ -1,14 +1,13 @@
-//! `rooms:*`: the chat of the seeds, with a few ways to end a channel.
+//! `rooms:*`: a chat, with a few ways to end a channel.
 
 use serde_json::Value;
 use simurgh::{Channel, Context, Join, Outcome, Payload, Stop, json};
 
-/// One member of one room.
 struct Room {
     user: Value,
 }
 
-/// Rooms whose names begin with `private` are closed to everybody.
+/// Rooms whose names begin with `private` are closed to all clients.
 pub(crate) fn join(ctx: &mut Context<'_>, params: Payload<'_>) -> Join {
     if ctx.subtopic().starts_with("private") {
         return Join::error(json!({"reason": "unauthorized"}));

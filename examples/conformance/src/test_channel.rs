@@ -1,4 +1,4 @@
-//! `test:*` and `exact`: one event for every thing a channel can do.
+//! `test:*` and `exact`: one event for each feature of a channel.
 
 use std::time::Duration;
 
@@ -10,16 +10,14 @@ use tokio::time::sleep;
 
 use crate::visitor::Visitor;
 
-/// A bare answer.
 const EMPTY: Payload<'static> = Payload::EMPTY_OBJECT;
 
-/// One member of one test topic.
 struct Test {
     /// The client's name; its shouts are addressed by it.
     name: Value,
 }
 
-/// Most topics are simply joined; some names ask for a join that goes otherwise.
+/// Most topics are joined normally; some names make the join go differently.
 pub(crate) fn join(ctx: &mut Context<'_>, params: Payload<'_>) -> Join {
     let params: Value = params.parse().unwrap_or_default();
     let test = Test { name: params["name"].clone() };
@@ -40,7 +38,7 @@ pub(crate) fn join(ctx: &mut Context<'_>, params: Payload<'_>) -> Join {
 impl Channel for Test {
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
         match event {
-            // Answers. A payload goes back as it came: JSON as JSON, bytes as bytes.
+            // Answers. A payload is sent back unchanged: JSON as JSON, bytes as bytes.
             "echo" | "bin" => Outcome::ok(payload.into_owned()),
             "status_only" => Outcome::ok(EMPTY),
             "error_only" => Outcome::error(EMPTY),
@@ -50,7 +48,7 @@ impl Channel for Test {
             "async" => answer_later(ctx, payload.into_owned()),
             "whoami" => Outcome::ok(json!(ctx.assigns::<Visitor>())),
 
-            // For this member, or for all of them.
+            // For this member, or for all members.
             "push_me" => push(ctx, "pushed", payload),
             "bin_push" => push(ctx, "bin_pushed", payload),
             "bcast" => broadcast(ctx, "news", payload),
@@ -69,7 +67,7 @@ impl Channel for Test {
                 Outcome::ok(EMPTY)
             }
 
-            // Ends: of this channel, of this socket, of all sockets of somebody.
+            // Ends: of this channel, of this socket, of all sockets of a user.
             "stop" => Outcome::Stop(Stop::Normal),
             "stop_shutdown" => Outcome::Stop(Stop::Shutdown),
             "stop_bad" => Outcome::Stop(Stop::Abnormal),
@@ -92,7 +90,7 @@ impl Channel for Test {
         &["shout", "secret"]
     }
 
-    /// Each member is shouted at by name; a secret is kept by pushing nothing.
+    /// Each member is addressed by name; a secret is dropped by pushing nothing.
     fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
         if event == "shout" {
             let mut shout: Map<String, Value> = payload.parse().unwrap_or_default();
@@ -102,7 +100,7 @@ impl Channel for Test {
         Outcome::NoReply
     }
 
-    /// Broadcasts of topics the client subscribed to reach it on the topic it has joined.
+    /// Broadcasts of subscribed topics reach the client on the topic it has joined.
     fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
         ctx.push(broadcast.event(), broadcast.payload());
         Outcome::NoReply
@@ -113,7 +111,7 @@ impl Channel for Test {
     }
 }
 
-/// The channel is free meanwhile, and answers what comes in between.
+/// The channel is free meanwhile, and handles messages in between.
 fn answer_later(ctx: &mut Context<'_>, payload: Payload<'static>) -> Outcome {
     if let Some(message) = ctx.reply_ref() {
         let channel = ctx.handle::<Test>();
@@ -135,7 +133,6 @@ fn broadcast(ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcom
     Outcome::NoReply
 }
 
-/// One field of a JSON object; null where there is none.
 fn field(payload: &Payload<'_>, name: &str) -> Value {
     payload.parse::<Value>().unwrap_or_default()[name].clone()
 }

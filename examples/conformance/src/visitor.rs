@@ -1,10 +1,10 @@
-//! Who may connect, and what is kept of them.
+//! Decides which clients may connect, and what is stored about them.
 
 use serde::Serialize;
 use serde_json::Value;
 use simurgh::{Connect, ConnectInfo};
 
-/// Kept of a socket's connect, for all its channels: the answer to `whoami`.
+/// Stored at a socket's connect, for all its channels: the answer to `whoami`.
 #[derive(Serialize)]
 pub(crate) struct Visitor {
     user_id: Option<String>,
@@ -13,7 +13,7 @@ pub(crate) struct Visitor {
     transport: &'static str,
 }
 
-/// `reject=true` and `ratelimit=true` ask to be refused; `user_id=N` gives the socket an id, by
+/// `reject=true` and `ratelimit=true` request a refusal; `user_id=N` gives the socket an id, by
 /// which it can be disconnected from anywhere.
 pub(crate) fn connect(info: &ConnectInfo<'_>) -> Connect {
     let asks = |param| info.param(param).as_deref() == Some("true");

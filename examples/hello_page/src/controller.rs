@@ -1,4 +1,4 @@
-//! From request to response: the session is read, a view is filled, a response is made.
+//! From request to response: reads the session, fills a view, makes a response.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::session::{Secret, Session, TOKEN_BYTES};
 use crate::view::{Guide, Index, Link, Page};
 
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
-/// A page that contains a session's token must not be kept for other sessions.
+/// A page with a session's token must not be cached for other sessions.
 const CACHING: HeaderValue = HeaderValue::from_static("max-age=0, private, must-revalidate");
-/// A page, and some more: it is written into one buffer, which should not have to grow.
+/// More than the size of a page: the buffer should not have to grow.
 const PAGE_BYTES: usize = 2_560;
-/// Headers of a page, those included that are added on its way out.
+/// Headers of a page, with those added later.
 const HEADERS: usize = 12;
 /// Random bytes of an id.
 const ID_BYTES: usize = 15;
@@ -63,7 +63,7 @@ pub(crate) async fn index(State(secret): State<Arc<Secret>>, request: Request) -
     // Shown once.
     let flash = session.flash.take();
     is_changed |= flash.is_some();
-    // Drawn together: a draw of a few bytes costs as much as one of some dozens.
+    // Drawn together: a draw of a few bytes costs as much as one of a few dozen.
     let mut random = [0; ID_BYTES + TOKEN_BYTES];
     rand::fill(&mut random);
     let (id, mask) = random.split_at(ID_BYTES);
@@ -95,7 +95,6 @@ pub(crate) async fn index(State(secret): State<Arc<Secret>>, request: Request) -
     response
 }
 
-/// The form of the page.
 #[derive(Deserialize)]
 struct Greeting {
     #[serde(rename = "_csrf_token")]
@@ -129,7 +128,7 @@ fn set_session(response: &mut Response, session: &Session, secret: &Secret) {
     }
 }
 
-/// The request's own, if a proxy gave it one; else a new one out of random bytes.
+/// The request's own id, if a proxy set one; else a new random one.
 fn request_id(headers: &HeaderMap, random: &[u8]) -> HeaderValue {
     let given = headers.get(REQUEST_ID).filter(|it| (20..=200).contains(&it.len()));
     given.cloned().unwrap_or_else(|| {
@@ -140,7 +139,6 @@ fn request_id(headers: &HeaderMap, random: &[u8]) -> HeaderValue {
     })
 }
 
-/// The files that the page needs besides itself.
 pub(crate) fn files() -> Router {
     const CSS: &str = include_str!("../static/page.css");
     const ICON: &str = include_str!("../static/favicon.svg");

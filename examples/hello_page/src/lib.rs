@@ -1,5 +1,5 @@
-//! A page as a web framework's first one is: a controller decides, a view names what it shows,
-//! templates in files say how, and a signed session remembers.
+//! A first page as in a web framework: a controller decides, a view has its values, templates in
+//! files render it, and a signed session stores state.
 //!
 //! ```text
 //! router (here) ──► controller ──► view + templates/ ──► HTML
@@ -20,18 +20,18 @@ mod view;
 
 pub use session::Secret;
 
-/// Nothing from other hosts, in no foreign frame, and forms to this host alone.
+/// Nothing from other hosts, not in a foreign frame, and forms only to this host.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'",
 );
 
 /// The page with its form, for [`Builder::http`](simurgh::Builder::http). Sessions are signed with
-/// a secret made now: they end with the process.
+/// a new random secret: they end with the process.
 pub fn router() -> Router {
     router_with(Secret::random())
 }
 
-/// The same, with sessions that outlive the process or are shared with others.
+/// The same, with sessions that survive restarts or are shared with other processes.
 pub fn router_with(secret: Secret) -> Router {
     let pages = Router::new()
         .route("/", get(controller::index))

@@ -3,7 +3,7 @@
 use clap::Parser;
 use simurgh::Endpoint;
 
-/// As the binary `simurgh` has it: a page is some dozens of small blocks, made and dropped again.
+/// As in the binary `simurgh`: a page is a few dozen small blocks, allocated and dropped again.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

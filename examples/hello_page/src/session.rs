@@ -1,5 +1,5 @@
-//! The session: what the server remembers of a visitor, kept by the visitor's browser in a signed
-//! cookie. Its owner can read it, and only the server can change it.
+//! The session: what the server remembers of a visitor, stored in the visitor's browser in a signed
+//! cookie. The visitor can read it, but only the server can change it.
 
 use std::ops::Range;
 use std::str;
@@ -12,53 +12,50 @@ use simurgh::axum::http::header::COOKIE;
 use simurgh::axum::http::{HeaderMap, HeaderValue};
 use subtle::ConstantTimeEq;
 
-/// The cookie's name, and what ends it.
+/// The cookie's name, with the `=`.
 const NAME: &str = "_hello_page_key=";
-/// The attributes behind its value.
 const ATTRIBUTES: &str = "; HttpOnly; SameSite=Lax; Path=/";
-/// HMAC-SHA256 in base64, with which the value begins.
+/// HMAC-SHA256 in base64, at the start of the value.
 const SIGNATURE_CHARS: usize = 44;
-/// Parts of the session.
 const TOKEN: &str = "_csrf_token";
 const FLASH: &str = "flash";
 /// Bytes of the token against forged forms.
 pub(crate) const TOKEN_BYTES: usize = 18;
 /// In base64.
 const TOKEN_CHARS: usize = TOKEN_BYTES / 3 * 4;
-/// Masked, with the mask behind it.
+/// The masked token, followed by the mask.
 const MASKED_CHARS: usize = 2 * TOKEN_CHARS;
-/// A cookie without a flash message, and some more.
+/// More than the size of a cookie without a flash message.
 const COOKIE_BYTES: usize = 160;
 
 /// The key that signs sessions.
 pub struct Secret(hmac::Key);
 
 impl Secret {
-    /// A new one, of the system's random numbers.
+    /// A new random secret.
     pub fn random() -> Self {
         Self::of(&rand::random())
     }
 
-    /// Begins both hashes of an HMAC once and for all, not with each signature.
+    /// Computes the key's hashes of HMAC once, not for each signature.
     fn of(bytes: &[u8; 32]) -> Self {
         Self(hmac::Key::new(HMAC_SHA256, bytes))
     }
 }
 
-/// A visitor's session.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Session {
-    /// The token in a form of ours; a form of another site cannot have it.
+    /// The token in our forms; a form of another site cannot have it.
     csrf_token: [u8; TOKEN_BYTES],
-    /// To be shown on the next page, once.
+    /// A message for the next page, shown once.
     pub(crate) flash: Option<String>,
 }
 
-/// A token as a page shows it.
+/// A token as a page contains it.
 pub(crate) struct MaskedToken([u8; MASKED_CHARS]);
 
 impl Session {
-    /// That of the request, if it is signed by us; else a new one, which has to be set.
+    /// The session of the request, if signed by us; else a new one, which must be set.
     pub(crate) fn of(headers: &HeaderMap, secret: &Secret) -> (Self, bool) {
         match Self::read(headers, secret) {
             Some(session) => (session, false),
@@ -83,7 +80,6 @@ impl Session {
         Self::parse(value)
     }
 
-    /// Reads what was signed.
     fn parse(value: &str) -> Option<Self> {
         let parts = value.strip_prefix(TOKEN)?.strip_prefix('=')?;
         let (token, more) = parts.split_once('&').unwrap_or((parts, ""));
@@ -92,7 +88,6 @@ impl Session {
         Some(Self { csrf_token: decoded(token)?, flash })
     }
 
-    /// The header that has the browser keep it.
     pub(crate) fn to_header(&self, secret: &Secret) -> Option<HeaderValue> {
         const SIGNATURE: Range<usize> = NAME.len()..NAME.len() + SIGNATURE_CHARS;
         let mut token = [0; TOKEN_CHARS];
@@ -100,7 +95,7 @@ impl Session {
         let mut text = Vec::with_capacity(COOKIE_BYTES);
         text.extend_from_slice(NAME.as_bytes());
         text.extend_from_slice(&[b'='; SIGNATURE_CHARS]);
-        // Neither name nor token has a character that a form would write in another way.
+        // Neither name nor token has a character that a form would encode.
         text.extend_from_slice(TOKEN.as_bytes());
         text.push(b'=');
         text.extend_from_slice(&token);
@@ -115,8 +110,8 @@ impl Session {
         HeaderValue::from_maybe_shared(Bytes::from(text)).ok()
     }
 
-    /// The token as a page shows it: masked with other random bytes each time, so that nothing can
-    /// be learned from how well the page compresses (as Phoenix does).
+    /// The token as a page contains it: masked with other random bytes each time, so that nothing
+    /// can be learned from how well the page compresses (as Phoenix does).
     pub(crate) fn masked_token(&self, random: [u8; TOKEN_BYTES]) -> MaskedToken {
         let mut masked = [0; 2 * TOKEN_BYTES];
         let (token, mask) = masked.split_at_mut(TOKEN_BYTES);
@@ -130,7 +125,6 @@ impl Session {
         MaskedToken(text)
     }
 
-    /// Whether a form has this session's token.
     pub(crate) fn bears(&self, masked: &str) -> bool {
         let Some(mut masked) = decoded::<{ 2 * TOKEN_BYTES }>(masked) else { return false };
         let (token, mask) = masked.split_at_mut(TOKEN_BYTES);
@@ -147,7 +141,7 @@ impl MaskedToken {
     }
 }
 
-/// So many bytes in base64, no fewer and no more.
+/// Exactly this many bytes in base64.
 fn decoded<const BYTES: usize>(text: &str) -> Option<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
     let count = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
@@ -185,7 +179,7 @@ mod tests {
         assert!(Session::of(&sent_back(&changed.parse().unwrap()), &secret).1);
     }
 
-    /// Whatever else reads or sets such cookies: the `cookie` crate has the same in signed jars.
+    /// Interoperability: the `cookie` crate has the same in signed jars.
     #[test]
     fn cookies_are_those_of_other_signers() {
         let secret = Secret::of(&[7; 32]);

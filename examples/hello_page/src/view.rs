@@ -1,11 +1,11 @@
-//! The templates' values, and how text becomes a part of a page.
+//! The templates' values, and escaping of text.
 
 use std::fmt::{self, Write};
 
 use askama::Template;
 use askama::filters::{Escaper, Html};
 
-/// The parts of every page: its head, its navigation, its flash message, its footer.
+/// The parts of every page: head, navigation, flash message, footer.
 pub(crate) struct Page<'a> {
     pub(crate) title: &'a str,
     pub(crate) path: &'a str,
@@ -15,20 +15,18 @@ pub(crate) struct Page<'a> {
     pub(crate) version: &'static str,
 }
 
-/// A link of the navigation.
 pub(crate) struct Link {
     pub(crate) href: &'static str,
     pub(crate) text: &'static str,
 }
 
-/// A way on from here.
+/// A further link of the page.
 pub(crate) struct Guide {
     pub(crate) href: &'static str,
     pub(crate) title: &'static str,
     pub(crate) text: &'static str,
 }
 
-/// The page at `/`.
 #[derive(Template)]
 #[template(path = "index.html")]
 pub(crate) struct Index<'a> {
@@ -36,8 +34,7 @@ pub(crate) struct Index<'a> {
     pub(crate) guides: &'a [Guide],
 }
 
-/// Escapes as askama's own [`Html`] does, and looks for what is to be escaped at more than a byte
-/// at a time: nearly all text has nothing of it.
+/// Escapes as askama's own [`Html`], searching blocks: nearly all text needs no escaping.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct FastHtml;
 
@@ -53,10 +50,10 @@ impl Escaper for FastHtml {
     }
 }
 
-/// Bytes that are looked at together.
+/// Bytes that are searched together.
 const BLOCK_BYTES: usize = 16;
 
-/// The text before the first character with a meaning in HTML, that character, and the rest.
+/// The text before the first special character of HTML, that character, and the rest.
 fn cut_at_special(text: &str) -> Option<(&str, &str, &str)> {
     let bytes = text.as_bytes();
     let (blocks, rest) = bytes.as_chunks::<BLOCK_BYTES>();
@@ -93,7 +90,7 @@ mod tests {
         out
     }
 
-    /// At each place of a block and of what is left behind the last one.
+    /// At each place of a block and of the rest after the last one.
     #[test]
     fn text_is_escaped_as_askama_escapes_it() {
         for filler in ["a", "ü", "鳥"] {

@@ -19,7 +19,6 @@ impl Answer {
         lines.filter(|(other, _)| *other == name).map(|(_, value)| value).next()
     }
 
-    /// The cookie as a browser sends it back.
     fn cookie(&self) -> String {
         self.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
     }
@@ -95,7 +94,7 @@ fn the_page_has_the_headers_of_a_page() {
     assert_eq!(page.header("x-request-id"), Some(given));
 }
 
-/// Two requests have two pages: the token in it is masked anew.
+/// Two requests get two pages: the token is masked anew.
 #[test]
 fn the_page_is_rendered_for_each_request() {
     let server = server();

@@ -1,10 +1,9 @@
-//! The last messages of everybody, kept by one thread.
+//! The last messages of all users, kept by one thread.
 //!
-//! Connections live on several shards, and shards share nothing. A list behind a mutex would keep
+//! Connections are on several shards, and shards share nothing. A list behind a mutex would keep
 //! the messages, but not the order of the *lists*: after one shard has appended, another may append
-//! and broadcast first, and then the older list follows the newer one and a message vanishes before
-//! people's eyes. One owner that appends and broadcasts in the same breath cannot get that wrong,
-//! and needs no lock.
+//! and broadcast first; then the older list follows the newer one and a message vanishes from the
+//! page. A single owner that appends and broadcasts together avoids that, and needs no lock.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -13,29 +12,29 @@ use std::time::Duration;
 
 use simurgh::{Payload, PubSub};
 
-/// Bytes all kept messages may have together. Each of them is sent to everybody on every message,
-/// so this says what a message costs; the newest is kept whatever its size.
+/// Bytes that all kept messages may have together. Each of them is sent to all users with every
+/// message, so this is the cost of a message; the newest is kept whatever its size.
 const BYTES_MAX: usize = 256 << 10;
 /// Messages that may wait to be kept.
 const WAITING_MAX: usize = 1024;
-/// How long to wait when the server has too much under way to take a list.
+/// How long to wait when the server is too busy to take a list.
 const CONGESTED: Duration = Duration::from_millis(1);
 
-/// Where connections leave their messages.
+/// Sends messages of connections to the history.
 #[derive(Clone)]
 pub(crate) struct Keeper(SyncSender<Box<str>>);
 
-/// The messages left, for [`keep`].
+/// The receiver of these messages, for [`keep`].
 pub(crate) type Kept = Receiver<Box<str>>;
 
-/// The two ends of the way to the history.
+/// A sender and a receiver of messages for the history.
 pub(crate) fn keeper() -> (Keeper, Kept) {
     let (sender, receiver) = sync_channel(WAITING_MAX);
     (Keeper(sender), receiver)
 }
 
 impl Keeper {
-    /// Leaves a message without waiting, as a shard never waits. An error: too many are waiting.
+    /// Sends a message without waiting, as a shard never waits. An error: too many are waiting.
     pub(crate) fn keep(&self, message: &Payload<'_>) -> Result<(), TrySendError<Box<str>>> {
         let text = match message {
             Payload::Json(text) => text.as_ref().into(),
@@ -45,7 +44,7 @@ impl Keeper {
     }
 }
 
-/// Keeps what comes and tells everybody on `topic` the whole list each time.
+/// Keeps the messages and each time broadcasts the whole list on `topic`.
 pub(crate) fn keep(kept: Kept, messages_max: usize, topic: &'static str, pubsub: PubSub) {
     let mut history = History::new(messages_max);
     thread::spawn(move || {
@@ -59,9 +58,9 @@ pub(crate) fn keep(kept: Kept, messages_max: usize, topic: &'static str, pubsub:
     });
 }
 
-/// The last messages, at most so many and of so many bytes.
+/// The last messages, with a maximum number and size.
 struct History {
-    /// As JSON strings: written once, joined often.
+    /// As JSON strings: encoded once, joined often.
     messages: VecDeque<String>,
     bytes: usize,
     messages_max: usize,
@@ -84,7 +83,7 @@ impl History {
         }
     }
 
-    /// All of them as a JSON array, the oldest first.
+    /// All messages as a JSON array, the oldest first.
     fn list(&self) -> String {
         let mut list = String::with_capacity(self.bytes + self.messages.len() + 2);
         for message in &self.messages {
@@ -100,7 +99,6 @@ impl History {
 mod tests {
     use super::*;
 
-    /// The list as its readers see it.
     fn read(history: &History) -> Vec<String> {
         serde_json::from_str(&history.list()).expect("a JSON array of strings")
     }

@@ -1,4 +1,4 @@
-//! A chat over bare WebSockets, without any protocol: what one sends, all hear, word for word.
+//! A chat over bare WebSockets, without a protocol: each message is sent unchanged to all users.
 //!
 //! The same chat listens on `/chat` and, beside the page, on `/`.
 
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Mode::Silent => Join::ok(Silent(Arc::clone(&counts))),
         }
     };
-    // Without heartbeats in the protocol, one who only listens says nothing, for hours.
+    // The protocol has no heartbeats, so a listening client may be silent for hours.
     let chat = |path| UserSocket::plain(path, TOPIC, join.clone()).idle_timeout(None);
 
     let endpoint = Endpoint::builder()

@@ -1,7 +1,7 @@
 //! How a message is answered: one channel type for each mode.
 //!
 //! On a plain user socket a channel is a connection. Its messages come as event `text` or `binary`,
-//! and what it answers or broadcasts leaves as a bare message, without the event.
+//! and its answers and broadcasts are sent as bare messages, without the event.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use simurgh::{Channel, CloseCode, Context, Outcome, Payload};
 
 use crate::history::Keeper;
 
-/// Every message to everybody, the sender included.
+/// Sends every message to all users, also the sender.
 pub(crate) struct Everybody;
 
 impl Channel for Everybody {
@@ -20,7 +20,7 @@ impl Channel for Everybody {
     }
 }
 
-/// Every message back to its sender.
+/// Sends every message back to its sender.
 pub(crate) struct Echo;
 
 impl Channel for Echo {
@@ -29,21 +29,21 @@ impl Channel for Echo {
     }
 }
 
-/// Every message into the history, which goes to everybody.
+/// Adds every message to the history, which is sent to all users.
 pub(crate) struct History(pub(crate) Keeper);
 
 impl Channel for History {
     fn handle_in(&mut self, ctx: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
         if self.0.keep(&payload).is_err() {
-            // Faster than lists can be sent to everybody. Better a sender who is told to try again
-            // later (1013) than a queue without end.
+            // Messages come faster than lists can be sent. It is better to ask the sender to try
+            // again later (1013) than to queue without a bound.
             ctx.close_socket(CloseCode::TRY_AGAIN);
         }
         Outcome::NoReply
     }
 }
 
-/// Counts, and delivers nothing.
+/// Counts messages, and delivers none.
 pub(crate) struct Silent(pub(crate) Arc<Counts>);
 
 /// Messages received in [`Silent`] mode, summed over all shards.

@@ -1,4 +1,4 @@
-//! The database: a folder with a file for each room, one post a line.
+//! The database: a folder with a file for each room, one post on each line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,13 @@ use crate::{NewMsg, Post};
 #[derive(Clone)]
 pub struct Db {
     folder: Arc<Path>,
-    /// One post after the other: its id is where it begins.
+    /// Locked for each write: a post's id is its position in the file.
     writing: Arc<Mutex<()>>,
 }
 
 impl Db {
-    /// Opens a folder, in which these rooms are made where they are missing.
-    ///
-    /// # Errors
-    /// The folder or a file cannot be made, or a room has no name of letters and digits.
+    /// Opens a folder, and creates missing rooms in it. Fails if the folder or a file cannot be
+    /// created, or a room's name does not consist of letters and digits.
     pub fn open<R: AsRef<str>>(
         folder: &Path,
         rooms: impl IntoIterator<Item = R>,
@@ -36,7 +34,7 @@ impl Db {
         Ok(db)
     }
 
-    /// Where a room's posts are; topics are the clients' to choose, and file names are not.
+    /// The file of a room; clients choose topics, but must not choose file names.
     fn path(&self, room: &str) -> Option<PathBuf> {
         let is_name = !room.is_empty() && room.chars().all(|it| it.is_ascii_alphanumeric());
         is_name.then(|| self.folder.join(format!("{room}.jsonl")))

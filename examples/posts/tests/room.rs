@@ -1,4 +1,4 @@
-//! What the members of a room receive, and what is kept.
+//! What the members of a room receive, and which posts are kept.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
@@ -73,7 +73,7 @@ fn an_unknown_event_ends_the_channel() {
     assert_crashed!(room);
 }
 
-/// The document shows this very program.
+/// `docs/CHANNELS.md` shows this program unchanged.
 #[test]
 fn the_document_of_channels_shows_it_as_it_is() {
     let document = include_str!("../../../docs/CHANNELS.md");

@@ -1,4 +1,4 @@
-//! What a benchmark does: the plan of its user, and the job made of it.
+//! The plan of a benchmark, and the job made of it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,24 +8,23 @@ use simurgh_load_client::tls::{TlsClient, TlsConfig};
 use simurgh_load_client::{AddressRange, Sources, Tls, resolve};
 use simurgh_load_scenario::placement;
 
-/// Bytes of one answer's head: more than servers send, and a bound for those that never end.
+/// Bytes of an answer's head: more than servers send, and a bound for endless heads.
 pub(super) const LIMITS: Limits = Limits { head_bytes_max: 64 << 10 };
 
-/// A benchmark as its user wants it.
+/// A benchmark as requested.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// `http://` or `https://`.
     pub url: String,
-    /// Connections, all of which are opened before the first request; at least 1.
+    /// Connections, all opened before the first request; at least 1.
     pub connections: usize,
     /// Threads; `None`: as many as the connections need.
     pub threads: Option<usize>,
-    /// How long it is measured.
+    /// How long it measures.
     pub duration: Duration,
-    /// Requests a second, whatever the server does; `None`: each as soon as the one before it is
-    /// answered.
+    /// Requests a second, whatever the server does; `None`: each follows the last answer.
     pub rate: Option<f64>,
-    /// How long an answer, or a connection, may take.
+    /// Time limit of an answer, or of a connection.
     pub timeout: Duration,
     /// For example `GET`.
     pub method: String,
@@ -33,30 +32,29 @@ pub struct Plan {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Option<Vec<u8>>,
-    /// Which certificates are trusted.
+    /// The trusted certificates.
     pub tls: Tls,
-    /// Addresses in the place of host names: [`resolve`].
+    /// Addresses in place of host names: [`resolve`].
     pub map: Vec<(String, String)>,
-    /// Addresses to connect from; empty: chosen as everywhere in this crate.
+    /// Source addresses; empty: chosen as everywhere in this crate.
     pub sources: Vec<AddressRange>,
-    /// Cores to pin the threads to in turn; empty: none.
+    /// Cores to pin the threads to in turn; empty: not pinned.
     pub cores: Vec<usize>,
 }
 
 impl Plan {
-    /// Threads for this number of connections.
     pub(super) fn threads_for(&self, connections: usize) -> usize {
         let threads = self.threads.unwrap_or_else(|| placement::workers_for(connections as u64));
         threads.clamp(1, connections.max(1))
     }
 }
 
-/// A plan that was checked and prepared: nothing can be wrong with it before something is sent.
+/// A checked plan: it cannot fail later because of the plan.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub(super) plan: Plan,
     pub(super) address: SocketAddr,
-    /// Name or address, as certificates have it.
+    /// Name or address for the certificate.
     pub(super) host: String,
     pub(super) tls: Option<TlsConfig>,
     pub(super) request: Vec<u8>,
@@ -65,10 +63,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Checks the plan, resolves the host and writes the request.
-    ///
-    /// # Errors
-    /// What is wrong with it, for people.
+    /// Checks the plan, resolves the host and writes the request. Errors are for people.
     pub fn new(plan: Plan) -> Result<Self, String> {
         let url = Url::parse(&plan.url)?;
         if url.websocket {
@@ -110,7 +105,7 @@ impl Job {
     }
 }
 
-/// The writer of requests makes odd parts harmless; here the user should learn what is wrong.
+/// Invalid parts are reported here; the request writer would replace them.
 fn check_request(plan: &Plan) -> Result<(), String> {
     if !is_token(plan.method.as_bytes()) {
         return Err(format!("{:?} is no method", plan.method));

@@ -1,4 +1,4 @@
-//! An HTTP benchmark: one request again and again, on connections that are kept.
+//! An HTTP benchmark: one request again and again, on kept connections.
 //!
 //! ```text
 //! Plan ──Job::new──► Job ─┐ the request's bytes, the address, TLS: made once
@@ -9,12 +9,12 @@
 //!       WorkerEvent (opened, done) ──► Runner ─► Outcome ─► text, JSON, Sweep ─► table, page
 //! ```
 //!
-//! *Closed loop*, as wrk: each connection sends its next request as soon as its answer is there.
+//! *Closed loop*, as wrk: each connection sends its next request as soon as its answer has come.
 //! *Open loop* (a rate), as wrk2: requests are due at fixed times whatever the server does, and
-//! their latency counts from then, so that a server that stalls does not thereby get fewer of them.
+//! their latency counts from then, so a stalling server does not get fewer requests.
 //!
-//! Each worker is a thread with a reactor and histograms of its own; they are added up at the end.
-//! All connections are opened before the clock starts, so no figure holds how that went.
+//! Each worker is a thread with its own reactor and histograms, which are added at the end. All
+//! connections are opened before the clock starts, so this does not affect the figures.
 
 mod job;
 mod link;

@@ -1,4 +1,4 @@
-//! One connection of a benchmark, through all the connections that take its place.
+//! One place of a benchmark, with the connections that it has one after the other.
 
 use simurgh_load_client::connection::NO_KEY;
 use simurgh_load_client::http::Response;
@@ -11,13 +11,9 @@ use super::job::LIMITS;
 pub(super) enum State {
     /// There is no connection; the next tick tries again.
     Down,
-    /// TCP's handshake goes on.
     Connecting,
-    /// TLS' handshake goes on.
     Handshaking,
-    /// It can take a request.
     Idle,
-    /// An answer is under way.
     Busy,
 }
 
@@ -25,16 +21,16 @@ pub(super) struct Link {
     pub(super) key: Key,
     pub(super) state: State,
     /// This connection has answered before: if it now ends without an answer, the server had the
-    /// right to close it, and the request goes out again on another.
+    /// right to close it, and the request is sent again on another.
     pub(super) has_answered: bool,
     /// The request of `due_ns` is sent again as soon as there is a connection.
     pub(super) resend: bool,
-    /// When the request under way was due, which in a closed loop is when it was sent.
+    /// When the current request was due, which in a closed loop is when it was sent.
     pub(super) due_ns: u64,
-    /// When it was sent, or the connection begun: what a time-out counts from.
+    /// When it was sent, or the connection begun: the start of a time-out.
     pub(super) since_ns: u64,
     pub(super) response: Response,
-    /// Boxed: most have none.
+    /// Boxed: most links have none.
     pub(super) tls: Option<Box<TlsClient>>,
 }
 
@@ -52,7 +48,6 @@ impl Link {
         }
     }
 
-    /// Forgets the connection, whose key is returned.
     pub(super) fn release(&mut self) -> Key {
         self.state = State::Down;
         self.has_answered = false;

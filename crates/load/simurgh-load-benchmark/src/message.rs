@@ -8,7 +8,7 @@ use super::tally::Tally;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WorkerCommand {
-    /// The first requests leave at this time of the workers' clock.
+    /// The first requests are sent at this time of the workers' clock.
     Start {
         at_ns: u64,
     },
@@ -27,13 +27,12 @@ pub(super) enum WorkerEvent {
 
 #[derive(Debug)]
 pub(super) enum RunEvent {
-    /// From a worker of the pool with this number.
+    /// Of a worker of the pool with this number.
     Worker(u64, WorkerEvent),
-    /// From its [`Control`](simurgh_load_report::control::Control).
+    /// Of its [`Control`](simurgh_load_report::control::Control).
     Control(Command),
 }
 
-/// Where the workers of a pool send their events.
 #[derive(Clone, Debug)]
 pub(super) struct EventSender {
     pub(super) sender: Sender<RunEvent>,
@@ -42,7 +41,7 @@ pub(super) struct EventSender {
 
 impl EventSender {
     pub(super) fn send(&self, event: WorkerEvent) {
-        // Nobody receives it only when the run was given up.
+        // There is no receiver only if the run was given up.
         let _ = self.sender.send(RunEvent::Worker(self.pool, event));
     }
 }

@@ -1,4 +1,4 @@
-//! What a benchmark measured, in the figures that are shown, and as JSON.
+//! The figures of a benchmark, also as JSON.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,7 @@ use simurgh_load_record::{ErrorKind, Stats, Total};
 use super::job::Job;
 use super::tally::Tally;
 
-/// All that one run measured. Its JSON is what scripts get: names are stable, and end with
-/// the unit.
+/// The result of one run. Its JSON is for scripts: names are stable, and end with the unit.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The URL of the plan.
@@ -20,13 +19,13 @@ pub struct Outcome {
     pub threads: usize,
     /// The rate of the plan; absent: a closed loop.
     pub rate: Option<f64>,
-    /// How long it should take.
+    /// The planned duration.
     pub duration_s: f64,
-    /// How long it took.
+    /// The measured duration.
     pub elapsed_s: f64,
-    /// It was ended before its time.
+    /// It was ended early.
     pub interrupted: bool,
-    /// Answers that came whole.
+    /// Complete answers.
     pub requests: u64,
     /// Bytes of answers, as far as they came: heads, bodies and their framing; without TLS'.
     pub bytes_read: u64,
@@ -34,7 +33,7 @@ pub struct Outcome {
     pub requests_per_second: f64,
     /// Bytes a second.
     pub bytes_per_second: f64,
-    /// From when a request was due (sent, in a closed loop) until its answer was there.
+    /// From when a request was due (sent, in a closed loop) to the end of its answer.
     pub latency_us: Stats,
     /// The same with the requests that a closed loop holds back while it waits, added as wrk does:
     /// see [`Total::corrected`]. Only this can be compared with the figures of wrk.
@@ -42,27 +41,27 @@ pub struct Outcome {
     /// The histogram of those.
     #[serde(skip)]
     pub(super) as_wrk: Option<Total>,
-    /// How it spreads.
+    /// The spread of the latency.
     pub latency_spread_us: Spread,
-    /// The same whole, as base64 of HdrHistogram's V2 encoding, µs.
+    /// The latency's histogram, as base64 of HdrHistogram's V2 encoding, µs.
     pub latency_histogram: Total,
     /// Answers a second of one thread, each tenth of a second.
     pub thread_rate: Spread,
     /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Those that are neither 2xx nor 3xx.
+    /// Answers with other statuses than 2xx and 3xx.
     pub non_2xx_or_3xx: u64,
-    /// What went wrong, as wrk sorts it.
+    /// Errors in the groups of wrk.
     pub socket_errors: SocketErrors,
-    /// The same by its names in all reports.
+    /// Errors with their names in all reports.
     pub errors: BTreeMap<String, u64>,
-    /// The words for the first of them.
+    /// The text of the first error.
     pub first_error: Option<String>,
-    /// Connections that took the place of one which the server had closed.
+    /// Connections that replaced one which the server had closed.
     pub reconnects: u64,
-    /// Requests under way on average: rate × mean latency (Little's law), counting all that ended.
-    /// In a closed loop without errors that is the number of connections, less the time in which
-    /// the generator let them wait.
+    /// Average number of open requests: rate × mean latency (Little's law), counting all that
+    /// ended. In a closed loop without errors that is the number of connections, less the time in
+    /// which the generator did not use them.
     pub in_flight: f64,
     /// CPU seconds of the generator's threads.
     pub cpu_s: f64,
@@ -70,25 +69,25 @@ pub struct Outcome {
     pub open_loop: Option<OpenLoop>,
 }
 
-/// How values spread.
+/// The spread of values.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Spread {
     /// Mean.
     pub mean: f64,
     /// Standard deviation.
     pub deviation: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
     /// Percentage of values within one deviation of the mean.
     pub within_percent: f64,
 }
 
-/// What went wrong, as wrk sorts it.
+/// Errors in the groups of wrk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SocketErrors {
-    /// Connections that did not come about, TLS included.
+    /// Connections that were not established, TLS included.
     pub connect: u64,
-    /// Answers that were none or were cut off, connections that broke.
+    /// Invalid or incomplete answers, and broken connections.
     pub read: u64,
     /// Requests that could not be sent.
     pub write: u64,
@@ -96,17 +95,17 @@ pub struct SocketErrors {
     pub timeout: u64,
 }
 
-/// What only an open loop has.
+/// Figures of an open loop.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct OpenLoop {
     /// Requests that were due; the latency histogram has an entry for each.
     pub due: u64,
-    /// Those that were not sent by the end: all connections were busy.
+    /// Due requests that were not sent by the end: all connections were busy.
     pub unsent: u64,
     /// How late the generator sent requests for which a connection was free.
     pub lag_us: Stats,
-    /// At least 99 % of due requests were answered within the run; those of its last moments, twice
-    /// the least latency long, need not be.
+    /// At least 99 % of due requests were answered within the run; those of its last moments (twice
+    /// the minimum latency) are not required.
     pub rate_reached: bool,
 }
 
@@ -132,7 +131,7 @@ impl SocketErrors {
         sorted
     }
 
-    /// All together.
+    /// All errors.
     pub fn sum(&self) -> u64 {
         self.connect + self.read + self.write + self.timeout
     }
@@ -201,7 +200,7 @@ impl Outcome {
     }
 }
 
-/// As wrk: a connection is assumed to send as often as it was answered on average.
+/// As wrk: assumes that a connection sends as often as it was answered on average.
 fn as_wrk(tally: &Tally, connections: usize) -> Total {
     match tally.requests / (connections as u64).max(1) {
         0 => tally.latency.clone(),

@@ -1,7 +1,7 @@
-//! When requests are due in an open loop: worked out, never queued.
+//! When requests are due in an open loop: computed, not queued.
 
-/// The due times of one worker. Of all requests of the run, which are evenly spaced, it has every
-/// `of`-th, so that those of all workers together are evenly spaced again.
+/// The due times of one worker. It has every `of`-th of the evenly spaced requests of the run, so
+/// that those of all workers together are evenly spaced again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     /// Nanoseconds between two requests of the run.
@@ -9,7 +9,6 @@ pub(super) struct Pace {
     index: u64,
     of: u64,
     start_ns: u64,
-    /// Number of the next one among those of this worker.
     next: u64,
 }
 
@@ -28,7 +27,7 @@ impl Pace {
         self.start_ns.saturating_add((number as f64 * self.gap_ns) as u64)
     }
 
-    /// Takes the next request if it is due: when it was.
+    /// Takes the next request if it is due; returns when it was due.
     pub(super) fn take(&mut self, now_ns: u64) -> Option<u64> {
         let due_ns = self.due_ns();
         if due_ns > now_ns {

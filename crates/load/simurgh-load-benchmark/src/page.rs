@@ -1,4 +1,4 @@
-//! A sweep as one HTML file: the table, and its charts as SVG. It fetches nothing and runs nothing.
+//! A sweep as one HTML file: the table, and its charts as SVG. It has no scripts or references.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::sweep::{Row, Sweep};
 use super::text;
 
 impl Sweep {
-    /// The page. `title` names what was measured, `facts` how.
+    /// The page. `title` says what was measured, `facts` how.
     pub fn page(&self, title: &str, facts: &str) -> String {
         let mut body = String::new();
         for row in self.rows() {
@@ -19,7 +19,7 @@ impl Sweep {
             }
             body += "</tr>\n";
         }
-        // What was measured may hold any text, so it comes last and is not looked at again.
+        // The measurements may contain any text, so they come last and are not replaced again.
         include_str!("../assets/sweep.html")
             .replace("{{style}}", simurgh_page::STYLE)
             .replace("{{verdict}}", &escaped(text::verdict(self).trim_end()))
@@ -59,7 +59,7 @@ impl Sweep {
         chart.finish()
     }
 
-    /// Where a number of connections stands: evenly spaced if each is twice the one before.
+    /// The position of a number of connections: evenly spaced if each is twice the one before.
     fn x(&self, connections: usize) -> f64 {
         let place = |connections: usize| (connections.max(1) as f64).log2();
         let all = || self.rows().iter().map(|row| place(row.outcome.connections));
@@ -67,7 +67,6 @@ impl Sweep {
         (place(connections) - first) / (last - first).max(f64::MIN_POSITIVE)
     }
 
-    /// A chart with its axis of connections, and where the server saturates.
     fn chart(&self, label: &str) -> Chart {
         let mut chart = Chart::new(label, 320.0);
         for row in self.rows() {
@@ -80,14 +79,13 @@ impl Sweep {
         chart
     }
 
-    /// A line through the rows that have a height.
+    /// A line through the rows that have a value.
     fn line(&self, chart: &mut Chart, class: &str, y: impl Fn(&Row) -> Option<f64>) {
         let point = |row: &Row| Some((self.x(row.outcome.connections), y(row)?));
         chart.line(class, self.rows().iter().filter_map(point), true);
     }
 }
 
-/// Mean, median and 99th percentile, µs.
 fn latency(row: &Row) -> (f64, f64, f64) {
     let stats = &row.outcome.latency_us;
     (stats.mean, stats.p50 as f64, stats.p99 as f64)

@@ -1,5 +1,4 @@
-//! Runs a job: starts the workers, waits until their connections are open, starts the clock, and
-//! adds up what they measured.
+//! Runs a job: starts workers, waits for connections, starts the clock, adds up measurements.
 
 use std::io;
 use std::sync::Arc;
@@ -19,19 +18,19 @@ use super::worker::Worker;
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchmarkError {
-    /// What the system refused, and how.
+    /// A failed system call: what was tried, and the error.
     #[error("{0}: {1}")]
     System(&'static str, io::Error),
-    /// A worker did not start, or ended by itself.
+    /// A worker did not start, or ended unexpectedly.
     #[error("a worker failed: {0}")]
     Worker(String),
     /// More connections than the threads' descriptor tables hold; what to do.
     #[error("{0}")]
     TooMany(String),
-    /// No connection could be opened; why the first failed.
+    /// No connection could be opened; the first error.
     #[error("{0}")]
     Unreachable(String),
-    /// It was ended before it began.
+    /// It was stopped before it began.
     #[error("ended before it began")]
     Stopped,
 }
@@ -44,19 +43,17 @@ pub struct Runner {
     stopped: bool,
 }
 
-/// Workers that read the command to start within this time all start together.
+/// Time for all workers to read the start command, so that they start together.
 const START_LEAD_NS: u64 = 5_000_000;
 /// How much longer than planned workers may take before they count as lost.
 const WAIT_MAX: Duration = Duration::from_secs(15);
 /// More threads than this are a mistake.
 const THREADS_MAX: usize = 2_000;
-/// How often the number of threads is corrected.
 const TRIES: usize = 4;
-/// How often the workers are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Bytes of mail that wait; commands weigh nothing.
+/// Bytes of mail that wait; commands count as 0.
 const MAILBOX_BYTES_MAX: usize = 1 << 20;
-/// Stack of a worker's thread; TLS is the deepest there is.
+/// Stack of a worker's thread; TLS needs most of it.
 const STACK_BYTES: usize = 1 << 20;
 
 impl Default for Runner {
@@ -66,12 +63,12 @@ impl Default for Runner {
 }
 
 impl Runner {
-    /// One that has run nothing.
+    /// A runner without runs yet.
     pub fn new() -> Self {
         let (sender, received) = channel();
         let commands = sender.clone();
         let control = Control::to(move |command| {
-            // Nobody receives it after the end, when there is nothing left to steer.
+            // There is no receiver after the end, when a command has no effect.
             let _ = commands.send(RunEvent::Control(command));
         });
         Self { received, events: EventSender { sender, pool: 0 }, control, stopped: false }
@@ -90,7 +87,7 @@ impl Runner {
     /// Runs a job with this number of connections.
     ///
     /// # Errors
-    /// See [`BenchmarkError`]; no worker is left running.
+    /// See [`BenchmarkError`]; all workers have ended.
     pub fn run(&mut self, job: &Job, connections: usize) -> Result<Outcome, BenchmarkError> {
         let mut pool = WorkerPool::start(job, connections, &mut self.events)?;
         let ready_in = job.plan.timeout + WAIT_MAX;
@@ -124,7 +121,7 @@ impl Runner {
         Ok(Outcome::new(job, connections, threads, &tally, self.stopped))
     }
 
-    /// Receives events until `count` says that all workers have reported. A stop is passed on.
+    /// Receives events until `count` says that all workers have reported. Forwards a stop.
     fn receive(
         &mut self,
         pool: &mut WorkerPool,
@@ -161,19 +158,19 @@ struct WorkerPool {
     set: ShardSet<WorkerCommand>,
     handles: Vec<ShardHandle>,
     is_started: bool,
-    /// When a worker was first found to have ended: its last event may be under way.
+    /// When a worker's end was first noticed: its last event may not have been read yet.
     ended: Option<Instant>,
 }
 
 impl WorkerPool {
-    /// The threads of the plan, or as many as the descriptor limit makes necessary.
+    /// The threads of the plan, or as many as the descriptor limit requires.
     fn start(
         job: &Job,
         connections: usize,
         events: &mut EventSender,
     ) -> Result<Self, BenchmarkError> {
         let mut threads = job.plan.threads_for(connections);
-        // More threads each hold a little less, for their wakers; so the second try may fail too.
+        // More threads each hold a little less, for their wakers: the second try may fail too.
         for _ in 0..TRIES {
             events.pool += 1;
             match Self::of(threads, job, connections, events)? {
@@ -216,11 +213,11 @@ impl WorkerPool {
                 outbound_bytes_max: OUTBOUND_BYTES_MAX,
                 ..Config::default()
             };
-            // As even as it goes.
+            // As evenly as possible.
             let links = connections / threads + usize::from(thread < connections % threads);
             let (own, events) = (Arc::clone(&job), events.clone());
             let make = move |shard: &Shard<WorkerCommand>| {
-                // What does not fit is not begun.
+                // Without enough capacity none are begun.
                 let links = if links > shard.capacity { 0 } else { links };
                 Worker::new(own, links, thread, threads, events)
             };
@@ -265,7 +262,7 @@ impl Drop for WorkerPool {
             handle.stop();
         }
         for handle in self.handles.drain(..) {
-            // What was measured has been received: an error changes nothing any more.
+            // The measurements have been received: an error has no effect.
             let _ = handle.join();
         }
     }

@@ -1,14 +1,14 @@
-//! One benchmark with more and more connections: where the server saturates, and what queueing
-//! theory says about it.
+//! Benchmarks with increasing numbers of connections: where the server saturates, compared with
+//! queueing theory.
 //!
-//! Two rules, both simple enough to be checked by hand:
+//! Two rules, simple enough to be checked by hand:
 //!
 //! - The server *saturates* at the least number of connections that reach 95 % of the greatest rate
 //!   of all rows, once a row has shown that more connections bring less than 5 % more.
-//! - *Little's law*: requests under way = rate × mean latency. In a closed loop as many are under
-//!   way as there are connections, so each row shows how much of the time connections really waited
-//!   for the server; and beyond saturation, where the rate no longer grows, it predicts the latency
-//!   of the next row: connections ÷ the greatest rate so far.
+//! - *Little's law*: open requests = rate × mean latency. In a closed loop there are as many as
+//!   connections, so each row shows how much of the time connections really waited for the server;
+//!   and beyond saturation, where the rate no longer grows, it predicts the latency of the next
+//!   row: connections ÷ the greatest rate so far.
 
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ const SATURATED: f64 = 0.95;
 /// A row below this multiple of the greatest rate before it shows no growth.
 const GAIN: f64 = 1.05;
 
-/// What is expected of a row that has not been measured.
+/// The prediction for a row that has not been measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Prediction {
     /// Mean latency, µs.
@@ -31,20 +31,20 @@ pub struct Prediction {
 /// One number of connections.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// The measurements.
     pub outcome: Outcome,
     /// The prediction for it; absent before saturation.
     pub prediction: Option<Prediction>,
 }
 
 impl Row {
-    /// By how much of the prediction the measured latency differs from it: 0.1 for 10 % more.
+    /// The relative deviation of the measured latency from the prediction: 0.1 for 10 % more.
     pub fn deviation(&self) -> Option<f64> {
         let predicted = self.prediction?.latency_us;
         Some(self.outcome.latency_us.mean / predicted - 1.0)
     }
 
-    /// By how much rate × mean latency differs from the number of connections: −0.1 for 10 % less.
+    /// Rate × mean latency against the number of connections: −0.1 for 10 % less.
     pub fn little(&self) -> f64 {
         self.outcome.in_flight / (self.outcome.connections as f64).max(1.0) - 1.0
     }
@@ -57,13 +57,12 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// The rows, in their order.
+    /// The rows, in order.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// The prediction for a row with this number of connections; `None` before a row has shown that
-    /// more connections bring no more.
+    /// The prediction for a row with this number of connections; `None` before saturation.
     pub fn predict(&self, connections: usize) -> Option<Prediction> {
         let rate = self.greatest_rate();
         let known = self.has_stopped_growing() && rate > 0.0;
@@ -80,13 +79,12 @@ impl Sweep {
         self.rows.iter().map(|row| row.outcome.requests_per_second).fold(0.0, f64::max)
     }
 
-    /// A row's rate as a share of the greatest: how far it saturates the server.
+    /// A row's rate as a share of the greatest rate.
     pub fn saturation(&self, row: &Row) -> f64 {
         row.outcome.requests_per_second / self.greatest_rate().max(f64::MIN_POSITIVE)
     }
 
-    /// The number of connections that saturates the server; `None`: none of
-    /// these does.
+    /// The number of connections that saturates the server; `None`: none of these.
     pub fn saturates_at(&self) -> Option<usize> {
         let full = self.rows.iter().filter(|row| self.saturation(row) >= SATURATED);
         let least = full.map(|row| row.outcome.connections).min();
@@ -105,7 +103,7 @@ impl Sweep {
         false
     }
 
-    /// All of it, for scripts.
+    /// The whole sweep, for scripts.
     pub fn report(&self) -> impl Serialize + '_ {
         #[derive(Serialize)]
         struct Report<'a> {
@@ -145,7 +143,7 @@ pub(super) mod tests {
     use crate::job::tests::plan;
     use crate::tally::Tally;
 
-    /// A second of a run with so many connections, answers and mean latency.
+    /// One second of a run with these connections, answers and mean latency.
     pub(crate) fn outcome(connections: usize, rate: u64, latency_us: u64) -> Outcome {
         let job = Job::new(plan("http://127.0.0.1:1/<x>")).unwrap();
         let mut tally = Tally::default();
@@ -156,7 +154,7 @@ pub(super) mod tests {
         Outcome::new(&job, connections, 1, &tally, false)
     }
 
-    /// The seeds' table: connections, requests a second, average latency in µs.
+    /// The specification's table: connections, requests a second, average latency in µs.
     const SEEDS: [(usize, u64, u64); 9] = [
         (1, 2_075, 491),
         (2, 3_583, 569),

@@ -1,43 +1,39 @@
-//! What a worker measures: its own until the end of the run.
+//! Measurements of a worker, which are not shared until the end of the run.
 
 use std::collections::BTreeMap;
 
 use simurgh_load_record::{ErrorKind, Total};
 
-/// Counts and histograms of one worker, or of all together.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// From when a request was due until its answer was there whole; time-outs, and in an open loop
-    /// what the end of the run left unanswered, with the time waited. µs.
+    /// From when a request was due to the end of its answer, µs; also time-outs, and in an open
+    /// loop requests unanswered at the end, with the time waited.
     pub(super) latency: Total,
-    /// The sum of the same, exact: ns.
+    /// The exact sum of the same, ns.
     pub(super) latency_ns: u64,
     /// Requests a second of one thread, each tenth of a second.
     pub(super) rates: Total,
     /// Open loop: how late requests were sent for which a connection was free, µs.
     pub(super) lag: Total,
-    /// Answers that came whole.
     pub(super) requests: u64,
     /// Those of each status, from 100 on; empty before the first.
     statuses: Vec<u64>,
     pub(super) bytes_in: u64,
     pub(super) errors: BTreeMap<ErrorKind, u64>,
-    /// The words for the first of them.
     pub(super) first_error: Option<String>,
-    /// Connections that took the place of one which the server had closed in an orderly way.
+    /// Connections that replaced one which the server had closed in an orderly way.
     pub(super) reconnects: u64,
-    /// Open loop: requests that were due.
     pub(super) due: u64,
-    /// Those of them that were not sent, as no connection was free.
+    /// Due requests that were not sent, as no connection was free.
     pub(super) unsent: u64,
-    /// How long it was measured, ns.
+    /// The measured duration, ns.
     pub(super) elapsed_ns: u64,
-    /// CPU time of the threads meanwhile, ns.
+    /// CPU time of the threads in it, ns.
     pub(super) cpu_ns: u64,
 }
 
 impl Tally {
-    /// A request has ended, `ns` after it was due.
+    /// Counts a request that ended `ns` after it was due.
     #[inline]
     pub(super) fn waited(&mut self, ns: u64) {
         self.latency.record((ns + 500) / 1000);
@@ -76,7 +72,6 @@ impl Tally {
         counted.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Adds what another worker of the same run measured.
     pub(super) fn add(&mut self, other: &Self) {
         self.latency.add(&other.latency);
         self.latency_ns += other.latency_ns;

@@ -1,4 +1,4 @@
-//! What a benchmark shows on a terminal: the form of wrk, with what it leaves out below it.
+//! The terminal output of a benchmark: in wrk's form, with further figures below it.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -34,7 +34,7 @@ pub fn outcome(run: &Outcome) -> String {
     text
 }
 
-/// As measured, and of a closed loop as wrk shows it.
+/// The measured distribution, and that of a closed loop as wrk computes it.
 fn distribution(text: &mut String, run: &Outcome) {
     let head = if run.as_wrk.is_some() { "as wrk corrects it" } else { "" };
     *text += format!("  {:<24}{head}", "Latency Distribution").trim_end();
@@ -48,7 +48,6 @@ fn distribution(text: &mut String, run: &Outcome) {
     }
 }
 
-/// Errors, unwanted statuses, reconnects.
 fn problems(text: &mut String, run: &Outcome) {
     let errors = &run.socket_errors;
     if errors.sum() > 0 {
@@ -80,7 +79,6 @@ fn counted<K: Display>(counts: &BTreeMap<K, u64>) -> String {
     counts.iter().map(|(key, count)| format!("{key} {count}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether the figures can be trusted.
 fn trust(text: &mut String, run: &Outcome) {
     match &run.open_loop {
         None => {
@@ -106,11 +104,11 @@ fn trust(text: &mut String, run: &Outcome) {
     }
     let busy = run.busy() * 100.0;
     let _ = write!(text, "  Generator: {busy:.0}% of {} cores", run.threads);
-    // From here on it is the generator that is measured.
+    // From here on the generator itself is measured.
     *text += if busy >= 90.0 { "; it may be what limits this: more threads (-t)\n" } else { "\n" };
 }
 
-/// What is expected of the next row of a sweep.
+/// The prediction for the next row of a sweep.
 pub fn prediction(connections: usize, expected: &Prediction) -> String {
     format!(
         "  Predicted average latency: {} ({connections} connections / {:.2} requests a second)\n",
@@ -119,7 +117,7 @@ pub fn prediction(connections: usize, expected: &Prediction) -> String {
     )
 }
 
-/// The seeds' table, and what it shows.
+/// The table of a sweep, with its conclusions.
 pub fn sweep(sweep: &Sweep) -> String {
     let heads = [
         "connections",
@@ -171,7 +169,6 @@ pub(super) fn cells(sweep: &Sweep, row: &Row) -> Vec<String> {
     ]
 }
 
-/// Where the server saturates, in a sentence.
 pub(super) fn verdict(sweep: &Sweep) -> String {
     let rate = sweep.greatest_rate();
     match sweep.saturates_at() {
@@ -198,7 +195,7 @@ pub fn chart(sweep: &Sweep) -> String {
     for row in sweep.rows() {
         let run = &row.outcome;
         let mean = run.latency_us.mean.max(1.0);
-        // The least gets a bar of a tenth of the width.
+        // The minimum gets a bar of a tenth of the width.
         let share = (mean / least).ln() / (most / least).ln().max(f64::MIN_POSITIVE);
         let _ = writeln!(
             text,
@@ -234,14 +231,14 @@ fn spread(text: &mut String, name: &str, spread: &Spread, unit: fn(f64) -> Strin
     );
 }
 
-/// A number with its unit, which has two columns, so that numbers with other units align.
+/// A number with its unit in two columns, so that numbers with other units align.
 fn column(text: &str, width: usize) -> String {
     let letters = text.chars().rev().take_while(char::is_ascii_alphabetic).count();
     let pad = 2_usize.saturating_sub(letters);
     format!("{text:>width$}{}", " ".repeat(pad), width = width - pad)
 }
 
-/// As wrk has it: the next unit from 85 % of it on, two digits.
+/// As in wrk: the next unit from 85 % of it on, two digits.
 fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     let (first, rest) = units.split_first().unwrap_or((&"", &[]));
     let mut unit = *first;
@@ -273,12 +270,11 @@ fn binary(value: f64) -> String {
     scaled(value, 1024.0, &["", "K", "M", "G", "T", "P"])
 }
 
-/// As in the seeds' table.
 pub(super) fn milliseconds(us: f64) -> String {
     format!("{:.3} ms", us / 1e3)
 }
 
-/// Without control characters: a text of the server must not steer the terminal.
+/// Without control characters: a server's text must not control the terminal.
 fn plain(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }

@@ -1,4 +1,4 @@
-//! A link's connections: opened, written to, read from, lost.
+//! The connections of a link: opening, writing, reading, loss.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use super::job::LIMITS;
 use super::link::{Link, State};
 use super::worker::{Net, Phase, Worker};
 
-/// How long a server that said it would close may take to do so.
+/// How long a server that announced a close may take for it.
 const LEAVE_NS: u64 = 1_000_000_000;
 
 impl Worker {
@@ -58,7 +58,6 @@ impl Worker {
         self.next_request(io, place, now_ns);
     }
 
-    /// A connection is no longer being opened.
     fn settle(&mut self, is_open: bool) {
         self.opening = self.opening.saturating_sub(1);
         if self.phase == Phase::Opening {
@@ -67,7 +66,7 @@ impl Worker {
         }
     }
 
-    /// A connection did not come about; the next tick tries again.
+    /// A connection was not established; the next tick tries again.
     pub(super) fn not_connected(
         &mut self,
         io: &mut Net,
@@ -80,10 +79,10 @@ impl Worker {
         let state = link.state;
         let key = link.release();
         match state {
-            // It could not even be begun, and was not counted.
+            // It could not be begun, and was not counted.
             State::Down => self.opening += 1,
             State::Connecting => io.abort(key),
-            // TLS has a last word for the server.
+            // TLS sends a close message first.
             _ => io.close(key),
         }
         self.settle(false);
@@ -148,7 +147,6 @@ impl Worker {
         }
     }
 
-    /// An answer is complete; `is_all`: nothing follows it.
     fn answered(&mut self, io: &mut Net, place: u32, done: Done, is_all: bool) {
         let now_ns = io.clock_ns();
         let Some(link) = self.links.get_mut(place as usize) else { return };
@@ -168,7 +166,6 @@ impl Worker {
         }
     }
 
-    /// A request has failed, and its connection is not used again.
     pub(super) fn fail(
         &mut self,
         io: &mut Net,
@@ -186,14 +183,12 @@ impl Worker {
         self.open_again(io, place);
     }
 
-    /// Another connection for a link that has lost its own.
     fn open_again(&mut self, io: &mut Net, place: u32) {
         if self.phase == Phase::Running {
             self.open(io, place);
         }
     }
 
-    /// A connection has ended by itself.
     pub(super) fn link_down(&mut self, io: &mut Net, key: Key, place: u32, why: Closed) {
         let Some(link) = link_of(&mut self.links, place, key) else { return };
         if self.phase == Phase::Over {
@@ -252,7 +247,6 @@ fn link_of(links: &mut [Link], place: u32, key: Key) -> Option<&mut Link> {
     links.get_mut(place as usize).filter(|link| link.key == key)
 }
 
-/// Why a connection ended, as an error of the system.
 fn closed_error(why: Closed) -> io::Error {
     match why {
         Closed::Unconnected(kind) | Closed::Reset(kind) => kind.into(),

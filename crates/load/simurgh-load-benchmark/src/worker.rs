@@ -1,7 +1,7 @@
-//! A worker: one thread on the reactor, its share of the connections, and when they send.
+//! A worker: one thread on the reactor, its connections, and the times of its requests.
 //!
-//! Connections and answers are in `wire`; here is what happens by time: the start, requests that
-//! are due, time-outs (found by a tick, so that no request costs a timer), the end.
+//! Connections and answers are in `wire`; timed events are here: the start, due requests, time-outs
+//! (found by a tick, so that no request needs a timer), the end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use super::message::{EventSender, WorkerCommand, WorkerEvent};
 use super::pace::Pace;
 use super::tally::Tally;
 
-/// What the reactor keeps of a connection: the place of its link.
+/// The reactor with the data of a connection: the place of its link.
 pub(super) type Net = Io<u32>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Opening,
-    /// Until all workers have theirs.
+    /// Until all workers have their connections.
     Waiting,
     Running,
     Over,
@@ -38,12 +38,11 @@ const TICK_NS: u64 = 100_000_000;
 
 pub(super) struct Worker {
     pub(super) job: Arc<Job>,
-    /// The request, sent as it is where there is no TLS.
+    /// The request, sent directly without TLS.
     pub(super) request: Shared,
     pub(super) links: Vec<Link>,
-    /// Open loop: places that wait for a request. Some may have got one since, or be down.
+    /// Open loop: places that wait for a request. Some may have one by now, or be down.
     pub(super) idle: VecDeque<u32>,
-    /// `None`: a closed loop.
     pub(super) pace: Option<Pace>,
     pub(super) sources: SourcePool,
     pub(super) tally: Tally,
@@ -53,7 +52,7 @@ pub(super) struct Worker {
     pub(super) settled: usize,
     pub(super) opened: usize,
     pub(super) leaving: Leaving,
-    /// Bytes on their way from and to TLS, kept for the next time.
+    /// Buffers for bytes from and to TLS, reused.
     pub(super) plain: Vec<u8>,
     pub(super) cipher: Vec<u8>,
     events: EventSender,
@@ -65,14 +64,13 @@ pub(super) struct Worker {
     end_ns: u64,
     tick_ns: u64,
     next_tick_ns: u64,
-    /// When the requests a second were last counted, and how many there had been.
+    /// When the requests a second were last counted, and their number then.
     sampled: (u64, u64),
     /// CPU time of this thread when the run began.
     cpu_ns: u64,
 }
 
 impl Worker {
-    /// Worker `thread` of `of`, with this number of links.
     pub(super) fn new(
         job: Arc<Job>,
         links: usize,
@@ -112,7 +110,7 @@ impl Worker {
         self.phase == Phase::Running && (self.start_ns..self.end_ns).contains(&now_ns)
     }
 
-    /// The link can take a request: gives it one if there is one.
+    /// The link is free: gives it a request if there is one.
     pub(super) fn next_request(&mut self, io: &mut Net, place: u32, now_ns: u64) {
         if !self.is_running(now_ns) {
             return;
@@ -126,8 +124,7 @@ impl Worker {
         self.idle.push_back(place);
     }
 
-    /// Gives connections that are there from the start their first request, some a turn; `true`
-    /// while there are more.
+    /// Sends the first requests of initial connections, some each turn; `true` while more are left.
     fn start_links(&mut self, io: &mut Net) -> bool {
         let upto = (self.started + FIRST_REQUESTS_MAX).min(self.links.len());
         for place in self.started..upto {
@@ -143,7 +140,7 @@ impl Worker {
         upto < self.links.len()
     }
 
-    /// Open loop: sends what is due, as far as there are connections for it.
+    /// Open loop: sends due requests, as far as there are connections for them.
     fn run_due(&mut self, io: &mut Net) {
         loop {
             let now_ns = io.clock_ns();
@@ -170,7 +167,6 @@ impl Worker {
         None
     }
 
-    /// Opens connections until enough of them are under way.
     fn open_more(&mut self, io: &mut Net) {
         while self.opening < OPENING_MAX && self.begun < self.links.len() {
             let place = self.begun as u32;
@@ -179,7 +175,6 @@ impl Worker {
         }
     }
 
-    /// What happens ten times a second.
     fn tick(&mut self, io: &mut Net, now_ns: u64) {
         self.next_tick_ns = now_ns + self.tick_ns;
         self.leaving.close_due(io, now_ns);
@@ -211,14 +206,14 @@ impl Worker {
     fn timed_out(&mut self, io: &mut Net, place: u32, now_ns: u64) {
         let Some(link) = self.links.get(place as usize) else { return };
         if self.pace.is_none() {
-            // In an open loop all that fails is entered.
+            // In an open loop failures have a latency too.
             self.tally.waited(now_ns.saturating_sub(link.due_ns));
         }
         let text = || "no answer in time".to_owned();
         self.fail(io, place, ErrorKind::ReplyTimeout, text);
     }
 
-    /// The end: an open loop also records what is unanswered, or the last stall would not show.
+    /// The end: an open loop also records unanswered requests, or the last stall would not show.
     fn finish(&mut self, io: &mut Net, now_ns: u64) {
         self.phase = Phase::Over;
         let end_ns = self.end_ns.min(now_ns);
@@ -318,7 +313,7 @@ impl Handler for Worker {
     }
 
     fn slow(&mut self, _: &mut Net, _: Key) -> Slow {
-        // Its end, which follows, is counted as what it is.
+        // The end that follows is counted with its own reason.
         Slow::Abort
     }
 }

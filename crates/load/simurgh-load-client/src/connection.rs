@@ -1,4 +1,4 @@
-//! What the users of connections share: TLS over the reactor, and leaving in good order.
+//! What users of connections share: TLS over the reactor, and an orderly close.
 
 use std::collections::VecDeque;
 
@@ -6,24 +6,23 @@ use simurgh_reactor::{Io, Key};
 
 use crate::tls::{TlsClient, TlsConfig, TlsError};
 
-/// The key of no connection.
+/// A key that belongs to no connection.
 pub const NO_KEY: Key = Key { slot: u32::MAX, generation: u32::MAX };
 
-/// Connections that are not used any more, and that their servers are to close. Closed from here,
-/// the port could not be used for a minute.
+/// Connections that are no longer used and wait for their server's close. If we closed them first,
+/// the port could not be used for a minute (TIME_WAIT).
 #[derive(Debug, Default)]
 pub struct Leaving(VecDeque<(u64, Key)>);
 
 impl Leaving {
-    /// Gives a server until this time to close a connection. Times never go back.
+    /// Waits until this time for the server's close. Times must not decrease.
     pub fn push(&mut self, until_ns: u64, key: Key) {
         self.0.push_back((until_ns, key));
     }
 
-    /// Closes connections whose servers have not done so in time.
+    /// Closes connections whose servers did not close in time.
     pub fn close_due<T>(&mut self, io: &mut Io<T>, now_ns: u64) {
         while let Some((until_ns, key)) = self.0.front().copied() {
-            // Most have ended long before, and are dropped here for it.
             if until_ns > now_ns && io.conn_ref(key).is_some() {
                 return;
             }
@@ -32,16 +31,13 @@ impl Leaving {
         }
     }
 
-    /// When [`Leaving::close_due`] has something to do; `None`: never.
+    /// When [`Leaving::close_due`] must be called next; `None`: never.
     pub fn next_ns(&self) -> Option<u64> {
         self.0.front().map(|(until_ns, _)| *until_ns)
     }
 }
 
-/// Begins TLS on a connection; `out` is emptied and used.
-///
-/// # Errors
-/// As for [`TlsClient::begin`].
+/// Begins TLS on a connection; `out` is emptied and used. Fails as [`TlsClient::begin`] does.
 pub fn begin_tls<T>(
     io: &mut Io<T>,
     key: Key,
@@ -55,7 +51,7 @@ pub fn begin_tls<T>(
     Ok(Box::new(tls))
 }
 
-/// Decrypts bytes of a connection into `plain`, and answers those of a handshake. `true`: the
+/// Decrypts bytes of a connection into `plain`, and answers handshake messages. `true`: the
 /// connection can be used from now on. `out` is emptied and used.
 ///
 /// The error comes beside that, since data and the end of a handshake may come before it.
@@ -79,8 +75,7 @@ pub fn receive_tls<T>(
     }
 }
 
-/// Encrypts and sends; `out` is emptied and used. Errors are dropped: they mean that the
-/// connection is over, and its end is reported.
+/// Encrypts and sends; `out` is emptied and used. Errors are dropped: the end is reported.
 pub fn send_tls<T>(io: &mut Io<T>, key: Key, tls: &mut TlsClient, plain: &[u8], out: &mut Vec<u8>) {
     out.clear();
     if tls.send(plain, out).is_ok() {

@@ -2,7 +2,7 @@
 
 use md5::Digest as _;
 
-/// Lower-case MD5, as digest authentication and Tsung's `ts_digest:md5hex` want it.
+/// Lower-case MD5, as in digest authentication and Tsung's `ts_digest:md5hex`.
 #[must_use]
 pub fn md5_hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;

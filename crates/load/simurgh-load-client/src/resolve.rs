@@ -1,8 +1,8 @@
-//! Names of hosts become addresses, before anything runs.
+//! Resolves host names before anything runs.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-/// The host and port that `--map` puts in the place of these.
+/// Replaces host and port as `--map` says.
 pub fn mapped(host: &str, port: u16, map: &[(String, String)]) -> (String, u16) {
     let Some((_, to)) = map.iter().find(|(from, _)| from.eq_ignore_ascii_case(host)) else {
         return (host.to_owned(), port);
@@ -10,10 +10,8 @@ pub fn mapped(host: &str, port: u16, map: &[(String, String)]) -> (String, u16) 
     split(to, port)
 }
 
-/// The address of a host, after `--map`. IPv4 is preferred where a name has both.
-///
-/// # Errors
-/// What is wrong and what to do about it, in words that follow the name of the key.
+/// The address of a host, after `--map`. IPv4 is preferred where a name has both. An error says
+/// what is wrong and what to do about it, to be put after the name of the key.
 pub fn resolve(host: &str, port: u16, map: &[(String, String)]) -> Result<SocketAddr, String> {
     let (name, port) = mapped(host, port, map);
     if let Ok(ip) = name.parse::<IpAddr>() {
@@ -24,7 +22,7 @@ pub fn resolve(host: &str, port: u16, map: &[(String, String)]) -> Result<Socket
         Ok(found) => found,
         Err(error) => return Err(format!("the host {name:?} has no address: {error}; {help}")),
     };
-    // Stable: the resolver's own order within a family stays.
+    // Stable, so the resolver's order within a family is kept.
     found
         .min_by_key(SocketAddr::is_ipv6)
         .ok_or_else(|| format!("the host {name:?} has no address; {help}"))

@@ -1,4 +1,4 @@
-//! How connections are made: settings that scenarios and benchmarks share.
+//! Settings of connections that scenarios and benchmarks share.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// TLS.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tls {
-    /// Takes any certificate.
+    /// Accepts any certificate.
     pub insecure: bool,
     /// PEM text of further roots.
     pub roots_pem: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Sources {
     pub send_buffer_bytes: Option<usize>,
 }
 
-/// An inclusive range of addresses, for one address twice the same.
+/// An inclusive range of addresses; for one address `first` and `last` are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressRange {
     /// The first.
@@ -39,7 +39,7 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// How many addresses are in it.
+    /// The number of addresses in the range.
     pub fn count(&self) -> u64 {
         let span = match (self.first, self.last) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
@@ -51,7 +51,7 @@ impl AddressRange {
         u64::try_from(span).unwrap_or(u64::MAX - 1).saturating_add(1)
     }
 
-    /// The address of this number in it, from 0.
+    /// The address with this index, from 0.
     pub fn nth(&self, number: u64) -> IpAddr {
         match self.first {
             IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits().wrapping_add(number as u32)).into(),

@@ -1,9 +1,9 @@
 //! Local addresses to connect from.
 //!
 //! A connection is identified by both addresses and both ports, so one source address has at most
-//! 64 thousand connections to one server, 28 thousand with the kernel's usual port range. On
-//! loopback a worker takes addresses of its own from 127.0.0.0/8; otherwise it rotates through
-//! those given.
+//! 64 thousand connections to one server, or 28 thousand with the kernel's default port range. On
+//! loopback each worker has its own addresses from 127.0.0.0/8; otherwise it rotates through those
+//! given.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,40 +12,35 @@ use simurgh_reactor::{ConnectOptions, Io, Key};
 
 use crate::{AddressRange, Sources};
 
-/// Source addresses of a loopback worker: it changes to the next one when a connect finds no port.
+/// Source addresses of a loopback worker: it takes the next one when a connect finds no free port.
 const LOOPBACK_ADDRESSES: u32 = 4;
-/// The first of them: 127.0.0.1 is left to everybody else.
+/// The first of them: 127.0.0.1 is left to other programs.
 const LOOPBACK_FIRST: u32 = 0x7f00_0100;
 
-/// What a worker connects from.
+/// The source addresses and ports of one worker.
 #[derive(Debug)]
 pub struct SourcePool {
     given: Vec<AddressRange>,
-    /// How many addresses `given` has.
     count: u64,
-    /// Ports to choose from by ourselves, of which this worker takes one in `workers`.
+    /// Ports that we choose ourselves; this worker takes one in `workers` of them.
     ports: Option<(u16, u16)>,
     index: u64,
     workers: u64,
     /// Connections opened or tried.
     turn: u64,
-    /// Of the loopback addresses, the one in use.
     loopback: u32,
 }
 
 impl SourcePool {
-    /// The addresses of worker `index` of so many `workers`.
+    /// The addresses of worker `index` of `workers`.
     pub fn new(sources: &Sources, index: u64, workers: u64) -> Self {
         let count = sources.addresses.iter().map(AddressRange::count).sum();
         let given = sources.addresses.clone();
         Self { given, count, ports: sources.ports, index, workers, turn: 0, loopback: 0 }
     }
 
-    /// Begins a connection from the next source; another source is tried where one has no port
-    /// left. `how.from` is set here.
-    ///
-    /// # Errors
-    /// The system's error of the last try.
+    /// Begins a connection from the next source; tries another where a source has no free port.
+    /// Sets `how.from`. Returns the system's error of the last try.
     pub fn connect<T: Copy>(
         &mut self,
         io: &mut Io<T>,
@@ -70,18 +65,17 @@ impl SourcePool {
         }
     }
 
-    /// How many further addresses or ports a connect may try after one was taken.
+    /// How many other addresses or ports a connect may try.
     fn tries(&self) -> u32 {
         if self.ports.is_some() { 64 } else { LOOPBACK_ADDRESSES.max(8) }
     }
 
-    /// The next source for a connection to `target`; `None`: the kernel chooses.
     fn next(&mut self, target: IpAddr) -> Option<SocketAddr> {
         self.turn += 1;
         let address = if self.count > 0 {
             self.given_address(target)
         } else if target.is_loopback() && target.is_ipv4() {
-            // Of the network's 16 million, workers take four each.
+            // The network has 16 million addresses, and each worker takes four.
             let number = self.index as u32 % 4_000_000 * LOOPBACK_ADDRESSES + self.loopback;
             Some(IpAddr::V4(Ipv4Addr::from_bits(LOOPBACK_FIRST + number)))
         } else {
@@ -98,13 +92,12 @@ impl SourcePool {
         Some(SocketAddr::new(address.unwrap_or(any), port))
     }
 
-    /// The last source had no port left: the next connection takes another.
     fn next_loopback(&mut self) {
         self.loopback = (self.loopback + 1) % LOOPBACK_ADDRESSES;
     }
 
     fn given_address(&self, target: IpAddr) -> Option<IpAddr> {
-        // Each worker begins at another one.
+        // Each worker begins at a different one.
         let mut number = (self.turn + self.index) % self.count;
         let same_family = |range: &&AddressRange| range.first.is_ipv4() == target.is_ipv4();
         for range in self.given.iter().filter(same_family).cycle().take(2 * self.given.len()) {

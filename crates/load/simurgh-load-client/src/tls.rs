@@ -1,13 +1,13 @@
-//! TLS as a client, without I/O: ciphertext in, plaintext out, and the other way round.
+//! A TLS client without I/O: it converts ciphertext to plaintext and back.
 //!
 //! Built on rustls' unbuffered connections, because a buffered one keeps 4 KiB and more for each
-//! connection that ever received something. Here a connection that is idle owns nothing but its
-//! keys, its state and the server's certificates: 3.6 kB (TLS 1.2) to 4 kB (1.3) with one small
-//! certificate, as `tests/tls_memory.rs` measures it.
+//! connection that ever received something. An idle connection keeps only its keys, its state and
+//! the server's certificates: 3.6 kB (TLS 1.2) to 4 kB (1.3) with one small certificate, as
+//! `tests/tls_memory.rs` measures it.
 //!
-//! Roots are those of Mozilla, compiled in: a run needs nothing from the host, and all hosts of a
-//! run agree. Sessions are never resumed, as every user stands for a client of its own. The one
-//! thing here that reads the clock is rustls, for the validity of certificates.
+//! Mozilla's roots are compiled in: a run needs nothing from the host, and all hosts of a run
+//! agree. Sessions are never resumed, as every user represents a separate client. Only rustls reads
+//! the clock, to check the validity of certificates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,15 +23,12 @@ use rustls::{RootCertStore, SignatureScheme};
 
 use crate::Tls;
 
-/// What all connections of a run have in common; made once, and cheap to clone.
+/// What all connections of a run share; made once, and cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TlsConfig(Arc<ClientConfig>);
 
 impl TlsConfig {
-    /// From the settings of a scenario.
-    ///
-    /// # Errors
-    /// Which PEM text cannot be read, for people.
+    /// From the settings of a scenario. An error is a message for people that names the PEM text.
     pub fn new(tls: &Tls) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -59,7 +56,6 @@ impl TlsConfig {
     }
 }
 
-/// Mozilla's roots and those of the scenario.
 fn roots(further_pem: &[String]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     for pem in further_pem {
@@ -79,7 +75,7 @@ fn certificates(pem: &str, whose: &str) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// Accepts any certificate; the server must still have its key.
+/// Accepts any certificate; the server must still prove that it has the key.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 
@@ -132,15 +128,15 @@ pub enum TlsError {
     /// The server ended the connection with this alert.
     #[error("TLS: the server sent the alert {0:?}")]
     Alert(AlertDescription),
-    /// The server does not speak TLS, or breaks its rules.
+    /// The server does not speak TLS, or violates it.
     #[error("TLS: {0}")]
     Protocol(rustls::Error),
-    /// Something was to be sent before the handshake was done, or after the close: our fault.
+    /// Something was sent before the handshake was done or after the close: a fault of ours.
     #[error("TLS: the connection is not open for data")]
     NotOpen,
 }
 
-/// The words of rustls, without its introduction.
+/// The text of rustls, without its introduction.
 fn certificate_words(error: &CertificateError) -> String {
     let text = rustls::Error::InvalidCertificate(error.clone()).to_string();
     text.trim_start_matches("invalid peer certificate: ").to_owned()
@@ -156,10 +152,10 @@ impl From<rustls::Error> for TlsError {
     }
 }
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Data can be sent, and will be until the end.
+    /// Data can be sent, from now on until the end.
     pub handshake_done: bool,
     /// The server has announced that it sends nothing more. A connection that ends without this may
     /// have been cut, which only matters where the end of a message is not known otherwise.
@@ -168,17 +164,17 @@ pub struct Progress {
 
 /// One connection.
 ///
-/// [`TlsClient::start`] writes the first bytes; whatever then comes goes to
-/// [`TlsClient::receive`], which answers by itself as long as there is a handshake.
+/// [`TlsClient::start`] writes the first bytes; bytes that arrive go to [`TlsClient::receive`],
+/// which answers handshake messages itself.
 pub struct TlsClient {
     // Boxed, so that a record with an optional connection stays small.
     connection: Box<UnbufferedClientConnection>,
-    /// A record that has not come whole.
+    /// A record that has arrived in part.
     partial: Vec<u8>,
     progress: Progress,
-    /// Nothing more is sent: our close is out.
+    /// Our close has been sent: nothing more is sent.
     is_closed: bool,
-    /// What went wrong. It lasts: after an error rustls must not be given anything.
+    /// The error. It is kept: after an error rustls must not be called.
     failed: Option<Box<TlsError>>,
 }
 
@@ -190,11 +186,8 @@ impl fmt::Debug for TlsClient {
 }
 
 impl TlsClient {
-    /// A connection that has not begun. `host` is the name or address that the server's
-    /// certificate must be for.
-    ///
-    /// # Errors
-    /// `host` is neither, for people.
+    /// A connection that has not begun. `host` is the name or address that the server's certificate
+    /// must be for. An error, for people, says that it is neither.
     pub fn new(config: &TlsConfig, host: &str) -> Result<Self, String> {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(bare)
@@ -210,10 +203,8 @@ impl TlsClient {
         })
     }
 
-    /// A connection whose first bytes of the handshake are appended to `out`.
-    ///
-    /// # Errors
-    /// As for [`TlsClient::new`] and [`TlsClient::start`], for people.
+    /// A connection whose first bytes of the handshake are appended to `out`. Fails as
+    /// [`TlsClient::new`] and [`TlsClient::start`] do.
     pub fn begin(config: &TlsConfig, host: &str, out: &mut Vec<u8>) -> Result<Self, String> {
         let mut tls = Self::new(config, host)?;
         tls.start(out).map_err(|error| error.to_string())?;
@@ -221,19 +212,15 @@ impl TlsClient {
     }
 
     /// Appends the first bytes of the handshake to `out`.
-    ///
-    /// # Errors
-    /// See [`TlsError`].
     pub fn start(&mut self, out: &mut Vec<u8>) -> Result<(), TlsError> {
         self.receive(&mut [], &mut Vec::new(), out).map(|_| ())
     }
 
-    /// Takes ciphertext (all of it; decrypted in place), appends the plaintext to `plain` and what
-    /// is to be sent at once to `out`.
+    /// Decrypts ciphertext (all of it; in place) to `plain`, and appends answers to `out`.
     ///
     /// # Errors
-    /// See [`TlsError`]. What `out` then holds (an alert) should still be sent, and `plain` was
-    /// rightly received. Each further call has the same error.
+    /// See [`TlsError`]. `out` may then hold an alert that should still be sent, and `plain` is
+    /// valid. Each further call returns the same error.
     pub fn receive(
         &mut self,
         cipher: &mut [u8],
@@ -251,8 +238,8 @@ impl TlsClient {
             joined.extend_from_slice(cipher);
             let used = self.work(&mut joined, plain, out);
             used.map(|used| {
-                // What is left is copied to a buffer of its size: the joined one, which has grown
-                // by doubling, is not kept.
+                // Copied to a buffer of its size: the joined buffer, grown by doubling, is not
+                // kept.
                 self.partial.extend_from_slice(joined.get(used..).unwrap_or_default());
             })
         };
@@ -265,10 +252,8 @@ impl TlsClient {
         }
     }
 
-    /// Encrypts `plain` and appends it to `out`.
-    ///
-    /// # Errors
-    /// [`TlsError::NotOpen`] before the handshake is done or after [`TlsClient::close`].
+    /// Encrypts `plain` and appends it to `out`. Fails with [`TlsError::NotOpen`] before the
+    /// handshake is done or after [`TlsClient::close`].
     pub fn send(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), TlsError> {
         if !self.is_open() {
             return Err(TlsError::NotOpen);
@@ -285,8 +270,7 @@ impl TlsClient {
         append(out, guess, |buffer| traffic.encrypt(plain, buffer))
     }
 
-    /// Appends the message that nothing more will be sent; the peer's may still come. Nothing
-    /// where there is no open connection.
+    /// Appends our close; the peer's may still come. Does nothing without an open connection.
     pub fn close(&mut self, out: &mut Vec<u8>) {
         if !self.is_open() {
             return;
@@ -294,12 +278,12 @@ impl TlsClient {
         self.is_closed = true;
         let status = self.connection.process_tls_records(&mut []);
         if let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state {
-            // Out of room is the one thing that can go wrong, and room is made.
+            // The only possible error is too little room, and room is made.
             let _ = append(out, 64, |buffer| traffic.queue_close_notify(buffer));
         }
     }
 
-    /// Where it stands.
+    /// The state of the connection.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.progress
@@ -309,7 +293,7 @@ impl TlsClient {
         self.progress.handshake_done && !self.is_closed && self.failed.is_none()
     }
 
-    /// Works on all whole records in `cipher`; returns how many bytes are dealt with.
+    /// Processes all whole records in `cipher`; returns how many bytes were used.
     fn work(
         &mut self,
         cipher: &mut [u8],
@@ -342,21 +326,20 @@ impl TlsClient {
                     self.progress.handshake_done = true;
                     return Ok(self.used(used, cipher));
                 }
-                // `BlockedHandshake`, `Closed`, and what a client never meets.
+                // `BlockedHandshake`, `Closed`, and states that a client does not reach.
                 Ok(_) => return Ok(self.used(used, cipher)),
             }
         }
     }
 
-    /// After the server's close nothing has a meaning, and nothing is kept.
+    /// After the server's close, further bytes are dropped.
     fn used(&self, used: usize, cipher: &[u8]) -> usize {
         if self.progress.closed { cipher.len() } else { used }
     }
 
-    /// Takes what rustls still has after an error: data that came before it, and an alert.
+    /// Takes the data and the alert that rustls still has after an error.
     ///
-    /// No call more than necessary: the next one would look at the bytes again, and
-    /// that panics after an error.
+    /// Makes no further call: it would look at the bytes again, and panic after an error.
     fn flush(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) {
         while self.connection.wants_write() {
             match self.connection.process_tls_records(&mut []).state {
@@ -376,7 +359,7 @@ impl TlsClient {
     }
 }
 
-/// Has `write` append to `out`, with as much room as it asks for.
+/// Lets `write` append to `out`, with as much room as it asks for.
 fn append<E: Into<NoRoom>>(
     out: &mut Vec<u8>,
     guess_bytes: usize,
@@ -384,7 +367,7 @@ fn append<E: Into<NoRoom>>(
 ) -> Result<(), TlsError> {
     let start = out.len();
     let mut room = guess_bytes;
-    // The second try has the room that the first one required.
+    // The second try has the room that the first one asked for.
     for _ in 0..2 {
         out.resize(start + room, 0);
         match write(out.get_mut(start..).unwrap_or_default()).map_err(Into::into) {

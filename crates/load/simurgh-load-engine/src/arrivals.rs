@@ -1,4 +1,4 @@
-//! The arrivals of one worker: which phase it is in, and who comes next.
+//! The arrivals of one worker: the current phase and the next users.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,10 +9,9 @@ use simurgh_load_scenario::Scenario;
 use crate::chance::{mix, pick, sums};
 use crate::schedule::{Arrival, PhaseSchedule, Share};
 
-/// A user to be started now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Started {
-    /// When it was to come, by the shard's clock.
+    /// When it was due, by the shard's clock.
     pub(crate) at_ns: u64,
     /// Its number in the run, from 1.
     pub(crate) id: u32,
@@ -26,46 +25,42 @@ pub(crate) struct Arrivals {
     seed: u64,
     factor: f64,
     state: State,
-    /// The phase, and in which round of all phases.
     phase: usize,
     round: u32,
     schedule: Option<PhaseSchedule>,
-    /// Start of the phase by the shard's clock; moved on by pauses.
+    /// Start of the phase by the shard's clock; pauses move it.
     phase_start_ns: u64,
     /// The phase before, with its start and end.
     before: Option<(usize, u64, u64)>,
-    /// Who comes next, by the time since the start of the phase.
+    /// The next users, by the time since the start of the phase.
     queue: VecDeque<Arrival>,
-    /// Appointments that are this worker's, the next one last: nanoseconds since the start, index.
+    /// This worker's appointments, the next one last: nanoseconds since the start, index.
     appointments: Vec<(u64, u16)>,
     start_ns: u64,
     /// Users that this worker has started, and how many of them before this phase.
     started: u64,
     started_before: u64,
-    /// No arrivals until told otherwise, whatever state the phase is in.
+    /// Arrivals are paused, whatever the state of the phase.
     paused: bool,
-    /// Phases that begin when resumed, and were before they were reached.
     released: u32,
     bin: Vec<Arrival>,
-    /// Sums of the sessions' weights, as the phase has them.
+    /// Running sums of the sessions' weights in this phase.
     sessions: Vec<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not started.
     Waiting,
     Running,
-    /// Since this time.
     Paused(u64),
-    /// The phase is over; the next one waits for the users.
+    /// The phase is over; the next one waits until no users are left.
     PhaseOver,
-    /// As before, and the next one was asked for.
+    /// As `PhaseOver`, and the collector was asked for the next phase.
     PhaseOverReported,
     Over,
 }
 
-/// Bins are worked out this long before they begin.
+/// Bins are computed this long before they begin.
 const AHEAD_NS: u64 = 5_000_000;
 
 impl Arrivals {
@@ -124,7 +119,7 @@ impl Arrivals {
 
     pub(crate) fn resume(&mut self, now_ns: u64) {
         if !self.paused && !matches!(self.state, State::Paused(_)) {
-            // Not here yet: this worker is behind the others.
+            // Not reached yet: this worker is behind the others.
             self.released += 1;
         }
         self.paused = false;
@@ -140,7 +135,6 @@ impl Arrivals {
         self.factor = factor.clamp(0.0, 1e6);
     }
 
-    /// The next phase begins after the users of this one have gone.
     pub(crate) fn next_phase(&mut self, at_ns: u64) {
         if matches!(self.state, State::PhaseOver | State::PhaseOverReported) {
             self.state = State::Running;
@@ -151,7 +145,7 @@ impl Arrivals {
         }
     }
 
-    /// Whether the collector is to be asked for the next phase: once.
+    /// Whether to ask the collector for the next phase; `true` only once.
     pub(crate) fn ask_for_next_phase(&mut self) -> bool {
         let ask = self.state == State::PhaseOver;
         if ask {
@@ -160,13 +154,12 @@ impl Arrivals {
         ask
     }
 
-    /// When the run began, by the shard's clock; later by the length of its pauses.
+    /// When the run began, by the shard's clock; pauses move it.
     pub(crate) fn started_at_ns(&self) -> u64 {
         self.start_ns
     }
 
-    /// The phase that goes on at a time, or did as long as this worker was not late by more than a
-    /// phase; `None` if none does.
+    /// The phase at a time, also if this worker was late, by at most one phase.
     pub(crate) fn phase_at(&self, at_ns: u64) -> Option<usize> {
         if let Some((phase, start_ns, end_ns)) = self.before
             && (start_ns..end_ns).contains(&at_ns)
@@ -176,12 +169,11 @@ impl Arrivals {
         (self.state == State::Running && at_ns >= self.phase_start_ns).then_some(self.phase)
     }
 
-    /// Whether nobody will come any more.
     pub(crate) fn is_over(&self) -> bool {
         self.state == State::Over && self.appointments.is_empty()
     }
 
-    /// The next user that is due at `now_ns`, when `users` are there.
+    /// The next user that is due at `now_ns`, when `users` are alive.
     pub(crate) fn next(&mut self, now_ns: u64, users: u64) -> Option<Started> {
         if matches!(self.state, State::Waiting | State::Paused(_)) {
             return None;
@@ -195,7 +187,7 @@ impl Arrivals {
             return Some(self.begin(at_ns, u16::try_from(phase).unwrap_or(0), Some(session)));
         }
         loop {
-            // A phase that begins when resumed may just have been entered.
+            // A phase that begins on resume may just have been entered.
             if matches!(self.state, State::Paused(_)) {
                 return None;
             }
@@ -224,7 +216,7 @@ impl Arrivals {
         }
     }
 
-    /// When [`Arrivals::next`] has to be asked again.
+    /// When [`Arrivals::next`] must be called again.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         if matches!(self.state, State::Waiting | State::Paused(_)) {
             return None;
@@ -247,7 +239,7 @@ impl Arrivals {
         Started { at_ns, id: number as u32, phase, session }
     }
 
-    /// Closed model: whether the caps leave a further user to this worker.
+    /// Closed model: whether the caps allow this worker another user.
     fn has_room(&self, schedule: &PhaseSchedule) -> bool {
         let room = |most: Option<u64>, started: u64| {
             most.is_none_or(|most| started * self.share.of + self.share.index < most)
@@ -260,7 +252,6 @@ impl Arrivals {
         u16::try_from(self.phase).unwrap_or(u16::MAX)
     }
 
-    /// Works out the bins that begin soon.
     fn work_out(&mut self, now_ns: u64) {
         let Some(schedule) = &mut self.schedule else { return };
         while let Some(bin_ns) = schedule.next_bin_ns()
@@ -272,7 +263,7 @@ impl Arrivals {
         }
     }
 
-    /// Goes on to the next phase if this one is over; `true` if there is one now.
+    /// Enters the next phase if this one is over; returns whether there is one.
     fn end_phase(&mut self, now_ns: u64) -> bool {
         let Some(schedule) = &self.schedule else { return false };
         if self.state != State::Running || schedule.next_bin_ns().is_some() {
@@ -291,10 +282,10 @@ impl Arrivals {
         self.schedule.is_some()
     }
 
-    /// From this phase to the next one, which begins at `at_ns`.
+    /// Leaves this phase for the next one, which begins at `at_ns`.
     fn leave(&mut self, at_ns: u64) {
         self.before = Some((self.phase, self.phase_start_ns, at_ns));
-        // What a rush of arrivals took is not kept through the quiet after it.
+        // The memory of a burst of arrivals is not kept.
         self.queue.shrink_to(64);
         self.bin.shrink_to(64);
         let arrived = self.schedule.as_ref().map_or(0, PhaseSchedule::arrived);
@@ -334,7 +325,7 @@ impl Arrivals {
     }
 }
 
-/// How long before its time a bin is worked out: in a closed model users come when it begins.
+/// How long before its time a bin is computed: in a closed model users arrive when it begins.
 fn ahead_ns(schedule: &PhaseSchedule) -> u64 {
     match schedule.phase().arrivals {
         simurgh_load_scenario::Arrivals::Open { .. } => AHEAD_NS,

@@ -1,6 +1,6 @@
-//! Random choices that follow from numbers, so that a run can be repeated.
+//! Random choices computed from numbers, so that a run can be repeated.
 
-/// Two numbers to one that looks random (the finalizer of splitmix64).
+/// Hashes two numbers to one that looks random (the finalizer of splitmix64).
 pub(crate) fn mix(a: u64, b: u64) -> u64 {
     let mut z = a.wrapping_add(b.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(1);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -8,7 +8,6 @@ pub(crate) fn mix(a: u64, b: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Running sums of weights.
 pub(crate) fn sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
     weights
         .scan(0.0, |sum, weight| {
@@ -18,7 +17,6 @@ pub(crate) fn sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
         .collect()
 }
 
-/// The index that a random number falls on.
 pub(crate) fn pick(sums: &[f64], random: u64) -> u16 {
     let all = sums.last().copied().unwrap_or(0.0);
     let point = fastrand::Rng::with_seed(random).f64() * all;

@@ -6,34 +6,33 @@ use simurgh_load_record::Delta;
 /// A command to the workers of a host. Times are of that host's workers' clock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum WorkerCommand {
-    /// The run begins; what is added to the clock makes it the controller's.
+    /// The run begins; the offset converts the workers' clock to the controller's.
     Start { at_ns: u64, clock_offset_ns: i64 },
-    /// Clocks drift: this is added from now on.
+    /// Clocks drift: the new offset.
     Clock { clock_offset_ns: i64 },
-    /// The phase that waited for its users is followed by the next.
+    /// The phase that waited until no users were left is followed by the next.
     NextPhase { at_ns: u64 },
     /// No arrivals from now on.
     Pause,
-    /// Arrivals go on.
+    /// Arrivals continue.
     Resume,
-    /// So many times the scenario's rates.
+    /// The factor of the scenario's rates.
     Rate(f64),
-    /// As many users as others waited for have come.
+    /// As many users have gathered as the waiting ones need.
     Gathered,
-    /// The run is over, users and all.
+    /// The run is over; users are ended.
     Stop,
 }
 
-/// What a worker reports.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum WorkerEvent {
-    /// What has happened in the last second.
+    /// The measurements of the last second.
     Delta(Box<Delta>),
     /// The phase is over, and the next one waits until no users are left.
     PhaseOver { thread: u16 },
-    /// Nobody will come any more and nobody is there.
+    /// No users are left and none will arrive.
     Idle { thread: u16 },
-    /// A user came to where it waits for others, until they are so many.
+    /// A user waits until this many have gathered.
     Came { users: u64 },
     /// The scenario ends the run.
     AbortRun,

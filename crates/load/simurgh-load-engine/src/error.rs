@@ -8,13 +8,13 @@ pub enum RunError {
     /// The scenario cannot be run.
     #[error("the scenario cannot be run: {0}")]
     Scenario(String),
-    /// What the system refused, and how.
+    /// A failed system call: what was tried, and the error.
     #[error("{0}: {1}")]
     System(&'static str, io::Error),
     /// A worker did not start.
     #[error("a worker did not start: {0}")]
     Worker(String),
-    /// Agents that cannot take part: each with its name, what is wrong and what to do.
+    /// Agents that cannot take part: name, problem and remedy.
     #[error("{}", .0.join("\n"))]
     Agents(Vec<String>),
 }

@@ -11,12 +11,12 @@
 //!               WorkerEvent (Delta, idle, stopped) ──► run: Record, exporters, exit
 //! ```
 //!
-//! A worker is a thread on the reactor with a descriptor table of its own (`worker`; `pool` starts
-//! all of a host, [`fleet`] joins hosts, `run` stands above). What a user does is a machine without
-//! sockets and clocks (`user`), which a worker drives: `program` has the operations that it runs,
-//! `spread` the choice of its server, `wheel` its timer, `tracker` and `shared` which stamped
-//! messages of others it has got, and since when presences are so. `arrivals` and `schedule` say
-//! who comes when, by `chance`, which follows from the run's seed.
+//! A worker is a thread on the reactor with its own descriptor table (`worker`; `pool` starts those
+//! of a host, [`fleet`] joins hosts, `run` controls all). A user is a state machine without sockets
+//! and clocks (`user`), which a worker drives: `program` has its operations, `spread` chooses its
+//! server, `wheel` has its timer, `tracker` and `shared` record which stamped messages of others it
+//! has got, and since when presences are so. `arrivals` and `schedule` determine when users arrive,
+//! with random numbers of `chance`, which follow from the run's seed.
 
 mod arrivals;
 mod chance;

@@ -1,4 +1,4 @@
-//! The workers of this host: started, commanded, and waited for.
+//! Starts, commands and awaits the workers of this host.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,30 +20,28 @@ use crate::worker::{Seat, Worker};
 
 pub(crate) use crate::worker::EventSender;
 
-/// Which part of the run this host does.
+/// The part of the run that this host does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
-    /// Workers here.
     pub(crate) workers: u64,
     /// Number of the first of them among all workers of the run.
     pub(crate) first: u64,
-    /// All workers of the run.
     pub(crate) of: u64,
-    /// Which host, of how many.
+    /// This host's number, and the number of hosts.
     pub(crate) host: u64,
     pub(crate) hosts: u64,
-    /// The run, as stamps name it.
+    /// The run's number in stamps.
     pub(crate) run: u32,
 }
 
-/// What is up to the operator rather than the scenario.
+/// Settings of the operator, not of the scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Worker threads, of all hosts together; `None`: as many as the users need.
+    /// Worker threads of all hosts together; `None`: as many as the users need.
     pub workers: Option<usize>,
-    /// Cores to pin those of this host to, in turn; empty: none. Agents pin none.
+    /// Cores to pin this host's workers to, in turn; empty: not pinned. Agents pin none.
     pub cores: Vec<usize>,
-    /// Asks the kernel when it received each read, to measure the error that this tool adds.
+    /// Asks the kernel for the time of each read, to measure the error that this tool adds.
     pub receive_stamps: bool,
 }
 
@@ -51,20 +49,18 @@ pub(crate) struct WorkerPool {
     set: ShardSet<WorkerCommand>,
     handles: Vec<Option<ShardHandle>>,
     stopped: BTreeSet<usize>,
-    /// Threads that have ended, maybe with an event under way.
+    /// Threads that have ended; their last event may not have been read yet.
     ended: BTreeSet<usize>,
 }
 
 impl WorkerPool {
-    /// Starts the workers, which then wait for [`WorkerCommand::Start`] and report through
-    /// `events`.
     pub(crate) fn start(
         scenario: &Arc<Scenario>,
         part: Part,
         options: &Options,
         events: &EventSender,
     ) -> Result<Self, RunError> {
-        // Told before any thread is there; each worker compiles its own.
+        // An error is returned before any thread starts; each worker compiles its own program.
         compile(scenario).map_err(RunError::Scenario)?;
         let tls = scenario.targets.iter().any(|target| target.tls);
         let tls = tls.then(|| TlsConfig::new(&scenario.tls)).transpose();
@@ -90,7 +86,7 @@ impl WorkerPool {
             let config = Config {
                 core: options.cores.get(thread % options.cores.len().max(1)).copied(),
                 receive_stamps: options.receive_stamps,
-                // Patterns run here that others wrote; only what is used of it costs memory.
+                // The scenario's patterns run on this stack; only used pages cost memory.
                 stack_bytes: STACK_BYTES,
                 outbound_bytes_max: OUTBOUND_BYTES_MAX,
                 ..Config::default()
@@ -106,30 +102,26 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// The workers' clock.
     pub(crate) fn clock_ns(&self) -> u64 {
         self.set.clock_ns()
     }
 
-    /// Connections that one worker can hold.
     pub(crate) fn capacity(&self) -> usize {
         self.handles.iter().flatten().map(ShardHandle::capacity).min().unwrap_or(0)
     }
 
-    /// Sends a command to all workers.
     pub(crate) fn send(&self, command: WorkerCommand) {
         for mailbox in self.set.mailboxes() {
             mailbox.post_anyway(command);
         }
     }
 
-    /// A worker has reported that it is done.
     pub(crate) fn has_stopped(&mut self, thread: u16) {
         self.stopped.insert(usize::from(thread));
     }
 
-    /// Workers whose thread has ended by itself: which, and why. Each once, and only
-    /// when asked for the second time: their events must have been read before.
+    /// Workers whose thread has ended unexpectedly, with the reason. Each is returned once, and
+    /// only by the second call: its events must have been read before.
     pub(crate) fn take_lost(&mut self) -> Vec<(u16, String)> {
         let mut lost = Vec::new();
         for (thread, place) in self.handles.iter_mut().enumerate() {
@@ -151,7 +143,6 @@ impl WorkerPool {
     }
 }
 
-/// Ends the threads, whatever their users do, and waits for them.
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         let handles: Vec<ShardHandle> = self.handles.iter_mut().filter_map(Option::take).collect();
@@ -159,13 +150,12 @@ impl Drop for WorkerPool {
             handle.stop();
         }
         for handle in handles {
-            // What it died of was reported as a lost worker; now nothing rests on it any more.
+            // A panic was reported as a lost worker.
             let _ = handle.join();
         }
     }
 }
 
-/// Bytes of mail that wait; commands count as none.
+/// Bytes of mail that wait; commands count as 0.
 const MAILBOX_BYTES_MAX: usize = 1 << 20;
-/// Stack of a worker's thread.
 const STACK_BYTES: usize = 2 << 20;

@@ -1,5 +1,5 @@
-//! A run from its start to its end: takes the reports of all hosts, closes the seconds, feeds the
-//! outputs, passes on what the operator wants, and knows when it is over.
+//! A run from start to end: receives the reports of all hosts, closes the seconds, feeds the
+//! outputs, forwards the operator's commands, and detects its end.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -18,7 +18,7 @@ use crate::command::{WorkerCommand, WorkerEvent};
 use crate::fleet::host::{HostEvent, Report, RunClock};
 use crate::time::nanos;
 
-/// A run whose workers are there and wait.
+/// A prepared run, whose workers wait for the start.
 pub struct Run {
     scenario: Arc<Scenario>,
     record: Arc<Mutex<Record>>,
@@ -27,46 +27,42 @@ pub struct Run {
     reports: Receiver<Report>,
     control: Control,
     started: Instant,
-    /// Seconds closed.
     seconds: u64,
-    /// The run is being ended: why, and how long users are waited for.
+    /// Set while the run is being ended: the reason, and how long to wait for users.
     stopping: Option<(Ending, Instant)>,
-    /// Workers without users and without any to come.
+    /// Workers without users that also expect none.
     idle: BTreeSet<WorkerId>,
-    /// Workers that wait for the next phase.
     phase_over: BTreeSet<WorkerId>,
-    /// The operator wants it to end.
     stop_requested: bool,
-    /// Workers that have ended their users, as they were commanded to.
+    /// Workers that have ended their users, as commanded.
     stopped: BTreeSet<WorkerId>,
-    /// Workers that are lost: nobody waits for them.
+    /// Lost workers, which are not waited for.
     gone: BTreeSet<WorkerId>,
     gathered: u64,
 }
 
-/// How a run came out.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// How it ended.
     pub ending: Ending,
-    /// An output could not be written, or not whole.
+    /// An output could not be written completely.
     pub outputs_failed: bool,
 }
 
-/// A second is closed so long after its end: workers report at its end.
+/// A second is closed this long after its end: workers report at its end.
 const CLOSE_AFTER: Duration = Duration::from_millis(150);
-/// How long workers may take to end their users.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
-/// Time for all workers of this host to read the order to start.
+/// Time for all workers of this host to read the start command.
 const START_LEAD: Duration = Duration::from_millis(5);
-/// The same for workers of other hosts, beside twice the way to them.
+/// The same for workers of other hosts, in addition to twice the delay to them.
 const START_LEAD_AFAR: Duration = Duration::from_millis(100);
 
 impl Run {
     /// Starts the workers of a checked scenario, here or on its agents.
     ///
     /// # Errors
-    /// See [`RunError`]; nothing is left running.
+    /// See [`RunError`]; all that was started has been stopped.
     pub fn prepare(scenario: Scenario, options: &Options) -> Result<Self, RunError> {
         let clock = RunClock::new();
         let (sender, reports) = channel();
@@ -75,7 +71,7 @@ impl Run {
         let hosts = assemble(&scenario, options, clock, (&sender, &reports))?;
         let names = hosts.members.iter().map(|member| member.name.clone()).collect();
         let record = Arc::new(Mutex::new(Record::new(Meta::of(&scenario, names, now))));
-        // The run holds one as well, so that the channel outlives the workers.
+        // The run holds a sender too, so that the channel outlives the workers.
         let control = Control::to(move |command| {
             // It has no effect after the end of the run.
             let _ = sender.send((0, HostEvent::Control(command)));
@@ -99,7 +95,7 @@ impl Run {
         })
     }
 
-    /// Steers it.
+    /// Controls it.
     pub fn control(&self) -> Control {
         self.control.clone()
     }
@@ -114,7 +110,7 @@ impl Run {
         self.hosts.capacity()
     }
 
-    /// What is measured; locked for a moment each second.
+    /// The measurements; locked for a moment each second.
     pub fn record(&self) -> Arc<Mutex<Record>> {
         Arc::clone(&self.record)
     }
@@ -131,7 +127,7 @@ impl Run {
                 Err(RecvTimeoutError::Disconnected) => break Ending::Failed,
             }
             if self.elapsed() >= self.next_close() {
-                // All that is there belongs to the second that ends.
+                // All pending reports belong to the second that ends.
                 self.take_reports();
                 self.close_second(&mut outputs);
             }
@@ -151,7 +147,7 @@ impl Run {
         }
     }
 
-    /// How long nothing is to be done, unless a report comes.
+    /// How long to sleep unless a report comes.
     fn wait(&self) -> Duration {
         let elapsed = self.elapsed();
         let close = self.next_close().saturating_sub(elapsed);
@@ -162,7 +158,6 @@ impl Run {
         end.map_or(close, |end| end.min(close))
     }
 
-    /// When the second that goes on is closed.
     fn next_close(&self) -> Duration {
         Duration::from_secs(self.seconds + 1) + CLOSE_AFTER
     }
@@ -172,7 +167,7 @@ impl Run {
         self.started.elapsed()
     }
 
-    /// How long before its time an order has to leave.
+    /// How long before its time a command must be sent.
     fn lead(&self) -> Duration {
         match self.hosts.way() {
             Duration::ZERO => START_LEAD,
@@ -185,7 +180,7 @@ impl Run {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All workers that are still there are among `these`.
+    /// Whether `these` contains all workers that are not lost.
     fn are_all(&self, these: &BTreeSet<WorkerId>) -> bool {
         these.union(&self.gone).count() >= self.workers()
     }
@@ -201,7 +196,7 @@ impl Run {
             }
             HostEvent::Lost { why } => self.lose_host(host, &why),
             HostEvent::Control(command) => self.execute(command),
-            // Said before the start, by each agent once.
+            // Only sent before the start.
             HostEvent::Prepared { .. } | HostEvent::Failed { .. } => {}
         }
     }
@@ -210,7 +205,7 @@ impl Run {
         let id = |thread| WorkerId { host, thread };
         match event {
             WorkerEvent::Delta(delta) if self.gone.contains(&delta.worker) => {
-                // Its users were counted as lost, and what it still sends does not bring them back.
+                // Its users were counted as lost; later reports would count them twice.
                 tracing::warn!(host, thread = delta.worker.thread, "a lost worker speaks");
             }
             WorkerEvent::Delta(delta) => self.lock().merge(*delta),
@@ -242,7 +237,6 @@ impl Run {
         }
     }
 
-    /// A worker is gone, and its users with it.
     fn lose(&mut self, id: WorkerId, why: &str) {
         if self.stopped.contains(&id) || !self.gone.insert(id) {
             return;
@@ -254,7 +248,6 @@ impl Run {
         self.look_for_next_phase();
     }
 
-    /// An agent is gone, and its workers with it.
     fn lose_host(&mut self, host: u16, why: &str) {
         let Some(workers) = self.hosts.lose(host) else { return };
         let threads = (0..workers).filter_map(|thread| u16::try_from(thread).ok());
@@ -275,11 +268,11 @@ impl Run {
             Command::Resume => self.hosts.send(WorkerCommand::Resume),
             Command::Rate(factor) => self.hosts.send(WorkerCommand::Rate(factor)),
             Command::Stop if self.stop_requested => {
-                // Told twice: at once.
+                // A second request ends the run at once.
                 self.stopping = self.stopping.map(|(ending, _)| (ending, Instant::now()));
             }
             Command::Stop => {
-                // Nothing new for a run that is about to end by itself, and no second time.
+                // Ignored if the run is about to end anyway.
                 self.stop_requested = true;
                 self.stop(Ending::Stopped);
             }
@@ -305,7 +298,7 @@ impl Run {
         outputs.tick(&mut record, &tick);
     }
 
-    /// Ends what is to end; returns how, when nothing is left to wait for.
+    /// Ends the run if it is over; returns the ending when nothing is left to wait for.
     fn look_for_end(&mut self) -> Option<Ending> {
         if let Some((ending, until)) = self.stopping {
             let over = self.are_all(&self.stopped) || Instant::now() >= until;

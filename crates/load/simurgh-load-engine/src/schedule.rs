@@ -1,19 +1,19 @@
-//! When users arrive: the plan of the phases, cut to one worker's share.
+//! When users arrive: the plan of the phases, and one worker's share of it.
 //!
-//! Time is cut into bins of 100 ms. For each bin the number of arrivals of the *whole* run follows
-//! from the scenario and its seed alone; a worker works out all bins but only its own arrivals in
-//! them (every `of`-th), so workers and hosts agree without talking, and a run is the same
-//! whatever their number. Even arrivals come when the integral of the rate passes a whole number;
-//! a Poisson process is a Poisson number in each bin at independent uniform times. No clock.
+//! Time is divided into bins of 100 ms. The number of arrivals of the *whole* run in each bin
+//! follows from the scenario and its seed alone; a worker computes all bins but only takes every
+//! `of`-th arrival, so workers and hosts agree without communication, and a run is the same
+//! whatever their number. Even arrivals happen when the integral of the rate passes a whole number;
+//! a Poisson process is a Poisson number in each bin at independent uniform times. This module
+//! reads no clock.
 
 use simurgh_load_scenario::{Arrivals, Load, Phase};
 
 use crate::chance::mix;
 
-/// Length of a bin.
 pub(crate) const BIN_NS: u64 = 100_000_000;
 
-/// Which arrivals are this worker's: those whose number leaves `index` when divided by `of`.
+/// This worker's arrivals: those whose number modulo `of` is `index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) index: u64,
@@ -27,7 +27,6 @@ impl Share {
     }
 }
 
-/// One user to be started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Arrival {
     /// Since the start of the phase.
@@ -36,24 +35,21 @@ pub(crate) struct Arrival {
     pub(crate) number: u64,
 }
 
-/// The arrivals of one phase, bin by bin.
 #[derive(Debug)]
 pub(crate) struct PhaseSchedule {
     phase: Phase,
     share: Share,
     seed: u64,
-    /// Bins done.
     bin: u64,
-    /// Integral of the rate over them, or arrivals of a Poisson process.
+    /// Integral of the rate over the bins so far, or arrivals of a Poisson process.
     so_far: f64,
     /// Arrivals of the run before this phase.
     before: u64,
-    /// Arrivals left until the caps.
     users_max: u64,
 }
 
 impl PhaseSchedule {
-    /// The phase `index` of the run, in round `round` of its repetitions, after `before` arrivals.
+    /// Phase `index` of the run, in round `round` of its repetitions, after `before` arrivals.
     pub(crate) fn new(
         load: &Load,
         index: usize,
@@ -69,17 +65,15 @@ impl PhaseSchedule {
         Some(Self { phase, share, seed, bin: 0, so_far: 0.0, before, users_max })
     }
 
-    /// The phase as the scenario has it.
     pub(crate) fn phase(&self) -> &Phase {
         &self.phase
     }
 
-    /// Arrivals of the run up to here, all workers together.
     pub(crate) fn arrived(&self) -> u64 {
         self.before + self.count(self.so_far)
     }
 
-    /// Start of the next bin, since the start of the phase; `None` when nobody more will come.
+    /// Start of the next bin, since the start of the phase; `None` when no more users will arrive.
     pub(crate) fn next_bin_ns(&self) -> Option<u64> {
         let start = self.bin * BIN_NS;
         let quiet = match self.phase.arrivals {
@@ -90,8 +84,7 @@ impl PhaseSchedule {
         (start < self.duration_ns() && !quiet && !full).then_some(start)
     }
 
-    /// Works out the next bin at `factor` times the rate; appends this worker's arrivals in the
-    /// order of time.
+    /// Computes the next bin at `factor` times the rate; appends this worker's arrivals in order.
     pub(crate) fn bin(&mut self, factor: f64, out: &mut Vec<Arrival>) {
         let start_ns = self.bin * BIN_NS;
         let end_ns = (start_ns + BIN_NS).min(self.duration_ns());
@@ -132,7 +125,7 @@ impl PhaseSchedule {
         u64::try_from(self.phase.duration.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Users that the plain rate brings between two times of the phase.
+    /// Users that the unscaled rate brings between two times of the phase.
     fn integral(&self, start_ns: u64, end_ns: u64) -> f64 {
         let Arrivals::Open { from, to, .. } = self.phase.arrivals else { return 0.0 };
         let whole = self.duration_ns().max(1) as f64;
@@ -141,22 +134,21 @@ impl PhaseSchedule {
         rate * (end_ns - start_ns) as f64 / 1e9
     }
 
-    /// Whole arrivals when the integral stands at `so_far`: the first comes at 0. The cap holds.
+    /// Whole arrivals at an integral of `so_far`, up to the cap: the first comes at 0.
     fn count(&self, so_far: f64) -> u64 {
-        // Sums of binary fractions end a little beside the whole numbers they mean.
+        // Sums of binary fractions may miss the whole number they mean by a little.
         const ROUNDING: f64 = 1e-6;
         ((so_far - ROUNDING).ceil().max(0.0) as u64).min(self.users_max)
     }
 
-    /// The first number from `from` on, within this phase, that is this worker's.
+    /// This worker's first number at or after `from` in this phase.
     fn first_own(&self, from: u64) -> u64 {
         let behind = (self.before + from) % self.share.of;
         from + (self.share.index + self.share.of - behind) % self.share.of
     }
 }
 
-/// A Poisson-distributed number, by counting how many uniforms can be multiplied (Knuth), in
-/// portions that keep the product away from zero.
+/// A Poisson-distributed number (Knuth), in portions that keep the product away from zero.
 fn poisson_number(mean: f64, rng: &mut fastrand::Rng) -> f64 {
     const PORTION: f64 = 64.0;
     let (mut left, mut number) = (mean, 0_u64);

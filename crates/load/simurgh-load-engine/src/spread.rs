@@ -1,16 +1,16 @@
-//! Which server a user goes to: how users are spread over several, and what is counted of each.
+//! Chooses the server of each user, and counts users per server.
 //!
-//! The first connection of a user follows from its number in the run, so that all workers of all
-//! hosts together spread users evenly without communication. Each round over the servers has
-//! an order of its own, drawn from the seed: what users do in turn as well, such as taking rooms,
-//! would otherwise be in step with it, and all members of a room at one server.
+//! A user's first server follows from its number in the run, so that all workers of all hosts
+//! spread users evenly without communication. Each round over the servers has a different order,
+//! drawn from the seed: otherwise other choices that users make in turn, such as rooms, would be in
+//! step with it, and all members of a room would be at one server.
 
 use simurgh_load_scenario::placement::apportion;
 use simurgh_load_scenario::{Spread, Target};
 
 use crate::chance::{mix, pick, sums};
 
-/// Places of a round over servers whose weights are no small whole numbers.
+/// Places of a round over servers whose weights are not small whole numbers.
 const PLACES: u64 = 1000;
 
 /// A user's server, and whether it is bound to it.
@@ -22,29 +22,28 @@ impl ServerChoice {
     const PINNED: u16 = 1 << 15;
     /// The user has begun a connection.
     const BEGUN: u16 = 1 << 14;
-    /// Beyond these two bits; `check` sees to it that there are not more servers.
+    /// The index is in the other bits; `check` limits the number of servers to it.
     const INDEX: u16 = Self::BEGUN - 1;
 
     fn new(index: u16) -> Self {
         Self(index & Self::INDEX)
     }
 
-    /// Which of the scenario's servers.
     pub(crate) fn index(self) -> u16 {
         self.0 & Self::INDEX
     }
 
-    /// The same for a list.
+    /// The same as a list index.
     pub(crate) fn place(self) -> usize {
         usize::from(self.index())
     }
 
-    /// A step has the user go on with this server.
+    /// Binds the user to this server, as a step says.
     pub(crate) fn pin(&mut self, index: u16) {
         self.0 = index & Self::INDEX | self.0 & Self::BEGUN | Self::PINNED;
     }
 
-    /// A connection begins; whether it is the user's first.
+    /// Notes that a connection begins; returns whether it is the user's first.
     pub(crate) fn begin(&mut self) -> bool {
         let is_first = self.0 & Self::BEGUN == 0;
         self.0 |= Self::BEGUN;
@@ -64,23 +63,20 @@ impl ServerChoice {
 pub(crate) struct ServerSpread {
     spread: Spread,
     seed: u64,
-    /// A round: each server as often as its weight says.
+    /// One round: each server as often as its weight says.
     round: Vec<u16>,
-    /// Running sums of weights, where servers are drawn.
     sums: Vec<f64>,
     /// Connections of this worker's users after their first.
     again: u64,
 }
 
 impl ServerSpread {
-    /// For the worker of this number.
     pub(crate) fn new(spread: Spread, targets: &[Target], seed: u64, worker: u64) -> Self {
         let weights: Vec<f64> = targets.iter().map(|target| target.weight.max(0.0)).collect();
         let sums = sums(weights.iter().copied());
         Self { spread, seed, round: round(&weights), sums, again: worker }
     }
 
-    /// The server that a user of this number begins with.
     pub(crate) fn first(&self, id: u32) -> ServerChoice {
         ServerChoice::new(match self.spread {
             Spread::Random => pick(&self.sums, mix(self.seed ^ 0x7a26, u64::from(id))),
@@ -90,7 +86,7 @@ impl ServerSpread {
         })
     }
 
-    /// Another connection of a user begins.
+    /// Chooses the server of a user's later connection.
     pub(crate) fn again(&mut self, choice: &mut ServerChoice) {
         if self.spread == Spread::RoundRobin && choice.is_free() {
             let turn = self.turn(self.again);
@@ -99,13 +95,13 @@ impl ServerSpread {
         }
     }
 
-    /// The connection broke or was refused; whether the user goes to another server now.
+    /// The connection broke or was refused; returns whether the user now changes servers.
     pub(crate) fn broke(&self, choice: &mut ServerChoice) -> bool {
         if self.spread != Spread::Elsewhere || !choice.is_free() {
             return false;
         }
         let here = choice.index();
-        // Of each server the first place is in the order of the scenario.
+        // The first places of the servers are in the order of the scenario.
         let next = self.round.iter().copied().find(|other| *other > here);
         match next.or(self.round.first().copied()).filter(|other| *other != here) {
             Some(other) => {
@@ -121,7 +117,7 @@ impl ServerSpread {
         let places = self.round.len().max(1) as u64;
         let (round, place) = (number / places, number % places);
         let drawn = mix(self.seed ^ 0x7091, round);
-        // All places once, in an order of this round: steps that share no divisor with them.
+        // All places once, in this round's order: the step is coprime to their number.
         let mut step = drawn % places + 1;
         while common_divisor(step, places) > 1 {
             step += 1;
@@ -131,7 +127,6 @@ impl ServerSpread {
     }
 }
 
-/// Each server as often as its weight says, in their order.
 fn round(weights: &[f64]) -> Vec<u16> {
     let taken: Vec<(u16, f64)> =
         (0..).zip(weights.iter().copied()).filter(|(_, weight)| *weight > 0.0).collect();
@@ -191,7 +186,7 @@ mod tests {
     fn users_are_spread_evenly_whoever_starts_them() {
         let three = turns(Spread::RoundRobin, &[1.0; 3]);
         assert_eq!(counted(&three, 1..=3_000, 3), [1_000; 3]);
-        // Another worker, told nothing, comes to the same.
+        // Another worker computes the same without communication.
         let other = ServerSpread::new(Spread::Sticky, &targets(&[1.0; 3]), 7, 5);
         assert!((1..=3_000).all(|id| three.first(id) == other.first(id)));
         let weighted = turns(Spread::Elsewhere, &[3.0, 0.0, 1.0]);
@@ -227,7 +222,7 @@ mod tests {
             counts[choice.place()] += 1;
         }
         assert_eq!(counts, [3; 3]);
-        // What a step has named stays.
+        // A pinned server stays.
         choice.pin(2);
         (0..9).for_each(|_| turns.again(&mut choice));
         assert_eq!(choice.index(), 2);

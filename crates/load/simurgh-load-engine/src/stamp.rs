@@ -1,17 +1,17 @@
-//! The sender's stamp in a message, by which its receivers know how long it took.
+//! The sender's stamp in a message, from which receivers compute the delay.
 //!
-//! 44 characters of ASCII that survive any JSON encoder, in fixed places, so that a receiver finds
-//! them without parsing what is around:
+//! 44 ASCII characters that any JSON encoder leaves unchanged, at fixed positions, so that a
+//! receiver finds them without parsing:
 //!
 //! ```text
 //! @sim RRRRRRRR PPPPPPPP SSSSSSSS TTTTTTTTTTTTTTTT     (without the blanks)
 //!      run      sender   number   time, ns
 //! ```
 //!
-//! All are hexadecimal. The time is that of the run's clock: the controller's, in nanoseconds since
-//! the run was prepared; other hosts add their offset to it.
+//! All numbers are hexadecimal. The time is that of the run's clock: the controller's, in
+//! nanoseconds since the run was prepared; other hosts add their offset to it.
 //!
-//! Where it is followed which of them come, `#` and 8 digits more are its number among those of its
+//! Where single messages are followed, `#` and 8 more digits give its number among those of its
 //! sender at its topic, from 1.
 
 use memchr::memmem::Finder;
@@ -24,15 +24,15 @@ const INDEX: u8 = b'#';
 /// The content of a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The run, so that what is left over from another one is not counted.
+    /// The run, so that stamps of other runs are not counted.
     pub run: u32,
-    /// Who sent it: the worker's number.
+    /// The sender: the worker's number.
     pub sender: u32,
-    /// The sender's running number.
+    /// The sender's message number.
     pub number: u32,
-    /// When, by the run's clock.
+    /// The time, by the run's clock.
     pub at_ns: u64,
-    /// Which of its sender's at its topic it is, from 1; 0: nobody counts them.
+    /// Its number among those of its sender at its topic, from 1; 0: not counted.
     pub index: u32,
 }
 
@@ -57,7 +57,6 @@ impl Stamp {
         }
     }
 
-    /// Reads a stamp that begins with `bytes`.
     fn read(bytes: &[u8]) -> Option<Self> {
         let digits = bytes.get(..STAMP_BYTES)?.strip_prefix(MARK)?;
         let (run, digits) = hex(digits, 8)?;
@@ -71,7 +70,7 @@ impl Stamp {
     }
 }
 
-/// The number that the first `digits` digits spell, and the rest.
+/// The value of the first `digits` digits, and the rest.
 fn hex(bytes: &[u8], digits: usize) -> Option<(u64, &[u8])> {
     let (spelt, rest) = bytes.split_at_checked(digits)?;
     let mut value = 0;
@@ -87,7 +86,7 @@ fn hex(bytes: &[u8], digits: usize) -> Option<(u64, &[u8])> {
     Some((value, rest))
 }
 
-/// Finds stamps; remembers where the last one was, since all frames of a run look alike.
+/// Finds stamps; remembers the position of the last one, since all frames of a run look alike.
 #[derive(Debug)]
 pub struct Stamps {
     run: u32,

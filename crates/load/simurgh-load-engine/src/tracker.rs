@@ -1,13 +1,10 @@
-//! What a user has got of one stream: the messages of one sender to one topic, numbered from 1.
+//! Which messages of one stream (one sender to one topic, numbered from 1) a user got.
 //!
-//! A number and a few ranges, however many messages there are: all from `start` to before `next`
-//! have come, but for the holes.
+//! A number and a few ranges: all from `start` to before `next` have come, except the holes.
 
-/// Numbers in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) first: u32,
-    /// The first that is not in it.
     pub(crate) end: u32,
 }
 
@@ -16,20 +13,16 @@ impl Range {
         u64::from(self.end.saturating_sub(self.first))
     }
 
-    /// Those of it before a number.
     fn before(self, end: u32) -> Self {
         Self { first: self.first, end: self.end.min(end) }
     }
 }
 
-/// How a message came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
-    /// For the first time, and no later one before it.
+    /// For the first time, and no later one came before it.
     InOrder,
-    /// For the first time, after a later one.
     Late,
-    /// It had come before.
     Twice,
     /// From before the first that is followed.
     Unexpected,
@@ -37,29 +30,25 @@ pub(crate) enum Came {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StreamTracker {
-    /// The first that is expected.
     start: u32,
     /// One more than the highest that has come.
     next: u32,
-    /// What is missing of those between, in order.
+    /// The missing ones, in order.
     holes: Vec<Range>,
 }
 
-/// Holes that are kept of one stream, 8 KB; each absence makes one.
+/// Holes kept of one stream, 8 KB; each absence makes one.
 const HOLES_MAX: usize = 1024;
 
 impl StreamTracker {
-    /// For messages from this one on.
     pub(crate) const fn from(start: u32) -> Self {
         Self { start, next: start, holes: Vec::new() }
     }
 
-    /// One more than the highest number that has come.
     pub(crate) const fn next(&self) -> u32 {
         self.next
     }
 
-    /// A message has come.
     pub(crate) fn came(&mut self, n: u32) -> Came {
         if n < self.start {
             return Came::Unexpected;
@@ -91,8 +80,7 @@ impl StreamTracker {
         Came::Late
     }
 
-    /// How many are expected of those before `due`, beside those that came though they are not due
-    /// yet; and with that what has not come.
+    /// How many are expected of those before `due`, with later ones that came; and the missing.
     pub(crate) fn settle(&self, due: u32) -> (u64, impl Iterator<Item = Range>) {
         let all = Range { first: self.start, end: due.max(self.start) };
         let early = Range { first: due.max(self.start), end: self.next };
@@ -106,8 +94,8 @@ impl StreamTracker {
         (expected, missing.map(move |hole| hole.before(due)).filter(|hole| hole.len() > 0))
     }
 
-    /// The messages up to the end of the first hole, and the hole, where there are more holes than
-    /// are kept: they are followed no longer.
+    /// If there are more holes than are kept: the number of messages up to the end of the first
+    /// hole, and the hole. They are no longer followed.
     pub(crate) fn give_up(&mut self) -> Option<(u64, Range)> {
         if self.holes.len() <= HOLES_MAX {
             return None;
@@ -140,7 +128,7 @@ mod tests {
         assert_eq!(came, expected);
         assert_eq!(lost(&tracker, 15), [10, 11, 13, 14]);
         assert_eq!(tracker.settle(15).0, 10, "5 to 14");
-        // What is on the way yet is not expected, unless it has come.
+        // Messages after `due` are only expected if they came.
         assert_eq!(lost(&tracker, 11), [10]);
         assert_eq!(tracker.settle(11).0, 7, "5 to 10, and 12");
         assert_eq!((lost(&tracker, 0), tracker.settle(0).0), (vec![], 6));
@@ -200,7 +188,7 @@ mod tests {
             prop_assert_eq!(expected, (set.len() + missing.len()) as u64);
         }
 
-        /// Mostly in order, as a network does it: few holes, so little memory.
+        /// Mostly in order, as on a real network: few holes, so little memory.
         #[test]
         fn absences_cost_a_hole_each(
             absences in proptest::collection::vec((1_u32..50, 1_u32..50), 0..40),

@@ -1,16 +1,14 @@
-//! A timing wheel over users: when each wants to run next, in milliseconds.
+//! A timing wheel over users: when each is due next, in milliseconds.
 //!
-//! Four wheels of 256 slots: the first turns in milliseconds, each of the others in turns of the
-//! one before, so 49 days fit. Slots are lists through the users' own records ([`Link`]), so a
-//! timer costs 12 bytes there, a few instructions to set or take back, and no memory here.
+//! Four wheels of 256 slots: a slot of the first is a millisecond, a slot of each other a turn of
+//! the one before, so 49 days fit. Slots are lists through the users' own records ([`Link`]), so a
+//! timer costs 12 bytes there, a few instructions to set or unset, and no memory here.
 
-/// Slots of one wheel.
 const SLOTS: usize = 256;
 const LEVELS: usize = 4;
 /// End of a list; as a due time: not in the wheel.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A user's place in the wheel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     next: u32,
@@ -22,30 +20,25 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) const UNSET: Self = Self { next: NONE, prev: NONE, due_ms: NONE };
 
-    /// Of a timer without a wheel.
     #[cfg(test)]
     pub(crate) fn due(due_ms: Option<u32>) -> Self {
         Self { due_ms: due_ms.unwrap_or(NONE), ..Self::UNSET }
     }
 
-    /// When it is due, if a timer is set.
     pub(crate) fn due_ms(self) -> Option<u32> {
         (self.due_ms != NONE).then_some(self.due_ms)
     }
 }
 
-/// Where the links are.
 pub(crate) trait Links {
-    /// The link of a user that is there.
     fn link(&mut self, user: u32) -> &mut Link;
 }
 
 pub(crate) struct Wheel {
     /// First users of the slots, level by level.
     heads: Box<[u32; SLOTS * LEVELS]>,
-    /// Which slots hold users.
     used: [[u64; SLOTS / 64]; LEVELS],
-    /// Everything due before this has been taken.
+    /// All users due before this have been taken.
     now_ms: u32,
 }
 
@@ -54,14 +47,13 @@ impl Wheel {
         Self { heads: Box::new([NONE; SLOTS * LEVELS]), used: [[0; SLOTS / 64]; LEVELS], now_ms: 0 }
     }
 
-    /// Sets the user's timer, in place of the one it may have. A time in the past is due at once.
+    /// Sets the user's timer, in place of a previous one. A time in the past is due at once.
     pub(crate) fn set(&mut self, links: &mut impl Links, user: u32, due_ms: u32) {
         self.unset(links, user);
         let due_ms = due_ms.clamp(self.now_ms, NONE - 1);
         self.place(links, user, due_ms);
     }
 
-    /// Takes the user's timer back.
     pub(crate) fn unset(&mut self, links: &mut impl Links, user: u32) {
         let Link { next, prev, due_ms } = *links.link(user);
         if due_ms == NONE {
@@ -85,8 +77,7 @@ impl Wheel {
         }
     }
 
-    /// The next user that is due at `now_ms`, whose timer is then unset; `None` when there is none
-    /// left.
+    /// The next user that is due at `now_ms`, if any; its timer is unset.
     pub(crate) fn pop(&mut self, links: &mut impl Links, now_ms: u32) -> Option<u32> {
         loop {
             let slot = slot(0, self.now_ms);
@@ -107,13 +98,13 @@ impl Wheel {
         }
     }
 
-    /// When the wheel has to be asked again at the latest, in milliseconds: the next due time, or
-    /// a time before it. `None` if no timer is set.
+    /// When the wheel must be asked again at the latest, in milliseconds: the next due time, or a
+    /// time before it. `None` if no timer is set.
     pub(crate) fn next_ms(&self) -> Option<u32> {
         let mut unit = 1_u64;
         for level in 0..LEVELS {
             let at = slot(level, self.now_ms);
-            // On the levels above the first, the slot of now has been emptied already.
+            // On the levels above the first, the current slot has been emptied already.
             if let Some(ahead) = self.first_used(level, at, if level == 0 { 0 } else { 1 }) {
                 let start = u64::from(self.now_ms) / unit * unit;
                 let due = (start + ahead as u64 * unit).max(u64::from(self.now_ms));
@@ -124,10 +115,10 @@ impl Wheel {
         None
     }
 
-    /// Goes on to the next time at which something may be due, at most to `until_ms`.
+    /// Advances to the next time at which a user may be due, at most to `until_ms`.
     fn step(&mut self, links: &mut impl Links, until_ms: u32) {
         let next = self.next_ms().unwrap_or(until_ms).max(self.now_ms + 1).min(until_ms);
-        // Never past the end of a turn of the first wheel, where users come down from the others.
+        // Never past the end of a turn of the first wheel, where users move down from the others.
         let turn_end = (self.now_ms | (SLOTS as u32 - 1)).saturating_add(1);
         self.now_ms = next.min(turn_end);
         if slot(0, self.now_ms) == 0 {
@@ -135,7 +126,7 @@ impl Wheel {
         }
     }
 
-    /// Moves the users of a slot of `level` to where they belong now.
+    /// Moves the users of a slot of `level` to lower levels.
     fn come_down(&mut self, links: &mut impl Links, level: usize) {
         if level >= LEVELS {
             return;
@@ -154,7 +145,7 @@ impl Wheel {
     }
 
     fn place(&mut self, links: &mut impl Links, user: u32, due_ms: u32) {
-        // The highest digit in which the due time differs from now says how far off it is.
+        // The highest digit in which the due time differs from now determines the level.
         let level = match due_ms ^ self.now_ms {
             0..=0xff => 0,
             0x100..=0xffff => 1,
@@ -184,8 +175,7 @@ impl Wheel {
         }
     }
 
-    /// Distance to the first used slot at or after `at + skip`, within this turn of the wheel:
-    /// what comes later lies on a higher wheel.
+    /// Distance to the first used slot from `at + skip` on, within this turn of the wheel.
     fn first_used(&self, level: usize, at: usize, skip: usize) -> Option<usize> {
         let words = self.used.get(level)?;
         let mut from = at + skip;
@@ -200,7 +190,6 @@ impl Wheel {
     }
 }
 
-/// The slot of a time on a wheel.
 fn slot(level: usize, ms: u32) -> usize {
     (ms >> (8 * level)) as usize % SLOTS
 }

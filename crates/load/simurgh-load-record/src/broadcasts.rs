@@ -1,4 +1,4 @@
-//! Broadcasts one by one: when the first and the last receiver got it, and how many did not.
+//! Single broadcasts: when the first and the last receiver got it, and how many did not.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,19 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{BroadcastPart, Count, Delta, Metric};
 
-/// A broadcast is complete when no receiver has got it for this long, milliseconds.
+/// A broadcast is complete when no receiver has got it for this time, milliseconds.
 const QUIET_MS: u64 = 2_000;
 /// The same while expected receivers are missing.
 const QUIET_MISSING_MS: u64 = 10_000;
 /// The same while there is no receiver yet.
 const QUIET_NOBODY_MS: u64 = 60_000;
-/// How long a complete one is remembered, so that stragglers are known as such.
+/// How long a complete one is remembered, so that late receivers are recognised.
 const REMEMBERED_MS: u64 = 10_000;
 /// Broadcasts followed at a time, 56 bytes each.
 const OPEN_MAX: usize = 500_000;
-/// Stands for the second that is not closed yet.
+/// Marks the current, still open second.
 const NOW: u64 = u64::MAX;
-/// The slowest broadcasts of each second that are kept.
 const SLOWEST_OF_TICK: usize = 5;
 
 /// A broadcast that is complete, or was given up.
@@ -33,7 +32,7 @@ pub struct Broadcast {
     pub at_ms: u64,
     /// How many got it.
     pub receivers: u32,
-    /// How many should have; 0: not known.
+    /// How many should have got it; 0: not known.
     pub expected: u32,
     /// From its stamp to its first receiver, µs.
     pub first_us: u64,
@@ -106,7 +105,7 @@ impl Broadcasts {
         known.expected = known.expected.max(part.expected);
     }
 
-    /// Adds those that are over, or `everything`, to `all`, and returns the slowest of them.
+    /// Adds complete broadcasts, or `everything`, to `all`, and returns the slowest of them.
     pub(super) fn close(
         &mut self,
         now_ms: u64,
@@ -145,7 +144,6 @@ impl Broadcasts {
     }
 }
 
-/// Keeps the `n` slowest, the slowest first.
 pub(super) fn slowest(broadcasts: &mut Vec<Broadcast>, n: usize) {
     broadcasts.sort_unstable_by_key(|one| {
         (std::cmp::Reverse(one.last_us), one.publisher, one.seq, one.at_ms)
@@ -154,8 +152,8 @@ pub(super) fn slowest(broadcasts: &mut Vec<Broadcast>, n: usize) {
     broadcasts.shrink_to_fit();
 }
 
-/// Spreads keys that count up, at the price of one multiplication. Keys are numbers that this tool
-/// gave out itself, or a server that fakes stamps would at worst slow down its own measurement.
+/// Spreads increasing keys with one multiplication. This tool itself gives out the keys; a server
+/// that fakes stamps would at worst slow down its own measurement.
 #[derive(Debug, Default)]
 pub(super) struct KeyHasher(u64);
 

@@ -1,4 +1,4 @@
-//! What one worker has measured since its last delta: plain data, in process and over the wire.
+//! The measurements of one worker since its last delta: plain data, also sent over the network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,17 +11,17 @@ use super::{Counts, ErrorKind, Hist, MetricId, Warning, add_each, add_number};
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct WorkerId {
-    /// Index into [`super::Meta::hosts`]; an agent sends 0 and the controller puts its own number.
+    /// Index into [`super::Meta::hosts`]; an agent sends 0 and the controller sets the real number.
     pub host: u16,
     /// Thread of that host, from 0.
     pub thread: u16,
 }
 
-/// All that happened at one worker since its last delta.
+/// Everything measured at one worker since its last delta.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Delta {
-    /// Whose.
+    /// The worker.
     pub worker: WorkerId,
     /// Counters.
     pub counts: Counts,
@@ -37,7 +37,7 @@ pub struct Delta {
     pub sessions: BTreeMap<u16, Users>,
     /// HTTP answers by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// What happened with each server, by its index.
+    /// Figures of each server, by its index.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub servers: BTreeMap<u16, OfServer>,
     /// Users alive now.
@@ -56,15 +56,15 @@ pub struct Delta {
     /// Lines of traffic for `tsung.dump`, without their line ends.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dump: Vec<String>,
-    /// What the operator should know.
+    /// Warnings for the operator.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
 }
 
 impl Delta {
-    /// Adds what happened at another worker, or at the same one later. Sums do not depend on the
-    /// order; what describes a moment (`worker`, `users`, `connected`, that of servers as well)
-    /// stays as it is, and so do `broadcasts`, which the record follows one by one.
+    /// Adds another worker's delta, or a later one of the same worker. Sums do not depend on the
+    /// order; values of a moment (`worker`, `users`, `connected`, also those of servers) stay
+    /// unchanged, and so do `broadcasts`, which the record follows one by one.
     pub fn merge(&mut self, other: Self) {
         self.counts.add(&other.counts);
         for (metric, hist) in other.times {
@@ -142,7 +142,7 @@ impl<'de> Deserialize<'de> for Errors {
 /// The text of an error: a join's refusal, a close reason, a message of the system.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Detail {
-    /// Of which kind.
+    /// Its kind.
     pub kind: ErrorKind,
     /// Its text, cut to [`super::DETAIL_BYTES_MAX`].
     pub text: String,
@@ -154,9 +154,9 @@ pub struct Detail {
 pub struct Users {
     /// Started.
     pub started: u64,
-    /// Came to the end of their session.
+    /// Reached the end of their session.
     pub finished: u64,
-    /// Ended before.
+    /// Ended before that.
     pub aborted: u64,
 }
 
@@ -172,11 +172,11 @@ impl Users {
     }
 }
 
-/// What happened between users and one server. All but `connected` only grow.
+/// Figures of one server. All except `connected` only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OfServer {
-    /// Users whose first connection went there.
+    /// Users whose first connection went to it.
     pub users: u64,
     /// Connections open now.
     pub connected: u64,
@@ -190,18 +190,17 @@ pub struct OfServer {
     pub lost: u64,
     /// Connections cut on purpose.
     pub cut: u64,
-    /// Users that came back, to this server, after a connection was lost, cut or refused.
+    /// Users that reconnected to this server after a connection was lost, cut or refused.
     pub reconnects: u64,
-    /// Users that went on to another server after that.
+    /// Users that changed to another server after that.
     pub left: u64,
-    /// Errors of users while they were with it.
+    /// Errors of users while they used it.
     pub errors: u64,
-    /// CPU time that it has used by its own account, microseconds; 0 unless it is measured.
+    /// CPU time that the server reports to have used, microseconds; 0 unless it is measured.
     pub cpu_us: u64,
 }
 
 impl OfServer {
-    /// One of its connections has ended.
     pub fn disconnected(&mut self) {
         self.connected = self.connected.saturating_sub(1);
     }
@@ -213,7 +212,7 @@ impl OfServer {
     }
 }
 
-/// What one worker saw of one broadcast. Times are nanoseconds of the run's common clock.
+/// One worker's part of a broadcast. Times are nanoseconds of the run's common clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BroadcastPart {
     /// Number of the user that sent it.
@@ -222,9 +221,9 @@ pub struct BroadcastPart {
     pub seq: u32,
     /// Its stamp.
     pub sent_ns: u64,
-    /// When the first receiver of this worker had it; `u64::MAX` if there was none.
+    /// When the first receiver of this worker got it; `u64::MAX` if there was none.
     pub first_ns: u64,
-    /// When the last receiver of this worker had it; 0 if there was none.
+    /// When the last receiver of this worker got it; 0 if there was none.
     pub last_ns: u64,
     /// Receivers of this worker.
     pub receivers: u32,
@@ -243,18 +242,18 @@ pub struct MatchLine {
     pub session: u16,
     /// Number of the request in the session, from 1.
     pub request: u32,
-    /// What happened, in Tsung's words: `match`, `nomatch`, `match_loop`, `match_dump` …
+    /// The event, in Tsung's words: `match`, `nomatch`, `match_loop`, `match_dump` …
     pub event: String,
-    /// Transaction it belongs to; `None`: none.
+    /// The transaction it belongs to.
     pub transaction: Option<MetricId>,
     /// Name of the check, `-` where none is given.
     pub name: String,
 }
 
-/// One time, or one of a counter's steps, for `tsung-fullstats.log`.
+/// One time, or one step of a counter, for `tsung-fullstats.log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// What was timed.
+    /// The metric.
     pub metric: MetricId,
     /// Microseconds.
     pub us: u64,

@@ -14,16 +14,15 @@ pub struct Verdict {
     pub figure: String,
     /// The condition as written.
     pub condition: String,
-    /// What was measured, in `unit`; `null`: nothing, which does not pass.
+    /// The measured value, in `unit`; `null`: nothing was measured, which does not pass.
     pub measured: Option<f64>,
-    /// Of `measured`.
+    /// The unit of `measured`.
     pub unit: Unit,
-    /// It holds.
+    /// The threshold holds.
     pub passed: bool,
 }
 
-/// The value of a figure: µs, a count, a rate per second or a share from 0 to 1. `None`: there is
-/// no such figure, or nothing was measured.
+/// A figure: µs, a count, a rate per second or a share (0 to 1); `None`: unknown or not measured.
 pub fn lookup(record: &Record, name: &str) -> Option<f64> {
     value(record, &parse(name)?)
 }
@@ -45,7 +44,7 @@ pub fn verdicts(record: &Record, thresholds: &[Threshold]) -> Vec<Verdict> {
     verdicts.collect()
 }
 
-/// Whether all thresholds hold; `None`: there are none, or the run goes on.
+/// Whether all thresholds hold; `None`: there are none, or the run has not ended.
 pub fn passed(record: &Record, verdicts: &[Verdict]) -> Option<bool> {
     let is_decided = record.ending().is_some() && !verdicts.is_empty();
     is_decided.then(|| verdicts.iter().all(|verdict| verdict.passed))
@@ -119,18 +118,15 @@ fn time(record: &Record, of: &TimeOf, measure: Measure) -> Option<f64> {
     })
 }
 
-/// A counter's mean over the run.
 fn per_second(record: &Record, n: u64) -> f64 {
     let run_s = record.at_ms() as f64 / 1000.0;
     if run_s > 0.0 { n as f64 / run_s } else { 0.0 }
 }
 
-/// A part of a whole, 0 where there is nothing.
 fn share(part: u64, whole: u64) -> f64 {
     if whole > 0 { part as f64 / whole as f64 } else { 0.0 }
 }
 
-/// The share of due users that started in time.
 fn arrivals_in_time(record: &Record) -> Option<f64> {
     let counts = record.counts();
     let due = counts[Count::UsersDue].max(counts[Count::UsersStarted]);

@@ -6,16 +6,16 @@ use hdrhistogram::serialization::{Deserializer as V2Reader, Serializer as _, V2S
 use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The longest time, one hour, in microseconds. Longer ones count as this.
+/// The longest time, one hour, in microseconds. Longer ones are counted as this.
 pub const TIME_US_MAX: u64 = 3_600_000_000;
 
 /// Significant digits of a time.
 const DIGITS: u8 = 3;
 
-/// Times in microseconds. One with times up to 2 ms takes 8 kB, and 4 kB more for each doubling.
-/// Merging loses nothing: the sum of two equals one that recorded everything.
+/// Times in microseconds. With times up to 2 ms it takes 8 kB, and 4 kB more for each doubling.
+/// Merging is exact: the sum of two equals one histogram of everything.
 ///
-/// As text it is base64 of HdrHistogram's V2 encoding, which other tools read too.
+/// As text it is base64 of HdrHistogram's V2 encoding, which other tools can read.
 #[derive(Clone, PartialEq)]
 pub struct Hist<C: Counter = u32>(Histogram<C>);
 
@@ -23,7 +23,7 @@ pub struct Hist<C: Counter = u32>(Histogram<C>);
 pub type Total = Hist<u64>;
 
 impl<C: Counter> Hist<C> {
-    /// An empty one.
+    /// An empty histogram.
     #[allow(clippy::expect_used, reason = "fails for more than five digits only")]
     pub fn new() -> Self {
         Self(Histogram::new(DIGITS).expect("three digits are allowed"))
@@ -38,11 +38,11 @@ impl<C: Counter> Hist<C> {
 
     /// Adds all of `other`.
     pub fn add(&mut self, other: &Self) {
-        // Both have the same digits and grow by themselves, so there is always room.
+        // Both have the same digits and grow, so there is always room.
         let _ = self.0.add(&other.0);
     }
 
-    /// How many times are in it.
+    /// The number of times.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
@@ -80,7 +80,7 @@ impl<C: Counter> Hist<C> {
         within as f64 / (self.count() as f64).max(1.0)
     }
 
-    /// Count and percentiles together.
+    /// Count and percentiles.
     pub fn stats(&self) -> Stats {
         Stats {
             count: self.count(),
@@ -99,14 +99,14 @@ impl<C: Counter> Hist<C> {
 }
 
 impl Total {
-    /// With the requests that a slow answer held back, as wrk adds them: for each time longer than
-    /// twice the interval, those of requests that were due every `interval_us` while it lasted.
+    /// Adds the requests that a slow answer held back, as wrk does: for each time longer than twice
+    /// the interval, the requests that were due every `interval_us` during it.
     #[must_use]
     pub fn corrected(&self, interval_us: u64) -> Self {
         Self(self.0.clone_correct(interval_us.max(1)))
     }
 
-    /// Adds all of one second's.
+    /// Adds the histogram of one second.
     pub fn absorb(&mut self, second: &Hist) {
         for step in second.0.iter_recorded() {
             let count = u64::from(step.count_at_value());
@@ -117,7 +117,7 @@ impl Total {
 
 impl<C: Counter> std::fmt::Debug for Hist<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not its thousands of counts.
+        // Its thousands of counts are not printed.
         self.stats().fmt(f)
     }
 }
@@ -145,7 +145,6 @@ impl<'de, C: Counter> Deserialize<'de> for Hist<C> {
     }
 }
 
-/// Bytes before the counts in the V2 encoding.
 const HEAD_BYTES: usize = 40;
 
 fn read<C: Counter>(text: &str) -> Result<Histogram<C>, String> {
@@ -163,8 +162,8 @@ fn read<C: Counter>(text: &str) -> Result<Histogram<C>, String> {
     Ok(hist)
 }
 
-/// Whether bytes can be what [`Hist`] writes. Looked at before they are decoded, since the decoder
-/// believes the length and the range that the head names, and would take gigabytes for them.
+/// Whether bytes can be the output of [`Hist`]. Checked before decoding, since the decoder trusts
+/// the length and the range in the head, and could allocate gigabytes.
 fn is_ours(bytes: &[u8]) -> bool {
     let Some((head, counts)) = bytes.split_at_checked(HEAD_BYTES) else { return false };
     let word = |at: usize| {
@@ -182,7 +181,7 @@ fn is_ours(bytes: &[u8]) -> bool {
         && !nine
 }
 
-/// What tables and charts show of a histogram; times in microseconds.
+/// Figures of a histogram for tables and charts; times in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Stats {
     /// How many.
@@ -191,19 +190,19 @@ pub struct Stats {
     pub min: u64,
     /// The mean.
     pub mean: f64,
-    /// Half took no longer.
+    /// The median.
     pub p50: u64,
-    /// 90 % took no longer.
+    /// 90th percentile.
     pub p90: u64,
-    /// 95 % took no longer.
+    /// 95th percentile.
     pub p95: u64,
-    /// 99 % took no longer.
+    /// 99th percentile.
     pub p99: u64,
-    /// 99.9 % took no longer.
+    /// 99.9th percentile.
     pub p99_9: u64,
-    /// 99.99 % took no longer.
+    /// 99.99th percentile.
     pub p99_99: u64,
-    /// 99.999 % took no longer.
+    /// 99.999th percentile.
     pub p99_999: u64,
     /// The longest.
     pub max: u64,

@@ -10,14 +10,12 @@
 
 use std::collections::BTreeMap;
 
-/// Adds fields of one struct to the same ones of another, without overflow.
 macro_rules! add_fields {
     ($sum:expr, $more:expr; $($field:ident),+) => {
         $($sum.$field = $sum.$field.saturating_add($more.$field);)+
     };
 }
 
-/// Adds the values of one map to those of the same keys in another.
 fn add_each<K: Copy + Ord, V: Default, M>(
     sums: &mut BTreeMap<K, V>,
     more: &BTreeMap<K, M>,

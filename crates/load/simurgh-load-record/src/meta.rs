@@ -1,4 +1,4 @@
-//! What a run is: the first line of its journal and the head of its report.
+//! Metadata of a run: the first line of its journal and the head of its report.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,10 +7,10 @@ use simurgh_load_scenario::{Arrivals, Dump, Scenario, Threshold};
 
 use super::Names;
 
-/// What is known of a run before it starts.
+/// The data of a run that are known before it starts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Of the journal; [`Meta::FORMAT`].
+    /// The journal's format: [`Meta::FORMAT`].
     pub format: u32,
     /// Version of this tool.
     pub version: String,
@@ -24,19 +24,19 @@ pub struct Meta {
     pub targets: Vec<String>,
     /// Hosts that generate load, by number; `local` for this one.
     pub hosts: Vec<String>,
-    /// What the numbers in ticks stand for.
+    /// The names of the numbers in ticks.
     pub names: Names,
-    /// What is planned, by phase.
+    /// The planned phases.
     pub phases: Vec<PhasePlan>,
     /// The run ends after this time at the latest, seconds.
     pub duration_s: Option<f64>,
-    /// No more users than this.
+    /// The maximum number of users.
     pub users_max: Option<u64>,
-    /// What decides the exit status.
+    /// The thresholds that decide the exit status.
     pub pass: Vec<Threshold>,
     /// Every sample is written, for a Tsung file with `backend="fullstats"`.
     pub full_stats: bool,
-    /// The traffic that is written, for a Tsung file with `dumptraffic`.
+    /// Which traffic is written, for a Tsung file with `dumptraffic`.
     pub dump: Dump,
 }
 
@@ -86,7 +86,7 @@ impl Meta {
         }
     }
 
-    /// How outputs call a host.
+    /// The name of a host in outputs.
     pub fn host_name(&self, host: u16) -> String {
         let known = self.hosts.get(usize::from(host));
         known.cloned().unwrap_or_else(|| format!("host-{host}"))

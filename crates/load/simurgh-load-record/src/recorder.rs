@@ -1,4 +1,4 @@
-//! The worker's side of measuring: everything here runs for each frame, so it only adds.
+//! The worker's side of measuring. This runs for each frame, so it only adds numbers.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -8,7 +8,7 @@ use super::delta::{BroadcastPart, Delta, Detail, MatchLine, Sample, Users, Worke
 use super::servers::ServerCounters;
 use super::{Count, ErrorKind, Hist, Metric, MetricId, Names, OfServer, Origin, Warning};
 
-/// A user or step that begins later than this after its time is late, microseconds.
+/// A user or step that begins this much after its time is late, microseconds.
 pub const LATE_US: u64 = 10_000;
 /// Bytes kept of an error's text.
 pub const DETAIL_BYTES_MAX: usize = 200;
@@ -20,8 +20,8 @@ const MATCH_LINES_MAX: usize = 10_000;
 /// Single samples, and lines of traffic, in one delta.
 const SAMPLES_MAX: usize = 200_000;
 
-/// What a receiver remembers of the stamped broadcasts it got: 8 bytes in its own slot. Enough to
-/// see duplicates and disorder as long as no broadcast of another sender comes between.
+/// A receiver's memory of the stamped broadcasts it got: 8 bytes. Enough to recognise
+/// duplicates and disorder as long as no broadcast of another sender comes between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Sender of the last broadcast; 0: none yet (users are numbered from 1).
@@ -30,11 +30,11 @@ pub struct Seen {
     pub seq: u32,
 }
 
-/// Records what happens at one worker. It holds memory only for what was recorded since the last
-/// [`Recorder::take`]; an idle worker holds no histogram.
+/// Records what happens at one worker. It only keeps what was recorded since the last
+/// [`Recorder::take`]; an idle worker has no histogram.
 #[derive(Debug, Default)]
 pub struct Recorder {
-    /// What is handed over next, but for times and servers.
+    /// The next delta, except times and servers.
     delta: Delta,
     touched: bool,
     times: Vec<Option<Box<Hist>>>,
@@ -68,21 +68,21 @@ impl Recorder {
         }
     }
 
-    /// Counts.
+    /// Adds to a counter.
     #[inline]
     pub fn count(&mut self, count: Count, n: u64) {
         self.touched = true;
         self.delta.counts[count] = self.delta.counts[count].saturating_add(n);
     }
 
-    /// What is counted of a server, by its index.
+    /// The figures of a server, by its index.
     #[inline]
     pub fn at(&mut self, server: u16) -> &mut OfServer {
         self.touched = true;
         self.servers.at(server)
     }
 
-    /// Counts an error of a user; of one that started in a phase where only that is known.
+    /// Counts an error of a user, or of a phase where only that is known.
     pub fn error(&mut self, kind: ErrorKind, origin: impl Into<Origin>) {
         self.touched = true;
         let Origin { phase, target } = origin.into();
@@ -120,7 +120,7 @@ impl Recorder {
         self.user(phase, session, |users| users.started += 1);
     }
 
-    /// A user came to the end of its session, `life_us` after its intended start.
+    /// A user reached the end of its session, `life_us` after its intended start.
     pub fn user_finished(&mut self, phase: u16, session: u16, life_us: u64) {
         self.time(Metric::Session, life_us);
         self.count(Count::UsersFinished, 1);
@@ -143,7 +143,7 @@ impl Recorder {
         }
     }
 
-    /// An HTTP answer with this status.
+    /// Counts an HTTP answer with this status.
     #[inline]
     pub fn status(&mut self, status: u16) {
         self.count(Count::HttpAnswers, 1);
@@ -153,7 +153,7 @@ impl Recorder {
         *self.delta.statuses.entry(status).or_default() += 1;
     }
 
-    /// A broadcast was sent. `expected`: how many should get it, 0 if that is not known.
+    /// Counts a sent broadcast. `expected`: how many should get it, 0 if that is not known.
     pub fn published(&mut self, publisher: u32, seq: u32, sent_ns: u64, expected: u32) {
         self.count(Count::Broadcasts, 1);
         if let Some(part) = self.broadcast(publisher, seq, sent_ns) {
@@ -161,8 +161,8 @@ impl Recorder {
         }
     }
 
-    /// A stamped broadcast has come to a user. Both times are of the run's common clock; `seen` is
-    /// the receiver's memory, without it duplicates and disorder go unseen.
+    /// Counts a stamped broadcast that a user received. Both times are of the run's common clock;
+    /// without `seen`, duplicates and disorder are not recognised.
     #[inline]
     pub fn delivery(
         &mut self,
@@ -176,7 +176,7 @@ impl Recorder {
         self.delivered(publisher, seq, sent_ns, received_ns, is_first);
     }
 
-    /// The same where the caller knows whether the user has it for the first time.
+    /// As `delivery`, where the caller knows whether this is the first time.
     #[inline]
     pub fn delivered(
         &mut self,
@@ -201,7 +201,7 @@ impl Recorder {
         }
     }
 
-    /// A line for `match.log`; the match itself is counted by [`Recorder::count`].
+    /// Adds a line for `match.log`; the match itself is counted by [`Recorder::count`].
     pub fn match_line(&mut self, line: MatchLine) {
         self.touched = true;
         if self.delta.match_lines.len() < MATCH_LINES_MAX {
@@ -211,7 +211,7 @@ impl Recorder {
         }
     }
 
-    /// A line of traffic for `tsung.dump`.
+    /// Adds a line of traffic for `tsung.dump`.
     pub fn dump(&mut self, line: String) {
         self.touched = true;
         if self.delta.dump.len() < SAMPLES_MAX {
@@ -221,7 +221,7 @@ impl Recorder {
         }
     }
 
-    /// Warns the operator, with each text once a second at most.
+    /// Adds a warning, each text at most once a second.
     pub fn warn(&mut self, warning: Warning) {
         self.touched = true;
         if !self.delta.warnings.contains(&warning) {
@@ -229,20 +229,20 @@ impl Recorder {
         }
     }
 
-    /// How many users are alive and connections open at this worker now.
+    /// Sets the users and open connections of this worker.
     pub fn gauges(&mut self, users: u64, connected: u64) {
         self.touched |= (users, connected) != (self.delta.users, self.delta.connected);
         (self.delta.users, self.delta.connected) = (users, connected);
     }
 
-    /// Whether there is something to hand over.
+    /// Whether there is anything to report.
     #[inline]
     pub fn is_touched(&self) -> bool {
         self.touched
     }
 
-    /// Hands over all since the last time; `None` when nothing was touched. `cpu_ns`: CPU time of
-    /// this thread in all; the share of a time without a delta goes into the next one.
+    /// Takes all that was recorded since the last call; `None` if nothing was. `cpu_ns`: total CPU
+    /// time of this thread; the share of a time without a delta is added to the next one.
     pub fn take(&mut self, cpu_ns: u64) -> Option<Delta> {
         if !std::mem::take(&mut self.touched) {
             return None;
@@ -276,7 +276,7 @@ impl Recorder {
         }
     }
 
-    /// Whether a receiver has this broadcast for the first time, as far as `seen` shows.
+    /// Whether a receiver gets this broadcast for the first time, as far as `seen` shows.
     #[inline]
     fn is_first(&mut self, publisher: u32, seq: u32, seen: &mut Seen) -> bool {
         if seen.publisher == publisher {
@@ -293,7 +293,6 @@ impl Recorder {
         true
     }
 
-    /// The entry of a broadcast; `None` when there are too many.
     #[inline]
     fn broadcast(&mut self, publisher: u32, seq: u32, sent_ns: u64) -> Option<&mut BroadcastPart> {
         let same = |part: &BroadcastPart| part.publisher == publisher && part.seq == seq;

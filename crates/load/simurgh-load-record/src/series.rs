@@ -1,4 +1,4 @@
-//! The run over time, in a fixed number of points: when they are full, each two become one.
+//! The run over time, in a fixed number of points: when they are full, each two are merged.
 
 use serde::Serialize;
 
@@ -16,17 +16,17 @@ pub struct Series {
     ticks_in_last: u32,
 }
 
-/// A stretch of time, one second to begin with. Everything but `users`, `connected` and
-/// percentiles is what happened in it, not a rate.
+/// A span of time, at first one second. Everything except `users`, `connected` and percentiles is
+/// the number of events in it, not a rate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Point {
-    /// End of the stretch, milliseconds since the start of the run.
+    /// End of the span, milliseconds since the start of the run.
     pub at_ms: u64,
     /// Its length, milliseconds.
     pub span_ms: u64,
-    /// Users alive at its end; the most of them where seconds were put together.
+    /// Users alive at its end; the maximum where seconds were merged.
     pub users: u64,
-    /// Connections open at its end; the most of them where seconds were put together.
+    /// Connections open at its end; the maximum where seconds were merged.
     pub connected: u64,
     /// Users that were due, started or not.
     pub due: u64,
@@ -36,7 +36,7 @@ pub struct Point {
     pub departures: u64,
     /// Connections made.
     pub connects: u64,
-    /// Requests sent whose answer is awaited.
+    /// Requests sent that expect an answer.
     pub requests: u64,
     /// Frames received.
     pub frames_in: u64,
@@ -56,19 +56,19 @@ pub struct Point {
     pub kinds: Vec<(ErrorKind, u64)>,
 }
 
-/// Times of one metric in one [`Point`], µs. Where seconds were put together, the percentiles are
-/// those of the worst of them: a peak is not averaged away.
+/// Times of one metric in one [`Point`], µs. Where seconds were merged, the percentiles are those
+/// of the worst second, so that a peak is not averaged away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TimePoint {
     /// How many.
     pub count: u64,
-    /// Half took no longer.
+    /// The median.
     pub p50: u64,
-    /// 90 % took no longer.
+    /// 90th percentile.
     pub p90: u64,
-    /// 99 % took no longer.
+    /// 99th percentile.
     pub p99: u64,
-    /// 99.9 % took no longer.
+    /// 99.9th percentile.
     pub p99_9: u64,
     /// The longest.
     pub max: u64,
@@ -133,7 +133,7 @@ impl Point {
 
 fn kinds(errors: &Errors) -> Vec<(ErrorKind, u64)> {
     let mut kinds: Vec<(ErrorKind, u64)> = Vec::new();
-    // Kinds come in order, so the same one is the last.
+    // Kinds come in order, so an equal one is the last.
     for (kind, _, count) in errors.iter().filter(|(_, _, count)| *count > 0) {
         match kinds.last_mut().filter(|(last, _)| *last == kind) {
             Some((_, sum)) => *sum = sum.saturating_add(count),
@@ -192,12 +192,12 @@ impl Series {
         self.ticks_per_point = self.ticks_per_point.saturating_mul(2);
     }
 
-    /// From the start of the run to now.
+    /// All points, from the start of the run.
     pub fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// How many seconds one point stands for.
+    /// How many seconds one point represents.
     pub fn ticks_per_point(&self) -> u32 {
         self.ticks_per_point
     }

@@ -21,14 +21,14 @@ impl From<u16> for Origin {
     }
 }
 
-/// Counters of one worker since it reported last.
+/// Counters of one worker since its last report.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerCounters(BTreeMap<u16, Counted>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     now: OfServer,
-    /// Connections when it was reported last.
+    /// Connections at the last report.
     connected: u64,
 }
 
@@ -37,7 +37,6 @@ impl ServerCounters {
         &mut self.0.entry(server).or_default().now
     }
 
-    /// What is new since the last time.
     pub(super) fn take(&mut self) -> BTreeMap<u16, OfServer> {
         let mut changed = BTreeMap::new();
         for (server, reported) in &mut self.0 {
@@ -64,12 +63,11 @@ impl Connected {
         }
     }
 
-    /// A worker is gone, and its connections with it.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         self.0.remove(&worker);
     }
 
-    /// Adds the sums over all workers to a second's servers; one without changes is left out.
+    /// Adds the sums over all workers to a second's servers; those without changes are left out.
     pub(super) fn close(
         &self,
         before: &BTreeMap<u16, ServerTotal>,
@@ -91,10 +89,10 @@ impl Connected {
     }
 }
 
-/// A server over the whole run.
+/// Totals of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ServerTotal {
-    /// All that happened.
+    /// All its counters.
     #[serde(flatten)]
     pub seen: OfServer,
     /// The most connections that were open at the end of a second.
@@ -136,7 +134,6 @@ mod tests {
         connected.close(&total, &mut reported);
         assert_eq!(reported.get(&0).map(|of| of.connected), Some(12));
         total.entry(0).or_insert_with(ServerTotal::default).apply(&reported[&0]);
-        // Nothing new, nothing reported.
         reported.clear();
         connected.close(&total, &mut reported);
         assert!(reported.is_empty());

@@ -1,4 +1,4 @@
-//! One second of the whole run: what the journal keeps and all outputs are fed with.
+//! One second of the whole run: the unit of the journal and of all outputs.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +10,9 @@ use super::{Broadcast, Delta, Sample, WorkerId};
 pub struct Tick {
     /// When it was closed, milliseconds since the start.
     pub at_ms: u64,
-    /// Since the tick before: 1000 as a rule, more when the collector was late.
+    /// Since the tick before: usually 1000, more when the collector was late.
     pub span_ms: u64,
-    /// What all workers saw; `users` and `connected` are sums over all workers, `broadcasts`,
-    /// `samples` and `dump` are empty.
+    /// Sums over all workers; `broadcasts`, `samples` and `dump` are empty.
     pub all: Delta,
     /// The workers that reported, by number.
     pub workers: Vec<WorkerTick>,
@@ -26,7 +25,7 @@ pub struct Tick {
     /// Lines of traffic for `tsung.dump`; not in the journal.
     #[serde(skip)]
     pub dump: Vec<String>,
-    /// With the last tick: how the run ended.
+    /// Only in the last tick: how the run ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
 }
@@ -35,7 +34,7 @@ pub struct Tick {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerTick {
-    /// Whose.
+    /// The worker.
     pub worker: WorkerId,
     /// Users alive now.
     pub users: u64,
@@ -51,9 +50,9 @@ pub struct WorkerTick {
     pub frames_out: u64,
     /// CPU time, nanoseconds.
     pub cpu_ns: u64,
-    /// Time in which that CPU time was spent, milliseconds.
+    /// The span in which that CPU time was used, milliseconds.
     pub span_ms: u64,
-    /// It is gone: killed, or its agent does not answer.
+    /// It is lost: killed, or its agent does not answer.
     pub lost: bool,
 }
 
@@ -63,18 +62,18 @@ pub struct WorkerTick {
 pub enum Ending {
     /// The last user has ended.
     Finished,
-    /// The scenario's duration was over.
+    /// The scenario's duration has passed.
     Duration,
     /// The operator stopped it.
     Stopped,
     /// The scenario ended it (`abort`).
     Aborted,
-    /// It could not go on: no worker was left.
+    /// No worker was left.
     Failed,
 }
 
 impl Ending {
-    /// For people.
+    /// A text for people.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Finished => "finished: the last user has ended",

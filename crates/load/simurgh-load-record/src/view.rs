@@ -1,8 +1,7 @@
-//! Records for people and programs: names in place of numbers, ready to be written.
+//! Records for people and programs: with names in place of numbers.
 //!
-//! [`Summary`] is `report.json`; its published form is `docs/report.schema.json`. [`Live`] is the
-//! part of it that changes from second to second. All times are in microseconds unless their name
-//! says otherwise.
+//! [`Summary`] is `report.json`; its schema is `docs/report.schema.json`. [`Live`] is the part of
+//! it that changes every second. All times are in microseconds unless their name says otherwise.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,7 @@ use super::{
 
 type Columns = BTreeMap<&'static str, Vec<f64>>;
 
-/// The run so far, without its past: for a page that is refreshed each second.
+/// The current state of the run, without its history: for a page that is refreshed each second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Live {
     /// Time since the start, seconds.
@@ -25,11 +24,11 @@ pub struct Live {
     pub ending: Option<Ending>,
     /// Users alive.
     pub users: u64,
-    /// The most that were alive.
+    /// The maximum of users alive.
     pub users_peak: u64,
     /// Connections open.
     pub connected: u64,
-    /// The most that were open.
+    /// The maximum of connections open.
     pub connected_peak: u64,
     /// CPU time of all workers, seconds.
     pub cpu_s: f64,
@@ -53,7 +52,7 @@ pub struct Live {
     pub workers: Vec<WorkerRow>,
     /// The slowest broadcasts, the slowest first.
     pub broadcasts: Vec<Broadcast>,
-    /// What the operator should know.
+    /// Warnings for the operator.
     pub warnings: Vec<WarningRow>,
     /// `false`: the generator was overloaded, and the figures are not those of the server.
     pub trustworthy: bool,
@@ -65,12 +64,12 @@ pub struct Live {
     pub point_errors: BTreeMap<String, u64>,
 }
 
-/// The whole run: what `report.json` holds.
+/// The whole run: the content of `report.json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// Version of this form; see the schema.
+    /// Version of this format, as in the schema.
     pub format: u32,
-    /// What made it.
+    /// The program that wrote it.
     pub tool: &'static str,
     /// Its version.
     pub version: String,
@@ -84,9 +83,9 @@ pub struct Summary {
     pub targets: Vec<String>,
     /// Hosts that generated load.
     pub hosts: Vec<String>,
-    /// Every threshold holds; `null`: there are none, or the run goes on.
+    /// Every threshold holds; `null`: there are none, or the run has not ended.
     pub passed: Option<bool>,
-    /// The thresholds, each with what was measured.
+    /// The thresholds, each with the measured value.
     pub verdicts: Vec<Verdict>,
     /// Totals and tables.
     #[serde(flatten)]
@@ -98,12 +97,11 @@ pub struct Summary {
 /// The run over time, in columns of one length.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SeriesView {
-    /// Seconds that one point stands for.
+    /// Seconds that one point represents.
     pub seconds_per_point: u32,
     /// `t_s`, `span_s`, `users`, `connected`, `arrivals`, ...: see [`Point`].
     pub columns: Columns,
-    /// Times by metric: `count`, `p50`, `p90`, `p99`, `p99_9`, `max`; `null` where it did not
-    /// occur.
+    /// Times by metric: `count`, `p50`, `p90`, `p99`, `p99_9`, `max`; `null`: none occurred.
     pub metrics: BTreeMap<String, BTreeMap<&'static str, Vec<Option<u64>>>>,
     /// Errors by kind.
     pub errors: BTreeMap<String, Vec<u64>>,
@@ -114,7 +112,7 @@ pub struct SeriesView {
 pub struct MetricRow {
     /// `join`, `tr_login`, ...
     pub name: String,
-    /// In microseconds.
+    /// Times in microseconds.
     #[serde(flatten)]
     pub stats: Stats,
 }
@@ -132,10 +130,10 @@ pub struct ErrorRow {
     pub examples: Vec<String>,
 }
 
-/// One phase, as planned and as it went.
+/// One phase: its plan and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PhaseRow {
-    /// As planned; all 0 for users with an appointment.
+    /// The plan; all 0 for users with an appointment.
     #[serde(flatten)]
     pub plan: PhasePlan,
     /// Its users.
@@ -173,7 +171,7 @@ pub struct StatusRow {
 pub struct ServerRow {
     /// As in `targets`.
     pub name: String,
-    /// What happened with it.
+    /// Its figures.
     #[serde(flatten)]
     pub total: ServerTotal,
 }
@@ -185,7 +183,7 @@ pub struct WorkerRow {
     pub host: String,
     /// Its thread.
     pub thread: u16,
-    /// What it has done.
+    /// Its figures.
     #[serde(flatten)]
     pub worker: Worker,
 }
@@ -349,7 +347,7 @@ fn error_rows(record: &Record) -> Vec<ErrorRow> {
     let mut rows: Vec<ErrorRow> = Vec::new();
     for (kind, phase, count) in record.errors().iter() {
         let name = kind.name();
-        // Kinds come in order, so the same one is the last.
+        // Kinds come in order, so an equal one is the last.
         if rows.last().is_none_or(|row| row.kind != name) {
             let examples = record.details(kind).to_vec();
             let phases = BTreeMap::new();

@@ -1,24 +1,24 @@
-//! Warnings, each with the next step to take.
+//! Warnings, each with what to do.
 
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// What the operator should know about a run. Its text ends with what to do.
+/// A warning for the operator. Its text ends with what to do.
 #[derive(Clone, Debug, PartialEq, Error, IntoStaticStr, Serialize, Deserialize)]
 #[serde(tag = "code", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Warning {
-    /// A thread may not open more descriptors.
+    /// A thread reached its limit of open descriptors.
     #[error("descriptor limit reached at {at} connections{}; raise it (`ulimit -n`, \
          `LimitNOFILE=`) or use more workers", known_limit(.limit))]
     DescriptorLimit {
         /// Connections open at the time, on all hosts.
         at: u64,
-        /// The limit, if it is known; else 0.
+        /// The limit; 0 if it is not known.
         limit: u64,
     },
-    /// No free local port to connect from.
+    /// No free local port is left.
     #[error(
         "local ports exhausted at {at} connections; give more source addresses \
          (`--source`, `sources.addresses`) or widen net.ipv4.ip_local_port_range"
@@ -27,20 +27,20 @@ pub enum Warning {
         /// Connections open at the time, on all hosts.
         at: u64,
     },
-    /// A worker had no CPU time left: what it measured is not to be trusted.
+    /// A worker used all CPU time of its core: its measurements are not reliable.
     #[error(
         "generator is CPU-bound: worker {thread} of {host} used {percent} % of a core; \
          results are not trustworthy; use more workers, more hosts, or a lower rate"
     )]
     CpuBound {
-        /// Of this host.
+        /// The host.
         host: String,
-        /// Of this thread.
+        /// The thread.
         thread: u16,
         /// Share of a core, percent.
         percent: u64,
     },
-    /// Users started later than planned: what was measured is not to be trusted.
+    /// Users started later than planned: the measurements are not reliable.
     #[error("generator is late: {late} of {started} users started more than 10 ms after \
          their time (p99 {:.1} ms); results are not trustworthy; use more workers, more \
          hosts, or a lower rate", milliseconds(.p99_us))]
@@ -49,7 +49,7 @@ pub enum Warning {
         p99_us: u64,
         /// Users later than 10 ms.
         late: u64,
-        /// Of this number.
+        /// Users started.
         started: u64,
     },
     /// Connections were refused.
@@ -63,14 +63,14 @@ pub enum Warning {
         /// Connections open at the time.
         at: u64,
     },
-    /// Clocks of two hosts differ by an amount known only this well.
+    /// The clocks of two hosts differ, and their difference is only known to this bound.
     #[error("the clock of {host} differs by {:.3} ms, known to ± {:.3} ms; delivery times \
          between hosts are corrected but no better than that; use NTP or PTP, or send \
          and receive on one host", milliseconds(.offset_us), milliseconds(.bound_us))]
     ClockSkew {
-        /// Whose clock, as against this host's.
+        /// The host with the other clock.
         host: String,
-        /// By how much it was ahead when measured, µs; taken into account.
+        /// By how much it was ahead when measured, µs; it is corrected.
         offset_us: i64,
         /// The error that may remain, µs, either way.
         bound_us: u64,
@@ -91,36 +91,36 @@ pub enum Warning {
          on; look at its output and at the network between"
     )]
     AgentLost {
-        /// Which.
+        /// The agent.
         host: String,
         /// Its users, counted as errors of kind `worker_lost`.
         users: u64,
     },
-    /// A worker of this host ended before its time.
+    /// A worker of this host ended early.
     #[error(
         "worker {thread} of {host} ended with {users} users, which count as errors; \
          please report this with the log"
     )]
     WorkerLost {
-        /// Of this host.
+        /// The host.
         host: String,
         /// Its thread.
         thread: u16,
         /// Its users, counted as errors of kind `worker_lost`.
         users: u64,
     },
-    /// An output could not be written and is given up; the run goes on.
+    /// An output could not be written and was given up; the run continues.
     #[error(
         "{output} could not be written and is given up ({error}); the run goes on; make \
          room or choose another directory with `--out`"
     )]
     OutputFailed {
-        /// Which: `journal`, `report.json` ...
+        /// The output: `journal`, `report.json` ...
         output: String,
         /// The system's error.
         error: String,
     },
-    /// The journal ends in the middle of a line: the run was killed while it wrote.
+    /// The journal ends in the middle of a line: the process was killed while it wrote.
     #[error(
         "the last {bytes} bytes of the journal are half a line and were left out: the \
          run was killed, or the disk was full"
@@ -129,7 +129,7 @@ pub enum Warning {
         /// Bytes ignored.
         bytes: u64,
     },
-    /// The journal has no end: the run was killed.
+    /// The journal has no end: the process was killed.
     #[error(
         "the journal has no end: the run was killed, or still goes on; this is what \
          happened so far"
@@ -153,31 +153,31 @@ pub enum Warning {
         /// How many.
         count: u64,
     },
-    /// Anything else, in words.
+    /// Another warning.
     #[error("{text}")]
     Other {
-        /// The words, and what to do.
+        /// The text, with what to do.
         text: String,
     },
 }
 
 impl Warning {
-    /// Name for programs.
+    /// The name for programs.
     pub fn code(&self) -> &'static str {
         self.into()
     }
 
-    /// Whether the figures of this run are those of an overloaded generator.
+    /// Whether this warning means that the generator was overloaded.
     pub fn is_untrustworthy(&self) -> bool {
         matches!(self, Self::CpuBound { .. } | Self::ArrivalsLate { .. })
     }
 
-    /// Whether this one has newer figures of the same thing.
+    /// Whether this warning has newer figures of the same thing.
     pub(super) fn replaces(&self, old: &Self) -> bool {
         (self.code(), self.subject()) == (old.code(), old.subject())
     }
 
-    /// What it is about, where there may be several of its kind.
+    /// The parts that distinguish two warnings of one kind.
     fn subject(&self) -> (&str, u16) {
         match self {
             Self::CpuBound { host, thread, .. } | Self::WorkerLost { host, thread, .. } => {

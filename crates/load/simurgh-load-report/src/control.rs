@@ -1,18 +1,18 @@
-//! Control of a running load, from the terminal, the dashboard or a signal: each holds a
-//! [`Control`], the engine's coordinator holds the other end.
+//! Controls a running load, from the terminal, the dashboard or a signal: each has a [`Control`],
+//! the engine's coordinator has the receiver.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
-/// The smallest rate factor taken: slower than this is what a pause is for.
+/// The smallest accepted rate factor: for less, pause the run.
 pub const RATE_FACTOR_MIN: f64 = 0.01;
 
-/// The largest rate factor taken.
+/// The largest accepted rate factor.
 pub const RATE_FACTOR_MAX: f64 = 100.0;
 
-/// Factors that one key or button after the other leads to.
+/// The factors that `faster` and `slower` step through.
 const RATE_STEPS: [f64; 19] = [
     0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0,
     75.0, 100.0,
@@ -21,36 +21,36 @@ const RATE_STEPS: [f64; 19] = [
 /// A command to a running load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Command {
-    /// No new arrivals until [`Command::Resume`]; users that have arrived go on.
+    /// No new arrivals until [`Command::Resume`]; users that have arrived continue.
     Pause,
-    /// Arrivals go on where they paused.
+    /// Arrivals continue where they paused.
     Resume,
-    /// The run ends in an orderly way; a second one ends it at once.
+    /// The run ends in an orderly way; a second stop ends it at once.
     Stop,
-    /// Arrivals come at this multiple of the scenario's rate, from now on.
+    /// Arrivals come at this multiple of the scenario's rate from now on.
     Rate(f64),
 }
 
-/// Steers a run. Cheap to clone; commands to a run that has ended are dropped.
+/// Controls a run. Cheap to clone; commands to a run that has ended are dropped.
 #[derive(Clone)]
 pub struct Control {
     send: Arc<dyn Fn(Command) + Send + Sync>,
     state: Arc<Mutex<ControlState>>,
 }
 
-/// The commands so far, the same for all clones of a [`Control`].
+/// The state after all commands so far, shared by all clones of a [`Control`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ControlState {
-    /// No new arrivals.
+    /// Arrivals are paused.
     pub paused: bool,
     /// Multiple of the scenario's arrival rate.
     pub rate: f64,
-    /// It is to end.
+    /// The run was told to end.
     pub stopping: bool,
 }
 
 impl Control {
-    /// A control, and where its commands arrive.
+    /// A control, and the receiver of its commands.
     pub fn new() -> (Self, Receiver<Command>) {
         let (sender, receiver) = channel();
         // Without a receiver, the run has ended.
@@ -60,7 +60,7 @@ impl Control {
         (Self::to(send), receiver)
     }
 
-    /// A control whose commands go to `send`, in their order and one at a time.
+    /// A control whose commands go to `send`, in order and one at a time.
     pub fn to(send: impl Fn(Command) + Send + Sync + 'static) -> Self {
         let state = ControlState { paused: false, rate: 1.0, stopping: false };
         Self { send: Arc::new(send), state: Arc::new(Mutex::new(state)) }
@@ -71,31 +71,31 @@ impl Control {
         self.send(Command::Pause);
     }
 
-    /// Arrivals go on.
+    /// Resumes arrivals.
     pub fn resume(&self) {
         self.send(Command::Resume);
     }
 
-    /// Ends the run; a second time: at once.
+    /// Ends the run; a second call ends it at once.
     pub fn stop(&self) {
         self.send(Command::Stop);
     }
 
-    /// Multiplies the scenario's arrival rate. The factor is kept between [`RATE_FACTOR_MIN`] and
-    /// [`RATE_FACTOR_MAX`]; NaN is dropped.
+    /// Multiplies the scenario's arrival rate. The factor is limited to [`RATE_FACTOR_MIN`] and
+    /// [`RATE_FACTOR_MAX`]; NaN is ignored.
     pub fn rate(&self, factor: f64) {
         if !factor.is_nan() {
             self.send(Command::Rate(factor.clamp(RATE_FACTOR_MIN, RATE_FACTOR_MAX)));
         }
     }
 
-    /// The next round factor above the present one.
+    /// Sets the next round factor above the current one.
     pub fn faster(&self) {
         let now = self.state().rate;
         self.step(RATE_STEPS.iter().find(|step| **step > now * 1.001));
     }
 
-    /// The next round factor below the present one.
+    /// Sets the next round factor below the current one.
     pub fn slower(&self) {
         let now = self.state().rate;
         self.step(RATE_STEPS.iter().rfind(|step| **step < now * 0.999));
@@ -107,7 +107,7 @@ impl Control {
         }
     }
 
-    /// The commands so far.
+    /// The state after all commands so far.
     pub fn state(&self) -> ControlState {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

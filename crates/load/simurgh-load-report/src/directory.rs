@@ -1,4 +1,4 @@
-//! The files of a run's directory: while it runs, and made again from its journal.
+//! The files of a run's directory: written during the run, or later from its journal.
 
 use std::path::Path;
 use std::{fs, io};
@@ -12,8 +12,9 @@ use crate::outputs::Outputs;
 use crate::tsung_log::{LineLog, TsungLog};
 
 impl Outputs {
-    /// The files of a run in `dir`, which is made if it is not there. One that cannot be opened is
-    /// warned of in `record`. The caller adds [`HtmlReport`], which needs the server's own figures.
+    /// The files of a run in `dir`, which is created if necessary. A file that cannot be opened
+    /// becomes a warning of `record`. The caller adds [`HtmlReport`], which needs the server's own
+    /// figures.
     pub fn in_dir(dir: &Path, record: &mut Record) -> Self {
         let mut outputs = Self::new();
         // If this fails, so does each file, with the reason.
@@ -22,7 +23,7 @@ impl Outputs {
         let busy = journal.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy);
         outputs.add_or_warn("journal.jsonl", journal, record);
         if busy {
-            // The other files are another run's, too.
+            // Then the other files belong to another run too.
             return outputs;
         }
         outputs.add(ReportJson::new(dir));
@@ -37,7 +38,6 @@ impl Outputs {
         outputs
     }
 
-    /// The logs that follow from the journal.
     fn add_tsung(&mut self, dir: &Path, record: &mut Record) {
         let log = TsungLog::create(dir, record.meta());
         self.add_or_warn("tsung.log", log, record);
@@ -45,12 +45,10 @@ impl Outputs {
     }
 }
 
-/// Makes `report.json`, `report.html`, `tsung.log` and `match.log` of the run in `dir` again, from
-/// its journal. What cannot be written is among the warnings of the record. A run that goes on
-/// keeps its files; then the record is what happened so far.
-///
-/// # Errors
-/// There is no journal, or it is damaged; then no file is touched.
+/// Writes `report.json`, `report.html`, `tsung.log` and `match.log` of the run in `dir` again, from
+/// its journal. Write errors are warnings of the record. The files of a running run are not
+/// changed; the record then contains what has happened so far. Fails, without changing a file, if
+/// there is no journal, or it is damaged.
 pub fn make(dir: &Path) -> Result<Record, String> {
     let guard = Replay::open(dir)?;
     if guard.is_running() {

@@ -1,4 +1,4 @@
-//! `report.html`: one file with charts and tables, which needs no other and fetches nothing.
+//! `report.html`: one file with charts and tables, without references to other files or hosts.
 
 use std::fs;
 use std::io;
@@ -15,8 +15,7 @@ const SCENARIO_FILES: [&str; 2] = ["scenario.toml", "scenario.xml"];
 
 const SCENARIO_BYTES_MAX: u64 = 1 << 20;
 
-/// Writes `report.html` when the run has ended. What a killed run left is in its journal, from
-/// which the same report is made.
+/// Writes `report.html` at the end of the run; the journal gives the same after a kill.
 #[derive(Debug)]
 pub struct HtmlReport {
     dir: PathBuf,
@@ -25,21 +24,19 @@ pub struct HtmlReport {
 
 impl HtmlReport {
     /// In `dir`; nothing is written yet. A copy of the scenario there (`scenario.toml` or
-    /// `scenario.xml`) is shown with the run.
+    /// A report in `dir`; nothing is written yet. A copy of the scenario there (`scenario.toml` or
+    /// `scenario.xml`) is included.
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned(), target: Target::default() }
     }
 
-    /// Shows the server's own figures too, as the dashboard polled them.
+    /// Includes the server's own figures, as the dashboard polled them.
     #[must_use]
     pub fn with_target(self, target: Target) -> Self {
         Self { target, ..self }
     }
 
-    /// The page.
-    ///
-    /// # Errors
-    /// The record cannot be written as JSON, which would be a bug.
+    /// Renders the page. Fails only if the record cannot be written as JSON, which would be a bug.
     pub fn render(&self, record: &Record) -> io::Result<String> {
         let view = PageView::report(record, &self.target, self.scenario_text());
         let data = serde_json::to_string(&view)?;

@@ -1,7 +1,7 @@
-//! The journal: each second of a run on one line, enough to make its record again.
+//! The journal: one line for each second of a run, enough to make its record again.
 //!
-//! The first line is the [`Meta`], each other one a [`Tick`]. A line is one `write`, so a run that
-//! is killed leaves at most its last line torn.
+//! The first line is the [`Meta`], each other one a [`Tick`]. A line is one `write`, so at most the
+//! last line of a killed run is incomplete.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};
@@ -21,11 +21,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Starts the journal of a run in `dir`. It stays locked until this process ends, so that no
-    /// other run overwrites it.
-    ///
-    /// # Errors
-    /// The system's error, or that another run writes there.
+    /// Creates the journal of a run in `dir`. It stays locked until this process ends, so that no
+    /// other run overwrites it. Fails with the system's error, or if another run writes there.
     pub fn create(dir: &Path, meta: &Meta) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.create(true).write(true).truncate(false).open(dir.join(FILE))?;
@@ -50,7 +47,7 @@ impl Journal {
 }
 
 /// Whether another process, or another part of this one, writes the journal; if not, it is locked
-/// from now on. A file system without locks counts as free.
+/// from now on. On a file system without locks it counts as free.
 fn is_locked(file: &File) -> bool {
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
@@ -62,7 +59,7 @@ impl Exporter for Journal {
 
     fn finish(&mut self, _: &Record) -> io::Result<()> {
         self.file.sync_data().or_else(|error| match error.kind() {
-            // A pipe or a device has nothing to be synced.
+            // A pipe or a device cannot be synced.
             io::ErrorKind::InvalidInput => Ok(()),
             _ => Err(error),
         })
@@ -73,7 +70,7 @@ impl Exporter for Journal {
     }
 }
 
-/// A journal that is read again, second by second.
+/// Reads a journal, second by second.
 #[derive(Debug)]
 pub struct Replay<R> {
     reader: R,
@@ -84,10 +81,7 @@ pub struct Replay<R> {
 }
 
 impl Replay<BufReader<File>> {
-    /// Opens the journal of a run in `dir`.
-    ///
-    /// # Errors
-    /// It is not there, or is not a journal.
+    /// Opens the journal of a run in `dir`. Fails if it does not exist, or is not a journal.
     pub fn open(dir: &Path) -> Result<Self, String> {
         let path = dir.join(FILE);
         let say = |error: String| format!("{}: {error}", path.display());
@@ -97,17 +91,14 @@ impl Replay<BufReader<File>> {
         Self::new(BufReader::new(file)).map_err(say)
     }
 
-    /// Whether the run still goes on; if not, none can start here while this is open.
+    /// Whether the run has not ended; if it has, no new run can start here while this is open.
     pub(super) fn is_running(&self) -> bool {
         is_locked(self.reader.get_ref())
     }
 }
 
 impl<R: BufRead> Replay<R> {
-    /// Reads the head of a journal.
-    ///
-    /// # Errors
-    /// It is not a journal, or of another version.
+    /// Reads the first line of a journal. Fails if it is not a journal, or has another version.
     pub fn new(mut reader: R) -> Result<Self, String> {
         let mut line = Vec::new();
         reader.read_until(b'\n', &mut line).map_err(|error| error.to_string())?;
@@ -133,15 +124,13 @@ impl<R: BufRead> Replay<R> {
         &mut self.record
     }
 
-    /// The record, when all seconds have been read.
+    /// The record after all seconds were read.
     pub fn into_record(self) -> Record {
         self.record
     }
 
-    /// The next second, which the record has taken up; `None` at the end.
-    ///
-    /// # Errors
-    /// A line in the middle cannot be read: the journal is damaged.
+    /// The next second, which is then part of the record; `None` at the end. Fails if a line before
+    /// the end is invalid: the journal is damaged.
     pub fn next_tick(&mut self) -> Result<Option<Tick>, String> {
         if self.over {
             return Ok(None);
@@ -178,10 +167,8 @@ impl<R: BufRead> Replay<R> {
     }
 }
 
-/// The record of the run whose journal is in `dir`. A torn last line is left out and warned of.
-///
-/// # Errors
-/// There is no journal, or it is damaged.
+/// The record of the run whose journal is in `dir`. An incomplete last line is ignored, with a
+/// warning. Fails if there is no journal, or it is damaged.
 pub fn replay(dir: &Path) -> Result<Record, String> {
     let mut replay = Replay::open(dir)?;
     while replay.next_tick()?.is_some() {}

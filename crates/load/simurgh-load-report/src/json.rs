@@ -1,4 +1,4 @@
-//! `report.json`: the run for programs, in the form of `docs/report.schema.json`.
+//! `report.json`: the run for programs, with the schema `docs/report.schema.json`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use simurgh_load_record::{Record, Tick};
 use crate::outputs::Exporter;
 use crate::whole::write_whole;
 
-/// Between two versions of the file while the run goes on, milliseconds.
+/// Interval between two versions of the file during the run, milliseconds.
 const EVERY_MS: u64 = 10_000;
 
-/// Writes `report.json`, always whole.
+/// Writes `report.json`, always as a whole.
 #[derive(Debug)]
 pub struct ReportJson {
     path: PathBuf,
@@ -19,7 +19,7 @@ pub struct ReportJson {
 }
 
 impl ReportJson {
-    /// In `dir`; nothing is written yet.
+    /// A report in `dir`; nothing is written yet.
     pub fn new(dir: &Path) -> Self {
         Self { path: dir.join("report.json"), written_ms: 0 }
     }

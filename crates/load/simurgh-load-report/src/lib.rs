@@ -1,4 +1,4 @@
-//! Outputs that are written while the run goes on, and made again from its journal.
+//! Outputs that are written during the run, and can be made again from its journal.
 //!
 //! | file | what | written |
 //! |---|---|---|

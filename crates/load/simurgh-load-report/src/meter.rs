@@ -1,5 +1,4 @@
-//! CPU time of servers while they are loaded, from their `/metrics`, once a second. On request
-//! only, since each answer costs the server something as well.
+//! CPU time of servers, from their `/metrics` once a second. Optional: answers cost them CPU time.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -23,10 +22,7 @@ pub struct Meter {
 
 impl Meter {
     /// Polls the servers of a scenario that have users and no TLS, and adds their CPU time to the
-    /// record. Each was polled once when this returns.
-    ///
-    /// # Errors
-    /// No thread can be started.
+    /// record. Each was polled once when this returns. Fails if no thread can be started.
     pub fn start(scenario: &Scenario, record: Arc<Mutex<Record>>) -> io::Result<Self> {
         let targets = (0_u16..).zip(&scenario.targets);
         let targets = targets.filter(|(_, target)| !target.tls && target.weight > 0.0);
@@ -55,7 +51,7 @@ impl Drop for Meter {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of it has been logged.
+            // Its panic has been logged.
             let _ = thread.join();
         }
     }
@@ -64,16 +60,15 @@ impl Drop for Meter {
 struct Server {
     index: u16,
     probe: Probe,
-    /// Its last answer.
     cpu_s: Option<f64>,
 }
 
 impl Server {
-    /// What it has used since its last answer, microseconds; 0 if it does not answer.
+    /// CPU time since the last answer, microseconds; 0 if the server does not answer.
     fn ask(&mut self) -> u64 {
         let Some(cpu_s) = self.probe.ask().ok().and_then(|figures| figures.cpu_s) else { return 0 };
         match self.cpu_s.replace(cpu_s) {
-            // A server that was started again counts from 0.
+            // A restarted server counts from 0.
             Some(before) if before <= cpu_s => ((cpu_s - before) * 1e6).round() as u64,
             _ => 0,
         }
@@ -93,7 +88,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
-            // The fourth is of a server that was started again, the fifth is none.
+            // The fourth is of a restarted server, the fifth is invalid.
             for cpu_s in ["2", "2.5", "2.5", "0.25", "x", "0.5"] {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut head = [0; 1024];

@@ -1,4 +1,4 @@
-//! All outputs of a run: one that fails is given up, and the rest goes on.
+//! All outputs of a run: one that fails is given up, the others continue.
 
 use std::io;
 
@@ -6,25 +6,19 @@ use simurgh_load_record::{Record, Tick, Warning};
 
 /// An output that gets each second of a run.
 pub trait Exporter: Send {
-    /// Takes up a second; `record` has it already.
-    ///
-    /// # Errors
-    /// The system's error.
+    /// Handles a second, which `record` already contains.
     fn tick(&mut self, record: &Record, tick: &Tick) -> io::Result<()> {
         let _ = (record, tick);
         Ok(())
     }
 
     /// Ends the output, after the last tick.
-    ///
-    /// # Errors
-    /// As [`Exporter::tick`].
     fn finish(&mut self, record: &Record) -> io::Result<()> {
         let _ = record;
         Ok(())
     }
 
-    /// What it is called in messages, such as `report.json`.
+    /// The name in messages, such as `report.json`.
     fn name(&self) -> &str;
 }
 
@@ -36,17 +30,17 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// None.
+    /// No outputs.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One more.
+    /// Adds an output.
     pub fn add(&mut self, exporter: impl Exporter + 'static) {
         self.alive.push(Box::new(exporter));
     }
 
-    /// One more, if it could be opened; if not, a warning as when it fails later.
+    /// Adds an output if it could be opened; if not, adds a warning.
     pub fn add_or_warn<E: Exporter + 'static>(
         &mut self,
         name: &str,
@@ -59,17 +53,17 @@ impl Outputs {
         }
     }
 
-    /// Feeds all with a second. One that fails is warned of once and given up.
+    /// Gives a second to all outputs. One that fails is given up with a warning.
     pub fn tick(&mut self, record: &mut Record, tick: &Tick) {
         self.each(record, |exporter, record| exporter.tick(record, tick));
     }
 
-    /// Ends all.
+    /// Ends all outputs.
     pub fn finish(&mut self, record: &mut Record) {
         self.each(record, |exporter, record| exporter.finish(record));
     }
 
-    /// Whether one failed, which decides the exit status.
+    /// Whether an output failed, which decides the exit status.
     pub fn failed(&self) -> bool {
         self.failed
     }

@@ -1,4 +1,4 @@
-//! The end of a run in words: aligned tables, each number with its unit.
+//! The summary of a run as text: aligned tables, each number with its unit.
 
 use std::fmt::Write as _;
 
@@ -91,7 +91,7 @@ fn traffic(text: &mut String, live: &Live) {
 }
 
 fn times(text: &mut String, live: &Live) {
-    // What concerns this tool itself comes after what concerns the server.
+    // Rows about this tool come after those about the server.
     let own = |row: &&MetricRow| {
         let own = [Metric::ArrivalLag, Metric::StepLag, Metric::StampError];
         own.iter().any(|metric| metric.name() == row.name)
@@ -251,7 +251,7 @@ fn servers(text: &mut String, live: &Live) {
 }
 
 fn workers(text: &mut String, live: &Live) {
-    /// More of them would hide the rest; `report.json` has all.
+    /// More rows would hide the rest; `report.json` has all.
     const ROWS_MAX: usize = 16;
     let heads = ["most connected", "started", "errors", "frames in", "CPU", "of a core", ""];
     let mut table = Table::new(text, "Workers", &heads);
@@ -320,7 +320,6 @@ fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { String::new() } else { format::percent(part as f64 / whole as f64) }
 }
 
-/// A table whose first column is aligned to the left, the others to the right.
 struct Table<'a> {
     text: &'a mut String,
     rows: Vec<Vec<String>>,
@@ -344,7 +343,7 @@ impl<'a> Table<'a> {
         }
         self.text.push('\n');
         if let [title] = self.rows.first().map(Vec::as_slice).unwrap_or_default() {
-            // A title alone does not make the column wider.
+            // A title does not make the column wider.
             let _ = writeln!(self.text, "{title}");
             self.rows.remove(0);
         }

@@ -1,11 +1,11 @@
 //! Tsung's own logs, for scripts and people that know them: `tsung.log`, `match.log`,
 //! `tsung-fullstats.log`, `tsung.dump`.
 //!
-//! A block of `tsung.log` holds for each statistic `count mean stddev max min globalmean
-//! globalcount` (milliseconds; the first three of this block, the others of the whole run) and for
-//! each counter its growth and its total. Unlike in Tsung, global figures include the block
-//! itself, and there is a block at the very start: `tsung_stats.pl` takes rates from the second
-//! one on, and would lose the first 10 s.
+//! A block of `tsung.log` has for each statistic `count mean stddev max min globalmean globalcount`
+//! (milliseconds; the first three of this block, the others of the whole run) and for each counter
+//! its growth and its total. Unlike in Tsung, global figures include the block itself, and the
+//! first block is at the very start: `tsung_stats.pl` computes rates from the second block on, and
+//! would lose the first 10 s.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -29,19 +29,16 @@ const BLOCK_MS: u64 = 10_000;
 pub struct TsungLog {
     file: File,
     started_unix_ms: u64,
-    /// What has come since the last block: counts, times, errors and statuses.
+    /// Sums since the last block: counts, times, errors and statuses.
     block: Delta,
-    /// When the last block was written; `None`: none yet.
+    /// When the last block was written.
     written_ms: u64,
     connected: u64,
     phases_begun: usize,
 }
 
 impl TsungLog {
-    /// Starts the log of a run in `dir`.
-    ///
-    /// # Errors
-    /// The system's error.
+    /// Creates the log of a run in `dir`.
     pub fn create(dir: &Path, meta: &Meta) -> io::Result<Self> {
         let mut log = Self {
             file: File::create(dir.join("tsung.log"))?,
@@ -157,7 +154,7 @@ impl Exporter for TsungLog {
 
     fn finish(&mut self, record: &Record) -> io::Result<()> {
         if record.at_ms() > self.written_ms {
-            // Seconds are all the log knows: two blocks of the same one would divide by nothing.
+            // The log only has seconds: two blocks in one would divide by zero.
             let next_s = (self.started_unix_ms.saturating_add(self.written_ms) / 1000 + 1) * 1000;
             let at_ms = record.at_ms().max(next_s.saturating_sub(self.started_unix_ms));
             self.write_block(record, at_ms)?;
@@ -176,7 +173,7 @@ fn gauge(text: &mut String, name: &str, now: u64, peak: u64) {
     let _ = writeln!(text, "stats: {name} {now} {peak}");
 }
 
-/// Tsung leaves out what has never occurred.
+/// Tsung leaves out counters that never occurred.
 fn counter(text: &mut String, name: &str, now: u64, total: u64) {
     if total > 0 {
         let _ = writeln!(text, "stats: {name} {now} {total}");
@@ -216,7 +213,7 @@ fn plain_name(name: &str) -> String {
     name.chars().map(plain).collect()
 }
 
-/// A log that gets the lines of each second.
+/// A log with the lines of each second.
 #[derive(Debug)]
 pub struct LineLog {
     name: &'static str,
@@ -225,27 +222,18 @@ pub struct LineLog {
 }
 
 impl LineLog {
-    /// Starts `match.log`: checks of answers, in the directory of a run.
-    ///
-    /// # Errors
-    /// The system's error.
+    /// Creates `match.log`: checks of answers, in the directory of a run.
     pub fn matches(dir: &Path) -> io::Result<Self> {
         let head = "# timestamp userid sessionid requestid event transaction name\n";
         Self::create(dir, "match.log", head, match_lines)
     }
 
-    /// Starts `tsung-fullstats.log`: every single time, in milliseconds.
-    ///
-    /// # Errors
-    /// The system's error.
+    /// Creates `tsung-fullstats.log`: every single time, in milliseconds.
     pub fn full_stats(dir: &Path) -> io::Result<Self> {
         Self::create(dir, "tsung-fullstats.log", "", sample_lines)
     }
 
-    /// Starts `tsung.dump`: what went over the wire.
-    ///
-    /// # Errors
-    /// The system's error.
+    /// Creates `tsung.dump`: the traffic.
     pub fn dump(dir: &Path, dump: Dump) -> io::Result<Self> {
         let head = match dump {
             Dump::Protocol => {

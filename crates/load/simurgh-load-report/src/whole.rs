@@ -4,10 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Replaces a file atomically: a reader sees the old or the new one.
-///
-/// # Errors
-/// The system's error; the old file is still there.
+/// Replaces a file atomically: readers see the old or the new one. After an error it is the old.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -18,7 +15,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::rename(&fresh, path)
     });
     if written.is_err() {
-        // Half a file is useless; if it cannot be removed, the error of writing is enough.
+        // Half a file is useless; if it cannot be removed, the write error is enough.
         let _ = fs::remove_file(&fresh);
     }
     written

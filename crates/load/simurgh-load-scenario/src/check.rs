@@ -1,6 +1,6 @@
-//! Checks of scenarios in either language: figures that make sense together, steps that their
-//! session can do. Regular expressions, paths and certificates are compiled here once, so that a
-//! run cannot fail on them later.
+//! Checks scenarios of both languages: consistent figures, and steps that their session can do.
+//! Regular expressions, paths and certificates are compiled here once, so that a run cannot fail on
+//! them later.
 
 use std::fmt::Display;
 
@@ -13,10 +13,7 @@ use super::{
 use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
 use crate::figures;
 
-/// Checks a scenario that a front has read.
-///
-/// # Errors
-/// All that is wrong, in the order of lines; those about the whole come first.
+/// Checks a scenario. Returns all mistakes, those of the whole first, then in order of lines.
 pub fn check(scenario: &Scenario) -> Result<(), Diagnostics> {
     let mut diagnostics = Vec::new();
     whole(scenario, &mut diagnostics);
@@ -38,13 +35,13 @@ pub fn check(scenario: &Scenario) -> Result<(), Diagnostics> {
     Err(Diagnostics(diagnostics))
 }
 
-/// The highest rate: beyond it, no clock separates two arrivals.
+/// The highest rate: beyond it, clocks cannot separate two arrivals.
 const RATE_MAX: f64 = 10_000_000.0;
 
-/// As many servers as a user's state has numbers for.
+/// The number of servers that a user's state can index.
 const TARGETS_MAX: usize = 1 << 14;
 
-/// How deep steps may nest: the reader of TOML has the same bound.
+/// How deep steps may nest; the TOML parser has the same bound.
 const DEPTH_MAX: usize = 32;
 
 fn whole(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
@@ -108,7 +105,7 @@ fn whole(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Whether one can be chosen by weight.
+/// Whether the weights can be used for a choice.
 fn is_distribution(weights: impl Iterator<Item = f64>) -> bool {
     let mut sum = 0.0;
     for weight in weights {
@@ -158,23 +155,20 @@ fn load(scenario: &Scenario, diagnostics: &mut Vec<Diagnostic>) {
     }
 }
 
-/// The weights that hold in a phase.
 pub(super) fn weights(scenario: &Scenario, phase: &Phase) -> impl Iterator<Item = f64> {
     let own = |at: usize| phase.weights.get(at).copied().flatten();
     let sessions = scenario.sessions.iter().enumerate();
     sessions.map(move |(at, session)| own(at).unwrap_or(session.weight))
 }
 
-/// Checks one session, in the order of the text.
 struct SessionCheck<'s> {
     scenario: &'s Scenario,
     session: &'s Session,
     diagnostics: &'s mut Vec<Diagnostic>,
-    /// How frames are understood at this place.
     dialect: Dialect,
 }
 
-/// What has happened before a step on every path through the conditions.
+/// The state before a step that holds on every path.
 #[derive(Clone, Copy, Default)]
 struct Before {
     connected: bool,
@@ -214,7 +208,6 @@ impl<'s> SessionCheck<'s> {
         self.steps(&session.steps, &mut Before::default(), 0);
     }
 
-    /// Cuts of connections, and joins that make them good.
     fn drops(&mut self, session: &'s Session) {
         let (mut connects, mut joins) = (false, false);
         session.each_step(&mut |step| {
@@ -331,7 +324,7 @@ impl<'s> SessionCheck<'s> {
     }
 
     fn is_connected(&mut self, line: u32, what: &str, before: Before) {
-        // Tsung connects where a step needs it.
+        // Tsung connects when a step needs it.
         if !before.connected && self.dialect != Dialect::Tsung {
             self.wrong(
                 line,
@@ -362,7 +355,7 @@ impl<'s> SessionCheck<'s> {
         }
     }
 
-    /// Whatever is compiled for a run.
+    /// Checks everything that is compiled for a run.
     fn texts(&mut self, step: &'s Step) {
         let mut wrong = Vec::new();
         if let Some(answer) = step.act.answer() {
@@ -391,7 +384,7 @@ impl<'s> SessionCheck<'s> {
     }
 }
 
-/// Whether a join's payload can be an object, as far as its beginning shows.
+/// Whether a join's payload can be an object, judged by its beginning.
 fn takes_keys(join: &Push) -> bool {
     let begins = match join.payload.parts.first() {
         None | Some(Part::Value(_) | Part::Var(_) | Part::Element(..)) => true,
@@ -400,7 +393,7 @@ fn takes_keys(join: &Push) -> bool {
     begins && !join.binary
 }
 
-/// Whether a step waits for something, so that a loop of it gives others a turn.
+/// Whether a step waits for something, so that a loop of it lets other users run.
 fn takes_time(step: &Step) -> bool {
     match &step.act {
         Act::Connect(_)
@@ -420,7 +413,7 @@ fn takes_time(step: &Step) -> bool {
     }
 }
 
-/// The protocol's own topic for heartbeats, which needs no join.
+/// The protocol's heartbeat topic, which needs no join.
 fn is_own_topic(topic: &super::Template) -> bool {
     matches!(topic.parts.as_slice(), [super::Part::Literal(text)] if **text == *b"phoenix")
 }
@@ -435,7 +428,7 @@ mod tests {
     const HEAD: &str = "[target]\nurl = \"ws://127.0.0.1:1\"\n[[phase]]\nduration = \"1s\"\n\
                         rate = 1\n";
 
-    /// What is wrong with a text that can be read.
+    /// The mistakes of a text that can be parsed.
     fn diagnostics(text: &str) -> String {
         let loaded = crate::toml::read(text, Path::new(""), &Overrides::default());
         match check(&loaded.unwrap_or_else(|diagnostics| panic!("{diagnostics}\n{text}")).scenario)

@@ -1,4 +1,4 @@
-//! Scenarios: their one checked form, and how they are written, read and changed.
+//! Scenarios: the checked model, and how it is parsed, written and changed.
 
 pub mod answer;
 mod check;

@@ -1,8 +1,8 @@
-//! The one form that every scenario has before it runs, whichever language it was written in.
+//! The model of scenarios in all languages.
 //!
-//! The fronts (`toml`, `simurgh_load_tsung`) lower their text to a [`Scenario`] and have it checked
-//! (`check`); the engine compiles it; `toml::write` prints it. It is plain data, and complete: the
-//! files it names are read into it, so an agent on another host needs nothing but this.
+//! The parsers (`toml`, `simurgh_load_tsung`) make a [`Scenario`] of their text and check it
+//! (`check`); the engine compiles it; `toml::write` prints it. It is plain data, and complete: it
+//! contains the files that it names, so an agent on another host needs nothing else.
 //!
 //! Times are `Duration`s; rates are users per second.
 
@@ -14,12 +14,12 @@ use simurgh_load_client::{AddressRange, Sources, Tls};
 
 use super::{Compare, Diagnostic, Step};
 
-/// A scenario that can be run, and what its reader should know.
+/// A runnable scenario, with its warnings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
     /// The scenario.
     pub scenario: Scenario,
-    /// Repairs and things ignored.
+    /// Repairs, and ignored parts of the text.
     pub warnings: Vec<Diagnostic>,
 }
 
@@ -28,7 +28,7 @@ pub struct Loaded {
 pub struct Scenario {
     /// For titles and file names.
     pub name: String,
-    /// Arrivals, choices and random values follow from it, so a run can be repeated.
+    /// Seed of arrivals, choices and random values, so that a run can be repeated.
     pub seed: u64,
     /// Servers; users are spread over those with a weight. Never empty.
     pub targets: Vec<Target>,
@@ -38,29 +38,29 @@ pub struct Scenario {
     pub sources: Sources,
     /// When users arrive.
     pub load: Load,
-    /// What users do; one is chosen by weight on arrival. Never empty.
+    /// The kinds of users; one is chosen by weight on arrival. Never empty.
     pub sessions: Vec<Session>,
     /// Names of the variables; a [`VarId`](super::VarId) is an index. Each user has its own values.
     pub vars: Vec<String>,
-    /// Data files, read.
+    /// Data files with their rows.
     pub files: Vec<DataFile>,
-    /// How long things may take.
+    /// Time limits.
     pub timeouts: Timeouts,
-    /// What decides the exit status.
+    /// The conditions that decide the exit status.
     pub pass: Vec<Threshold>,
-    /// Hosts that do the work; none: this one does it all.
+    /// Hosts that run users; empty: only this host.
     pub agents: Vec<Agent>,
     /// TLS of `wss` and `https` targets.
     pub tls: Tls,
-    /// User agents of HTTP requests that name none, by weight.
+    /// User agents of HTTP requests without one, by weight.
     pub user_agents: Vec<(String, f64)>,
     /// Set for a Tsung file.
     pub tsung: Option<TsungRun>,
 }
 
 impl Scenario {
-    /// What users remember of stamped messages. Scenarios that cut connections or resume joins want
-    /// to know what is missing, so there it is everything.
+    /// What users remember of stamped messages: everything in scenarios that cut connections or
+    /// resume joins, since these measure missing messages.
     pub fn follow_stamps(&self) -> Follow {
         let counts = |session: &Session| session.drop.is_some() || session.resume;
         match self.sessions.iter().any(counts) {
@@ -70,14 +70,14 @@ impl Scenario {
     }
 }
 
-/// What only a Tsung file sets for the run.
+/// Settings of the run that only a Tsung file has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TsungRun {
     /// The DTD's `version` attribute, kept for the copy of the log.
     pub version: Option<String>,
-    /// `backend="fullstats"`: keep each sample in `tsung-fullstats.log` as well.
+    /// `backend="fullstats"`: each sample is written to `tsung-fullstats.log`.
     pub full_stats: bool,
-    /// `dumptraffic`: write what goes over the wire to `tsung.dump`.
+    /// `dumptraffic`: the traffic that is written to `tsung.dump`.
     pub dump: Dump,
 }
 
@@ -100,7 +100,7 @@ pub enum Dump {
 pub struct Target {
     /// As written, without port and brackets: for `Host` headers and messages.
     pub host: String,
-    /// What it resolved to; connections use it, never the name.
+    /// The resolved address; connections never use the name.
     pub address: SocketAddr,
     /// `wss`/`https`.
     pub tls: bool,
@@ -109,14 +109,13 @@ pub struct Target {
 }
 
 impl Target {
-    /// Whether both name one server.
+    /// Whether both are the same server.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.host, self.address, self.tls) == (&other.host, other.address, other.tls)
     }
 }
 
-/// How users are spread over several servers by weight. A step that names a server (`switch`, an
-/// absolute URL) binds its user to that one.
+/// How users are spread over servers by weight. A step that names a server binds its user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Spread {
     /// Connections take servers in turn, as behind a balancer.
@@ -124,79 +123,74 @@ pub enum Spread {
     RoundRobin,
     /// Users take servers in turn, and each keeps its own for all its connections.
     Sticky,
-    /// The same, but after a connection broke, was cut or was refused its user takes the next
-    /// server.
+    /// As `Sticky`, but after a failed, cut or refused connection the user takes the next.
     Elsewhere,
-    /// Each user draws a server and keeps it, as in Tsung.
+    /// Each user chooses a random server and keeps it, as in Tsung.
     Random,
 }
 
-/// When users arrive, and when it all ends.
+/// When users arrive, and when the run ends.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// One after the other.
+    /// In order.
     pub phases: Vec<Phase>,
     /// Users with an appointment (Tsung's `<user>`).
     pub appointments: Vec<Appointment>,
     /// How often the phases are repeated after the first time.
     pub repeat: u32,
-    /// The run ends after this time, users and all; `None`: when the last user has ended.
+    /// The run ends after this time, with all users; `None`: when the last user has ended.
     pub duration: Option<Duration>,
-    /// No more users than this in the whole run.
+    /// The maximum number of users of the run.
     pub users_max: Option<u64>,
-    /// What users remember of the stamped messages that came.
+    /// What users remember of received stamped messages.
     pub follow_stamps: Follow,
 }
 
-/// What users remember of the stamped messages that came.
+/// What users remember of received stamped messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Follow {
     /// Nothing.
     #[default]
     Nothing,
-    /// The last one (8 bytes), so that one that comes twice or out of order is counted as such as
-    /// long as no other sender's comes between.
+    /// The last one (8 bytes), so that a message that comes twice or out of order is recognised
+    /// unless another sender's comes between.
     Last,
-    /// All numbers of each sender at each topic, so that missing, double and disordered messages
-    /// are known exactly.
+    /// All numbers of each sender at each topic: missing, duplicate, disordered ones are known.
     Exactly,
 }
 
-/// A stretch of time with one way of arriving.
+/// A span of time with one kind of arrivals.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
-    /// For tables; `1`, `2`, … where the text gives none.
+    /// For tables; `1`, `2`, … where the text has none.
     pub name: String,
     /// How long users arrive.
     pub duration: Duration,
     /// How they arrive.
     pub arrivals: Arrivals,
-    /// No more than this many arrive in this phase.
+    /// The maximum number of users that arrive in this phase.
     pub users_max: Option<u64>,
     /// The next phase waits until all users have ended.
     pub wait_for_users: bool,
     /// It begins when the run is resumed by a command.
     pub hold: bool,
-    /// Weights that replace those of the sessions, by index; `None`: the session's own. Empty:
-    /// all sessions' own.
+    /// Weights instead of the sessions' own, by index; `None` or an empty list: their own.
     pub weights: Vec<Option<f64>>,
 }
 
 /// How users arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Arrivals {
-    /// Open model: a rate in users per second that changes evenly from `from` to `to` and does not
-    /// depend on the server.
+    /// Open model: users per second, changing evenly, whatever the server does.
     Open {
         /// At the start of the phase.
         from: f64,
         /// At its end.
         to: f64,
-        /// Random distances (a Poisson process) in place of even ones.
+        /// Random intervals (a Poisson process) instead of even ones.
         poisson: bool,
     },
-    /// Closed model: a number of users at a time that changes evenly from `from` to `to`; one that
-    /// ends is replaced at once.
+    /// Closed model: users at a time, changing evenly; one that ends is replaced at once.
     Closed {
         /// At the start of the phase.
         from: u64,
@@ -214,7 +208,7 @@ pub struct Appointment {
     pub session: usize,
 }
 
-/// What one kind of user does.
+/// One kind of user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// For tables.
@@ -223,15 +217,15 @@ pub struct Session {
     pub weight: f64,
     /// How replies are recognised.
     pub dialect: Dialect,
-    /// What carries the messages.
+    /// The transport of messages.
     pub transport: Transport,
     /// Phoenix heartbeats on open sockets, this often.
     pub heartbeat: Option<Duration>,
-    /// What happens when a connection is lost.
+    /// How to reconnect when a connection is lost.
     pub reconnect: Option<Reconnect>,
-    /// Connections that are cut on purpose.
+    /// Cuts of connections.
     pub drop: Option<Drop>,
-    /// Joins send the position of the last message, and request those that followed.
+    /// Joins send the position of the last message, and request the messages after it.
     pub resume: bool,
     /// Bytes per second that a user reads at most (Tsung's `rate_limit`).
     pub read_rate_max: Option<u64>,
@@ -239,7 +233,7 @@ pub struct Session {
     pub steps: Vec<Step>,
 }
 
-/// How a session speaks over a WebSocket.
+/// The protocol of a session over a WebSocket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dialect {
     /// Frames are those of the scenario.
@@ -247,17 +241,17 @@ pub enum Dialect {
     Raw,
     /// Phoenix Channels: replies are matched by ref.
     Phoenix(Vsn),
-    /// As Tsung does it: the first frame after a message is its reply.
+    /// As in Tsung: the first frame after a message is its reply.
     Tsung,
 }
 
-/// What carries the messages between a user and the server.
+/// The transport of messages between a user and the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
     /// A WebSocket.
     #[default]
     WebSocket,
-    /// Phoenix's long polling: GETs that wait for messages, POSTs that bring some.
+    /// Phoenix's long polling: GETs that wait for messages, POSTs that send some.
     LongPoll,
 }
 
@@ -279,12 +273,12 @@ pub struct Reconnect {
     pub max: Duration,
     /// Attempts in a row; `None`: for ever.
     pub attempts_max: Option<u32>,
-    /// Joins the same topics before the session goes on (Phoenix), or in other sessions
-    /// repeats the steps between the connect and the one that was interrupted.
+    /// Joins the same topics before the session continues (Phoenix); other sessions repeat the
+    /// steps between the connect and the interrupted one.
     pub rejoin: bool,
 }
 
-/// Connections that are cut on purpose, as on a mobile network, at random times.
+/// Cuts of connections on purpose, as on a mobile network, at random times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Drop {
     /// From one cut to the next.
@@ -293,21 +287,21 @@ pub struct Drop {
     pub away: Duration,
     /// How the connection ends.
     pub how: Cut,
-    /// How long it takes after that to come back, shortest and longest; drawn each time.
+    /// How long the reconnect takes after that, shortest and longest; drawn each time.
     pub reconnect: (Duration, Duration),
-    /// Only while this phase lasts; `None`: always.
+    /// Only during this phase; `None`: always.
     pub phase: Option<usize>,
 }
 
 /// How a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cut {
-    /// By a reset, which the server sees at once.
+    /// By a reset, which the server notices at once.
     Reset,
-    /// The user stops reading without closing. The socket stays open until the user has connected
-    /// again, and is reset then.
+    /// The user stops reading without closing. The socket stays open until the user has
+    /// reconnected, and is reset then.
     Silence,
-    /// Half of the users so, half of them so.
+    /// Half of the users by a reset, the others silently.
     Both,
 }
 
@@ -323,13 +317,13 @@ impl Cut {
 pub struct DataFile {
     /// As named in the scenario.
     pub name: String,
-    /// The path it was read from, as written; `None` where the rows stand in the scenario itself.
+    /// The path it was read from, as written; `None` if the rows are in the scenario.
     pub path: Option<String>,
-    /// Its rows, without line ends and blank lines at the end.
+    /// Its rows, without line ends and trailing blank lines.
     pub rows: Vec<String>,
 }
 
-/// How long things may take.
+/// Time limits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timeouts {
     /// Time to connect, TLS included.
@@ -338,12 +332,12 @@ pub struct Timeouts {
     pub reply: Duration,
     /// Attempts to connect after the first has failed (Tsung's `max_retries`).
     pub retries: u32,
-    /// Between them, times their number (Tsung's `retry_timeout`).
+    /// Wait before an attempt, times its number (Tsung's `retry_timeout`).
     pub retry_wait: Duration,
 }
 
 impl Reconnect {
-    /// For sessions whose connections are cut on purpose and that do not set it.
+    /// For sessions with cuts that do not set it.
     pub const AFTER_DROP: Self = Self {
         min: Duration::from_millis(500),
         max: Duration::from_secs(5),
@@ -362,7 +356,7 @@ impl Default for Timeouts {
 /// One condition of a pass, such as `join_p99 < 50ms`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Threshold {
-    /// A figure's name, see `simurgh_load_record::figures`.
+    /// A figure's name, see `simurgh_load_scenario::figures`.
     pub figure: String,
     /// How it is compared.
     pub compare: Compare,
@@ -375,16 +369,16 @@ pub struct Threshold {
 /// Address of the agent that is this host itself.
 pub const LOCAL_AGENT: &str = "local";
 
-/// Another host that takes part. Where a scenario names agents, they have all users, in parts by
-/// their weights; the controlling host has some only as an agent called [`LOCAL_AGENT`].
+/// Another host that takes part. A scenario's agents run all users, in parts by their weights; the
+/// controlling host only runs some as an agent called [`LOCAL_AGENT`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Agent {
     /// Where `simurgh load agent` listens, host and port; or [`LOCAL_AGENT`].
     pub address: String,
-    /// What it was started with; `$NAME` names an environment variable. [`LOCAL_AGENT`] needs none.
+    /// The agent's token; `$NAME` names an environment variable. [`LOCAL_AGENT`] needs none.
     pub token: String,
-    /// Share of the users, met as near as whole numbers of workers can; 0: takes no part.
+    /// Share of the users, as exact as whole numbers of workers allow; 0: takes no part.
     pub weight: f64,
-    /// Where its connections come from; empty: those of [`Sources`].
+    /// Source addresses of its connections; empty: those of [`Sources`].
     pub addresses: Vec<AddressRange>,
 }

@@ -1,22 +1,22 @@
-//! What flags change in a scenario.
+//! Flags that change a scenario.
 
 use std::time::Duration;
 
 use super::{AddressRange, Arrivals, Scenario, Spread};
 
-/// Flags that win over the text. The readers use `map`, `targets`, `local`, `strict` and
-/// `exclude_tags`; [`apply`] puts the rest into the finished scenario.
+/// Flags that override the text. The parsers use `map`, `targets`, `local`, `strict` and
+/// `exclude_tags`; [`apply`] uses the others on the finished scenario.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
-    /// `--map HOST=ADDR`: another host (or `host:port`) for a name of the text.
+    /// `--map HOST=ADDR`: another host (or `host:port`) for a name in the text.
     pub map: Vec<(String, String)>,
-    /// `--target`: URLs of servers in the place of those that the text names.
+    /// `--target`: URLs of servers instead of those in the text.
     pub targets: Vec<String>,
     /// `--spread`.
     pub spread: Option<Spread>,
     /// `--local`: all clients become local workers.
     pub local: bool,
-    /// `--strict`: as Tsung's DTD has it, and no repairs.
+    /// `--strict`: exactly Tsung's DTD, and no repairs.
     pub strict: bool,
     /// `-x TAG`: requests of these tags are left out.
     pub exclude_tags: Vec<String>,
@@ -34,7 +34,7 @@ pub struct Overrides {
     pub insecure: bool,
 }
 
-/// Applies what the readers leave of `overrides`.
+/// Applies the flags that the parsers do not use.
 pub fn apply(scenario: &mut Scenario, overrides: &Overrides) {
     if let Some(most) = overrides.users_max {
         scenario.load.users_max = Some(most);

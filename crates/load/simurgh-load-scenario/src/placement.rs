@@ -1,21 +1,19 @@
-//! How many workers a run needs.
+//! Computes how many workers a run needs.
 
 use crate::{Arrivals, Scenario, Session, Transport};
 
-/// Users that one worker takes, below what its descriptor table holds (20,000 by default on the
-/// systems that bound it most).
+/// Users of one worker; on the strictest systems its descriptor table holds 20,000 by default.
 const USERS_PER_WORKER: u64 = 18_000;
-/// More threads than this are a mistake in the scenario rather than a wish.
+/// More threads than this are a mistake in the scenario.
 const WORKERS_MAX: u64 = 2_000;
 
-/// Workers for a scenario on this host: one for each core, fewer for a handful of users, more when
-/// their connections need more descriptor tables.
+/// Workers for a scenario on this host: one for each core, fewer for a few users, more when their
+/// connections need more descriptor tables.
 pub fn workers(scenario: &Scenario) -> usize {
     workers_for(connections_max(scenario))
 }
 
-/// The most connections at a time that decide about workers: one for each user, two where users
-/// poll or are cut off in silence.
+/// The maximum of connections at a time: one for each user, two if users poll or are cut silently.
 pub fn connections_max(scenario: &Scenario) -> u64 {
     let has_two = |session: &Session| {
         session.transport == Transport::LongPoll
@@ -32,7 +30,7 @@ pub fn workers_for(users: u64) -> usize {
     usize::try_from(wanted.min(WORKERS_MAX)).unwrap_or(1)
 }
 
-/// The most users that can be there at a time, if none ended before the last came.
+/// The maximum of users at a time, if none ended before the last came.
 pub fn users_max(scenario: &Scenario) -> u64 {
     let load = &scenario.load;
     let mut open = 0_u64;
@@ -52,7 +50,7 @@ pub fn users_max(scenario: &Scenario) -> u64 {
     users.min(load.users_max.unwrap_or(u64::MAX))
 }
 
-/// What decides how many workers a host gets.
+/// A host's input for the number of its workers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Room {
     /// Share of the users.
@@ -63,13 +61,13 @@ pub struct Room {
     pub capacity: u64,
 }
 
-/// So many more workers than needed may be taken, for shares that are nearer to the weights.
+/// Additional workers that may be used to get closer to the weights.
 const MORE_WORKERS_MAX: u64 = 64;
-/// Shares this near to the weights are right.
+/// Shares this close to the weights are accepted.
 const NEAR: f64 = 0.01;
 
 /// Workers of each host. All workers have the same share of the users, so the numbers follow the
-/// weights as near as whole numbers do; a host has at least one.
+/// weights as closely as whole numbers can; a host has at least one.
 pub fn split(users: u64, wanted: Option<u64>, rooms: &[Room]) -> Vec<u64> {
     let sum: f64 = rooms.iter().map(|room| room.weight).sum();
     let shares: Vec<f64> = rooms.iter().map(|room| room.weight / sum).collect();
@@ -89,7 +87,7 @@ pub fn split(users: u64, wanted: Option<u64>, rooms: &[Room]) -> Vec<u64> {
         let error =
             split.iter().zip(&shares).map(|(n, share)| (*n as f64 / all / share - 1.0).abs());
         let error = error.fold(0.0, f64::max);
-        // Another worker has to be worth it.
+        // Another worker must be worth it.
         if error < best.0 * 0.8 {
             best = (error, split);
         }
@@ -100,7 +98,7 @@ pub fn split(users: u64, wanted: Option<u64>, rooms: &[Room]) -> Vec<u64> {
     best.1
 }
 
-/// `workers` by shares that add up to 1, at least one for each (largest remainders).
+/// Divides `workers` by shares that add up to 1, at least one for each (largest remainders).
 pub fn apportion(workers: u64, shares: &[f64]) -> Vec<u64> {
     let ideal = |share: f64| workers as f64 * share;
     let mut split: Vec<u64> = shares.iter().map(|share| (ideal(*share) as u64).max(1)).collect();
@@ -132,7 +130,7 @@ mod tests {
         assert_eq!(split(10, None, &rooms(&[1.0, 1.0])), [1, 1]);
         assert_eq!(split(10, None, &rooms(&[1.0, 2.0])), [1, 2]);
         assert_eq!(split(10, None, &rooms(&[1.0, 4.0, 0.5])), [2, 8, 1]);
-        // What cannot be met exactly is met as well as 64 more workers allow.
+        // Ratios that cannot be exact are as good as 64 more workers allow.
         let near = split(10, None, &rooms(&[1.0, 3.1]));
         let error = near[1] as f64 / near[0] as f64 / 3.1 - 1.0;
         assert!(error.abs() < 0.03, "{near:?}");

@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-/// The rows of a data file: its lines without their ends, and without blank ones at the end.
-///
-/// # Errors
-/// Why it cannot be read, in words that follow the name of the key.
+/// The rows of a data file: its lines without line ends and trailing blank lines. An error says why
+/// it cannot be read, to be put after the name of the key.
 pub fn read_rows(base: &Path, path: &str) -> Result<Vec<String>, String> {
     let whole = base.join(path);
     let text = std::fs::read_to_string(&whole)

@@ -1,4 +1,4 @@
-//! What a user does: the steps of a session.
+//! The steps of a session.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{Dialect, Template, VarId};
 
-/// One act of a user.
+/// One step of a user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Line of the scenario's text, from 1; 0 if there is none.
     pub line: u32,
-    /// What is done.
+    /// The action.
     pub act: Act,
 }
 
-/// What a [`Step`] does.
+/// The action of a [`Step`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Act {
     /// Opens the user's WebSocket; an open one is closed first.
@@ -24,9 +24,9 @@ pub enum Act {
     Send(Message),
     /// Waits for a frame.
     Wait(Wait),
-    /// Stays open and takes frames, for a time.
+    /// Stays open and receives frames for a time.
     Receive(Receive),
-    /// Thinks.
+    /// Waits for a think time.
     Think(Think),
     /// Joins a topic (Phoenix).
     Join(Push),
@@ -36,7 +36,7 @@ pub enum Act {
     Leave(Push),
     /// One HTTP request on the user's kept-alive connection.
     Http(Box<Http>),
-    /// Bytes over plain TCP (Tsung's `raw`).
+    /// Sends bytes over plain TCP (Tsung's `raw`).
     Raw(Message),
     /// Closes the WebSocket in an orderly way and waits for the server's close.
     Close {
@@ -49,40 +49,40 @@ pub enum Act {
     For(For),
     /// A loop over the elements of a list variable.
     ForEach(ForEach),
-    /// A loop that goes on while (or until) something holds, checked after each round.
+    /// A loop that runs while (or until) a condition holds, checked after each round.
     Repeat(Repeat),
     /// Steps under a condition.
     If {
-        /// When it holds, the steps are done.
+        /// The steps run if it holds.
         condition: Condition,
         /// The steps.
         steps: Vec<Step>,
     },
-    /// Steps that are timed together, think times included.
+    /// Steps that are timed together, with think times.
     Transaction {
         /// Statistic `tr_NAME`.
         name: String,
         /// The steps.
         steps: Vec<Step>,
     },
-    /// Goes on with another server or another protocol (Tsung's `change_type`).
+    /// Continues with another server or another protocol (Tsung's `change_type`).
     Switch(Switch),
-    /// Waits until this many users have come to this step or another of its kind (Tsung's
+    /// Waits until this many users have reached this step or another of its kind (Tsung's
     /// `wait_global`, and what follows a reply with its `ack="global"`).
     Gather {
-        /// How many.
+        /// The number of users.
         users: u64,
-        /// Goes on after this time, which is counted as an error; `None`: waits on.
+        /// Continues after this time, which is counted as an error; `None`: no limit.
         timeout: Option<Duration>,
     },
     /// Marks a moment for another user's [`Act::InteractionReceive`].
     InteractionSend {
-        /// Which statistic.
+        /// The statistic.
         id: String,
     },
     /// Records the time since the last [`Act::InteractionSend`] of that name.
     InteractionReceive {
-        /// Which statistic.
+        /// The statistic.
         id: String,
     },
     /// Waits for any unsolicited frame (`wait_bidi`).
@@ -96,7 +96,7 @@ pub enum Act {
 /// Opens a WebSocket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Connect {
-    /// Path and query. For Phoenix the `vsn` parameter is added when it is not there.
+    /// Path and query. For Phoenix the `vsn` parameter is added unless it is there.
     pub path: Template,
     /// `Origin`; `None`: none in native files, the host in Tsung's.
     pub origin: Option<Template>,
@@ -111,20 +111,20 @@ pub struct Connect {
 /// Sends a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// What is sent.
+    /// The message.
     pub data: Template,
     /// As a binary frame.
     pub binary: bool,
-    /// How its answer is known.
+    /// How its answer is recognised.
     pub reply: Reply,
-    /// What is done with the answer.
+    /// Captures and checks of the answer.
     pub answer: Answer,
 }
 
-/// How the answer to a message is known.
+/// How the answer to a message is recognised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// None is waited for.
+    /// No answer is expected.
     None,
     /// The first frame that comes.
     First,
@@ -132,16 +132,16 @@ pub enum Reply {
     Match(Matcher),
 }
 
-/// Tells frames apart.
+/// A condition on frames.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Matcher {
     /// Any frame.
     Any,
-    /// The text holds this.
+    /// The text contains this.
     Contains(Template),
-    /// A regular expression finds something.
+    /// A regular expression matches.
     Regex(String),
-    /// The value at a JSON path is this (compared as text).
+    /// The value at a JSON path equals this (compared as text).
     Json {
         /// For example `payload.status`.
         path: String,
@@ -159,43 +159,43 @@ pub enum Matcher {
     Presence {
         /// `None`: any topic.
         topic: Option<Template>,
-        /// Which list.
+        /// The list.
         list: PresenceList,
         /// The key.
         key: Template,
     },
 }
 
-/// The lists that presence messages have.
+/// The lists in presence messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PresenceList {
     /// All presences: the payload of `presence_state`.
     State,
-    /// Those that came or changed: `joins` of `presence_diff`.
+    /// New and changed presences: `joins` of `presence_diff`.
     Joins,
-    /// Those that went or changed: `leaves` of `presence_diff`.
+    /// Presences that left or changed: `leaves` of `presence_diff`.
     Leaves,
 }
 
-/// What is done with an answer, in this order.
+/// The processing of an answer, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     /// The longest time to wait; `None`: [`Timeouts::reply`](super::Timeouts::reply).
     pub timeout: Option<Duration>,
     /// Values taken from it.
     pub captures: Vec<Capture>,
-    /// The checks of it.
+    /// Checks of it.
     pub checks: Vec<Check>,
 }
 
 /// Takes a value from an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Capture {
-    /// Where it goes; several finds make a list.
+    /// The variable; several matches make a list.
     pub var: VarId,
-    /// Where it is.
+    /// The place of the value.
     pub from: Find,
-    /// `&amp;` and its like are undone.
+    /// `&amp;` and the like are decoded.
     pub decode_html: bool,
 }
 
@@ -210,7 +210,7 @@ pub enum Find {
     XPath(String),
     /// An HTTP header, or a field of it (`set-cookie/session`).
     Header(String),
-    /// The `value` of the HTML form field of that name.
+    /// The `value` of the HTML form field with this name.
     FormField(String),
 }
 
@@ -219,20 +219,20 @@ pub enum Find {
 pub struct Check {
     /// For `match.log`; `-` where none is given.
     pub name: String,
-    /// Regular expression; its variables are put in first.
+    /// Regular expression; variables in it are replaced first.
     pub pattern: Template,
-    /// The action is taken when the pattern is found (`true`) or is not.
+    /// The action is taken when the pattern is found (`true`) or is not found.
     pub when_found: bool,
-    /// What is done then.
+    /// The action.
     pub action: Action,
-    /// HTTP: the head is left out.
+    /// HTTP: the head is not searched.
     pub skip_headers: bool,
 }
 
-/// What a [`Check`] does.
+/// The action of a [`Check`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Action {
-    /// Counts and goes on.
+    /// Counts and continues.
     Continue,
     /// Also writes a line to `match.log`.
     Log,
@@ -242,16 +242,16 @@ pub enum Action {
     Abort,
     /// Ends the run.
     AbortRun,
-    /// Starts the session again.
+    /// Restarts the session.
     Restart {
-        /// At most so often.
+        /// Maximum number of restarts.
         times_max: u32,
     },
     /// Repeats the request, and the `back` requests before it.
     Loop {
-        /// At most so often.
+        /// Maximum number of repetitions.
         times_max: u32,
-        /// After this time.
+        /// Wait before each.
         sleep: Duration,
         /// Requests to go back beyond this one.
         back: u32,
@@ -261,29 +261,29 @@ pub enum Action {
 /// Waits for a frame that has come since the last wait, or comes now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Wait {
-    /// Which one.
+    /// The awaited frame.
     pub matcher: Matcher,
-    /// What is done with it.
+    /// Captures and checks of the frame.
     pub answer: Answer,
 }
 
-/// Takes frames.
+/// Receives frames.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Receive {
-    /// How long at most; `None`: to the end of the run.
+    /// The longest time; `None`: to the end of the run.
     pub time: Option<Think>,
-    /// Or until this many frames have matched.
+    /// Ends when this many frames have matched.
     pub count: Option<u64>,
-    /// Which ones count; `None`: all.
+    /// The frames that count; `None`: all.
     pub matcher: Option<Matcher>,
 }
 
-/// How long a user thinks.
+/// The length of a think time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Think {
     /// Always the same.
     Constant(Duration),
-    /// Evenly between both.
+    /// Uniformly distributed between both.
     Uniform(Duration, Duration),
     /// Exponentially distributed with this mean.
     Exponential(Duration),
@@ -304,12 +304,12 @@ pub struct Push {
     pub binary: bool,
     /// Waits for the reply, matched by ref.
     pub await_reply: bool,
-    /// A reply whose status is not this is an error; `None`: any will do.
+    /// A reply with another status is an error; `None`: any status is accepted.
     pub status: Option<String>,
-    /// The presence that it changes: a join or a push has the server track the user under this
+    /// The presence that it changes: a join or a push makes the server track the user under this
     /// key, a leave ends that. Times of `presence_state` and `presence_diff` count from here.
     pub presence: Option<Template>,
-    /// What is done with the reply's `response`.
+    /// Captures and checks of the reply's `response`.
     pub answer: Answer,
 }
 
@@ -322,17 +322,17 @@ pub struct Http {
     pub url: Template,
     /// HTTP/1.0.
     pub version_1_0: bool,
-    /// Headers beyond those that HTTP wants.
+    /// Further headers.
     pub headers: Vec<(String, Template)>,
     /// The body.
     pub body: Option<Template>,
-    /// Cookies set by the scenario beside those that the server sets.
+    /// Cookies of the scenario, in addition to those of the server.
     pub cookies: Vec<(String, Template)>,
     /// Credentials.
     pub auth: Option<HttpAuth>,
     /// Any other status is an error; empty: 4xx and 5xx are counted, not failed.
     pub status: Vec<u16>,
-    /// What is done with the answer.
+    /// Captures and checks of the answer.
     pub answer: Answer,
 }
 
@@ -345,7 +345,7 @@ pub struct HttpAuth {
     pub user: Template,
     /// Password.
     pub password: Template,
-    /// Digest: the realm; from the last 401 where empty.
+    /// Digest: the realm; if empty, from the last 401.
     pub realm: Option<Template>,
     /// Digest: the server's nonce, likewise.
     pub nonce: Option<Template>,
@@ -358,16 +358,16 @@ pub struct HttpAuth {
 /// Sets variables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Set {
-    /// Which ones; several only for [`Value::Row`] and [`Value::Target`].
+    /// The variables; several only for [`Value::Row`] and [`Value::Target`].
     pub vars: Vec<VarId>,
-    /// To what.
+    /// Their value.
     pub value: Value,
 }
 
-/// What variables are set to.
+/// A value for variables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Value {
-    /// A text with values put in.
+    /// A rendered template.
     Template(Template),
     /// Fields of a row of a file, one for each variable.
     Row {
@@ -375,10 +375,10 @@ pub enum Value {
         file: u16,
         /// Between the fields.
         delimiter: String,
-        /// Any row, rather than one after the other (over all users).
+        /// Any row, instead of one after the other (over all users).
         random: bool,
     },
-    /// What a JSON path finds in a variable.
+    /// The value of a JSON path in a variable.
     Json {
         /// The variable.
         from: VarId,
@@ -389,7 +389,7 @@ pub enum Value {
     Target,
 }
 
-/// A loop with a counter; done at least once if `at_least_once`.
+/// A loop with a counter; runs at least once if `at_least_once`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct For {
     /// The variable of the counter.
@@ -400,10 +400,10 @@ pub struct For {
     pub to: Bound,
     /// Step.
     pub step: i64,
-    /// Each round begins this long after the one before began, whatever the server does; a round
+    /// Each round begins this long after the previous one began, whatever the server does; a round
     /// that cannot is late, and its latencies count from when it should have begun.
     pub every: Option<Duration>,
-    /// Tsung's `for` never does nothing.
+    /// Tsung's `for` always runs at least once.
     pub at_least_once: bool,
     /// The body.
     pub steps: Vec<Step>,
@@ -423,13 +423,13 @@ pub enum Bound {
 /// A loop over a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ForEach {
-    /// The element of the round.
+    /// The variable for the current element.
     pub var: VarId,
     /// The list.
     pub list: VarId,
-    /// Only elements in which this regular expression finds something.
+    /// Only elements that this regular expression matches.
     pub include: Option<String>,
-    /// And only those in which this one does not.
+    /// And only those that this one does not match.
     pub exclude: Option<String>,
     /// The body.
     pub steps: Vec<Step>,
@@ -446,24 +446,24 @@ pub struct Repeat {
     pub steps: Vec<Step>,
     /// Checked after each round.
     pub condition: Condition,
-    /// Goes on *until* it holds, rather than while.
+    /// Repeats *until* it holds, instead of while.
     pub until: bool,
 }
 
-/// Compares a variable with a text: as numbers where both are, else as text.
+/// Compares a variable with a text: as numbers if both are, else as text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
     /// The variable.
     pub var: VarId,
-    /// Its element, from 0, where it holds a list.
+    /// Index of the element, from 0, if it is a list.
     pub element: Option<u32>,
-    /// How.
+    /// The comparison.
     pub compare: Compare,
-    /// With what.
+    /// The other side.
     pub value: Template,
 }
 
-/// An order.
+/// A comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Compare {
     /// Equal.
@@ -481,7 +481,7 @@ pub enum Compare {
 }
 
 impl Compare {
-    /// How it is written; longer signs come before those that they begin with.
+    /// The signs; longer ones come before their prefixes.
     pub(crate) const SIGNS: [(&str, Self); 6] = [
         ("==", Self::Eq),
         ("!=", Self::Neq),
@@ -491,14 +491,14 @@ impl Compare {
         ("<", Self::Lt),
     ];
 
-    /// The sign that a condition such as `>= 3` begins with, and its value.
+    /// Splits a condition such as `>= 3` into its sign and value.
     pub(crate) fn split(text: &str) -> Option<(Self, &str)> {
         let text = text.trim();
         let mut signs = Self::SIGNS.iter();
         signs.find_map(|(sign, compare)| Some((*compare, text.strip_prefix(sign)?.trim())))
     }
 
-    /// Whether two values are in this order.
+    /// Whether two values compare so.
     pub fn holds<T: PartialOrd>(self, left: T, right: T) -> bool {
         match self {
             Self::Eq => left == right,
@@ -510,7 +510,7 @@ impl Compare {
         }
     }
 
-    /// The same with its sides exchanged.
+    /// The comparison with its sides exchanged.
     #[must_use]
     pub fn turned(self) -> Self {
         match self {
@@ -526,13 +526,12 @@ impl Compare {
 /// Another server or protocol for the rest of the session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Switch {
-    /// How frames are understood from here on.
+    /// The dialect from here on.
     pub dialect: Dialect,
-    /// Index of the server in [`Scenario::targets`](super::Scenario::targets); those only used
-    /// by a switch weigh 0.
+    /// Index in [`Scenario::targets`](super::Scenario::targets); weight 0 if only for switches.
     pub target: usize,
-    /// The open connection is kept for a later `restore`.
+    /// The open connection is stored for a later `restore`.
     pub store: bool,
-    /// The kept connection is used again.
+    /// The stored connection is used again.
     pub restore: bool,
 }

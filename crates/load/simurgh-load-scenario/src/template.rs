@@ -1,4 +1,4 @@
-//! Text with values put in.
+//! Texts with placeholders.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VarId(pub u16);
 
-/// Text or bytes with values put in.
+/// Text or bytes with placeholders.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Template {
-    /// In order; no two literals side by side.
+    /// In order; literals are never adjacent.
     pub parts: Vec<Part>,
 }
 
 impl Template {
-    /// A text as it is.
+    /// A text without placeholders.
     pub fn literal(text: &str) -> Self {
         Part::Literal(text.as_bytes().to_vec()).into()
     }
 
-    /// Adds a part; literals side by side become one.
+    /// Adds a part; adjacent literals are merged.
     pub fn push(&mut self, part: Part) {
         match (self.parts.last_mut(), part) {
             (_, Part::Literal(text)) if text.is_empty() => {}
@@ -51,33 +51,33 @@ impl FromIterator<Part> for Template {
 /// A piece of a [`Template`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Part {
-    /// As it is.
+    /// Literal bytes.
     Literal(Vec<u8>),
     /// The value of a variable; one that was never set becomes `undefined`, counted as an error.
     Var(VarId),
-    /// Element `1` of a variable that holds a list (counted from 0).
+    /// An element of a variable that holds a list, by index from 0.
     Element(VarId, u32),
-    /// Made on the spot.
+    /// A generated value.
     Value(Generated),
 }
 
-/// Values that are made when they are needed.
+/// Values that are generated when needed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Generated {
-    /// The user's number, 1 and up over the whole run (`tsung_userid`).
+    /// The user's number, from 1 over the whole run (`tsung_userid`).
     UserId,
-    /// Never twice the same over all runs: seconds since 1970, a dash, the user's number.
+    /// Unique over all runs: seconds since 1970, a dash, the user's number.
     ReallyUniqueId,
     /// Whole number from first to last, both included.
     RandomNumber(i64, i64),
-    /// So many letters and digits, drawn each time.
+    /// This many letters and digits, drawn each time.
     RandomString(u32),
-    /// Sender's stamp: who sent it, a running number, and when; receivers find it anywhere in a
-    /// frame (see `simurgh_load_engine::stamp`).
+    /// Sender's stamp: sender, number and time; receivers find it anywhere in a frame (see
+    /// `simurgh_load_engine::stamp`).
     Stamp,
-    /// The next row of a file as it stands (Tsung's `ts_file_server:get_next_line`).
+    /// The next row of a file, unchanged (Tsung's `ts_file_server:get_next_line`).
     NextLine(u16),
-    /// Any row of a file as it stands.
+    /// Any row of a file, unchanged.
     RandomLine(u16),
     /// Seconds since 1970.
     UnixTime,

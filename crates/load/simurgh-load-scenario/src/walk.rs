@@ -1,9 +1,8 @@
-//! Ways through the steps of a scenario.
+//! Iterates over the steps of scenarios.
 
 use super::{Act, Answer, Scenario, Session, Step};
 
 impl Act {
-    /// The steps within this one, to change them.
     fn steps_mut(&mut self) -> &mut [Step] {
         match self {
             Self::For(each) => &mut each.steps,
@@ -25,7 +24,7 @@ impl Act {
         }
     }
 
-    /// What is done with its answer, if it can have one.
+    /// The processing of its answer, if it can have one.
     pub fn answer(&self) -> Option<&Answer> {
         match self {
             Self::Connect(connect) => Some(&connect.answer),
@@ -46,7 +45,7 @@ impl Scenario {
         }
     }
 
-    /// The same scenario of no text, to be compared with one of another text.
+    /// The scenario without line numbers, to be compared with one of another text.
     #[must_use]
     pub fn without_lines(mut self) -> Self {
         for session in &mut self.sessions {
@@ -64,7 +63,7 @@ fn forget_lines(steps: &mut [Step]) {
 }
 
 impl Session {
-    /// The same within one session.
+    /// The same for one session.
     pub fn each_step<'s>(&'s self, visit: &mut dyn FnMut(&'s Step)) {
         in_steps(&self.steps, visit);
     }

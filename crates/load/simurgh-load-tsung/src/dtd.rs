@@ -9,16 +9,15 @@ use simurgh_load_scenario::Diagnostic;
 
 use super::xml::{Document, Element};
 
-/// The file that a DOCTYPE of Tsung names.
 const FILE: &str = "tsung-1.0.dtd";
 /// Where it is installed.
 const PLACES: &[&str] =
     &["", "/usr/share/tsung/", "/usr/local/share/tsung/", "/opt/tsung/share/tsung/"];
 
-/// Element, content and attributes, one element a line.
+/// Element, content and attributes, one element on each line.
 const RULES: &str = include_str!("dtd.txt");
 
-/// What is taken beyond the DTD: element, attribute, values. From 1.8.0, or our own.
+/// Values accepted beyond the DTD: element, attribute, values. From 1.8.0, or our own.
 const MORE_VALUES: &[(&str, &str, &[&str])] = &[
     ("server", "type", &["ws", "wss"]),
     ("websocket", "ack", &["local", "global", "match"]),
@@ -26,14 +25,12 @@ const MORE_VALUES: &[(&str, &str, &[&str])] = &[
     ("setdynvars", "sourcetype", &["local_file"]),
 ];
 
-/// Attributes that the DTD requires and that may be left out here, with a warning.
+/// Attributes that the DTD requires and that are optional here, with a warning.
 const MAY_LACK: &[(&str, &str)] = &[("users", "unit"), ("arrivalphase", "unit")];
 
-/// An element of the DTD.
 #[derive(Debug)]
 struct Rule {
     content: &'static str,
-    /// Names that the content model mentions.
     children: Vec<&'static str>,
     attributes: Vec<Declared>,
 }
@@ -78,8 +75,8 @@ fn is_name_char(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':')
 }
 
-/// Checks a document against the DTD: with `strict` exactly, else with our additions, and
-/// without order and number, which the lowering looks after.
+/// Checks a document against the DTD: with `strict` exactly, else with our additions, and without
+/// order and number of elements, which the lowering checks.
 pub(super) fn check(
     document: &Document,
     strict: bool,
@@ -212,7 +209,6 @@ impl Checker {
         self.wrong(child.line, what, help);
     }
 
-    /// Order and number of the children.
     fn model(&mut self, element: &Element, rule: &Rule) {
         let children: Vec<&str> = element.children().map(|child| child.name.as_str()).collect();
         if rule.content.starts_with('(') && taken(rule.content, &children) != Some(children.len()) {
@@ -223,8 +219,8 @@ impl Checker {
     }
 }
 
-/// How many of the first children a content model takes; `None` where it must have others. DTDs
-/// have to be deterministic, so that no choice has to be taken back.
+/// How many of the first children a content model matches; `None` if it requires others. DTDs must
+/// be deterministic, so no backtracking is needed.
 fn taken(model: &str, children: &[&str]) -> Option<usize> {
     let one = model.trim_end_matches(['?', '*', '+']);
     let list = one.strip_prefix('(').and_then(|list| list.strip_suffix(')'));
@@ -263,7 +259,7 @@ fn more_values(element: &str, attribute: &str) -> &'static [&'static str] {
 fn more_children(parent: &Element, name: &str) -> bool {
     match parent.name.as_str() {
         "websocket" => name == "http_header",
-        // Each step of a session is taken wherever one of them may be.
+        // Each step of a session is accepted wherever one of them is.
         "session" | "transaction" | "for" | "foreach" | "repeat" | "if" => {
             TABLE.get("session").is_some_and(|session| session.children.contains(&name))
         }
@@ -275,7 +271,6 @@ fn is_token(value: &str) -> bool {
     !value.is_empty() && value.chars().all(is_name_char)
 }
 
-/// `it has: a, b, c`.
 fn listed(head: &str, names: &[&str]) -> String {
     match names {
         [] => format!("{head} none"),

@@ -8,17 +8,14 @@ use simurgh_load_scenario::Diagnostic;
 use super::environment::Environment;
 use super::lex::find_unquoted;
 
-/// How deep one may refer to another.
+/// How deep entities may be nested.
 const DEPTH_MAX: u32 = 8;
-/// What all references may bring in together, bytes.
+/// The maximum size of all expanded references, bytes.
 const BYTES_MAX: usize = 8 << 20;
 
-/// The parts of a DOCTYPE.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doctype {
-    /// The name of the root.
     pub(super) root: String,
-    /// The DTD's address.
     pub(super) system: Option<String>,
     entities: HashMap<String, Entity>,
 }
@@ -29,7 +26,7 @@ enum Entity {
     File(String),
 }
 
-/// Replaces references, and stops where that would fill the memory.
+/// Expands references, within a bound of memory.
 pub(super) struct Expander<'a> {
     environment: &'a dyn Environment,
     doctype: Doctype,
@@ -37,7 +34,7 @@ pub(super) struct Expander<'a> {
 }
 
 impl Doctype {
-    /// Reads the text between `<!DOCTYPE` and its `>`.
+    /// Parses the text between `<!DOCTYPE` and its `>`.
     pub(super) fn parse(text: &str, line: u32) -> Result<Self, Diagnostic> {
         let (head, subset) = match text.find('[') {
             Some(at) => {
@@ -109,7 +106,7 @@ fn words(mut text: &str) -> Vec<&str> {
     }
 }
 
-/// The text within the quotes of a word, which may lack the last one.
+/// The text within the quotes of a word; the last quote may be missing.
 fn unquoted(word: &str) -> Option<&str> {
     let within = |quote| {
         let text = word.strip_prefix(quote)?;
@@ -127,7 +124,7 @@ impl<'a> Expander<'a> {
         self.doctype = doctype;
     }
 
-    /// What `&name;` stands for.
+    /// The replacement of `&name;`.
     pub(super) fn reference(
         &mut self,
         name: &str,
@@ -168,7 +165,7 @@ impl<'a> Expander<'a> {
         Ok(Replacement::Markup(text))
     }
 
-    /// An attribute's value: references replaced, white space made blanks.
+    /// An attribute's value: references replaced, white space normalised to blanks.
     pub(super) fn value(&mut self, raw: &str, line: u32, depth: u32) -> Result<String, Diagnostic> {
         let mut value = String::with_capacity(raw.len());
         let mut rest = raw;
@@ -207,20 +204,18 @@ impl<'a> Expander<'a> {
     }
 }
 
-/// What a reference becomes.
 pub(super) enum Replacement {
-    /// Characters, whatever they are.
+    /// Literal characters.
     Text(String),
-    /// Text in which markup and further references count.
+    /// Text whose markup and references are interpreted.
     Markup(String),
 }
 
-/// The message about a lone `&`.
+/// The message about a single `&`.
 pub(super) fn ampersand(line: u32) -> Diagnostic {
     Diagnostic::at(line, "not well-formed: a `&` begins no reference").help("write `&amp;`")
 }
 
-/// Whether XML 1.0 allows the character.
 pub(super) fn is_allowed(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }

@@ -1,28 +1,24 @@
-//! What is outside of a scenario's file: host names, other files, and the addresses of this host.
+//! The environment of a scenario: host names, files, and the addresses of this host.
 
 use std::fs;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-/// The largest file that is read, bytes.
 pub(super) const TEXT_BYTES_MAX: usize = 64 << 20;
 
-/// Where names are looked up and files are read. [`Host`] is this host; tests have others.
+/// Resolves names and reads files. [`Host`] is this host; tests have others.
 pub trait Environment {
     /// The addresses of a host, best first; empty if it has none.
     fn resolve(&self, host: &str) -> Vec<IpAddr>;
 
-    /// A file that the scenario names.
-    ///
-    /// # Errors
-    /// It cannot be read, is not a plain file, or is too large.
+    /// A file of the scenario. Fails if it cannot be read, is not a regular file, or too large.
     fn file(&self, name: &str) -> io::Result<Vec<u8>>;
 
-    /// Whether connections can come from this address.
+    /// Whether this host can connect from this address.
     fn is_ours(&self, address: IpAddr) -> bool;
 
-    /// This host's own name; empty if it has none.
+    /// This host's name; empty if it has none.
     fn host_name(&self) -> String;
 }
 
@@ -33,8 +29,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Relative file names start from `base`; without such a file from the current directory, as in
-    /// Tsung.
+    /// File names are relative to `base`, or else to the current directory, as in Tsung.
     #[must_use]
     pub fn new(base: &Path) -> Self {
         Self { base: base.to_owned() }
@@ -50,7 +45,7 @@ impl Environment for Host {
     fn file(&self, name: &str) -> io::Result<Vec<u8>> {
         let beside = self.base.join(name);
         let path = if beside.exists() { beside } else { PathBuf::from(name) };
-        // A pipe or a device would never end.
+        // Reading a pipe or a device would never end.
         if !fs::metadata(&path)?.is_file() {
             return Err(io::Error::other("it is not a plain file"));
         }
@@ -64,7 +59,7 @@ impl Environment for Host {
 
     #[allow(clippy::disallowed_types, reason = "read before any worker has its own descriptors")]
     fn is_ours(&self, address: IpAddr) -> bool {
-        // The kernel knows best, address ranges routed to `lo` included.
+        // The kernel knows best, also about address ranges routed to `lo`.
         address.is_loopback() || std::net::UdpSocket::bind((address, 0)).is_ok()
     }
 

@@ -1,34 +1,31 @@
-//! The few shapes of Erlang code that scenarios have: concatenated values of variables.
+//! The few forms of Erlang code in scenarios: concatenated values of variables.
 //!
 //! `fun({Pid,DynVars}) -> {ok,V} = ts_dynvars:lookup(name,DynVars), EXPRESSION end.` where the
-//! expression is made of `V`, strings, `++`, and the functions of [`Parser::call`]. It is read as a
+//! expression consists of `V`, strings, `++`, and the functions of [`Parser::call`]. It becomes a
 //! text with substitutions; anything else is refused.
 
 use std::collections::HashMap;
 
-/// A piece of the value that the code makes.
+/// A part of the code's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Text(String),
-    /// The variable of that name.
     Lookup(String),
-    /// One of [`super::subst::CALLS`].
     Call(String),
-    /// From 1 to this.
+    /// A random number from 1 to this.
     Random(i64),
     Md5(Vec<Value>),
 }
 
-/// Calls within calls at most.
 const DEPTH_MAX: u32 = 16;
-/// Pieces that variables of the code may be replaced by, all in all: `B=A++A, C=B++B` doubles.
+/// Maximum of parts that the code's variables are replaced by: `B=A++A, C=B++B` doubles.
 const PIECES_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
-    /// Begins with a small letter, or stands in single quotes.
+    /// Begins with a small letter, or is in single quotes.
     Atom(String),
-    /// Begins with a capital or `_`.
+    /// Begins with a capital letter or `_`.
     Variable(String),
     Text(String),
     Number(i64),
@@ -36,7 +33,7 @@ enum Token {
     Sign(&'static str),
 }
 
-/// The value of the code; `None` if it has another shape.
+/// The value of the code; `None` if it has another form.
 pub(super) fn evaluate(code: &str) -> Option<Vec<Value>> {
     let (tokens, bound) = (tokens(code)?, HashMap::new());
     let mut parser = Parser { tokens, at: 0, bound, depth: 0, left: PIECES_MAX };
@@ -73,7 +70,7 @@ fn tokens(code: &str) -> Option<Vec<Token>> {
     Some(tokens)
 }
 
-/// A quoted text and what follows it.
+/// A quoted text and the rest after it.
 fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -105,10 +102,10 @@ fn size(values: &[Value]) -> usize {
 struct Parser {
     tokens: Vec<Token>,
     at: usize,
-    /// What variables of the code stand for.
+    /// Values of the code's variables.
     bound: HashMap<String, Vec<Value>>,
     depth: u32,
-    /// Pieces that may still be copied.
+    /// Parts that may still be copied.
     left: usize,
 }
 
@@ -123,8 +120,7 @@ impl Parser {
         token
     }
 
-    /// Takes tokens that are the same as those of `code`; a variable there stands for any, and the
-    /// names of those that were found are returned.
+    /// Takes tokens equal to those of `code`; its variables match any, whose names are returned.
     fn like(&mut self, code: &str) -> Option<Vec<String>> {
         let mut names = Vec::new();
         for wanted in tokens(code)? {
@@ -137,7 +133,6 @@ impl Parser {
         Some(names)
     }
 
-    /// Takes a sign, if it is the next token.
     fn take(&mut self, wanted: &str) -> bool {
         let is_next = self.is_sign(wanted);
         self.at += usize::from(is_next);
@@ -168,7 +163,7 @@ impl Parser {
         Some(value)
     }
 
-    /// Whether `V =` comes.
+    /// Whether `V =` follows.
     fn is_match(&self) -> bool {
         matches!(self.peek(), Some(Token::Variable(_)))
             && self.tokens.get(self.at + 1) == Some(&Token::Sign("="))
@@ -183,7 +178,7 @@ impl Parser {
         Some(())
     }
 
-    /// Terms with `++` between them.
+    /// Terms joined by `++`.
     fn expression(&mut self) -> Option<Vec<Value>> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {

@@ -1,6 +1,5 @@
-//! Cuts text into markup without asking whether it is well-formed, for [`super::repair`].
+//! Splits text into markup, well-formed or not, for [`super::repair`].
 
-/// What a [`Piece`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -24,13 +23,13 @@ pub(super) struct Piece<'a> {
     pub(super) end: usize,
 }
 
-/// Cuts `text`; the pieces lie side by side and cover it.
+/// Splits `text`; the pieces are adjacent and cover it.
 pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     let mut start = 0;
     while let Some(rest) = text.get(start..).filter(|rest| !rest.is_empty()) {
         let (kind, name, length) = markup(rest).unwrap_or_else(|| {
-            // The first character may be a `<` that begins no markup.
+            // The first character may be a `<` that does not begin markup.
             let next = rest.match_indices('<').map(|found| found.0).find(|&at| at > 0);
             (Kind::Text, "", next.unwrap_or(rest.len()))
         });
@@ -40,8 +39,7 @@ pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// The markup that `rest` begins with: what it is, its name, its length. What is never closed ends
-/// with the text.
+/// The markup at the start of `rest`: kind, name, length. Unclosed markup ends with the text.
 fn markup(rest: &str) -> Option<(Kind, &str, usize)> {
     for (begin, end) in [("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>")] {
         if rest.starts_with(begin) {
@@ -68,7 +66,7 @@ fn markup(rest: &str) -> Option<(Kind, &str, usize)> {
     if !name.starts_with(|c: char| c.is_alphabetic() || c == '_') {
         return None;
     }
-    // A tag that is never closed ends where the next one begins.
+    // An unclosed tag ends where the next one begins.
     let end = find_unquoted(rest, |at, c| c == '>' || (c == '<' && at > 0));
     let end = end.map_or(rest.len(), |at| {
         at + usize::from(rest.get(at..).is_some_and(|end| end.starts_with('>')))
@@ -81,7 +79,7 @@ fn markup(rest: &str) -> Option<(Kind, &str, usize)> {
     Some((kind, name, end))
 }
 
-/// The place of the first wanted character outside of quotes.
+/// The position of the first wanted character outside of quotes.
 pub(super) fn find_unquoted(
     text: &str,
     mut is_wanted: impl FnMut(usize, char) -> bool,
@@ -101,7 +99,7 @@ pub(super) fn find_unquoted(
     found.map(|(at, _)| at)
 }
 
-/// Quotes that a word processor makes of straight ones.
+/// The straight quote for a typographic one.
 pub(super) fn straight(c: char) -> Option<char> {
     match c {
         '\u{201c}' | '\u{201d}' | '\u{201e}' | '\u{201f}' | '\u{ab}' | '\u{bb}' => Some('"'),

@@ -1,10 +1,10 @@
 //! Tsung's XML dialect, lowered to a [`Scenario`](simurgh_load_scenario::Scenario).
 //!
-//! text -> `repair` (slips of hand-copied files, each with a warning) -> `xml` (a tree with line
+//! text -> `repair` (mistakes in hand-copied files, each with a warning) -> `xml` (a tree with line
 //! numbers) -> `dtd` (which element may be where) -> `lower` (elements to the model). Nothing is
-//! ignored silently: an element or attribute is supported, or it is ignored with a warning, or it
-//! is refused by name and line. With `strict` the file must be valid by Tsung 1.7.0's DTD, and
-//! nothing is repaired.
+//! ignored silently: an element or attribute is supported, or ignored with a warning, or refused by
+//! name and line. With `strict` the file must be valid by Tsung 1.7.0's DTD, and nothing is
+//! repaired.
 
 mod dtd;
 mod entity;
@@ -23,21 +23,15 @@ use simurgh_load_scenario::{Diagnostic, Diagnostics, Loaded, Overrides};
 use environment::TEXT_BYTES_MAX;
 pub use environment::{Environment, Host};
 
-/// Reads a scenario of Tsung. `base` is the directory that relative file names start from (where
-/// it has no such file, they start from the current one, as in Tsung); of `overrides` only the
-/// flags for readers are used. Where the file sets no seed, it is 1: unlike in Tsung, a
-/// run is repeatable by default.
-///
-/// # Errors
-/// All mistakes that were found, in the order of their lines.
+/// Parses a scenario of Tsung. Relative file names start from `base` (if there is no such file,
+/// from the current directory, as in Tsung); of `overrides` only the flags for parsers are used.
+/// The default seed is 1: unlike in Tsung, a run is repeatable by default. Returns all mistakes, in
+/// the order of their lines.
 pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Diagnostics> {
     read_in(text, overrides, &Host::new(base))
 }
 
 /// As [`read`], with the names, files and addresses of another environment.
-///
-/// # Errors
-/// As [`read`].
 pub fn read_in(
     text: &str,
     overrides: &Overrides,

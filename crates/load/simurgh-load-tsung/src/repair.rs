@@ -1,6 +1,6 @@
-//! Repairs what goes wrong when files are copied from slides and web pages.
+//! Repairs mistakes of files that were copied from slides and web pages.
 //!
-//! Each repair leaves a warning. Line ends are kept, so that lines mean the same before and after.
+//! Each repair gives a warning. Line ends are kept, so that line numbers stay the same.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,6 @@ use simurgh_load_scenario::Diagnostic;
 
 use super::lex::{Kind, Piece, find_unquoted, pieces, straight};
 
-/// A stretch of the text and what takes its place.
 struct Edit {
     start: usize,
     end: usize,
@@ -53,15 +52,14 @@ struct Repairer<'a, 'w> {
     text: &'a str,
     edits: Vec<Edit>,
     warnings: &'w mut Vec<Diagnostic>,
-    /// Names of open elements.
     open: Vec<&'a str>,
-    /// A place, and its line.
+    /// A position, and its line.
     counted: (usize, u32),
 }
 
 impl<'a> Repairer<'a, '_> {
     fn warn(&mut self, at: usize, what: impl Into<String>) {
-        // Pieces come in order, so this never looks back.
+        // Pieces come in order, so this never goes back.
         let between = self.text.as_bytes().get(self.counted.0..at).unwrap_or_default();
         let lines = u32::try_from(memchr::memchr_iter(b'\n', between).count()).unwrap_or_default();
         self.counted = (at, self.counted.1.saturating_add(lines));
@@ -112,7 +110,7 @@ impl<'a> Repairer<'a, '_> {
         "load"
     }
 
-    /// Curly quotes round attribute values.
+    /// Curly quotes around attribute values.
     fn quotes(&mut self, piece: Piece<'a>) {
         let tag = self.text.get(piece.start..piece.end).unwrap_or_default();
         let mut found = false;
@@ -150,7 +148,7 @@ impl<'a> Repairer<'a, '_> {
         }
     }
 
-    /// Closing tags after the root has been closed.
+    /// Closing tags after the end of the root.
     fn tail(&mut self, rest: &[Piece<'a>]) {
         let only_ends = rest.iter().all(|piece| match piece.kind {
             Kind::Close | Kind::Other => true,
@@ -173,7 +171,7 @@ fn newlines(text: &str) -> String {
     text.chars().filter(|&c| c == '\n').collect()
 }
 
-/// The payload with straight quotes, if only they make it JSON.
+/// The payload with straight quotes, if that makes it JSON.
 pub(super) fn json_quotes(text: &str) -> Option<String> {
     if !text.contains(|c| straight(c).is_some()) {
         return None;
@@ -182,7 +180,7 @@ pub(super) fn json_quotes(text: &str) -> Option<String> {
     (!is_json(text) && is_json(&plain)).then_some(plain)
 }
 
-/// Whether it is JSON once its variables have values.
+/// Whether it is JSON once its placeholders are replaced.
 fn is_json(text: &str) -> bool {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;

@@ -2,11 +2,10 @@
 
 use simurgh_load_scenario::Generated;
 
-/// A piece of a text with substitutions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
     Text(&'a str),
-    /// A variable, and which element of it, from 1 as Tsung counts.
+    /// A variable, and its element, counted from 1 as in Tsung.
     Var(&'a str, Option<u32>),
     /// `module:function`.
     Call(&'a str),
@@ -20,8 +19,8 @@ pub(super) const CALLS: &[&str] = &[
     "ts_file_server:get_random_line",
 ];
 
-/// Cuts a text. A `%%` that begins nothing is text: it does not swallow what follows, as it does
-/// in Tsung; the second result says whether there is one.
+/// Splits a text. A `%%` that begins no placeholder is text and, unlike in Tsung, does not swallow
+/// the rest; the second result says whether there is one.
 pub(super) fn pieces(text: &str) -> (Vec<Piece<'_>>, bool) {
     let mut pieces = Vec::new();
     let (mut from, mut search, mut lone) = (0, 0, false);
@@ -32,7 +31,7 @@ pub(super) fn pieces(text: &str) -> (Vec<Piece<'_>>, bool) {
         let Some((inner, piece)) = marked else {
             lone = true;
             search = at + 1;
-            // Of `%%%%` the second pair may begin something; a lone pair is passed as a whole.
+            // Of `%%%%` the second pair may begin one; a single pair is skipped as a whole.
             if !after.starts_with('%') {
                 search = at + 2;
             }
@@ -51,7 +50,6 @@ pub(super) fn pieces(text: &str) -> (Vec<Piece<'_>>, bool) {
     (pieces, lone)
 }
 
-/// What stands between two `%%`.
 fn marker(inner: &str) -> Option<Piece<'_>> {
     if let Some(name) = inner.strip_prefix('_') {
         return variable(name).map(|(name, element)| Piece::Var(name, element));
@@ -69,12 +67,11 @@ pub(super) fn variable(text: &str) -> Option<(&str, Option<u32>)> {
     is_name(name).then_some((name, element))
 }
 
-/// Whether variables and functions can be called that.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
 }
 
-/// What a call makes, if it can be made; `file` is the file server without a name.
+/// The value of a call, if there is one; `file` is the file server without a name.
 pub(super) fn call(name: &str, file: Option<u16>) -> Option<Generated> {
     match name {
         "ts_user_server:get_unique_id" => Some(Generated::UserId),

@@ -1,4 +1,4 @@
-//! XML to a tree in which everything knows its line.
+//! Parses XML to a tree with line numbers.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use simurgh_load_scenario::Diagnostic;
 use super::entity::{Doctype, Expander, Replacement, ampersand, is_allowed};
 use super::environment::Environment;
 
-/// Elements within elements at most; Tsung's own files need six.
+/// Maximum depth of elements; Tsung's own files need six.
 const DEPTH_MAX: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -37,9 +37,9 @@ pub(super) struct Attribute {
 #[derive(Clone, Debug)]
 pub(super) enum Node {
     Element(Element),
-    /// Text and CDATA up to the next other thing, with the line of its beginning.
+    /// Text and CDATA up to the next other node, with the line of its beginning.
     Text(String, u32),
-    /// Comments and instructions part a text, as they do for Tsung.
+    /// Comments and instructions separate texts, as in Tsung.
     Break,
 }
 
@@ -52,7 +52,7 @@ impl Element {
         self.attribute(name).map(|attribute| attribute.value.as_str())
     }
 
-    /// The attribute's line if it is there, else that of the element.
+    /// The line of the attribute, or that of the element if it is missing.
     pub(super) fn line_of(&self, name: &str) -> u32 {
         self.attribute(name).map_or(self.line, |attribute| attribute.line)
     }
@@ -64,7 +64,7 @@ impl Element {
         })
     }
 
-    /// What the children of that name hold, and the line of the last of them, or of this element.
+    /// The contents of all children with this name, and the line of the last, or of this element.
     pub(super) fn within(&self, name: &str) -> (u32, Vec<&Element>) {
         let groups = || self.children().filter(|child| child.name == name);
         let line = groups().last().map_or(self.line, |group| group.line);
@@ -132,7 +132,7 @@ fn lines(text: &str) -> u32 {
     u32::try_from(memchr::memchr_iter(b'\n', text.as_bytes()).count()).unwrap_or(u32::MAX - 1)
 }
 
-/// Counts lines as the reader goes on.
+/// Counts lines as the parser advances.
 struct Place<'a> {
     text: &'a str,
     at: usize,
@@ -167,7 +167,6 @@ type Result<T> = std::result::Result<T, Diagnostic>;
 
 /// The state of one text: of the file, or of an entity.
 struct Context {
-    /// The line of the event.
     line: u32,
     /// The line of the reference, in an entity.
     fixed: Option<u32>,
@@ -186,7 +185,7 @@ struct Tree {
 impl Tree {
     fn push(&mut self, node: Node) {
         let Some(element) = self.open.last_mut() else {
-            // Not joined: text outside of the root is a mistake, reported at its own line.
+            // Not merged: text outside of the root is a mistake, reported at its own line.
             return self.done.push(node);
         };
         let nodes = &mut element.nodes;

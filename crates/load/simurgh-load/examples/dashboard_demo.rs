@@ -1,13 +1,12 @@
-//! A run that never was, for work on the dashboard and the report, and for their tests in a
-//! browser:
+//! A simulated run, for work on the dashboard and the report, and for their tests in a browser:
 //!
 //! ```sh
 //! cargo run -p simurgh-load --example dashboard_demo                  # the live page
 //! cargo run -p simurgh-load --example dashboard_demo -- --report DIR  # the report
 //! ```
 //!
-//! `--second-ms N` makes seconds shorter, `--history N` starts after so many of them, `--hostile`
-//! has names that would break out of a page that does not escape them, `--overload` has warnings,
+//! `--second-ms N` makes seconds shorter, `--history N` starts after N of them, `--hostile` has
+//! names that would break out of a page that does not escape them, `--overload` has warnings,
 //! `--terminal` shows it in the terminal too.
 
 use std::path::Path;
@@ -103,7 +102,6 @@ fn arguments() -> Result<Arguments, Failure> {
     Ok(found)
 }
 
-/// The run and the dice it is made with.
 struct Demo {
     record: Arc<Mutex<Record>>,
     workers: Vec<Recorder>,
@@ -179,7 +177,6 @@ impl Demo {
         self.close();
     }
 
-    /// One user arrives, connects and joins.
     fn user(&mut self, phase: u16, worker: usize, slow: f64) {
         let failing = slow > 1.0 && self.dice.u8(..) < 14;
         let mut us = |typical: f64| (typical * slow / (1.0 - self.dice.f64()).powf(0.6)) as u64;
@@ -209,7 +206,7 @@ impl Demo {
         recorder.count(Count::JoinsOk, 1);
     }
 
-    /// Traffic of those who are there; a part of the deliveries stands for all.
+    /// Traffic of the present users; a part of the deliveries represents all.
     fn messages(&mut self, slow: f64) {
         let share = self.users / 3;
         let at_ns = self.second * 1_000_000_000;

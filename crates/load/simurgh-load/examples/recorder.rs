@@ -1,4 +1,4 @@
-//! What recording costs: nanoseconds a call, printed. `cargo run --release --example recorder`.
+//! The cost of recording: nanoseconds a call, printed. `cargo run --release --example recorder`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -27,7 +27,7 @@ fn main() {
     });
 }
 
-/// Prints the best of five rounds; what was recorded is taken once a round, as an engine does.
+/// Prints the best of five rounds; the delta is taken once a round, as an engine does.
 fn measure(name: &str, recorder: &mut Recorder, mut call: impl FnMut(&mut Recorder, u64)) {
     let mut best = f64::MAX;
     for _ in 0..5 {

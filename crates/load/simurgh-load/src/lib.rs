@@ -1,10 +1,10 @@
-//! The load generator behind `simurgh load`: scenarios and Tsung's own files, virtual users, what
-//! was measured, reports and a dashboard. It knows nothing of the server.
+//! The load generator behind `simurgh load`: scenarios and Tsung's own files, virtual users,
+//! measurements, reports and a dashboard. It does not depend on the server.
 //!
-//! Each part is a crate, in the order of the data's way: a scenario in [`toml`] or [`tsung`]
-//! becomes one [`scenario`], the [`engine`] runs it (on several hosts: [`fleet`]) over connections
-//! of [`http`] and [`tls`], [`record`] measures, [`report`] writes, [`dashboard`] and [`terminal`]
-//! show. [`benchmark`] sends one HTTP request again and again. Here they are put together.
+//! Each part is a crate, in the order of the data flow: [`toml`] or [`tsung`] parse a [`scenario`],
+//! the [`engine`] runs it (on several hosts: [`fleet`]) over connections of [`http`] and [`tls`],
+//! [`record`] measures, [`report`] writes, [`dashboard`] and [`terminal`] show. [`benchmark`] sends
+//! one HTTP request again and again. This crate joins them.
 
 mod load;
 

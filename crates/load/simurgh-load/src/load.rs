@@ -1,13 +1,10 @@
-//! From a file to a scenario that can be run, whichever language it is written in.
+//! Loads a runnable scenario from a file in any of the languages.
 
 use std::path::Path;
 
 use simurgh_load_scenario::{Diagnostic, Diagnostics, Loaded, Overrides, apply, check, toml};
 
-/// Reads, changes and checks a scenario; XML is taken for Tsung's.
-///
-/// # Errors
-/// All that is wrong with the file, its hosts and the flags.
+/// Parses and checks a scenario (XML is Tsung's). Returns all mistakes in file, hosts, flags.
 pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, Diagnostics> {
     let text = match std::fs::read(path) {
         Ok(bytes) => bytes,

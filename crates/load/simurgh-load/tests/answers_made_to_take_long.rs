@@ -1,7 +1,7 @@
-//! What a scenario looks for is written once and meets whatever a server sends. Fuzzing managed
-//! 80 runs a second, because an XPath took the square of a page's size, and there were answers of
-//! a megabyte that would have held a worker, and all its users, for minutes. Each of these is done
-//! within seconds, in a build that is not optimised.
+//! Searches in answers must be fast whatever a server sends. Fuzzing managed 80 runs a second,
+//! because an XPath took quadratic time in a page's size; an answer of a megabyte would have
+//! blocked a worker, and all its users, for minutes. Each of these takes seconds, even in an
+//! unoptimised build.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use simurgh_load::answer::{AnswerText, CompiledFind, decode_html};
 use simurgh_load::scenario::Find;
 
-/// A quarter of what is kept of an answer.
+/// A quarter of the kept bytes of an answer.
 const BYTES: usize = 1 << 18;
-/// Many times what it takes on a machine that does nothing else.
+/// Many times what it takes on an idle machine.
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn find(find: &Find, answer: &[u8]) -> Vec<String> {

@@ -1,5 +1,5 @@
-//! Who comes when: caps, closed models, phases that wait, appointments, gathers over workers, and
-//! what the operator says while it runs.
+//! When users arrive: caps, closed models, phases that wait, appointments, gathers over workers,
+//! and the operator's commands during a run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -14,7 +14,7 @@ use outside::{Ran, Server, close, frame, lock, run_with, steered};
 use simurgh_load::control::Control;
 use simurgh_load::record::{Count, Ending, Metric};
 
-/// An echo that knows how many connections are open, and when each came.
+/// An echo server that counts open connections and records arrivals.
 #[derive(Clone, Default)]
 struct Seen {
     open: Arc<AtomicI64>,
@@ -30,7 +30,7 @@ impl Seen {
             if peer.head().is_none() {
                 return;
             }
-            // Before the answer, which lets the user go on.
+            // Before the answer, after which the user continues.
             let open = seen.open.fetch_add(1, SeqCst) + 1;
             seen.most.fetch_max(open, SeqCst);
             lock(&seen.came).push((Instant::now(), peer.path.clone()));
@@ -53,7 +53,6 @@ impl Seen {
         lock(&self.came).len() as u64
     }
 
-    /// How many came with this path.
     fn came_to(&self, path: &str) -> u64 {
         lock(&self.came).iter().filter(|(_, found)| found == path).count() as u64
     }
@@ -63,7 +62,7 @@ fn text(server: &Server, rest: &str) -> String {
     format!("[target]\nurl = \"ws://{}\"\n{rest}", server.addr)
 }
 
-/// Comes, stays for so long, and goes.
+/// Comes, stays for this time, and leaves.
 fn stays(name: &str, time: &str) -> String {
     format!(
         "[[session]]\nname = \"{name}\"\nprotocol = \"raw\"\nsteps = [\
@@ -89,7 +88,7 @@ fn a_ramp_brings_the_integral_of_its_rate() {
     assert_eq!(seen.came(), 160);
     assert_eq!(ran.record.phases()[&0].started, 100);
     assert_eq!(ran.record.phases()[&1].started, 60);
-    // In the first half of a ramp from nothing comes a quarter.
+    // A quarter comes in the first half of a ramp from zero.
     let came = lock(&seen.came);
     let early = came.iter().filter(|(at, _)| *at - came[0].0 < Duration::from_millis(850)).count();
     assert!((15..=40).contains(&early), "{early} of 100 came early");
@@ -117,7 +116,7 @@ fn a_closed_model_keeps_its_users_there() {
     let ran = run_with(&text(&server, &format!("{phase}{}", stays("a", "100ms"))), 3);
     ran.errors_are(&[]);
     let users = ran.count(Count::UsersFinished);
-    // Twelve at a time, some 100 ms each and a little more: never more, and hardly fewer.
+    // Twelve at a time, each for a little more than 100 ms: never more, and hardly fewer.
     assert_eq!(seen.most.load(SeqCst), 12, "{}", ran.text());
     assert!((40..=240).contains(&users), "{}", ran.text());
     assert_eq!(ran.count(Count::UsersAborted), 0);
@@ -192,7 +191,7 @@ fn all_meet_at_a_gather_whatever_their_workers() {
                 { send = \"now\", reply = true }, { close = true }]";
     let ran = run_with(&text(&server, rest), 4);
     all_is_well(&ran, 60);
-    // Nobody could go before the last had come.
+    // No user could leave before the last had come.
     assert_eq!(seen.most.load(SeqCst), 60, "{}", ran.text());
 }
 
@@ -223,7 +222,7 @@ fn a_pause_holds_arrivals_off_and_nothing_else() {
             thread::sleep(Duration::from_millis(5));
         }
         control.pause();
-        // Those on their way still come.
+        // Users that are connecting still come.
         thread::sleep(Duration::from_millis(300));
         let (came, messages) = (watched.came(), watched.messages.load(SeqCst));
         thread::sleep(Duration::from_secs(1));
@@ -238,7 +237,7 @@ fn a_pause_holds_arrivals_off_and_nothing_else() {
     let (came, messages) = operator.unwrap().join().unwrap();
     assert_eq!(came, 0, "nobody comes in a pause");
     assert!(messages > 0, "those who are there go on");
-    // The phase is as long as before, the pause not counted.
+    // The phase is as long as before, without the pause.
     all_is_well(&ran, 100);
     assert_eq!(ran.timed(Metric::Message), 500);
     assert!(ran.took >= Duration::from_millis(3200), "{}", ran.text());
@@ -278,7 +277,7 @@ fn a_factor_multiplies_the_rate() {
     let rest = format!("{phase}{}", stays("a", "10ms"));
     let ran = steered(&text(&server, &rest), 2, |control| control.rate(3.0));
     let users = ran.count(Count::UsersFinished);
-    // It is heard within the first of twenty bins.
+    // It takes effect within the first of twenty bins.
     assert!((110..=120).contains(&users), "{}", ran.text());
 }
 

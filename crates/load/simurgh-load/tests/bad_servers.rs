@@ -1,4 +1,4 @@
-//! Whatever a server does wrong is counted as what it is, once for each user, and the run ends.
+//! Every fault of a server is counted with its kind, once for each user, and the run ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -23,7 +23,7 @@ fn hello(server: SocketAddr) -> Ran {
     run(&of(server, USERS, "raw", SHORT, HELLO))
 }
 
-/// All users fail in the same way, at the connect.
+/// All users fail with the same error when they connect.
 #[track_caller]
 fn all_fail(ran: &Ran, kind: E) {
     ran.errors_are(&[(kind, N)]);
@@ -32,7 +32,7 @@ fn all_fail(ran: &Ran, kind: E) {
     assert!(ran.took < Duration::from_secs(20), "{}", ran.text());
 }
 
-/// Upgrades, then does as it likes.
+/// Upgrades, then calls `then`.
 fn after_upgrade(then: impl Fn(Peer) + Send + Sync + 'static) -> Server {
     Server::new(move |mut peer| {
         if peer.upgrade() {
@@ -104,8 +104,8 @@ fn accepts_and_never_answers() {
 
 #[test]
 fn never_accepts_with_a_full_backlog() {
-    // The kernel takes what fits in the backlog, so users connect and then hear nothing; those
-    // beyond it do not even connect. Either way each has one error.
+    // The kernel accepts what fits in the backlog, so users connect and then receive nothing; the
+    // others do not even connect. Either way each has one error.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 16).unwrap();
     let head = "[timeouts]\nconnect = \"700ms\"\nreply = \"500ms\"";
@@ -173,7 +173,7 @@ fn resets_in_the_middle_of_the_upgrade_answer() {
 
 #[test]
 fn closes_at_once() {
-    // The end may be met before or after the request was written.
+    // The end may be noticed before or after the request was written.
     let server = Server::new(drop);
     let ran = hello(server.addr);
     let (end, reset) = (ran.errors(E::EndOfStream), ran.errors(E::ConnectionReset));
@@ -214,7 +214,7 @@ fn sends_what_is_no_frame() {
         let server = after_upgrade(move |mut peer| {
             peer.frame();
             peer.send(&bytes);
-            // The user says what is wrong, once, and goes.
+            // The user reports the fault once, and leaves.
             while let Some(got) = peer.frame() {
                 if got.opcode == 8 {
                     seen.fetch_add(1, SeqCst);
@@ -266,7 +266,7 @@ fn closes_with_a_code_in_mid_session() {
 fn ends_the_stream_while_users_think() {
     let server = after_upgrade(|mut peer| {
         thread::sleep(Duration::from_millis(200));
-        // Nothing unread is left, so this is an end and no reset.
+        // Nothing is unread, so this is an end and not a reset.
         peer.no_more();
         peer.drain();
     });
@@ -278,7 +278,7 @@ fn ends_the_stream_while_users_think() {
 
 #[test]
 fn one_bad_connection_disturbs_no_other() {
-    // Every fourth user meets another fault; all others talk as if nothing were wrong.
+    // Every fourth user meets a different fault; the others work normally.
     let server = Server::new(|mut peer| match peer.number % 8 {
         0 => drop(peer),
         4 => {
@@ -362,7 +362,7 @@ fn floods_without_end_and_the_run_ends_in_time() {
 
 #[test]
 fn reads_nothing() {
-    // Users send without waiting until the kernel and then this tool hold too much.
+    // Users send without waiting until the buffers of the kernel and then of this tool are full.
     let server = after_upgrade(|_peer| thread::sleep(Duration::from_secs(20)));
     let body = "x".repeat(64 << 10);
     let steps = format!(

@@ -1,4 +1,4 @@
-//! What is taken from answers, told apart and checked, from outside.
+//! Captures, matchers and checks of answers, from outside.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use proptest::prelude::*;
@@ -23,13 +23,11 @@ fn words(text: &str) -> Template {
     Template { parts: vec![Part::Literal(text.as_bytes().to_vec())] }
 }
 
-/// `before`, then a variable, then `after`.
 fn template(before: &str, after: &str) -> Template {
     let literal = |text: &str| Part::Literal(text.as_bytes().to_vec());
     Template { parts: vec![literal(before), Part::Var(VarId(0)), literal(after)] }
 }
 
-/// Puts `value` in for every variable.
 fn expand_to(value: &str) -> impl FnMut(&Template, &mut Vec<u8>) {
     move |template, out| {
         for part in &template.parts {
@@ -55,7 +53,7 @@ fn the_finds_of_the_full_dialect_find() {
         (header("content-type"), HEAD, BODY, &["application/json"]),
         (regex("(o)k"), "HTTP/1.1 200 \r\n\r\n", "ok", &["o"]),
         (json("payload.status"), "", reply, &["ok"]),
-        // And what else Tsung's manual shows.
+        // Further examples of Tsung's manual.
         (header("set-cookie/session"), HEAD, BODY, &["s1"]),
         (regex("<title>(.*)</title>"), HEAD, "<title>A</title>\n<title>B</title>", &["A", "B"]),
         (
@@ -138,7 +136,7 @@ fn json_paths_lead_where_tsung_goes_and_further() {
         ("nope", &[]),
         ("$['a']['b'][0]['c']", &["1"]),
         ("a['b'][0].name", &["x"]),
-        // The standard's.
+        // Paths of the standard.
         ("$..c", &["1", "two\n", "null"]),
         ("..c", &["1", "two\n", "null"]),
         ("a.b[-1].name", &["3"]),
@@ -148,7 +146,7 @@ fn json_paths_lead_where_tsung_goes_and_further() {
         ("$.list", &["p", "q"]),
     ];
     for (path, wanted) in table {
-        // The lone surrogate is no text for the standard's way, which reads all of it.
+        // The standard's parser, which reads the whole text, rejects the lone surrogate.
         let text = if path.contains(['@', ':', '-']) || path.contains("..") {
             text.replace(r"\ud800", "")
         } else {
@@ -210,7 +208,7 @@ proptest! {
     }
 }
 
-/// The same message as each serializer writes it: text in both, and binary where there is one.
+/// The same message in each serializer: text in both, and binary where there is one.
 fn frames(topic: &str, event: &str, payload: &str) -> Vec<(Vec<u8>, bool)> {
     let message = |payload| Message {
         join_ref: Ref::Null,
@@ -225,7 +223,7 @@ fn frames(topic: &str, event: &str, payload: &str) -> Vec<(Vec<u8>, bool)> {
         serializer.message(&mut out, &message(Payload::from_json(payload.to_owned()))).unwrap();
         all.push((out, false));
     }
-    // As Tsung has it from servers that answer in kind.
+    // As Tsung gets it from servers that answer in kind.
     all.push((all[0].0.clone(), true));
     let mut out = Vec::new();
     Serializer::V2
@@ -271,7 +269,7 @@ fn events_are_told_in_both_serializers() {
         assert!(is(json("topic", template("rooms:", ""))));
         assert!(is(json("event", words("new_msg"))));
         assert!(!is(json("event", words("other"))));
-        // A binary broadcast's payload is no JSON.
+        // A binary broadcast's payload is not JSON.
         let is_opaque = frame.1 && frame.0.first() != Some(&b'{');
         assert_eq!(is(json("payload.body", words("hi"))), !is_opaque);
         assert!(!is(json("payload.body", words("ho"))));
@@ -366,7 +364,7 @@ fn values_that_break_a_pattern_are_told() {
     let mut verdict = |value: &str| check.verdict(&answer, &mut patterns, &mut expand_to(value));
     let broken = verdict("(");
     assert!(broken.is_broken && !broken.found && broken.action.is_none());
-    // More values than are remembered, each twice.
+    // More values than are cached, each twice.
     for number in (0..200).chain(0..200) {
         let found = verdict(&number.to_string());
         assert_eq!((found.found, found.is_broken), (matches!(number, 1 | 2), false), "{number}");

@@ -1,5 +1,5 @@
-//! Connections that are cut on purpose: what that is on the wire, what is known of what was missed,
-//! and what users who resume say and hear. The servers here know themselves what a user missed.
+//! Connections that are cut on purpose: the effect on the wire, what users know of missed messages,
+//! and the messages of users who resume. The servers here know what a user missed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 use simurgh_load::fleet::Agent;
 use simurgh_load::record::{Count, ErrorKind as E};
 
-/// All sums of what was to come, what came, and what did not.
 #[track_caller]
 fn deliveries_are(ran: &Ran, expected: u64, missing: u64) {
     let counts = [Count::DeliveriesExpected, Count::DeliveriesMissing, Count::DeliveriesOnce];
@@ -36,8 +35,7 @@ fn deliveries_are(ran: &Ran, expected: u64, missing: u64) {
     }
 }
 
-/// Users who arrive within 100 ms, those of `listener` are cut off once in the three seconds after
-/// that, and have four more.
+/// Users arrive within 100 ms; those of `listener` are cut once in 3 s, and stay 4 s more.
 fn cut_once(server: &Server, drop: &str, listener: &str, others: &str) -> String {
     format!(
         "[target]\nurl = \"ws://{}\"\n\
@@ -56,7 +54,7 @@ fn appointments(session: &str, users: usize) -> String {
 
 const LISTENS: &str = "steps = [{ connect = \"/\" }, { join = \"room\" }, { receive = \"7s\" }]\n";
 
-/// Says something every 20 ms for five seconds.
+/// Sends a message every 20 ms for five seconds.
 const SPEAKS: &str = "[[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\nsteps = [\
     { connect = \"/\" }, { join = \"room\" }, { think = \"300ms\" }, \
     { loop = 250, every = \"20ms\", steps = [\
@@ -70,11 +68,11 @@ fn what_is_said_while_a_user_is_away_is_missing_and_nothing_else() {
              payload = {{ body = \"{{{{stamp}}}}\" }} }}] }}, "
         )
     };
-    // Who has heard nothing yet misses the first messages as well as any others.
+    // A user who has received nothing yet can miss messages too.
     for (before, said_before) in [(3, say(3)), (0, String::new())] {
         let hub = Hub::new(Keeps::Nothing);
         let server = hub.serve();
-        // The hub tells when somebody is away, which it hears by a reset, and when it is back.
+        // The hub reports when a user is away, which it notices by a reset, and when it is back.
         let others = format!(
             "[[session]]\nname = \"steady\"\nprotocol = \"phoenix\"\nsteps = [\
              {{ connect = \"/\" }}, {{ join = \"room\" }}, {{ receive = \"7s\" }}]\n\
@@ -102,7 +100,7 @@ fn what_is_said_while_a_user_is_away_is_missing_and_nothing_else() {
 #[test]
 fn the_loss_is_what_the_server_knows_by_the_positions() {
     for (how, silent) in [("rst", 0), ("silence", 10)] {
-        // Tells each who comes back that what it missed is too old: it knows how much that is.
+        // Replies that the missed messages are too old, and knows how many they are.
         let hub = Hub::new(Keeps::Numbers);
         let server = hub.serve();
         let others = format!("{SPEAKS}{}", appointments("speaker", 1));
@@ -112,14 +110,14 @@ fn the_loss_is_what_the_server_knows_by_the_positions() {
         ran.errors_are(&[]);
         ran.users_are(11, 0);
         let missed = hub.missed();
-        // At least what is said in 800 ms, unless the machine stands still.
+        // At least the messages of 800 ms, unless the machine stalls.
         assert!(missed > 10 * 20, "{how}: {missed}");
         deliveries_are(&ran, 10 * 250, missed);
         assert_eq!(ran.count(Count::GapsExpired), 10, "{}", ran.text());
         assert_eq!(ran.count(Count::ResumesRecovered), 10, "the first joins: {}", ran.text());
         let drops = (ran.count(Count::DropsReset), ran.count(Count::DropsSilent));
         assert_eq!(drops, (10 - silent, silent), "{}", ran.text());
-        // That the server is told of none of those cut in silence is the next test's.
+        // The next test checks that the server does not notice silent cuts.
         assert_eq!(hub.ids(), 10, "one name for each user, the same over all joins");
     }
 }
@@ -141,8 +139,7 @@ fn agents_count_what_each_of_them_has_heard() {
     let listener = format!("resume = true\n{LISTENS}{}", appointments("listener", 11));
     let drop = "for = \"800ms\", how = \"rst\"";
     let text = cut_once(&server, drop, &listener, &others);
-    // Nobody is away when the speaker begins or ends: users of the other agent do not know when
-    // that was.
+    // No user is away at the speaker's begin or end, which users of the other agent do not know.
     let text = text
         .replace("duration = \"100ms\"", "duration = \"1500ms\"")
         .replace("duration = \"3s\"", "duration = \"2s\"")
@@ -170,7 +167,7 @@ fn who_resumes_misses_nothing() {
         let ran = run_with(&text, 2);
         ran.errors_are(&[]);
         ran.users_are(22, 0);
-        // The speakers hear each other and are not cut off.
+        // The speakers receive each other's messages and are not cut.
         deliveries_are(&ran, 20 * 500 + 2 * 250, 0);
         assert_eq!(ran.count(Count::ResumesRecovered), 40, "{}", ran.text());
         assert_eq!(ran.count(Count::ResumedMessages), hub.missed(), "{}", ran.text());
@@ -209,7 +206,7 @@ fn a_server_that_errs_is_found_out() {
 
 #[test]
 fn what_the_server_did_not_take_nobody_has_to_hear() {
-    // Refused, unanswered and never arrived are three ways not to be said.
+    // Refused, unanswered and never arrived are three ways of being unconfirmed.
     let hub = Hub::new(Keeps::Nothing);
     let server = hub.serve();
     let say = |event: &str, more: &str| {
@@ -255,7 +252,7 @@ fn what_was_not_confirmed_all_have_to_hear_if_one_does() {
 
 #[test]
 fn users_who_come_and_go_are_owed_what_is_said_while_they_are_there() {
-    // One speaks all the time; the other is there twice, by its own will.
+    // One speaks all the time; the other joins and leaves twice by its steps.
     let hub = Hub::new(Keeps::Nothing);
     let server = hub.serve();
     let text = format!(
@@ -274,10 +271,10 @@ fn users_who_come_and_go_are_owed_what_is_said_while_they_are_there() {
     assert!((40..=110).contains(&got), "some 80 while it was there: {}", ran.text());
 }
 
-/// How connections ended, and when: by their number.
+/// How and when connections ended, by their number.
 type Ends = Arc<Mutex<Vec<(u64, Io, Instant)>>>;
 
-/// A server that upgrades, answers joins, and notes when each connection began and how it ended.
+/// A server that upgrades, answers joins, and records when each connection began and how it ended.
 fn watching(ends: &Ends, begins: &Arc<Mutex<Vec<Instant>>>) -> Server {
     let (ends, begins) = (Arc::clone(ends), Arc::clone(begins));
     Server::new(move |mut peer| {
@@ -342,7 +339,7 @@ fn a_reconnect_that_fails_is_tried_again_and_counted() {
 
 #[test]
 fn positions_are_taken_from_all_that_bears_one() {
-    // Each connection is sent one thing and ends; the next join says what was made of it.
+    // Each connection is sent one message and ends; the next join shows the resulting position.
     let since = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&since);
     let server = Server::new(move |mut peer| {
@@ -371,7 +368,7 @@ fn positions_are_taken_from_all_that_bears_one() {
             4 => say(&mut peer, json!([null, p, "room", "simurgh:at", {}])),
             5 => say(&mut peer, json!([join[0], p, "room", "simurgh:gap", gap(false, "lost")])),
             6 => say(&mut peer, json!([join[0], p, "room", "intercepted", {}])),
-            // None of these is of the history.
+            // None of these belongs to the history.
             7 => {
                 say(&mut peer, json!([null, null, "room", "text", {}]));
                 say(&mut peer, json!([join[0], null, "room", "push", {}]));

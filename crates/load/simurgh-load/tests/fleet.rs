@@ -1,5 +1,5 @@
 //! Runs on several hosts, which here are threads of this process: agents behind real sockets, with
-//! users that think and meet but load no server. Real hosts stand in `e2e/wire`.
+//! users that think and gather but load no server. `e2e/wire` uses real hosts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -21,7 +21,7 @@ use simurgh_load::toml;
 const TOKEN: &str = "a token";
 const WAIT: Duration = Duration::from_secs(20);
 
-/// An agent and what it said. It listens until the process ends.
+/// An agent and its log. It listens until the process ends.
 struct TestAgent {
     address: SocketAddr,
     lines: Arc<Mutex<Vec<String>>>,
@@ -39,12 +39,10 @@ impl TestAgent {
         Self { address, lines }
     }
 
-    /// How many lines with this in it the agent has said.
     fn lines_with(&self, what: &str) -> usize {
         self.lines.lock().unwrap().iter().filter(|line| line.contains(what)).count()
     }
 
-    /// Waits until it has said a line with this in it.
     #[track_caller]
     fn said(&self, what: &str) {
         eventually(&format!("{what:?} in {:?}", self.lines), || self.lines_with(what) > 0);
@@ -91,7 +89,6 @@ fn prepare(scenario: Scenario) -> Run {
     Run::prepare(scenario, &Options::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Why a run with these agents does not begin.
 #[track_caller]
 fn refused(agents: &[(String, f64)]) -> Vec<String> {
     match Run::prepare(scenario(agents, PHASE, THINK), &Options::default()) {
@@ -101,7 +98,6 @@ fn refused(agents: &[(String, f64)]) -> Vec<String> {
     }
 }
 
-/// Users started, by host.
 fn started(record: &Record) -> Vec<u64> {
     let mut started = vec![0; record.meta().hosts.len()];
     for (id, worker) in record.workers() {
@@ -158,7 +154,7 @@ fn phases_wait_and_users_gather_across_hosts() {
     let agents = agents.each_ref().map(|agent| (agent.address.to_string(), 1.0));
     let phases = "[[phase]]\nduration = \"200ms\"\nrate = 100\nwait_for_users = true\n\
                   [[phase]]\nduration = \"200ms\"\nrate = 50";
-    // The first 20 wait for each other, half of them on either host; the last ten do not wait.
+    // The first 20 wait for each other, half of them on each host; the last ten do not wait.
     let steps = "{ gather = 20, timeout = \"15s\" }, { think = \"50ms\" }";
     let (outcome, record) = go(prepare(scenario(&agents, phases, steps)));
     assert_eq!(outcome.ending, Ending::Finished);
@@ -185,7 +181,6 @@ fn a_user_on_one_host_can_end_the_run_everywhere() {
     assert_eq!(record.users(), 0);
 }
 
-/// Passes bytes on between a controller and an agent until it is cut.
 struct Cable {
     address: SocketAddr,
     ends: Arc<Mutex<Vec<TcpStream>>>,
@@ -227,12 +222,12 @@ fn a_lost_agent_is_reported_with_its_users_and_the_rest_goes_on() {
     let agents = [TestAgent::start(), TestAgent::start()];
     let cable = Cable::to(agents[1].address);
     let named = [(agents[0].address.to_string(), 1.0), (cable.address.to_string(), 1.0)];
-    // The next phase must not wait for what is lost.
+    // The next phase must not wait for lost users.
     let phases = format!("{PHASE}\nwait_for_users = true\n[[phase]]\nduration = \"1s\"\nrate = 20");
     let run = prepare(scenario(&named, &phases, "{ think = \"3s\" }"));
     let record = run.record();
     let going = thread::spawn(move || go(run));
-    // Both have all users of the first phase, and have said so.
+    // Both have reported all users of the first phase.
     eventually("200 users", || record.lock().unwrap().users() == 200);
     cable.cut();
     let (outcome, record) = going.join().unwrap();
@@ -241,11 +236,11 @@ fn a_lost_agent_is_reported_with_its_users_and_the_rest_goes_on() {
     assert!(record.warnings().contains(&lost), "{:?}", record.warnings());
     assert_eq!(record.errors().of_kind(ErrorKind::WorkerLost), 100);
     assert_eq!(record.errors().total(), 100);
-    // The second phase's 20, of which the lost agent's are missing, too.
+    // 20 users of the second phase, of which the lost agent's are missing too.
     assert_eq!(record.counts()[Count::UsersStarted], 210);
     assert_eq!(record.counts()[Count::UsersFinished], 110);
     assert_eq!(record.users(), 0);
-    // To that agent its controller was lost; it ended its users and is free.
+    // That agent lost its controller; it ended its users and is free.
     agents[1].said("its run was ended here");
     let named = agents.each_ref().map(|agent| (agent.address.to_string(), 1.0));
     let (outcome, record) = go(prepare(scenario(&named, PHASE, THINK)));
@@ -268,7 +263,7 @@ fn a_run_that_has_lost_all_agents_has_failed_and_is_recorded() {
     assert!(record.errors().of_kind(ErrorKind::WorkerLost) > 0);
 }
 
-/// A connection that speaks for itself.
+/// A connection that the test drives.
 struct Talk {
     stream: TcpStream,
     frames: Frames,
@@ -315,14 +310,14 @@ fn strangers_are_closed_with_one_line_each_and_hear_nothing() {
     let mut talk = Talk::to(agent.address);
     talk.stream.write_all(b"\0\0\0\x02[]").unwrap();
     assert_eq!(talk.hear::<Greeting>(), None);
-    // It is closed a moment before that is said.
+    // It is closed a moment before that is logged.
     eventually("two lines", || agent.lines_with("no controller") == 2);
     let mut talk = Talk::to(agent.address);
     talk.say(&Hello::new("another token".into()));
     assert_eq!(talk.hear::<Greeting>(), None);
     agent.said("its token is another one");
     assert_eq!(agent.lines.lock().unwrap().len(), 3, "{:?}", agent.lines);
-    // More than it listens to at a time: the rest is closed at once, and it goes on.
+    // More than it accepts at a time: the others are closed at once, and it continues.
     let silent: Vec<TcpStream> =
         (0..40).map(|_| TcpStream::connect(agent.address).unwrap()).collect();
     agent.said("have not said yet who they are");
@@ -364,7 +359,7 @@ fn other_versions_are_named_on_both_sides() {
 fn all_agents_that_cannot_take_part_are_named_with_the_next_step() {
     let agent = TestAgent::start();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    // Says what no agent says.
+    // Sends what no agent sends.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let odd = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -399,13 +394,13 @@ fn an_agent_has_one_run_at_a_time_and_outlives_its_controllers() {
     let why = refused(&named);
     assert!(why[0].contains("busy with a run of"), "{why:?}");
     agent.said("sent away, this agent is busy");
-    // The controller goes without a word.
+    // The controller closes without a message.
     drop(run);
     agent.said("its run was ended here");
     let (outcome, record) = go(prepare(scenario(&named, PHASE, THINK)));
     assert_eq!(outcome.ending, Ending::Finished);
     assert_all_well(&record, 200);
-    // One that says nothing any more is lost as well.
+    // A silent controller is lost as well.
     let mut silent = Talk::to(agent.address);
     silent.say(&Hello::new(TOKEN.into()));
     assert_eq!(silent.hear::<Greeting>().unwrap().busy, None);

@@ -1,5 +1,5 @@
-//! An agent opens descriptors for each run; none may stay open behind it, and none of the process's
-//! own may be seen by its workers. Alone in this process, because it counts them.
+//! An agent opens descriptors for each run; none may stay open after it, and its workers must not
+//! have any of the process's own. A separate program, because it counts them.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -16,7 +16,7 @@ use simurgh_load::report::Outputs;
 use simurgh_load::scenario::Overrides;
 use simurgh_load::toml;
 
-/// What is open in the table of a thread of this process, by what it is.
+/// The open descriptors in the table of a thread of this process, by what they are.
 fn open(thread: &Path) -> Vec<String> {
     let entries = fs::read_dir(thread.join("fd")).into_iter().flatten().flatten();
     let links = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
@@ -32,7 +32,7 @@ fn threads() -> Vec<(String, std::path::PathBuf)> {
     named.collect()
 }
 
-/// Waits until those who end have ended: descriptors in the process's table, and threads.
+/// Waits until ending threads have ended; returns descriptors in the process's table, and threads.
 fn settled() -> (usize, usize) {
     let start = Instant::now();
     loop {
@@ -67,7 +67,7 @@ fn twenty_runs_leave_no_descriptor_open_and_show_none_to_workers() {
             workers.iter().filter(|(name, _)| name.starts_with("worker-")).collect();
         assert_eq!(workers.len(), 2);
         for (name, path) in workers {
-            // Of all sockets only its end of the hand-off.
+            // Its only socket is the end of the hand-off.
             let open = open(path);
             let sockets = open.iter().filter(|what| what.starts_with("socket:")).count();
             assert_eq!(sockets, 1, "{name}: {open:?}");

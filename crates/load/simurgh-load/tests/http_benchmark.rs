@@ -52,13 +52,11 @@ fn run(plan: Plan) -> Outcome {
     run
 }
 
-/// Answers every request of a connection with the same.
 fn always(answer: impl Into<String>) -> Server {
     let answer = answer.into();
     Server::new(move |mut peer| while peer.head().is_some() && peer.send(&answer) {})
 }
 
-/// Answers the first request of each connection and closes it.
 fn once(answer: &'static str) -> Server {
     Server::new(move |mut peer| {
         if peer.head().is_some() {
@@ -101,7 +99,7 @@ fn as_many_answers_are_counted_as_the_server_gave() {
     all_well(&run);
     assert_eq!(run.statuses.keys().collect::<Vec<_>>(), [&200]);
     assert_eq!(server.accepted(), 4);
-    // What was under way at the end of the run is not counted.
+    // Open requests at the end of the run are not counted.
     let more = served.load(SeqCst) - run.requests;
     assert!(more <= 4, "{more}");
     assert_eq!(run.bytes_read, run.requests * HELLO.len() as u64);
@@ -160,7 +158,7 @@ fn connections_that_are_not_kept_are_opened_again_and_counted() {
     for answer in [
         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\na",
         "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na",
-        // Of no length: all until the end.
+        // Without a length: all until the end.
         "HTTP/1.1 200 OK\r\n\r\nall of it",
     ] {
         let server = once(answer);
@@ -188,7 +186,7 @@ fn a_connection_that_closes_without_a_word_between_requests_is_no_error() {
     assert!(run.reconnects.abs_diff(expected) <= 4, "{run:#?}");
 }
 
-/// Answers that are errors: what they are called, and what the first words are.
+/// Invalid answers: their error kind, and the beginning of the text.
 #[test]
 fn answers_that_are_none_are_read_errors() {
     let head = "x".repeat(70_000);
@@ -233,7 +231,7 @@ fn an_answer_that_is_cut_off_is_a_read_error() {
     assert!(run.errors["connection_reset"] > 4 && run.requests == 0, "{run:#?}");
 }
 
-/// Answers with some bytes changed, left out, or sent in odd pieces: `run` holds the sums.
+/// Answers with some bytes changed, left out, or sent in odd pieces: `run` checks the sums.
 #[test]
 fn whatever_is_sent_the_sums_hold() {
     let server = Server::new(|mut peer| {
@@ -356,7 +354,7 @@ fn in_an_open_loop_a_stall_shows_in_all_requests_that_were_due_meanwhile() {
     let run = run(plan);
     let open = run.open_loop.as_ref().unwrap();
     assert_eq!((open.due, open.unsent, open.rate_reached), (300, 0, true), "{run:#?}");
-    // 80 of 300 were due while it stood still, and waited for 200 ms on average.
+    // 80 of 300 were due during the stall, and waited for 200 ms on average.
     let slow = run.latency_histogram.share_between(20_000.0, 1e9) * 300.0;
     assert!((70.0..=100.0).contains(&slow), "{slow}: {run:#?}");
     assert!((300_000..=450_000).contains(&run.latency_us.max), "{run:#?}");
@@ -402,7 +400,7 @@ fn whoever_steers_ends_it_with_what_was_measured() {
     assert!(run.elapsed_s < 5.0, "{run:#?}");
 }
 
-/// The PEM of a certificate of its own for 127.0.0.1, and a server of it that says hello.
+/// The PEM of a self-signed certificate for 127.0.0.1, and a server that uses it.
 fn secure() -> (String, Server) {
     let (pem, config) = certificate();
     let server = secure_server(config, |mut stream| {
@@ -427,7 +425,7 @@ fn https_is_measured_and_a_wrong_certificate_is_not() {
     }
     let error = with(Tls::default()).unwrap_err().to_string();
     assert!(error.contains("certificate is not accepted") && error.contains("--roots"), "{error}");
-    // Plain HTTP where TLS is wanted.
+    // Plain HTTP instead of TLS.
     let plain = always("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
     let url = format!("https://{}/", plain.addr);
     let timeout = Duration::from_millis(300);

@@ -1,15 +1,14 @@
-//! Answers are read alike however they are cut, and as they were made.
+//! Answers are parsed the same however they are split, and as they were made.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use proptest::prelude::*;
 use simurgh_load::answer::AnswerText;
 use simurgh_load::http::{Done, Event, Kept, Limits, Response, ResponseError};
 
-/// How an answer says where it ends.
 #[derive(Clone, Debug)]
 enum Ending {
     Length,
-    /// Sizes of chunks; what is left comes as the last one.
+    /// Sizes of chunks; the rest is the last chunk.
     Chunked(Vec<usize>, bool, bool),
     Close,
 }
@@ -122,10 +121,10 @@ fn made() -> impl Strategy<Value = Made> {
         })
 }
 
-/// What is left to tell of an answer: what was kept of it, how it ended, and what it left unread.
+/// The result of parsing: what was kept, how it ended, and what was left unread.
 type Told = (Kept, Result<Option<Done>, ResponseError>, usize);
 
-/// Feeds `wire` in pieces; the sizes are used round and round.
+/// Feeds `wire` in pieces; the sizes are used in turn.
 fn feed(wire: &[u8], sizes: &[usize], to_head: bool) -> Told {
     let mut response = Response::new(to_head, Limits { head_bytes_max: 600 });
     let mut kept = Kept::new(usize::MAX);
@@ -149,7 +148,7 @@ fn feed(wire: &[u8], sizes: &[usize], to_head: bool) -> Told {
         }
         at += piece.len();
     }
-    // A body of no bytes is over at once, but only the next call says so.
+    // An empty body is over at once, but only the next call says so.
     match response.next(&mut &[][..]) {
         Ok(Event::Done(done)) => (kept, Ok(Some(done)), 0),
         _ => (kept, response.end().map(Some), 0),
@@ -272,7 +271,7 @@ fn lenient_where_servers_are_sloppy() {
     );
     let twice = "HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\nContent-Length: 2\r\n\r\nab";
     assert_eq!(error(twice), None);
-    // Both lengths: the chunks count, and nothing that follows is trusted.
+    // Both lengths: the chunks count, and the connection is not reused.
     let both =
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
     assert!(!feed(both.as_bytes(), &[], false).1.unwrap().unwrap().keep_alive);

@@ -18,11 +18,11 @@ const USERS: u64 = 6;
 /// How a server treats its connections and sessions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Manners {
-    /// Each answer is the last of its connection, which says so or does not.
+    /// Each answer is the last of its connection, announced or not.
     last: Option<bool>,
     /// Status in the answers to POSTs; 0: 200.
     posts: u16,
-    /// What is answered to the first GET in place of a session.
+    /// The answer to the first GET in place of a session.
     opening: Option<&'static str>,
 }
 
@@ -51,7 +51,6 @@ impl Sessions {
         json!({"status": status, "token": token, "messages": messages})
     }
 
-    /// Answers each message with a reply.
     fn post(&self, token: &str, body: &str) {
         for line in body.lines() {
             let (join_ref, msg_ref, topic, _, payload): (Value, Value, Value, Value, Value) =
@@ -64,7 +63,6 @@ impl Sessions {
     }
 }
 
-/// The next request: its first line and its body.
 fn request(stream: &mut impl Read) -> Option<(String, String)> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
@@ -102,7 +100,7 @@ fn serve(mut stream: impl Read + Write, sessions: &Sessions, manners: Manners) {
         let close = if manners.last == Some(true) { "connection: close\r\n" } else { "" };
         let length = answer.len();
         let head = format!("HTTP/1.1 200 OK\r\n{close}content-length: {length}\r\n\r\n");
-        // The client may have gone.
+        // The client may have closed.
         if stream.write_all((head + &answer).as_bytes()).is_err() || manners.last.is_some() {
             return;
         }
@@ -114,7 +112,7 @@ fn server(manners: Manners) -> Server {
     Server::new(move |peer| serve(&*peer.stream, &sessions, manners))
 }
 
-/// Users who join, are silent for a while, and say three things.
+/// Users who join, are silent for a while, and send three messages.
 #[track_caller]
 fn users(url: &str, server: &Server, tls: &str) -> Ran {
     run_with(
@@ -162,7 +160,7 @@ fn a_request_on_a_connection_that_was_closed_is_sent_again() {
     let server = server(Manners { last: Some(false), ..Manners::default() });
     let ran = users("ws", &server, "");
     all_went_well(&ran);
-    // The poll behind each answer goes to a connection that the server has left.
+    // The poll after each answer uses a connection that the server has closed.
     assert!(ran.count(Count::Polls) > ran.count(Count::HttpAnswers) - 4 * USERS, "{}", ran.text());
 }
 

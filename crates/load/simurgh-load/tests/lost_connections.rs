@@ -1,4 +1,4 @@
-//! Connections that are lost: with `reconnect`, users come back as they were, and all sums hold.
+//! Lost connections: with `reconnect`, users come back with their state, and all sums are right.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -14,7 +14,7 @@ use outside::{Peer, Server, close, lock, of, run, run_with};
 use serde_json::{Value, json};
 use simurgh_load::record::{Count, Ending, ErrorKind as E, Metric};
 
-/// What a server of Channels saw: one line for each message, `connection topic event`.
+/// The messages to a Channels server: one line for each, `connection topic event`.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -86,7 +86,7 @@ fn a_server_that_dies_and_comes_back_gets_all_its_users_back() {
     let ran = run_with(&of(addr, USERS as u32, "phoenix", "duration = \"6s\"", &steps), 2);
     drop(killer.join().unwrap());
     assert_eq!(ran.ending, Ending::Duration);
-    // Staying to the end is what they were there for.
+    // Users that stay to the end have finished.
     ran.users_are(USERS, 0);
     assert_eq!(ran.count(Count::Reconnects), USERS, "{}", ran.text());
     assert_eq!(ran.count(Count::Upgrades), 2 * USERS, "{}", ran.text());
@@ -135,7 +135,7 @@ fn a_stay_goes_on_after_a_reconnect_with_what_was_left_of_it() {
         let first = peer.number == 0;
         channels(&mut peer, &log, |peer, topic, _| {
             let answer = json!({"status": "ok", "response": {}});
-            // Refs go on after a reconnect.
+            // Refs continue after a reconnect.
             let join_ref = if first { "1" } else { "2" };
             peer.text(&json!([join_ref, join_ref, topic, "phx_reply", answer]).to_string());
             for number in 0..if first { 2 } else { 3 } {
@@ -190,7 +190,7 @@ fn joins_repeated_in_vain_are_repeated_again() {
 
 #[test]
 fn channels_that_the_server_ended_are_joined_again_as_well() {
-    // On the first connection the server ends both channels, each in one of its two ways.
+    // On the first connection the server ends both channels, each in one of two ways.
     let log = Log::default();
     let seen = log.clone();
     let server = Server::new(move |mut peer| {
@@ -241,8 +241,7 @@ fn what_was_left_is_not_joined_again() {
 
 #[test]
 fn a_gather_that_is_over_meanwhile_is_not_waited_for() {
-    // The first user's connection ends while it waits for the other one, which comes while the
-    // first is away.
+    // The first user is lost while it waits for the other one, which comes meanwhile.
     let second_may = Arc::new(AtomicBool::new(false));
     let may = Arc::clone(&second_may);
     let server = Server::new(move |mut peer| {
@@ -327,7 +326,7 @@ fn a_heartbeat_without_an_answer_is_a_lost_connection() {
 
 #[test]
 fn a_connection_laid_aside_is_the_same_when_it_is_taken_up_again() {
-    // What comes while it lies aside is read then, not lost.
+    // What comes while the connection is stored is read later, not lost.
     let server = Server::new(|mut peer| {
         if !peer.upgrade() {
             return;
@@ -368,7 +367,7 @@ fn a_connection_that_ends_while_it_lies_aside_is_counted_out() {
     });
     let steps = "steps = [{ connect = \"/aside\" }, { switch = 1, store = true }, \
                  { connect = \"/other\" }, { think = \"800ms\" }, { close = true }]";
-    // The sums of the harness are what is tested.
+    // This tests the sums of the harness.
     let ran = run(&of(server.addr, 10, "raw", "", steps));
     ran.users_are(10, 0);
     assert_eq!(ran.count(Count::Disconnects), 20);

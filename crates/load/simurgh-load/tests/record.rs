@@ -14,7 +14,6 @@ use simurgh_load::record::{
 use simurgh_load::scenario::Overrides;
 use support::{Hand, names};
 
-/// One thing that may happen at a worker.
 #[derive(Clone, Debug)]
 enum Event {
     Time(u16, u64),
@@ -64,7 +63,7 @@ fn play(recorder: &mut Recorder, event: &Event) {
     }
 }
 
-/// A record of what several workers saw, merged in the given order, all in one second.
+/// A record of several workers' events, merged in the given order, all in one second.
 fn record_of(workers: &[Vec<Event>], order: &[usize], wire: bool) -> Record {
     let mut record = Record::new(support::meta());
     for &index in order {
@@ -94,8 +93,7 @@ fn without_workers(record: &Record) -> Live {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
-    /// Whatever is split over workers in whatever way, merged in whatever order and sent over the
-    /// wire: the record is that of one worker who saw it all.
+    /// However events are split, merged and sent, the record is that of one worker with all.
     #[test]
     fn merging_is_lossless_and_knows_no_order(
         events in prop::collection::vec((event(), 0..4_usize), 0..120),
@@ -131,8 +129,7 @@ proptest! {
         prop_assert!((found - exact).abs() <= exact * 0.001 + 1.0, "{} for {}", found, exact);
     }
 
-    /// A histogram with a few bytes changed is read or refused, and takes no memory for what its
-    /// head claims.
+    /// A histogram with changed bytes is read or refused, and does not allocate what it claims.
     #[test]
     fn a_forged_histogram_is_harmless(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
@@ -156,7 +153,7 @@ proptest! {
         }
     }
 
-    /// Whatever bytes an agent or a journal holds: an error, never a panic.
+    /// Whatever bytes an agent or a journal has: an error, never a panic.
     #[test]
     fn any_text_is_read_without_a_panic(text in ".{0,80}") {
         let _ = serde_json::from_value::<Hist>(text.clone().into());
@@ -184,7 +181,7 @@ fn a_damaged_histogram_is_refused() {
 fn a_head_that_claims_gigabytes_is_refused_before_they_are_taken() {
     let whole = serde_json::to_value(Hist::<u32>::new()).unwrap();
     let whole = STANDARD.decode(whole.as_str().unwrap()).unwrap();
-    // Length of the counts, digits, first and last value, each as large as it can be.
+    // Length of the counts, digits, first and last value, each as large as possible.
     for (at, bytes) in [(4, 4), (12, 4), (16, 8), (24, 8)] {
         let mut forged = whole.clone();
         forged[at..at + bytes].fill(0xFF);

@@ -14,7 +14,6 @@ use serde_json::Value;
 use simurgh_load::record::{Count, Ending, Record, Recorder, WorkerId};
 use simurgh_load::report::{self, Outputs, Replay};
 
-/// A run with all its outputs in `dir`.
 fn write_run(dir: &Path) -> Record {
     let mut record = Record::new(support::meta());
     let mut outputs = Outputs::in_dir(dir, &mut record);
@@ -43,7 +42,7 @@ fn a_run_killed_at_any_byte_is_reported_up_to_the_last_whole_second() {
     let dir = tempfile::tempdir().unwrap();
     write_run(dir.path());
     let whole = fs::read(dir.path().join("journal.jsonl")).unwrap();
-    // The head and a small second will do: each cut means reading all that is before it.
+    // The head and a small second are enough: each cut means reading all that is before it.
     let lines: Vec<&[u8]> = whole.split_inclusive(|&byte| byte == b'\n').collect();
     let second = br#"{"at_ms":1000,"all":{"counts":{"joins":7}}}"#;
     let whole = [lines[0], second, b"\n", lines[lines.len() - 1]].concat();
@@ -62,7 +61,7 @@ fn a_run_killed_at_any_byte_is_reported_up_to_the_last_whole_second() {
         assert_eq!(record.at_ms(), before.at_ms());
         assert_eq!(codes(&record), ["journal_torn", "unfinished"]);
     }
-    // Nothing but the line end is missing.
+    // Only the line end is missing.
     let all = read(&whole[..whole.len() - 1]);
     assert_eq!(all.ending(), Some(Ending::Duration));
     assert_eq!(all.at_ms(), 25_400);
@@ -171,14 +170,14 @@ fn a_run_that_goes_on_is_reported_and_left_alone() {
     let so_far = report::make(dir.path()).unwrap();
     assert_eq!((so_far.at_ms(), so_far.ending()), (12_000, None));
     assert_eq!(fs::read(&log).unwrap(), before, "the run writes it");
-    // Another run is turned away and spoils nothing.
+    // Another run is refused and changes nothing.
     let mut other = Record::new(support::meta());
     let others = Outputs::in_dir(dir.path(), &mut other);
     assert!(others.failed());
     assert!(other.warnings()[0].to_string().contains("another run is writing"));
     assert_eq!(report::replay(dir.path()).unwrap().at_ms(), 12_000);
     assert_eq!(fs::read(&log).unwrap(), before);
-    // Killed: the lock is gone with it.
+    // Killed: the lock is released.
     drop((others, outputs));
     report::make(dir.path()).unwrap();
     assert_ne!(fs::read(&log).unwrap(), before);
@@ -228,7 +227,7 @@ fn the_report_is_as_its_schema_says() {
     let empty = serde_json::to_value(Record::new(support::meta()).summary()).unwrap();
     schema::check(&schema, &schema, &empty, "empty", &mut faults);
     assert!(faults.is_empty(), "{faults:#?}");
-    // And the check can fail.
+    // The check must be able to fail.
     let mut wrong = report;
     wrong["users"] = "many".into();
     wrong["novelty"] = 1.into();
@@ -248,7 +247,7 @@ fn the_schema_names_every_counter() {
     assert_eq!(names, counts);
 }
 
-/// What a `tsung.log` says: for each name the fields of its last line.
+/// The content of a `tsung.log`: for each name the fields of its last line.
 fn last_lines(log: &str) -> BTreeMap<String, Vec<f64>> {
     let mut last = BTreeMap::new();
     for line in log.lines().filter_map(|line| line.strip_prefix("stats: ")) {
@@ -284,7 +283,7 @@ fn tsung_log_has_the_totals_of_the_record() {
     assert_eq!(last["connect"][6] as u64, counts[Count::Connects]);
     assert_eq!(last["request"][6] as u64, 2 * counts[Count::Connects]);
     assert!(last.contains_key("tr_odd_name_with_blanks"));
-    // What the blocks say they hold adds up to the totals.
+    // The sums of the blocks are the totals.
     let sums: u64 = log
         .lines()
         .filter_map(|line| line.strip_prefix("stats: connect "))
@@ -352,7 +351,7 @@ fn tsung_stats_accepts_the_log() {
         if dygraph {
             command.arg("--dygraph");
         } else {
-            // Drawing is gnuplot's matter and takes seconds.
+            // Drawing is done by gnuplot and takes seconds.
             command.arg("--noplot");
         }
         let output = command.output().unwrap();

@@ -1,5 +1,5 @@
-//! What users say: values that a seed repeats, rows of files, conditions, loops and transactions;
-//! over WebSockets and HTTP.
+//! Messages of users: values that a seed repeats, rows of files, conditions, loops and
+//! transactions; over WebSockets and HTTP.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -13,7 +13,6 @@ use std::time::Duration;
 use outside::{Ran, Server, close, frame, lock, of, run, run_with, scenario};
 use simurgh_load::record::{Count, ErrorKind as E, Metric};
 
-/// All text frames, by the path of their connection.
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<BTreeMap<String, Vec<String>>>>);
 
@@ -68,11 +67,11 @@ fn a_seed_makes_a_run_repeatable_whatever_the_workers() {
     assert_eq!(first.len(), 40);
     assert!(first.values().all(|said| said.len() == 5), "{first:?}");
     assert_eq!(first, with(7, 2));
-    // Users are numbered by their arrivals, so it does not matter who serves them.
+    // Users are numbered by their arrivals, so it does not matter which worker runs them.
     assert_eq!(first, with(7, 1));
     let other = with(8, 2);
     assert!(first.values().zip(other.values()).all(|(a, b)| a != b));
-    // No two users say the same, and no user says the same twice.
+    // No two users send the same, and no user sends the same twice.
     let mut all: Vec<&String> = first.values().flatten().collect();
     all.sort();
     all.dedup();
@@ -136,7 +135,7 @@ fn a_transaction_takes_as_long_as_what_is_in_it() {
 
 #[test]
 fn a_loop_without_a_wait_lets_others_live() {
-    // The server reads all; the user with the endless loop must not hold up the others.
+    // The server reads all; the user with the endless loop must not block the others.
     let heard = Heard::default();
     let server = heard.server();
     let text = format!(
@@ -247,7 +246,7 @@ fn http_servers_that_do_wrong() {
     let ran = http("steps = [{ get = \"/\", status = 200 }, { get = \"/\" }]", |_, _| {
         Some(OK.replace("200", "503"))
     });
-    // A status is counted, and the user goes on.
+    // A status is counted, and the user continues.
     ran.errors_are(&[(E::HttpStatus(503), 10)]);
     ran.users_are(10, 0);
     assert_eq!((ran.count(Count::HttpFailures), ran.record.statuses()[&503]), (20, 20));

@@ -162,7 +162,7 @@ fn files_of_tsung_are_converted_without_loss() {
     let mut converted = 0;
     for entry in std::fs::read_dir(&dir).unwrap() {
         let path = entry.unwrap().path();
-        // The one with an attribute that nobody knows cannot be read at all.
+        // The one with an unknown attribute cannot be parsed at all.
         let is_xml = path.extension().is_some_and(|extension| extension == "xml");
         if !is_xml || path.ends_with("bad-attr.xml") {
             continue;

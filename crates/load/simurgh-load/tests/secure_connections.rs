@@ -1,4 +1,4 @@
-//! wss:// and https:// against a server of rustls, and what is wrong with certificates.
+//! wss:// and https:// against a server of rustls, and certificate errors.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -32,7 +32,7 @@ fn echo(mut stream: Secure) {
         let mut payload = vec![0; usize::from(fixed[1] & 0x7f)];
         stream.read_exact(&mut payload).unwrap();
         if fixed[0] & 0x0f == 8 {
-            // The client may have gone.
+            // The client may have closed.
             let _ = stream.write_all(&close(1000));
             return;
         }
@@ -127,7 +127,7 @@ fn a_tls_stream_that_breaks_in_mid_session_is_a_lost_connection() {
     let server = secure_server(config, |mut stream| {
         let mut first = [0; 1];
         let _ = stream.read(&mut first);
-        // Plain bytes where records are due.
+        // Plain bytes instead of records.
         let _ = stream.sock.write_all(b"this is no record");
         let mut rest = [0; 1024];
         while stream.sock.read(&mut rest).is_ok_and(|n| n > 0) {}

@@ -1,5 +1,4 @@
-//! Several servers behind one load: which of them a connection goes to, what becomes of users whose
-//! server is gone, and what the report says of each.
+//! Several servers: where connections go, what users of a lost one do, and the report of each.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -16,12 +15,12 @@ use serde_json::{Value, json};
 use simurgh_load::fleet::Agent;
 use simurgh_load::record::{Count, ErrorKind as E, OfServer};
 
-/// A V2 server that answers everything with `ok`, but hangs up on who says so.
+/// A V2 server that answers everything with `ok`, but hangs up if a message asks for it.
 fn channels(peer: Peer) {
     counting(peer, &AtomicU64::new(0));
 }
 
-/// The same, with what it has answered counted.
+/// The same, counting its answers.
 fn counting(mut peer: Peer, answered: &AtomicU64) {
     if !peer.upgrade() {
         return;
@@ -67,7 +66,7 @@ const HANGS_UP: &str = "steps = [{ connect = \"/\" }, { join = \"room\" }, \
 #[track_caller]
 fn at(ran: &Ran) -> Vec<OfServer> {
     let servers: Vec<OfServer> = ran.record.servers().values().map(|it| it.seen).collect();
-    // What is said of servers adds up to what is said of all.
+    // The figures of servers add up to the totals.
     let sum = |of: fn(&OfServer) -> u64| servers.iter().map(of).sum::<u64>();
     let counts = |count| ran.count(count);
     let text = format!("{servers:#?}\n{}", ran.text());
@@ -139,7 +138,7 @@ fn each_connection_has_its_turn() {
     let addrs = servers.each_ref().map(|server| server.addr);
     let again = "{ connect = \"/\" }, { close = true }, ".repeat(9);
     let session = format!("protocol = \"phoenix\"\nsteps = [{again}]");
-    // A user's first follows from its number, the others from the worker's turns.
+    // A user's first server follows from its number, the others from the worker's turns.
     let ran = run_with(&scenario("", &addrs, 9, &session), 1);
     assert_eq!(of(&at(&ran), |it| it.connects), [27; 3]);
     let ran = run_with(&scenario("spread = \"sticky\"", &addrs, 1, &session), 1);
@@ -148,7 +147,7 @@ fn each_connection_has_its_turn() {
     assert_eq!(connects, [0, 0, 9]);
 }
 
-/// The same where nothing happened with some of them.
+/// The same if nothing happened with some of them.
 fn of_all(ran: &Ran, what: fn(&OfServer) -> u64) -> [u64; 3] {
     [0, 1, 2].map(|server| ran.record.servers().get(&server).map_or(0, |it| what(&it.seen)))
 }

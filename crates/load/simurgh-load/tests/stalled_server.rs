@@ -1,9 +1,9 @@
-//! A server that stops answering for five seconds of ten: whoever wanted something in that time
-//! has waited, and is recorded as having waited (coordinated omission).
+//! A server that stops answering for five seconds of ten: requests due in that time have waited,
+//! and are recorded as having waited (coordinated omission).
 //!
 //! 500 requests, 50 a second; those of five seconds wait five seconds, four, ... none. So half of
-//! all are evenly spread over 0 to 5 s, and the 90th percentile is 4 s. All runs take place at the
-//! same time, whichever test asks for its own first.
+//! all are evenly spread over 0 to 5 s, and the 90th percentile is 4 s. All runs happen at the same
+//! time, whichever test needs its own first.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -16,11 +16,10 @@ use std::time::{Duration, Instant};
 use outside::{Peer, Ran, Server, close, frame, lock, run};
 use simurgh_load::record::{Count, Metric};
 
-/// When the server stalls, since its first request; a little longer than five seconds, so that
-/// the figures are past the bounds and not on them.
+/// When the server stalls, since its first request; a little longer than five seconds, so that the
+/// figures are past the bounds and not on them.
 const STALL: (Duration, Duration) = (Duration::from_millis(2400), Duration::from_millis(7600));
 
-/// Holds the caller until the stall is over, if it is on.
 fn stall(first: &OnceLock<Instant>) {
     let now = first.get_or_init(Instant::now).elapsed();
     if now >= STALL.0 && now < STALL.1 {
@@ -113,7 +112,7 @@ fn open_http() -> Ran {
     ))
 }
 
-/// Users who stay connected and ask again and again, each at times of its own.
+/// Users who stay connected and send requests again and again, each at different times.
 fn persistent(steps: &str, url: &str, users: u32, server: &Server) -> Ran {
     let rate = users * 10;
     run(&format!(
@@ -148,8 +147,8 @@ fn open_arrivals_over_http() {
 fn one_user_with_a_paced_loop() {
     let ran = ran(2);
     ran.users_are(1, 0);
-    // Behind the stall are those that could not be sent in time, each since its time; the server
-    // answers them at once, so the last of them is hardly late.
+    // After the stall come those that could not be sent in time, each counted from its due time;
+    // the server answers them at once, so the last of them is hardly late.
     shows_the_stall(&ran, Metric::Message, 500);
 }
 

@@ -1,4 +1,4 @@
-//! The live view on a terminal of its own: a pseudo-terminal, which this test looks at from behind.
+//! The live view on a separate pseudo-terminal, which this test reads and writes.
 
 #![allow(clippy::disallowed_types, reason = "a test, outside of all tables")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
@@ -19,10 +19,10 @@ use simurgh_load::terminal;
 
 const WAIT: Duration = Duration::from_secs(20);
 
-/// Says to the test below that it is the process under test, and how it is to end.
+/// Marks the process under test for the test below, and how it should end.
 const ROLE: &str = "SIMURGH_TERMINAL_TEST";
 
-/// Runs in a process of its own, started by the others; as a test it has nothing to say.
+/// Runs in a separate process, started by the others; as a test it does nothing.
 #[test]
 fn process_under_test() {
     let Ok(ending) = std::env::var(ROLE) else { return };
@@ -31,7 +31,7 @@ fn process_under_test() {
     let (control, commands) = Control::new();
     let options = terminal::Options { record: Arc::clone(&record), control, dashboard: None };
     let view = terminal::start(options).unwrap();
-    // What keys say is told on standard output, which is a pipe.
+    // Commands of keys are reported on standard output, which is a pipe.
     while let Ok(command) = commands.recv_timeout(WAIT) {
         println!("{command:?}");
         if command == control::Command::Stop {
@@ -71,7 +71,7 @@ impl Run {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&front, size).unwrap();
         let before = tcgetattr(&front).unwrap();
-        // A session of its own with this terminal, as a login has it.
+        // A new session with this terminal, as after a login.
         let child = Command::new("setsid")
             .args(["--ctty", "--wait"])
             .arg(std::env::current_exe().unwrap())
@@ -90,7 +90,6 @@ impl Run {
         rustix::io::write(&self.behind, keys.as_bytes()).unwrap();
     }
 
-    /// Waits until the screen was told this.
     fn sees(&mut self, text: &str) {
         let end = Instant::now() + WAIT;
         while !self.seen.contains(text) {
@@ -106,7 +105,7 @@ impl Run {
         }
     }
 
-    /// Waits for the end, and holds the terminal against what it was.
+    /// Waits for the end, and compares the terminal with its earlier state.
     fn end(mut self) -> String {
         let end = Instant::now() + WAIT;
         while self.child.try_wait().unwrap().is_none() {
@@ -126,7 +125,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // What it started hears of the end by losing its terminal.
+        // The processes that it started end when they lose their terminal.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

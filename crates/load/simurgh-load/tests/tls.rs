@@ -13,7 +13,6 @@ use rustls::{CertificateError, RootCertStore, ServerConfig, ServerConnection};
 use simurgh_load::scenario::Tls;
 use simurgh_load::tls::{TlsClient, TlsConfig, TlsError};
 
-/// An authority of its own, and what it signs.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -33,7 +32,6 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem, der }
     }
 
-    /// Certificate and key, both as PEM.
     fn sign(&self, names: &[&str], year_of_end: i32) -> (rcgen::Certificate, KeyPair) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -88,15 +86,12 @@ impl Authority {
     }
 }
 
-/// Both ends, and what is on its way between them.
+/// Both ends, and the bytes between them.
 struct Pair {
     client: TlsClient,
     server: ServerConnection,
-    /// From the client, encrypted.
     sent: Vec<u8>,
-    /// At the server, decrypted.
     served: Vec<u8>,
-    /// At the client, decrypted.
     plain: Vec<u8>,
     /// The client gets its bytes in pieces of this size.
     piece: usize,
@@ -118,7 +113,7 @@ impl Pair {
         pair
     }
 
-    /// Carries bytes to and fro until nobody has any.
+    /// Carries bytes in both directions until there are none left.
     fn run(&mut self) -> Result<(), TlsError> {
         loop {
             let mut sent = std::mem::take(&mut self.sent);
@@ -126,7 +121,7 @@ impl Pair {
             while !left.is_empty() && self.server_error.is_none() {
                 self.server.read_tls(&mut left).unwrap();
                 self.server_error = self.server.process_new_packets().err();
-                // At the end of what has come there is `WouldBlock`.
+                // At the end of the received data there is `WouldBlock`.
                 let _ = self.server.reader().read_to_end(&mut self.served);
             }
             sent.clear();
@@ -211,7 +206,7 @@ fn both_ends_can_close() {
     pair.server.send_close_notify();
     pair.run().unwrap();
     assert!(pair.client.progress().closed);
-    // What comes after it means nothing.
+    // Later bytes are ignored.
     let (mut plain, mut out) = (Vec::new(), Vec::new());
     pair.client.receive(&mut [23, 3, 3, 0, 1, 0], &mut plain, &mut out).unwrap();
     assert!(plain.is_empty() && out.is_empty());
@@ -229,12 +224,11 @@ fn nothing_is_sent_before_the_handshake() {
     assert_eq!(out.len(), hello);
 }
 
-/// Runs a handshake that fails, and tells how both ends see it.
 fn refusal(client: TlsClient, server: ServerConnection) -> (TlsError, Option<rustls::Error>) {
     let mut pair = Pair::new(client, server, usize::MAX);
     let error = pair.run().unwrap_err();
     assert!(!pair.client.progress().handshake_done);
-    // The alert still goes out.
+    // The alert is still sent.
     let _ = pair.run();
     (error, pair.server_error)
 }
@@ -290,7 +284,7 @@ fn insecure_takes_any_certificate_but_no_stolen_one() {
         pair.run().unwrap();
         assert!(pair.client.progress().handshake_done);
     }
-    // One bit of the server's signature turned: 1.2 sends it in the clear.
+    // One flipped bit of the server's signature: 1.2 sends it in the clear.
     let server = authority.server_with(&["a.test"], 2100, &[&rustls::version::TLS12], false);
     let mut pair = Pair::new(TlsClient::new(&config, "b.test").unwrap(), server, usize::MAX);
     pair.server.read_tls(&mut pair.sent.as_slice()).unwrap();
@@ -315,7 +309,7 @@ fn servers_may_want_to_know_the_client() {
     let mut pair = Pair::new(authority.client_with("a.test", Some(identity)), server(), 100);
     pair.run().unwrap();
     assert!(pair.server.peer_certificates().is_some());
-    // Without it the client thinks it is done (1.3), then hears the alert.
+    // Without it the client thinks it is done (1.3), then gets the alert.
     let mut pair = Pair::new(authority.client("a.test"), server(), 100);
     let error = pair.run().unwrap_err();
     assert_eq!(error, TlsError::Alert(rustls::AlertDescription::CertificateRequired));
@@ -351,7 +345,7 @@ fn garbage_is_an_error_and_never_more() {
         let error = client.receive(&mut garbage.to_vec(), &mut plain, &mut out).unwrap_err();
         assert!(matches!(error, TlsError::Protocol(_)), "{error:?}");
         assert!(plain.is_empty());
-        // And again: it stays an error.
+        // The error stays.
         assert!(client.receive(&mut garbage.to_vec(), &mut plain, &mut out).is_err());
         assert!(client.send(b"x", &mut out).is_err());
     }
@@ -360,7 +354,7 @@ fn garbage_is_an_error_and_never_more() {
 #[test]
 fn spoiled_bytes_are_noticed() {
     let authority = Authority::new();
-    // Not the first three bytes: TLS 1.3 gives them no meaning.
+    // Not the first three bytes: TLS 1.3 ignores them.
     for at in [3, 5, 12, 30] {
         let mut pair =
             Pair::new(authority.client("a.test"), authority.server(&["a.test"], 2100), 99);
@@ -370,7 +364,7 @@ fn spoiled_bytes_are_noticed() {
         pair.server.write_tls(&mut cipher).unwrap();
         cipher[at] ^= 1;
         let mut received = pair.client.receive(&mut cipher, &mut pair.plain, &mut pair.sent);
-        // A length that was made longer is noticed when so much has come.
+        // A length that was made longer is noticed when that much has come.
         if received.is_ok() {
             let mut more = [0; 600];
             received = pair.client.receive(&mut more, &mut pair.plain, &mut pair.sent);
@@ -380,7 +374,7 @@ fn spoiled_bytes_are_noticed() {
     }
 }
 
-/// The server's part of a handshake with one bit turned, and more bytes after it.
+/// The server's part of a handshake with one flipped bit, and more bytes after it.
 #[test]
 fn a_spoiled_handshake_is_an_error_and_never_more() {
     let authority = Authority::new();

@@ -1,5 +1,4 @@
-//! What a TLS connection costs while nothing happens on it. Alone in its program, because it
-//! counts the heap.
+//! The memory of an idle TLS connection. A separate program, because it counts the heap.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write as _;
@@ -15,7 +14,6 @@ static HEAP: dhat::Alloc = dhat::Alloc;
 
 const CONNECTIONS: usize = 64;
 
-/// Bytes of heap that are in use now.
 fn heap_bytes() -> usize {
     dhat::HeapStats::get().curr_bytes
 }
@@ -36,7 +34,7 @@ fn carry(client: &mut TlsClient, server: &mut ServerConnection, sent: &mut Vec<u
         if cipher.is_empty() {
             return;
         }
-        // In pieces, so that every buffer there might be is in use.
+        // In pieces, so that every possible buffer is used.
         for piece in cipher.chunks_mut(1000) {
             client.receive(piece, &mut plain, sent).unwrap();
         }

@@ -1,4 +1,4 @@
-//! Whole files: those of `tests/tsung`, and where they are at hand the originals and Tsung's own.
+//! Whole files: those of `tests/tsung`, and if available the originals and Tsung's own.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fs;
@@ -19,7 +19,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tsung")
 }
 
-/// What a user gives who has none of the authors' hosts.
+/// The flags of a user without the authors' hosts.
 fn overrides(strict: bool) -> Overrides {
     let hosts = ["server_ip_address", "KEMAL_HOST_IP", "myserver"];
     let map = hosts.map(|host| (host.to_owned(), "127.0.0.1".to_owned())).to_vec();
@@ -36,7 +36,7 @@ fn fixture(name: &str) -> Loaded {
     read.unwrap_or_else(|faults| panic!("{name}: {faults}"))
 }
 
-/// File, what is warned of beyond attributes that every file has, what `strict` finds wrong.
+/// File, warnings except those of `is_common`, and the errors of `strict`.
 const VERDICTS: &[(&str, &[&str], &[&str])] = &[
     (
         "bad-ack.xml",
@@ -229,7 +229,7 @@ fn a_server_of_type_websocket_is_spoken_to_once() {
     assert_eq!(steps[0][..2], steps[1][..2], "as with the type tcp");
 }
 
-/// `simurgh load convert` prints what is the same scenario again, but for the lines.
+/// `simurgh load convert` prints the same scenario, except for the lines.
 #[test]
 fn the_native_language_says_the_same() {
     for (name, ..) in VERDICTS {
@@ -258,7 +258,7 @@ fn forget_lines(steps: &mut [Step]) {
     }
 }
 
-/// Every mistake of a hand-copied file at once.
+/// All mistakes of a hand-copied file at once.
 #[test]
 fn a_slide_is_read() {
     let slide = "\n<?xml version=\"1.0\"?>\n<!DOCTYPE tsung SYSTEM \"tsung.dtd\">\n\
@@ -294,8 +294,8 @@ fn a_slide_is_read() {
     assert_eq!(strict.0.len(), 1, "not well-formed: {strict}");
 }
 
-/// Debian's examples, where its package is installed: what Tsung's authors wrote for WebSockets,
-/// HTTP and raw TCP is accepted, and every other protocol refused by name.
+/// Debian's examples, if its package is installed: those for WebSockets, HTTP and raw TCP are
+/// accepted, and every other protocol is refused by name.
 #[test]
 fn the_examples_of_tsung() {
     let Ok(files) = fs::read_dir("/usr/share/doc/tsung/examples") else {

@@ -1,4 +1,4 @@
-//! Damaged scenarios: whatever is done to a file, it is read or refused, with its reasons.
+//! Damaged scenarios: however a file is changed, it is parsed, or refused with reasons.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fs;
@@ -19,7 +19,7 @@ fn fixtures() -> Vec<String> {
     files.iter().map(|path| fs::read_to_string(path).unwrap()).collect()
 }
 
-/// What mutations put in: what the readers look for.
+/// What mutations insert: texts that the parsers look for.
 const PIECES: &[&str] = &[
     "<",
     ">",
@@ -89,7 +89,7 @@ proptest! {
         match read_in(&text, &strict_or_not(strict), &Fake) {
             Ok(loaded) => {
                 prop_assert!(loaded.warnings.iter().all(|warning| warning.line <= lines));
-                // Neither may this panic, whatever it says.
+                // This must not panic either, whatever it returns.
                 let _ = check(&loaded.scenario);
             }
             Err(faults) => {
@@ -99,7 +99,7 @@ proptest! {
         }
     }
 
-    /// What `--strict` takes is taken as the same scenario without it.
+    /// A scenario that `--strict` accepts is the same without it.
     #[test]
     fn strict_is_the_narrower_of_the_two(
         file in any::<usize>(),

@@ -1,4 +1,4 @@
-//! Tsung's clients, servers, load and options: what they become, and what is said of mistakes.
+//! Tsung's clients, servers, load and options: the resulting scenarios, and the error messages.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What sessions of Tsung are made of: what each step becomes, and what is said of mistakes.
+//! Tsung's sessions: the resulting steps, and the error messages.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::time::Duration;
@@ -137,7 +137,6 @@ fn with_users(text: &str) -> Parts {
     Parts { options: option.to_owned(), ..with_steps("ts_http", text) }
 }
 
-/// What the steps of a session set variables to.
 fn values(text: &str) -> Vec<Value> {
     let read = with_users(text).read();
     let loaded = read.unwrap_or_else(|faults| panic!("{text}: {faults}"));

@@ -1,4 +1,4 @@
-//! The XML that scenarios of Tsung are written in, its entities, and its DTD.
+//! The XML of Tsung's scenarios, its entities, and its DTD.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use simurgh_load::scenario::{Act, Overrides, Part, Template};
@@ -22,7 +22,7 @@ fn xml_that_is_not_well_formed() {
             "line 10: not well-formed: <tsung> after the root element",
         ),
         ("</tsung>", "</tsung>\nx", "line 11: not well-formed: text outside of the root element"),
-        // A line end that is written as a reference ends no line.
+        // A line end that is written as a reference does not end a line.
         (
             "</tsung>",
             "</tsung>\n&#xA;x",

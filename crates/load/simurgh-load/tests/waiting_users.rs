@@ -1,7 +1,7 @@
-//! What a user holds while it only waits. The clients of the road, who come back when they are lost
-//! and wait to be told something, took 860 to 1,040 bytes each where others take 127: a record of
-//! its own for the place of each one's only join, and all they had heard, kept for later waits that
-//! did not exist. Alone in its program, because it counts the heap.
+//! The memory of a user that only waits. The capacity test's clients, who come back when they are
+//! lost and wait for messages, took 860 to 1,040 bytes each where others take 127: each had a
+//! record for the place of its only join, and kept all received frames for later waits that did not
+//! exist. A separate program, because it counts the heap.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod outside;
@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 static HEAP: dhat::Alloc = dhat::Alloc;
 
 const USERS: usize = 200;
-/// Broadcasts that each of them hears.
+/// Broadcasts that each of them receives.
 const HEARD: usize = 20;
-/// Bytes a user with more to its session may take beside what others take: none, but for what of
-/// the workers' own figures happens to be there at the time, a histogram or two. It was 2,863.
+/// Additional bytes of a user with a longer session than others: 0, except for the workers' own
+/// figures at the time, a histogram or two. It was 2,863.
 const MORE_BYTES_MAX: usize = 200;
 
-/// A V2 server that answers a join, says a good deal, and then whether that was heard.
+/// A V2 server that answers a join, sends many messages, and counts when they were received.
 fn talkative(told: &Arc<AtomicUsize>) -> Server {
     let told = Arc::clone(told);
     Server::new(move |mut peer| {
@@ -37,7 +37,7 @@ fn talkative(told: &Arc<AtomicUsize>) -> Server {
                     peer.send(close(1000));
                     return;
                 }
-                // The answer to a ping that was sent behind everything.
+                // The answer to a ping that was sent after all messages.
                 10 => drop(told.fetch_add(1, SeqCst)),
                 _ => {
                     let message: Value = serde_json::from_slice(&got.payload).unwrap();
@@ -55,7 +55,7 @@ fn talkative(told: &Arc<AtomicUsize>) -> Server {
     })
 }
 
-/// Heap in use while all users of a session stay, and have heard everything.
+/// Heap in use while all users of a session stay, and have received everything.
 fn heap_of(session: &str) -> usize {
     let told = Arc::new(AtomicUsize::new(0));
     let server = talkative(&told);
@@ -68,7 +68,7 @@ fn heap_of(session: &str) -> usize {
                 assert!(began.elapsed() < Duration::from_secs(30), "{told:?} have heard all");
                 thread::sleep(Duration::from_millis(10));
             }
-            // What was measured is handed over each second, and forgotten then.
+            // Measurements are handed over each second, and dropped then.
             let looks = (0..25).map(|_| {
                 thread::sleep(Duration::from_millis(100));
                 dhat::HeapStats::get().curr_bytes
@@ -89,7 +89,7 @@ fn who_reconnects_and_waits_for_one_thing_holds_no_more_than_who_stays() {
     let wait = "reconnect = { min = \"20ms\", max = \"200ms\" }\n\
                 steps = [{ connect = \"/\" }, { join = \"a\" }, \
                 { wait = { contains = \"go\" }, timeout = \"1h\" }, { think = \"1h\" }]";
-    // The first run makes what is made once.
+    // The first run allocates what is allocated once.
     heap_of(stay);
     let (stays, waits) = (heap_of(stay), heap_of(wait));
     let each = waits.saturating_sub(stays) / USERS;

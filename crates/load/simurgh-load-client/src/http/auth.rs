@@ -15,23 +15,23 @@ pub fn basic(user: &[u8], password: &[u8]) -> String {
 /// The fields of `WWW-Authenticate: Digest` (RFC 7616 §3.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Challenge {
-    /// What the password protects.
+    /// Name of the protected area.
     pub realm: String,
-    /// The server's own number.
+    /// The server's nonce.
     pub nonce: String,
-    /// To be sent back as it is.
+    /// Sent back unchanged.
     pub opaque: Option<String>,
-    /// `qop=auth` is among what is offered; without it the form of RFC 2069 is used.
+    /// The server offers `qop=auth`; without it the form of RFC 2069 is used.
     pub qop_auth: bool,
     /// `algorithm=MD5-sess`, in place of `MD5`.
     pub session: bool,
-    /// The nonce was only too old: the password is not wrong, ask again.
+    /// Only the nonce was too old: the password is right, the request is to be repeated.
     pub stale: bool,
 }
 
 impl Challenge {
-    /// Reads the value of one `WWW-Authenticate` header. `None`: no digest challenge that MD5
-    /// answers (another scheme, another algorithm, `qop=auth-int` alone).
+    /// Reads the value of one `WWW-Authenticate` header. `None`: not a digest challenge that MD5
+    /// can answer (another scheme, another algorithm, `qop=auth-int` alone).
     #[must_use]
     pub fn parse(value: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(value);
@@ -61,7 +61,7 @@ impl Challenge {
     }
 }
 
-/// The `name=value` pairs of a header's value, quotes undone; `separator` stands between them.
+/// The `name=value` pairs of a header's value, unquoted, separated by `separator`.
 ///
 /// Lenient: a pair without `=` has an empty value, and an open quote reaches to the end.
 pub fn params(text: &str, separator: u8) -> impl Iterator<Item = (&str, String)> {
@@ -78,7 +78,6 @@ pub fn params(text: &str, separator: u8) -> impl Iterator<Item = (&str, String)>
     })
 }
 
-/// Where the first separator outside of quotes is.
 fn end_of_pair(bytes: &[u8], separator: u8) -> usize {
     let (mut quoted, mut escaped) = (false, false);
     for (at, byte) in bytes.iter().enumerate() {
@@ -104,7 +103,7 @@ fn unquoted(value: &str) -> String {
     out
 }
 
-/// The parts of a digest answer.
+/// The inputs of a digest response.
 #[derive(Clone, Copy, Debug)]
 pub struct DigestAnswer<'a> {
     /// The server's challenge.
@@ -115,11 +114,11 @@ pub struct DigestAnswer<'a> {
     pub password: &'a [u8],
     /// The request's method.
     pub method: &'a str,
-    /// The request's target, as it stands in the request line.
+    /// The request's target, as in the request line.
     pub target: &'a str,
-    /// How often this nonce has been used, this time included: 1 and up.
+    /// How often this nonce has been used, including this time: 1 and up.
     pub count: u32,
-    /// The client's own number; random, in any printable form without quotes.
+    /// The client's nonce; random, in any printable form without quotes.
     pub cnonce: &'a str,
 }
 
@@ -169,7 +168,7 @@ impl DigestAnswer<'_> {
     }
 }
 
-/// In quotes, with what would end or forge the header made harmless.
+/// Quotes a text; characters that would end or forge the header are replaced.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

@@ -1,12 +1,12 @@
 //! A user's cookies: which are sent to which host and path, and until when (RFC 6265).
 //!
-//! Not `cookie_store`, which bounds neither the number nor the size of cookies and keeps three maps
-//! of strings for each user. There is no list of public suffixes: a server under load can only harm
-//! the users of its own run.
+//! `cookie_store` is not used: it bounds neither the number nor the size of cookies and keeps three
+//! maps of strings for each user. Public suffixes are not checked: a server under load can only
+//! harm the users of its own run.
 
 use std::time::Duration;
 
-/// Cookies of one user; the one that was set first goes when there are more.
+/// Cookies of one user; beyond that the oldest is removed.
 pub const COOKIES_MAX: usize = 50;
 /// Bytes of one cookie, name, value, domain and path together; longer ones are not kept.
 pub const COOKIE_BYTES_MAX: usize = 4096;
@@ -26,16 +26,16 @@ struct Cookie {
     path: Box<str>,
     /// Since 1970; `None`: until the user ends.
     expires: Option<Duration>,
-    /// Subdomains do not get it.
+    /// Not sent to subdomains.
     host_only: bool,
     secure: bool,
 }
 
 impl Jar {
-    /// Keeps the cookie in the value of one `Set-Cookie` header, or drops the one it ends.
+    /// Stores the cookie of one `Set-Cookie` header, or removes the one it expires.
     ///
-    /// `host` and `path` (a query after it does no harm) are those of the request; `now` is the
-    /// time since 1970. Anything else, or a cookie for another host, is ignored (RFC 6265 §5.3).
+    /// `host` and `path` (a query after it is ignored) are those of the request; `now` is the time
+    /// since 1970. Invalid cookies and those for another host are ignored (RFC 6265 §5.3).
     pub fn take(&mut self, set_cookie: &[u8], host: &str, path: &str, now: Duration) {
         let Some(cookie) = parse(set_cookie, host, path, now) else { return };
         if cookie.expires.is_some_and(|expires| expires <= now) {
@@ -61,8 +61,8 @@ impl Jar {
         }
     }
 
-    /// Appends the value of the `Cookie` header for a request: nothing if no cookie is for it.
-    /// Those of longer paths come first, then those that were set first (RFC 6265 §5.4).
+    /// Appends the value of the `Cookie` header for a request, or nothing if no cookie matches.
+    /// Longer paths come first, then older cookies (RFC 6265 §5.4).
     pub fn write(&self, host: &str, path: &str, tls: bool, now: Duration, out: &mut Vec<u8>) {
         if self.cookies.is_empty() {
             return;
@@ -94,7 +94,7 @@ impl Jar {
         self.cookies.is_empty()
     }
 
-    /// How many it has, expired ones included until they are replaced.
+    /// The number of cookies, with expired ones until they are replaced.
     #[must_use]
     pub fn len(&self) -> usize {
         self.cookies.len()
@@ -171,12 +171,12 @@ fn split_pair(part: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name.trim_ascii(), value.get(1..)?.trim_ascii()))
 }
 
-/// Without characters that would end the header it is sent back in.
+/// Has no characters that would end the header that it is sent back in.
 fn is_text(bytes: &[u8]) -> bool {
     !bytes.iter().any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f || *byte == b';')
 }
 
-/// Digits; a minus means that it has expired.
+/// Digits; a minus sign means that the cookie has expired.
 fn seconds(value: &str) -> Option<Duration> {
     let digits = value.strip_prefix('-').unwrap_or(value);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -185,7 +185,7 @@ fn seconds(value: &str) -> Option<Duration> {
     if digits.len() < value.len() {
         return Some(Duration::ZERO);
     }
-    // More digits than fit: for ever.
+    // More digits than fit mean "for ever".
     Some(Duration::from_secs(digits.parse().unwrap_or(u64::from(u32::MAX))))
 }
 

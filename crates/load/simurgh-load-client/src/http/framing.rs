@@ -8,32 +8,29 @@ const TRAILER_BYTES_MAX: u16 = 16 << 10;
 /// How much of a body is still to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// So many bytes; 0: the response is over.
+    /// This many bytes; 0: the response is over.
     Length(u64),
     Chunked(Chunk),
     UntilClose,
 }
 
-/// What the next byte of a chunked body is part of.
+/// The state of a chunked body's decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chunk {
     /// A chunk's size; whether a digit has been seen.
     Size(u64, bool),
-    /// What follows the size, which is ignored; its length so far.
+    /// The ignored rest of the size line; its length so far.
     Extension(u64, u16),
-    /// The line feed after the size.
     SizeEnd(u64),
-    /// So many bytes of data, never 0.
+    /// This many bytes of data, never 0.
     Data(u64),
     /// The line end after the data; whether its first half has been seen.
     DataEnd(bool),
-    /// A trailer; its bytes so far, and what there was of its line.
+    /// A trailer; its bytes so far, and the state of its line.
     Trailer(u16, Line),
-    /// Nothing: it is over.
     Done,
 }
 
-/// How far a trailer's line has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Empty,
@@ -56,7 +53,7 @@ pub(super) fn of(head: &Head<'_>, to_head: bool) -> Result<(Framing, bool), Resp
     }
     let length = content_length(head)?;
     if let Some(last) = head.values("transfer-encoding").flat_map(tokens).last() {
-        // Both lengths at once is an attack or a broken proxy: what follows cannot be trusted.
+        // Both lengths at once is an attack or a broken proxy: later bytes cannot be trusted.
         let is_clear = length.is_none() && !head.version_1_0;
         return Ok(match last.eq_ignore_ascii_case(b"chunked") {
             true => (Framing::Chunked(Chunk::Size(0, false)), keep_alive && is_clear),
@@ -69,11 +66,11 @@ pub(super) fn of(head: &Head<'_>, to_head: bool) -> Result<(Framing, bool), Resp
     })
 }
 
-/// The one `Content-Length`; several must be equal.
+/// The value of `Content-Length`; several must be equal.
 fn content_length(head: &Head<'_>) -> Result<Option<u64>, ResponseError> {
     let mut length = None;
     for value in head.values("content-length").flat_map(tokens) {
-        // `parse` alone would take `+5`.
+        // `parse` alone would accept `+5`.
         let digits = value.iter().all(u8::is_ascii_digit);
         let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
         let number = number.filter(|_| digits).ok_or(ResponseError::Framing)?;
@@ -91,8 +88,8 @@ fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl Chunk {
-    /// Takes bytes from the front of `bytes` up to and including the next data, which it returns.
-    /// `None`: over, or more bytes are needed.
+    /// Consumes bytes from the front of `bytes` up to and including the next data, which it
+    /// returns. `None`: the body is over, or more bytes are needed.
     pub(super) fn next<'b>(
         &mut self,
         bytes: &mut &'b [u8],

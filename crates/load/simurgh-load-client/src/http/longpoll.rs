@@ -5,15 +5,15 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde::Deserialize;
 
-/// What is encoded in a token: all but unreserved characters (RFC 3986 §2.3).
+/// Characters encoded in a token: all except unreserved ones (RFC 3986 §2.3).
 const TOKEN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-/// Lines of one POST: a server drops what is beyond.
+/// Lines of one POST: a server drops the rest.
 const LINES_MAX: usize = 100;
 
-/// The body of an answer. The status in it is the one that counts; HTTP's is always 200.
+/// The body of an answer. Its own status counts; the HTTP status is always 200.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct LongPollAnswer {
-    /// 200 with messages, 204 without, 410 for a session that begins or is gone, or an error.
+    /// 200 with messages, 204 without, 410 for a session that begins or has ended, or an error.
     pub status: u16,
     /// The token of the session from now on.
     #[serde(default)]
@@ -26,14 +26,14 @@ pub struct LongPollAnswer {
 /// The body of a POST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongPollPost {
-    /// Its bytes.
+    /// The body.
     pub body: Vec<u8>,
-    /// Lines of it; 0: it is one message as it is.
+    /// Its lines; 0: one message that is not a line.
     lines: usize,
 }
 
 impl LongPollPost {
-    /// One with this message. Texts that cannot be a line go as they are: those of the first
+    /// A POST of one message. Texts that cannot be a line are sent unchanged: those of the first
     /// serializer, which do not begin with a bracket, and those with line breaks.
     #[must_use]
     pub fn new(binary: bool, message: &[u8]) -> Self {
@@ -44,10 +44,7 @@ impl LongPollPost {
         Self { body: message.to_vec(), lines: usize::from(is_line) }
     }
 
-    /// Adds the lines of another, if one POST can carry both.
-    ///
-    /// # Errors
-    /// The other, if it has to be sent alone.
+    /// Adds the lines of another; returns it if it has to be sent alone.
     pub fn join(&mut self, other: Self) -> Result<(), Self> {
         if self.lines == 0 || other.lines == 0 || self.lines + other.lines > LINES_MAX {
             return Err(other);
@@ -65,8 +62,8 @@ impl LongPollPost {
     }
 }
 
-/// Where a session of this path is polled: as the official client has it, at `longpoll` in the
-/// place of `websocket`.
+/// The path at which a session is polled: as in the official client, `longpoll` in place of
+/// `websocket`.
 #[must_use]
 pub fn longpoll_path(path: &str) -> String {
     let (place, query) = path.split_at(path.find('?').unwrap_or(path.len()));
@@ -76,8 +73,8 @@ pub fn longpoll_path(path: &str) -> String {
     }
 }
 
-/// The target of a session's next request: its own, and the token, if it has one. A server takes
-/// the last of two parameters of one name, so one of the scenario's called so does not count then.
+/// The target of a session's next request, with its token if it has one. A server takes the last of
+/// two parameters of one name, so a scenario's own `token` is overridden.
 #[must_use]
 pub fn with_token(target: &str, token: &str) -> String {
     if token.is_empty() {
@@ -93,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// What a server reads of a POST's body, by PROTOCOL §9.
+    /// Reads the body of a POST as a server does (PROTOCOL §9).
     fn read(post: &LongPollPost) -> Vec<(bool, Vec<u8>)> {
         if post.content_type() == "application/json" {
             return vec![(false, post.body.clone())];

@@ -2,7 +2,7 @@
 //!
 //! A request is written by [`Request::write`]; its answer is read by a [`Response`], which counts
 //! a body and leaves it to the caller whether to keep it ([`Kept`]). A user's [`Jar`] holds its
-//! cookies; [`Challenge`] and [`DigestAnswer`] are for servers that want a password.
+//! cookies; [`Challenge`] and [`DigestAnswer`] are for servers that require a password.
 
 mod auth;
 mod cookies;

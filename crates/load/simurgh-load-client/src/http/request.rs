@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-/// What is encoded in a target, bytes over 0x7f too: most servers refuse them.
+/// Characters encoded in a target, and bytes over 0x7f too: most servers refuse them.
 const TARGET: AsciiSet = CONTROLS.add(b' ');
 
 /// One request.
@@ -127,7 +127,7 @@ fn is_control(byte: u8) -> bool {
     (byte < b' ' && byte != b'\t') || byte == 0x7f
 }
 
-/// Headers that say where the body ends: a wrong one would break all that follows.
+/// Headers that delimit the body: a wrong one would break all later messages.
 fn is_framing(name: &str) -> bool {
     ["content-length", "transfer-encoding"].iter().any(|ours| name.eq_ignore_ascii_case(ours))
 }

@@ -19,7 +19,7 @@ impl Default for Limits {
     }
 }
 
-/// The answer to one request, while it comes.
+/// The parser of one answer.
 ///
 /// A pull parser over bytes that the caller owns: call [`Response::next`] until it returns
 /// [`Event::More`] (come back with further bytes) or [`Event::Done`] (what is left in `bytes` is
@@ -38,7 +38,7 @@ pub struct Response {
     body_bytes: u64,
 }
 
-/// What comes next in an answer.
+/// The next event of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// All bytes are used: more are needed.
@@ -104,8 +104,7 @@ pub fn header_values<'a, 'n>(
         .map(|(_, value)| value)
 }
 
-/// Why an answer cannot be read. Always the server's fault or the network's; the connection cannot
-/// be used any more.
+/// Why an answer cannot be read, always by server or network. The connection is unusable then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
     /// The head is not one of HTTP/1.x.
@@ -130,7 +129,7 @@ pub enum ResponseError {
 }
 
 impl Response {
-    /// An answer that is about to come; `to_head` if the request's method was `HEAD`.
+    /// A parser of the next answer; `to_head` if the request's method was `HEAD`.
     #[must_use]
     pub fn new(to_head: bool, limits: Limits) -> Self {
         Self {
@@ -179,9 +178,7 @@ impl Response {
         })
     }
 
-    /// The connection has ended: what that makes of the answer.
-    ///
-    /// # Errors
+    /// The connection has ended: the answer, if this completes it. The error is
     /// [`ResponseError::NoAnswer`] or [`ResponseError::Cut`].
     pub fn end(&self) -> Result<Done, ResponseError> {
         match self.framing {
@@ -195,7 +192,7 @@ impl Response {
         }
     }
 
-    /// Whether anything of the answer has come.
+    /// Whether any byte of the answer has come.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.head_bytes > 0 || !self.partial.is_empty()
@@ -213,7 +210,7 @@ impl Response {
             let parsed = if before == 0 {
                 parse_head(bytes, self.limits)?
             } else {
-                // No more than the limit is looked at, so no more is copied.
+                // Only bytes up to the limit are parsed, so no more are copied.
                 let room = (self.limits.head_bytes_max as usize).saturating_sub(before);
                 self.partial.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
                 parse_head(&self.partial, self.limits)?
@@ -324,7 +321,7 @@ impl Kept {
         (&self.bytes, self.head_bytes)
     }
 
-    /// Whether the body was longer than what is kept of it.
+    /// Whether the body was longer than the kept part.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.is_cut

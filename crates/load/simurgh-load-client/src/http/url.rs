@@ -1,11 +1,11 @@
-//! Absolute URLs, split into what a request needs.
+//! Absolute URLs, split into the parts for a request.
 
 use std::borrow::Cow;
 
 /// An absolute URL of one of the four schemes that can be loaded.
 ///
-/// Not the `url` crate: it normalises paths, escapes and host names, and a load generator sends
-/// what is written.
+/// The `url` crate is not used: it normalises paths, escapes and host names, and a load generator
+/// sends what is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url<'a> {
     /// `https` and `wss`.
@@ -14,24 +14,21 @@ pub struct Url<'a> {
     pub websocket: bool,
     /// Name or address, without the brackets of IPv6.
     pub host: &'a str,
-    /// The scheme's own where none is written.
+    /// The scheme's default port where none is written.
     pub port: u16,
     /// Path and query, at least `/`; without the fragment, which is never sent.
     pub target: Cow<'a, str>,
 }
 
 impl<'a> Url<'a> {
-    /// Whether `text` begins like an absolute URL, so that [`Url::parse`] is worth calling.
+    /// Whether `text` begins like an absolute URL and can be given to [`Url::parse`].
     #[must_use]
     pub fn is_absolute(text: &str) -> bool {
         let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
         !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
     }
 
-    /// Splits `text`.
-    ///
-    /// # Errors
-    /// What is wrong with it, for people.
+    /// Splits `text`. An error is a message for people.
     pub fn parse(text: &'a str) -> Result<Self, String> {
         let wrong = |what: &str| Err(format!("'{text}' {what}"));
         let Some((scheme, rest)) = text.split_once("://") else {
@@ -63,7 +60,6 @@ impl<'a> Url<'a> {
     }
 }
 
-/// Host without brackets, and the port if there is one.
 fn split_authority(authority: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -79,7 +75,7 @@ fn split_authority(authority: &str) -> Option<(&str, Option<u16>)> {
     }
     let port = match port.strip_prefix(':') {
         Some("") => None,
-        // `parse` alone would take `+80`.
+        // `parse` alone would accept `+80`.
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
             Some(digits.parse().ok().filter(|port| *port > 0)?)
         }

@@ -1,4 +1,4 @@
-//! The agent: takes part in other hosts' runs, one at a time.
+//! The agent: takes part in runs of other hosts, one at a time.
 
 #![allow(
     clippy::disallowed_types,
@@ -21,38 +21,34 @@ use super::wire::{FromAgent, Greeting, Hello, PROTOCOL, ToAgent, VERSION};
 use crate::command::{WorkerCommand, WorkerEvent};
 use crate::pool::{Options, Part, WorkerPool};
 
-/// Connections that have not identified themselves yet.
+/// Connections that have not authenticated yet.
 const STRANGERS_MAX: usize = 16;
-/// How long an agent waits when the system has no room for another connection.
+/// Pause when the system is out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How often it checks whether its threads are all there.
+/// How often it checks that its threads are alive.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Workers that a controller may ask for: more are a mistake.
+/// Workers that a controller may request: more are a mistake.
 const WORKERS_MAX: u64 = 10_000;
 
-/// Takes the log of an agent for its operator, a line each.
+/// Receives the agent's log for its operator, line by line.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// An agent that listens.
+/// A listening agent.
 pub struct Agent {
     listener: TcpListener,
     state: Arc<AgentState>,
 }
 
-/// What all connections of an agent share.
 struct AgentState {
     token: String,
     log: Log,
-    /// The run that it takes part in.
     busy: Mutex<Option<String>>,
     strangers: AtomicUsize,
 }
 
 /// Listens on `listen`, writes to standard output `agent listening on ADDR` (with the port that the
-/// system chose for port 0), and serves runs until the process ends. Not from a shard's thread.
-///
-/// # Errors
-/// The address cannot be listened on.
+/// system chose for port 0), and serves runs until the process ends. Must not be called on a
+/// shard's thread. Fails if the address cannot be listened on.
 pub fn serve(listen: SocketAddr, token: String, log: Log) -> io::Result<()> {
     let agent = Agent::bind(listen, token, log)?;
     let mut out = io::stdout();
@@ -62,10 +58,8 @@ pub fn serve(listen: SocketAddr, token: String, log: Log) -> io::Result<()> {
 }
 
 impl Agent {
-    /// Listens; controllers that know `token` are served once [`Agent::run`] is called.
-    ///
-    /// # Errors
-    /// The address cannot be listened on, or the token is empty.
+    /// Listens; [`Agent::run`] then serves controllers that have `token`. Fails if the address
+    /// cannot be listened on, or the token is empty.
     pub fn bind(listen: SocketAddr, token: String, log: Log) -> io::Result<Self> {
         if token.is_empty() {
             let what = "an agent needs a token, or anybody could use it against anybody";
@@ -76,25 +70,20 @@ impl Agent {
         Ok(Self { listener, state: Arc::new(AgentState { token, log, busy, strangers }) })
     }
 
-    /// Where it listens.
-    ///
-    /// # Errors
-    /// What the system says.
+    /// The address it listens on.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves one run after the other; a second controller is refused as long as it is busy. A
-    /// controller that dies ends its run, users and all.
-    ///
-    /// # Errors
-    /// It returns only when no connection can be accepted any more.
+    /// Serves runs one after the other; while it is busy, other controllers are refused. If the
+    /// controller is lost, its run ends with all users. Returns only when no connection can be
+    /// accepted any more.
     pub fn run(self) -> io::Result<()> {
         loop {
             let (stream, from) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if passes(&error) => {
-                    // Out of descriptors or memory: it would fail again at once.
+                    // Without descriptors or memory it would fail again at once.
                     std::thread::sleep(ACCEPT_PAUSE);
                     continue;
                 }
@@ -118,7 +107,6 @@ impl Agent {
     }
 }
 
-/// Whether accepting may succeed later.
 fn passes(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
 }
@@ -135,11 +123,10 @@ impl AgentState {
     }
 
     fn busy(&self) -> MutexGuard<'_, Option<String>> {
-        // Whoever panicked had only read it.
+        // A thread that panicked had only read it.
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection from its begin to its end.
     fn serve_connection(self: Arc<Self>, stream: TcpStream, from: SocketAddr) {
         let greeted = peer::open(stream).map_err(PeerLost::from);
         let greeted = greeted.and_then(|(reader, writer)| self.greet(reader, writer, from));
@@ -156,7 +143,7 @@ impl AgentState {
         }
     }
 
-    /// Identifies a controller. `None`: it was refused, which is logged.
+    /// Authenticates a controller. `None`: it was refused, which is logged.
     fn greet(
         self: &Arc<Self>,
         mut reader: PeerReader,
@@ -203,11 +190,11 @@ impl AgentState {
     }
 }
 
-/// The agent's one run; dropped, the agent is free again.
+/// The agent's one run; dropping it frees the agent.
 struct Slot(Arc<AgentState>);
 
 impl Slot {
-    /// Makes the agent busy; an error: it is, and with what.
+    /// Marks the agent as busy; an error says what it is busy with.
     fn take(state: &Arc<AgentState>, from: SocketAddr) -> Result<Self, String> {
         let mut busy = state.busy();
         if let Some(what) = &*busy {
@@ -224,7 +211,6 @@ impl Drop for Slot {
     }
 }
 
-/// One run.
 struct Session {
     state: Arc<AgentState>,
     writer: PeerWriter,
@@ -232,11 +218,10 @@ struct Session {
     clock: RunClock,
     slot: Option<Slot>,
     pool: Option<WorkerPool>,
-    /// What is added to the session's clock for that of the workers.
+    /// Converts the session's clock to that of the workers.
     to_workers_ns: i64,
 }
 
-/// What happens in a session.
 enum SessionEvent {
     Received(ToAgent),
     Worker(WorkerEvent),
@@ -244,7 +229,7 @@ enum SessionEvent {
 }
 
 impl Session {
-    /// Until the controller ends it, or something goes wrong, which is the error.
+    /// Runs until the controller ends the session, or until an error.
     fn run(mut self, reader: PeerReader) -> Result<(), String> {
         let (sender, events) = channel();
         let listener = ReceiveLoop { reader, writer: self.writer.clone(), clock: self.clock };
@@ -253,12 +238,12 @@ impl Session {
         let thread =
             thread.spawn(move || listener.run(&to_session)).map_err(|error| error.to_string())?;
         let end = self.serve(&events, &sender);
-        // Users end with their threads, at once.
+        // Users end at once with their threads.
         drop(self.pool.take());
-        // Free before the controller sees the end: it may come back at once.
+        // Freed before the controller sees the end: it may return at once.
         drop(self.slot.take());
         self.writer.close();
-        // What it died of would have been reported.
+        // A panic would have been reported.
         let _ = thread.join();
         end
     }
@@ -297,7 +282,7 @@ impl Session {
         }
     }
 
-    /// Called when all events have been passed on.
+    /// Called when all events have been forwarded.
     fn report_lost(&mut self) -> Result<(), String> {
         for (thread, why) in self.pool.as_mut().map(WorkerPool::take_lost).unwrap_or_default() {
             self.state.log(&format!("worker {thread} has ended: {why}"));
@@ -308,7 +293,7 @@ impl Session {
 
     fn execute(&mut self, message: ToAgent, sender: &Sender<SessionEvent>) -> Result<(), String> {
         match message {
-            // The listener answers these.
+            // The receiving thread answers these.
             ToAgent::Ping { .. } | ToAgent::Over => Ok(()),
             ToAgent::Prepare { scenario, part, receive_stamps } => {
                 let answer = match self.prepare(*scenario, part, receive_stamps, sender) {
@@ -346,7 +331,7 @@ impl Session {
         *self.state.busy() = Some(format!("a run of {:?} from {}", scenario.name, self.from));
         let options = Options { receive_stamps, ..Options::default() };
         let events = sender.clone();
-        // The session is gone only when its workers are.
+        // Sending fails only after the session's end, when its workers end too.
         let events = Arc::new(move |event| drop(events.send(SessionEvent::Worker(event))));
         let events: crate::pool::EventSender = events;
         let name = scenario.name.clone();
@@ -360,7 +345,7 @@ impl Session {
         Ok(capacity)
     }
 
-    /// The same command in the time of the workers' clock.
+    /// Converts a command's times to the workers' clock.
     fn in_workers_time(&self, command: WorkerCommand) -> WorkerCommand {
         let add_ns = self.to_workers_ns;
         match command {
@@ -383,7 +368,7 @@ impl Session {
     }
 }
 
-/// Receives from the controller, and answers its pings at once, whatever else is done.
+/// Receives from the controller, and answers its pings without delay.
 struct ReceiveLoop {
     reader: PeerReader,
     writer: PeerWriter,
@@ -398,7 +383,8 @@ impl ReceiveLoop {
                     self.writer.send(&FromAgent::Pong { sent_ns, clock_ns: self.clock.ns() })
                 }
                 Ok(message) => {
-                    // The session is gone only when this connection is.
+                    // Sending fails only after the session's end, when the connection is closed
+                    // too.
                     let _ = events.send(SessionEvent::Received(message));
                     Ok(())
                 }

@@ -1,26 +1,25 @@
-//! How far another host's clock is from ours, measured by pings.
+//! The difference between another host's clock and ours, measured by pings.
 //!
-//! An answer has the other clock's time at some moment between its question and its arrival
-//! here. So the difference is known to half the round trip, either way, and the quickest of
-//! several rounds knows it best. Old rounds are forgotten, because clocks drift.
+//! An answer has the other clock's time at some moment between its question and its arrival here.
+//! So the difference is known to half the round trip, either way, and the fastest of several rounds
+//! is the most accurate. Old rounds are dropped, because clocks drift.
 
 use std::collections::VecDeque;
 
-/// Rounds that are remembered: one each second.
+/// Rounds that are kept: one each second.
 const ROUNDS: usize = 16;
-/// A bound, or a drift, from which on the operator is warned.
+/// A bound or a drift from this on is reported to the operator.
 const WARNED_NS: u64 = 1_000_000;
 
-/// The result of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// What is added to the other clock for ours.
+    /// Added to the other clock to get ours.
     pub(crate) offset_ns: i64,
     /// The error that may remain, either way: half the round trip.
     pub(crate) bound_ns: u64,
 }
 
-/// What the operator should know of a clock.
+/// A problem of a clock that is reported to the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Skew {
     /// By how much the other clock has gained since the first reading.
@@ -28,13 +27,10 @@ pub(crate) struct Skew {
     pub(crate) bound_us: u64,
 }
 
-/// The readings of one other clock.
 #[derive(Debug, Default)]
 pub(crate) struct Readings {
     last: VecDeque<Reading>,
-    /// What was used first.
     first: Option<Reading>,
-    /// What the other side uses.
     in_use: Option<Reading>,
     /// The operator was warned of a bound, and of a drift, up to these.
     warned_bound_ns: u64,
@@ -42,7 +38,7 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
-    /// A ping left at `sent_ns` and came back at `received_ns` with the other clock's time.
+    /// Adds a ping that left at `sent_ns` and was back at `received_ns` with the other's time.
     pub(crate) fn add(&mut self, sent_ns: u64, received_ns: u64, other_ns: u64) {
         let round_ns = received_ns.saturating_sub(sent_ns);
         let middle_ns = sent_ns.saturating_add(round_ns / 2);
@@ -53,13 +49,12 @@ impl Readings {
         self.last.push_back(Reading { offset_ns, bound_ns: round_ns.div_ceil(2) });
     }
 
-    /// The best of the last rounds, of equals the newest.
+    /// The best of the last rounds; the newest of equals.
     pub(crate) fn best(&self) -> Option<Reading> {
         self.last.iter().rev().min_by_key(|reading| reading.bound_ns).copied()
     }
 
-    /// What the other side is to use, if that is something new: at first, and when what it uses
-    /// cannot be right any more.
+    /// A new reading for the other side: the first, or when the one in use must be wrong.
     pub(crate) fn correct(&mut self) -> Option<Reading> {
         let best = self.best()?;
         if self.in_use.is_some_and(|used| used.offset_ns.abs_diff(best.offset_ns) <= best.bound_ns)
@@ -71,17 +66,15 @@ impl Readings {
         Some(best)
     }
 
-    /// Whether the other side uses a reading.
     pub(crate) fn is_in_use(&self) -> bool {
         self.in_use.is_some()
     }
 
-    /// What the operator is to be warned of, if that is something new: a bound or a drift of more
-    /// than a millisecond, and again when it has doubled.
+    /// A new warning: a bound or a drift of more than a millisecond, again when it has doubled.
     pub(crate) fn skew(&mut self) -> Option<Skew> {
         let (first, best) = (self.first?, self.best()?);
         let ahead_ns = first.offset_ns.saturating_sub(best.offset_ns);
-        // What the bounds do not explain.
+        // The part that the bounds do not explain.
         let drift_ns =
             ahead_ns.unsigned_abs().saturating_sub(first.bound_ns.saturating_add(best.bound_ns));
         let mut is_new = false;
@@ -97,7 +90,6 @@ impl Readings {
     }
 }
 
-/// `a - b`.
 pub(crate) fn difference(a: u64, b: u64) -> i64 {
     i64::try_from(i128::from(a) - i128::from(b)).unwrap_or(if a > b { i64::MAX } else { i64::MIN })
 }
@@ -111,7 +103,7 @@ mod tests {
     #[test]
     fn the_quickest_round_wins_and_its_bound_holds() {
         let mut readings = Readings::default();
-        // The other clock is 7 s behind. Ways of unequal length err by no more than the bound.
+        // The other clock is 7 s behind. Asymmetric ways err by no more than the bound.
         for (there, back) in [(5 * MS, 90 * MS), (MS / 10, MS / 5), (40 * MS, MS)] {
             let sent = 20_000 * MS;
             readings.add(sent, sent + there + back, sent + there - 7_000 * MS);

@@ -1,4 +1,4 @@
-//! The controller's side: finds the agents of a scenario, and stays in touch with each.
+//! The controller's side: connects to the agents of a scenario and talks to each.
 
 #![allow(
     clippy::disallowed_types,
@@ -21,15 +21,13 @@ use super::wire::{FromAgent, Greeting, Hello, PING_INTERVAL, PROTOCOL, ToAgent, 
 use crate::command::{WorkerCommand, WorkerEvent};
 use crate::pool::Part;
 
-/// How long an agent may take to be connected to.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Rounds by which its clock is first measured, and how long they may take.
+/// Rounds of the first measurement of its clock, and how long they may take.
 const ROUNDS: usize = 16;
 const ROUNDS_TIME: Duration = Duration::from_secs(1);
 /// Commands that wait for the network: more than there are in a run.
 const COMMANDS_MAX: usize = 1000;
 
-/// An agent that takes part.
 struct Found {
     greeting: Greeting,
     reader: PeerReader,
@@ -37,11 +35,8 @@ struct Found {
     readings: Readings,
 }
 
-/// Connects to an agent, measures its clock and receives from it from then on: its events go to
-/// `reports` as those of `host`.
-///
-/// # Errors
-/// What is wrong and what to do, in words that follow the agent's name.
+/// Connects to an agent and measures its clock. From then on its events go to `reports` as those of
+/// `host`. An error says what is wrong and what to do, to be put after the agent's name.
 pub(crate) fn find(
     agent: &Agent,
     host: u16,
@@ -76,7 +71,7 @@ fn greet(agent: &Agent) -> Result<Found, String> {
                         was started with"
                 .to_owned());
         }
-        // It may close before it has read all.
+        // The agent may close before it has read everything.
         Err(PeerLost::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
             return Err(
                 "it refused: its token is another one; give the one it was started with".to_owned()
@@ -113,7 +108,7 @@ impl Found {
     fn measure(&mut self, clock: RunClock) -> Result<(), PeerLost> {
         let start = Instant::now();
         for round in 0..ROUNDS {
-            // Three on any network: the first wakes up what sleeps.
+            // Three on any network: the first one may be slow, as it wakes up threads.
             if round >= 3 && start.elapsed() >= ROUNDS_TIME {
                 break;
             }
@@ -140,14 +135,14 @@ impl Found {
             reports: reports.clone(),
         };
         let thread = |name: &str| std::thread::Builder::new().name(format!("agent-{host}-{name}"));
-        // Its end closes the connection, and with it the listener.
+        // When it ends, it closes the connection, and so the receiving thread ends too.
         thread("out").spawn(move || sender.run(&sending))?;
         let listener = thread("in").spawn(move || listener.run())?;
         Ok(Link { commands, writer, readings, listener: Some(listener) })
     }
 }
 
-/// The way to an agent that takes part.
+/// The connection to an agent that takes part.
 pub(crate) struct Link {
     commands: SyncSender<ToAgent>,
     writer: PeerWriter,
@@ -156,17 +151,15 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Has the agent start its workers; it reports [`HostEvent::Prepared`] or
-    /// [`HostEvent::Failed`].
+    /// Starts the agent's workers; it reports [`HostEvent::Prepared`] or [`HostEvent::Failed`].
     pub(crate) fn prepare(&self, scenario: Scenario, part: Part, receive_stamps: bool) {
         let scenario = Box::new(scenario);
         self.send(ToAgent::Prepare { scenario, part, receive_stamps });
     }
 
-    /// The run begins at this time of its clock.
     pub(crate) fn start(&self, at_ns: u64) {
         let mut readings = self.lock();
-        // Before the start everything is a correction.
+        // Before the start any reading is new.
         let reading = readings.correct().or_else(|| readings.best());
         drop(readings);
         let offset_ns = reading.map_or(0, |reading| reading.offset_ns);
@@ -174,29 +167,28 @@ impl Link {
         self.command(WorkerCommand::Start { at_ns, clock_offset_ns: offset_ns });
     }
 
-    /// The next phase begins at this time of the run's clock.
+    /// Starts the next phase at this time of the run's clock.
     pub(crate) fn next_phase(&self, at_ns: u64) {
         let offset_ns = self.lock().best().map_or(0, |reading| reading.offset_ns);
         let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
         self.command(WorkerCommand::NextPhase { at_ns });
     }
 
-    /// A command, its times in the agent's clock.
+    /// Sends a command; its times are in the agent's clock.
     pub(crate) fn command(&self, command: WorkerCommand) {
         self.send(ToAgent::Command(command));
     }
 
-    /// How long a command is on its way, as far as is known.
+    /// The known one-way delay of a command.
     pub(crate) fn way(&self) -> Duration {
         Duration::from_nanos(self.lock().best().map_or(0, |reading| reading.bound_ns))
     }
 
-    /// Tells the agent that the run is over.
     pub(crate) fn dismiss(&self) {
         self.send(ToAgent::Over);
     }
 
-    /// Waits until the agent has closed; it has [`super::wire::SILENCE`] to do so.
+    /// Waits until the agent has closed, at most [`super::wire::SILENCE`].
     pub(crate) fn end(mut self) {
         if let Some(listener) = self.listener.take() {
             // Its events were reported.
@@ -206,7 +198,7 @@ impl Link {
 
     fn send(&self, message: ToAgent) {
         if self.commands.try_send(message).is_err() {
-            // It takes nothing, or is gone: the listener sees the end and reports it.
+            // The agent does not read or is gone: the receiving thread sees the end and reports it.
             self.writer.close();
         }
     }
@@ -222,7 +214,6 @@ impl Drop for Link {
     }
 }
 
-/// Sends commands, and a ping where there are none.
 struct SendLoop {
     writer: PeerWriter,
     clock: RunClock,
@@ -256,7 +247,6 @@ impl SendLoop {
     }
 }
 
-/// Receives from the agent until its end.
 struct ReceiveLoop {
     host: u16,
     reader: PeerReader,
@@ -302,7 +292,7 @@ impl ReceiveLoop {
     fn take_time(&self, sent_ns: u64, clock_ns: u64) {
         let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
         readings.add(sent_ns, self.clock.ns(), clock_ns);
-        // Until the start nobody uses it.
+        // It is not in use before the start.
         if !readings.is_in_use() {
             return;
         }
@@ -311,7 +301,7 @@ impl ReceiveLoop {
         drop(readings);
         if let Some(Reading { offset_ns, .. }) = correction {
             let command = WorkerCommand::Clock { clock_offset_ns: offset_ns };
-            // If there is no room now, the next reading corrects it.
+            // If the queue is full, the next reading corrects it.
             let _ = self.commands.try_send(ToAgent::Command(command));
         }
         if let Some(skew) = skew {
@@ -320,7 +310,7 @@ impl ReceiveLoop {
     }
 
     fn report(&self, event: HostEvent) {
-        // Nobody takes it once the run is over.
+        // No one receives it after the end of the run.
         let _ = self.reports.send((self.host, event));
     }
 }

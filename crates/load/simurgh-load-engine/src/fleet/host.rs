@@ -1,4 +1,4 @@
-//! What a host reports to its run, and the clock that they share.
+//! Events of a host, and the clock of the run.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -15,7 +15,6 @@ use crate::pool::EventSender;
 pub(crate) struct RunClock(Instant);
 
 impl RunClock {
-    /// It is 0 now.
     pub(crate) fn new() -> Self {
         Self(Instant::now())
     }
@@ -25,33 +24,32 @@ impl RunClock {
     }
 }
 
-/// What a host reports.
 #[derive(Debug)]
 pub(crate) enum HostEvent {
-    /// One of its workers.
+    /// An event of one of its workers.
     Worker(WorkerEvent),
-    /// An agent's workers wait, and can hold so many connections each.
+    /// An agent's workers are ready; connections that each of them can hold.
     Prepared { capacity: usize },
-    /// An agent has none.
+    /// An agent could not start workers.
     Failed { why: String },
-    /// One of its threads has ended.
+    /// The thread of a worker has ended unexpectedly.
     WorkerLost { thread: u16, why: String },
-    /// Its clock is not known well, or drifts.
+    /// The agent's clock is not known well, or drifts.
     Skew(Skew),
-    /// It does not answer any more; nothing follows.
+    /// The agent does not answer any more; nothing follows.
     Lost { why: String },
-    /// Whoever steers the run wants this.
+    /// A command of the operator or the dashboard.
     Control(Command),
 }
 
-/// What is reported, and by which host.
+/// An event, with the number of its host.
 pub(crate) type Report = (u16, HostEvent);
 
-/// Passes the events of this host's workers on as reports.
+/// Forwards the events of this host's workers as reports.
 pub(crate) fn event_sender(host: u16, reports: &Sender<Report>) -> EventSender {
     let reports = reports.clone();
     Arc::new(move |event| {
-        // Nobody takes it once the run is over.
+        // No one receives it after the end of the run.
         let _ = reports.send((host, HostEvent::Worker(event)));
     })
 }

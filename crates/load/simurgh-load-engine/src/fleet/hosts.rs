@@ -1,4 +1,4 @@
-//! All hosts of a run: found, given their parts, commanded, and dismissed.
+//! All hosts of a run: connected, prepared, commanded and dismissed.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -24,37 +24,32 @@ pub(crate) struct Hosts {
     pub(crate) members: Vec<Member>,
 }
 
-/// A host and its part of the run.
 pub(crate) struct Member {
     host: Host,
-    /// In reports: `local`, or the agent's address.
+    /// Name in reports: `local`, or the agent's address.
     pub(crate) name: String,
     workers: usize,
-    /// Connections that each of its workers can hold.
     capacity: usize,
     lost: bool,
 }
 
 enum Host {
-    /// This one, and how far its workers' clock is behind the run's.
+    /// This host, and how far its workers' clock is behind the run's.
     Local(WorkerPool, i64),
-    /// An agent.
     Remote(Link),
 }
 
-/// A host that will take part.
 struct Candidate {
     name: String,
     room: Room,
-    /// `None`: this host.
     link: Option<Link>,
 }
 
-/// Both ends of what hosts report.
+/// Both ends of the channel of reports.
 type Reports<'a> = (&'a Sender<Report>, &'a Receiver<Report>);
 
-/// Starts the workers of a run on all its hosts: on its agents, or on this host alone where it
-/// names none. This host is one of several if an agent is called [`LOCAL_AGENT`].
+/// Starts the workers of a run on its agents, or on this host alone where it has none. This host is
+/// one of several if an agent is called [`LOCAL_AGENT`].
 pub(crate) fn assemble(
     scenario: &Arc<Scenario>,
     options: &Options,
@@ -68,7 +63,7 @@ pub(crate) fn assemble(
         let pool = WorkerPool::start(scenario, part, options, &event_sender(0, reports.0))?;
         return Ok(Hosts { members: vec![Member::local(pool, part, clock)] });
     }
-    // An agent without a share takes no part.
+    // An agent with weight 0 takes no part.
     let agents: Vec<&Agent> = scenario.agents.iter().filter(|agent| agent.weight > 0.0).collect();
     let candidates = find(&agents, clock, reports.0)?;
     let rooms: Vec<Room> = candidates.iter().map(|candidate| candidate.room).collect();
@@ -102,7 +97,6 @@ pub(crate) fn assemble(
     Ok(hosts)
 }
 
-/// Connects to all agents at once.
 fn find(
     agents: &[&Agent],
     clock: RunClock,
@@ -145,8 +139,8 @@ impl Candidate {
     }
 }
 
-/// The scenario as a host gets it: with its own addresses, without the other agents,
-/// and with numbers exactly as they come out of JSON, since all hosts have to compute the same.
+/// The scenario for one host: with its own addresses, without the other agents, and with numbers
+/// exactly as they come out of JSON, since all hosts must compute the same.
 fn as_sent(scenario: &Scenario, agent: &Agent) -> Result<Scenario, RunError> {
     let mut scenario = scenario.clone();
     scenario.agents.clear();
@@ -196,7 +190,7 @@ impl Hosts {
                     failed
                         .push(format!("agent {}: {what}: {why}; look at its output", member.name));
                 }
-                // Workers have nothing to report yet, and nobody can steer.
+                // Workers have nothing to report yet, and no commands can come.
                 HostEvent::Worker(_)
                 | HostEvent::WorkerLost { .. }
                 | HostEvent::Skew(_)
@@ -206,7 +200,7 @@ impl Hosts {
         if failed.is_empty() { Ok(()) } else { Err(RunError::Agents(failed)) }
     }
 
-    /// Those who have not reported yet that their workers are there.
+    /// Members whose workers are not ready yet.
     fn waits(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(|member| member.capacity == 0)
     }
@@ -220,7 +214,7 @@ impl Hosts {
         each.fold(0, usize::saturating_add)
     }
 
-    /// The longest time that a command is under way, so far as is known.
+    /// The longest known delay of a command.
     pub(crate) fn way(&self) -> Duration {
         let way = |host: &Host| match host {
             Host::Local(..) => Duration::ZERO,
@@ -229,7 +223,6 @@ impl Hosts {
         self.present().map(way).max().unwrap_or_default()
     }
 
-    /// The run begins everywhere at this time of its clock.
     pub(crate) fn start(&self, at_ns: u64) {
         self.present().for_each(|host| match host {
             Host::Local(pool, offset_ns) => {
@@ -240,7 +233,7 @@ impl Hosts {
         });
     }
 
-    /// The next phase begins everywhere at this time of the run's clock.
+    /// Starts the next phase everywhere at this time of the run's clock.
     pub(crate) fn next_phase(&self, at_ns: u64) {
         self.present().for_each(|host| match host {
             Host::Local(pool, offset_ns) => {
@@ -251,7 +244,6 @@ impl Hosts {
         });
     }
 
-    /// Sends all workers a command that has no time in it.
     pub(crate) fn send(&self, command: WorkerCommand) {
         self.present().for_each(|host| match host {
             Host::Local(pool, _) => pool.send(command),
@@ -259,7 +251,7 @@ impl Hosts {
         });
     }
 
-    /// A worker has reported that it is done: the end of its thread is no loss.
+    /// A worker has reported its end, so the end of its thread is not a loss.
     pub(crate) fn has_stopped(&mut self, id: WorkerId) {
         let member = self.members.get_mut(usize::from(id.host));
         if let Some(Member { host: Host::Local(pool, _), .. }) = member {
@@ -267,15 +259,15 @@ impl Hosts {
         }
     }
 
-    /// A host does not answer any more. How many workers it had; `None`: that is known.
+    /// Marks a host as lost. Returns how many workers it had; `None`: it was lost already.
     pub(crate) fn lose(&mut self, host: u16) -> Option<usize> {
         let member = self.members.get_mut(usize::from(host)).filter(|member| !member.lost)?;
         member.lost = true;
         Some(member.workers)
     }
 
-    /// Workers of this host whose thread has ended by itself: which, and why. Each
-    /// once; agents report theirs.
+    /// Threads of this host that ended unexpectedly, each once, with the reason; agents report
+    /// theirs.
     pub(crate) fn take_lost(&mut self) -> Vec<(WorkerId, String)> {
         let mut lost = Vec::new();
         for (host, member) in (0_u16..).zip(&mut self.members) {
@@ -287,7 +279,7 @@ impl Hosts {
         lost
     }
 
-    /// Ends all workers, whatever their users do. Agents are dismissed first, and then waited for.
+    /// Ends all workers at once. Agents are dismissed first, and then waited for.
     pub(crate) fn end(&mut self) {
         for host in self.present() {
             if let Host::Remote(link) = host {

@@ -9,13 +9,12 @@
 //! ```
 //!
 //! An agent runs the same engine and sends the same events as workers of the controller's own host
-//! ([`wire`]); the scenario comes to it whole. What connects them is one TCP connection, opened by
-//! the controller; who of the two is silent for [`wire::SILENCE`] is lost to the other. The token
-//! keeps strangers out, but nothing is encrypted: the connection belongs into a network of one's
-//! own, or into a tunnel.
+//! ([`wire`]); it gets the whole scenario. They use one TCP connection, opened by the controller; a
+//! side that is silent for [`wire::SILENCE`] is lost to the other. A token authenticates the
+//! controller, but nothing is encrypted: use a private network or a tunnel.
 //!
-//! All threads here live in the process's own descriptor table, and so do the sockets. Workers
-//! close what they inherit of them when they start (docs/ARCHITECTURE.md).
+//! All threads and sockets here are in the process's main descriptor table. Workers close the
+//! descriptors that they inherit of it when they start (docs/ARCHITECTURE.md).
 
 pub mod agent;
 pub(crate) mod clock;
@@ -27,11 +26,9 @@ pub mod wire;
 
 pub use agent::{Agent, serve};
 
-/// The token that `text` stands for: the value of the environment variable NAME for `$NAME`, else
-/// the text itself.
-///
-/// # Errors
-/// The variable is not set or empty, in words that follow the name of the flag or key.
+/// The token that `text` means: the value of the environment variable NAME for `$NAME`, else the
+/// text itself. An error says that the variable is not set or empty, to be put after the name of
+/// the flag or key.
 pub fn token(text: &str) -> Result<String, String> {
     let Some(name) = text.strip_prefix('$') else { return Ok(text.to_owned()) };
     match std::env::var(name) {

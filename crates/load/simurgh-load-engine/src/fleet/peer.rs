@@ -14,22 +14,19 @@ use serde::de::DeserializeOwned;
 
 use super::wire::{FRAME_BYTES_MAX, FrameError, Frames, SILENCE, STRANGER_BYTES_MAX, frame};
 
-/// Bytes of one read.
 const READ_BYTES: usize = 64 << 10;
 
 /// Why nothing more comes from the other side.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PeerLost {
-    /// It has closed.
     #[error("it closed the connection")]
     Closed,
     /// It sent nothing for [`SILENCE`].
     #[error("it said nothing for {} s", SILENCE.as_secs())]
     Silent,
-    /// What the system says.
     #[error("{0}")]
     Io(io::Error),
-    /// It sent what is not a message of this version.
+    /// It sent an invalid message.
     #[error("it sent {0}")]
     Garbage(FrameError),
 }
@@ -43,7 +40,6 @@ impl From<io::Error> for PeerLost {
     }
 }
 
-/// Receives from the other side.
 #[derive(Debug)]
 pub(crate) struct PeerReader {
     stream: TcpStream,
@@ -51,7 +47,7 @@ pub(crate) struct PeerReader {
     buffer: Vec<u8>,
 }
 
-/// Sends to the other side; several threads may.
+/// Sends to the other side, from several threads.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerWriter {
     stream: Arc<Mutex<TcpStream>>,
@@ -59,10 +55,7 @@ pub(crate) struct PeerWriter {
     closer: Arc<TcpStream>,
 }
 
-/// Both directions of a connection whose other side is not known yet.
-///
-/// # Errors
-/// What the system says.
+/// Both directions of a new connection, whose other side is not authenticated yet.
 pub(crate) fn open(stream: TcpStream) -> io::Result<(PeerReader, PeerWriter)> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(SILENCE))?;
@@ -76,15 +69,11 @@ pub(crate) fn open(stream: TcpStream) -> io::Result<(PeerReader, PeerWriter)> {
 }
 
 impl PeerReader {
-    /// The other side has identified itself.
     pub(crate) fn trust(&mut self) {
         self.frames.allow(FRAME_BYTES_MAX);
     }
 
-    /// The next message; waits for it.
-    ///
-    /// # Errors
-    /// There is none, and none will follow.
+    /// Waits for the next message. After an error no message will follow.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> Result<T, PeerLost> {
         loop {
             if let Some(message) = self.frames.next_message().map_err(PeerLost::Garbage)? {
@@ -102,21 +91,18 @@ impl PeerReader {
 }
 
 impl PeerWriter {
-    /// Sends a message; waits until the system has taken it.
-    ///
-    /// # Errors
-    /// The connection is of no use any more; it is closed.
+    /// Sends a message; waits until the system has taken it. An error: it is closed.
     pub(crate) fn send<T: Serialize>(&self, message: &T) -> Result<(), PeerLost> {
         let frame = frame(message).map_err(PeerLost::Garbage)?;
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         stream.write_all(&frame).map_err(|error| {
-            // Half a frame may have left: nothing can follow.
+            // Half a frame may have been sent: nothing can follow.
             self.close();
             error.into()
         })
     }
 
-    /// Closes the connection in both directions: whoever receives gets that.
+    /// Closes the connection in both directions; the receiving thread then gets an error.
     pub(crate) fn close(&self) {
         // It may be closed already.
         let _ = self.closer.shutdown(Shutdown::Both);

@@ -1,5 +1,4 @@
-//! The messages between controller and agent: frames of JSON, each behind its length in four
-//! bytes (big endian).
+//! Messages of controller and agent: frames of JSON after their length in four bytes (big endian).
 //!
 //! ```text
 //! controller                         agent
@@ -14,8 +13,8 @@
 //! Over             ───────────────►  ends its workers and closes
 //! ```
 //!
-//! `Hello` and `Greeting` keep their shape for ever, so that versions can name each other; all
-//! other messages are those of one version.
+//! `Hello` and `Greeting` never change, so that versions can name each other; all other messages
+//! belong to one version.
 
 use std::time::Duration;
 
@@ -30,13 +29,13 @@ use crate::pool::Part;
 
 /// Version of this protocol.
 pub const PROTOCOL: u32 = 1;
-/// Version of this program: both sides must be of the same one.
+/// Version of this program: both sides must have the same.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// A side that sends nothing for so long is lost.
+/// A side that sends nothing for this time is lost.
 pub const SILENCE: Duration = Duration::from_secs(5);
 /// How often the controller pings an agent to which it sends nothing else.
 pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of a frame before the greeting.
+/// Bytes of a frame before authentication.
 pub const STRANGER_BYTES_MAX: usize = 4 << 10;
 /// Bytes of a frame after it: a scenario with its data files.
 pub const FRAME_BYTES_MAX: usize = 256 << 20;
@@ -48,22 +47,22 @@ pub struct Hello {
     pub protocol: u32,
     /// [`VERSION`].
     pub version: String,
-    /// What the agent was started with.
+    /// The token that the agent was started with.
     pub token: String,
 }
 
 impl Hello {
-    /// Of this version.
+    /// A greeting of this version.
     pub fn new(token: String) -> Self {
         Self { protocol: PROTOCOL, version: VERSION.to_owned(), token }
     }
 
-    /// Whether it knows the agent's token; how long it takes says only how long the token is.
+    /// Whether the token is right; the time this takes depends only on the token's length.
     pub fn knows(&self, token: &str) -> bool {
         self.token.as_bytes().ct_eq(token.as_bytes()).into()
     }
 
-    /// Whether it is of the same version.
+    /// Whether both sides have the same version.
     pub fn is_of_this_version(&self) -> bool {
         (self.protocol, self.version.as_str()) == (PROTOCOL, VERSION)
     }
@@ -76,16 +75,16 @@ pub struct Greeting {
     pub protocol: u32,
     /// [`VERSION`].
     pub version: String,
-    /// With what the agent is busy; nothing: it is the controller's.
+    /// The run that keeps the agent busy; `None`: it now serves this controller.
     pub busy: Option<String>,
     /// Cores that it may use.
     pub cores: u64,
-    /// Connections that one worker can hold there.
+    /// Connections that one of its workers can hold.
     pub capacity: u64,
 }
 
 impl Greeting {
-    /// Of this host, as far as it knows itself.
+    /// The greeting of this host.
     pub fn of_this_host() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
@@ -97,59 +96,56 @@ impl Greeting {
         }
     }
 
-    /// Whether it is of the same version.
+    /// Whether both sides have the same version.
     pub fn is_of_this_version(&self) -> bool {
         (self.protocol, self.version.as_str()) == (PROTOCOL, VERSION)
     }
 }
 
-/// What the controller sends after the greeting. Times are of the agent's session clock, which
-/// starts with the connection.
+/// A message of the controller. Times are of the agent's session clock, 0 at the connect.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToAgent {
     /// Asks for the time. The agent returns `sent_ns` with it.
     Ping { sent_ns: u64 },
-    /// Start your workers.
+    /// Asks the agent to start its workers.
     Prepare { scenario: Box<Scenario>, part: Part, receive_stamps: bool },
-    /// For all workers.
+    /// A command for all workers.
     #[serde(rename = "Order")]
     Command(WorkerCommand),
     /// The run is over.
     Over,
 }
 
-/// What an agent sends after the greeting.
+/// A message of an agent after the greeting.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromAgent {
-    /// The answer to a ping, and the time of the session clock.
+    /// Answers a ping, with the time of the session clock.
     Pong { sent_ns: u64, clock_ns: u64 },
-    /// The workers wait; each can hold so many connections.
+    /// The workers are ready; connections that each can hold.
     Prepared { capacity: u64 },
-    /// There are no workers.
+    /// The workers could not be started.
     Failed { why: String },
-    /// An event of a worker.
     #[serde(rename = "Word")]
     Worker(WorkerEvent),
-    /// The thread of a worker has ended before its time.
+    /// The thread of a worker has ended unexpectedly.
     WorkerLost { thread: u16, why: String },
 }
 
-/// Why bytes are no frames of this protocol.
+/// Why bytes are not a frame of this protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A frame of so many bytes, where this many are allowed.
+    /// A frame's length, and the length that is allowed.
     #[error("a frame of {0} bytes, where {1} are the most")]
     TooLong(usize, usize),
-    /// A frame that is no message.
+    /// A frame that is not a message.
     #[error("a frame that is no message: {0}")]
     NotAMessage(String),
 }
 
-/// Cuts what comes in into frames.
+/// Splits received bytes into frames.
 #[derive(Debug)]
 pub struct Frames {
     bytes: Vec<u8>,
-    /// Where the next frame begins.
     at: usize,
     frame_bytes_max: usize,
 }
@@ -157,7 +153,7 @@ pub struct Frames {
 const LENGTH_BYTES: usize = 4;
 
 impl Frames {
-    /// For frames of at most so many bytes.
+    /// For frames of at most this many bytes.
     pub fn new(frame_bytes_max: usize) -> Self {
         Self { bytes: Vec::new(), at: 0, frame_bytes_max }
     }
@@ -167,7 +163,7 @@ impl Frames {
         self.frame_bytes_max = frame_bytes_max;
     }
 
-    /// More bytes have come.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.at > 0 {
             self.bytes.drain(..self.at);
@@ -176,10 +172,8 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, without its length; `None`: more bytes are wanted.
-    ///
-    /// # Errors
-    /// It is longer than allowed, which shows as soon as its length is there.
+    /// The next whole frame, without its length; `None`: more bytes are needed. Fails if it is
+    /// longer than allowed, as soon as its length has come.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, FrameError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let Some((length, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
@@ -194,10 +188,7 @@ impl Frames {
         Ok(Some(frame))
     }
 
-    /// The next message; `None`: more bytes are wanted.
-    ///
-    /// # Errors
-    /// The frame is too long or holds something else.
+    /// The next message; `None`: more bytes are needed. Fails if it is too long or invalid.
     pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let Some(frame) = self.next_frame()? else { return Ok(None) };
         let message = serde_json::from_slice(frame);
@@ -205,10 +196,7 @@ impl Frames {
     }
 }
 
-/// A message as a frame.
-///
-/// # Errors
-/// It is longer than [`FRAME_BYTES_MAX`].
+/// Encodes a message as a frame. Fails if it is longer than [`FRAME_BYTES_MAX`].
 pub fn frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
     let mut frame = vec![0; LENGTH_BYTES];
     serde_json::to_writer(&mut frame, message)
@@ -254,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_length_that_is_too_long_is_refused_before_its_bytes_come() {
-        // What a browser says to the port.
+        // A browser's request to the port.
         let mut frames = Frames::new(STRANGER_BYTES_MAX);
         frames.push(b"GET");
         assert_eq!(frames.next_frame(), Ok(None));
@@ -295,7 +283,7 @@ mod tests {
         ) {
             let mut frames = Frames::new(1000);
             if short {
-                // Lengths that are allowed, so that what they frame is looked at as well.
+                // Valid lengths, so that the frames' content is tested as well.
                 frames.push(&((bytes.len() / 2).min(1000) as u32).to_be_bytes());
             }
             frames.push(&bytes);

@@ -1,11 +1,10 @@
-//! What the steps of a scenario want of an answer, compiled.
+//! Compiled checks and captures of answers.
 
 use std::time::Duration;
 
 use simurgh_load_scenario::answer::{CompiledCheck, CompiledFind};
 use simurgh_load_scenario::{Action, Answer, Capture, VarId};
 
-/// A compiled [`Answer`].
 pub(crate) struct AnswerOp {
     pub(crate) timeout: Option<Duration>,
     pub(crate) captures: Vec<CaptureOp>,
@@ -14,7 +13,6 @@ pub(crate) struct AnswerOp {
     pub(crate) check_names: Vec<(String, Action)>,
 }
 
-/// A compiled [`Capture`].
 pub(crate) struct CaptureOp {
     pub(crate) var: VarId,
     pub(crate) find: CompiledFind,
@@ -35,13 +33,13 @@ impl AnswerOp {
         })
     }
 
-    /// Whether a check may have the user do again what it has done.
+    /// Whether a check may make the user repeat earlier steps.
     pub(crate) fn sends_back(&self) -> bool {
         let goes_back = |action| matches!(action, Action::Restart { .. } | Action::Loop { .. });
         self.check_names.iter().any(|(_, action)| goes_back(*action))
     }
 
-    /// Whether nobody looks at the answer.
+    /// Whether the answer is not used.
     pub(crate) fn is_none(&self) -> bool {
         self.captures.is_empty() && self.checks.is_empty()
     }

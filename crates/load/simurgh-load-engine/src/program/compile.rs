@@ -1,4 +1,4 @@
-//! From a scenario to a program.
+//! Compiles a scenario to a program.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,10 +18,7 @@ use super::{
     RepeatOp, SendOp, SessionInfo, ThinkOp, constant,
 };
 
-/// Compiles a checked scenario.
-///
-/// # Errors
-/// A pattern that is none; a checked scenario has no such thing.
+/// Compiles a checked scenario. Fails only for an invalid pattern, which `check` excludes.
 pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
     let mut compiler = Compiler {
         names: Names::of(scenario),
@@ -56,7 +53,7 @@ struct Compiler {
     names: Names,
     ops: Vec<Op>,
     registers: Register,
-    /// Variables that somebody reads.
+    /// Variables that are read somewhere.
     used: BTreeSet<VarId>,
     stamped: bool,
     tracks: bool,
@@ -78,7 +75,7 @@ impl Compiler {
 
     /// The metric of a transaction or interaction.
     fn timed(&self, name: &str) -> MetricId {
-        // All names were collected from this very scenario.
+        // All names were collected from this scenario.
         self.names.transaction(name).unwrap_or(MetricId::from(Metric::Session))
     }
 
@@ -195,7 +192,7 @@ impl Compiler {
 
     fn repeat(&mut self, repeat: &Repeat) -> Result<(), String> {
         let round = self.register();
-        // The register begins at 0 each time the loop is come to.
+        // The register is set to 0 each time the loop begins.
         self.push(Op::LoopStart(LoopOp {
             round,
             to: self.here() + 1,
@@ -239,7 +236,7 @@ fn receive_op(receive: &Receive) -> Result<ReceiveOp, String> {
     Ok(ReceiveOp { receive: receive.clone(), matcher })
 }
 
-/// Finds thinking that only more thinking can follow, and marks that it need not be punctual.
+/// Marks think times that are only followed by more thinking: they may end late.
 fn mark_lazy(ops: &mut [Op]) {
     let lazy: Vec<usize> = (0..ops.len())
         .filter(|at| matches!(ops.get(*at), Some(Op::Think(_))))
@@ -254,7 +251,7 @@ fn mark_lazy(ops: &mut [Op]) {
     }
 }
 
-/// Whether every way on from `at` comes to thinking or the end before anything can be seen.
+/// Whether all paths from `at` lead to thinking or the end before anything observable happens.
 fn leads_to_thinking(ops: &[Op], at: usize, hops_left: u32) -> bool {
     if hops_left == 0 {
         return false;
@@ -269,7 +266,7 @@ fn leads_to_thinking(ops: &[Op], at: usize, hops_left: u32) -> bool {
     }
 }
 
-/// Whether the joins of a session have each a topic of its own that is the same for all users.
+/// Whether each join of a session has a separate topic, the same for all users.
 fn plain_joins(session: &Session) -> bool {
     let (mut topics, mut plain) = (BTreeSet::new(), true);
     session.each_step(&mut |step| {
@@ -284,9 +281,8 @@ fn has_stamp(template: &Template) -> bool {
     template.parts.iter().any(|part| matches!(part, Part::Value(Generated::Stamp)))
 }
 
-/// The variables that templates and conditions of these steps read.
 fn used_vars(steps: &[Step]) -> BTreeSet<VarId> {
-    // The one complete list of where templates can be is the model itself.
+    // Serialized, the model lists all places of templates.
     fn collect(value: &serde_json::Value, used: &mut BTreeSet<VarId>) {
         match value {
             serde_json::Value::Object(fields) => {

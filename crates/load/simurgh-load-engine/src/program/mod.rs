@@ -1,7 +1,7 @@
-//! What users run: the sessions of a scenario, flattened to one list of operations.
+//! Compiled programs of users: the sessions of a scenario as one list of operations.
 //!
-//! A user's place is an index into it. Loops are jumps, and what a loop has to remember is a
-//! register of the user: the round, counted from 0, and for a paced loop when it began.
+//! A user's position is an index into it. Loops are jumps. A loop's state is in registers of the
+//! user: the round, counted from 0, and for a paced loop when it began.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,29 +22,26 @@ mod reachable;
 pub(crate) use answer::AnswerOp;
 pub(crate) use compile::compile;
 
-/// A compiled scenario. Each worker has its own.
+/// A compiled scenario. Each worker has one.
 pub(crate) struct Program {
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) ops: Vec<Op>,
-    /// For each operation, whether a `Wait` can still come after it: frames are kept for one.
+    /// For each operation, whether a `Wait` can follow: only then are frames kept.
     pub(crate) waits_ahead: Vec<bool>,
     pub(crate) sessions: Vec<SessionInfo>,
-    /// Somebody writes stamps, so frames are searched for them.
+    /// The scenario writes stamps, so frames are searched for them.
     pub(crate) stamped: bool,
-    /// Some step has the key of a presence that it changes, so diffs are parsed.
+    /// A step has the key of a presence that it changes, so diffs are parsed.
     pub(crate) tracks: bool,
-    /// Some session reads slowly.
     pub(crate) throttled: bool,
 }
 
-/// What holds for the whole of a session.
 pub(crate) struct SessionInfo {
-    /// Its first operation; it goes on to the next session's.
+    /// Its first operation; its last is before the next session's first.
     pub(crate) start: u32,
-    /// As the scenario has it, without its steps.
     pub(crate) session: Session,
-    /// Each join has a topic of its own, the same for all users: what was joined can be seen from a
-    /// user's Channels session, and need not be noted.
+    /// Each join has a separate topic, the same for all users: a user's Channels session shows what
+    /// was joined, and joins need not be noted.
     pub(crate) plain_joins: bool,
 }
 
@@ -56,7 +53,6 @@ impl std::ops::Deref for SessionInfo {
     }
 }
 
-/// A register of a user.
 pub(crate) type Register = u16;
 
 pub(crate) enum Op {
@@ -72,10 +68,8 @@ pub(crate) enum Op {
     Set(Set),
     LoopStart(LoopOp),
     LoopEnd(LoopOp),
-    /// Takes the next element, or jumps when there is none.
     Each(Box<EachOp>),
     RepeatEnd(RepeatOp),
-    /// Jumps unless the condition holds.
     Unless(Condition, u32),
     Jump(u32),
     TransactionStart(MetricId),
@@ -92,7 +86,6 @@ pub(crate) enum Op {
 
 pub(crate) struct SendOp {
     pub(crate) message: Message,
-    /// For [`simurgh_load_scenario::Reply::Match`].
     pub(crate) matcher: Option<CompiledMatcher>,
     pub(crate) answer: AnswerOp,
 }
@@ -105,7 +98,7 @@ pub(crate) struct ReceiveOp {
 #[derive(Clone, Copy)]
 pub(crate) struct ThinkOp {
     pub(crate) think: Think,
-    /// When it ends cannot be seen, since only another one follows: it may end late.
+    /// Its end is not observable, since another think time follows: it may end late.
     pub(crate) lazy: bool,
 }
 
@@ -117,7 +110,7 @@ pub(crate) enum ChannelCommand {
 }
 
 impl ChannelCommand {
-    /// As what its reply is timed, as what it is counted, and its name.
+    /// Metric and counter of its reply, and its name.
     pub(crate) const fn figures(self) -> (Metric, Count, &'static str) {
         match self {
             Self::Join => (Metric::Join, Count::Joins, "join"),
@@ -130,23 +123,22 @@ impl ChannelCommand {
 pub(crate) struct ChannelOp {
     pub(crate) command: ChannelCommand,
     pub(crate) push: Push,
-    /// The topic, where it is the same for all.
+    /// The topic, if it is the same for all users.
     pub(crate) topic: Option<Topic>,
     pub(crate) answer: AnswerOp,
 }
 
-/// A counted loop; the same for its start and its end.
+/// A counted loop; used at its start and its end.
 #[derive(Clone, Debug)]
 pub(crate) struct LoopOp {
     pub(crate) round: Register,
-    /// Where the loop stands, for the other end: the body's first operation at the end, the first
-    /// after the loop at the start.
+    /// The other end: at the end the body's first operation, at the start the one after the loop.
     pub(crate) to: u32,
     pub(crate) var: Option<VarId>,
     pub(crate) first: Bound,
     pub(crate) last: Bound,
     pub(crate) step: i64,
-    /// Time from one round's start to the next, and the register of when this one began.
+    /// Time from one round's start to the next, and the register with this round's start.
     pub(crate) every: Option<(Duration, Register)>,
     pub(crate) at_least_once: bool,
 }
@@ -168,7 +160,6 @@ pub(crate) struct RepeatOp {
 }
 
 impl Program {
-    /// One in which nobody does anything.
     pub(crate) fn empty(scenario: &Arc<Scenario>) -> Self {
         Self {
             scenario: Arc::clone(scenario),
@@ -182,16 +173,14 @@ impl Program {
     }
 
     pub(crate) fn op(&self, at: u32) -> &Op {
-        // Every path ends in `End`; a place beyond the list would too.
+        // Every path ends in `End`, and so does an index beyond the list.
         self.ops.get(at as usize).unwrap_or(&Op::End)
     }
 
-    /// Whether a user who stands at an operation may come to a `Wait` after it.
     pub(crate) fn waits_after(&self, at: u32) -> bool {
         self.waits_ahead.get(at as usize).copied().unwrap_or(false)
     }
 
-    /// The topic of a join that is the same for all users.
     pub(crate) fn joined_topic(&self, at: u32) -> Option<&Topic> {
         match self.op(at) {
             Op::Channel(op) if op.command == ChannelCommand::Join => op.topic.as_ref(),
@@ -199,7 +188,6 @@ impl Program {
         }
     }
 
-    /// The joins of the session that an operation belongs to.
     pub(crate) fn joins_of(&self, at: u32) -> impl Iterator<Item = u32> {
         let session = self.session_of(at);
         let place = |session: usize| self.sessions.get(session).map(|session| session.start);
@@ -208,18 +196,15 @@ impl Program {
         all.filter(|at| self.joined_topic(*at).is_some())
     }
 
-    /// What holds for the session that an operation belongs to.
     pub(crate) fn session_at(&self, at: u32) -> Option<&SessionInfo> {
         self.sessions.get(self.session_of(at))
     }
 
-    /// The number of the session that an operation belongs to.
     pub(crate) fn session_of(&self, at: u32) -> usize {
         self.sessions.partition_point(|session| session.start <= at).saturating_sub(1)
     }
 }
 
-/// The Channels serializer of a dialect.
 pub(crate) fn serializer(dialect: Dialect) -> Option<Serializer> {
     match dialect {
         Dialect::Phoenix(Vsn::V1) => Some(Serializer::V1),

@@ -1,15 +1,15 @@
-//! Where a user can still come to: what lies ahead of each operation of a program.
+//! Which operations a user can still reach from each operation of a program.
 
 use super::{AnswerOp, Op, SessionInfo};
 
-/// For each operation, whether a user who stands there may come to one that `is_it` after it.
+/// For each operation, whether one that satisfies `is_it` can follow it.
 pub(crate) fn leads_to(
     ops: &[Op],
     sessions: &[SessionInfo],
     is_it: impl Fn(&Op) -> bool,
 ) -> Vec<bool> {
     let mut ahead = vec![false; ops.len()];
-    // A round for each way back; most programs need two or three.
+    // One round for each backward jump; most programs need two or three.
     for _ in 0..=ops.len() {
         let mut has_changed = false;
         for (at, op) in ops.iter().enumerate().rev() {
@@ -27,7 +27,7 @@ pub(crate) fn leads_to(
     ahead
 }
 
-/// The operations that may come next. A check that sends users back may send them anywhere.
+/// The operations that may come next. A check that goes back may go anywhere.
 fn ways_on(at: usize, op: &Op, sessions: &[SessionInfo]) -> [Option<usize>; 2] {
     let next = Some(at + 1);
     let back = || {
@@ -63,7 +63,7 @@ mod tests {
     use super::super::compile;
     use simurgh_load_scenario::Overrides;
 
-    /// Which operations of a session have a wait ahead of them, as a text of `w` and `-`.
+    /// For each operation of a session, `w` if a wait can follow, else `-`.
     fn waits(steps: &str) -> String {
         let text = format!(
             "[target]\nurl = \"ws://127.0.0.1:1\"\n[[phase]]\nduration = \"1s\"\nrate = 1\n\

@@ -1,4 +1,4 @@
-//! What all workers of a host share: little, and never on the way of a message.
+//! State shared by all workers of a host. It is small, and not used for every message.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +10,11 @@ mod sent;
 pub(crate) use presences::Presences;
 pub(crate) use sent::{SentMessages, StreamId};
 
-/// Shared by the workers of a run on this host.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// Rows given out, by file.
+    /// Rows handed out, by file.
     rows: Vec<AtomicU64>,
-    /// Of how many hosts this is which, so that each takes rows of its own.
+    /// This host's number and the number of hosts, so that each host takes different rows.
     hosts: (u64, u64),
     /// When each interaction was last sent, by the shard's clock.
     interactions: Mutex<HashMap<String, u64>>,
@@ -32,7 +31,7 @@ impl Shared {
         }
     }
 
-    /// The number of the next row of a file; over all hosts no row comes twice before all came.
+    /// The next row of a file; over all hosts no row is used twice before all have been used.
     pub(crate) fn next_row(&self, file: u16) -> u64 {
         let Some(row) = self.rows.get(usize::from(file)) else { return 0 };
         row.fetch_add(1, Ordering::Relaxed) * self.hosts.1 + self.hosts.0
@@ -43,7 +42,6 @@ impl Shared {
         sent.insert(id.to_owned(), now_ns);
     }
 
-    /// When it was last sent.
     pub(crate) fn interaction(&self, id: &str) -> Option<u64> {
         self.interactions.lock().unwrap_or_else(PoisonError::into_inner).get(id).copied()
     }

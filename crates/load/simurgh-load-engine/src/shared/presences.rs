@@ -1,4 +1,4 @@
-//! Since when presences are what they are, as far as users of this host have changed them.
+//! Since when presences have their state, as far as users of this host changed them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -8,24 +8,21 @@ use simurgh_load_scenario::answer::PresenceDiff;
 
 use crate::program::ChannelCommand;
 
-/// The presence of one key at one topic, as its user has changed it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Presence {
     came: Change,
     went: Change,
 }
 
-/// When a change was meant to be made, and which diff reports it.
+/// When a change was due, and which diff reports it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Change {
     /// By the workers' clock; 0: not made.
     at_ns: u64,
-    /// Hash of the `phx_ref` of the first diff that reported it; 0: none has. All diffs about this
-    /// change have the same one, and another one is another change.
+    /// Hash of the `phx_ref` in the first diff that reported it, the same in all; 0: none yet.
     phx_ref: u64,
 }
 
-/// Presences by topic and key.
 #[derive(Debug, Default)]
 pub(crate) struct Presences {
     hasher: RandomState,
@@ -34,7 +31,7 @@ pub(crate) struct Presences {
 
 impl Presences {
     pub(crate) fn hash(&self, of: impl Hash) -> u64 {
-        // 0 stands for none.
+        // 0 means none.
         self.hasher.hash_one(of).max(1)
     }
 
@@ -53,7 +50,7 @@ impl Presences {
         }
     }
 
-    /// Since when what a diff reports is so, as far as it is known here.
+    /// Since when the content of a diff is so, as far as it is known here.
     pub(crate) fn since(&self, topic: &str, diff: &PresenceDiff<'_>, since_ns: &mut Vec<u64>) {
         let mut presences = self.lock();
         let came = diff.joins.0.iter().map(|entry| (true, entry));
@@ -61,7 +58,7 @@ impl Presences {
         for (is_join, (key, phx_ref)) in came.chain(went) {
             let Some(presence) = presences.get_mut(&self.hash((topic, &**key))) else { continue };
             let change = if is_join { &mut presence.came } else { &mut presence.went };
-            // Whoever changes is in both lists, and has not gone.
+            // A changed presence is in both lists, and has not left.
             if !is_join && diff.joins.0.iter().any(|(joined, _)| joined == key) {
                 continue;
             }

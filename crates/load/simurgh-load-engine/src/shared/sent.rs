@@ -1,8 +1,7 @@
-//! What the users of this host have sent, stream by stream: its receivers can tell by that what
-//! they should have got.
+//! The messages that users of this host have sent, so that receivers know what is missing.
 //!
-//! Written by those who push stamps; read when a user gets a stream's first message, and when it
-//! ends. Times are those of the workers' clock, which all workers of a host share.
+//! Written by users who push stamps; read when a user gets a stream's first message, and when the
+//! stream ends. Times are of the workers' clock, which all workers of a host share.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -11,12 +10,11 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use crate::tracker::Range;
 
-/// A stream's number on this host.
 pub(crate) type StreamId = u32;
 
-/// Messages whose times are kept, 8 bytes each and a bit; later ones are not numbered.
+/// Messages whose times are kept, about 8 bytes each; later ones are not numbered.
 const MESSAGES_MAX: usize = 8 << 20;
-/// Messages whose arrival is kept in one word.
+/// Messages per word of the arrival bits.
 const BITS: usize = 64;
 
 #[derive(Debug, Default)]
@@ -33,29 +31,26 @@ pub(crate) struct Streams {
     messages: usize,
 }
 
-/// What one user sends to one topic.
+/// The messages of one user to one topic.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) sender: u32,
     /// When each was sent; empty for users of other hosts.
     sent_ns: Vec<u64>,
-    /// Those that the server has not confirmed, where it was to.
+    /// Messages whose confirmation is expected and has not come.
     in_doubt: BTreeMap<u32, Doubt>,
-    /// A bit for each that some user of this host got.
+    /// One bit for each message that a user of this host got.
     arrived: Vec<AtomicU64>,
 }
 
-/// What is known of a message that was not confirmed.
+/// The state of an unconfirmed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doubt {
-    /// The reply may still come.
     Open,
-    /// The server refused it, or will not reply.
     Unconfirmed,
 }
 
 impl SentMessages {
-    /// What stands for a topic.
     pub(crate) fn topic(&self, topic: &str) -> u64 {
         self.hasher.hash_one(topic)
     }
@@ -64,8 +59,7 @@ impl SentMessages {
         self.streams.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A user sends something: which stream, and which message of it; `None` when there are too
-    /// many.
+    /// Numbers a user's message: its stream, and its number there; `None` when there are too many.
     pub(crate) fn number(&self, topic: u64, sender: u32, now_ns: u64) -> Option<(StreamId, u32)> {
         let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
         if streams.messages >= MESSAGES_MAX {
@@ -82,7 +76,7 @@ impl SentMessages {
         Some((id, n))
     }
 
-    /// The server is to confirm this one: until then nobody has to get it, unless somebody has.
+    /// The server will confirm this message: until then it is not expected, unless a user got it.
     pub(crate) fn doubt(&self, id: StreamId, n: u32) {
         let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = streams.all.get_mut(id as usize) {
@@ -90,7 +84,6 @@ impl SentMessages {
         }
     }
 
-    /// The server has it.
     pub(crate) fn confirmed(&self, id: StreamId, n: u32) {
         let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = streams.all.get_mut(id as usize) {
@@ -98,8 +91,8 @@ impl SentMessages {
         }
     }
 
-    /// The server may not have got this one, or did not want it. Whether somebody has got it all
-    /// the same; if somebody does later, [`arrived`](Self::arrived) returns that.
+    /// The server may not have got this message, or refused it. Returns whether a user got it
+    /// anyway; if one does later, [`arrived`](Self::arrived) returns that.
     pub(crate) fn unconfirmed(&self, id: StreamId, n: u32) -> bool {
         let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
         let Some(stream) = streams.all.get_mut(id as usize) else { return false };
@@ -107,11 +100,11 @@ impl SentMessages {
         stream.has_arrived(n)
     }
 
-    /// Somebody has got it. Whether that is the first, of one that is known not to be confirmed.
+    /// A user got this message. Returns whether it is the first to get an unconfirmed one.
     pub(crate) fn arrived(&self, id: StreamId, n: u32) -> bool {
         let streams = self.read();
         let Some(stream) = streams.get(id) else { return false };
-        // Whoever writes has the lock alone, so no order but that of the lock is needed.
+        // Writers hold the lock alone, so no stronger ordering is needed.
         let Some((word, bit)) = stream.arrived_bit(n) else { return false };
         let is_first = word.load(Ordering::Relaxed) & bit == 0
             && word.fetch_or(bit, Ordering::Relaxed) & bit == 0;
@@ -149,7 +142,7 @@ impl Streams {
 }
 
 impl Stream {
-    /// Whether its sender is a user of this host, so that all it sends is known here.
+    /// Whether its sender is a user of this host, so that all its messages are known here.
     pub(crate) fn is_known(&self) -> bool {
         !self.sent_ns.is_empty()
     }
@@ -160,7 +153,7 @@ impl Stream {
         u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1)
     }
 
-    /// The word and the bit that say whether a message has arrived; none for users of other hosts.
+    /// The word and the bit for a message's arrival; none for users of other hosts.
     fn arrived_bit(&self, n: u32) -> Option<(&AtomicU64, u64)> {
         let at = n.checked_sub(1)? as usize;
         Some((self.arrived.get(at / BITS)?, 1 << (at % BITS)))
@@ -170,7 +163,7 @@ impl Stream {
         self.arrived_bit(n).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
     }
 
-    /// How many of these nobody has to get: they were not confirmed, and nobody has.
+    /// How many of these are not expected: they were not confirmed, and no user got them.
     pub(crate) fn excused_in(&self, range: Range) -> u64 {
         if range.len() == 0 {
             return 0;
@@ -218,7 +211,7 @@ mod tests {
         assert_eq!(excused(6, 71), 2);
         sent.confirmed(id, 6);
         assert_eq!(excused(6, 71), 1);
-        // Told once, whether it arrives before or after it is known not to be confirmed.
+        // Returned once, whether it arrives before or after it is known not to be confirmed.
         assert_eq!([4, 4, 70, 3].map(|n| sent.arrived(id, n)), [true, false, false, false]);
         assert!(sent.unconfirmed(id, 70));
         assert_eq!(excused(1, 71), 1, "2");

@@ -1,4 +1,4 @@
-//! How a user takes an answer that a step wants: what it captures, and what checks make of it.
+//! How a user processes an answer: captures and checks.
 
 use simurgh_load_record::{Count, ErrorKind, MatchLine};
 use simurgh_load_scenario::Action;
@@ -10,8 +10,7 @@ use crate::program::{AnswerOp, Op};
 use crate::time::{nanos, us};
 
 impl<O: Outputs> Machine<'_, O> {
-    /// An answer has come that the step wanted: takes from it, holds it against the checks, and
-    /// goes on as they say.
+    /// Processes an answer that the step expected, and continues as its checks say.
     pub(super) fn answered(&mut self, op: &AnswerOp, answer: &AnswerText<'_>) -> Flow {
         match self.digest(op, answer) {
             None => Flow::Done,
@@ -19,8 +18,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Takes from an answer what is to be taken and holds it against the checks; says what they
-    /// want to be done, if it is not just to go on.
+    /// Captures values and runs the checks; returns an action that is not just to continue.
     pub(super) fn digest(&mut self, op: &AnswerOp, answer: &AnswerText<'_>) -> Option<Action> {
         self.capture(op, answer);
         if op.checks.is_empty() { None } else { self.check(op, answer) }
@@ -35,7 +33,7 @@ impl<O: Outputs> Machine<'_, O> {
                 }
             }
             let value = Value::found(found).unwrap_or_else(|| {
-                // As in Tsung the variable is empty then, not what it was before.
+                // As in Tsung the variable becomes empty and does not keep its old value.
                 self.out.error(ErrorKind::CaptureEmpty, self.user.origin(), String::new);
                 Value::One(Box::default())
             });
@@ -92,7 +90,7 @@ impl<O: Outputs> Machine<'_, O> {
             }
             Action::Restart { times_max } => {
                 let start = self.session().map_or(0, |session| session.start);
-                // Counted under the session's first operation, which no loop counts under.
+                // Counted under the session's first operation, which no loop uses.
                 if !self.once_more(start, times_max) {
                     return self.check_failed();
                 }
@@ -121,7 +119,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.leave(Ended::Aborted)
     }
 
-    /// Counts a repetition; `false` when there were enough.
+    /// Counts a repetition; `false` at the limit.
     fn once_more(&mut self, at: u32, times_max: u32) -> bool {
         let repeats = &mut self.user.extra().repeats;
         let index = repeats.iter().position(|(known, _)| *known == at).unwrap_or_else(|| {
@@ -133,7 +131,6 @@ impl<O: Outputs> Machine<'_, O> {
         *times <= times_max
     }
 
-    /// The number of the user's request in its session, from 1.
     fn request_number(&self) -> u32 {
         let start = self.session().map_or(0, |session| session.start);
         let requests = (start..=self.user.at).filter(|at| is_request(self.program.op(*at)));
@@ -141,7 +138,6 @@ impl<O: Outputs> Machine<'_, O> {
     }
 }
 
-/// What `match.log` calls it.
 fn event_name(found: bool, action: Action) -> &'static str {
     match (action, found) {
         (Action::Loop { .. }, _) => "match_loop",

@@ -1,4 +1,4 @@
-//! What a user sends as a Channels client, and what the replies mean.
+//! A user's messages as a Channels client, and their replies.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,6 @@ use super::{Machine, Outputs, UserState};
 use crate::program::{ChannelCommand, ChannelOp, Op, constant};
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Runs a join, a push or a leave.
     pub(super) fn channel(&mut self, op: &ChannelOp) -> Flow {
         if !self.user.conn.is_open() {
             return self.not_connected();
@@ -50,7 +49,7 @@ impl<O: Outputs> Machine<'_, O> {
             self.follow_leave(&topic);
         }
         if !op.push.await_reply {
-            // No reply will report that it failed.
+            // No reply will report a failure.
             self.follow_reply(true);
             self.out.count(Count::RequestsNoAck, 1);
             return Flow::Next;
@@ -59,8 +58,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.wait_for_answer(UserState::AwaitRef, op.answer.timeout)
     }
 
-    /// Appends the payload of a join, a push or a leave; `false` if it cannot say where the user
-    /// stands, as it should.
+    /// Appends a join's, push's or leave's payload; `false` if the position does not fit in.
     fn render_channel(&mut self, op: &ChannelOp, topic: &str, rendered: &mut Vec<u8>) -> bool {
         if op.command == ChannelCommand::Push && self.context.followed.is_on {
             let values = &mut self.context.values;
@@ -73,7 +71,6 @@ impl<O: Outputs> Machine<'_, O> {
         !resumes || op.command != ChannelCommand::Join || self.add_position(topic, rendered)
     }
 
-    /// Appends what a template comes to; a stamp in it is taken down as sent.
     pub(super) fn render(&mut self, data: &Template, out: &mut Vec<u8>) {
         let values = &mut self.context.values;
         let before = values.stamps;
@@ -101,7 +98,7 @@ impl<O: Outputs> Machine<'_, O> {
             text = String::from_utf8_lossy(rendered);
             match text.is_empty() {
                 true => Payload::EMPTY_OBJECT,
-                // Values put in may have broken it; the server will refuse it then.
+                // Inserted values may have broken it; the server will refuse it then.
                 false => Payload::checked(&text).unwrap_or(Payload::Json(Cow::Borrowed(&text))),
             }
         };
@@ -119,13 +116,12 @@ impl<O: Outputs> Machine<'_, O> {
         Some((sent.msg_ref, opcode))
     }
 
-    /// Sends a heartbeat if the user has an open socket.
     pub(super) fn heartbeat(&mut self) -> Flow {
         if !self.user.conn.is_open() {
             return Flow::Wait;
         }
         if self.user.client.awaits_heartbeat() {
-            // As phoenix.js does: the server is gone, though its connection is open.
+            // As in phoenix.js: the server is gone, though its connection is open.
             let text = || "the heartbeat before was not answered".to_owned();
             return self.lost(Some(ErrorKind::ReplyTimeout), text);
         }
@@ -140,7 +136,7 @@ impl<O: Outputs> Machine<'_, O> {
         flow
     }
 
-    /// What a Channels message means; `None` if it is not for the protocol alone.
+    /// Handles a Channels message; `None` if only the protocol needs it.
     #[inline]
     pub(super) fn channel_message(&mut self, message: &ServerMessage<'_>) -> Option<Flow> {
         let awaited = match self.user.state {
@@ -213,7 +209,7 @@ impl<O: Outputs> Machine<'_, O> {
         if !wanted {
             let text = || format!("{status}: {}", response.json().unwrap_or("binary"));
             if op.command == ChannelCommand::Join {
-                // What comes after a join rests on it.
+                // Steps after a join depend on it.
                 return self.fail(ErrorKind::JoinRefused, text);
             }
             self.out.error(ErrorKind::ReplyError, self.user.origin(), text);

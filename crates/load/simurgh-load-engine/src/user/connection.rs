@@ -1,4 +1,4 @@
-//! A user's connection: opened, ready, hung up, lost.
+//! A user's connection: opening, readiness, closing and loss.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::{ConnState, HangUp, Machine, NO_KEY, Outputs, Purpose, StoredConnecti
 use crate::program::{Op, SessionInfo};
 use crate::time::{elapsed_us, us};
 
-/// How long a close waits for the server's half.
+/// How long a close waits for the server's answer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl<O: Outputs> Machine<'_, O> {
     pub(super) fn connect(&mut self) -> Flow {
         self.hang_up();
         if !self.user.is_resuming() {
-            // What was joined before was left with the connection.
+            // Joined channels ended with the old connection.
             self.user.client = Client::new(self.user.client.serializer());
             if let Some(extra) = &mut self.user.extra {
                 extra.joins.clear();
@@ -30,7 +30,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.open(ConnState::Connecting)
     }
 
-    /// Opens a connection to the user's server, or to the one whose turn it is.
     pub(super) fn open(&mut self, conn: ConnState) -> Flow {
         if self.user.server.begin() {
             self.out.server(self.user.server.index()).users += 1;
@@ -49,7 +48,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     pub(super) fn connected(&mut self) -> Flow {
         let conn = self.user.conn;
-        // A session that goes on has other steps under way than its connect.
+        // In an existing session the current step is not its connect.
         let since_us = match (conn, self.user.poller()) {
             (ConnState::Poll, Some(poller)) => poller.poll_since_us(),
             _ => self.user.since_us,
@@ -78,14 +77,14 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// A TCP connection is there, with TLS where it is wanted.
+    /// A TCP connection is established, with TLS where it is used.
     pub(super) fn connection_made(&mut self, since_us: u32) {
         self.out.time(Metric::Connect, elapsed_us(since_us, self.now_ns));
         self.out.count(Count::Connects, 1);
         self.out.server(self.user.server.index()).connects += 1;
     }
 
-    /// The connection can be used, as what.
+    /// The connection can be used, in state `conn`.
     pub(super) fn opened(&mut self, conn: ConnState) {
         self.user.conn = conn;
         self.out.opened(self.user.server.index());
@@ -100,7 +99,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.send(self.user.key, self.user.tls(), bytes);
     }
 
-    /// Bytes have come over a connection that is not a WebSocket yet.
     pub(super) fn bytes_in(&mut self, data: &[u8]) -> Flow {
         match self.user.conn {
             ConnState::Upgrading => self.upgrade_in(data),
@@ -118,7 +116,6 @@ impl<O: Outputs> Machine<'_, O> {
         text: String,
     ) -> Flow {
         self.out.send_close(self.user.key, self.user.tls(), code);
-        // No second close is sent.
         self.user.conn = ConnState::WebSocketClosing;
         self.lost(Some(kind), || text)
     }
@@ -132,7 +129,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// The connection has ended by itself.
     pub(super) fn ended(&mut self, kind: ErrorKind, in_handshake: bool) -> Flow {
         let (conn, state) = (self.user.conn, self.user.state);
         if conn.polls() {
@@ -140,7 +136,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
         self.forget_connection();
         match conn {
-            // A plain connection leaves this state as soon as it is up.
+            // A plain connection leaves this state when it is established.
             conn if conn.is_connecting() && in_handshake => {
                 self.fail(ErrorKind::Tls, || format!("{kind} in the handshake"))
             }
@@ -159,7 +155,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// The user's connection is gone: what is known of it goes too.
     pub(super) fn forget_connection(&mut self) {
         let conn = std::mem::replace(&mut self.user.conn, ConnState::None);
         let key = std::mem::replace(&mut self.user.key, NO_KEY);
@@ -169,7 +164,7 @@ impl<O: Outputs> Machine<'_, O> {
             conn if conn.is_websocket() => self.closed(server),
             ConnState::Upgrading => self.out.count(Count::Disconnects, 1),
             conn if conn.polls() => {
-                // Its session may be without a connection, or have one that is not there yet.
+                // Its session may have no connection, or one that is not established yet.
                 let is_up = self.user.poller().is_some_and(|poller| poller.is_connected());
                 self.out.count(Count::Disconnects, u64::from(is_up && key != NO_KEY));
                 if conn == ConnState::Poll {
@@ -191,7 +186,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.user.tidy();
     }
 
-    /// Ends the user's connection, if there is one, in good order; what is laid aside stays.
+    /// Closes the user's connection, if there is one; a stored connection is kept.
     pub(super) fn hang_up(&mut self) {
         let (key, conn) = (self.user.key, self.user.conn);
         if key == NO_KEY {
@@ -222,7 +217,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.wait(UserState::Closing, Some(CLOSE_TIMEOUT))
     }
 
-    /// Runs a `Switch`: on with another server, or with the connection that was laid aside.
     pub(super) fn switch(&mut self, op: &Switch) -> Flow {
         let user = &mut *self.user;
         let is_open = matches!(user.conn, ConnState::WebSocket | ConnState::Http | ConnState::Raw);
@@ -275,7 +269,6 @@ impl<O: Outputs> Machine<'_, O> {
 }
 
 impl<'a, O> Machine<'a, O> {
-    /// The operation that the user does.
     pub(super) fn op(&self) -> &'a Op {
         self.program.op(self.user.at)
     }
@@ -288,7 +281,6 @@ impl<'a, O> Machine<'a, O> {
         self.session().is_some_and(|session| session.dialect == Dialect::Tsung)
     }
 
-    /// The user's server.
     pub(super) fn target(&self) -> Option<&'a Target> {
         self.program.scenario.targets.get(self.user.server.place())
     }

@@ -1,4 +1,4 @@
-//! What the users of one worker have in common.
+//! State shared by the users of one worker.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,11 +16,10 @@ use crate::shared::Shared;
 use crate::spread::ServerSpread;
 use crate::stamp::Stamps;
 
-/// What the users of one worker have in common.
 pub(crate) struct Context {
     pub(crate) values: Values,
     pub(crate) spread: ServerSpread,
-    /// The stamped messages that users got, where that is to be known exactly.
+    /// The stamped messages that users got, if they are followed.
     pub(super) followed: Followed,
     pub(super) stamps: Stamps,
     pub(super) last_diff: LastDiff,
@@ -28,16 +27,16 @@ pub(crate) struct Context {
     pub(super) names: Names,
     pub(super) dump: Dump,
     pub(super) thread: u16,
-    /// When the run began; later by the length of its pauses.
+    /// When the run began; pauses move it.
     pub(crate) started_ns: u64,
-    /// Bytes on their way through rendering and encoding, kept for the next time.
+    /// Buffers for rendering and encoding, reused.
     pub(super) rendered: Vec<u8>,
     pub(super) message: Vec<u8>,
 }
 
 impl Context {
-    /// For the worker `index` of all, in thread `thread` of its host, in the run that stamps name
-    /// `run`. `unix_zero`: the time of day when the worker's clock stood at 0.
+    /// For worker `index`, in thread `thread` of its host, in the run with number `run` in stamps.
+    /// `unix_zero`: the time of day at 0 of the worker's clock.
     pub(crate) fn new(
         program: &Rc<Program>,
         shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! What a user does by itself: it thinks, stays, counts its rounds.
+//! Operations without network: think times, stays and loops.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{Machine, Outputs, UserState, Value};
 use crate::program::{EachOp, LoopOp, ReceiveOp, RepeatOp, ThinkOp};
 use crate::time::{elapsed_us, ms_after, nanos, us};
 
-/// Ends of thinking that nobody can see are put together in steps of this, milliseconds.
+/// Think times whose end is not observable end in multiples of this, milliseconds.
 const LAZY_MS: u32 = 128;
 
 impl<O: Outputs> Machine<'_, O> {
@@ -22,14 +22,13 @@ impl<O: Outputs> Machine<'_, O> {
         self.rest(time, op.lazy, UserState::Thinking)
     }
 
-    /// Has the user rest from when the operation was meant to begin; what has passed of that time
-    /// already is not added.
+    /// Makes the user wait from the operation's due time on; time that has already passed counts.
     fn rest(&mut self, time: Duration, lazy: bool, state: UserState) -> Flow {
         let since_ns = self.now_ns.saturating_sub(self.elapsed_us() * 1000);
         let end_ns = since_ns.saturating_add(nanos(time));
         self.user.state = state;
         if lazy {
-            // The end is kept exactly; only the waking is not punctual.
+            // The exact end is kept; only the wake-up is late.
             self.user.since_us = us(end_ns);
             self.out.set_timer(Some((ms_after(end_ns) | (LAZY_MS - 1)).min(u32::MAX - 2)));
             return Flow::Wait;
@@ -74,20 +73,19 @@ impl<O: Outputs> Machine<'_, O> {
         }
         self.set_loop_var(op, round);
         let Some((every, began)) = op.every else { return Flow::Goto(op.to) };
-        // The next round's time is set by the first one's, not by when this one ended.
+        // The next round's start depends on the first one's, not on this one's end.
         let next_us = self.user.register(began).wrapping_add(every.as_micros() as u32);
         self.user.set_register(began, next_us);
         self.user.since_us = next_us;
         let ahead_us = next_us.wrapping_sub(us(self.now_ns));
         if ahead_us == 0 || ahead_us > u32::MAX / 2 {
-            // The round before took longer than it should: the server is late, not this tool.
+            // The previous round took too long: the server is late, not this tool.
             return Flow::Goto(op.to);
         }
         self.user.at = op.to;
         self.wait(UserState::Pacing, Some(Duration::from_micros(ahead_us.into())))
     }
 
-    /// Whether a loop has a round of this number.
     fn has_round(&mut self, op: &LoopOp, round: u32) -> bool {
         let values = &mut self.context.values;
         let first = values.bound(self.user, op.first).unwrap_or(0);

@@ -1,12 +1,12 @@
-//! Which stamped messages users get of those that they should get, exactly.
+//! Which of the stamped messages that they should get users really get.
 //!
-//! A user is to get what others push to a topic from its first join there, which is when the reply
-//! comes, until it leaves or ends; that its connection is lost and comes back meanwhile changes
-//! nothing. Of what is sent just before it leaves only what comes is expected. What a server has
-//! not confirmed it may have lost, or refused: nobody has to get it, but if one does all have to.
+//! A user should get what others push to a topic from its first join (the reply's arrival) until it
+//! leaves or ends, also while its connection is lost. Messages sent just before it leaves count
+//! only if they come. A message that the server has not confirmed may be lost or refused: no user
+//! has to get it, but if one does all have to.
 //!
-//! Of users of other hosts nobody here knows when they sent what: they are followed from the first
-//! of their messages that comes to the last one.
+//! The send times of users of other hosts are not known here: their streams are followed from the
+//! first message that arrives to the last one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,26 +18,22 @@ use crate::shared::{SentMessages, StreamId};
 use crate::stamp::Stamp;
 use crate::tracker::{Came, Range, StreamTracker};
 
-/// What was sent so shortly before a user left may still be on its way.
+/// Messages sent this shortly before a user left may still be in transit.
 const ON_THE_WAY_NS: u64 = 2_000_000_000;
 
-/// What the users of a worker have got.
 pub(crate) struct Followed {
     pub(super) is_on: bool,
-    /// By user.
     users: Vec<Option<Box<Follower>>>,
     /// Streams by topic and sender, as far as they are known here.
     streams: HashMap<(u64, u32), StreamId>,
 }
 
-/// What one user has got.
 #[derive(Default)]
 struct Follower {
-    /// Topics, and when it joined them first.
+    /// Topics, with the time of the first join.
     topics: Vec<(u64, u64)>,
-    /// By stream, in order.
     trackers: Vec<(StreamId, StreamTracker)>,
-    /// What it has pushed whose reply has not come.
+    /// Its last push, while the reply has not come.
     pushed: Option<(StreamId, u32)>,
 }
 
@@ -46,7 +42,7 @@ impl Followed {
         Self { is_on, users: Vec::new(), streams: HashMap::new() }
     }
 
-    /// A user has ended, and its place is another one's next.
+    /// A user has ended; its place will be reused.
     pub(super) fn forget(&mut self, place: u32) {
         if let Some(follower) = self.users.get_mut(place as usize) {
             *follower = None;
@@ -69,8 +65,7 @@ impl Followed {
 }
 
 impl Follower {
-    /// What it has got of a stream of a topic that it joined at a time; made if this is the
-    /// first, of the number `n`, that comes.
+    /// The tracker of a stream, created at its first message, number `n`.
     fn tracker(
         &mut self,
         sent: &SentMessages,
@@ -82,7 +77,7 @@ impl Follower {
         if let Err(at) = place {
             let streams = sent.read();
             let known = streams.get(id).filter(|stream| stream.is_known());
-            // What was sent before the reply to the join may come all the same.
+            // Messages sent before the reply to the join may still come.
             let start = known.map_or(n, |stream| stream.first_from(since_ns).min(n));
             self.trackers.insert(at, (id, StreamTracker::from(start)));
         }
@@ -92,7 +87,6 @@ impl Follower {
 }
 
 impl<O: Outputs> Machine<'_, O> {
-    /// A user's join was answered.
     pub(super) fn follow_join(&mut self, topic: &str) {
         let followed = &mut self.context.followed;
         if !followed.is_on {
@@ -105,7 +99,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// A user leaves a topic, by its own will.
     pub(super) fn follow_leave(&mut self, topic: &str) {
         if self.context.followed.is_on {
             let topic = self.context.values.shared.sent.topic(topic);
@@ -119,7 +112,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// A user pushes what was numbered last, if anything was; the reply decides whether it counts.
+    /// A user pushes the last numbered message, if any; the reply decides whether it counts.
     pub(super) fn follow_push(&mut self) {
         let pushed = self.context.values.numbered.take();
         let Some((id, n)) = pushed else { return };
@@ -129,7 +122,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// The reply to a push has come, or will not come.
     pub(super) fn follow_reply(&mut self, is_ok: bool) {
         if !self.context.followed.is_on {
             return;
@@ -147,7 +139,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// A stamped message has come. Whether for the first time, as far as that is followed.
+    /// A stamped message has come. Returns whether for the first time, if that is followed.
     pub(super) fn follow_in(&mut self, topic: Option<&str>, stamp: &Stamp) -> Option<bool> {
         let followed = &mut self.context.followed;
         if !followed.is_on {
@@ -189,7 +181,7 @@ impl<O: Outputs> Machine<'_, O> {
         Some(came != Came::Twice)
     }
 
-    /// A user's time at a topic, or at all of them, is over: what has not come does not come.
+    /// Ends a user's time at a topic, or at all: missing messages are now lost.
     fn settle(&mut self, only: Option<u64>) {
         let shared = Arc::clone(&self.context.values.shared);
         let Some(follower) = self.context.followed.get(self.place) else { return };
@@ -225,7 +217,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.count_missing(expected, missing, excused);
     }
 
-    /// Some did not come; of those `excused` nobody had to.
+    /// Counts missing messages; `excused` of them were not expected.
     fn count_missing(&mut self, expected: u64, missing: u64, excused: u64) {
         for (count, n) in [
             (Count::DeliveriesExpected, expected.saturating_sub(excused)),

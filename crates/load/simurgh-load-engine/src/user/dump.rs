@@ -1,7 +1,7 @@
-//! `tsung.dump`: what goes over the wire, where a Tsung file asks for it (`dumptraffic`).
+//! `tsung.dump`: the traffic, where a Tsung file asks for it (`dumptraffic`).
 //!
-//! `true` and `light` write what is sent and received, a line each, whole or its beginning;
-//! `protocol` writes a line of fields for each answered request, in Tsung's order.
+//! `true` and `light` write one line for each payload, whole or its beginning; `protocol` writes a
+//! line of fields for each answered request, in Tsung's order.
 
 use simurgh_load_scenario::Dump;
 
@@ -12,22 +12,19 @@ const LIGHT_CHARS: usize = 44;
 /// Characters of a payload otherwise: a dump is for reading.
 const FULL_CHARS: usize = 16 << 10;
 
-/// An answered request, as a dump has it.
 pub(crate) struct Exchange<'a> {
-    /// HTTP method, or what kind of request it was.
+    /// HTTP method, or the kind of the request.
     pub(crate) method: &'a str,
     /// Path, URL or topic.
     pub(crate) what: &'a str,
     /// HTTP status, or the reply's.
     pub(crate) status: &'a str,
-    /// Bytes of the answer.
     pub(crate) bytes: u64,
-    /// How long it took, microseconds.
     pub(crate) took_us: u64,
 }
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Dumps what is sent or received, if that is asked for.
+    /// Dumps sent or received bytes, if enabled.
     #[inline]
     pub(super) fn dump_bytes(&mut self, sent: bool, payload: &[u8]) {
         let chars = match self.context.dump {
@@ -36,13 +33,12 @@ impl<O: Outputs> Machine<'_, O> {
             Dump::Off | Dump::Protocol => return,
         };
         let text = String::from_utf8_lossy(payload.get(..4 * chars).unwrap_or(payload));
-        // One line for each.
+        // One line for each payload.
         let text: String = text.chars().take(chars).flat_map(escaped).collect();
         let direction = if sent { "Send" } else { "Recv" };
         self.out.dump(format!("{direction}:{}:{}:{text}", self.date(), self.user.id));
     }
 
-    /// Dumps an answered request, if that is asked for.
     #[inline]
     pub(super) fn dump_exchange(&mut self, exchange: &Exchange<'_>) {
         if self.context.dump != Dump::Protocol {
@@ -63,7 +59,6 @@ impl<O: Outputs> Machine<'_, O> {
         ));
     }
 
-    /// Seconds since 1970 with microseconds.
     fn date(&self) -> String {
         let now = self.context.values.unix();
         format!("{}.{:06}", now.as_secs(), now.subsec_micros())

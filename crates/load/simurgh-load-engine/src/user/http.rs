@@ -1,4 +1,4 @@
-//! HTTP requests and plain bytes: what a user may send apart from WebSocket frames.
+//! HTTP requests and raw bytes: what a user may send besides WebSocket frames.
 
 use std::time::Duration;
 
@@ -18,21 +18,18 @@ use crate::program::{Op, Program, SendOp};
 
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// What an HTTP user remembers.
 #[derive(Default)]
 pub(crate) struct HttpState {
     jar: Jar,
     response: Option<Response>,
-    /// The answer so far, where somebody will look at it.
+    /// The answer so far, if it is used.
     kept: Option<Kept>,
     /// Path of the request, for its cookies.
     path: String,
     challenge: Option<Challenge>,
-    /// Requests that used the challenge's nonce.
     nonce_uses: u32,
-    /// Requests on this connection.
     requests: u32,
-    /// This request was sent before, on a connection that the server had closed.
+    /// The request is repeated, since the server had closed the connection.
     is_again: bool,
 }
 
@@ -65,7 +62,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.open(ConnState::ConnectingHttp)
     }
 
-    /// Sends the request of the user's operation on its open connection.
     pub(super) fn send_request(&mut self) -> Flow {
         let program = self.program;
         let Op::Http(http, answer) = program.op(self.user.at) else { return Flow::Wait };
@@ -89,7 +85,7 @@ impl<O: Outputs> Machine<'_, O> {
         let unix = self.context.values.unix();
         let Some(state) = self.user.extra().http.as_deref_mut() else { return Flow::Wait };
         let Some(mut response) = state.response.take() else {
-            // Nothing was asked: such a connection is of no use.
+            // No request is open, so the connection cannot be used.
             self.hang_up();
             return Flow::Wait;
         };
@@ -113,7 +109,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// An answer is whole.
     fn http_done(&mut self, done: Done) -> Flow {
         let Op::Http(http, answer) = self.op() else { return Flow::Wait };
         let took_us = self.elapsed_us();
@@ -152,7 +147,7 @@ impl<O: Outputs> Machine<'_, O> {
         };
         match response.end() {
             Ok(done) => self.http_done(done),
-            // A server may close a connection that was idle, just as the next request comes.
+            // A server may close an idle connection just as the next request is sent.
             Err(http::ResponseError::NoAnswer) if used && !state.is_again => {
                 state.is_again = true;
                 // The request is sent, and counted, once more.
@@ -163,7 +158,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Runs a `Raw`: bytes over a connection of their own.
     pub(super) fn send_raw(&mut self, op: &SendOp) -> Flow {
         if self.user.conn != ConnState::Raw {
             self.hang_up();
@@ -211,8 +205,7 @@ impl HttpState {
     }
 }
 
-/// The server that a URL means: one that the scenario knows, since names are resolved before the
-/// run.
+/// The server of a URL; it must be in the scenario, since names are resolved before the run.
 fn target_of(program: &Program, url: &Url<'_>) -> Result<u16, String> {
     let is_it = |target: &Target| {
         target.host.eq_ignore_ascii_case(url.host)
@@ -321,13 +314,12 @@ fn authorize(
     .header()
 }
 
-/// The port of a server, unless it is the usual one.
+/// The port of a server, unless it is the default.
 pub(super) fn unusual_port(target: &Target) -> Option<u16> {
     let usual = if target.tls { 443 } else { 80 };
     Some(target.address.port()).filter(|port| *port != usual)
 }
 
-/// The user agent of a user, by weight.
 pub(super) fn user_agent(program: &Program, id: u32) -> Option<&str> {
     let agents = &program.scenario.user_agents;
     let all: f64 = agents.iter().map(|(_, weight)| weight).sum();

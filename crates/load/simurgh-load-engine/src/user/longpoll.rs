@@ -1,9 +1,9 @@
-//! A user without a WebSocket: its long-poll session (PROTOCOL §9), as the official client has it.
+//! A user without a WebSocket: its long-poll session (PROTOCOL §9), as in the official client.
 //!
 //! The user's connection polls: a GET waits for messages, and the next one follows each answer at
-//! once. What the user sends goes by POSTs over a connection of their own, one at a time: what is
-//! sent while one is under way is gathered for the next. That connection is kept for later
-//! messages, as browsers do, until the server closes it.
+//! once. The user's messages are sent by POSTs over a second connection, one at a time: messages
+//! during a POST are gathered for the next. That connection is kept, as in browsers, until the
+//! server closes it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,19 +25,16 @@ use super::{ConnState, HangUp, Machine, NO_KEY, Outputs, Purpose, UserState};
 use crate::program::Op;
 use crate::time::{elapsed_us, nanos, us};
 
-/// Largest answer taken.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// How often it is looked whether requests were answered.
+/// How often unanswered requests are checked for.
 pub(crate) const POLL_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the official client waits for an answer; a scenario's time-out may be longer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A user's long-poll session.
 #[derive(Default)]
 pub(crate) struct Poller {
-    /// Path and query of all its requests, but for the token.
+    /// Path and query of all its requests, without the token.
     target: String,
-    /// What it is called; empty before it has begun.
     token: String,
     headers: Vec<(String, String)>,
     poll: Call,
@@ -45,12 +42,11 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    /// Whether the connection that polls, if there is one, has come about.
+    /// Whether a request was sent on the polling connection.
     pub(super) fn is_connected(&self) -> bool {
         self.poll.sent > 0
     }
 
-    /// The requests on one of its connections.
     fn call(&mut self, purpose: Purpose) -> &mut Call {
         match purpose {
             Purpose::Posts => &mut self.posts.call,
@@ -63,7 +59,6 @@ impl Poller {
         self.poll.since_us
     }
 
-    /// Writes one of its requests.
     pub(super) fn request(
         &self,
         server: &Target,
@@ -94,11 +89,10 @@ impl Poller {
 
 pub(crate) struct Posts {
     pub(crate) key: Key,
-    /// The connection can be used.
     is_up: bool,
     pub(crate) tls: Option<Box<TlsClient>>,
     pub(super) call: Call,
-    /// The one that was sent, or waits for its connection.
+    /// The POST that was sent, or waits for its connection.
     under_way: Option<LongPollPost>,
     waiting: VecDeque<LongPollPost>,
 }
@@ -117,7 +111,7 @@ impl Default for Posts {
 }
 
 impl Posts {
-    /// Since when one is under way.
+    /// Since when a POST is being sent.
     pub(super) fn since_us(&self) -> Option<u32> {
         self.under_way.as_ref().map(|_| self.call.since_us)
     }
@@ -131,35 +125,30 @@ impl Posts {
     }
 }
 
-/// The request under way on a connection.
 #[derive(Default)]
 pub(crate) struct Call {
-    /// The answer that is to come.
     response: Option<Response>,
     body: Vec<u8>,
     /// When the request was sent, or its connection begun.
     pub(super) since_us: u32,
-    /// Requests on this connection.
     pub(super) sent: u32,
-    /// This request was sent before, on a connection that the server had closed.
+    /// The request is repeated, since the server had closed the connection.
     is_again: bool,
 }
 
 impl Call {
-    /// A connection has been begun.
     pub(super) fn dialed(&mut self, now_us: u32) {
         self.response = None;
         (self.sent, self.since_us) = (0, now_us);
     }
 
-    /// A request has been sent.
     pub(super) fn sent(&mut self, now_us: u32) {
         self.response = Some(Response::new(false, Limits::default()));
         self.sent += 1;
         self.since_us = now_us;
     }
 
-    /// Takes bytes; the answer's numbers when it is whole, its body is [`Call::body`] then.
+    /// Handles bytes; `Some` when the answer is complete, with its body in [`Call::body`].
     pub(super) fn take(&mut self, mut bytes: &[u8]) -> Result<Option<Done>, String> {
         let Some(response) = &mut self.response else {
             return Err("an answer to no request".to_owned());
@@ -181,8 +170,8 @@ impl Call {
         }
     }
 
-    /// The connection has ended: what that makes of the answer. `None`: the request is to be sent
-    /// again, since a server may close a connection just as the next request comes.
+    /// The connection has ended: the answer that this means. `None`: the request must be sent
+    /// again, since a server may close a connection just as the next request is sent.
     pub(super) fn end(&mut self) -> Option<Result<Done, String>> {
         let response = self.response.take();
         let end = response.map(|response| response.end());
@@ -192,12 +181,11 @@ impl Call {
                 None
             }
             Some(end) => Some(end.map_err(|error| error.to_string())),
-            // The connection did not come about: how it ended is the error.
+            // The connection was not established: how it ended is the error.
             None => Some(Err(String::new())),
         }
     }
 
-    /// The body of the answer that has come, read.
     pub(super) fn answer(&mut self) -> Result<(LongPollAnswer, Vec<u8>), String> {
         let body = std::mem::take(&mut self.body);
         match serde_json::from_slice(&body) {
@@ -208,7 +196,7 @@ impl Call {
 }
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Begins the session of a user whose connection has just come about.
+    /// Begins the session of a user whose connection was just established.
     pub(super) fn open_session(&mut self) -> Flow {
         let Op::Connect(connect, answer) = self.op() else { return Flow::Wait };
         let parts = self.connect_parts(connect);
@@ -249,7 +237,6 @@ impl<O: Outputs> Machine<'_, O> {
         Ok(())
     }
 
-    /// Bytes of an answer have come.
     pub(super) fn call_in(&mut self, purpose: Purpose, data: &[u8]) -> Flow {
         let Some(poller) = self.user.poller() else { return Flow::Wait };
         match poller.call(purpose).take(data) {
@@ -272,7 +259,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// An answer is whole.
     pub(super) fn call_answered(&mut self, purpose: Purpose, done: Done) -> Flow {
         self.out.status(done.status);
         if !done.keep_alive {
@@ -305,7 +291,7 @@ impl<O: Outputs> Machine<'_, O> {
                 self.session_failed(ErrorKind::UpgradeStatus(status), String::new)
             }
             200 | 204 => {
-                // The next one goes out first, as the official client has it.
+                // The next poll is sent first, as in the official client.
                 let sent = self.send_poll();
                 if sent.is_ok() {
                     self.out.messages(answer.messages);
@@ -345,7 +331,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.session_failed(ErrorKind::ReplyTimeout, || what.to_owned())
     }
 
-    /// The session is over, or did not begin.
+    /// The session has ended, or did not begin.
     pub(super) fn session_failed(
         &mut self,
         kind: ErrorKind,
@@ -358,7 +344,7 @@ impl<O: Outputs> Machine<'_, O> {
         if begins { self.fail(kind, text) } else { self.lost(Some(kind), text) }
     }
 
-    /// Ends a connection that the server wants no more requests on.
+    /// Closes a connection on which the server accepts no more requests.
     fn drop_poll(&mut self) {
         let key = std::mem::replace(&mut self.user.key, NO_KEY);
         if key == NO_KEY {
@@ -369,7 +355,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.count(Count::Disconnects, 1);
     }
 
-    /// Sends a message over whatever the user has.
+    /// Sends a message over the user's WebSocket or long-poll session.
     pub(super) fn send_to_channel(&mut self, opcode: OpCode, message: &[u8]) -> Sent {
         let polls = self.user.conn == ConnState::Poll;
         let Some(poller) = self.user.poller().filter(|_| polls) else {
@@ -385,7 +371,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.post()
     }
 
-    /// Sends what waits, unless a POST is under way.
     fn post(&mut self) -> Sent {
         let now_us = us(self.now_ns);
         let Some(poller) = self.user.poller() else { return Ok(()) };
@@ -427,7 +412,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.send(poller.posts.key, poller.posts.tls.as_deref_mut(), &bytes);
     }
 
-    /// The connection for POSTs can be used.
     pub(super) fn posts_connected(&mut self) -> Flow {
         let Some(poller) = self.user.poller() else { return Flow::Wait };
         poller.posts.is_up = true;
@@ -457,7 +441,7 @@ impl<O: Outputs> Machine<'_, O> {
         let end = posts.under_way.is_some().then(|| posts.call.end());
         self.out.count(Count::Disconnects, u64::from(was_up));
         match end {
-            // Nothing was asked: servers close what is idle.
+            // No request is open: servers close idle connections.
             None => Flow::Wait,
             Some(None) => self.dial_posts().err().unwrap_or(Flow::Wait),
             Some(Some(Ok(done))) => self.call_answered(Purpose::Posts, done),
@@ -478,7 +462,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.count(Count::Disconnects, u64::from(was_up));
     }
 
-    /// Forgets the user's session, which ends at the server when it is polled no longer.
+    /// Drops the user's session, which ends at the server when it is no longer polled.
     pub(super) fn end_session(&mut self) {
         if self.user.poller().is_none() {
             return;

@@ -10,84 +10,77 @@ use super::{Context, Outputs, Purpose, User, UserState};
 use crate::program::{ChannelCommand, Op, Program};
 use crate::time::{elapsed_us, ms, ms_after, nanos, us};
 
-/// What happens to a user.
+/// An event for a user.
 pub(crate) enum Input<'a> {
-    /// It has come and begins.
+    /// The user begins.
     Begin,
     /// Its timer is due.
     Time,
-    /// A connection is there, with TLS where it is wanted.
+    /// A connection is established, with TLS where it is used.
     Connected(Purpose),
-    /// Bytes have come over a connection that is not a WebSocket yet.
+    /// Bytes of a connection that is not a WebSocket yet.
     Bytes(Purpose, &'a [u8]),
-    /// A message or control frame has come over its WebSocket.
+    /// A message or control frame of its WebSocket.
     Event(Event<'a>),
-    /// A poll has brought this message.
+    /// A message of a poll's answer.
     Polled(&'a str),
-    /// What has come is against the protocol; this close code answers it.
+    /// The server violated the protocol; this close code answers it.
     ProtocolError(CloseCode, ErrorKind, String),
     /// TLS on a connection has failed.
     Failed(Purpose, ErrorKind, String),
-    /// A connection has ended, which is counted as `kind`; `in_handshake`: of TLS, if it was under
-    /// way.
+    /// A connection has ended, counted as `kind`; `in_handshake`: during the TLS handshake.
     Ended { purpose: Purpose, kind: ErrorKind, in_handshake: bool },
     /// A heartbeat is due.
     Heartbeat,
-    /// It is time to see whether its long-poll session still goes on.
+    /// Its long-poll session is checked for a time-out.
     CheckPolls,
     /// Its connection is to be cut, if it is [`interruptible`](User::interruptible).
     Cut(&'a Drop),
-    /// As many as it waited for have come.
+    /// As many users as it waited for have gathered.
     Gathered,
     /// The run is over.
     Stop,
 }
 
-/// What follows an input or an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// Nothing, until the next input.
+    /// Wait for the next input.
     Wait,
-    /// The next operation.
+    /// Run the next operation.
     Next,
-    /// Another one.
+    /// Run another operation.
     Goto(u32),
-    /// What was waited for has come: the next operation, which begins now.
+    /// The awaited event has come: run the next operation, which is due now.
     Done,
-    /// Another one, which begins now.
+    /// Run another operation, which is due now.
     Restart(u32),
 }
 
-/// Whether something was sent; if not, the user lost its session by that, and what follows.
+/// An error: sending has ended the user's session, and how the user continues.
 pub(super) type Sent = Result<(), Flow>;
 
-/// How a user came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It did all of its session.
     Finished,
-    /// It did not.
     Aborted,
 }
 
-/// Operations in a row before the others get their turn; a loop without any wait in it would
-/// never end otherwise.
+/// Operations in a row before other users get their turn, as a loop may have no wait.
 const OPS_MAX: u32 = 10_000;
 
 /// A user, with all that it needs for a step.
 pub(crate) struct Machine<'a, O> {
     pub(crate) user: &'a mut User,
-    /// Its place in the table of users.
+    /// Its index in the table of users.
     pub(crate) place: u32,
     pub(crate) program: &'a Program,
     pub(crate) context: &'a mut Context,
-    /// When what is given to it has happened, nanoseconds.
+    /// Time of the input, nanoseconds.
     pub(crate) now_ns: u64,
     pub(crate) out: &'a mut O,
 }
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Takes an input, and goes on until the user waits or has left.
     #[inline]
     pub(crate) fn step(&mut self, input: Input<'_>) {
         self.context.values.now_ns = self.now_ns;
@@ -124,13 +117,12 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Runs operations until the user has to wait.
     fn go_on(&mut self, mut flow: Flow) {
         for _ in 0..OPS_MAX {
             self.now_ns = self.out.clock_ns();
             self.context.values.now_ns = self.now_ns;
             flow = match flow {
-                // What is repeated after a reconnect is a list of single operations.
+                // After a reconnect, steps are repeated one by one.
                 Flow::Next | Flow::Goto(_) if self.user.is_resuming() => {
                     self.begin_anew(Flow::Done)
                 }
@@ -151,7 +143,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.set_timer(Some(next_ms));
     }
 
-    /// Runs an operation whose time is now.
+    /// Runs an operation that is due now.
     fn begin_anew(&mut self, flow: Flow) -> Flow {
         self.out.set_timer(None);
         self.user.since_us = us(self.now_ns);
@@ -222,7 +214,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Has the user wait, with a limit where it waits for an answer.
+    /// Makes the user wait, with a limit where it waits for an answer.
     pub(super) fn wait(&mut self, state: UserState, timeout: Option<Duration>) -> Flow {
         self.user.state = state;
         if let Some(timeout) = timeout {
@@ -237,7 +229,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.wait(state, Some(timeout.unwrap_or(self.program.scenario.timeouts.reply)))
     }
 
-    /// A timer is due: a rest is over, or a wait.
+    /// A timer is due: a rest is over, or an answer is late.
     fn timer_due(&mut self) -> Flow {
         let op = self.op();
         match self.user.state {
@@ -264,7 +256,7 @@ impl<O: Outputs> Machine<'_, O> {
                 self.out.error(ErrorKind::WaitTimeout, self.user.origin(), String::new);
                 Flow::Done
             }
-            // The server has not answered the close: the connection ends all the same.
+            // The server has not answered the close: the connection ends anyway.
             UserState::Closing => {
                 self.hang_up();
                 Flow::Done
@@ -273,7 +265,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// A rest is over: on with what follows, whose time is the end of the rest.
+    /// A rest is over: what follows is due at the end of the rest.
     pub(super) fn rest_over(&mut self) -> Flow {
         let rested = matches!(self.op(), Op::Think(_) | Op::Receive(_));
         let goes_on = rested && self.user.state != UserState::Pacing;
@@ -288,7 +280,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.fail(kind, String::new)
     }
 
-    /// The request that the user waits for is over without an answer, if there is one.
+    /// The awaited request, if there is one, will not be answered.
     pub(super) fn give_up_request(&mut self) {
         self.follow_reply(false);
         if self.awaited_metric().is_some_and(|metric| metric != Metric::Connect) {
@@ -296,7 +288,6 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// The metric of what the user waits for.
     fn awaited_metric(&self) -> Option<Metric> {
         Some(match (self.user.state, self.op()) {
             (UserState::Opening, _) => Metric::Connect,
@@ -310,7 +301,7 @@ impl<O: Outputs> Machine<'_, O> {
         })
     }
 
-    /// Microseconds since what the user does was meant to begin.
+    /// Microseconds since the current operation was due.
     pub(super) fn elapsed_us(&self) -> u64 {
         elapsed_us(self.user.since_us, self.now_ns)
     }
@@ -323,14 +314,14 @@ impl<O: Outputs> Machine<'_, O> {
             && let Some(extra) = &mut self.user.extra
             && let Some(resume) = &mut extra.resume
         {
-            // Its connection is not back yet; nothing is to be waited for then.
+            // Its connection is not back yet; there is nothing to wait for then.
             resume.rest = None;
             resume.at = resume.lost_at + 1;
         }
         Flow::Wait
     }
 
-    /// Ends the user: its connections, and its session.
+    /// Ends the user, with its connections and its session.
     pub(super) fn leave(&mut self, how: Ended) -> Flow {
         self.out.set_timer(None);
         self.give_up_request();
@@ -351,7 +342,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     fn stop(&mut self) -> Flow {
         self.leave(match self.user.state {
-            // Staying or thinking to the end of the run is what it was there for.
+            // A user that stays or thinks to the end of the run has finished.
             UserState::Thinking | UserState::Pacing | UserState::Receiving => Ended::Finished,
             _ => Ended::Aborted,
         })

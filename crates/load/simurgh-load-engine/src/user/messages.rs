@@ -1,4 +1,4 @@
-//! What comes to a user over its WebSocket, and who of its steps wants it.
+//! Messages of a user's WebSocket, and the steps that wait for them.
 
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::{AnswerText, CompiledMatcher};
@@ -11,13 +11,12 @@ use super::machine::Flow;
 use super::{ConnState, KeptFrame, Machine, Outputs, UserState};
 use crate::program::{AnswerOp, Op, SendOp};
 
-/// Frames kept for a later wait; older ones go first.
+/// Frames kept for a later wait; the oldest are dropped first.
 const KEPT_FRAMES_MAX: usize = 256;
-/// Bytes of one such frame.
+/// Bytes of one kept frame.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 impl<O: Outputs> Machine<'_, O> {
-    /// A message or control frame has come.
     #[inline]
     pub(super) fn event_in(&mut self, event: Event<'_>) -> Flow {
         match event {
@@ -55,7 +54,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
         let code = frame.as_ref().map_or(1005, |frame| frame.code.0);
         let reason = frame.map(|frame| frame.reason.into_owned()).unwrap_or_default();
-        // Its close frame is answered with ours when the connection is hung up.
+        // Closing the connection answers its close frame.
         self.lost(Some(ErrorKind::Closed(code)), || reason)
     }
 
@@ -94,7 +93,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.delivered(&stamp, self.context.values.run_ns(self.now_ns), is_news);
     }
 
-    /// Gives a frame to the step that waits for it.
     fn wanted_or_not(&mut self, frame: Frame<'_>, message: Option<&ServerMessage<'_>>) -> Flow {
         match (self.user.state, self.op()) {
             (UserState::AwaitFirst, Op::Send(op)) => self.message_answered(&op.answer, frame),
@@ -132,7 +130,7 @@ impl<O: Outputs> Machine<'_, O> {
         matcher.matches(frame, message, &mut |template, out| values.render(user, template, out))
     }
 
-    /// One of the frames that a user stays for.
+    /// Counts a frame that a user stays for.
     fn received(&mut self) -> Flow {
         // Without a number it stays for its time.
         let Some(left) = self.user.awaits().checked_sub(1) else { return Flow::Wait };
@@ -140,7 +138,7 @@ impl<O: Outputs> Machine<'_, O> {
         if left == 0 { Flow::Done } else { Flow::Wait }
     }
 
-    /// Keeps a frame that nobody waits for, where the user may wait later.
+    /// Keeps a frame that no step waits for, if the user may wait later.
     fn keep(&mut self, frame: Frame<'_>) {
         let payload = bytes_of(frame);
         if !self.program.waits_after(self.user.at) || payload.len() > KEPT_BYTES_MAX {
@@ -154,7 +152,7 @@ impl<O: Outputs> Machine<'_, O> {
         kept.push_back(KeptFrame { binary, payload: payload.into() });
     }
 
-    /// Runs a `Wait`: looks through what came, then waits.
+    /// Runs a `Wait`: searches kept frames, then waits.
     pub(super) fn wait_for_message(
         &mut self,
         matcher: &CompiledMatcher,
@@ -165,13 +163,13 @@ impl<O: Outputs> Machine<'_, O> {
         let Some(found) = self.take_kept(matcher) else { return Flow::Wait };
         self.out.set_timer(None);
         match self.digest(answer, &AnswerText::body_only(&found)) {
-            // What follows does not begin anew: the frame was there before.
+            // The next operation is not due anew: the frame was there before.
             None | Some(Action::Continue | Action::Log | Action::Dump) => Flow::Next,
             Some(action) => self.take_action(action),
         }
     }
 
-    /// The first of the kept frames that matches; the others stay for those who want them.
+    /// The first of the kept frames that matches; the others are kept.
     fn take_kept(&mut self, matcher: &CompiledMatcher) -> Option<Box<[u8]>> {
         let mut kept = std::mem::take(&mut self.user.extra.as_mut()?.kept);
         let at = kept.iter().position(|kept| {

@@ -1,4 +1,4 @@
-//! A virtual user, as a machine without sockets and clocks.
+//! A virtual user, as a state machine without sockets and clocks.
 //!
 //! ```text
 //! Input: it has come, bytes, a message, its connection's end, its time ...
@@ -8,17 +8,16 @@
 //!                   User (80 bytes)
 //! ```
 //!
-//! [`Machine`] joins a user with what it needs for a step; whoever drives it reports what has
-//! happened ([`Input`]) and carries out what follows ([`Outputs`]): a worker with the reactor,
-//! tests with a list. A user does one operation of its program after the other (`machine`,
-//! `control`) until it has to wait; what ends a wait lets it go on. Its connection is in
-//! `connection` and `upgrade`, what comes over it in `messages`, what it sends as a Channels client
-//! in `channel`; `http` has requests and plain bytes, `longpoll` users without a WebSocket.
-//! `answers` holds answers against what a step wants of them, `reconnects` and `positions` make
-//! good what a lost connection took, `deliveries` and `presence` follow what others have sent.
+//! [`Machine`] joins a user with what it needs for a step; a driver (a worker with the reactor, or
+//! a test with a list) reports events ([`Input`]) and carries out the results ([`Outputs`]). A user
+//! runs the operations of its program (`machine`, `control`) until it has to wait for an event. Its
+//! connection is in `connection` and `upgrade`, received messages in `messages`, a Channels
+//! client's messages in `channel`; `http` has requests and raw bytes, `longpoll` users without a
+//! WebSocket. `answers` checks answers, `reconnects` and `positions` restore what a lost connection
+//! took, `deliveries` and `presence` follow what others have sent.
 //!
 //! A user who holds a connection and waits has its record and the reactor's of its socket (32
-//! bytes), and nothing else: what only some users need at some time is in [`Extra`].
+//! bytes), and nothing else: state that few users need is in [`Extra`].
 
 mod answers;
 mod channel;
@@ -60,67 +59,56 @@ pub(crate) use outputs::{HangUp, Outputs};
 pub(crate) use reconnects::{Interruptible, cut_seed};
 pub(crate) use table::Users;
 
-/// No connection.
 pub(crate) const NO_KEY: Key = Key { slot: u32::MAX, generation: 0 };
 
 pub(crate) struct User {
     /// Its connection, or [`NO_KEY`].
     pub(crate) key: Key,
     pub(crate) extra: Option<Box<Extra>>,
-    /// Its half of a Channels session.
     pub(crate) client: Client,
     pub(crate) timer: Link,
-    /// The operation it does, or does next.
     pub(crate) at: u32,
     /// Its number in the run, from 1.
     pub(crate) id: u32,
-    /// When what it does now was meant to begin: microseconds of the shard's clock, wrapping
-    /// (latencies are far below the 71 minutes of a turn).
+    /// When the current operation was due: microseconds of the shard's clock, wrapping (latencies
+    /// are far below the 71 minutes of a turn).
     pub(crate) since_us: u32,
-    /// When it was meant to arrive, milliseconds of the shard's clock.
+    /// When it was due to arrive, milliseconds of the shard's clock.
     pub(crate) started_ms: u32,
     /// Register 0: the round of the outermost loop.
     pub(crate) round: u32,
     pub(crate) phase: u16,
     pub(crate) server: ServerChoice,
-    /// Random values drawn so far.
     pub(crate) draws: u16,
     pub(crate) state: UserState,
     pub(crate) conn: ConnState,
 }
 
-// A million users and their sockets are to fit in 128 MB: 80 here, 32 in the reactor.
+// A million users and their sockets must fit in 128 MB: 80 here, 32 in the reactor.
 const _: () = assert!(size_of::<User>() <= 80);
 
-/// What a user is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum UserState {
-    /// Nothing: it goes on at once.
+    /// Nothing: it continues at once.
     Running,
-    /// The end of a think time.
     Thinking,
-    /// The time of the operation it stands at.
+    /// The due time of its current operation.
     Pacing,
-    /// Its connection: TCP, TLS.
     Opening,
-    /// The answer to its upgrade.
     AwaitUpgrade,
-    /// The first frame.
     AwaitFirst,
-    /// A frame that matches.
     AwaitMatch,
     /// The reply with the ref in `awaits`.
     AwaitRef,
-    /// The answer to an HTTP request.
     AwaitHttp,
     /// The end of a receive.
     Receiving,
     /// Any frame that the server sends by itself.
     AwaitServer,
-    /// All the others.
+    /// All the other users.
     Gathering,
-    /// The server's half of the close.
+    /// The server's close.
     Closing,
     /// The next attempt to connect.
     BackingOff,
@@ -135,46 +123,38 @@ impl UserState {
     }
 }
 
-/// What the user's connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum ConnState {
-    /// There is none.
     None,
-    /// On its way, for a WebSocket.
+    /// Being established, for a WebSocket.
     Connecting,
-    /// On its way, for HTTP.
+    /// Being established, for HTTP.
     ConnectingHttp,
-    /// On its way, for bytes.
+    /// Being established, for raw bytes.
     ConnectingRaw,
-    /// Waits for the answer to its upgrade.
     Upgrading,
-    /// An open WebSocket.
     WebSocket,
     /// An open WebSocket whose close has begun.
     WebSocketClosing,
-    /// Waits for the answer that begins its long-poll session.
     PollOpening,
-    /// An open long-poll session, with the connection that polls.
+    /// An open long-poll session, with the polling connection.
     Poll,
-    /// A kept-alive HTTP connection.
     Http,
-    /// Plain bytes.
     Raw,
 }
 
 impl ConnState {
-    /// Whether it is on its way.
     pub(crate) fn is_connecting(self) -> bool {
         matches!(self, Self::Connecting | Self::ConnectingHttp | Self::ConnectingRaw)
     }
 
-    /// Whether it is a WebSocket, if only until it is closed.
+    /// Whether it is a WebSocket, also while it closes.
     pub(crate) fn is_websocket(self) -> bool {
         matches!(self, Self::WebSocket | Self::WebSocketClosing)
     }
 
-    /// Whether it is a long-poll session, if only to be begun.
+    /// Whether it is a long-poll session, also before it begins.
     pub(crate) fn polls(self) -> bool {
         matches!(self, Self::PollOpening | Self::Poll)
     }
@@ -185,56 +165,47 @@ impl ConnState {
     }
 }
 
-/// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// All that the user does.
     User,
     /// The POSTs of its long-poll session.
     Posts,
-    /// Laid aside by a switch.
     Stored,
 }
 
-/// What only some users have, and only while they need it.
+/// State that only some users have, and only while they need it.
 #[derive(Default)]
 pub(crate) struct Extra {
     pub(crate) vars: Vec<(VarId, Value)>,
     /// Registers from 1 on.
     pub(crate) registers: Vec<u32>,
-    /// A frame that is half received.
     pub(crate) decoder: Decoder,
-    /// A head that is half received.
     pub(crate) head: Vec<u8>,
     pub(crate) tls: Option<Box<TlsClient>>,
     pub(crate) http: Option<Box<http::HttpState>>,
-    /// Transactions under way: which, and since when.
+    /// Open transactions, with their start.
     pub(crate) transactions: Vec<(MetricId, u32)>,
-    /// The ref of the reply it waits for, or the frames it still wants; 0: none.
+    /// The ref of the reply it waits for, or the number of frames it still wants; 0: none.
     pub(crate) awaits: u32,
     /// Attempts to connect that failed in a row.
     pub(crate) attempts: u32,
     /// How often a check has sent the user back: by operation.
     pub(crate) repeats: Vec<(u32, u32)>,
-    /// Frames that came while nobody waited, for a later wait.
+    /// Unexpected frames, for a later wait.
     pub(crate) kept: VecDeque<KeptFrame>,
-    /// Where its joins are, to be repeated after a reconnect.
+    /// The operations of its joins, to be repeated after a reconnect.
     pub(crate) joins: Vec<u32>,
-    /// After a reconnect: the joins that are left to repeat, and where to go on then.
+    /// After a reconnect: the joins that are left to repeat, and where to continue then.
     pub(crate) resume: Option<Resume>,
-    /// Lists of who is present that are to come.
     pub(crate) lists: Vec<presence::AwaitedList>,
-    /// Its long-poll session, where it has no WebSocket.
     pub(crate) poller: Option<Box<longpoll::Poller>>,
-    /// Where it stands in the history of its topics.
     pub(crate) positions: Option<Box<positions::Positions>>,
-    /// A connection that was cut in silence.
+    /// A connection that was cut silently.
     pub(crate) abandoned: Option<Key>,
-    /// A connection laid aside by a switch.
     pub(crate) stored: Option<Box<StoredConnection>>,
 }
 
-/// A connection laid aside, with all that is known of it. It is not read meanwhile.
+/// A connection stored by a switch, with its state. It is not read meanwhile.
 pub(crate) struct StoredConnection {
     pub(crate) key: Key,
     pub(crate) server: u16,
@@ -244,20 +215,19 @@ pub(crate) struct StoredConnection {
     pub(crate) tls: Option<Box<TlsClient>>,
 }
 
-/// What a reconnect has to do before the session goes on.
+/// The work of a reconnect before the session continues.
 #[derive(Clone, Debug)]
 pub(crate) struct Resume {
     /// Operations to repeat, the last one first.
     pub(crate) steps: Vec<u32>,
-    /// The operation at which the connection was lost.
     pub(crate) lost_at: u32,
-    /// Where the session goes on.
+    /// Where the session continues.
     pub(crate) at: u32,
-    /// It was resting there.
+    /// Its rest at that operation.
     pub(crate) rest: Option<Rest>,
 }
 
-/// A rest that a lost connection has interrupted.
+/// A rest that was interrupted by the loss of the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
     pub(crate) state: UserState,
@@ -268,13 +238,12 @@ pub(crate) struct Rest {
     pub(crate) awaits: u32,
 }
 
-/// A frame nobody has waited for yet.
+/// A frame that no step has waited for yet.
 pub(crate) struct KeptFrame {
     pub(crate) binary: bool,
     pub(crate) payload: Box<[u8]>,
 }
 
-/// A variable's value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     One(Box<[u8]>),
@@ -291,7 +260,7 @@ impl Value {
         }
     }
 
-    /// What was found in a text: nothing, one value, or a list.
+    /// The value for the matches in a text: none, one value, or a list.
     pub(crate) fn found(mut found: Vec<String>) -> Option<Self> {
         match found.len() {
             0 => None,
@@ -302,7 +271,7 @@ impl Value {
 }
 
 impl Extra {
-    /// Whether there is nothing in it any more.
+    /// Whether all its fields are empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.vars.is_empty()
             && self.registers.is_empty()
@@ -331,7 +300,7 @@ impl User {
         Origin { phase: self.phase, target: Some(self.server.index()) }
     }
 
-    /// Whether it waits for all others, if only once its connection is back.
+    /// Whether it waits for all other users, or will after its reconnect.
     pub(crate) fn is_gathering(&self) -> bool {
         let resume = self.extra.as_ref().and_then(|extra| extra.resume.as_ref());
         let rest = resume.and_then(|resume| resume.rest.as_ref());
@@ -339,7 +308,6 @@ impl User {
             || rest.is_some_and(|rest| rest.state == UserState::Gathering)
     }
 
-    /// The rest that it takes, if it takes one.
     pub(crate) fn rest(&self) -> Option<Rest> {
         self.state.is_rest().then(|| Rest {
             state: self.state,
@@ -349,7 +317,7 @@ impl User {
         })
     }
 
-    /// What one of its connections is for.
+    /// The purpose of one of its connections.
     #[inline]
     pub(crate) fn purpose_of(&self, key: Key) -> Option<Purpose> {
         if key == self.key {
@@ -361,7 +329,7 @@ impl User {
         if is_stored { Some(Purpose::Stored) } else { is_posts.then_some(Purpose::Posts) }
     }
 
-    /// Takes TLS of a connection, to be set again.
+    /// Takes TLS of a connection; the caller must set it again.
     #[inline]
     pub(crate) fn take_tls(&mut self, purpose: Purpose) -> Option<Box<TlsClient>> {
         let extra = self.extra.as_mut()?;
@@ -381,39 +349,37 @@ impl User {
         }
     }
 
-    /// TLS on its connection, if it is encrypted.
+    /// TLS of its connection, if it is encrypted.
     pub(crate) fn tls(&mut self) -> Option<&mut TlsClient> {
         self.extra.as_mut()?.tls.as_deref_mut()
     }
 
-    /// Its long-poll session, if it has one.
     pub(crate) fn poller(&mut self) -> Option<&mut longpoll::Poller> {
         self.extra.as_mut()?.poller.as_deref_mut()
     }
 
-    /// Whether a lost connection is being made good.
+    /// Whether it repeats steps after a reconnect.
     pub(crate) fn is_resuming(&self) -> bool {
         self.extra.as_ref().is_some_and(|extra| extra.resume.is_some())
     }
 
-    /// The extra record, made if there is none.
     pub(crate) fn extra(&mut self) -> &mut Extra {
         self.extra.get_or_insert_default()
     }
 
-    /// Gives the extra record back if there is nothing in it.
+    /// Drops the extra record if it is empty.
     pub(crate) fn tidy(&mut self) {
         if self.extra.as_ref().is_some_and(|extra| extra.is_empty()) {
             self.extra = None;
         }
     }
 
-    /// The ref of the reply it waits for, or the frames it still wants; 0: none.
+    /// The ref of the reply it waits for, or the number of frames it still wants; 0: none.
     pub(crate) fn awaits(&self) -> u32 {
         self.extra.as_ref().map_or(0, |extra| extra.awaits)
     }
 
-    /// Sets what it waits for, which is kept apart from who holds a connection and is silent.
+    /// Sets what it waits for. It is in `Extra`, so that idle users do not need the memory.
     pub(crate) fn set_awaits(&mut self, awaits: u32) {
         if awaits != 0 {
             self.extra().awaits = awaits;

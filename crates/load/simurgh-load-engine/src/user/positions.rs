@@ -1,11 +1,10 @@
-//! Where a user stands in the history of its topics: what its joins carry so that the server sends
-//! what came since.
+//! A user's positions in the history of its topics, which joins send to get what was missed.
 //!
 //! ```text
 //! join params          "simurgh": {"id": "…", "since": null | "k3f9a0.60"}
-//! [null, P, …]         a message of the history: the user stands at P
+//! [null, P, …]         a message of the history: the user is at P
 //! simurgh:next         the binary message that follows, which has no place for it, is at P
-//! simurgh:at           nothing for this user: it stands at P
+//! simurgh:at           nothing for this user: it is at P
 //! simurgh:resumed      the reply to a join: P, and whether all that was missed follows
 //! simurgh:gap          something is lost for good, and why
 //! ```
@@ -16,21 +15,17 @@ use simurgh_proto::serializer::ServerMessage;
 
 use super::{Machine, Outputs};
 
-/// Longest position taken.
 const POSITION_BYTES_MAX: usize = 32;
 /// Topics whose positions a user keeps.
 const TOPICS_MAX: usize = 1024;
 
-/// The positions of one user.
 #[derive(Default)]
 pub(crate) struct Positions {
-    /// By topic.
     stands: Vec<(Box<str>, Box<str>)>,
-    /// Where the binary message is that comes next, and in which topic.
+    /// Position and topic of the binary message that comes next.
     next: Option<(Box<str>, Box<str>)>,
 }
 
-/// What the server sends about a resume or a gap.
 #[derive(Deserialize)]
 struct Resumed<'a> {
     recovered: bool,
@@ -49,7 +44,7 @@ impl Positions {
         }
     }
 
-    /// The connection is gone, and with it what was to come next.
+    /// The connection has ended, so the announced message will not come.
     pub(super) fn forget_next(&mut self) {
         self.next = None;
     }
@@ -61,7 +56,7 @@ impl Positions {
 }
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Puts into a join's payload where the user stands; `false` if it is not an object.
+    /// Adds the user's position to a join's payload; `false` if it is not an object.
     pub(super) fn add_position(&mut self, topic: &str, payload: &mut Vec<u8>) -> bool {
         let run = self.context.values.run;
         let (id, again) = (self.user.id, self.user.is_resuming());

@@ -1,9 +1,8 @@
-//! How long presence takes: from a join to the list of who is present, and from a join or a leave
-//! to the diff that each member gets.
+//! Measures presence: from a join to the list, and from a join or a leave to each member's diff.
 //!
-//! A step that changes a presence has its key. When such a step was meant to begin is noted for all
-//! workers of this host; a member who gets a `presence_diff` finds there since when its content is
-//! so. All members get a diff in the same bytes, so a worker parses one once.
+//! A step that changes a presence has its key. The time when such a step was due is noted for all
+//! workers of this host; a member who gets a `presence_diff` looks it up. All members get a diff in
+//! the same bytes, so a worker parses it once.
 
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::{PRESENCE_DIFF, PRESENCE_STATE, PresenceDiff};
@@ -12,24 +11,23 @@ use super::{Machine, Outputs};
 use crate::program::{ChannelCommand, ChannelOp};
 use crate::time::elapsed_us;
 
-/// A list of who is present that a user waits for.
+/// A presence list that a user waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AwaitedList {
     topic: u64,
     since_us: u32,
 }
 
-/// The diff that came last, read.
 #[derive(Default)]
 pub(crate) struct LastDiff {
     topic: String,
     payload: String,
-    /// Since when what it reports is so.
+    /// Since when its content is so.
     since_ns: Vec<u64>,
 }
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Notes when a step changes the presence of a key, and that a join is followed by a list.
+    /// Notes when a step changes the presence of a key, and that a list follows a join.
     pub(super) fn note_presence(&mut self, op: &ChannelOp, topic: &str) {
         let Some(key) = &op.push.presence else { return };
         let key = self.context.values.text(self.user, key);
@@ -44,7 +42,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Measures what a presence message reports; others are skipped.
+    /// Measures a presence message; others are skipped.
     #[inline]
     pub(super) fn presence_in(&mut self, topic: &str, event: &str, payload: Option<&str>) {
         match event {

@@ -1,10 +1,9 @@
-//! What a user does when something fails or its connection is cut: it tries again, comes back after
-//! a while, or ends; and which joins it repeats once its connection is back.
+//! What a user does when something fails or its connection is cut: it tries again, reconnects after
+//! a while, or ends; and which joins it repeats after a reconnect.
 //!
-//! In most sessions each join has a topic of its own, the same for all users. Their Channels
-//! session has what they have joined then, and a user who waits holds nothing else for it; only a
-//! join that the server has ended or refused is noted. In other sessions all joins are noted as
-//! they are made.
+//! In most sessions each join has a separate topic, the same for all users. Then their Channels
+//! session shows what they have joined, and a waiting user needs no further memory for it; only a
+//! join that the server has ended or refused is noted. In other sessions all joins are noted.
 
 use std::time::Duration;
 
@@ -17,23 +16,23 @@ use crate::chance::mix;
 use crate::program::{ChannelCommand, Op, Program, SessionInfo};
 use crate::time::{ms, us};
 
-/// Whether a user's connection can be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interruptible {
     Yes,
-    /// It is in the middle of something.
+    /// Not now: it is in the middle of something.
     Later,
     /// It has no connection.
     No,
 }
 
 impl<O: Outputs> Machine<'_, O> {
-    /// A step that needs a connection finds none. Tsung's users get a new one, with a handshake;
-    /// others have made a mistake or were closed, which was counted when it happened.
+    /// A step that needs a connection has none. Tsung's users get a new one, with a handshake; for
+    /// others it is a mistake of the scenario or follows a close, which was counted when it
+    /// happened.
     pub(super) fn not_connected(&mut self) -> Flow {
         let at = self.user.at;
         if self.is_tsung() && self.connect_before(at).is_some() {
-            // Back to this very step, once the connection is there.
+            // Continues with this step once the connection is established.
             let resume = Resume { steps: Vec::new(), lost_at: at, at, rest: None };
             self.user.extra().resume = Some(resume);
             return self.reopen();
@@ -41,8 +40,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.fail(ErrorKind::Send, || "there is no open socket".to_owned())
     }
 
-    /// What a user does is over because of an error: it tries again where that is the rule, or
-    /// ends.
+    /// An error ended the current operation: the user tries again by the scenario, or ends.
     pub(super) fn fail(&mut self, kind: ErrorKind, text: impl FnOnce() -> String) -> Flow {
         let opening = self.user.state == UserState::Opening || self.user.conn == ConnState::None;
         self.out.error(kind, self.user.origin(), text);
@@ -67,7 +65,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.come_back(None, None)
     }
 
-    /// The connection is lost; `kind` is the error, unless that was counted before.
+    /// The connection is lost; `kind` is the error, unless it was counted before.
     pub(super) fn lost(&mut self, kind: Option<ErrorKind>, text: impl FnOnce() -> String) -> Flow {
         if let Some(kind) = kind {
             self.out.error(kind, self.user.origin(), text);
@@ -85,8 +83,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.come_back(rest, None)
     }
 
-    /// The user takes the next server after its connection broke or was refused, where that is the
-    /// rule.
+    /// Takes the next server after a broken or refused connection, if the scenario says so.
     fn change_server(&mut self) {
         let server = self.user.server.index();
         if self.context.spread.broke(&mut self.user.server) {
@@ -94,7 +91,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// The user comes back, after its back-off or the time that it was to be away; or it ends.
+    /// The user reconnects, after its back-off or its time away; or it ends.
     fn come_back(&mut self, rest: Option<Rest>, away: Option<Duration>) -> Flow {
         let program = self.program;
         let at = self.user.at;
@@ -104,17 +101,17 @@ impl<O: Outputs> Machine<'_, O> {
         };
         note_all(program, self.user);
         let extra = self.user.extra();
-        // Being cut off does not count as a failed attempt.
+        // A cut does not count as a failed attempt.
         extra.attempts += u32::from(away.is_none());
         let attempts = extra.attempts;
         if policy.attempts_max.is_some_and(|most| attempts > most) {
             return self.leave(Ended::Aborted);
         }
-        // What was under way when the connection broke is not done again.
+        // The operation that was interrupted is not repeated.
         let go_on_at = if rest.is_some() { at } else { at + 1 };
         let fresh = || Resume { steps: Vec::new(), lost_at: at, at: go_on_at, rest };
         let resume = extra.resume.get_or_insert_with(fresh);
-        // From the first again, where some were repeated already on a connection that broke too.
+        // If the connection broke during a repetition, it starts from the first step again.
         if policy.rejoin {
             resume.steps = steps_again(&program.ops, connect_at, resume.lost_at, &extra.joins);
         }
@@ -128,7 +125,6 @@ impl<O: Outputs> Machine<'_, O> {
         Flow::Wait
     }
 
-    /// The `Connect` that comes before an operation in its session.
     fn connect_before(&self, at: u32) -> Option<u32> {
         let start = self.program.session_at(at)?.start;
         (start..=at).rev().find(|at| matches!(self.program.op(*at), Op::Connect(..)))
@@ -147,7 +143,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.connect()
     }
 
-    /// The connection is there again: what is left to be repeated, and then where it was.
+    /// The connection is back: repeats the remaining steps, and then continues.
     pub(super) fn go_on_resuming(&mut self) -> Flow {
         let user = &mut *self.user;
         let Some(mut resume) = user.extra().resume.take() else { return Flow::Wait };
@@ -165,7 +161,7 @@ impl<O: Outputs> Machine<'_, O> {
         (user.state, user.since_us) = (rest.state, rest.since_us);
         user.set_awaits(rest.awaits);
         match rest.due_ms {
-            // Over meanwhile: the server is late, not this tool.
+            // The rest has ended meanwhile: the server is late, not this tool.
             Some(due_ms) if due_ms <= ms(self.now_ns) && rest.state != UserState::Gathering => {
                 return self.rest_over();
             }
@@ -175,7 +171,6 @@ impl<O: Outputs> Machine<'_, O> {
         Flow::Wait
     }
 
-    /// The user's connection is cut, and the user comes back.
     pub(super) fn cut(&mut self, drop: &Drop) -> Flow {
         if self.user.interruptible(self.program) != Interruptible::Yes {
             return Flow::Wait;
@@ -184,7 +179,7 @@ impl<O: Outputs> Machine<'_, O> {
         let is_silent = match drop.how {
             Cut::Reset => false,
             Cut::Silence => true,
-            // By a bit that its times do not hang on.
+            // A bit that does not influence the cut's times.
             Cut::Both => {
                 let of_user = cut_seed(self.program.scenario.seed, self.user.id);
                 mix(of_user, 1) & 1 == 1
@@ -211,8 +206,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.come_back(rest, Some(drop.away + shortest + more))
     }
 
-    /// The connection that was cut in silence is not needed any more to keep the server from
-    /// hearing of it.
+    /// Resets the connection that was cut silently; the server may now notice.
     pub(super) fn reset_abandoned(&mut self) {
         let Some(extra) = &mut self.user.extra else { return };
         if let Some(key) = extra.abandoned.take().filter(|key| *key != NO_KEY) {
@@ -220,8 +214,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Remembers a join for the time after a reconnect, where the session has one; and forgets it
-    /// when its topic is left.
+    /// Notes a join for a later reconnect, if the session has one; drops it when its topic is left.
     pub(super) fn note_join(&mut self, command: ChannelCommand) {
         let (program, at) = (self.program, self.user.at);
         let Some(session) = rejoining(program, at) else { return };
@@ -231,7 +224,7 @@ impl<O: Outputs> Machine<'_, O> {
         };
         match (command, &mut self.user.extra) {
             (ChannelCommand::Join, _) if !session.plain_joins => add(self.user, at),
-            // What is being repeated is to be repeated whole if the connection is lost again.
+            // If the connection is lost again, all steps are repeated again.
             (ChannelCommand::Join, Some(extra)) if extra.resume.is_none() => {
                 extra.joins.retain(|join| *join != at);
             }
@@ -243,8 +236,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.user.tidy();
     }
 
-    /// The server has refused or ended the channel of a topic, which is wanted all the same once
-    /// the connection is a new one.
+    /// The server has refused or ended a channel, which is joined again after a reconnect.
     pub(super) fn note_ended(&mut self, topic: &str) {
         let (program, at) = (self.program, self.user.at);
         if rejoining(program, at).is_some_and(|session| session.plain_joins) {
@@ -257,12 +249,11 @@ impl<O: Outputs> Machine<'_, O> {
 }
 
 impl User {
-    /// Whether the user's connection can be cut now.
     pub(crate) fn interruptible(&self, program: &Program) -> Interruptible {
         match (self.conn, self.state) {
             (ConnState::WebSocket, _) if self.is_resuming() => Interruptible::Later,
             (ConnState::WebSocket, state) if state.is_rest() => Interruptible::Yes,
-            // That its reply does not come is part of being cut off.
+            // A cut may also lose the reply.
             (ConnState::WebSocket, UserState::AwaitRef) => match program.op(self.at) {
                 Op::Channel(op) if op.command == ChannelCommand::Push => Interruptible::Yes,
                 _ => Interruptible::Later,
@@ -275,14 +266,14 @@ impl User {
     }
 }
 
-/// A number that is the user's in each run with the same seed: when its connection is cut, and how.
+/// A number that is the same for the user in each run with the same seed: when and how it is cut.
 pub(crate) fn cut_seed(seed: u64, id: u32) -> u64 {
     mix(seed ^ 0xc075, u64::from(id)) >> 1
 }
 
-/// Notes all that a user has joined: its connection is lost, and its Channels session with it.
+/// Notes all that a user has joined: its connection and its Channels session are lost.
 fn note_all(program: &Program, user: &mut User) {
-    // Begun before, it was noted before.
+    // It was noted when the repetition began.
     if user.is_resuming() || !rejoining(program, user.at).is_some_and(|it| it.plain_joins) {
         return;
     }
@@ -293,7 +284,7 @@ fn note_all(program: &Program, user: &mut User) {
     user.extra().joins = joins;
 }
 
-/// All that was to be repeated has been: what a user holds again need not be noted.
+/// All steps have been repeated: what the Channels session shows need not be noted.
 fn forget_held(program: &Program, user: &mut User) {
     if let Some(mut extra) = user.extra.take() {
         if rejoining(program, user.at).is_some_and(|session| session.plain_joins) {
@@ -303,8 +294,8 @@ fn forget_held(program: &Program, user: &mut User) {
     }
 }
 
-/// What is repeated after a reconnect, the last step first: the joins of a Channels session, in
-/// others all messages between the connect and where it was.
+/// The steps to repeat after a reconnect, the last one first: the joins of a Channels session, in
+/// others all messages between the connect and the current operation.
 fn steps_again(ops: &[Op], connect_at: u32, at: u32, joins: &[u32]) -> Vec<u32> {
     if !joins.is_empty() {
         return joins.iter().rev().copied().collect();

@@ -3,7 +3,7 @@
 use super::User;
 use crate::wheel::{Link, Links};
 
-/// Users in pages that never move, by index; a freed place is used next.
+/// Users by index, in pages that never move; a freed place is reused next.
 pub(crate) struct Users {
     pages: Vec<Box<[Place]>>,
     /// The first of the free places, which are a list.
@@ -16,12 +16,11 @@ enum Place {
     Free { next: u32 },
 }
 
-// That a place may be free costs nothing: it hides in what `UserState` does not use.
+// Free places cost no memory: the tag uses unused values of `UserState`.
 const _: () = assert!(size_of::<Place>() == size_of::<User>());
 
 /// Users in a page: as many as fit in 64 KiB, which allocators give without waste.
 const PAGE: usize = (64 << 10) / size_of::<Place>();
-/// End of the list of free places.
 const NO_PLACE: u32 = u32::MAX;
 
 impl Users {
@@ -33,7 +32,6 @@ impl Users {
         self.len
     }
 
-    /// Places there are, used or not.
     pub(crate) fn places(&self) -> u32 {
         u32::try_from(self.pages.len() * PAGE).unwrap_or(u32::MAX)
     }
@@ -85,7 +83,7 @@ impl Users {
 
 impl Links for Users {
     fn link(&mut self, user: u32) -> &mut Link {
-        // The wheel only knows users that are there: their timers are unset before they go.
+        // The wheel only has users that exist: timers are unset before a user is removed.
         match self.get(user) {
             Some(user) => &mut user.timer,
             None => unreachable!("a timer of a user that is gone"),

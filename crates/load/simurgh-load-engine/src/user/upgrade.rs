@@ -15,16 +15,13 @@ use crate::chance::mix;
 use crate::program::{AnswerOp, Op};
 use crate::time::us;
 
-/// The parts of the request of a connect.
 pub(super) struct Parts {
-    /// Path and query.
     pub(super) target: String,
     pub(super) origin: Option<String>,
     pub(super) headers: Vec<(String, String)>,
 }
 
 impl<O: Outputs> Machine<'_, O> {
-    /// Asks for the upgrade of a connection that has just come about.
     pub(super) fn send_upgrade(&mut self) -> Flow {
         let Op::Connect(connect, answer_op) = self.op() else { return Flow::Wait };
         let Some(target) = self.target() else { return Flow::Wait };
@@ -33,7 +30,7 @@ impl<O: Outputs> Machine<'_, O> {
             parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let subprotocols: Vec<&str> = connect.subprotocols.iter().map(String::as_str).collect();
         self.user.conn = ConnState::Upgrading;
-        // The request's own time starts when it can be sent.
+        // The request's time starts when it can be sent.
         self.user.since_us = us(self.now_ns);
         let request = ClientRequest {
             host: &host_header(target, self.is_tsung()),
@@ -51,7 +48,6 @@ impl<O: Outputs> Machine<'_, O> {
         self.wait_for_answer(UserState::AwaitUpgrade, answer_op.timeout)
     }
 
-    /// The parts of the request of a connect, with the user's values.
     pub(super) fn connect_parts(&mut self, connect: &Connect) -> Parts {
         let dialect = self.session().map_or(Dialect::Raw, |session| session.dialect);
         let host = self.target().map(|target| target.host.clone());
@@ -101,7 +97,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
     }
 
-    /// Takes down the time of an answer, which may be a refusal.
+    /// Records the time of an answer, which may be a refusal.
     pub(super) fn upgrade_answered(&mut self) -> u64 {
         self.user.state = UserState::Running;
         let took_us = self.elapsed_us();
@@ -121,7 +117,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.answered(op, &AnswerText::http(head, head.len()))
     }
 
-    /// A Channels session begins, or goes on over another connection.
+    /// A Channels session begins, or continues over another connection.
     pub(super) fn session_begins(&mut self) {
         self.out.count(Count::Upgrades, 1);
         self.user.client = match self.user.is_resuming() {
@@ -131,7 +127,7 @@ impl<O: Outputs> Machine<'_, O> {
     }
 }
 
-/// The key of the upgrade that a user has under way: the same again when its answer comes.
+/// The key of a user's current upgrade; computed again when its answer comes.
 pub(super) fn upgrade_key(values: &Values, user: &User) -> String {
     let attempt = user.extra.as_ref().map_or(0, |extra| extra.attempts);
     let low = mix(values.seed ^ u64::from(values.run) << 32, u64::from(user.id));
@@ -142,7 +138,7 @@ pub(super) fn upgrade_key(values: &Values, user: &User) -> String {
     client_key(nonce)
 }
 
-/// Value of the `Host` header; Tsung's is without the port.
+/// Value of the `Host` header; Tsung's has no port.
 fn host_header(target: &Target, bare: bool) -> String {
     let host = match target.host.parse::<std::net::Ipv6Addr>() {
         Ok(_) => format!("[{}]", target.host),
@@ -154,7 +150,7 @@ fn host_header(target: &Target, bare: bool) -> String {
     }
 }
 
-/// The `vsn` parameter, unless the scenario has one.
+/// Adds the `vsn` parameter, unless the scenario has one.
 fn add_vsn(path: &mut String, dialect: Dialect) {
     let Dialect::Phoenix(vsn) = dialect else { return };
     let query = path.split_once('?').map(|(_, query)| query);
@@ -168,7 +164,7 @@ fn add_vsn(path: &mut String, dialect: Dialect) {
     });
 }
 
-/// Makes what templates came to a target that can stand in a request line.
+/// Encodes rendered templates, so that they can be in a request line.
 fn make_target(path: &mut String) {
     if !path.starts_with('/') {
         path.insert(0, '/');

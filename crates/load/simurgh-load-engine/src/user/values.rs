@@ -1,4 +1,4 @@
-//! Values: what templates come to for a user, and random choices that a run can repeat.
+//! Rendered templates, and random choices that a run can repeat.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,33 +16,30 @@ use crate::program::Program;
 use crate::shared::{Shared, StreamId};
 use crate::stamp::Stamp;
 
-/// Makes values for the users of one worker.
 pub(crate) struct Values {
     pub(super) program: Rc<Program>,
     pub(super) shared: Arc<Shared>,
     pub(super) seed: u64,
-    /// The run, as stamps name it.
+    /// The run's number in stamps.
     pub(super) run: u32,
-    /// Stamps written so far.
     pub(super) stamps: u32,
-    /// Where the next stamp goes, if it is to be numbered: the topic, and when.
+    /// Topic and time of the next stamp, if it is to be numbered.
     pub(super) goes_to: Option<(u64, u64)>,
-    /// What was numbered last: which stream, and which message of it.
+    /// Stream and number of the last numbered message.
     pub(super) numbered: Option<(StreamId, u32)>,
-    /// Stamps that were to be numbered, when there were too many.
+    /// Stamps that could not be numbered, because there were too many.
     pub(crate) unnumbered: u32,
-    /// Variables that had no value when they were wanted, since last asked.
+    /// Variables that had no value when they were read, since the last report.
     pub(crate) undefined: u32,
-    /// The worker's clock, set before anything is made.
+    /// The worker's clock, set before anything is rendered.
     pub(super) now_ns: u64,
-    /// What is added to the worker's clock for the run's: other hosts follow the controller's.
+    /// Added to the worker's clock to get the run's: other hosts follow the controller's.
     pub(crate) clock_offset_ns: i64,
-    /// The time of day when the worker's clock stood at 0.
+    /// The time of day at 0 of the worker's clock.
     pub(super) unix_zero: Duration,
 }
 
 impl Values {
-    /// The run's clock.
     pub(super) fn run_ns(&self, clock_ns: u64) -> u64 {
         clock_ns.saturating_add_signed(self.clock_offset_ns)
     }
@@ -59,7 +56,6 @@ impl Values {
         fastrand::Rng::with_seed(mix(mix(self.seed, u64::from(user.id)), place))
     }
 
-    /// Appends what `template` comes to.
     pub(super) fn render(&mut self, user: &mut User, template: &Template, out: &mut Vec<u8>) {
         for part in &template.parts {
             match part {
@@ -71,7 +67,7 @@ impl Values {
         }
     }
 
-    /// As [`Values::render`], as text; what is not UTF-8 is replaced.
+    /// As [`Values::render`], as text; invalid UTF-8 is replaced.
     pub(super) fn text(&mut self, user: &mut User, template: &Template) -> String {
         let mut out = Vec::new();
         self.render(user, template, &mut out);
@@ -142,7 +138,7 @@ impl Values {
         }
     }
 
-    /// The number of a stamp in its stream. Receivers look for the first stamp of a message only.
+    /// The number of a stamp in its stream. Receivers only look for the first stamp of a message.
     fn number(&mut self, user: u32) -> u32 {
         let Some((topic, now_ns)) = self.goes_to.take() else { return 0 };
         self.numbered = self.shared.sent.number(topic, user, now_ns);
@@ -230,7 +226,7 @@ impl Values {
         }
     }
 
-    /// Whether a condition holds; one about a variable without a value does not.
+    /// Whether a condition holds; `false` for a variable without a value.
     pub(super) fn holds(&mut self, user: &mut User, condition: &Condition) -> bool {
         let mut right = Vec::new();
         self.render(user, &condition.value, &mut right);
@@ -251,7 +247,7 @@ impl Values {
         })
     }
 
-    /// The number that a bound comes to; `None`: there is no end.
+    /// The value of a bound; `None`: unbounded.
     pub(super) fn bound(&mut self, user: &User, bound: Bound) -> Option<i64> {
         match bound {
             Bound::Number(number) => Some(number),
@@ -267,7 +263,7 @@ impl Values {
     }
 }
 
-/// What a JSON path finds in a text.
+/// The values of a JSON path in a text.
 fn find_json(path: &str, text: &[u8]) -> Option<Value> {
     let find = CompiledFind::new(&Find::Json(path.to_owned())).ok()?;
     Value::found(find.find(&AnswerText::body_only(text)))

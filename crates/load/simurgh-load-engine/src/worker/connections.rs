@@ -1,4 +1,4 @@
-//! What comes over users' connections: decrypted, cut into frames, given to the user it is for.
+//! Data of users' connections: decrypted, split into frames, and given to the user.
 
 use simurgh_load_client::tls::{TlsClient, TlsError};
 use simurgh_load_record::{Count, ErrorKind, Metric};
@@ -9,7 +9,6 @@ use super::Worker;
 use super::services::Net;
 use crate::user::{ConnState, Input, Purpose};
 
-/// Largest message taken: what servers send to a user.
 const LIMITS: Limits = Limits { frame_bytes_max: 16 << 20, message_bytes_max: 16 << 20 };
 
 impl Worker {
@@ -34,7 +33,6 @@ impl Worker {
         }
     }
 
-    /// Bytes have come.
     pub(super) fn bytes_in(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {
         let Some(u) = io.conn_ref(key).copied() else { return };
         let received_ns = self.received_ns(io);
@@ -66,7 +64,7 @@ impl Worker {
         }
     }
 
-    /// When the bytes at hand were received: by the kernel, if its stamps are wanted.
+    /// When the current bytes were received: by the kernel, if its stamps are enabled.
     fn received_ns(&mut self, io: &Net) -> u64 {
         let now_ns = io.clock_ns();
         if self.receive_stamps
@@ -78,7 +76,7 @@ impl Worker {
         now_ns
     }
 
-    /// A user that reads slowly on purpose does not read again for a while.
+    /// A user that reads slowly on purpose is not read for a while.
     fn throttle(&mut self, io: &mut Net, u: u32, key: Key, bytes: usize) {
         if !self.program.throttled {
             return;
@@ -92,7 +90,6 @@ impl Worker {
         }
     }
 
-    /// Bytes have come, decrypted where that is needed.
     fn plain_in(
         &mut self,
         io: &mut Net,
@@ -157,7 +154,7 @@ impl Worker {
         }
     }
 
-    /// Gives a user the messages that its poll has brought, as long as its session goes on.
+    /// Gives a user the messages of its poll, as long as its session lasts.
     fn give_polled(&mut self, io: &mut Net, u: u32, received_ns: u64) {
         if self.services.polled.is_empty() {
             return;
@@ -165,7 +162,7 @@ impl Worker {
         let messages = std::mem::take(&mut self.services.polled);
         let Some(key) = self.users.get(u).map(|user| user.key) else { return };
         for message in &messages {
-            // What one message leads to may end the session.
+            // A message may end the session.
             let user = self.users.get(u);
             if user.is_none_or(|user| user.conn != ConnState::Poll || user.key != key) {
                 return;

@@ -1,5 +1,4 @@
-//! When connections are cut on purpose: each user's at times of its own, which follow from the
-//! seed, and then again and again.
+//! Cuts connections on purpose: for each user again and again, at times that the seed determines.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,10 +8,10 @@ use simurgh_load_scenario::Drop;
 use crate::time::nanos;
 use crate::user::cut_seed;
 
-/// A user who is in the middle of something is looked at again after this time.
+/// A user who is in the middle of something is checked again after this time.
 const AGAIN_NS: u64 = 50_000_000;
 
-/// When users are to be cut off next: time, place, number.
+/// The next cuts: time, place, number of the user.
 pub(super) struct Cuts {
     seed: u64,
     next: BinaryHeap<Reverse<(u64, u32, u32)>>,
@@ -23,19 +22,17 @@ impl Cuts {
         Self { seed, next: BinaryHeap::new() }
     }
 
-    /// When the next one is due.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.next.peek().map(|first| first.0.0)
     }
 
-    /// The next one whose time has come.
     pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<(u64, u32, u32)> {
         self.next_ns().filter(|due_ns| *due_ns <= now_ns)?;
         self.next.pop().map(|first| first.0)
     }
 
-    /// A user (its place, its number) whose connection may be cut has come in a run that began at
-    /// `started_ns`, or has just been looked at.
+    /// Schedules a user's cut (its place, its number) in a run that began at `started_ns`, on its
+    /// arrival or after a check.
     pub(super) fn expect(
         &mut self,
         (u, id): (u32, u32),
@@ -50,7 +47,6 @@ impl Cuts {
         self.next.push(Reverse((next_ns, u, id)));
     }
 
-    /// Looks at a user again soon.
     pub(super) fn again(&mut self, (u, id): (u32, u32), now_ns: u64) {
         self.next.push(Reverse((now_ns + AGAIN_NS, u, id)));
     }

@@ -1,9 +1,8 @@
-//! A worker: one thread on the reactor, its share of the users, and what it reports.
+//! A worker: one thread on the reactor, its share of the users, and its reports.
 //!
-//! Each turn: what the network brought (`connections`), then the end of the turn: users whose timer
-//! is due, arrivals, heartbeats, cuts, the report of the second. Every wait of the loop ends at the
-//! next of these, so an idle worker sleeps. What users decide is in [`crate::user`]; what they want
-//! done is done by `services`.
+//! Each turn handles data of the network (`connections`), then users whose timer is due, arrivals,
+//! heartbeats, cuts, and the report of the second. The loop always waits until the next of these,
+//! so an idle worker sleeps. [`crate::user`] decides what users do; `services` does it.
 
 mod connections;
 mod cuts;
@@ -59,36 +58,32 @@ pub(crate) struct Worker {
     reported_idle: bool,
 }
 
-/// What goes along to a worker's thread.
 #[derive(Clone)]
 pub(crate) struct Seat {
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) share: Share,
     pub(crate) id: WorkerId,
-    /// The run, as stamps name it.
+    /// The run's number in stamps.
     pub(crate) run: u32,
     pub(crate) tls: Option<TlsConfig>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) events: EventSender,
     pub(crate) receive_stamps: bool,
-    /// The time of day when the workers' clock stood at 0.
+    /// The time of day at 0 of the workers' clock.
     pub(crate) unix_zero: Duration,
 }
 
-/// Users that came or went, as far as memory has not been given back since.
+/// Users that came or left since memory was last given back.
 #[derive(Debug, Default)]
 struct Traffic {
     users: u32,
-    /// As it was a second ago.
     before: u32,
 }
 
 impl Traffic {
-    /// So many leave enough behind for a look: a record of each of those who join at the same time,
-    /// and what grew with their number.
+    /// Arrivals or departures that leave enough records and table space to give back.
     const CROWD: u32 = 256;
 
-    /// Whether memory is to be given back.
     fn is_crowd(&self) -> bool {
         self.users >= Self::CROWD
     }
@@ -97,7 +92,7 @@ impl Traffic {
         self.users = self.users.saturating_add(1);
     }
 
-    /// A second has passed: gives memory back if a crowd has moved, and nobody does any more.
+    /// Called each second: gives memory back after a crowd has moved and all is quiet.
     fn second(&mut self) {
         if self.is_crowd() && self.users == self.before && give_back_memory() {
             self.users = 0;
@@ -106,7 +101,6 @@ impl Traffic {
     }
 }
 
-/// How far the end of the run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopping {
     No,
@@ -126,7 +120,7 @@ impl Worker {
     pub(crate) fn new(seat: Seat) -> Self {
         let Seat { scenario, share, id, run, tls, shared, events, receive_stamps, unix_zero } =
             seat;
-        // It was compiled once before without complaint.
+        // It was compiled once before without an error.
         let program = Rc::new(compile(&scenario).unwrap_or_else(|_| Program::empty(&scenario)));
         let samples = scenario.tsung.as_ref().is_some_and(|tsung| tsung.full_stats);
         let services = Services {
@@ -161,7 +155,7 @@ impl Worker {
         }
     }
 
-    /// Has a user take an input, and does what it wants.
+    /// Gives a user an input, and carries out its outputs.
     #[inline]
     fn step(&mut self, io: &mut Net, u: u32, now_ns: u64, input: Input<'_>) {
         let Self { program, users, wheel, context, services, .. } = self;
@@ -180,7 +174,7 @@ impl Worker {
         }
     }
 
-    /// The same for what happens now.
+    /// The same at the current time.
     fn step_now(&mut self, io: &mut Net, u: u32, input: Input<'_>) {
         let now_ns = io.clock_ns();
         self.step(io, u, now_ns, input);
@@ -200,7 +194,7 @@ impl Worker {
         false
     }
 
-    /// Starts users whose time has come; `true` if some are left for the next turn.
+    /// Starts users that are due; `true` if some are left for the next turn.
     fn run_arrivals(&mut self, io: &mut Net, until_ns: u64) -> bool {
         let mut now_ns = io.clock_ns();
         loop {
@@ -251,7 +245,7 @@ impl Worker {
         self.step(io, u, now_ns, Input::Begin);
     }
 
-    /// Heartbeats that are due, and connections that are to be read again.
+    /// Sends due heartbeats, and resumes reading of throttled connections.
     fn run_sweeps(&mut self, io: &mut Net) {
         let now_ns = io.now().ns;
         while let Some(key) = self.sweeps.release(now_ns) {
@@ -269,11 +263,10 @@ impl Worker {
         }
     }
 
-    /// Cuts the connections of those whose time has come.
     fn run_cuts(&mut self, io: &mut Net) {
         let now_ns = io.now().ns;
         while let Some((due_ns, u, id)) = self.cuts.pop_due(now_ns) {
-            // Another user who has this place now has an entry of its own.
+            // If another user has this place now, it has a separate entry.
             let Some(user) = self.users.get(u).filter(|user| user.id == id) else { continue };
             let session = self.program.session_at(user.at);
             let Some(drop) = session.and_then(|session| session.drop) else { continue };
@@ -311,7 +304,7 @@ impl Worker {
         }
     }
 
-    /// Ends users and then connections, a slice a turn; `true` while there is more to do at once.
+    /// Ends users and then connections, a slice each turn; `true` if more can be done at once.
     fn go_on_stopping(&mut self, io: &mut Net, until_ns: u64) -> bool {
         match self.stopping {
             Stopping::No | Stopping::Done => false,
@@ -341,7 +334,7 @@ impl Worker {
         }
     }
 
-    /// When the end of a turn has something to do again.
+    /// When the end of a turn has work again.
     fn next(&mut self, io: &Net) -> Next {
         let now_ns = io.clock_ns();
         let timer = self.wheel.next_ms().map(|ms| u64::from(ms) * 1_000_000);
@@ -431,7 +424,7 @@ impl Handler for Worker {
         let mut more = self.go_on_stopping(io, until_ns);
         if self.stopping == Stopping::No {
             more |= self.run_due(io, until_ns);
-            // Arrivals have a slice of their own, or users that are late would hold them off.
+            // Arrivals have a separate slice, or late users would delay them.
             more |= self.run_arrivals(io, until_ns + SLICE_NS);
             self.run_sweeps(io);
             self.run_cuts(io);
@@ -444,7 +437,7 @@ impl Handler for Worker {
     }
 
     fn slow(&mut self, _: &mut Net, _: Key) -> Slow {
-        // Its end, which follows, is counted as what it is.
+        // The end that follows is counted with its own reason.
         Slow::Abort
     }
 }

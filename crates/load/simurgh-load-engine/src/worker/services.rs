@@ -1,4 +1,4 @@
-//! What a worker does for its users: connections, what is measured, the way to the collector.
+//! The services of a worker for its users: connections, measurements, events to the collector.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,50 +16,45 @@ use crate::program::Program;
 use crate::stamp::Stamp;
 use crate::user::{Ended, HangUp, Outputs};
 
-/// What the reactor keeps of a connection: its user's place.
+/// The reactor with the data of a connection: its user's place.
 pub(super) type Net = Io<u32>;
-/// Takes the events of workers, on their threads.
+/// Receives the events of workers, on their threads.
 pub(crate) type EventSender = Arc<dyn Fn(WorkerEvent) + Send + Sync>;
 
-/// A connection that no user has any more.
+/// A connection that has no user any more.
 pub(super) const NOBODY: u32 = u32::MAX;
-/// How long a server may take to close a WebSocket that was closed from here, and all of them at
-/// the end of the run.
+/// How long a server may take to close a WebSocket that we closed, also at the end of the run.
 pub(super) const LINGER_NS: u64 = 3_000_000_000;
 
-/// What a worker has for its users.
 pub(super) struct Services {
     pub(super) recorder: Recorder,
-    /// Tells the collector, on whichever host it is.
+    /// Sends to the collector, on this or another host.
     pub(super) events: EventSender,
     pub(super) sources: SourcePool,
     pub(super) tls: Option<TlsConfig>,
     pub(super) mask: fastrand::Rng,
-    /// Bytes on their way to be encrypted, kept for the next time.
+    /// Buffer of bytes to be encrypted, reused.
     pub(super) frame: Vec<u8>,
     /// Connections ready for use.
     pub(super) connected: u64,
-    /// Connections without a user that their servers are to close: until when, and which.
+    /// Connections without a user that wait for their server's close: until when, and which.
     pub(super) lingering: VecDeque<(u64, Key)>,
-    /// The stamped messages that users got last, by user; empty if nobody wants to know.
+    /// The last stamped messages of each user; empty if they are not measured.
     pub(super) seen: Vec<Seen>,
     /// Users that wait for all others.
     pub(super) gathering: Vec<u32>,
-    /// What the last step has left to be given to its user: bytes of frames behind an upgrade, and
-    /// messages of a poll.
+    /// Left by the last step for its user: bytes after an upgrade, and messages of a poll.
     pub(super) unread: usize,
     pub(super) polled: Vec<String>,
 }
 
-/// Carries out what one step of a user leads to.
+/// Carries out the outputs of one step of a user.
 pub(super) struct StepOutputs<'a> {
     pub(super) io: &'a mut Net,
     pub(super) services: &'a mut Services,
     pub(super) program: &'a Program,
-    /// The user's place.
     pub(super) place: u32,
-    /// What becomes of the user's timer. It is set after the step: the wheel runs through the
-    /// users' own records.
+    /// The new timer of the user. It is set after the step: the wheel uses the users' own records.
     pub(super) timer: Option<Option<u32>>,
 }
 
@@ -68,10 +63,9 @@ impl Services {
         (self.events)(event);
     }
 
-    /// Closes connections whose servers have not done so in time.
+    /// Closes connections whose servers did not close in time.
     pub(super) fn close_lingering(&mut self, io: &mut Net) {
         while let Some((due_ns, key)) = self.lingering.front().copied() {
-            // Most have ended long before, and are dropped here for it.
             if due_ns > io.now().ns && io.conn_ref(key).is_some() {
                 return;
             }
@@ -127,7 +121,7 @@ impl Outputs for StepOutputs<'_> {
     ) {
         let mask = Some(self.services.mask.u32(..).to_ne_bytes());
         if self.io.conn_ref(key).is_none() {
-            // It has ended within this turn; that follows at its end.
+            // It has ended in this turn; the event follows at the turn's end.
             return;
         }
         match opcode {

@@ -1,9 +1,8 @@
-//! Heartbeats, and readers that are slow on purpose: what is due for many users now and then, and
-//! for none at an exact time.
+//! Heartbeats, and slow readers: work for many users that needs no exact time.
 //!
-//! A heartbeat costs no timer. A cursor goes round all users of a worker once in each interval and
-//! has those of the session send theirs, so they are spread evenly; a user's first one comes up to
-//! an interval after its connect, all others an interval apart.
+//! A heartbeat needs no timer. A cursor passes all users of a worker once in each interval and
+//! makes those of the session send theirs, so they are spread evenly; a user's first one comes up
+//! to an interval after its connect, all others an interval apart.
 
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use crate::user::POLL_CHECK_INTERVAL;
 const STEP_NS: u64 = 50_000_000;
 
 pub(super) struct Sweeps {
-    /// One for each interval that some session has.
+    /// One for each interval of a session.
     cursors: Vec<Cursor>,
     next_ns: Option<u64>,
     /// Connections that are not read until a time: (when, which).
@@ -28,7 +27,7 @@ pub(super) struct Sweeps {
 
 struct Cursor {
     interval: Duration,
-    /// Start of the pass, and how far it is.
+    /// Start of the pass, and its progress.
     pass_start_ns: u64,
     place: u32,
 }
@@ -59,8 +58,7 @@ impl Sweeps {
         [self.next_ns, release].into_iter().flatten().min()
     }
 
-    /// The next user that is passed until `now_ns`, of `places` of them, and the interval at which
-    /// that happens.
+    /// The next user that is passed until `now_ns`, of `places`, and the interval of its cursor.
     pub(super) fn next(&mut self, places: u32, now_ns: u64) -> Option<(u32, Duration)> {
         if self.next_ns.is_none_or(|at_ns| at_ns > now_ns) {
             return None;
@@ -73,13 +71,12 @@ impl Sweeps {
         next
     }
 
-    /// The next connection that is to be read again at `now_ns`.
+    /// The next connection to be read again at `now_ns`.
     pub(super) fn release(&mut self, now_ns: u64) -> Option<Key> {
         self.throttled.peek().filter(|first| first.0.0 <= now_ns)?;
         self.throttled.pop().map(|first| first.0.1)
     }
 
-    /// Has a connection read again at a time.
     pub(super) fn release_at(&mut self, at_ns: u64, key: Key) {
         self.throttled.push(std::cmp::Reverse((at_ns, key)));
     }
@@ -96,7 +93,7 @@ impl Cursor {
             return Some(self.place - 1);
         }
         if passed_ns >= pass_ns {
-            // A pass that was slept through is not made up for.
+            // A pass that was missed is skipped.
             let is_late = passed_ns >= 2 * pass_ns;
             self.pass_start_ns = if is_late { now_ns } else { self.pass_start_ns + pass_ns };
             self.place = 0;

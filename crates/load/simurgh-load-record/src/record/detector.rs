@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::Record;
 use crate::{Count, ErrorKind, Metric, Tick, Warning, WorkerId};
 
-/// Share of a core, in percent, from which a worker's thread is too busy to be trusted.
+/// Share of a core, in percent, from which a worker's measurements are not reliable.
 const BUSY_PERCENT: u64 = 90;
-/// This number of seconds in a row.
+/// For this number of seconds in a row.
 const BUSY_TICKS: u32 = 3;
-/// Arrivals later than this at the 99th percentile are not those of the scenario, µs.
+/// Arrivals later than this at the 99th percentile do not follow the scenario, µs.
 const LAG_US_MAX: u64 = 10_000;
 
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct WarningDetector {
 }
 
 impl WarningDetector {
-    /// Warnings that follow from one more second; `record` is as it was before.
+    /// Warnings that follow from a new second; `record` does not contain it yet.
     pub(super) fn check(&mut self, record: &Record, tick: &Tick) -> Vec<Warning> {
         let mut warnings = Vec::new();
         self.check_errors(record, tick, &mut warnings);

@@ -17,7 +17,7 @@ use detector::WarningDetector;
 
 /// The slowest broadcasts of the run that are kept.
 const SLOWEST: usize = 20;
-/// Lines of match.log and traffic in one tick, over all workers.
+/// Lines of match.log and of traffic in one tick, over all workers.
 const LINES_MAX: usize = 100_000;
 
 /// All that is known of a run. Its size does not grow with time.
@@ -30,7 +30,7 @@ pub struct Record {
     broadcasts: Broadcasts,
     at_servers: Connected,
     detector: WarningDetector,
-    // All below follows from the ticks alone.
+    // All fields below follow from the ticks alone.
     at_ms: u64,
     ending: Option<Ending>,
     users: Gauge,
@@ -50,7 +50,6 @@ pub struct Record {
     warnings: Vec<Warning>,
 }
 
-/// A number that rises and falls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Gauge {
     now: u64,
@@ -63,7 +62,7 @@ impl Gauge {
     }
 }
 
-/// A worker over the whole run.
+/// Totals of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Worker {
     /// Users alive now.
@@ -85,12 +84,12 @@ pub struct Worker {
     pub cpu_ns: u64,
     /// Share of a core in its last second, percent.
     pub cpu_percent: f64,
-    /// The largest of these.
+    /// The highest `cpu_percent`.
     pub cpu_percent_max: f64,
     /// When its last delta came, milliseconds since the start.
     #[serde(skip)]
     pub reported_ms: u64,
-    /// It ended before its time.
+    /// It ended early.
     pub lost: bool,
 }
 
@@ -100,7 +99,7 @@ impl Record {
         Self { meta, ..Self::default() }
     }
 
-    /// Takes a worker's delta; it shows from the next [`Record::close_second`] on.
+    /// Adds a worker's delta; it is visible from the next [`Record::close_second`] on.
     pub fn merge(&mut self, mut delta: Delta) {
         let mut worker = WorkerTick {
             worker: delta.worker,
@@ -125,20 +124,20 @@ impl Record {
         self.pending.merge(delta);
     }
 
-    /// A server has used this much more CPU time by its own account, microseconds.
+    /// Adds CPU time that a server reports to have used, microseconds.
     pub fn server_cpu(&mut self, server: u16, us: u64) {
         let of = self.pending.servers.entry(server).or_default();
         of.cpu_us = of.cpu_us.saturating_add(us);
     }
 
-    /// A worker is gone with all its users; returns how many they were.
+    /// Removes a lost worker with all its users; returns how many they were.
     pub fn worker_lost(&mut self, id: WorkerId) -> u64 {
         let known = self.workers.get(&id).copied().unwrap_or_default();
         let pending = self.pending_workers.get(&id).copied();
         self.at_servers.forget(id);
         let lost = known.lost || pending.is_some_and(|worker| worker.lost);
         let users = if lost { 0 } else { pending.map_or(known.users, |worker| worker.users) };
-        // Their phases are not known here; the first is taken.
+        // Their phases are not known here, so they count in the first.
         self.pending.errors.count(ErrorKind::WorkerLost, 0, users);
         let tick = self.pending_workers.entry(id).or_default();
         let before = *tick;
@@ -147,7 +146,7 @@ impl Record {
         users
     }
 
-    /// All workers of a host are gone; warns, and returns how many users they had.
+    /// Removes all workers of a lost host, adds a warning, and returns how many users they had.
     pub fn host_lost(&mut self, host: u16) -> u64 {
         let name = self.meta.host_name(host);
         let is_known =
@@ -165,14 +164,14 @@ impl Record {
         users
     }
 
-    /// Takes up a warning; it shows at once, and goes into the next tick.
+    /// Adds a warning; it is visible at once, and is part of the next tick.
     pub fn warn(&mut self, warning: Warning) {
         self.note(&warning);
         self.pending.warnings.push(warning);
     }
 
-    /// Closes a second, `at_ms` after the start of the run: all merged since the last one becomes
-    /// part of the record. The tick is for the journal and the outputs.
+    /// Closes a second, `at_ms` after the start of the run: all that was merged since the last one
+    /// becomes part of the record. The tick is for the journal and the outputs.
     pub fn close_second(&mut self, at_ms: u64) -> Tick {
         self.close(at_ms, None)
     }
@@ -216,7 +215,7 @@ impl Record {
         tick
     }
 
-    /// Adds a tick that another record has closed: so a journal becomes a record again.
+    /// Adds a tick that another record has closed: this makes a record from a journal.
     pub fn apply(&mut self, tick: &Tick) {
         let all = &tick.all;
         self.at_ms = self.at_ms.max(tick.at_ms);
@@ -248,7 +247,7 @@ impl Record {
         }
     }
 
-    /// A warning is shown once, with its newest figures.
+    /// Adds a warning, or replaces an older one of the same thing.
     pub fn note(&mut self, warning: &Warning) {
         match self.warnings.iter_mut().find(|old| warning.replaces(old)) {
             Some(old) => old.clone_from(warning),
@@ -257,7 +256,6 @@ impl Record {
     }
 }
 
-/// Methods that return a part of the record.
 macro_rules! parts {
     ($record:ident: $($(#[$doc:meta])+ $name:ident -> $type:ty = $part:expr;)+) => {
         impl Record {
@@ -267,11 +265,11 @@ macro_rules! parts {
 }
 
 parts! { record:
-    /// What was known before the start.
+    /// The metadata.
     meta -> &Meta = &record.meta;
     /// How long it has run, milliseconds.
     at_ms -> u64 = record.at_ms;
-    /// How it ended; `None`: it goes on, or was killed.
+    /// How it ended; `None`: it runs, or was killed.
     ending -> Option<Ending> = record.ending;
     /// Users alive.
     users -> u64 = record.users.now;
@@ -293,7 +291,7 @@ parts! { record:
     sessions -> &BTreeMap<u16, Users> = &record.sessions;
     /// HTTP answers by status.
     statuses -> &BTreeMap<u16, u64> = &record.statuses;
-    /// Servers with which anything happened, by index.
+    /// Servers that were used, by index.
     servers -> &BTreeMap<u16, ServerTotal> = &record.servers;
     /// CPU time of all workers, nanoseconds.
     cpu_ns -> u64 = record.cpu_ns;
@@ -303,7 +301,7 @@ parts! { record:
     slowest_broadcasts -> &[Broadcast] = &record.slowest;
     /// The run over time.
     series -> &Series = &record.series;
-    /// What the operator should know.
+    /// Warnings for the operator.
     warnings -> &[Warning] = &record.warnings;
 }
 
@@ -338,7 +336,6 @@ fn in_seconds<S: Serializer>(ns: &u64, serializer: S) -> Result<S::Ok, S::Error>
     serializer.serialize_f64(*ns as f64 / 1e9)
 }
 
-/// Sorts lines by time, and bounds their number.
 fn tidy_lines(all: &mut Delta) {
     all.match_lines.sort_unstable();
     let over = all.match_lines.len().saturating_sub(LINES_MAX);

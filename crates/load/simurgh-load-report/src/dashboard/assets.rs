@@ -1,4 +1,4 @@
-//! The page's files, in the binary. The report is made of the same ones.
+//! The page's files, in the binary. The report uses the same files.
 
 const DASHBOARD: &str = include_str!("../../assets/dashboard.html");
 const REPORT: &str = include_str!("../../assets/report.html");
@@ -6,8 +6,7 @@ const REPORT_SCRIPT: &str = include_str!("../../assets/report.js");
 
 pub(super) use simurgh_page::{ICON, STYLE};
 
-/// What both are drawn with besides the scripts of all pages, in the order in which one needs the
-/// other.
+/// Further scripts of the live page and the report, in the order of their dependencies.
 const SHARED_SCRIPTS: [&str; 2] =
     [include_str!("../../assets/tables.js"), include_str!("../../assets/view.js")];
 const LIVE_SCRIPT: &str = include_str!("../../assets/live.js");
@@ -16,7 +15,6 @@ fn shared_scripts() -> String {
     simurgh_page::SCRIPTS.concat() + &SHARED_SCRIPTS.concat()
 }
 
-/// The live page, which sends `token` with its commands.
 pub(super) fn live_page(token: &str) -> String {
     DASHBOARD.replace("{{token}}", token)
 }
@@ -25,10 +23,10 @@ pub(super) fn live_script() -> String {
     shared_scripts() + LIVE_SCRIPT
 }
 
-/// The report as one file, which needs no other. `data` is the view as JSON, `nonce` is in no text
-/// of the run: only our own script and style run.
+/// The report as one file without other files. `data` is the view as JSON; `nonce` must not be in
+/// any text of the run: only our own script and style run.
 pub(crate) fn report_page(data: &str, nonce: &str) -> String {
-    // The data come last, so that marks in them are not replaced.
+    // The data come last, so that placeholders in them are not replaced.
     REPORT
         .replace("{{nonce}}", nonce)
         .replace("{{style}}", STYLE)
@@ -36,7 +34,7 @@ pub(crate) fn report_page(data: &str, nonce: &str) -> String {
         .replace("{{data}}", &script_safe(data))
 }
 
-/// JSON that means the same and cannot end the script that holds it: `<` only occurs within texts.
+/// Equivalent JSON that cannot end the script that contains it: `<` only occurs within texts.
 fn script_safe(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }

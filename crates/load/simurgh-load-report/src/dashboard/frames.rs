@@ -1,4 +1,4 @@
-//! Events for open pages, second by second: one text, made once for all of them.
+//! Events for open pages, second by second: one text, rendered once for all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,15 @@ use super::Shared;
 use super::view::TickView;
 use crate::control::ControlState;
 
-/// How often the record is polled: a closed second shows within this time.
+/// How often the record is polled: a closed second is shown within this time.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Default)]
 pub(super) struct Frame {
-    /// A page that has the one before needs no more than this one.
+    /// A page that has the previous frame only needs this one.
     pub(super) number: u64,
-    /// A [`TickView`] as JSON.
     pub(super) text: String,
-    /// The run is over: there will be no more.
+    /// The run is over: this is the last frame.
     pub(super) last: bool,
 }
 
@@ -33,7 +32,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// More than the last point changed: a page needs the whole.
+    /// More than the last point changed: a page needs the whole view.
     fn is_leap_from(&self, before: &Self) -> bool {
         self.ticks_per_point != before.ticks_per_point || self.points > before.points + 1
     }
@@ -57,11 +56,11 @@ pub(super) async fn publish(shared: Arc<Shared>, sender: watch::Sender<Arc<Frame
         if seen == Some(now) {
             continue;
         }
-        // A number is left out when pages that have all before need the whole.
+        // A number is skipped when pages that have all previous frames need the whole view.
         let leap = seen.is_none_or(|before| now.is_leap_from(&before));
         number += if leap { 2 } else { 1 };
         seen = Some(now);
-        // The receiver in `shared` is one.
+        // The receiver in `shared` counts as one.
         let text = if sender.receiver_count() > 1 || now.over {
             serde_json::to_string(&TickView::of(&shared)).unwrap_or_default()
         } else {

@@ -1,20 +1,19 @@
-//! Access for pages of this host: a page of another site must neither read nor control the run.
+//! Access control for pages of this host: a page of another site must not read or control the run.
 //!
 //! - Every request names this host in `Host`: a foreign name that resolves to loopback (DNS
 //!   rebinding) is refused.
 //! - A command has the page's own `Origin` and its token, which no other page can read.
 //!
-//! Other users of this machine are not kept out: they can connect to loopback and load the page.
+//! Other users of this machine have access: they can connect to loopback and load the page.
 
 use axum::http::{HeaderMap, StatusCode};
 use simurgh_page::{is_own_origin, names_this_host, one};
 
-/// The header with the page's token.
 pub(super) const TOKEN: &str = "x-simurgh-token";
 
 pub(super) type Refusal = (StatusCode, &'static str);
 
-/// Whether a request comes to this host by a name of its own.
+/// Checks that a request names this host by a loopback name.
 pub(super) fn check_host(headers: &HeaderMap) -> Result<(), Refusal> {
     if names_this_host(headers) {
         return Ok(());

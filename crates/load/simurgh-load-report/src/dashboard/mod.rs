@@ -1,7 +1,7 @@
-//! The live page of a run: charts, tables and buttons, on loopback, while the run goes on.
+//! The live page of a run: charts, tables and buttons, on loopback, during the run.
 //!
-//! One thread with a small runtime of its own; it is to be started after the engine's workers, so
-//! that none of its descriptors is in their tables. It only reads the record, and steers through
+//! One thread with a small separate runtime; start it after the engine's workers, so that none of
+//! its descriptors is in their tables. It only reads the record, and controls the run through
 //! [`Control`].
 //!
 //! ```text
@@ -35,30 +35,29 @@ pub use target::{Target, TargetPoint};
 pub(crate) use assets::report_page;
 pub(crate) use view::PageView;
 
-/// The default address of the page; Tsung's users know the port.
+/// The default address of the page; the port is Tsung's.
 pub const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8091);
 
 const PORTS_TRIED: u16 = 100;
 
-/// Pages that may be open at the same time.
 const PAGES_MAX: usize = 32;
 
 /// How long open pages have to read the last event.
 const END_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// What a dashboard shows and steers.
+/// The inputs of a dashboard.
 #[derive(Debug)]
 pub struct Options {
-    /// Where to listen; it must be a loopback address.
+    /// The address to listen on; it must be a loopback address.
     pub address: SocketAddr,
     /// The run.
     pub record: Arc<Mutex<Record>>,
-    /// What the buttons steer.
+    /// The control for the buttons.
     pub control: Control,
     /// The servers' `/metrics`, see [`Probe::all`]; empty: none is polled.
     pub probes: Vec<Probe>,
-    /// Where their figures go; the report may show them too.
+    /// Receives the servers' figures; the report may show them too.
     pub target: Target,
 }
 
@@ -75,7 +74,7 @@ struct Shared {
     record: Arc<Mutex<Record>>,
     control: Control,
     target: Target,
-    /// In the page, and required with each command.
+    /// Part of the page, and required with each command.
     token: String,
     frames: watch::Receiver<Arc<frames::Frame>>,
     pages: Arc<Semaphore>,
@@ -87,11 +86,11 @@ impl Shared {
     }
 }
 
-/// Starts the page; the next free port is taken when the one in the options is not free.
+/// Starts the page, on the next free port if that of the options is in use.
 ///
 /// # Errors
-/// `InvalidInput` for an address that is not of this host alone; the system's error when no port
-/// is free or no thread can be started.
+/// `InvalidInput` for an address that is not loopback; the system's error when no port is free or
+/// no thread can be started.
 pub fn start(options: Options) -> io::Result<Dashboard> {
     let Options { address: asked, record, control, probes, target } = options;
     if !asked.ip().is_loopback() {
@@ -124,18 +123,17 @@ pub fn start(options: Options) -> io::Result<Dashboard> {
 }
 
 impl Dashboard {
-    /// Where it is.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address of the options, if its port was taken.
+    /// The address of the options, if its port was in use.
     pub fn moved_from(&self) -> Option<SocketAddr> {
         self.moved_from
     }
 
-    /// Sends the end of the run to open pages, and ends; takes up to 2 seconds when a page does not
-    /// read.
+    /// Sends the end of the run to open pages, and ends; waits up to 2 seconds for readers.
     pub fn finish(self) {}
 }
 
@@ -150,7 +148,6 @@ impl Drop for Dashboard {
     }
 }
 
-/// 128 random bits.
 fn token() -> io::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;

@@ -1,8 +1,8 @@
-//! Asks a server for its own figures: `/metrics` in Prometheus' text format, once a second.
+//! Polls a server's own figures: `/metrics` in Prometheus' text format, once a second.
 //!
-//! HTTP/1.0, so that the answer has no chunks and ends with its connection; bounded in time and
-//! size. A server without such a page is polled again now and then: it may have been started
-//! after us.
+//! Uses HTTP/1.0, so that the answer has no chunks and ends with its connection; time and size are
+//! bounded. A server without such a page is polled again now and then: it may have been started
+//! later.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -18,12 +18,11 @@ use super::{Shared, TargetPoint};
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// How often a server is polled that did not answer before.
 const RETRY_EVERY: Duration = Duration::from_secs(15);
-/// How long it may take to answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(900);
 /// Bytes of an answer; a hundred shards of ours send half a megabyte.
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 
-/// Where a server shows its metrics.
+/// The address of a server's metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// For the `Host` header.
@@ -43,19 +42,18 @@ pub(crate) struct Figures {
 }
 
 impl Probe {
-    /// `/metrics` of all targets of a scenario that have users and are not spoken to over TLS.
+    /// `/metrics` of all targets of a scenario that have users and no TLS.
     pub fn all(scenario: &Scenario) -> Vec<Self> {
         let is_asked = |target: &&Target| !target.tls && target.weight > 0.0;
         scenario.targets.iter().filter(is_asked).map(Self::of).collect()
     }
 
-    /// `/metrics` of one of them.
     pub(crate) fn of(target: &Target) -> Self {
         let host = format!("{}:{}", target.host, target.address.port());
         Self { host, address: target.address, path: "/metrics".to_owned() }
     }
 
-    /// The answer ends with its connection.
+    /// HTTP/1.0: the answer ends with its connection.
     fn request(&self) -> String {
         format!(
             "GET {} HTTP/1.0\r\nHost: {}\r\nAccept: text/plain\r\nConnection: close\r\n\r\n",
@@ -63,7 +61,6 @@ impl Probe {
         )
     }
 
-    /// What a server answers.
     #[allow(clippy::disallowed_types, reason = "its threads have the main table")]
     pub(crate) fn ask(&self) -> io::Result<Figures> {
         let until = Instant::now() + ANSWER_TIME_MAX;
@@ -91,11 +88,10 @@ struct PolledServer {
     probe: Probe,
     /// Its last answer, and when it came.
     before: Option<(Instant, Figures)>,
-    /// It is not polled before this time.
     next: Instant,
 }
 
-/// Polls all servers at once until the dashboard ends, and keeps the sum of their figures.
+/// Polls all servers at once until the dashboard ends, and stores the sum of their figures.
 pub(super) async fn poll(probes: Vec<Probe>, shared: Arc<Shared>) {
     let started_ms = shared.record(|record| record.meta().started_unix_ms);
     let mut clock = tokio::time::interval(ASK_EVERY);
@@ -131,7 +127,7 @@ impl PolledServer {
     fn answered(&mut self, figures: Option<Figures>, t_s: f64) -> Option<TargetPoint> {
         let now = Instant::now();
         let Some(figures) = figures else {
-            // A server under load may well be late; one that never answered may have no such page.
+            // A server under load may be late; one that never answered may have no such page.
             if self.before.is_none() {
                 self.next = now + RETRY_EVERY;
             }
@@ -147,11 +143,11 @@ fn since_start(started_unix_ms: u64) -> f64 {
     now.saturating_sub(Duration::from_millis(started_unix_ms)).as_secs_f64()
 }
 
-/// Totals become rates since the figures `before`, with the time between.
+/// Converts totals to rates since the figures `before`, with the time between.
 fn point(t_s: f64, now: Figures, before: Option<(Duration, Figures)>) -> TargetPoint {
     let per_second = |read: fn(&Figures) -> Option<f64>| {
         let (time, old) = before?;
-        // A server that was started again counts from 0.
+        // A restarted server counts from 0.
         let grown = (read(&now)? - read(&old)?).max(0.0);
         (time > Duration::ZERO).then(|| grown / time.as_secs_f64())
     };
@@ -165,7 +161,7 @@ fn point(t_s: f64, now: Figures, before: Option<(Duration, Figures)>) -> TargetP
 }
 
 impl Figures {
-    /// Reads a whole HTTP answer; `None` if it has none of these metrics.
+    /// Parses a whole HTTP answer; `None` if it has none of these metrics.
     fn of_answer(answer: &str) -> Option<Self> {
         let (head, body) = answer.split_once("\r\n\r\n")?;
         let ok = head.split_whitespace().nth(1) == Some("200") && head.starts_with("HTTP/1.");
@@ -173,7 +169,7 @@ impl Figures {
         (ok && figures != Self::default()).then_some(figures)
     }
 
-    /// Sums over all labels: a server of ours shows each shard.
+    /// Sums over all labels: our servers have one sample for each shard.
     fn of_text(text: &str) -> Self {
         let mut figures = Self::default();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -195,7 +191,7 @@ impl Figures {
 fn sample(line: &str) -> Option<(&str, f64)> {
     let name_end = line.find(|c: char| c == '{' || c.is_whitespace())?;
     let (name, rest) = line.split_at(name_end);
-    // A label's text may hold anything, a brace too; no value does.
+    // A label's text may contain a brace, but a value cannot.
     let values = rest.rsplit_once('}').map_or(rest, |(_, values)| values);
     let value: f64 = values.split_whitespace().next()?.parse().ok()?;
     value.is_finite().then_some((name, value))

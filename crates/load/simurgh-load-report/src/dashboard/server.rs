@@ -1,4 +1,4 @@
-//! The page over HTTP: its files, its events, its commands.
+//! The page over HTTP: its files, events and commands.
 
 use std::convert::Infallible;
 use std::io;
@@ -24,7 +24,7 @@ use super::view::PageView;
 use super::{END_TIME_MAX, Shared, assets};
 use crate::control::{ControlState, RATE_FACTOR_MAX, RATE_FACTOR_MIN};
 
-/// Bytes of a command; the longest has some fifty.
+/// Bytes of a command; the longest has about fifty.
 const COMMAND_BYTES_MAX: usize = 1024;
 
 /// How often a stream without events sends a keep-alive.
@@ -39,7 +39,7 @@ enum CommandRequest {
     Rate { factor: f64 },
 }
 
-/// Listens on this port, or on one of the `more` after it.
+/// Listens on this port, or on one of the next `more`.
 #[allow(clippy::disallowed_types, reason = "the dashboard's thread has the main table")]
 pub(super) fn listen(asked: SocketAddr, more: u16) -> io::Result<std::net::TcpListener> {
     let last = asked.port().saturating_add(more);
@@ -168,10 +168,10 @@ async fn control(
 struct Page {
     shared: Arc<Shared>,
     frames: watch::Receiver<Arc<Frame>>,
-    /// Number of the last frame that it has; `None`: none yet.
+    /// Number of its last frame; `None`: none yet.
     knows: Option<u64>,
     over: bool,
-    /// Its share of [`super::PAGES_MAX`].
+    /// Its permit of [`super::PAGES_MAX`].
     _place: OwnedSemaphorePermit,
 }
 
@@ -219,7 +219,7 @@ impl Page {
         self.knows = Some(number);
         let view = PageView::live(&self.shared);
         self.over = self.shared.record(|record| record.ending().is_some());
-        // Our own types can always be written.
+        // Serializing our own types cannot fail.
         Event::default().event("whole").data(serde_json::to_string(&view).unwrap_or_default())
     }
 }

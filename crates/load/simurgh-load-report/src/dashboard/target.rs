@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
-/// Points at most; when they are full, every second one goes.
+/// Maximum of points; when they are full, every second one is dropped.
 const POINTS_MAX: usize = 3600;
 
 /// The servers' own figures. Clones share them.
@@ -21,14 +21,14 @@ struct Points {
     last: Option<TargetPoint>,
 }
 
-/// Figures of one moment, summed over all servers.
+/// Figures at one time, summed over all servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TargetPoint {
     /// Since the start of the run, seconds.
     pub t_s: f64,
     /// Connections open.
     pub connections: Option<f64>,
-    /// Share of a core since the moment before, percent; above 100 with several cores.
+    /// Share of a core since the previous point, percent; above 100 with several cores.
     pub cpu_percent: Option<f64>,
     /// Resident memory, bytes.
     pub memory_bytes: Option<f64>,
@@ -37,7 +37,7 @@ pub struct TargetPoint {
 }
 
 impl TargetPoint {
-    /// The figures of two servers, as far as either has them.
+    /// The sum of two servers' figures, as far as known.
     #[must_use]
     pub(super) fn and(self, other: Self) -> Self {
         let sum = |one: Option<f64>, other: Option<f64>| match (one, other) {
@@ -60,7 +60,7 @@ pub(super) struct TargetView {
 }
 
 impl Target {
-    /// The newest figures; `None`: there were none yet.
+    /// The newest figures; `None`: none yet.
     pub fn last(&self) -> Option<TargetPoint> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).last
     }
@@ -84,7 +84,6 @@ impl Target {
         all.points.push(point);
     }
 
-    /// All points; `None`: there are none.
     pub(super) fn view(&self) -> Option<TargetView> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let column =

@@ -1,4 +1,4 @@
-//! The dashboard over real sockets on loopback.
+//! Tests of the dashboard over real sockets on loopback.
 
 #![allow(clippy::disallowed_types, reason = "a client outside of all tables")]
 
@@ -42,7 +42,7 @@ impl Run {
         Self { dashboard: start(options).unwrap(), record, commands, worker }
     }
 
-    /// One second of the run, with one user more and its join.
+    /// One second of the run, with one more user and its join.
     fn second(&mut self, number: u64) {
         self.worker.user_started(0, 0, 5);
         self.worker.count(Count::UsersDue, 1);
@@ -60,7 +60,6 @@ impl Run {
         stream
     }
 
-    /// Status line and the rest of an answer whose connection ends with it.
     fn ask(&self, head: &str, body: &str) -> (String, String) {
         let mut stream = self.connect();
         let length = body.len();
@@ -77,7 +76,6 @@ impl Run {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n"), "")
     }
 
-    /// The token, as the page bears it.
     fn token(&self) -> String {
         let (_, page) = self.get("/");
         let (_, rest) = page.split_once("name=\"token\" content=\"").unwrap();
@@ -120,7 +118,6 @@ impl Events {
         }
     }
 
-    /// The next one that `wanted` accepts.
     fn find(&mut self, wanted: impl Fn(&str, &Value) -> bool) -> Value {
         loop {
             let (name, data) = self.next().unwrap();
@@ -143,7 +140,7 @@ fn a_page_gets_the_whole_and_then_each_second() {
     assert_eq!(whole["series"]["columns"]["due"], serde_json::json!([1.0, 1.0]));
     assert_eq!(whole["series"]["metrics"]["join"]["max"], serde_json::json!([100, 200]));
     assert_eq!(whole["series"]["errors"]["join_refused"], serde_json::json!([1, 1]));
-    // Looks at the record that began before may still come, and give the whole again.
+    // A poll of the record that began earlier may still send the whole view again.
     let mut number = 2;
     let tick = loop {
         number += 1;
@@ -180,7 +177,7 @@ fn who_missed_more_than_one_second_gets_the_whole() {
     let mut events = run.events();
     events.find(|name, _| name == "whole");
     {
-        // Both within one look at the record.
+        // Both within one poll of the record.
         let record = Arc::clone(&run.record);
         let mut record = record.lock().unwrap();
         for number in 1..=2 {
@@ -243,7 +240,7 @@ fn another_site_can_neither_steer_nor_read() {
     }
     let (status, _) = run.get("/control");
     assert_eq!(status, "HTTP/1.1 405 Method Not Allowed");
-    // A name of the attacker's that resolves to loopback.
+    // An attacker's name that resolves to loopback.
     for path in ["/", "/events", "/page.js"] {
         let head = format!("GET {path} HTTP/1.1\r\nHost: evil.example:{}\r\n", address.port());
         let (status, answer) = run.ask(&head, "");

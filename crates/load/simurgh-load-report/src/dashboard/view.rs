@@ -1,4 +1,4 @@
-//! The data of a page: the summary in `report.json`, and what only a page shows.
+//! The data of a page: the summary of `report.json`, and additions of the pages.
 
 use serde::Serialize;
 use simurgh_load_record::figures::{self, Verdict};
@@ -15,9 +15,9 @@ pub(crate) struct PageView {
     plan: Plan,
     /// `null` in a report.
     control: Option<ControlState>,
-    /// `null` if the server shows no metrics.
+    /// `null` if the server has no metrics.
     target: Option<TargetView>,
-    /// As the user wrote it; `null` on the live page.
+    /// The original text; `null` on the live page.
     scenario_text: Option<String>,
 }
 
@@ -42,7 +42,6 @@ impl PageView {
         Self { scenario_text, ..Self::of(record, None, target) }
     }
 
-    /// Of the run, for a live page.
     pub(super) fn live(shared: &Shared) -> Self {
         let control = Some(shared.control.state());
         shared.record(|record| Self::of(record, control, &shared.target))

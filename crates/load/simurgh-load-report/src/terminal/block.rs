@@ -1,4 +1,4 @@
-//! The block of lines of the live view, drawn into memory.
+//! Renders the block of lines of the live view.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -11,7 +11,7 @@ use simurgh_text::format::{bytes, grouped, micros, plain, rate, time};
 
 use super::Shown;
 
-/// Columns beyond which lines only become harder to read.
+/// Wider lines would be harder to read.
 const COLUMNS_MAX: u16 = 110;
 
 const LABEL_COLUMNS: usize = 12;
@@ -22,7 +22,6 @@ const WARNING_LINES_MAX: usize = 3;
 
 const METRICS_MAX: usize = 4;
 
-/// Metrics that are shown first, the most important first.
 const HEADLINES: [Metric; 9] = [
     Metric::Delivery,
     Metric::Join,
@@ -48,7 +47,7 @@ pub(super) fn headlines(live: &Live) -> impl Iterator<Item = (&str, &TimePoint)>
     known.chain(named).map(|(name, row)| (name.as_str(), row))
 }
 
-/// The block with this many columns, and at most `rows_max` rows: what matters least is left out.
+/// Renders the block in `columns` and at most `rows_max` rows, the least important dropped.
 pub(super) fn render(shown: &Shown, columns: u16, rows_max: u16, keyed: bool) -> Buffer {
     let columns = columns.min(COLUMNS_MAX);
     let mut rows = rows(shown, usize::from(columns), keyed);
@@ -91,7 +90,7 @@ fn draw(row: Row, shown: &Shown, place: Rect, block: &mut Buffer) {
     }
 }
 
-/// The rows with their ranks: without room, the highest rank is left out first.
+/// The rows with their ranks: without room, the highest rank is dropped first.
 fn rows(shown: &Shown, columns: usize, keyed: bool) -> Vec<(u8, Row)> {
     let mut rows = vec![(0, Row::Text(head(shown)))];
     if let Some(ends_s) = shown.ends_s {
@@ -213,7 +212,6 @@ fn warnings(live: &Live, columns: usize) -> Vec<String> {
     lines
 }
 
-/// A text in lines of at most this width.
 fn folded(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -257,7 +255,7 @@ fn label(name: &str) -> Span<'static> {
     format!("{name:<LABEL_COLUMNS$}").dim()
 }
 
-/// All values in at most `width` places, each the highest of its values.
+/// All values in at most `width` columns, each the maximum of its values.
 fn squeezed(values: &[u64], width: usize) -> Vec<u64> {
     if values.len() <= width {
         return values.to_vec();

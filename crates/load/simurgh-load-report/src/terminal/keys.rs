@@ -1,4 +1,4 @@
-//! Bytes of a keyboard as keys.
+//! Parses keys from a keyboard's bytes.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
@@ -6,18 +6,17 @@ pub(super) enum Key {
     Resume,
     Faster,
     Slower,
-    /// Asks first.
+    /// Asks for confirmation.
     Stop,
-    /// Answers the question.
     Yes,
-    /// Any other: it answers the question with no.
+    /// Any other key: it answers the question with no.
     Other,
 }
 
 const ESCAPE: u8 = 0x1b;
 
-/// Keys of what one read brought. Arrows and their like are sequences that begin with an escape
-/// and whose letters are not keys; they come in one read.
+/// The keys of one read. Arrows and similar keys are sequences that begin with an escape and whose
+/// letters are not keys; they come in one read.
 pub(super) fn parse(bytes: &[u8]) -> Vec<Key> {
     let typed = bytes.iter().position(|byte| *byte == ESCAPE).unwrap_or(bytes.len());
     let keys = bytes.iter().take(typed).map(|byte| match byte {

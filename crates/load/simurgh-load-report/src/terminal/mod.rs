@@ -1,15 +1,15 @@
-//! The view of a run in a terminal: a block of lines that is drawn again each second, and keys to
+//! The view of a run in a terminal: a block of lines that is redrawn each second, and keys to
 //! control it; where standard error is not a terminal, a plain line every few seconds.
 //!
 //! ```text
 //! Record --each change--> Shown --block (ratatui's buffer)--> screen (ANSI) --> stderr
-//!                          `--plain--> one line                                --> stderr
+//!                           `--plain--> one line                                --> stderr
 //! stdin, if it is a terminal and ours --keys--> Control
 //! ```
 //!
-//! Ratatui draws, but its terminal is not used: crossterm, which asks the terminal where the cursor
-//! is and what size it has, installs a signal handler that writes to a descriptor by its number, on
-//! any thread. In a worker with its own descriptor table, that number is a user's socket.
+//! Ratatui draws, but its terminal is not used: crossterm, which queries the terminal's cursor and
+//! size, installs a signal handler that writes to a descriptor by its number, on any thread. In a
+//! worker with its own descriptor table, that number is a user's socket.
 
 mod block;
 mod keys;
@@ -36,7 +36,6 @@ pub use tty::restore;
 /// How often the record is polled; keys are handled at once.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The same for plain lines.
 const PLAIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 const LINE_EVERY_MS: u64 = 5000;
@@ -44,18 +43,18 @@ const LINE_EVERY_MS: u64 = 5000;
 /// How long the question after `q` waits for an answer.
 const ASK_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// What a terminal shows and steers.
+/// The inputs of a terminal view.
 #[derive(Debug)]
 pub struct Options {
     /// The run.
     pub record: Arc<Mutex<Record>>,
-    /// What the keys steer.
+    /// The control for the keys.
     pub control: Control,
-    /// Where the dashboard is, to be shown.
+    /// The address of the dashboard, to be shown.
     pub dashboard: Option<SocketAddr>,
 }
 
-/// A running view. It ends, and the terminal is as before, when it is dropped.
+/// A running view. When it is dropped, it ends and restores the terminal.
 #[derive(Debug)]
 pub struct Terminal {
     stop: Option<Sender<()>>,
@@ -67,21 +66,18 @@ struct Shown {
     scenario: String,
     targets: String,
     phases: Vec<PhasePlan>,
-    /// When the run will be over, seconds, if that is known.
+    /// When the run will be over, seconds, if known.
     ends_s: Option<f64>,
     live: Live,
     history: Vec<u64>,
     control: ControlState,
     dashboard: Option<SocketAddr>,
-    /// `q` was pressed once.
     asking: bool,
 }
 
-/// Starts the view; a block of lines if standard error is a terminal that can do that, else plain
-/// lines. Keys are taken only from a standard input that is a terminal and has us in front.
-///
-/// # Errors
-/// No thread could be started.
+/// Starts the view: a block of lines if standard error is a capable terminal, else plain lines.
+/// Keys are only read if standard input is a terminal with this process in the foreground. Fails if
+/// no thread can be started.
 pub fn start(options: Options) -> io::Result<Terminal> {
     let (stop, stopped) = channel();
     let thread = std::thread::Builder::new().name("simurgh-terminal".into()).spawn(move || {
@@ -129,12 +125,11 @@ impl Shown {
         }
     }
 
-    /// The phase that the plan has now.
     fn phase(&self) -> Option<&PhasePlan> {
         self.phases.iter().rfind(|phase| phase.duration_s > 0.0 && self.live.at_s >= phase.starts_s)
     }
 
-    /// Something of the last point, per second.
+    /// A column of the last point, per second.
     fn rate(&self, column: &str) -> f64 {
         let value = |name| self.live.point.get(name).copied().unwrap_or(0.0);
         let span_s = value("span_s");

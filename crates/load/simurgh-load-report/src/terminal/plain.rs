@@ -26,7 +26,7 @@ impl PlainLog {
         !self.over && (over || changed || (at_ms > 0 && at_ms >= self.next_ms))
     }
 
-    /// The lines to write, each with its end; may be empty.
+    /// The lines to write, with line ends; may be empty.
     pub(super) fn lines(&mut self, shown: &Shown) -> String {
         let mut text = String::new();
         if self.over {
@@ -35,7 +35,7 @@ impl PlainLog {
         let at_ms = (shown.live.at_s * 1000.0) as u64;
         self.over = shown.live.ending.is_some();
         for warning in &shown.live.warnings {
-            // Some come with newer figures each second; once is enough here.
+            // Some have newer figures each second; they are only printed once.
             if !self.warned.iter().any(|told| told == warning.code) {
                 self.warned.push(warning.code.to_owned());
                 let _ = writeln!(text, "warning: {}", plain(&warning.text));

@@ -1,4 +1,4 @@
-//! A block of lines at the end of a terminal, drawn over itself.
+//! Draws a block of lines at the end of a terminal, over the previous one.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -24,15 +24,15 @@ impl<W: Write> Screen<W> {
         Self { out, colours, columns: 0, rows: 0 }
     }
 
-    /// Draws over the block before.
+    /// Draws over the previous block.
     pub(super) fn draw(&mut self, block: &Buffer) -> io::Result<()> {
         let (columns, rows) = (block.area.width, block.area.height);
         if columns == 0 || rows == 0 {
             return Ok(());
         }
         tty::screen_changes();
-        // All at once where the terminal can do that, without a cursor, and without wrapping: a
-        // window that is made narrower meanwhile would break the lines in two.
+        // As one update where the terminal can do that, without a cursor, and without wrapping:
+        // lines would break if a window is made narrower meanwhile.
         let mut text = String::from("\x1b[?2026h\x1b[?25l\x1b[?7l");
         self.to_top(&mut text, columns);
         for row in 0..rows {
@@ -47,7 +47,6 @@ impl<W: Write> Screen<W> {
         self.out.flush()
     }
 
-    /// Removes the block; further output begins in its place.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         let mut text = String::new();
         self.to_top(&mut text, self.columns);
@@ -57,9 +56,9 @@ impl<W: Write> Screen<W> {
         self.out.flush()
     }
 
-    /// To the beginning of the block, which is emptied.
+    /// Moves to the beginning of the block, and clears it.
     fn to_top(&self, text: &mut String, columns: u16) {
-        // A terminal that was made narrower has wrapped the lines of before.
+        // A terminal that was made narrower has wrapped the previous lines.
         let wraps = self.columns.div_ceil(columns.max(1)).max(1);
         let up = self.rows.saturating_mul(wraps).saturating_sub(1);
         text.push('\r');
@@ -77,7 +76,7 @@ impl<W: Write> Screen<W> {
         let mut line = String::new();
         let mut skip = 0;
         for cell in cells {
-            // A wide character takes the place of the cell that follows.
+            // A wide character also takes the place of the next cell.
             if skip > 0 {
                 skip -= 1;
                 continue;
@@ -97,7 +96,7 @@ impl<W: Write> Screen<W> {
     }
 }
 
-/// How a cell looks, as the parameters of a sequence. We use no other colours than these.
+/// The style of a cell, as parameters of a sequence. We use no other colours than these.
 fn sgr(cell: &Cell) -> String {
     let colour = match cell.fg {
         Color::Red => ";31",

@@ -1,4 +1,4 @@
-//! What is shown of a run, and what keys do.
+//! Tests of the view and the keys.
 
 use ratatui::buffer::Buffer;
 use simurgh_load_record::{
@@ -10,7 +10,7 @@ use crate::control::Command;
 
 const HOSTILE: &str = "lob\x1b[2Jby\n\u{9b}31m";
 
-/// A run of so many seconds with one user more in each.
+/// A run of this many seconds, with one more user in each.
 fn options(seconds: u64) -> (Options, Receiver<Command>) {
     let plan = |name: &str, starts_s| PhasePlan {
         name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! The terminal itself: single keys without echo, its size, and everything put back at the end.
+//! The terminal: single keys without echo, its size, and restoring it at the end.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, Once, PoisonError};
@@ -13,10 +13,9 @@ use rustix::termios::{
 
 use super::keys::{self, Key};
 
-/// Lines may wrap again, and the cursor shows.
+/// Lines wrap again, and the cursor is shown.
 pub(super) const PLAIN_SCREEN: &str = "\x1b[?7h\x1b[?25h";
 
-/// The size of terminals that do not report it.
 const SIZE_UNKNOWN: (u16, u16) = (80, 24);
 
 /// Disables a special character of the terminal.
@@ -32,10 +31,10 @@ struct Changed {
     screen: bool,
 }
 
-/// Restores the terminal; does nothing when nothing was changed. To be called
-/// before `std::process::exit`, which drops nothing. Panics call it by themselves.
+/// Restores the terminal; does nothing when nothing was changed. Must be called before
+/// `std::process::exit`, which drops nothing. Panics call it themselves.
 pub fn restore() {
-    // A thread that panics may hold the lock; its state is then not half-changed but at worst old.
+    // A panicking thread may hold the lock; the state is then complete, but maybe old.
     let Ok(mut changed) = CHANGED.try_lock() else { return };
     if std::mem::take(&mut changed.screen) {
         let _ = io::stderr().write_all(PLAIN_SCREEN.as_bytes());
@@ -68,7 +67,7 @@ pub(super) fn size() -> (u16, u16) {
     }
 }
 
-/// Keys from standard input, one by one and unseen.
+/// Single keys of standard input, without echo.
 #[derive(Debug)]
 pub(super) struct Keyboard(());
 
@@ -85,7 +84,7 @@ impl Keyboard {
         modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
         modes.special_codes[SpecialCodeIndex::VMIN] = 1;
         modes.special_codes[SpecialCodeIndex::VTIME] = 0;
-        // A run that is suspended measures nothing, and would leave the terminal as it is now.
+        // A suspended run measures nothing, and would leave the terminal as it is now.
         modes.special_codes[SpecialCodeIndex::VSUSP] = NO_KEY;
         restore_on_panic();
         CHANGED.lock().unwrap_or_else(PoisonError::into_inner).modes = Some(before);
@@ -96,10 +95,7 @@ impl Keyboard {
         Some(Self(()))
     }
 
-    /// Keys that come within a time.
-    ///
-    /// # Errors
-    /// The terminal is gone.
+    /// Waits for keys. Fails if the terminal is gone.
     pub(super) fn wait(&self, time: Duration) -> io::Result<Vec<Key>> {
         let stdin = stdio::stdin();
         let time = Timespec::try_from(time).map_err(io::Error::other)?;
@@ -109,7 +105,7 @@ impl Keyboard {
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
-        // Reading a terminal that another job has in front would stop this process.
+        // Reading while another job is in the foreground would stop this process.
         if !is_ours() {
             return Err(io::Error::other("another job has the terminal"));
         }
@@ -123,7 +119,7 @@ impl Keyboard {
     }
 }
 
-/// Whether the terminal on standard input has this process's job in front.
+/// Whether this process's job is in the foreground of the terminal on standard input.
 fn is_ours() -> bool {
     tcgetpgrp(stdio::stdin()).is_ok_and(|front| front == rustix::process::getpgrp())
 }

@@ -6,7 +6,7 @@ use super::expandable::Expandable;
 use super::{AnswerText, Expand, compile_pattern};
 use crate::{Action, Check};
 
-/// Patterns with different values that a worker remembers.
+/// Compiled patterns that a worker caches.
 const PATTERNS_MAX: usize = 64;
 
 /// A [`Check`], ready for use.
@@ -24,26 +24,25 @@ enum Pattern {
     Template(Expandable),
 }
 
-/// What came of one check.
+/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
     /// The pattern was found: counted as `match`, else as `nomatch`.
     pub found: bool,
-    /// The check's action is to be taken.
+    /// The action to take, if any.
     pub action: Option<Action>,
-    /// With its values, the pattern was not a regular expression; counts as not found.
+    /// With its values, the pattern is not a valid regular expression; counts as not found.
     pub is_broken: bool,
 }
 
-/// Patterns that were made from values, compiled; one for each worker.
+/// A worker's cache of patterns with values, compiled.
 #[derive(Debug, Default)]
 pub struct PatternCache {
-    /// The last used first.
+    /// The most recently used first.
     patterns: Vec<(Box<[u8]>, Option<Regex>)>,
 }
 
 impl PatternCache {
-    /// The compiled pattern; `None` if it is not a regular expression.
     fn regex(&mut self, pattern: &[u8]) -> Option<&Regex> {
         let known = self.patterns.iter().position(|(text, _)| **text == *pattern);
         let entry = match known {
@@ -60,10 +59,7 @@ impl PatternCache {
 }
 
 impl CompiledCheck {
-    /// Compiles one of a scenario.
-    ///
-    /// # Errors
-    /// What is wrong with it, for people.
+    /// Compiles a check of a scenario. An error says what is wrong with it, for people.
     pub fn new(check: &Check) -> Result<Self, String> {
         let expandable = Expandable::new(&check.pattern);
         let pattern = match expandable.constant() {
@@ -93,9 +89,9 @@ impl CompiledCheck {
     }
 }
 
-/// Goes through an answer's checks as Tsung does: in order, and none after the first whose action
-/// is more than [`Action::Continue`], [`Action::Log`] or [`Action::Dump`]; that one is returned
-/// with its index. `each` gets every verdict with the check's index, to count and to log.
+/// Runs an answer's checks as Tsung does: in order, up to the first whose action is more than
+/// [`Action::Continue`], [`Action::Log`] or [`Action::Dump`]; that one is returned with its index.
+/// `each` gets every verdict with the check's index, to count and to log.
 pub fn run_checks(
     checks: &[CompiledCheck],
     answer: &AnswerText<'_>,

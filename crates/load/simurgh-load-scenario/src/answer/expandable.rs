@@ -5,7 +5,7 @@ use crate::{Part, Template};
 /// Puts a user's values into a template and appends the result.
 pub type Expand<'a> = dyn FnMut(&Template, &mut Vec<u8>) + 'a;
 
-/// A text, or a template that becomes one for each user.
+/// A text, or a template that is rendered for each user.
 #[derive(Clone, Debug)]
 pub(super) enum Expandable {
     Constant(Box<[u8]>),
@@ -24,7 +24,6 @@ impl Expandable {
         Self::Constant(bytes.into())
     }
 
-    /// The text, if it is the same for everybody.
     pub(super) fn constant(&self) -> Option<&[u8]> {
         match self {
             Self::Constant(bytes) => Some(bytes),

@@ -1,4 +1,4 @@
-//! Places in answers.
+//! Finds values in answers.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use super::xpath::XPath;
 use super::{AnswerText, JsonPath};
 use crate::Find;
 
-/// How long a search for further matches may take. One search takes no longer than the
-/// answer and the pattern are long; all of them may take the square of it, and `regex` does not
-/// tell how far it has come.
+/// How long a search for further matches may take. One search takes time proportional to the answer
+/// and the pattern, but all searches may take quadratic time, and `regex` does not report its
+/// progress.
 const SEARCH_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// A [`Find`], ready for use.
@@ -29,10 +29,7 @@ enum Kind {
 }
 
 impl CompiledFind {
-    /// Compiles a place of a scenario.
-    ///
-    /// # Errors
-    /// What is wrong with it, for people.
+    /// Compiles a place of a scenario. An error says what is wrong with it, for people.
     pub fn new(find: &Find) -> Result<Self, String> {
         Ok(Self(match find {
             Find::Regex(pattern) => Kind::Regex(compile_pattern(pattern)?),
@@ -43,14 +40,14 @@ impl CompiledFind {
         }))
     }
 
-    /// All that is found, in the answer's order; empty if nothing is.
+    /// All values found, in the answer's order.
     ///
-    /// A regular expression looks at head and body, and gives its first group, or all that it
-    /// matched where it has none. A JSON path that leads to one array gives its elements. What is
-    /// not UTF-8 becomes `U+FFFD`.
+    /// A regular expression searches head and body, and gives its first group, or the whole match
+    /// if it has no group. A JSON path to a single array gives its elements. Invalid UTF-8 becomes
+    /// `U+FFFD`.
     ///
-    /// Whatever the answer is, it takes a few tenths of a second at most: an XPath that takes
-    /// longer finds nothing, a regular expression or a JSON path nothing further.
+    /// For any answer it takes a few tenths of a second at most: an XPath that takes longer finds
+    /// nothing, a regular expression or a JSON path finds nothing further.
     #[must_use]
     pub fn find(&self, answer: &AnswerText<'_>) -> Vec<String> {
         match &self.0 {
@@ -71,7 +68,7 @@ fn matches(regex: &Regex, text: &[u8]) -> Vec<String> {
         let found = regex.find_iter(text).map(|found| owned(found.as_bytes()));
         return found.take_while(has_time).collect();
     }
-    // A group that took no part is empty, as in Tsung.
+    // A group that did not match is empty, as in Tsung.
     let group = |found: regex::bytes::Captures<'_>| {
         found.get(1).map_or_else(String::new, |group| owned(group.as_bytes()))
     };

@@ -1,8 +1,8 @@
-//! Headers, and fields of headers.
+//! Finds headers, and fields of headers.
 
 use simurgh_load_client::http::{header_values, params};
 
-/// What [`crate::Find::Header`] names: a header, or one field of it.
+/// A compiled [`crate::Find::Header`]: a header, or one field of it.
 #[derive(Clone, Debug)]
 pub(super) struct HeaderPath {
     name: String,
@@ -21,7 +21,6 @@ impl HeaderPath {
         Ok(Self { name: name.trim().to_owned(), field: field.map(|field| field.trim().to_owned()) })
     }
 
-    /// The values of all such headers, or of that field in them.
     pub(super) fn find(&self, head: &[u8]) -> Vec<String> {
         let values = header_values(head, &self.name).map(String::from_utf8_lossy);
         match &self.field {

@@ -9,11 +9,11 @@ use simurgh_proto::serializer::json::compact;
 
 use super::json_bounds;
 
-/// A path, ready for use.
+/// A compiled path.
 ///
 /// The short form is `a.b[0].c`, with `[*]` for all elements and `[?name=x]` for those that have
-/// this value (compared as text), with or without `$.` in front. It is followed through the text
-/// without building a tree. What is not in the short form must be a path of RFC 9535.
+/// this value (compared as text), with or without `$.` in front. It is followed in the text without
+/// building a tree. Any other path must be one of RFC 9535.
 #[derive(Clone, Debug)]
 pub struct JsonPath(Kind);
 
@@ -25,24 +25,20 @@ enum Kind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
-    /// A member; where there is an array, the element of that number.
+    /// A member; in an array, the element with this index.
     Name(String, Option<usize>),
     Index(usize),
     All,
     Filter(String, String),
 }
 
-/// Bytes that a path of the standard finds at most; `$..*` finds what nests once for each level.
+/// Bytes that a path of the standard may find; `$..*` finds nested values once for each level.
 const FOUND_BYTES_MAX: usize = 16 << 20;
 
-/// The fields of a Channels message in the order of the array form.
 const CHANNELS_FIELDS: [&str; 5] = ["join_ref", "ref", "topic", "event", "payload"];
 
 impl JsonPath {
-    /// Reads a path.
-    ///
-    /// # Errors
-    /// Why it is not a path, or not one that is taken, for people.
+    /// Parses a path. An error says why it is not a path, or not an accepted one, for people.
     pub fn new(text: &str) -> Result<Self, String> {
         let refused = |why: &str| format!("'{text}' is no JSON path that can be used: {why}");
         if text.len() > json_bounds::LENGTH_MAX {
@@ -72,8 +68,7 @@ impl JsonPath {
         }
     }
 
-    /// The same path for the array form of a Channels message, if this one begins with the name of
-    /// one of its fields.
+    /// The path for the array form of a Channels message, if it begins with a field of one.
     pub(super) fn for_array_form(&self) -> Option<Self> {
         let Kind::Short(segments) = &self.0 else { return None };
         let Some((Segment::Name(name, _), rest)) = segments.split_first() else { return None };
@@ -83,7 +78,7 @@ impl JsonPath {
         Some(Self(Kind::Short(segments)))
     }
 
-    /// Whether this is exactly that row of names.
+    /// Whether the path consists of exactly these names.
     pub(super) fn is_names(&self, names: &[&str]) -> bool {
         let Kind::Short(segments) = &self.0 else { return false };
         segments.len() == names.len()
@@ -93,8 +88,7 @@ impl JsonPath {
             })
     }
 
-    /// What is found: strings as their content, all else as compact JSON. Nothing is found in what
-    /// is not JSON.
+    /// The values found: strings as their content, all else as compact JSON; none in invalid JSON.
     #[must_use]
     pub fn find(&self, json: &[u8]) -> Vec<String> {
         let mut found = Vec::new();
@@ -102,7 +96,7 @@ impl JsonPath {
         found
     }
 
-    /// As [`JsonPath::find`], but one find that is an array becomes its elements.
+    /// As [`JsonPath::find`], but a single array becomes its elements.
     #[must_use]
     pub fn elements(&self, json: &[u8]) -> Vec<String> {
         let mut found = Vec::new();
@@ -115,14 +109,12 @@ impl JsonPath {
         found.iter().map(|value| text_of(value).into_owned()).collect()
     }
 
-    /// Whether a value that is found equals `text`.
     pub(super) fn finds(&self, json: &[u8], text: &[u8]) -> bool {
         let mut is_found = false;
         self.walk(json, &mut |value| is_found |= text_of(value).as_bytes() == text);
         is_found
     }
 
-    /// Calls `each` with the JSON text of everything that is found.
     fn walk(&self, json: &[u8], each: &mut dyn FnMut(&str)) {
         match &self.0 {
             Kind::Short(segments) => {
@@ -144,7 +136,7 @@ impl JsonPath {
     }
 }
 
-/// Reads the short form; `None` if it is not.
+/// Parses the short form; `None` if it is not one.
 fn short(text: &str) -> Option<Vec<Segment>> {
     let mut segments = Vec::new();
     let mut rest = text.strip_prefix("$.").unwrap_or(text);
@@ -183,7 +175,7 @@ fn bracketed(inner: &str) -> Option<Segment> {
     if let Some(filter) = inner.strip_prefix('?') {
         let (name, value) = filter.split_once('=')?;
         let name = name.trim();
-        // What begins with these is the standard's own form of a filter.
+        // These begin the standard's form of a filter.
         let is_standard = name.is_empty() || name.starts_with(['@', '(', '$']);
         let is_operator = name.ends_with(['!', '<', '>']) || value.starts_with('=');
         if is_standard || is_operator {
@@ -209,7 +201,7 @@ fn unquoted(text: &str) -> &str {
     within('"').or_else(|| within('\'')).unwrap_or(text)
 }
 
-/// Calls `each` with every value that the segments lead to.
+/// Calls `each` with every value that the segments reach.
 fn follow(json: &str, segments: &[Segment], each: &mut dyn FnMut(&str)) {
     let Some((segment, rest)) = segments.split_first() else { return each(json) };
     match segment {
@@ -249,11 +241,10 @@ fn follow(json: &str, segments: &[Segment], each: &mut dyn FnMut(&str)) {
     }
 }
 
-/// Calls `each` with the elements of an array, or with the members of an object and their names;
-/// other values have none.
+/// Calls `each` with the elements of an array, or with the members of an object and their names.
 fn children<'j>(json: &'j str, each: impl FnMut(Option<&str>, &'j str)) {
     if json.starts_with(['{', '[']) {
-        // It cannot fail: the text is known to be JSON.
+        // It cannot fail: the text is valid JSON.
         let _ = serde_json::Deserializer::from_str(json).deserialize_any(Children(each));
     }
 }
@@ -282,7 +273,7 @@ impl<'de, F: FnMut(Option<&str>, &'de str)> Visitor<'de> for Children<F> {
     }
 }
 
-/// A member's name; a `Cow` alone would never borrow.
+/// A member's name; a plain `Cow` would never borrow.
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -290,7 +281,7 @@ struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 fn text_of(json: &str) -> Cow<'_, str> {
     match json.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
         Some(inner) if !inner.contains('\\') => Cow::Borrowed(inner),
-        // A lone surrogate is JSON and no text: it stays as it is written.
+        // A lone surrogate is valid JSON but not text: it stays escaped.
         Some(inner) => serde_json::from_str(json).map_or(Cow::Borrowed(inner), Cow::Owned),
         None => compact(json),
     }

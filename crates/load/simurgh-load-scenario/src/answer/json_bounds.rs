@@ -1,19 +1,18 @@
-//! Which paths of the JSON standard (RFC 9535) are taken: those that cost no more than the text
-//! they are followed through, its depth, and a factor. The text comes from servers, and nothing
-//! counts the work while a path is followed.
+//! Bounds of accepted JSON paths (RFC 9535): the cost of a path must be at most the size of the
+//! text, times its depth and a factor. The text comes from servers, and nothing counts the work
+//! while a path is followed.
 
-/// Bytes of a path.
 pub(super) const LENGTH_MAX: usize = 1024;
-/// Parts of a path in the short form: each goes through the text once more.
+/// Segments of a path in the short form: each passes through the text once.
 pub(super) const SEGMENTS_MAX: usize = 32;
-/// Times `..` may stand in a path: the second costs the depth of the text.
+/// How often a path may have `..`: the second costs the depth of the text.
 const DESCENTS_MAX: usize = 2;
-/// To how many ways the unions of a path (`['a','b']`) may multiply: each goes through the text.
+/// The product of the sizes of a path's unions (`['a','b']`): each way passes through the text.
 const WAYS_MAX: usize = 64;
 
-/// Whether the path is taken; an error says why not.
+/// Checks a path; an error says why it is not accepted.
 pub(super) fn check(path: &str) -> Result<(), String> {
-    // How many selectors each open bracket has.
+    // The number of selectors of each open bracket.
     let mut open: Vec<usize> = Vec::new();
     let (mut ways, mut descents) = (1_usize, 0);
     for (at, char) in outside_of_quotes(path) {
@@ -57,7 +56,7 @@ fn outside_of_quotes(path: &str) -> impl Iterator<Item = (usize, char)> {
     })
 }
 
-/// Whether what begins with `$` here has only names and numbers in it (§2.3.5.1, singular query).
+/// Whether this `$` begins a path of only names and numbers (§2.3.5.1, singular query).
 fn leads_to_one(path: &str) -> bool {
     let mut rest = path.get(1..).unwrap_or_default();
     loop {

@@ -1,7 +1,7 @@
-//! HTML and XML as a tree that XPath can walk.
+//! HTML and XML as a tree for XPath.
 //!
-//! Tolerant, as Tsung's parser is: any text becomes a tree, and a prefix stands for its own
-//! namespace, declared or not, so that `//wr:item` works.
+//! Tolerant, as Tsung's parser is: any text becomes a tree, and a prefix is its own namespace,
+//! declared or not, so that `//wr:item` works.
 
 use html5gum::{DefaultEmitter, Token, Tokenizer};
 use quick_xml::Reader;
@@ -11,15 +11,15 @@ use simurgh_load_client::http::header_values;
 use super::decode_html;
 use super::tree::{Builder, Tree};
 
-/// Deeper elements become siblings: an end tag looks for its start among all that are open.
+/// Deeper elements become siblings: an end tag searches all open elements for its start.
 const DEPTH_MAX: usize = 128;
-/// Elements that have no content (HTML, "void elements").
+/// Elements without content (HTML, "void elements").
 const VOID: [&str; 14] = [
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source",
     "track", "wbr",
 ];
 
-/// Reads a body; as XML if the head or the body declares it.
+/// Parses a body; as XML if the head or the body declares it.
 pub(super) fn parse(head: Option<&[u8]>, body: &[u8]) -> Tree {
     let mut tree = Builder::new(DEPTH_MAX);
     if is_xml(head, body) {
@@ -36,7 +36,6 @@ fn is_xml(head: Option<&[u8]>, body: &[u8]) -> bool {
     body.trim_ascii_start().starts_with(b"<?xml") || (has(b"xml") && !has(b"html"))
 }
 
-/// The `value` of all elements of that `name`.
 pub(super) fn form_values(html: &[u8], name: &str) -> Vec<String> {
     let mut values = Vec::new();
     for token in tokens(html) {
@@ -52,7 +51,7 @@ pub(super) fn form_values(html: &[u8], name: &str) -> Vec<String> {
 
 fn tokens(html: &[u8]) -> impl Iterator<Item = Token> {
     let mut emitter = DefaultEmitter::default();
-    // `<` in a script begins no element.
+    // `<` in a script does not begin an element.
     emitter.naively_switch_states(true);
     Tokenizer::new_with_emitter(html, emitter).flatten()
 }
@@ -79,7 +78,7 @@ fn read_html(body: &[u8], tree: &mut Builder) {
     }
 }
 
-/// Reads up to the first text that is not XML.
+/// Parses up to the first text that is not XML.
 fn read_xml(body: &[u8], tree: &mut Builder) {
     let mut reader = Reader::from_reader(body);
     let config = reader.config_mut();
@@ -113,7 +112,7 @@ fn open_xml(tag: &BytesStart<'_>, tree: &mut Builder) {
     }
 }
 
-/// Ends what the start of `name` ends in HTML, where end tags may be left out.
+/// Closes the elements that the start of `name` closes in HTML, where end tags are optional.
 fn imply_ends(name: &str, tree: &mut Builder) {
     let (ended, within): (&[&str], &[&str]) = match name {
         "li" => (&["li"], &["ul", "ol", "menu"]),
@@ -126,7 +125,7 @@ fn imply_ends(name: &str, tree: &mut Builder) {
         | "h1" | "h2" | "h3" | "h4" | "h5" | "h6" | "hr" | "blockquote" => (&["p"], &[]),
         _ => return,
     };
-    // A paragraph ends only where nothing else is open in it.
+    // A paragraph is only closed if no other element is open in it.
     let is_border = |open: &str| within.is_empty() || within.contains(&open);
     tree.close_within(|open| ended.contains(&open), is_border);
 }

@@ -27,16 +27,13 @@ enum Kind {
 #[derive(Clone, Debug)]
 struct Json {
     path: JsonPath,
-    /// For Channels messages in array form, if the path names one of their fields.
+    /// For Channels messages in array form, if the path begins with one of their fields.
     array_path: Option<JsonPath>,
     is: Expandable,
 }
 
 impl CompiledMatcher {
-    /// Compiles one of a scenario.
-    ///
-    /// # Errors
-    /// What is wrong with it, for people.
+    /// Compiles a matcher of a scenario. An error says what is wrong with it, for people.
     pub fn new(matcher: &Matcher) -> Result<Self, String> {
         Ok(Self(match matcher {
             Matcher::Any => Kind::Any,
@@ -67,8 +64,8 @@ impl CompiledMatcher {
 
     /// Whether a frame matches.
     ///
-    /// `message` is the frame as a Channels message, if the caller has read it already; else it is
-    /// read where it is needed, and its form shows the serializer. A JSON path that begins with
+    /// `message` is the frame as a Channels message, if the caller has parsed it; else it is parsed
+    /// when needed, with the serializer that its form shows. A JSON path that begins with
     /// `payload`, `topic`, `event`, `ref` or `join_ref` means that field in both serializers.
     pub fn matches(
         &self,
@@ -113,7 +110,7 @@ impl CompiledMatcher {
 }
 
 impl Json {
-    /// Looks into a binary message, whose fields are not JSON.
+    /// Compares fields of a binary message, which are not JSON.
     fn finds_in(&self, message: &ServerMessage<'_>, is: &[u8]) -> bool {
         let (topic, event) = topic_and_event(message);
         let is_at =
@@ -140,7 +137,7 @@ fn topic_and_event<'m>(message: &'m ServerMessage<'_>) -> (&'m str, &'m str) {
     }
 }
 
-/// A binary frame of the second serializer: the kinds are small numbers, JSON begins otherwise.
+/// A binary frame of the second serializer: its first byte is a small number, unlike JSON's.
 fn is_binary_message(frame: Frame<'_>) -> bool {
     matches!(frame, Frame::Binary([0..=8, ..]))
 }

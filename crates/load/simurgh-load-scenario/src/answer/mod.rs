@@ -1,8 +1,8 @@
 //! Captures from answers, and checks of them.
 //!
-//! Everything is compiled once from the scenario's plain data and then used for every answer. The
-//! compiled forms are `Send` and `Sync`; a worker should `clone` its own, because a regular
-//! expression's working memory is handed out under a lock to all threads but one.
+//! Everything is compiled once from the scenario and then used for every answer. The compiled forms
+//! are `Send` and `Sync`; a worker should `clone` them, because the working memory of a shared
+//! regular expression is behind a lock for all threads except one.
 
 mod check;
 mod expandable;

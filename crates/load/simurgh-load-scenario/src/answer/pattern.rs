@@ -1,23 +1,19 @@
-//! Regular expressions as Tsung's files write them (PCRE), in the syntax of the `regex` crate.
+//! Converts regular expressions of Tsung's files (PCRE) to the syntax of the `regex` crate.
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// Bytes of a compiled pattern. Compiling takes time for each of them, and a search may look at
-/// as many places of the pattern at every byte.
+/// Bytes of a compiled pattern: compile time, and the search at each byte, may grow with them.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
 
-/// Compiles a pattern that works on bytes in any encoding.
+/// Compiles a pattern for bytes in any encoding.
 ///
-/// Written as for Erlang's `re`, except for what needs backtracking. A `{` that does not begin a
-/// count, a `[` within a class and `\<` mean themselves, because patterns for JSON and HTML have
-/// them.
-///
-/// # Errors
-/// What is wrong with it, for people.
+/// The syntax is that of Erlang's `re`, except for what needs backtracking. A `{` that does not
+/// begin a count, a `[` within a class and `\<` are literals, because patterns for JSON and HTML
+/// have them. An error says what is wrong with it, for people.
 pub fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     let adapted = adapted(pattern);
-    // As bytes first: `.` then is any byte, so that Latin-1 pages match too, and `\d` only 0 to 9,
-    // both as in PCRE. Classes of other letters than ASCII's need the second way.
+    // Bytes first: then `.` is any byte, so that Latin-1 pages match too, and `\d` only 0 to 9,
+    // both as in PCRE. Classes with non-ASCII letters need Unicode.
     let built = |unicode: bool| {
         RegexBuilder::new(&adapted).unicode(unicode).size_limit(COMPILED_BYTES_MAX).build()
     };
@@ -28,7 +24,6 @@ pub fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     })
 }
 
-/// The same pattern in the `regex` crate's syntax.
 fn adapted(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 8);
     let mut rest = pattern;
@@ -49,10 +44,10 @@ fn adapted(pattern: &str) -> String {
     out
 }
 
-/// An escape at the front of `rest`: how much of it is kept, and how long it is.
+/// Converts an escape at the front of `rest`; returns how much of it is kept, and its length.
 fn escape(rest: &str, out: &mut String) -> (usize, usize) {
     match rest.chars().nth(1) {
-        // Borders of words there, plain signs here.
+        // Word borders in `regex`, literals in PCRE.
         Some(sign @ ('<' | '>' | '_' | ',' | '\'' | '"')) => {
             out.push(sign);
             (0, 2)
@@ -66,7 +61,7 @@ fn escape(rest: &str, out: &mut String) -> (usize, usize) {
     }
 }
 
-/// A class at the front of `rest`, written to `out` with all within it meaning itself.
+/// Converts a class at the front of `rest`; all characters in it become literals.
 fn class(rest: &str, out: &mut String) -> (usize, usize) {
     let mut inner = rest.char_indices().skip(1).peekable();
     out.push('[');
@@ -96,18 +91,17 @@ fn class(rest: &str, out: &mut String) -> (usize, usize) {
                     out.push(escaped);
                 }
             }
-            // Doubled, these are operators on sets there.
+            // Doubled, these are set operators in `regex`.
             '&' | '~' => out.extend(['\\', char]),
             '-' if tail.starts_with("--") => out.push_str("\\-"),
             char => out.push(char),
         }
         is_first = false;
     }
-    // Never closed, which the crate reports.
+    // An unclosed class, which the crate reports.
     (0, rest.len())
 }
 
-/// Whether a `{` at the front begins `{3}`, `{3,}` or `{3,5}`.
 fn is_count(rest: &str) -> bool {
     let Some((inner, _)) = rest.get(1..).and_then(|inner| inner.split_once('}')) else {
         return false;

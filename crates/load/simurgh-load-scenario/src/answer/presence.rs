@@ -1,4 +1,4 @@
-//! Reads presence messages (PROTOCOL §10).
+//! Parses presence messages (PROTOCOL §10).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,16 +10,16 @@ use crate::PresenceList;
 
 /// The event with all presences.
 pub const PRESENCE_STATE: &str = "presence_state";
-/// The event about presences that came or went.
+/// The event for presences that joined or left.
 pub const PRESENCE_DIFF: &str = "presence_diff";
 
 /// The payload of a `presence_diff`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct PresenceDiff<'a> {
-    /// Who has come or changed.
+    /// New and changed presences.
     #[serde(borrow)]
     pub joins: Entries<'a>,
-    /// Who has gone or changed.
+    /// Presences that left or changed.
     #[serde(borrow)]
     pub leaves: Entries<'a>,
 }
@@ -40,7 +40,7 @@ struct Meta<'a> {
     phx_ref: Text<'a>,
 }
 
-/// A text that is borrowed where it has no escapes.
+/// A text that is borrowed if it has no escapes.
 #[derive(Default, Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -67,7 +67,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
     }
 }
 
-/// The event whose payload has a list.
 pub(super) fn event_of(list: PresenceList) -> &'static str {
     match list {
         PresenceList::State => PRESENCE_STATE,
@@ -75,7 +74,6 @@ pub(super) fn event_of(list: PresenceList) -> &'static str {
     }
 }
 
-/// Whether a payload has a key in one of its lists.
 pub(super) fn lists(list: PresenceList, payload: &str, key: &[u8]) -> bool {
     let within = match list {
         PresenceList::State => None,
@@ -86,7 +84,7 @@ pub(super) fn lists(list: PresenceList, payload: &str, key: &[u8]) -> bool {
     Has { within, key }.deserialize(&mut json).unwrap_or(false)
 }
 
-/// Looks for a key in an object, or in the object that is one of its fields.
+/// Searches a key in an object, or in one field of it.
 struct Has<'k> {
     within: Option<&'static str>,
     key: &'k [u8],
@@ -131,7 +129,6 @@ mod tests {
 
     use super::*;
 
-    /// Keys that are hard to write, and metas as servers have them.
     fn entries() -> impl Strategy<Value = Map<String, Value>> {
         let key = prop_oneof!["[a-c]{0,2}", "\\PC{0,3}", Just("joins\"\\\n".to_owned())];
         let meta = ("[A-Z]{0,3}", any::<bool>()).prop_map(|(phx_ref, more)| match more {

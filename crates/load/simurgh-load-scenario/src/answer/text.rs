@@ -1,4 +1,4 @@
-//! Answers as captures and checks see them.
+//! Answers as input of captures and checks.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -14,7 +14,7 @@ use super::tree::Tree;
 pub struct AnswerText<'a> {
     whole: &'a [u8],
     head_bytes: usize,
-    /// The body as a tree, made when an XPath first wants it.
+    /// The body as a tree, created by the first XPath.
     markup: OnceCell<Tree>,
 }
 
@@ -32,20 +32,20 @@ impl<'a> AnswerText<'a> {
         Self::http(body, 0)
     }
 
-    /// An HTTP answer: head and body in one piece, the head's length in bytes.
+    /// An HTTP answer: head and body in one piece, and the head's length in bytes.
     #[must_use]
     pub fn http(whole: &'a [u8], head_bytes: usize) -> Self {
         Self { whole, head_bytes: head_bytes.min(whole.len()), markup: OnceCell::new() }
     }
 
-    /// What was kept of an HTTP answer.
+    /// The kept part of an HTTP answer.
     #[must_use]
     pub fn kept(kept: &'a Kept) -> Self {
         let (whole, head_bytes) = kept.whole();
         Self::http(whole, head_bytes)
     }
 
-    /// All of it.
+    /// Head and body.
     #[must_use]
     pub fn whole(&self) -> &'a [u8] {
         self.whole
@@ -57,7 +57,7 @@ impl<'a> AnswerText<'a> {
         self.whole.get(..self.head_bytes).filter(|head| !head.is_empty())
     }
 
-    /// What follows the head.
+    /// The part after the head.
     #[must_use]
     pub fn body(&self) -> &'a [u8] {
         self.whole.get(self.head_bytes..).unwrap_or_default()
@@ -68,7 +68,7 @@ impl<'a> AnswerText<'a> {
     }
 }
 
-/// Undoes `&amp;`, `&#39;` and all other character references of HTML.
+/// Decodes `&amp;`, `&#39;` and all other character references of HTML.
 #[must_use]
 pub fn decode_html(text: &str) -> Cow<'_, str> {
     if !text.contains('&') {
@@ -81,7 +81,7 @@ pub fn decode_html(text: &str) -> Cow<'_, str> {
         out.push_str(before);
         let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '#' | ';');
         let inner = reference.get(1..).unwrap_or_default();
-        // Only so much, because the tokenizer turns line ends and NULs into others.
+        // Only the reference, because the tokenizer changes line ends and NULs.
         let end = reference.len() - inner.trim_start_matches(is_part).len();
         let (reference, after) = reference.split_at(end);
         decode_reference(reference, &mut out);
@@ -93,7 +93,7 @@ pub fn decode_html(text: &str) -> Cow<'_, str> {
 
 fn decode_reference(reference: &str, out: &mut String) {
     let mut tokenizer = Tokenizer::new_with_emitter(reference, DefaultEmitter::default());
-    // In this state only references have a meaning.
+    // In this state only references are interpreted.
     tokenizer.set_state(State::RcData);
     for token in tokenizer.flatten() {
         if let Token::String(piece) = token {

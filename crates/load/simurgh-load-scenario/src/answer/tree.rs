@@ -1,12 +1,11 @@
-//! A page as a tree: all nodes in the document's order in one list.
+//! A page as a tree: all nodes in document order in one list.
 //!
-//! What is below a node is a range of that list, and its text a range of one string, so a query
-//! costs no more than the nodes it looks at.
+//! The descendants of a node are a range of that list, and its text is a range of one string, so a
+//! query costs no more than the nodes it visits.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// A node's place in the document's order.
 pub(super) type NodeId = u32;
 
 /// The root, which holds the outermost elements.
@@ -20,7 +19,7 @@ pub(super) enum Kind {
     Text,
 }
 
-/// A name with its prefix, which serves as its namespace.
+/// A name with its prefix, which is used as its namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) prefix: Option<Box<str>>,
@@ -30,12 +29,12 @@ pub(super) struct Name {
 #[derive(Clone, Debug)]
 struct Node {
     kind: Kind,
-    /// Of [`Tree::names`]; only elements and attributes have one.
+    /// Index in [`Tree::names`]; only of elements and attributes.
     name: u32,
     parent: NodeId,
-    /// The node behind its attributes: its first child, if it has any.
+    /// The node after its attributes: its first child, if it has any.
     content: NodeId,
-    /// The node behind all that is in it.
+    /// The node after its last descendant.
     end: NodeId,
     /// In [`Tree::text`], or in [`Tree::values`] for an attribute.
     text: Range<usize>,
@@ -50,7 +49,6 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// How many nodes there are, the root among them.
     pub(super) fn len(&self) -> NodeId {
         self.nodes.len() as NodeId
     }
@@ -59,7 +57,7 @@ impl Tree {
         self.node(node).map_or(Kind::Root, |node| node.kind)
     }
 
-    /// Only elements and attributes have one.
+    /// Only elements and attributes have a name.
     pub(super) fn name(&self, node: NodeId) -> Option<&Name> {
         let node = self.node(node)?;
         let is_named = matches!(node.kind, Kind::Element | Kind::Attribute);
@@ -74,12 +72,12 @@ impl Tree {
         self.node(node).map_or(0..0, |found| node + 1..found.content)
     }
 
-    /// The nodes below a node with their attributes, without its own.
+    /// A node's descendants with their attributes, but not its own attributes.
     pub(super) fn below(&self, node: NodeId) -> Range<NodeId> {
         self.node(node).map_or(0..0, |found| found.content..found.end)
     }
 
-    /// The string value (XPath 1.0 §5): all text below, or the attribute's value.
+    /// The string value (XPath 1.0 §5): all text of descendants, or the attribute's value.
     pub(super) fn text(&self, node: NodeId) -> &str {
         let Some(node) = self.node(node) else { return "" };
         let all = if node.kind == Kind::Attribute { &self.values } else { &self.text };
@@ -98,12 +96,11 @@ pub(super) struct Builder {
     open: Vec<NodeId>,
     depth_max: usize,
     begun: NodeId,
-    /// The number of outermost elements.
     tops: usize,
 }
 
 impl Builder {
-    /// Elements that would be deeper than `depth_max` have no content: it is their parent's.
+    /// The content of elements deeper than `depth_max` is added to their parent.
     pub(super) fn new(depth_max: usize) -> Self {
         let root = Node { kind: Kind::Root, name: 0, parent: ROOT, content: 1, end: 1, text: 0..0 };
         let (names, text, values) = (Vec::new(), String::new(), String::new());
@@ -111,7 +108,6 @@ impl Builder {
         Self { tree, known: HashMap::new(), open: Vec::new(), depth_max, begun: ROOT, tops: 0 }
     }
 
-    /// Begins an element in the innermost that is open; its attributes follow.
     pub(super) fn open(&mut self, name: &str) {
         let parent = self.open.last().copied().unwrap_or(ROOT);
         self.tops += usize::from(parent == ROOT);
@@ -122,7 +118,6 @@ impl Builder {
         }
     }
 
-    /// Adds an attribute to the element that was begun last.
     pub(super) fn attribute(&mut self, name: &str, value: &str) {
         let (element, start) = (self.begun, self.tree.values.len());
         self.tree.values.push_str(value);
@@ -133,14 +128,14 @@ impl Builder {
         }
     }
 
-    /// Adds text to the innermost open element; text outside of all elements is left out.
+    /// Adds text to the innermost open element; text outside of all elements is dropped.
     pub(super) fn text(&mut self, text: &str) {
         let Some(parent) = self.open.last().copied().filter(|_| !text.is_empty()) else { return };
         let start = self.tree.text.len();
         self.tree.text.push_str(text);
         let end = self.tree.text.len();
         match self.tree.nodes.last_mut() {
-            // Text beside text is one node (XPath 1.0 §5.7).
+            // Adjacent texts are one node (XPath 1.0 §5.7).
             Some(last) if last.kind == Kind::Text && last.parent == parent => last.text.end = end,
             _ => {
                 self.push(Kind::Text, "", parent, start..end);
@@ -148,7 +143,7 @@ impl Builder {
         }
     }
 
-    /// Ends the innermost element of that name, and what is open in it.
+    /// Closes the innermost element with this name, and all elements in it.
     pub(super) fn close(&mut self, name: &str) {
         let Some(id) = self.known.get(name) else { return };
         let is_it = |node: &NodeId| self.tree.node(*node).is_some_and(|node| node.name == *id);
@@ -157,8 +152,8 @@ impl Builder {
         }
     }
 
-    /// Ends the innermost open element that `is_it`, if none `is_border` comes first. A name with a
-    /// prefix is neither's.
+    /// Closes the innermost open element for which `is_it`, unless one for which `is_border` comes
+    /// first. Neither is called for a name with a prefix.
     pub(super) fn close_within(
         &mut self,
         is_it: impl Fn(&str) -> bool,
@@ -176,7 +171,7 @@ impl Builder {
         }
     }
 
-    /// The tree. A document has one outermost element: several are put into an `html`.
+    /// Returns the tree. Several outermost elements are put into an `html`.
     pub(super) fn finish(mut self) -> Tree {
         self.close_from(0);
         let (end, text) = (self.tree.len(), 0..self.tree.text.len());

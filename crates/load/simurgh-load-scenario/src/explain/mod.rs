@@ -1,4 +1,4 @@
-//! What a scenario would do, in words and numbers, without doing it.
+//! Describes what a scenario would do, without running it.
 
 mod plan;
 mod steps;
@@ -11,20 +11,19 @@ use self::plan::Plan;
 use self::steps::{Steps, count, dialect, of};
 use crate::{Arrivals, Cut, Scenario, Session, Spread, Target, Transport, placement};
 
-/// What this host offers.
+/// The resources of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Workers that the run has.
+    /// Workers of the run.
     pub workers: usize,
     /// Descriptors that one worker's table may hold.
     pub descriptors: u64,
-    /// Bytes of memory that are free, if that is known.
+    /// Free memory in bytes, if known.
     pub memory_bytes: Option<u64>,
 }
 
 impl Machine {
-    /// This host, with these workers or as many as the engine would choose, and these descriptors
-    /// for each.
+    /// This host, with these workers (or the engine's choice), and these descriptors for each.
     pub fn here(scenario: &Scenario, workers: Option<usize>, descriptors: u64) -> Self {
         Self {
             workers: workers.unwrap_or_else(|| placement::workers(scenario)),
@@ -34,7 +33,6 @@ impl Machine {
     }
 }
 
-/// The memory that Linux has available.
 fn memory_free() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -42,21 +40,20 @@ fn memory_free() -> Option<u64> {
     Some(kib.saturating_mul(1024))
 }
 
-/// Ports that one address has for connections to one server.
+/// Ports of one address for connections to one server.
 const PORTS: u64 = 64_511;
 
-/// Descriptors of a worker beside its connections: poll set, wakers, standard streams.
+/// Descriptors of a worker besides its connections: poll set, wakers, standard streams.
 const DESCRIPTORS_OWN: u64 = 64;
 
-/// Memory: of the process without users, of one user, of one that polls, and of the kernel for one
-/// socket.
+/// Memory of the process, of a user, of one that polls, and of the kernel for one socket.
 const BASE_BYTES: f64 = 20e6;
 const USER_BYTES: f64 = 128.0;
 const POLLER_BYTES: f64 = 1_500.0;
 const KERNEL_BYTES: f64 = 3_500.0;
 
 /// What would happen: users and times, sockets, source addresses and workers, memory, and the steps
-/// of each session with their lines. All numbers take the server to answer at once.
+/// of each session with their lines. All numbers assume that the server answers at once.
 pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
     let plan = plan::plan(scenario);
     let mut out = String::new();
@@ -90,7 +87,7 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
     out
 }
 
-/// Connections that are cut, and joins that resume.
+/// Cuts of connections, and joins that resume.
 fn drops(out: &mut String, scenario: &Scenario, session: &Session) {
     if let Some(drop) = session.drop {
         let how = match drop.how {
@@ -196,7 +193,6 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
     };
 }
 
-/// One number, or the first and the last.
 fn range(from: f64, to: f64, text: fn(f64) -> String) -> String {
     if from == to { text(from) } else { format!("{} to {}", text(from), text(to)) }
 }
@@ -239,7 +235,7 @@ fn addresses(out: &mut String, scenario: &Scenario, sockets: f64) {
         Some((first, last)) => u64::from(last.saturating_sub(first)) + 1,
         None => PORTS,
     };
-    // Ports are used again for each server: the busiest one decides.
+    // Ports are reused for each server: the busiest one decides.
     let sum: f64 = scenario.targets.iter().map(|target| target.weight).sum();
     let share = |target: &Target| {
         let same = scenario.targets.iter().filter(|one| one.address == target.address);
@@ -280,7 +276,7 @@ mod tests {
         crate::toml::read(&text, Path::new(""), &Overrides::default()).unwrap().scenario
     }
 
-    /// Users and their most at a time.
+    /// Users and their maximum at a time.
     fn reckoned(phases: &str, steps: &str) -> (f64, f64, f64) {
         let scenario = scenario(phases, steps);
         let plan = plan::plan(&scenario);

@@ -1,12 +1,11 @@
-//! Estimates without running: when users arrive, how long they stay, how many there are at a time.
-//! Servers are assumed to answer at once.
+//! Estimates when users arrive, how long they stay, how many there are; servers answer at once.
 
 use std::time::Duration;
 
 use crate::check::weights;
 use crate::{Act, Arrivals, Bound, Connect, Phase, Scenario, Session, Step, Think, Transport};
 
-/// A phase with its place in time.
+/// A phase with its start and end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Planned<'s> {
     pub(super) phase: &'s Phase,
@@ -14,13 +13,13 @@ pub(super) struct Planned<'s> {
     pub(super) from: f64,
     /// Since the start, seconds; not after the run's end.
     pub(super) to: f64,
-    /// Users that arrive; for a closed model those that are there at once and their successors.
+    /// Users that arrive; in a closed model the initial ones and their successors.
     pub(super) users: f64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan<'s> {
-    /// All phases in their order, repeated as in the scenario.
+    /// All phases in order, with repetitions.
     pub(super) phases: Vec<Planned<'s>>,
     /// Phases that were left out because there are too many, or because the one before never ends.
     pub(super) left_out: u64,
@@ -32,10 +31,9 @@ pub(super) struct Plan<'s> {
 
 const PHASES_MAX: usize = 1000;
 
-/// Points in time at which users are counted.
 const POINTS: u32 = 2000;
 
-/// How long the steps of a session take, seconds; infinite if they do not end by themselves.
+/// How long the steps of a session take, seconds; infinite if they never end.
 pub(super) fn stay(session: &Session) -> f64 {
     seconds(&session.steps).0
 }
@@ -52,12 +50,12 @@ fn seconds(steps: &[Step]) -> (f64, bool) {
                     rounds(each.from, each.to, each.step).max(f64::from(each.at_least_once));
                 let (body, ended) = seconds(&each.steps);
                 let round = each.every.map_or(body, |every| body.max(every.as_secs_f64()));
-                // 0 times infinity is not a number.
+                // 0 times infinity is NaN.
                 let whole = if rounds > 0.0 && round > 0.0 { rounds * round } else { 0.0 };
                 (if ended { body } else { whole }, ended && rounds > 0.0)
             }
             Act::Abort | Act::AbortRun => (0.0, true),
-            // What is done under a condition does not end the user for certain.
+            // Steps under a condition do not always run, so they do not count as the user's end.
             Act::If { steps, .. } => (seconds(steps).0, false),
             act => seconds(act.steps()),
         };
@@ -77,7 +75,7 @@ fn mean(think: Think) -> f64 {
     }
 }
 
-/// The rounds of a loop; one where a variable has the number.
+/// The rounds of a loop; one if a variable has the number.
 pub(super) fn rounds(from: Bound, to: Bound, step: i64) -> f64 {
     match (from, to) {
         (_, Bound::Endless) => f64::INFINITY,
@@ -88,7 +86,7 @@ pub(super) fn rounds(from: Bound, to: Bound, step: i64) -> f64 {
     }
 }
 
-/// Sockets that one user of a session holds at a time.
+/// Sockets that one user of a session has at a time.
 pub(super) fn sockets(session: &Session) -> f64 {
     let (mut websocket, mut http) = (false, false);
     session.each_step(&mut |step| match &step.act {
@@ -97,19 +95,19 @@ pub(super) fn sockets(session: &Session) -> f64 {
         _ => {}
     });
     let of_messages = match session.transport {
-        // One that was cut in silence stays open until the next one is made.
+        // A silently cut connection stays open until the next one is established.
         Transport::WebSocket if session.drop.is_some_and(|drop| drop.how.is_silent()) => {
             2 * u8::from(websocket)
         }
         Transport::WebSocket => u8::from(websocket),
-        // One for the poll that waits, one for what is sent meanwhile.
+        // One for the waiting poll, one for POSTs.
         Transport::LongPoll => 2 * u8::from(websocket),
     };
     f64::from(of_messages + u8::from(http))
 }
 
 pub(super) fn sockets_per_user(scenario: &Scenario) -> f64 {
-    // Phases may weigh sessions differently, so the most of any session is needed.
+    // Phases may weigh sessions differently, so the maximum of all sessions is used.
     scenario.sessions.iter().map(sockets).fold(0.0, f64::max)
 }
 
@@ -147,7 +145,6 @@ pub(super) fn plan(scenario: &Scenario) -> Plan<'_> {
     Plan { left_out, users, peak: peak.min(users), end: end.min(end_of_run), phases }
 }
 
-/// Users that arrive in a phase of this many seconds.
 fn arriving(scenario: &Scenario, phase: &Phase, seconds: f64, stays: &[f64]) -> f64 {
     let most = phase.users_max.map_or(f64::INFINITY, |most| most as f64);
     let users = match phase.arrivals {
@@ -172,12 +169,12 @@ fn shares(scenario: &Scenario, phase: &Phase) -> impl Iterator<Item = f64> {
     weights(scenario, phase).map(move |weight| weight / sum.max(f64::MIN_POSITIVE))
 }
 
-/// The most users at a time, by session those that have come less those that have gone.
+/// The maximum of users at a time: for each session the arrivals minus the departures.
 fn peak(scenario: &Scenario, phases: &[Planned<'_>], stays: &[f64]) -> f64 {
     let last = phases.last().map_or(0.0, |one| one.to);
     let mut most: f64 = 0.0;
     let grid = (0..=POINTS).map(|point| last * f64::from(point) / f64::from(POINTS));
-    // The ends of phases are where peaks are.
+    // Peaks are at the ends of phases.
     for time in grid.chain(phases.iter().map(|one| one.to)) {
         let mut there = 0.0;
         for planned in phases.iter().take_while(|one| one.from <= time) {
@@ -195,7 +192,7 @@ fn peak(scenario: &Scenario, phases: &[Planned<'_>], stays: &[f64]) -> f64 {
     most
 }
 
-/// How many of a phase's users have come at a time.
+/// How many of a phase's users have arrived at a time.
 fn come(planned: &Planned<'_>, time: f64) -> f64 {
     if time < planned.from {
         return 0.0;

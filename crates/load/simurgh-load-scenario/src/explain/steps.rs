@@ -1,4 +1,4 @@
-//! Steps in words.
+//! Describes steps in words.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,7 +14,6 @@ use crate::{
 
 const SHOWN: usize = 60;
 
-/// Writes the steps of a scenario, a line for each.
 pub(super) struct Steps<'s> {
     pub(super) scenario: &'s Scenario,
     pub(super) out: &'s mut String,
@@ -229,7 +228,6 @@ pub(super) fn dialect(dialect: Dialect) -> &'static str {
     }
 }
 
-/// A whole number with its thousands apart.
 pub(super) fn count(number: f64) -> String {
     format::number(number.max(0.0).round())
 }

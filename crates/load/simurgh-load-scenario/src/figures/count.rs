@@ -1,4 +1,4 @@
-//! What is counted: plain counters that only grow.
+//! Plain counters, which only grow.
 
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
@@ -14,29 +14,29 @@ named! {
         UsersDue = "users_due",
         /// Users started.
         UsersStarted = "users_started",
-        /// Users that came to the end of their session.
+        /// Users that reached the end of their session.
         UsersFinished = "users_finished",
         /// Users that ended before the end of their session.
         UsersAborted = "users_aborted",
-        /// Users that started more than 10 ms after their time.
+        /// Users that started more than 10 ms late.
         LateArrivals = "late_arrivals",
-        /// Steps that began more than 10 ms after their time.
+        /// Steps that began more than 10 ms late.
         LateSteps = "late_steps",
         /// Connections tried.
         ConnectsTried = "connects_tried",
         /// TCP connections made (with TLS where it is used).
         Connects = "connects",
-        /// Connections ended, by whichever side.
+        /// Connections ended, by either side.
         Disconnects = "disconnects",
         /// Connections tried again after one was lost.
         Reconnects = "reconnects",
         /// Upgrades answered with 101.
         Upgrades = "upgrades",
-        /// Requests sent whose answer is awaited: upgrades, joins, pushes, messages, HTTP.
+        /// Requests sent that expect an answer: upgrades, joins, pushes, messages, HTTP.
         Requests = "requests",
         /// Messages sent without waiting for an answer.
         RequestsNoAck = "requests_no_ack",
-        /// Requests over before their answer came: timed out, or their connection ended.
+        /// Requests that ended without an answer: timed out, or their connection ended.
         RequestsUnanswered = "requests_unanswered",
         /// Text frames received.
         FramesInText = "frames_in_text",
@@ -68,9 +68,9 @@ named! {
         RepliesOk = "replies_ok",
         /// Phoenix replies with any other status.
         RepliesError = "replies_error",
-        /// Lists of who is present received.
+        /// Presence lists received.
         PresenceStates = "presence_states",
-        /// Messages received about presences that came or went.
+        /// Messages received about presences that joined or left.
         PresenceDiffs = "presence_diffs",
         /// Polls sent: GETs of long-poll sessions.
         Polls = "polls",
@@ -84,59 +84,58 @@ named! {
         DeliveriesDuplicate = "deliveries_duplicate",
         /// Broadcasts received after a later one of the same sender.
         DeliveriesOutOfOrder = "deliveries_out_of_order",
-        /// Broadcasts that came before they were sent, by the clocks: see clock skew.
+        /// Broadcasts that came before they were sent, by the clocks, because of clock skew.
         DeliveriesBeforeSent = "deliveries_before_sent",
         /// Expected deliveries that did not come.
         DeliveriesMissing = "deliveries_missing",
-        /// Stamps received of another run.
+        /// Stamps of another run received.
         StampsForeign = "stamps_foreign",
         /// Broadcasts whose first and last receiver are known.
         BroadcastsComplete = "broadcasts_complete",
-        /// Deliveries of broadcasts beyond those that are followed one by one; in `delivery` only.
+        /// Deliveries of broadcasts beyond those that are followed one by one; only in `delivery`.
         BroadcastsUntracked = "broadcasts_untracked",
         /// Deliveries of a broadcast that already counted as complete, 2 s after the delivery
         /// before: they are in `delivery`, not in `last_receiver`.
         DeliveriesAfterwards = "deliveries_afterwards",
         /// Stamped pushes times the other users at their topics, as far as known: `follow_stamps`.
         DeliveriesExpected = "deliveries_expected",
-        /// Those of them that came, each once.
+        /// Expected deliveries that came, each counted once.
         DeliveriesOnce = "deliveries_once",
-        /// Stamped pushes that came to users who had not joined their topic yet, or before the
-        /// first that they were to get.
+        /// Stamped pushes to users before their join, or before the first that they should get.
         DeliveriesUnexpected = "deliveries_unexpected",
         /// Stamped pushes beyond those that are followed exactly; they are not expected.
         BroadcastsUnnumbered = "broadcasts_unnumbered",
-        /// Stamped pushes that the server did not answer with `ok`, where it was to.
+        /// Stamped pushes that the server should have answered with `ok` and did not.
         BroadcastsUnconfirmed = "broadcasts_unconfirmed",
-        /// Those of them that some user of the same host got; then all users have to.
+        /// Unconfirmed pushes that a user of the same host got; then all users should get them.
         BroadcastsUnconfirmedHeard = "broadcasts_unconfirmed_heard",
         /// Connections cut on purpose by a reset.
         DropsReset = "drops_reset",
-        /// Connections cut on purpose in silence.
+        /// Connections cut on purpose silently.
         DropsSilent = "drops_silent",
-        /// Joins that resume and were answered with all missed messages.
+        /// Resuming joins that were answered with all missed messages.
         ResumesRecovered = "resumes_recovered",
         /// Missed messages that the server announced in answers to such joins.
         ResumedMessages = "resumed_messages",
-        /// Gaps that the server reported: the missed messages are too old.
+        /// Gaps reported by the server: the missed messages are too old.
         GapsExpired = "gaps_expired",
-        /// Too many messages came after it.
+        /// Gaps: too many messages came after the missed ones.
         GapsOverwritten = "gaps_overwritten",
-        /// The server was short of memory.
+        /// Gaps: the server was short of memory.
         GapsEvicted = "gaps_evicted",
-        /// It was deleted.
+        /// Gaps: the history was deleted.
         GapsPurged = "gaps_purged",
-        /// The history is another one.
+        /// Gaps: the history is a different one.
         GapsEpoch = "gaps_epoch",
-        /// More messages were missed than are sent again.
+        /// Gaps: more messages were missed than are sent again.
         GapsTooMany = "gaps_too_many",
-        /// More bytes were missed than are sent again.
+        /// Gaps: more bytes were missed than are sent again.
         GapsTooLarge = "gaps_too_large",
-        /// The history cannot be reached.
+        /// Gaps: the history cannot be reached.
         GapsUnavailable = "gaps_unavailable",
-        /// Messages were lost between servers.
+        /// Gaps: messages were lost between servers.
         GapsLost = "gaps_lost",
-        /// For another reason, or none.
+        /// Gaps for another reason, or none.
         GapsOther = "gaps_other",
         /// Bytes received, everything above TCP (TLS: after decryption).
         BytesIn = "bytes_in",
@@ -144,21 +143,21 @@ named! {
         BytesOut = "bytes_out",
         /// Checks on answers that found their pattern.
         Matches = "matches",
-        /// Checks that did not.
+        /// Checks on answers that did not find their pattern.
         NoMatches = "no_matches",
-        /// Lines for `match.log` beyond what is kept of one second.
+        /// Lines for `match.log` beyond the limit of one second.
         MatchLinesDropped = "match_lines_dropped",
         /// HTTP answers.
         HttpAnswers = "http_answers",
         /// HTTP answers with a status of 400 or more.
         HttpFailures = "http_failures",
-        /// Samples and lines of traffic dropped because there were too many in one second.
+        /// Samples and lines of traffic dropped beyond the limit of one second.
         SamplesDropped = "samples_dropped",
     }
 }
 
 impl Count {
-    /// Gaps by the reason that servers give, all of them.
+    /// All reasons of gaps that servers give, with their counters.
     pub const GAPS: [(&'static str, Self); 10] = [
         ("expired", Self::GapsExpired),
         ("overwritten", Self::GapsOverwritten),
@@ -172,7 +171,7 @@ impl Count {
         ("other", Self::GapsOther),
     ];
 
-    /// What gaps of this reason are counted as.
+    /// The counter of gaps with this reason.
     pub fn gap(reason: &str) -> Self {
         let known = Self::GAPS.iter().find(|(known, _)| *known == reason);
         known.map_or(Self::GapsOther, |(_, count)| *count)
@@ -191,7 +190,7 @@ impl Counts {
         }
     }
 
-    /// Those that are not 0, in the order of [`Count::ALL`].
+    /// Counters that are not 0, in the order of [`Count::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = (Count, u64)> + '_ {
         Count::ALL.iter().copied().zip(self.0).filter(|(_, n)| *n > 0)
     }

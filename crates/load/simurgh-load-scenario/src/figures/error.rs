@@ -1,4 +1,4 @@
-//! What can go wrong for a user: each kind with one name in all outputs.
+//! Kinds of errors, each with one name in all outputs.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,8 +11,8 @@ macro_rules! kinds {
     ({$($(#[$doc:meta])* $variant:ident = $name:literal, $tsung:literal;)+}
      numbered
      {$($(#[$n_doc:meta])* $n_variant:ident = $n_name:literal, $n_tsung:literal;)+}) => {
-        /// What went wrong. `name` is stable and used in all outputs; `tsung` is what `tsung.log`
-        /// calls it.
+        /// The kind of an error. `name` is stable and used in all outputs; `tsung` is the name in
+        /// `tsung.log`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum ErrorKind {
             $($(#[$doc])* $variant,)+
@@ -45,7 +45,7 @@ macro_rules! kinds {
                     _ => {}
                 }
                 $(if let Some(Ok(number)) = name.strip_prefix($n_name).map(str::parse) {
-                    // `+5` and `007` would be second names of the same kind.
+                    // `+5` and `007` would be other names of the same kind.
                     return Some(Self::$n_variant(number)).filter(|kind| kind.name() == name);
                 })+
                 None
@@ -55,19 +55,19 @@ macro_rules! kinds {
 }
 
 kinds! {{
-    /// Nobody listens there.
+    /// No process listens there.
     ConnectRefused = "connect_refused", "error_connect_econnrefused";
     /// No connection in time.
     ConnectTimeout = "connect_timeout", "error_connect_etimedout";
-    /// No way to host or network.
+    /// No route to the host or network.
     ConnectUnreachable = "connect_unreachable", "error_connect_ehostunreach";
     /// Reset while connecting.
     ConnectReset = "connect_reset", "error_connect_econnreset";
     /// Any other failure to connect.
     ConnectOther = "connect_other", "error_connect_unknown";
-    /// This process may not open more descriptors.
+    /// This process has reached its limit of descriptors.
     NoDescriptors = "no_descriptors", "error_connect_emfile";
-    /// No free local port, or address, to connect from.
+    /// No free local port or address.
     NoPorts = "no_ports", "error_connect_eaddrinuse";
     /// The kernel has no memory for another socket.
     NoMemory = "no_memory", "error_connect_enomem";
@@ -81,11 +81,11 @@ kinds! {{
     JoinRefused = "join_refused", "error_join_refused";
     /// No reply to a join in time.
     JoinTimeout = "join_timeout", "error_join_timeout";
-    /// A push was answered with another status than the scenario wants.
+    /// A push was answered with a different status than the scenario requires.
     ReplyError = "reply_error", "error_reply";
     /// No answer to a message, push or request in time.
     ReplyTimeout = "reply_timeout", "error_timeout";
-    /// A frame that was waited for did not come in time.
+    /// An awaited frame did not come in time.
     WaitTimeout = "wait_timeout", "error_wait_timeout";
     /// The server ended a channel (`phx_error`, `phx_close`) that the user still used.
     ChannelClosed = "channel_closed", "error_channel_closed";
@@ -95,15 +95,15 @@ kinds! {{
     EndOfStream = "end_of_stream", "error_closed";
     /// Sending failed.
     Send = "send", "error_send";
-    /// The server takes nothing in, and what waits to be sent is over its bound.
+    /// The server does not read, and the data waiting to be sent exceeds its bound.
     SendStalled = "send_stalled", "error_send_stalled";
-    /// A frame against RFC 6455.
+    /// A frame that violates RFC 6455.
     FrameError = "frame_error", "error_frame";
-    /// A message larger than this tool takes.
+    /// A message larger than this tool accepts.
     MessageTooLarge = "message_too_large", "error_message_too_large";
     /// A text frame in a Phoenix session that is not a Channels message.
     MessageMalformed = "message_malformed", "error_message_malformed";
-    /// An HTTP answer that cannot be read.
+    /// An HTTP answer that cannot be parsed.
     HttpMalformed = "http_malformed", "error_no_http_status";
     /// A check of the scenario failed and ended the user.
     CheckFailed = "check_failed", "error_check_failed";
@@ -115,25 +115,24 @@ kinds! {{
     Condition = "condition", "error_if_undef";
     /// The scenario ended the run.
     RunAborted = "run_aborted", "error_abort";
-    /// Users of a worker or agent that was lost.
+    /// Users of a lost worker or agent.
     WorkerLost = "worker_lost", "error_worker_lost";
     /// A fault of this tool.
     Internal = "internal", "error_unknown";
 } numbered {
     /// The upgrade was answered with this status instead of 101.
     UpgradeStatus = "upgrade_status_", "error_upgrade_";
-    /// The server closed the WebSocket with this code (1005: with none) while the user still used
-    /// it.
+    /// The server closed a used WebSocket with this code (1005: with none).
     Closed = "closed_", "error_closed_";
     /// An HTTP answer had this status, which the scenario does not allow.
     HttpStatus = "http_status_", "error_http_";
     /// A poll or a POST of a long-poll session was answered with this status, which ends the
-    /// session: 410 when the server knows it no longer.
+    /// session: 410 when the server no longer knows it.
     LongPollStatus = "longpoll_status_", "error_longpoll_";
 }}
 
 impl ErrorKind {
-    /// All attempts to connect that failed are of these kinds.
+    /// Whether it is a failed attempt to connect.
     pub fn is_connect(self) -> bool {
         use ErrorKind as E;
         matches!(
@@ -150,8 +149,7 @@ impl ErrorKind {
         )
     }
 
-    /// Whether it concerns the connection or the server rather than the request: another server may
-    /// do better.
+    /// Whether the fault is of connection or server, so that another server may work.
     pub fn is_of_connection(self) -> bool {
         use ErrorKind as E;
         let is_own = matches!(self, E::NoDescriptors | E::NoPorts | E::NoMemory);
@@ -175,10 +173,9 @@ impl ErrorKind {
         is_end || self.is_connect() && !is_own
     }
 
-    /// Why a connection could not even be begun.
+    /// The kind for a connection that could not be begun.
     pub fn of_connect(error: &io::Error) -> Self {
-        // The numbers are those of Linux, and where it matters (macOS) these three are the same or
-        // fall to the kinds below.
+        // Linux' numbers; on macOS these three are the same or fall to the kinds below.
         match error.raw_os_error() {
             Some(23 | 24) => Self::NoDescriptors,
             Some(12 | 105) => Self::NoMemory,
@@ -186,7 +183,7 @@ impl ErrorKind {
         }
     }
 
-    /// Why a connection did not come about.
+    /// The kind for a connection that was not established.
     pub fn of_unconnected(kind: io::ErrorKind) -> Self {
         match kind {
             io::ErrorKind::ConnectionRefused => Self::ConnectRefused,

@@ -1,4 +1,4 @@
-//! What is timed: the metrics that every run has, and those that a scenario names.
+//! Metrics of times: those of every run, and those that a scenario names.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,8 +6,7 @@ use super::named::named;
 use crate::{Act, Scenario};
 
 named! {
-    /// Times that every run may have, in microseconds from the intended time of what they measure,
-    /// so that delays of this tool are not left out.
+    /// Times in microseconds from the intended time of the event: delays of this tool are included.
     Metric {
         /// TCP connect, and the TLS handshake where there is one.
         Connect = "connect",
@@ -21,7 +20,7 @@ named! {
         Leave = "leave",
         /// From a heartbeat to its reply.
         Heartbeat = "heartbeat",
-        /// From a message to what the scenario takes as its reply.
+        /// From a message to the frame that the scenario takes as its reply.
         Message = "message",
         /// From an HTTP request to the end of its answer.
         Http = "http",
@@ -35,19 +34,18 @@ named! {
         ArrivalLag = "arrival_lag",
         /// From the intended to the actual time of a step.
         StepLag = "step_lag",
-        /// From a join to the first list of who is present.
+        /// From a join to the first presence list.
         PresenceState = "presence_state",
-        /// From a join or leave of one of these users to each member that gets the diff with it.
+        /// From a user's join or leave to each member that gets the diff with it.
         PresenceDiff = "presence_diff",
-        /// This tool's receive time minus the kernel's: the error that it adds itself.
+        /// This tool's receive time minus the kernel's: the error that the tool adds.
         StampError = "stamp_error",
         /// Life of a user, from its intended start to its end.
         Session = "session",
     }
 }
 
-/// Number of a metric in one run: the static ones first, then transactions and interactions in the
-/// order of [`Names::transactions`].
+/// Number of a metric: the static ones first, then [`Names::transactions`] in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MetricId(pub u16);
@@ -59,17 +57,17 @@ impl From<Metric> for MetricId {
 }
 
 impl MetricId {
-    /// The static metric of this number; `None` for a transaction.
+    /// The static metric with this number; `None` for a transaction.
     pub fn metric(self) -> Option<Metric> {
         Metric::ALL.get(usize::from(self.0)).copied()
     }
 }
 
 /// The names of the numbers in a `Delta`. Controller and agents derive them from the same scenario,
-/// so that they need not travel with each delta.
+/// so that deltas do not contain them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
-    /// Phases by number; behind them `appointments`, if the scenario has any.
+    /// Phases by number; the last is `appointments`, if the scenario has any.
     pub phases: Vec<String>,
     /// Sessions by number.
     pub sessions: Vec<String>,
@@ -111,7 +109,7 @@ impl Names {
         u16::try_from(Metric::ALL.len() + index).ok().map(MetricId)
     }
 
-    /// Number of the metric that outputs call so: `join`, `tr_login`.
+    /// Number of the metric with this name in outputs: `join`, `tr_login`.
     pub fn metric(&self, name: &str) -> Option<MetricId> {
         match name.strip_prefix("tr_") {
             Some(transaction) => self.transaction(transaction),
@@ -119,7 +117,7 @@ impl Names {
         }
     }
 
-    /// How outputs call a metric.
+    /// The name of a metric in outputs.
     pub fn metric_name(&self, id: MetricId) -> String {
         match id.metric() {
             Some(metric) => metric.name().to_owned(),
@@ -133,13 +131,13 @@ impl Names {
         }
     }
 
-    /// How outputs call a phase.
+    /// The name of a phase in outputs.
     pub fn phase_name(&self, phase: u16) -> String {
         let known = self.phases.get(usize::from(phase));
         known.cloned().unwrap_or_else(|| (u32::from(phase) + 1).to_string())
     }
 
-    /// How many metrics there are.
+    /// The number of metrics.
     pub fn metrics(&self) -> usize {
         Metric::ALL.len() + self.transactions.len()
     }

@@ -26,28 +26,28 @@ use serde::Serialize;
 
 use crate::{Compare, Threshold};
 
-/// What a figure is measured in.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// Microseconds.
     Microseconds,
-    /// So many.
+    /// A number.
     Count,
-    /// So many per second.
+    /// A number per second.
     PerSecond,
     /// A part of a whole, 0 to 1.
     Share,
 }
 
-/// The meaning of a name.
+/// A parsed figure name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Figure {
     /// A measure of times.
     Time(TimeOf, Measure),
-    /// The most users at a time.
+    /// The maximum of users at a time.
     Users,
-    /// The most connections at a time.
+    /// The maximum of connections at a time.
     Connected,
     /// The mean of counters over the run, per second.
     Rate(Vec<Count>),
@@ -57,13 +57,13 @@ pub enum Figure {
     Errors(Option<ErrorKind>),
     /// HTTP answers with this status.
     Http(u16),
-    /// Share of the users that came late.
+    /// Share of the users that started late.
     LateArrivals,
     /// Share of the steps that began late.
     LateSteps,
     /// Errors for each connection and request.
     ErrorShare,
-    /// Share of the users that came in time.
+    /// Share of the users that started in time.
     ArrivalsInTime,
     /// How long the run took.
     Duration,
@@ -71,7 +71,7 @@ pub enum Figure {
     Cpu,
 }
 
-/// Whose times are measured.
+/// The times that are measured.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TimeOf {
     /// One metric.
@@ -101,7 +101,6 @@ pub enum Measure {
 pub const REQUESTS: [Metric; 6] =
     [Metric::Upgrade, Metric::Join, Metric::Push, Metric::Leave, Metric::Message, Metric::Http];
 
-/// Sums of counters that have a name of their own.
 const SUMS: &[(&str, &[Count])] = &[
     ("frames_in", &[Count::FramesInText, Count::FramesInBinary]),
     ("frames_out", &[Count::FramesOutText, Count::FramesOutBinary]),
@@ -112,7 +111,7 @@ const SUMS: &[(&str, &[Count])] = &[
     ("bytes", &[Count::BytesIn, Count::BytesOut]),
 ];
 
-/// All names, for help texts: words in capitals are to be replaced.
+/// All names, for help texts; words in capitals are placeholders.
 pub fn names() -> Vec<String> {
     const OWN: &str = "users connected errors errors_KIND error_share late_arrivals late_steps \
                        arrivals_in_time duration cpu http_STATUS";
@@ -132,15 +131,12 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// What a figure is measured in; `None`: there is no such figure.
+/// The unit of a figure; `None`: no such figure.
 pub fn unit(name: &str) -> Option<Unit> {
     parse(name).map(|figure| figure.unit())
 }
 
-/// Reads a condition such as `< 50ms` on a figure.
-///
-/// # Errors
-/// What is wrong with it, and what would be right.
+/// Parses a condition such as `< 50ms`. An error says what is wrong and what is right.
 pub fn parse_threshold(name: &str, text: &str) -> Result<Threshold, String> {
     let figure = parse(name).ok_or_else(|| unknown(name))?;
     let text = text.trim();
@@ -161,7 +157,7 @@ pub fn parse_threshold(name: &str, text: &str) -> Result<Threshold, String> {
 }
 
 impl Figure {
-    /// What it is measured in.
+    /// The figure's unit.
     pub fn unit(&self) -> Unit {
         match self {
             Self::Time(_, Measure::Count) => Unit::Count,
@@ -175,7 +171,6 @@ impl Figure {
     }
 }
 
-/// The figure of a name.
 pub fn parse(name: &str) -> Option<Figure> {
     let known = match name {
         "users" => Some(Figure::Users),

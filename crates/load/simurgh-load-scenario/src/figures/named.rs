@@ -1,4 +1,4 @@
-//! Enums whose variants have a stable name: the one that every output uses.
+//! Enums whose variants have a stable name, which every output uses.
 
 /// Declares a field-less enum with `ALL`, `name()`, `named()`, and serde by name.
 macro_rules! named {
@@ -9,7 +9,7 @@ macro_rules! named {
         pub enum $type { $($(#[$doc])* $variant,)+ }
 
         impl $type {
-            /// All of them, in the order of their numbers.
+            /// All variants, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The name in all outputs.
@@ -17,7 +17,7 @@ macro_rules! named {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// The one of that name.
+            /// The variant with this name.
             pub fn named(name: &str) -> Option<Self> {
                 match name { $($name => Some(Self::$variant),)+ _ => None }
             }

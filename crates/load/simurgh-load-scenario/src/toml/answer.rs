@@ -23,7 +23,6 @@ use crate::{
 };
 
 impl Reader<'_> {
-    /// `timeout`, `capture` and `check` of a step.
     pub(super) fn answer(&self, table: &Table<'_, '_>) -> Answer {
         let captures = table.get("capture").map(|entry| entry.named()).unwrap_or_default();
         let checks = table.get("check").map(|entry| entry.one_or_more()).unwrap_or_default();
@@ -127,7 +126,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A template that may be left out; `None` if it is there and wrong.
+    /// An optional template; `None` if it is there and wrong.
     fn optional(&self, entry: Option<Entry<'_, '_>>) -> Option<Option<Template>> {
         match entry {
             Some(entry) => self.template(&entry).map(Some),
@@ -144,7 +143,7 @@ pub(super) const PRESENCE_LISTS: [(&str, PresenceList); 3] = [
 
 type Kind = fn(String) -> Find;
 
-/// Actions that are a word.
+/// Actions that are a single word.
 pub(super) const ACTIONS: [(&str, Action); 5] = [
     ("continue", Action::Continue),
     ("log", Action::Log),
@@ -174,8 +173,7 @@ fn action(entry: &Entry<'_, '_>) -> Option<Action> {
     }
 }
 
-/// Whether a template becomes JSON. Values that are put in may be numbers, or anything within
-/// quotes.
+/// Whether a template becomes JSON. Placeholders may be numbers, or anything within quotes.
 pub(super) fn check_json(template: &Template) -> Result<(), String> {
     let mut text = Vec::new();
     for part in &template.parts {

@@ -1,4 +1,4 @@
-//! The native language of scenarios. `simurgh load init` prints an example of it with comments.
+//! The native language of scenarios. `simurgh load init` prints a commented example.
 //!
 //! Top of the file: `name`, `seed`, `duration` and `max_users` of the whole run, `repeat` of the
 //! phases, `follow_stamps` (`true`: count stamped messages that come twice or out of order, at 8
@@ -26,7 +26,7 @@
 //! cut: `every`, `for`, `how`, `reconnect`, `phase`), `resume` and `read_rate_max` (bytes a
 //! second).
 //!
-//! Rows are a list, or numbers: `{ from = 1, to = 600 }`.
+//! Rows are a list or a range: `{ from = 1, to = 600 }`.
 //!
 //! A step is a table with one verb (`steps.rs` lists them); its texts are templates
 //! (`template.rs`).

@@ -16,11 +16,8 @@ use crate::{
     Overrides, Phase, Scenario, Session, Target, Template, Tls, VarId, read_rows,
 };
 
-/// Reads a scenario. `base` is the directory that relative file names start from; of `overrides`
-/// only the flags for readers are used.
-///
-/// # Errors
-/// All mistakes that were found, in the order of their lines.
+/// Parses a scenario. Relative file names start from `base`; of `overrides` only the flags for
+/// parsers are used. Returns all mistakes, in the order of their lines.
 pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Diagnostics> {
     let scenario = Document::read(text, |document, root| {
         let mut reader = Reader {
@@ -38,7 +35,6 @@ pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Di
     Ok(Loaded { scenario, warnings: Vec::new() })
 }
 
-/// What names in the text refer to.
 pub(super) struct Reader<'p> {
     pub(super) document: &'p Document,
     base: &'p Path,
@@ -208,7 +204,7 @@ impl Reader<'_> {
         self.index_of("session", &self.sessions, entry, name)
     }
 
-    /// The place of a name that only one of all has.
+    /// The index of a name, which must be unique.
     fn index_of(
         &self,
         what: &str,
@@ -367,11 +363,11 @@ impl Reader<'_> {
     }
 }
 
-/// Rows that are numbers at most: more would be a slip.
+/// Maximum of numeric rows: more would be a mistake.
 const ROWS_MAX: u64 = 1_000_000;
 const PEM: &str = "-----BEGIN ";
 
-/// The name of a table that is one of several: its number, unless it has another.
+/// The name of one of several tables: its number, unless it has a name.
 fn table_name(at: usize, entry: &Entry<'_, '_>) -> String {
     let name = entry.value().get("name").and_then(|name| name.get_ref().as_str());
     name.map_or_else(|| (at + 1).to_string(), str::to_owned)

@@ -1,4 +1,4 @@
-//! A step is a table with one verb and what belongs to it:
+//! A step is a table with one verb and its keys:
 //!
 //! | verb | its value | optional keys |
 //! |---|---|---|
@@ -31,7 +31,7 @@
 //! `loop` with `at_least_once = true` is never skipped. Other methods than `get`, `post`, `put`,
 //! `patch`, `delete`, `head`, `options`, `purge` and `trace` are written with `request`.
 //!
-//! What gets an answer also takes `timeout`, `capture`, `check` ([`answer`](super::answer)); any
+//! Steps with an answer also take `timeout`, `capture`, `check` ([`answer`](super::answer)); any
 //! step takes `tag`. A condition is a variable, an order and a template: `"n >= 3"`.
 
 use simurgh_text::toml::{Entry, Table, did_you_mean};
@@ -42,7 +42,6 @@ use super::template;
 use super::verbs::{StepReader, VERBS};
 use crate::{Compare, Condition, Part, Step, Template, Think};
 
-/// The topic of the last join in the text.
 pub(super) type Topic = Option<Template>;
 
 impl Reader<'_> {
@@ -133,7 +132,7 @@ impl Reader<'_> {
         Some(Condition { var: self.var_named(entry, &name)?, element, compare, value })
     }
 
-    /// A payload: JSON text, bytes, or any value of TOML, which becomes JSON.
+    /// A payload: JSON text, bytes, or any TOML value, which becomes JSON.
     pub(super) fn payload(&self, table: &Table<'_, '_>, binary: bool) -> Option<Template> {
         let Some(entry) = table.get("payload") else {
             return Some(Template::literal("{}"));
@@ -203,7 +202,6 @@ impl Reader<'_> {
     }
 }
 
-/// The one verb of a step.
 fn verb(entry: &Entry<'_, '_>, table: &Table<'_, '_>) -> Option<&'static str> {
     let keys = table.entries();
     let known = |key: &str| VERBS.into_iter().find(|name| *name == key);
@@ -224,5 +222,5 @@ fn verb(entry: &Entry<'_, '_>, table: &Table<'_, '_>) -> Option<&'static str> {
     None
 }
 
-/// The word of a `receive` that lasts to the end of the run.
+/// The value of a `receive` that lasts to the end of the run.
 pub(super) const END: &str = "end";

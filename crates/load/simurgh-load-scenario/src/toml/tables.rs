@@ -1,4 +1,4 @@
-//! The smaller tables of a scenario, which refer to nothing else in the text.
+//! The smaller tables of a scenario, which refer to no other part of it.
 
 use std::time::Duration;
 
@@ -31,10 +31,7 @@ pub(super) const SPREADS: [(&str, Spread); 4] = [
     ("random", Spread::Random),
 ];
 
-/// How users are spread over servers: `round-robin`, `sticky`, `elsewhere`, `random`.
-///
-/// # Errors
-/// It is another word.
+/// How users are spread: `round-robin`, `sticky`, `elsewhere` or `random`; else it fails.
 pub fn spread(word: &str) -> Result<Spread, String> {
     let known = SPREADS.iter().find(|(known, _)| *known == word);
     let names = SPREADS.map(|(name, _)| name).join(", ");
@@ -106,7 +103,6 @@ pub(super) fn arrivals(table: &Table<'_, '_>) -> Option<Arrivals> {
     }
 }
 
-/// A value, or two.
 fn both<'p, 'i, T: Copy>(
     entry: &Entry<'p, 'i>,
     takes: &str,

@@ -11,10 +11,10 @@ use crate::{Diagnostic, Overrides, Target, mapped, resolve};
 const TAKES: &str = "a table [target] with url = \"ws://HOST:PORT\"";
 
 impl Reader<'_> {
-    /// The targets of the text, or those that flags put in their place.
+    /// The targets of the text, or those of the flags.
     pub(super) fn read_targets(&self, root: &Table<'_, '_>) {
         if !self.overrides.targets.is_empty() {
-            // The servers of the text need not have an address here.
+            // The servers of the text may have no address here.
             let _ = root.get("target");
             return self.targets_of_flags();
         }
@@ -88,8 +88,7 @@ impl Reader<'_> {
         Some((Target { host, address, tls, weight }, url.at))
     }
 
-    /// A server of the list, by its number or URL; one that is not there is added, with no users
-    /// of its own.
+    /// The index of a server, by number or URL; an unknown one is added with weight 0.
     pub(super) fn target_index(&self, entry: &Entry<'_, '_>) -> Option<usize> {
         let count = self.targets.borrow().len();
         let Some(url) = entry.as_str() else {
@@ -117,22 +116,18 @@ impl Reader<'_> {
     }
 }
 
-/// The server of a URL on its own, with a weight of 1.
+/// The server of a URL, with weight 1.
 fn target_of(text: &str, overrides: &Overrides) -> Result<Target, String> {
     let (host, port, tls) = split_url(text)?;
     let address = resolve(&host, port, &overrides.map)?;
     Ok(Target { host, address, tls, weight: 1.0 })
 }
 
-/// Whether a text is the URL of a server: scheme, host and port, and no path.
-///
-/// # Errors
-/// What is wrong with it.
+/// The URL of a server: scheme, host and port, without a path; or what is wrong with it.
 pub fn url(text: &str) -> Result<String, String> {
     split_url(text).map(|_| text.to_owned())
 }
 
-/// Host, port and TLS of a URL without a path.
 fn split_url(url: &str) -> Result<(String, u16, bool), String> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(format!("{url:?} has no scheme"));

@@ -1,20 +1,18 @@
-//! Templates as they are written: `{{name}}` is replaced, all other text stays.
+//! Parses templates: `{{name}}` is replaced, all other text stays.
 //!
-//! In the braces stands one of
-//! - a variable `name`, or `name[2]`, the element of a list counted from 0; `var NAME` where the
-//!   name is one of the words below, and `var "any name" 2` where it has odd characters;
+//! The braces contain one of
+//! - a variable `name`, or `name[2]`, the element of a list counted from 0; `var NAME` if the
+//!   name is one of the words below, and `var "any name" 2` if it has special characters;
 //! - `user_id`, `unique_id`, `stamp`, `unix_time`, `target_host`, `target_port`;
 //! - `random_number 1 6`, `random_string 8`, `line FILE`, `random_line FILE`, `md5 "TEMPLATE"`;
-//! - `"text"` in the quotes of JSON for text that would be taken for braces, `bytes 00ff` for bytes
-//!   that are no text.
+//! - `"text"` in the quotes of JSON for text that contains braces, `bytes 00ff` for bytes that
+//!   are not text.
 
 use crate::{Generated, Part, Scenario, Template, VarId};
 
-/// What a template refers to.
 pub(super) trait Names {
-    /// The variable of that name, or what is wrong with it.
+    /// The variable with this name, or an error message.
     fn var(&self, name: &str) -> Result<VarId, String>;
-    /// The data file of that name.
     fn file(&self, name: &str) -> Result<u16, String>;
 }
 
@@ -26,7 +24,7 @@ fn parse_within(text: &str, names: &dyn Names, depth: u32) -> Result<Template, S
     let mut template = Template::default();
     let mut rest = text;
     while let Some(at) = rest.find("{{") {
-        // Of three braces and more the last two open.
+        // Of three or more braces the last two open.
         let braces = rest[at..].bytes().take_while(|byte| *byte == b'{').count();
         let open = at + braces - 2;
         template.push_literal(&rest.as_bytes()[..open]);
@@ -38,7 +36,6 @@ fn parse_within(text: &str, names: &dyn Names, depth: u32) -> Result<Template, S
     Ok(template)
 }
 
-/// A piece between the braces.
 #[derive(Debug, PartialEq)]
 enum Word {
     Bare(String),
@@ -53,7 +50,7 @@ impl Word {
     }
 }
 
-/// The words up to the closing braces, and what follows these.
+/// The words up to the closing braces, and the text after these.
 fn words(text: &str) -> Result<(Vec<Word>, &str), String> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -81,7 +78,7 @@ fn words(text: &str) -> Result<(Vec<Word>, &str), String> {
     }
 }
 
-/// Length of the quoted text at the beginning, quotes included.
+/// Length of the quoted text at the beginning, with quotes.
 fn quoted_len(text: &str) -> Option<usize> {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {
@@ -95,7 +92,6 @@ fn quoted_len(text: &str) -> Option<usize> {
     None
 }
 
-/// How deep templates may stand in templates.
 const DEPTH_MAX: u32 = 8;
 
 fn part(words: &[Word], names: &dyn Names, depth: u32) -> Result<Part, String> {
@@ -140,7 +136,7 @@ fn part(words: &[Word], names: &dyn Names, depth: u32) -> Result<Part, String> {
     Ok(Part::Value(value))
 }
 
-/// Words with a meaning of their own, and how they are used.
+/// Reserved words, and how they are used.
 const WORDS: [(&str, &str); 13] = [
     ("user_id", "user_id"),
     ("unique_id", "unique_id"),
@@ -184,7 +180,7 @@ fn bytes(hex: &str) -> Result<Vec<u8>, String> {
         .collect()
 }
 
-/// Writes a template; [`parse`] reads the same again.
+/// Prints a template, so that [`parse`] reads the same.
 pub(crate) fn print(template: &Template, scenario: &Scenario) -> String {
     let mut out = String::new();
     for part in &template.parts {
@@ -217,7 +213,7 @@ fn literal(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// A variable as [`part`] reads it.
+/// A variable as [`part`] parses it.
 fn name(var: VarId, element: Option<u32>, scenario: &Scenario) -> String {
     let name = scenario.vars.get(usize::from(var.0)).map_or("", String::as_str);
     let is_word = WORDS.iter().any(|(word, _)| *word == name);
@@ -234,7 +230,6 @@ pub(super) fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.chars().all(plain)
 }
 
-/// In the quotes of JSON.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

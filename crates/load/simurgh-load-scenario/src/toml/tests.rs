@@ -1,4 +1,4 @@
-//! What is written is read as the same; what is wrong is named with its line; nothing panics.
+//! Tests: written scenarios are read as the same; mistakes are reported with their line; no panics.
 
 mod random;
 
@@ -16,7 +16,6 @@ fn ok(text: &str) -> Scenario {
     }
 }
 
-/// With this between a head and a tail that are right.
 fn session(steps: &str) -> String {
     format!(
         "[target]\nurl = \"ws://127.0.0.1:4000\"\n[[phase]]\nduration = \"1s\"\nrate = 1\n\
@@ -38,7 +37,7 @@ fn diagnostics(text: &str) -> Vec<String> {
     }
 }
 
-/// These diagnostics in this order, by how they begin, with a word of the advice.
+/// Expects these diagnostics in order: how they begin, and a word of the advice.
 #[track_caller]
 fn refused(text: &str, expected: &[(&str, &str)]) {
     let found = diagnostics(text);
@@ -425,7 +424,6 @@ fn the_deepest_steps_that_are_allowed_can_be_written() {
     assert!(error.contains("too deep"), "{error}");
 }
 
-/// A scenario against these targets.
 fn against(targets: &str) -> String {
     format!(
         "{targets}[[phase]]\nduration = \"1s\"\nrate = 1\n\
@@ -452,7 +450,7 @@ fn servers_and_how_users_are_spread_over_them_are_named_with_their_lines() {
     refused(&against("target = []\n"), &[("line 1: target: names no server", "[[target]]")]);
     let twice = against(&format!("{two}{target}"));
     refused(&twice, &[("line 6: url: the same server as on line 2", "more weight")]);
-    // Another name, or TLS, is another server.
+    // A server with another name, or with TLS, is another server.
     let others = format!("{target}[[target]]\nurl = \"wss://127.0.0.1:1\"\n");
     assert_eq!(ok(&against(&others)).targets.len(), 2);
     let elsewhere = ok(&against(&format!("spread = \"elsewhere\"\n{two}")));
@@ -467,7 +465,7 @@ fn flags_put_other_servers_in_the_place_of_those_in_the_text() {
         map: vec![("chat".to_owned(), "127.0.0.9".to_owned())],
         ..Overrides::default()
     };
-    // The text need not name any, nor one that can be found.
+    // The text may name no target, or one that cannot be resolved.
     for text in [against(""), against("target = { url = \"ws://no-such-host.invalid\" }\n")] {
         let flags = flags(&["ws://127.0.0.1:1", "wss://chat:2"]);
         let scenario = read(&text, Path::new(""), &flags).unwrap().scenario;
@@ -516,7 +514,7 @@ proptest::proptest! {
         let target = &scenario.targets[0];
         proptest::prop_assert_eq!((&target.host, target.tls), (&host, tls));
         proptest::prop_assert_eq!(target.address.port(), port);
-        // Whatever else is typed: never a panic, and what is taken can be written and read again.
+        // Any other input: no panic, and an accepted URL can be written and read again.
         if super::target_url(&text).is_ok() {
             let flags = Overrides { targets: vec![text], map, ..Overrides::default() };
             if let Ok(loaded) = read(&against(""), Path::new(""), &flags) {

@@ -1,14 +1,11 @@
-//! How values are written that TOML has no type for; flags take the same texts.
+//! Units of values that TOML has no type for; flags use the same texts.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::AddressRange;
 
-/// Users per second, of `1000`, `1000/s`, `60/min` or `100/h`.
-///
-/// # Errors
-/// What is wrong.
+/// Users per second, of `1000`, `1000/s`, `60/min` or `100/h`. An error says what is wrong.
 pub fn rate(text: &str) -> Result<f64, String> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
     let seconds = match unit.trim() {
@@ -23,10 +20,7 @@ pub fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Shortest and longest of `500ms-2s`, `1s` or, where both have one unit, `0-1s`.
-///
-/// # Errors
-/// What is wrong.
+/// Shortest and longest of `500ms-2s`, `1s` or, if both have one unit, `0-1s`.
 pub(super) fn time_range(text: &str) -> Result<(Duration, Duration), String> {
     let time = |text: &str| {
         let found = text.trim().parse::<humantime::Duration>();
@@ -47,9 +41,6 @@ pub(super) fn time_range(text: &str) -> Result<(Duration, Duration), String> {
 }
 
 /// Addresses of `10.0.0.2`, `10.0.0.2-10.0.0.9` or, for the last part alone, `10.0.0.2-9`.
-///
-/// # Errors
-/// What is wrong.
 pub fn address_range(text: &str) -> Result<AddressRange, String> {
     let address = |text: &str| {
         let text = text.trim();

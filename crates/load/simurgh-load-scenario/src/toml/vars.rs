@@ -1,12 +1,12 @@
-//! Which variables a scenario has: those that some step sets, in the order of the text. The same
-//! order is found in a finished scenario, so that a written scenario is read with the same numbers.
+//! The variables of a scenario: those that a step sets, in the order of the text. A finished
+//! scenario gives the same order, so that a written scenario is read with the same numbers.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::{Act, Scenario, VarId};
 
-/// Names that are set in the sessions of a text. Mistakes are others' to find.
+/// Names that are set in the sessions of a text. Mistakes are reported elsewhere.
 pub(super) fn declared(root: &DeTable<'_>) -> Vec<String> {
     let mut names = Vec::new();
     let mut add = |name: &str| {
@@ -59,7 +59,7 @@ fn texts<'v>(value: &'v Spanned<DeValue<'_>>) -> impl Iterator<Item = &'v str> {
     one_or_more(value).iter().filter_map(|value| value.get_ref().as_str())
 }
 
-/// The same of a finished scenario.
+/// The same for a finished scenario.
 pub(super) fn set(scenario: &Scenario) -> Vec<VarId> {
     let mut vars = Vec::new();
     scenario.each_step(|_, step| {

@@ -1,4 +1,4 @@
-//! What each verb of a step reads.
+//! Parses the verb of a step.
 
 use simurgh_text::toml::{Entry, Table};
 
@@ -46,7 +46,6 @@ pub(super) const VERBS: [&str; 32] = [
     "trace",
 ];
 
-/// A step that is read.
 pub(super) struct StepReader<'r, 'p, 'i> {
     pub(super) reader: &'r Reader<'p>,
     pub(super) value: &'r Entry<'p, 'i>,
@@ -55,7 +54,7 @@ pub(super) struct StepReader<'r, 'p, 'i> {
 }
 
 impl StepReader<'_, '_, '_> {
-    /// What one of [`VERBS`] does.
+    /// Parses one of [`VERBS`].
     pub(super) fn act(&mut self, verb: &str) -> Option<Act> {
         Some(match verb {
             "connect" => self.connect()?,
@@ -179,7 +178,6 @@ impl StepReader<'_, '_, '_> {
         Some(Act::Push(Push { event: push.topic, topic, ..push }))
     }
 
-    /// What joins, pushes and leaves have in common.
     fn channel(&self, topic: &Entry<'_, '_>) -> Option<Push> {
         let binary = self.flag("binary", false);
         let payload = self.reader.payload(self.table, binary);
@@ -345,7 +343,7 @@ impl StepReader<'_, '_, '_> {
     }
 }
 
-/// `then` for `true`, the only value that makes sense.
+/// `then` for `true`, the only accepted value.
 fn yes<T>(value: &Entry<'_, '_>, then: T) -> Option<T> {
     let is_true = value.bool()?;
     if !is_true {
@@ -354,7 +352,7 @@ fn yes<T>(value: &Entry<'_, '_>, then: T) -> Option<T> {
     is_true.then_some(then)
 }
 
-/// A regular expression, which is checked with those of Tsung's files.
+/// A regular expression, which is later checked with those of Tsung's files.
 pub(super) fn regex(entry: &Entry<'_, '_>) -> Option<String> {
     entry.text("a regular expression").map(str::to_owned)
 }

@@ -9,8 +9,7 @@ use crate::{
     Sources, Spread, Target, Threshold, Timeouts, Tls, Transport,
 };
 
-/// Writes a scenario in the native language; [`read`](super::read()) makes the same scenario of it
-/// again, but for the steps' lines.
+/// Writes a scenario, which [`read`](super::read()) reads as the same, except for lines.
 pub fn write(scenario: &Scenario) -> String {
     let mut top = Keys::new(scenario, 0);
     top.key("name", text(&scenario.name));
@@ -76,7 +75,7 @@ pub fn write(scenario: &Scenario) -> String {
     out
 }
 
-/// Keys with their values: of a section, or of a table on one line.
+/// Keys and values of a section, or of an inline table.
 pub(super) struct Keys<'s> {
     keys: Vec<(String, String)>,
     pub(super) scenario: &'s Scenario,
@@ -123,7 +122,6 @@ impl<'s> Keys<'s> {
         self.keys.iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
     }
 
-    /// The table on one line.
     pub(super) fn inline(self) -> String {
         let keys = self.keys.iter().map(|(key, value)| format!("{key} = {value}"));
         format!("{{ {} }}", keys.collect::<Vec<_>>().join(", "))
@@ -157,12 +155,11 @@ fn url(target: &Target) -> String {
     }
 }
 
-/// Whether the host as written is the address, so that it need not be looked up.
+/// Whether the host is written as the address and needs no lookup.
 fn is_address(target: &Target) -> bool {
     target.host.parse() == Ok(target.address.ip())
 }
 
-/// How a step names a server.
 pub(super) fn target_name(index: usize, scenario: &Scenario) -> String {
     let target = scenario.targets.get(index).filter(|target| is_address(target));
     let first = |target: &&Target| scenario.targets.iter().position(|one| one.is_same(target));
@@ -220,7 +217,6 @@ fn files(out: &mut Keys<'_>, files: &[DataFile]) {
     }
 }
 
-/// The name of a table, unless it is its number.
 fn name(out: &mut Keys<'_>, at: usize, name: &str) {
     out.optional("name", (name != (at + 1).to_string()).then(|| text(name)));
 }
@@ -315,7 +311,7 @@ pub(super) fn list(values: impl Iterator<Item = String>) -> String {
     format!("[{}]", values.collect::<Vec<_>>().join(", "))
 }
 
-/// Names with values: a table, or pairs where a name comes twice.
+/// Names with values: a table, or pairs if a name comes twice.
 pub(super) fn named(values: &[(&str, String)]) -> String {
     let twice = |(at, (name, _)): (usize, &(&str, String))| {
         values.iter().skip(at + 1).any(|(other, _)| other == name)
@@ -336,7 +332,7 @@ pub(super) fn bare(key: &str) -> String {
     if !key.is_empty() && key.bytes().all(is_bare) { key.to_owned() } else { basic(key) }
 }
 
-/// A text, in the quotes that need no escapes where that is possible.
+/// A text, in quotes without escapes if possible.
 pub(super) fn text(text: &str) -> String {
     let needs_escapes = text.contains(['"', '\\']);
     if needs_escapes && !text.contains(|char: char| char == '\'' || char.is_control()) {
@@ -345,7 +341,7 @@ pub(super) fn text(text: &str) -> String {
     basic(text)
 }
 
-/// JSON's escapes are TOML's too, but TOML wants one more.
+/// JSON's escapes are valid in TOML, but TOML needs one more.
 fn basic(text: &str) -> String {
     template::quoted(text).replace('\u{7f}', "\\u007F")
 }

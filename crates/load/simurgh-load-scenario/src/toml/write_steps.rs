@@ -1,4 +1,4 @@
-//! Writes steps: one a line, with inner steps indented below.
+//! Writes steps, one on each line, with inner steps indented.
 
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use crate::{
     Template, Think, Value, VarId,
 };
 
-/// A list of steps, `depth` lists deep.
 pub(super) fn steps(steps: &[Step], depth: usize, scenario: &Scenario) -> String {
     let indent = "  ".repeat(depth);
     let mut out = "[\n".to_owned();
@@ -258,7 +257,7 @@ impl Keys<'_> {
         match bound {
             Bound::Number(number) => number.to_string(),
             Bound::Var(var) => format!("{{ var = {} }}", text(self.var(var))),
-            // Not a valid start of a loop; the reader refuses it.
+            // Not a valid start of a loop; the parser refuses it.
             Bound::Endless => text("forever"),
         }
     }
@@ -285,7 +284,7 @@ impl Keys<'_> {
         let element = condition.element.map(|at| format!("[{at}]")).unwrap_or_default();
         let sign = word(&Compare::SIGNS, condition.compare);
         let value = print(&condition.value, self.scenario);
-        // Blanks round a value are not part of it unless they are quoted.
+        // Blanks around a value are dropped unless it is quoted.
         let value = if value.trim() == value {
             value
         } else {

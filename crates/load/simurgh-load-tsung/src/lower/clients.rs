@@ -1,4 +1,4 @@
-//! `<clients>`: where connections come from.
+//! `<clients>`: source addresses of connections.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,7 +7,7 @@ use simurgh_load_scenario::{AddressRange, mapped};
 use super::{Lower, given, is_true};
 use crate::xml::Element;
 
-/// Ranges that the clients may become, and addresses that are tried one by one.
+/// Maximum of ranges, and of addresses that are tried one by one.
 const ADDRESSES_MAX: usize = 65_536;
 
 impl Lower<'_> {
@@ -59,7 +59,6 @@ impl Lower<'_> {
         self.ignore(client, "scan_intf", "addresses are given with <ip>, <iprange> or `--source`");
     }
 
-    /// Whether a client is this host.
     fn is_local(&mut self, client: &Element) -> bool {
         if is_true(client, "use_controller_vm") {
             return true;
@@ -127,7 +126,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Takes addresses as sources, with `--local` only those that are ours.
+    /// Adds source addresses; with `--local` only those of this host.
     fn source(&mut self, range: AddressRange, line: u32) {
         if self.sources.addresses.len() >= ADDRESSES_MAX {
             let what = format!("the clients have more than {ADDRESSES_MAX} ranges of addresses");
@@ -168,7 +167,7 @@ impl Lower<'_> {
     }
 }
 
-/// The ranges that `172.28.1-20.0-254` stands for; adjacent ones are one.
+/// The ranges of `172.28.1-20.0-254`; adjacent ones are merged.
 fn ranges(text: &str) -> Option<Vec<AddressRange>> {
     let mut parts = Vec::new();
     for part in text.split('.') {
@@ -180,7 +179,7 @@ fn ranges(text: &str) -> Option<Vec<AddressRange>> {
         parts.push((first, last));
     }
     let parts: [(u8, u8); 4] = parts.try_into().ok()?;
-    // Ranges without a gap: of the last part, and of parts before it if all below is taken.
+    // Ranges without a gap: of the last part, and of the parts before it if all below is included.
     let mut runs = vec![(0_u32, 0_u32)];
     for (index, &(first, last)) in parts.iter().enumerate() {
         let whole_below = parts.iter().skip(index + 1).all(|&part| part == (0, 255));

@@ -20,7 +20,7 @@ const OPERATORS: &[(&str, Compare)] = &[
     ("lte", Compare::Lte),
 ];
 
-/// The variable for bounds and think times that are not a variable alone.
+/// The variable for bounds and think times that are more than a variable.
 const TEXT_VAR: &str = "simurgh_made";
 
 impl Lower<'_> {
@@ -59,7 +59,7 @@ impl Lower<'_> {
                     Some("all") => Act::AbortRun,
                     _ => Act::Abort,
                 }),
-                // The end of a <repeat>, which has taken it already.
+                // The end of a <repeat>, which was handled with it.
                 "while" | "until" if parent.name == "repeat" => None,
                 name => {
                     let what = format!("<{name}> cannot stand in <{}>", parent.name);
@@ -114,7 +114,7 @@ impl Lower<'_> {
         Act::Gather { users: self.options.global_number, timeout: self.options.global_timeout }
     }
 
-    /// The variable that a text names, or one that is set to the text first.
+    /// The variable that a text names, or a new one that is set to the text first.
     fn number_text(&mut self, text: &str, line: u32, steps: &mut Vec<Step>) -> Option<VarId> {
         let template = self.template(text, true, line);
         if let [Part::Var(var)] = template.parts.as_slice() {
@@ -205,7 +205,6 @@ impl Lower<'_> {
         Some(Act::Repeat(Repeat { name, times_max, steps, condition, until }))
     }
 
-    /// The variable, operator and value of `<if>`, `<while>` and `<until>`.
     fn condition(&mut self, element: &Element) -> Option<Condition> {
         let var = self.wanted(element, "var").to_owned();
         let var = self.var_or_element(&var, element.line_of("var"));
@@ -254,7 +253,7 @@ impl Lower<'_> {
         Some(Act::Switch(Switch { dialect: Dialect::Tsung, target, store, restore }))
     }
 
-    /// Options that hold for one session from here on.
+    /// Options that apply to one session from here on.
     fn set_option(&mut self, parent: &Element, element: &Element, first: bool) {
         let name = self.wanted(element, "name").to_owned();
         if let Some(kind) = element.value("type") {
@@ -310,7 +309,7 @@ impl Lower<'_> {
         };
     }
 
-    /// Tsung never looks at the certificate of a server.
+    /// Tsung never checks the certificate of a server.
     pub(super) fn certificates(&mut self) {
         if self.servers.targets.iter().any(|target| target.tls) {
             let what = "certificates of servers are not checked, as by Tsung";

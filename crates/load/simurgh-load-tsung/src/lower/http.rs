@@ -1,4 +1,4 @@
-//! `<http>` and what it holds.
+//! `<http>` and its children.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,6 @@ use super::{Lower, given};
 use crate::subst;
 use crate::xml::Element;
 
-/// The default type of bodies.
 const CONTENT_TYPE: &str = "application/x-www-form-urlencoded";
 
 impl Lower<'_> {
@@ -56,7 +55,7 @@ impl Lower<'_> {
         steps.push(Step { line: element.line, act: Act::Http(Box::new(http)) });
     }
 
-    /// The URL, with `--map` applied and the server added if it is another.
+    /// The URL, with `--map` applied; a new server is added.
     fn url(&mut self, element: &Element, subst: Subst) -> Option<Template> {
         // A blank would end the URL.
         let url = self.wanted(element, "url").replace(' ', "%20");

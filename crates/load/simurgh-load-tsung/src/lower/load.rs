@@ -5,7 +5,7 @@ use simurgh_load_scenario::{Appointment, Arrivals, Diagnostic, Load, Phase, Sess
 use super::{Lower, fits, unit_seconds};
 use crate::xml::Element;
 
-/// Users with an appointment; with wildcards a short file could ask for any number.
+/// Maximum of users with an appointment; with wildcards a short file could request any number.
 const APPOINTMENTS_MAX: usize = 1 << 20;
 
 impl Lower<'_> {
@@ -58,7 +58,7 @@ impl Lower<'_> {
     }
 
     fn no_session(&mut self, element: &Element, attribute: &str, pattern: &str) {
-        // Sessions that are wrong themselves are not in the list.
+        // Invalid sessions are not in the list.
         if self.diagnostics.is_empty() {
             let what = format!("<{}>: there is no session `{pattern}`", element.name);
             self.wrong(element.line_of(attribute), what, "");
@@ -102,7 +102,7 @@ impl Lower<'_> {
         Some((number, phase))
     }
 
-    /// Seconds of the unit; without one they are seconds, which Tsung does not allow.
+    /// Seconds of the unit; the default is seconds, which Tsung does not allow.
     fn unit(&mut self, element: &Element) -> f64 {
         if element.attribute("unit").is_none() {
             let what = format!("<{}> lacks its attribute `unit`", element.name);
@@ -126,7 +126,6 @@ impl Lower<'_> {
         Some(Arrivals::Open { from: rate, to: rate, poisson: true })
     }
 
-    /// The shares of sessions in a phase.
     fn weights(&mut self, phase: &Element, sessions: &[Session]) -> Vec<Option<f64>> {
         let mut weights = Vec::new();
         let mut line = phase.line;
@@ -139,7 +138,7 @@ impl Lower<'_> {
             for (slot, session) in weights.iter_mut().zip(sessions) {
                 if fits(&pattern, &session.name) {
                     found = true;
-                    // The first that fits counts, as in Tsung.
+                    // The first match counts, as in Tsung.
                     slot.get_or_insert(weight);
                 }
             }

@@ -1,4 +1,4 @@
-//! Elements to the model: what all of them share. One file for each group of elements.
+//! Converts elements to the model: the common part. One file for each group of elements.
 
 mod clients;
 mod flow;
@@ -28,10 +28,10 @@ use variables::Vars;
 
 /// The seed of files without one.
 const SEED: u64 = 1;
-/// The longest time, 50 days: Tsung's own bound, by its manual.
+/// The longest time, 50 days: Tsung's bound, by its manual.
 const SECONDS_MAX: f64 = 50.0 * 86_400.0;
 
-/// Lowers a document that has passed [`crate::dtd`].
+/// Converts a document that has passed [`crate::dtd`].
 pub(super) fn lower(
     root: &Element,
     overrides: &Overrides,
@@ -63,12 +63,10 @@ struct Lower<'a> {
     environment: &'a dyn Environment,
     warnings: &'a mut Vec<Diagnostic>,
     diagnostics: Vec<Diagnostic>,
-    /// Warnings that are given once.
     warned: HashSet<String>,
     vars: Vars,
     servers: Servers,
     files: Vec<DataFile>,
-    /// Ids of `file_server` options.
     file_ids: HashMap<String, u16>,
     options: Options,
     session: SessionState,
@@ -111,7 +109,6 @@ impl Lower<'_> {
         }
     }
 
-    /// The attributes of the root.
     fn run(&mut self, root: &Element) -> TsungRun {
         self.ignore(root, "loglevel", "`simurgh --log` sets how much is logged");
         let dump = match root.value("dumptraffic") {
@@ -168,7 +165,7 @@ impl Lower<'_> {
         None
     }
 
-    /// Warns; of several warnings with the same words only the first is kept.
+    /// Adds a warning; of several with the same text only the first is kept.
     fn warn(&mut self, line: u32, what: impl Into<String>, help: impl Into<String>) {
         let what = what.into();
         if self.warned.insert(what.clone()) {
@@ -176,7 +173,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Warns of an attribute that is there and has no effect.
+    /// Warns of an attribute that has no effect.
     fn ignore(&mut self, element: &Element, name: &str, why: &str) {
         if let Some(attribute) = element.attribute(name) {
             let what = format!("`{name}` of <{}> is ignored", element.name);
@@ -184,7 +181,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A required attribute; the check of the DTD reports one that is missing.
+    /// A required attribute; the DTD check reports a missing one.
     fn wanted<'e>(&mut self, element: &'e Element, name: &str) -> &'e str {
         match element.value(name) {
             Some(value) if !value.is_empty() => value,
@@ -205,7 +202,7 @@ impl Lower<'_> {
         self.refuse(element.line, what, "one of them is wanted")
     }
 
-    /// A number that is not below zero.
+    /// A number, at least 0.
     fn number(&mut self, element: &Element, name: &str) -> Option<f64> {
         let value = element.value(name)?;
         match value.trim().parse::<f64>() {
@@ -217,7 +214,6 @@ impl Lower<'_> {
         }
     }
 
-    /// A whole number from `first` to `last`.
     fn whole(&mut self, element: &Element, name: &str, first: u64, last: u64) -> Option<u64> {
         let value = element.value(name)?;
         match value.trim().parse::<u64>() {
@@ -233,7 +229,7 @@ impl Lower<'_> {
         }
     }
 
-    /// As [`Self::whole`], and `default` where there is none.
+    /// As [`Self::whole`], with a default.
     fn whole_or(
         &mut self,
         element: &Element,
@@ -249,7 +245,6 @@ impl Lower<'_> {
         u32::try_from(number).ok()
     }
 
-    /// So many of a unit.
     fn seconds(&mut self, element: &Element, name: &str, count: f64, unit: f64) -> Duration {
         let seconds = count * unit;
         match Duration::try_from_secs_f64(seconds) {
@@ -271,7 +266,6 @@ impl Lower<'_> {
         Some(self.seconds(element, name, count, 0.001))
     }
 
-    /// A file's bytes, or a diagnostic.
     fn file(&mut self, name: &str, line: u32) -> Option<Vec<u8>> {
         match self.environment.file(name) {
             Ok(bytes) => Some(bytes),
@@ -292,7 +286,6 @@ fn given<'e>(element: &'e Element, name: &str) -> Option<&'e str> {
     element.value(name).filter(|value| !value.is_empty() && *value != "undefined")
 }
 
-/// Seconds in a unit; seconds where there is none.
 fn unit_seconds(unit: Option<&str>) -> f64 {
     match unit {
         Some("hour") => 3600.0,
@@ -302,7 +295,7 @@ fn unit_seconds(unit: Option<&str>) -> f64 {
     }
 }
 
-/// Whether a name fits a pattern in which `*` stands for anything and `?` for one character.
+/// Whether a name matches a pattern in which `*` is any text and `?` any character.
 fn fits(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let name: Vec<char> = name.chars().collect();

@@ -7,7 +7,6 @@ use simurgh_load_scenario::{DataFile, Think, Timeouts};
 use super::{Lower, given, is_true, unit_seconds};
 use crate::xml::Element;
 
-/// The options, with Tsung's defaults.
 pub(super) struct Options {
     pub(super) seed: Option<u64>,
     pub(super) timeouts: Timeouts,
@@ -16,19 +15,17 @@ pub(super) struct Options {
     /// How many users a global synchronisation waits for, and how long.
     pub(super) global_number: u64,
     pub(super) global_timeout: Option<Duration>,
-    /// Bytes per second that a user reads at most.
     pub(super) read_rate_max: Option<u64>,
     pub(super) websocket: WebSocket,
 }
 
-/// Defaults of think times.
 pub(super) struct ThinkTime {
     /// Seconds.
     pub(super) value: f64,
     pub(super) random: bool,
     /// From and to, seconds.
     pub(super) range: Option<(f64, f64)>,
-    /// Replaces the times of the sessions.
+    /// Overrides the times of the sessions.
     pub(super) replaces: bool,
 }
 
@@ -74,7 +71,7 @@ impl ThinkTime {
     }
 }
 
-/// Options that are accepted and do nothing, with the reason.
+/// Options that are accepted and have no effect, with the reason.
 const IGNORED: &[(&str, &str)] = &[
     ("hibernate", "an idle user needs no memory that could be given back"),
     ("ssl_ciphers", "TLS chooses by itself"),
@@ -171,12 +168,11 @@ impl Lower<'_> {
         self.options.thinktime.range = self.range(option);
         self.options.thinktime.random = is_true(option, "random");
         self.options.thinktime.replaces = is_true(option, "override");
-        // A time that is too long is found here, once.
+        // A time that is too long is reported here, once.
         let value = self.options.thinktime.value;
         self.seconds(option, "value", value, unit_seconds(None));
     }
 
-    /// `min` and `max`, if they are there.
     pub(super) fn range(&mut self, element: &Element) -> Option<(f64, f64)> {
         if element.attribute("min").is_none() && element.attribute("max").is_none() {
             return None;
@@ -225,7 +221,7 @@ impl Lower<'_> {
             return self.wrong(option.line_of("id"), what, "give each an `id` of its own");
         }
         let Some(bytes) = self.file(&name, line) else {
-            // Known all the same, so that its users are not wrong as well.
+            // Added anyway, so that its users are not reported too.
             self.file_ids.insert(id, 0);
             return;
         };
@@ -292,7 +288,6 @@ impl Lower<'_> {
     }
 }
 
-/// Names with commas between them.
 pub(super) fn subprotocols(text: &str) -> Vec<String> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     names.map(ToOwned::to_owned).collect()

@@ -12,10 +12,10 @@ use super::{Lower, given};
 use crate::repair::json_quotes;
 use crate::xml::Element;
 
-/// Bytes that a `datasize` may ask for.
+/// Maximum of a `datasize` in bytes.
 const DATA_BYTES_MAX: u64 = 16 << 20;
 
-/// Where a request has values put in.
+/// Where a request has placeholders.
 #[derive(Clone, Copy)]
 pub(super) struct Subst {
     pub(super) head: bool,
@@ -147,7 +147,7 @@ impl Lower<'_> {
                     let what = "<match> and <dyn_variable> of a close are ignored";
                     self.warn(line, what, "nothing comes after a close");
                 }
-                // Tsung's own close has the word `close` in place of the code.
+                // Tsung's close frame has the word `close` instead of the code.
                 steps.push(Step { line, act: Act::Close { code: 1000 } });
             }
             _ => self.message(element, subst, answer, steps),
@@ -192,7 +192,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Our own `ack="match"`: the reply is the frame in which the first `<match>` finds something.
+    /// Our `ack="match"`: the reply is the frame in which the first `<match>` finds something.
     fn reply_match(&mut self, element: &Element, answer: &Answer) -> Option<Matcher> {
         let line = element.line_of("ack");
         let Some(check) = answer.checks.iter().find(|check| check.when_found) else {
@@ -218,7 +218,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The first text; outer blanks go, line breaks stay.
+    /// The first text; outer blanks are removed, line breaks are kept.
     fn payload(&mut self, element: &Element, subst: Subst) -> Template {
         let mut texts = element.texts();
         let Some((text, line)) = texts.next() else {

@@ -8,7 +8,7 @@ use simurgh_load_scenario::{Target, mapped};
 use super::Lower;
 use crate::xml::Element;
 
-/// Servers, and what names have been looked up.
+/// Servers, and the names that have been resolved.
 #[derive(Default)]
 pub(super) struct Servers {
     pub(super) targets: Vec<Target>,
@@ -24,7 +24,6 @@ struct Type {
     websocket: bool,
 }
 
-/// Types that can be loaded.
 const TYPES: &str = "tcp, ssl, tcp6, ssl6, websocket, websocket_ssl, ws, wss";
 
 fn type_of(name: &str) -> Option<Type> {
@@ -62,7 +61,7 @@ impl Lower<'_> {
         let line = server.line_of("host");
         if let Some((host, address)) = self.resolve(&host, port, kind.six, line) {
             let target = Target { host, address, tls: kind.tls, weight };
-            // One that is named twice has both shares, as it has in Tsung.
+            // A server named twice has both shares, as in Tsung.
             match self.servers.targets.iter_mut().find(|one| one.is_same(&target)) {
                 Some(known) => known.weight += weight,
                 None => self.servers.targets.push(target),
@@ -79,7 +78,7 @@ impl Lower<'_> {
         kind
     }
 
-    /// The index of the server that a step goes on with; it is added with the weight 0.
+    /// The index of the server for further steps; a new one is added with weight 0.
     pub(super) fn other_server(
         &mut self,
         host: &str,
@@ -98,7 +97,7 @@ impl Lower<'_> {
         Some(targets.len() - 1)
     }
 
-    /// As [`Self::other_server`], of a type as in `<server>`.
+    /// As [`Self::other_server`], with a type as in `<server>`.
     pub(super) fn other_server_of_type(
         &mut self,
         element: &Element,
@@ -110,7 +109,6 @@ impl Lower<'_> {
         self.other_server(host, port, kind.tls, element.line_of("host"))
     }
 
-    /// What a name and port stand for, after `--map`.
     fn resolve(
         &mut self,
         host: &str,
@@ -131,7 +129,7 @@ impl Lower<'_> {
         Some((bare(&host).to_owned(), SocketAddr::new(address, port)))
     }
 
-    /// The addresses of a name, looked up once; an address is its own.
+    /// The addresses of a name, resolved once; an address is returned unchanged.
     pub(super) fn look_up(&mut self, host: &str) -> Vec<IpAddr> {
         if let Ok(address) = bare(host).parse() {
             return vec![address];

@@ -7,7 +7,6 @@ use simurgh_load_scenario::{
 use super::Lower;
 use crate::xml::Element;
 
-/// The protocol that requests of a session speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     WebSocket,
@@ -39,15 +38,13 @@ impl Kind {
 pub(super) const BIDI: &str = "what the server sends is always read, and pings are answered";
 pub(super) const KINDS: &str = "ts_websocket, ts_http, ts_raw";
 
-/// The state of all sessions, and of the one that is being read.
+/// The state of all sessions, and of the current one.
 #[derive(Default)]
 pub(super) struct SessionState {
-    /// Whether shares are weights, rather than probabilities.
     by_weight: Option<bool>,
-    /// The protocol at this place of the session.
     pub(super) kind: Option<Kind>,
     pub(super) read_rate_max: Option<u64>,
-    /// Certificates have been read for it.
+    /// The line of a certificate in the session.
     pub(super) certificate: Option<u32>,
 }
 
@@ -117,7 +114,7 @@ impl Lower<'_> {
         steps.insert(0, Step { line: element.line, act: Act::Connect(connect) });
     }
 
-    /// Sets `tsung_userid` as a variable where a step reads it as one.
+    /// Sets `tsung_userid` as a variable if a step reads it as one.
     fn user_id(&mut self, element: &Element, steps: &mut Vec<Step>) {
         if !self.vars.user_id_wanted {
             return;
@@ -144,7 +141,7 @@ impl Lower<'_> {
         self.number(element, name)
     }
 
-    /// Probabilities add up to 100, weights to something.
+    /// Probabilities must add up to 100, weights to more than 0.
     pub(super) fn check_shares(&mut self, sum: f64, line: u32, of: &str) {
         let sum = (sum * 1e6).round() / 1e6;
         if self.session.by_weight == Some(true) {
@@ -158,7 +155,7 @@ impl Lower<'_> {
     }
 }
 
-/// The first `<websocket>` of a session, however deep.
+/// The first `<websocket>` of a session, at any depth.
 fn first_websocket(element: &Element) -> Option<&Element> {
     element.children().find_map(|child| match child.name.as_str() {
         "websocket" => Some(child),

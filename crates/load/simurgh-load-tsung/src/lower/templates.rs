@@ -1,4 +1,4 @@
-//! Texts with `%%..%%` in them, and regular expressions.
+//! Texts with `%%..%%`, and regular expressions.
 
 use simurgh_load_scenario::{Diagnostic, Generated, Part, Template};
 
@@ -7,7 +7,7 @@ use super::variables::USER_ID;
 use crate::subst::{self, Piece};
 
 impl Lower<'_> {
-    /// A text; its `%%..%%` mean something only with `subst`.
+    /// A text; `%%..%%` in it is only replaced with `subst`.
     pub(super) fn template(&mut self, text: &str, subst: bool, line: u32) -> Template {
         let (pieces, lone) = subst::pieces(text);
         if !subst {

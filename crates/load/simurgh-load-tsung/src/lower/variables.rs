@@ -19,11 +19,11 @@ pub(super) struct Vars {
     names: Vec<String>,
     ids: HashMap<String, VarId>,
     set: HashSet<VarId>,
-    /// Where one was used first.
+    /// Where each was used first.
     used: Vec<(VarId, u32)>,
-    /// Counters that Tsung keeps in variables and we do not: name and element.
+    /// Counters that are variables in Tsung only: name and element.
     pub(super) counters: HashMap<String, &'static str>,
-    /// The session reads [`USER_ID`] where it cannot be made on the spot.
+    /// The session reads [`USER_ID`] where it cannot be generated.
     pub(super) user_id_wanted: bool,
 }
 
@@ -47,7 +47,6 @@ impl Lower<'_> {
         VarId(number)
     }
 
-    /// A variable that gets a value here.
     pub(super) fn var_set(&mut self, name: &str, line: u32) -> VarId {
         if subst::variable(name).is_none_or(|(_, element)| element.is_some()) {
             let what = format!("a variable cannot be called `{name}`");
@@ -58,7 +57,6 @@ impl Lower<'_> {
         id
     }
 
-    /// A variable whose value is read here.
     pub(super) fn var_used(&mut self, name: &str, line: u32) -> VarId {
         if name == USER_ID {
             self.vars.user_id_wanted = true;
@@ -70,7 +68,7 @@ impl Lower<'_> {
 
     /// `name`, or `name[1]` with its element counted from 0.
     pub(super) fn var_or_element(&mut self, text: &str, line: u32) -> Option<(VarId, Option<u32>)> {
-        // The DTD calls for a bare name; `_name` and `%%_name%%` are mistakes often made.
+        // The DTD requires a bare name; `_name` and `%%_name%%` are common mistakes.
         let Some((name, element)) = subst::variable(text) else {
             let what = format!("`{text}` is not the name of a variable");
             return self.refuse(line, what, "write `name`, or `name[1]` for the first of several");
@@ -92,7 +90,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Says which variables are read and never set.
+    /// Reports variables that are read and never set.
     pub(super) fn unset_variables(&mut self) {
         let used = std::mem::take(&mut self.vars.used);
         let mut warned = HashSet::new();

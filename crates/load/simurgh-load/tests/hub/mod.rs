@@ -1,5 +1,4 @@
-//! A small server of Channels, a thread for each connection, that broadcasts what is said, and may
-//! keep it for those who come back.
+//! A small Channels server, one thread a connection, that broadcasts, and may keep messages.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -12,16 +11,16 @@ use serde_json::{Value, json};
 
 use super::outside::{Peer, Server, close, frame, lock};
 
-/// What the hub does with what was said before somebody came back.
+/// How the hub treats earlier messages when a user comes back.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Keeps {
-    /// It knows nothing of such things.
+    /// It has no history.
     Nothing,
-    /// It numbers messages, and tells who comes back that they are too old.
+    /// It numbers messages, and replies to returning users that they are too old.
     Numbers,
     /// It sends them all.
     All,
-    /// As nothing, and what it sends is not what it was told.
+    /// As `Nothing`, and it sends messages wrongly.
     Errors,
 }
 
@@ -34,7 +33,7 @@ pub(crate) struct Hub {
 #[derive(Default)]
 struct Room {
     members: BTreeMap<u64, Member>,
-    /// What was said, from 1.
+    /// The messages, from 1.
     said: Vec<String>,
     missed: u64,
     resumed: u64,
@@ -48,7 +47,6 @@ struct Member {
     is_v2: bool,
 }
 
-/// The reply to a message.
 pub(crate) fn reply(peer: &mut Peer, to: &Value, status: &str) -> bool {
     peer.text(&reply_to(to, status).to_string())
 }
@@ -64,18 +62,16 @@ fn reply_to(to: &Value, status: &str) -> Value {
     }
 }
 
-/// A binary broadcast.
 pub(crate) fn binary(topic: &str, event: &str, data: &[u8]) -> Vec<u8> {
     let head = [2, topic.len() as u8, event.len() as u8];
     [&head, topic.as_bytes(), event.as_bytes(), data].concat()
 }
 
-/// The place of the nth message.
 fn position(n: usize) -> String {
     format!("k3f9a0.{n}")
 }
 
-/// An event of the room, in the serializer of who gets it.
+/// An event of the room, in the receiver's serializer.
 fn event(is_v2: bool, join_ref: &Value, place: &Value, event: &str, payload: &Value) -> Vec<u8> {
     let message = match is_v2 {
         true => json!([join_ref, place, "room", event, payload]),
@@ -84,7 +80,7 @@ fn event(is_v2: bool, join_ref: &Value, place: &Value, event: &str, payload: &Va
     frame(1, message.to_string())
 }
 
-/// The frames of a message: each third one is binary in V2, with its place before it.
+/// The frames of a message: each third one is binary in V2, after its position.
 fn broadcast(n: usize, body: &str, opted_in: bool, is_v2: bool) -> Vec<u8> {
     let place = if opted_in { json!(position(n)) } else { Value::Null };
     if is_v2 && n.is_multiple_of(3) {
@@ -99,7 +95,7 @@ impl Room {
     fn to_all(&self, but: Option<u64>, bytes: impl Fn(&Member) -> Vec<u8>) {
         for (number, member) in &self.members {
             if Some(*number) != but {
-                // It may have gone, which its own thread sees.
+                // It may have closed, which its own thread notices.
                 let _ = (&*member.stream).write_all(&bytes(member));
             }
         }
@@ -126,7 +122,6 @@ impl Room {
         }
     }
 
-    /// Answers a join; what the user missed goes before all that is said from now on.
     fn join(&mut self, peer: &mut Peer, message: &Value, keeps: Keeps) {
         let is_v2 = message.is_array();
         let payload = if is_v2 { &message[4] } else { &message["payload"] };
@@ -158,7 +153,7 @@ impl Room {
                 out.extend(broadcast(n, &self.said[n - 1], true, is_v2));
             }
         }
-        // Before it is a member: whoever is back is told of after that.
+        // Before it is a member: the others are told after that.
         peer.send(out);
         self.members.insert(peer.number, Member { stream: peer.stream.clone(), opted_in, is_v2 });
     }
@@ -173,7 +168,6 @@ impl Hub {
         self.serve_but(|_| true)
     }
 
-    /// Serves those that `takes` lets in.
     pub(crate) fn serve_but(
         &self,
         takes: impl Fn(&mut Peer) -> bool + Send + Sync + 'static,
@@ -215,7 +209,7 @@ impl Hub {
                     room.say(payload["body"].as_str().unwrap_or_default(), self.keeps);
                     reply(peer, &message, "ok");
                 }
-                // One of the others hears it, and nobody says that it was taken.
+                // Another member receives it, but it is not confirmed.
                 "whisper" => {
                     let body = message[4]["body"].as_str().unwrap();
                     let (_, one) = room.members.iter().find(|it| *it.0 != peer.number).unwrap();
@@ -235,12 +229,12 @@ impl Hub {
         }
     }
 
-    /// What all who came back had missed, by their own positions.
+    /// What all returning users had missed, by their own positions.
     pub(crate) fn missed(&self) -> u64 {
         lock(&self.room).missed
     }
 
-    /// Joins that said where the user stood.
+    /// Joins that had a position.
     pub(crate) fn resumed(&self) -> u64 {
         lock(&self.room).resumed
     }

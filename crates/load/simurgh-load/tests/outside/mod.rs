@@ -1,5 +1,4 @@
-//! Runs scenarios against servers made by hand, and holds every run to the sums that must come
-//! out whatever the server does.
+//! Runs scenarios against test servers, and checks the sums that every run must have.
 #![allow(unused_imports, unreachable_pub, reason = "each test file uses a part of it")]
 
 mod ran;

@@ -1,4 +1,4 @@
-//! A scenario run, and the sums that have to come out whatever the server does.
+//! A scenario run, and the sums that every run must have.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -13,14 +13,12 @@ use simurgh_load::record::{Count, Ending, ErrorKind, Metric, MetricId, Record};
 use simurgh_load::report::Outputs;
 use simurgh_load::scenario::{Overrides, Scenario, check};
 
-/// What came of a run.
 pub struct Ran {
     pub record: Record,
     pub ending: Ending,
     pub took: Duration,
 }
 
-/// Reads and checks a scenario.
 #[track_caller]
 pub fn scenario(text: &str) -> Scenario {
     let scenario = match simurgh_load::toml::read(text, Path::new(""), &Overrides::default()) {
@@ -31,19 +29,17 @@ pub fn scenario(text: &str) -> Scenario {
     scenario
 }
 
-/// Runs a scenario on one worker.
 #[track_caller]
 pub fn run(text: &str) -> Ran {
     run_with(text, 1)
 }
 
-/// Runs a scenario on so many workers.
 #[track_caller]
 pub fn run_with(text: &str, workers: usize) -> Ran {
     steered(text, workers, |_| ())
 }
 
-/// Runs a scenario that somebody steers, who gets the control before the start.
+/// Runs a scenario with an operator, who gets the control before the start.
 #[track_caller]
 pub fn steered(text: &str, workers: usize, operator: impl FnOnce(Control)) -> Ran {
     let options = Options { workers: Some(workers), ..Options::default() };
@@ -59,7 +55,7 @@ pub fn steered(text: &str, workers: usize, operator: impl FnOnce(Control)) -> Ra
     ran
 }
 
-/// Requests of these wait for an answer.
+/// The metrics of requests that wait for an answer.
 const ANSWERED: [Metric; 6] =
     [Metric::Upgrade, Metric::Join, Metric::Push, Metric::Leave, Metric::Message, Metric::Http];
 
@@ -72,12 +68,10 @@ impl Ran {
         self.record.errors().of_kind(kind)
     }
 
-    /// How often something was timed.
     pub fn timed(&self, metric: impl Into<MetricId>) -> u64 {
         self.record.times(metric).map_or(0, |times| times.count())
     }
 
-    /// Asserts that there were these errors and no others.
     #[track_caller]
     pub fn errors_are(&self, expected: &[(ErrorKind, u64)]) {
         let mut found: Vec<(ErrorKind, u64)> = Vec::new();
@@ -93,14 +87,13 @@ impl Ran {
         assert_eq!(found, expected, "{}", self.text());
     }
 
-    /// Asserts that so many users came to the end of their session, and so many did not.
+    /// Asserts how many users finished their session, and how many aborted it.
     #[track_caller]
     pub fn users_are(&self, finished: u64, aborted: u64) {
         let found = (self.count(Count::UsersFinished), self.count(Count::UsersAborted));
         assert_eq!(found, (finished, aborted), "{}", self.text());
     }
 
-    /// All that was counted, for the message of a failure.
     pub fn text(&self) -> String {
         let counts: Vec<String> =
             self.record.counts().iter().map(|(count, n)| format!("{count:?} {n}")).collect();
@@ -121,7 +114,7 @@ impl Ran {
         )
     }
 
-    /// Nobody is left, and everybody and everything is accounted for exactly once.
+    /// No users are left, and all users and requests are counted exactly once.
     #[track_caller]
     fn sums_are_right(&self) {
         let text = self.text();
@@ -139,7 +132,7 @@ impl Ran {
         }
         assert_eq!(count(Count::Connects), count(Count::Disconnects), "{text}");
         assert!(count(Count::ConnectsTried) >= count(Count::Connects), "{text}");
-        // What was not answered in time has its time, too; what was cut off has none.
+        // A time-out is recorded as a time too; a request that was cut off has none.
         let timed: u64 = ANSWERED.iter().map(|metric| self.timed(*metric)).sum();
         let late = [ErrorKind::UpgradeTimeout, ErrorKind::JoinTimeout, ErrorKind::ReplyTimeout];
         let late: u64 = late.iter().map(|kind| self.errors(*kind)).sum();

@@ -1,4 +1,4 @@
-//! A server of TLS with a certificate of its own.
+//! A TLS server with a self-signed certificate.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, unreachable_pub)]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -11,7 +11,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::Server;
 
-/// A certificate of its own for 127.0.0.1, as PEM and as a server's configuration.
+/// A self-signed certificate for 127.0.0.1, as PEM and as a server's configuration.
 pub fn certificate() -> (String, Arc<ServerConfig>) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
@@ -28,10 +28,8 @@ pub fn certificate() -> (String, Arc<ServerConfig>) {
     (certificate.pem(), Arc::new(config))
 }
 
-/// A connection of such a server.
 pub type Secure = StreamOwned<ServerConnection, std::net::TcpStream>;
 
-/// A server whose connections speak TLS.
 pub fn secure_server(
     config: Arc<ServerConfig>,
     serve: impl Fn(Secure) + Send + Sync + 'static,

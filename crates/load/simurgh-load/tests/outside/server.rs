@@ -1,4 +1,4 @@
-//! Servers made by hand, a thread for each connection, that do what a test wants of them.
+//! Test servers, with a thread for each connection, that do what a test needs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
@@ -20,12 +20,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// On a free port.
     pub fn new(serve: impl Fn(Peer) + Send + Sync + 'static) -> Self {
         Self::at("127.0.0.1:0".parse().unwrap(), serve)
     }
 
-    /// On a given port, which may have been another server's.
+    /// On a given port, which another server may have used.
     pub fn at(addr: SocketAddr, serve: impl Fn(Peer) + Send + Sync + 'static) -> Self {
         let began = Instant::now();
         let listener = loop {
@@ -49,7 +48,7 @@ impl Server {
                         return;
                     }
                     let Ok(stream) = stream else { continue };
-                    // Nothing here waits for ever, whatever the client does.
+                    // No read waits for ever, whatever the client does.
                     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
                     stream.set_nodelay(true).unwrap();
                     let stream = Arc::new(stream);
@@ -65,12 +64,11 @@ impl Server {
         Self { addr, stop, accepted, open, acceptor: Some(acceptor) }
     }
 
-    /// Connections accepted so far.
     pub fn accepted(&self) -> u64 {
         self.accepted.load(SeqCst)
     }
 
-    /// As if the process were killed: nobody listens any more, and all connections end.
+    /// As if the process were killed: it stops listening, and all connections end.
     pub fn kill(mut self) -> SocketAddr {
         self.end();
         self.addr
@@ -98,10 +96,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One connection, at the server.
 pub struct Peer {
     pub stream: Arc<TcpStream>,
-    /// Connections before it.
     pub number: u64,
     pub key: String,
     pub path: String,
@@ -137,7 +133,7 @@ impl Peer {
         Some(head)
     }
 
-    /// The answer that makes a WebSocket of it.
+    /// The answer that accepts the upgrade.
     pub fn switch(&self) -> String {
         let accept = simurgh_proto::ws::handshake::accept_key(&self.key);
         let accept = String::from_utf8(accept.as_ref().to_vec()).unwrap();
@@ -147,12 +143,12 @@ impl Peer {
         )
     }
 
-    /// Upgrades; `false` if the client has gone.
+    /// Upgrades; `false` if the client has closed.
     pub fn upgrade(&mut self) -> bool {
         self.head().is_some() && self.send(self.switch().as_bytes())
     }
 
-    /// Sends bytes; `false` if the client has gone.
+    /// Sends bytes; `false` if the client has closed.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         (&*self.stream).write_all(bytes.as_ref()).is_ok()
     }
@@ -181,18 +177,15 @@ impl Peer {
         Some(Got { opcode: two[0] & 0x0f, payload })
     }
 
-    /// Resets the connection.
     pub fn reset(self) {
         rustix::net::sockopt::set_socket_linger(&*self.stream, Some(Duration::ZERO)).unwrap();
     }
 
-    /// Ends this half of the connection.
     pub fn no_more(&self) {
-        // The client may have gone.
+        // The client may have closed.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Reads until the client has gone.
     pub fn drain(&mut self) {
         let mut buffer = [0; 4096];
         loop {
@@ -205,7 +198,7 @@ impl Peer {
         }
     }
 
-    /// Answers text frames and closes with themselves until the client has gone.
+    /// Echoes text frames and closes until the client has closed.
     pub fn echo(&mut self) {
         while let Some(Got { opcode, payload }) = self.frame() {
             if matches!(opcode, 1 | 2 | 8) && !self.send(frame(opcode, payload)) {
@@ -223,7 +216,7 @@ pub fn frame(opcode: u8, payload: impl AsRef<[u8]>) -> Vec<u8> {
     raw_frame(0x80 | opcode, payload.as_ref().len() as u64, payload.as_ref())
 }
 
-/// A frame with any first byte and any length said.
+/// A frame with any first byte and any length field.
 pub fn raw_frame(first: u8, length: u64, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![first];
     match length {
@@ -241,7 +234,6 @@ pub fn raw_frame(first: u8, length: u64, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A close frame with this code.
 pub fn close(code: u16) -> Vec<u8> {
     frame(8, code.to_be_bytes())
 }

@@ -1,4 +1,4 @@
-//! A made-up run that has something of everything, the same for the same seed.
+//! A made-up run with all kinds of events, the same for the same seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -51,7 +51,6 @@ pub fn meta() -> Meta {
     }
 }
 
-/// One worker with its recorder.
 pub struct Hand {
     pub recorder: Recorder,
     random: fastrand::Rng,
@@ -75,7 +74,6 @@ impl Hand {
         }
     }
 
-    /// A second of work.
     pub fn work(&mut self, at_ms: u64) -> Option<Delta> {
         let random = &mut self.random;
         let recorder = &mut self.recorder;
@@ -137,7 +135,7 @@ impl Hand {
     }
 }
 
-/// A run of 25.4 s with three workers on two hosts, fed to `each` as it goes.
+/// A run of 25.4 s with three workers on two hosts, given to `each` second by second.
 pub fn run_with(seed: u64, mut each: impl FnMut(&mut Record, &Tick)) -> Record {
     let mut record = Record::new(meta());
     let mut hands = [Hand::new(0, 0, seed), Hand::new(0, 1, seed), Hand::new(1, 0, seed)];

@@ -1,9 +1,8 @@
-//! As much of JSON Schema as the published schema of `report.json` uses.
+//! The part of JSON Schema that the published schema of `report.json` uses.
 
 use serde_json::Value;
 
-/// Holds a value against what of JSON Schema the published schema uses; a keyword that this does
-/// not know is a fault too.
+/// Checks a value against that part of JSON Schema; an unknown keyword is an error too.
 pub(crate) fn check(
     root: &Value,
     schema: &Value,

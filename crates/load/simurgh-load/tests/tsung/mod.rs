@@ -1,4 +1,4 @@
-//! A world without networks and files of its own, and a scenario to put things into.
+//! An environment without networks and files, and a scenario to insert parts into.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
 use std::io;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use simurgh_load::scenario::{Diagnostic, Diagnostics, Loaded, Overrides, Scenario, Session, Step};
 use simurgh_load::tsung::{Environment, read_in};
 
-/// Knows a few names, files and addresses.
+/// Has a few names, files and addresses.
 pub(crate) struct Fake;
 
 impl Environment for Fake {
@@ -40,7 +40,7 @@ impl Environment for Fake {
     }
 }
 
-/// The parts of a scenario; each begins on the line that its comment says.
+/// The parts of a scenario; each begins on the line in its comment.
 #[derive(Clone)]
 pub(crate) struct Parts {
     /// 4
@@ -90,12 +90,11 @@ impl Parts {
     }
 }
 
-/// A session of that type; its steps begin on line 9.
+/// A session of this type; its steps begin on line 9.
 pub(crate) fn session(kind: &str, steps: &str) -> String {
     format!("<session name=\"a\" probability=\"100\" type=\"{kind}\">\n{steps}</session>")
 }
 
-/// A scenario with one session of these steps.
 pub(crate) fn with_steps(kind: &str, steps: &str) -> Parts {
     Parts { sessions: session(kind, steps), ..Parts::default() }
 }
@@ -112,12 +111,10 @@ pub(crate) fn only_session(loaded: &Loaded) -> &Session {
     session
 }
 
-/// Diagnostics as they are shown.
 pub(crate) fn lines(faults: &[Diagnostic]) -> Vec<String> {
     faults.iter().map(ToString::to_string).collect()
 }
 
-/// What is wrong with a scenario.
 pub(crate) fn wrong(parts: &Parts) -> Vec<String> {
     match parts.read() {
         Ok(_) => Vec::new(),
@@ -125,7 +122,6 @@ pub(crate) fn wrong(parts: &Parts) -> Vec<String> {
     }
 }
 
-/// What is wrong with a session.
 pub(crate) fn wrong_steps(kind: &str, text: &str) -> Vec<String> {
     wrong(&with_steps(kind, text))
 }

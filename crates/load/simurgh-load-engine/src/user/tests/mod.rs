@@ -1,4 +1,4 @@
-//! Users driven by hand: inputs in, outputs looked at, and a clock that stands still.
+//! Unit tests of users: inputs, outputs, and a clock that only the test moves.
 
 mod properties;
 
@@ -23,7 +23,6 @@ use crate::program::{Program, compile};
 use crate::shared::Shared;
 use crate::stamp::Stamp;
 
-/// What a user wanted done.
 #[derive(Clone, Debug, PartialEq)]
 enum Done {
     Dial,
@@ -36,7 +35,6 @@ enum Done {
     Left(Ended),
 }
 
-/// Takes down what a user wants.
 #[derive(Default)]
 struct Log {
     now_ns: u64,
@@ -51,7 +49,6 @@ struct Log {
     /// Connections that were dialled and not hung up.
     open: BTreeSet<u32>,
     dialled: u32,
-    /// Connections that can be used.
     usable: i64,
     unread: usize,
 }
@@ -132,7 +129,6 @@ impl Outputs for Log {
     fn dump(&mut self, _: String) {}
 }
 
-/// A user, and what it needs.
 struct Driven {
     program: Rc<Program>,
     context: Context,
@@ -181,11 +177,11 @@ impl Driven {
         let Self { program, context, user, log } = self;
         let now_ns = log.now_ns;
         Machine { user, place: 0, program, context, now_ns, out: log }.step(input);
-        // As the wheel does, where rests look for it.
+        // As the wheel does; rests read it there.
         self.user.timer = Link::due(self.log.timer_ms);
     }
 
-    /// What was wanted since this was asked for last.
+    /// The outputs since the last call.
     fn done(&mut self) -> Vec<Done> {
         std::mem::take(&mut self.log.done)
     }
@@ -202,7 +198,6 @@ impl Driven {
         self.log.now_ns += ms * 1_000_000;
     }
 
-    /// The user's timer is due; how long that took.
     fn timer(&mut self) -> Duration {
         let due_ns = u64::from(self.log.timer_ms.take().expect("a timer")) * 1_000_000;
         let took_ns = due_ns.saturating_sub(self.log.now_ns);
@@ -215,14 +210,14 @@ impl Driven {
         self.step(Input::Event(Event::Text(text.into())));
     }
 
-    /// Its connection comes about and becomes a WebSocket.
+    /// Its connection is established and becomes a WebSocket.
     fn upgrade(&mut self) {
         self.step(Input::Connected(Purpose::User));
         self.accept("");
         assert_eq!(self.log.errors, []);
     }
 
-    /// The server accepts the upgrade, and says more.
+    /// The server accepts the upgrade, and sends `more`.
     fn accept(&mut self, more: &str) {
         let accept = accept_key(&upgrade_key(&self.context.values, &self.user));
         let answer = format!(
@@ -230,13 +225,12 @@ impl Driven {
              Sec-WebSocket-Accept: {}\r\n\r\n{more}",
             str::from_utf8(&accept).unwrap()
         );
-        // In pieces, as it may come.
+        // In pieces, as on a network.
         let (first, rest) = answer.as_bytes().split_at(30);
         self.step(Input::Bytes(Purpose::User, first));
         self.step(Input::Bytes(Purpose::User, rest));
     }
 
-    /// The server's `ok` to a message.
     fn reply_ok(&mut self, join_ref: &str, msg_ref: &str, topic: &str) {
         self.text(&format!(
             "[\"{join_ref}\",\"{msg_ref}\",\"{topic}\",\"phx_reply\",\
@@ -253,7 +247,7 @@ impl Driven {
         self.log.counts.iter().filter(|(known, _)| *known == count).map(|(_, n)| n).sum()
     }
 
-    /// Whether something can still happen to the user without the end of the run.
+    /// Whether anything but the end of the run can still happen to the user.
     fn has_a_way_on(&self) -> bool {
         self.log.timer_ms.is_some()
             || self.log.gathers
@@ -278,14 +272,13 @@ fn a_join_is_sent_and_its_reply_is_timed() {
     assert_eq!(join, r#"["1","1","room:1","phx_join",{}]"#);
     assert_eq!(user.user.state, UserState::AwaitRef);
     user.wait_ms(7);
-    // Another reply is not the one.
+    // A reply to another message.
     user.reply_ok("1", "9", "room:1");
     assert_eq!(user.user.state, UserState::AwaitRef);
     user.reply_ok("1", "1", "room:1");
     assert_eq!(user.times_of(Metric::Join), [7000]);
     assert_eq!(user.user.state, UserState::Receiving);
     assert_eq!((user.log.timer_ms, user.log.usable), (None, 1));
-    // Nothing is left that only some users need.
     assert!(user.user.extra.is_none());
 }
 
@@ -294,7 +287,7 @@ fn thinking_takes_its_time_from_when_it_was_meant_to_begin() {
     let steps = "steps = [{ think = \"250ms\" }, { think = \"1s\" }, { abort = \"run\" }]";
     let mut user = Driven::new(RAW, "", steps);
     assert_eq!(user.user.state, UserState::Thinking);
-    // The first may end late, since nobody can tell; the second ends where it should all the same.
+    // The first may end late, since that is not observable; the second must end in time.
     assert!(user.timer() >= Duration::from_millis(250));
     user.timer();
     assert_eq!(user.log.now_ns, 1_000_000_000 + 1_250_000_000);
@@ -387,7 +380,7 @@ fn a_lost_connection_comes_back_after_a_while_with_its_joins() {
     user.step(lost);
     assert_eq!((user.user.state, user.log.usable), (UserState::BackingOff, 0));
     assert_eq!(user.log.errors, [ErrorKind::ConnectionReset]);
-    // Half of the time at least, and longer each time it fails.
+    // At least half of the time, and longer after each failure.
     let range = Duration::from_millis(50)..=Duration::from_millis(101);
     let took = user.timer();
     assert!(range.contains(&took), "{took:?}");
@@ -451,7 +444,7 @@ fn a_close_waits_for_the_servers_half() {
     user.step(Input::Event(Event::Close(Some(frame))));
     assert_eq!(user.done(), end);
     assert_eq!((user.log.errors.len(), user.log.usable), (0, 0));
-    // Or it does not come at all.
+    // The answer may not come at all.
     let mut user = closing();
     assert_eq!(user.timer(), Duration::from_secs(5));
     assert_eq!(user.done(), end);

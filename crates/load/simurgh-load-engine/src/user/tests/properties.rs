@@ -1,4 +1,4 @@
-//! What holds for users whatever happens to them, in whatever order.
+//! Properties that hold for users after any sequence of events.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use simurgh_proto::ws::{CloseCode, Event};
 use super::{Done, Driven, PHOENIX, RAW};
 use crate::user::{ConnState, Input, NO_KEY, Purpose, UserState};
 
-/// Sessions that wait for everything there is.
+/// Sessions with all kinds of waits.
 const SESSIONS: [(&str, &str); 4] = [
     (
         PHOENIX,
@@ -38,7 +38,7 @@ const SESSIONS: [(&str, &str); 4] = [
     ),
 ];
 
-/// What may happen to a user, by number; `false` if it cannot now.
+/// Triggers an event by number; `false` if it cannot happen now.
 fn happens(user: &mut Driven, what: u8) -> bool {
     let (key, purpose) = match user.user.poller().map(|poller| poller.posts.key) {
         Some(posts) if posts != NO_KEY && what.is_multiple_of(2) => (posts, Purpose::Posts),
@@ -98,8 +98,7 @@ fn happens(user: &mut Driven, what: u8) -> bool {
 }
 
 proptest! {
-    /// Whatever happens to a user in whatever order, it waits for something that can come, or has
-    /// left; and then it has left no connection behind.
+    /// A user always waits for something that can come, or has left and has no connections.
     #[test]
     fn a_user_always_has_a_way_on_or_has_left(
         session in 0..SESSIONS.len(),
@@ -122,8 +121,7 @@ proptest! {
         prop_assert!(user.log.open.is_empty(), "{:?}", user.log.open);
     }
 
-    /// Each request is answered or counted as not answered, and a user does the same again where
-    /// the same happens.
+    /// All requests are answered or counted as unanswered; the same events give the same outputs.
     #[test]
     fn the_same_events_lead_to_the_same_and_all_sums_hold(
         session in 0..SESSIONS.len(),
@@ -150,7 +148,7 @@ proptest! {
         let (requests, unanswered) =
             (one.count_of(Count::Requests), one.count_of(Count::RequestsUnanswered));
         prop_assert!(unanswered <= requests, "{unanswered} of {requests}");
-        // What was not answered in time has its time as well.
+        // A time-out is recorded as a time too.
         let channel = [Metric::Join, Metric::Push, Metric::Leave];
         let timed = [Metric::Upgrade, Metric::Message, Metric::Http].into_iter().chain(channel);
         let timed: usize = timed.map(|metric| one.times_of(metric).len()).sum();

@@ -1,8 +1,7 @@
-//! Evaluates an expression on a tree, with an end: each node that is looked at and each few bytes
-//! of text cost one step, and steps are limited.
+//! Evaluates an expression with limited steps: one for each visited node and few bytes of text.
 //!
-//! XPath has expressions that take the square or the cube of a page's size, and the page comes from
-//! a server. `None` everywhere here means that the steps are used up.
+//! XPath has expressions that take quadratic or cubic time in a page's size, and the page comes
+//! from a server. `None` everywhere here means that the steps are used up.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -21,7 +20,6 @@ pub(super) struct Evaluation<'t> {
     steps_left: usize,
 }
 
-/// What an expression is evaluated for.
 #[derive(Clone, Copy)]
 struct Focus {
     node: NodeId,
@@ -34,7 +32,7 @@ impl<'t> Evaluation<'t> {
         Self { tree, steps_left: steps_max }
     }
 
-    /// The string values of all nodes in the document's order, or the value as text.
+    /// The string values of all nodes in document order, or the value as text.
     pub(super) fn texts(&mut self, expression: &Expression) -> Option<Vec<String>> {
         let root = Focus { node: ROOT, position: 1, size: 1 };
         match self.value(expression, root)? {
@@ -72,7 +70,7 @@ impl<'t> Evaluation<'t> {
         })
     }
 
-    /// One operator; its right side is evaluated only where it decides.
+    /// One operator; its right side is evaluated only if needed.
     fn operation(
         &mut self,
         operator: Operator,
@@ -133,7 +131,7 @@ impl<'t> Evaluation<'t> {
         self.filtered(found, &step.predicates)
     }
 
-    /// Those for which all predicates are true; a number is a position.
+    /// The nodes for which all predicates are true; a number is a position.
     fn filtered(
         &mut self,
         mut nodes: Vec<NodeId>,
@@ -154,7 +152,7 @@ impl<'t> Evaluation<'t> {
         Some(nodes)
     }
 
-    /// Calls `each` with the nodes on an axis, from the nearest on.
+    /// Calls `each` with the nodes on an axis, the nearest first.
     fn walk(
         &mut self,
         axis: Axis,
@@ -169,7 +167,7 @@ impl<'t> Evaluation<'t> {
             each(tree, node);
             Some(())
         };
-        // Attributes of nodes below are passed over, at the price of a look.
+        // Attributes of descendants are skipped, but cost a step.
         let wide = match axis {
             Axis::Descendant | Axis::DescendantOrSelf => tree.below(node),
             Axis::Following if is_attribute(node) => tree.below(parent).start..tree.len(),
@@ -215,7 +213,7 @@ impl<'t> Evaluation<'t> {
         let is_equality = matches!(comparison, Compare::Eq | Compare::Neq);
         Some(match (left, right) {
             (left @ Value::Boolean(_), right) | (left, right @ Value::Boolean(_)) => {
-                // Beside a boolean nodes are one, and for `=` all else is too.
+                // Nodes compared with a boolean become one; for `=` the other side does too.
                 let as_number = |value: Value<'t>| match value {
                     Value::Text(_) | Value::Number(_) if !is_equality => value.number(self.tree),
                     other => f64::from(u8::from(other.is_true())),
@@ -226,7 +224,7 @@ impl<'t> Evaluation<'t> {
                 self.have_in_common(&left, &right, comparison == Compare::Eq)?
             }
             (Value::Nodes(left), Value::Nodes(right)) => {
-                // One of them is enough, so the ends of both decide.
+                // Any pair of nodes may decide, so the extremes of both do.
                 let (left, right) = (self.least_and_most(&left)?, self.least_and_most(&right)?);
                 let pairs = [(left.0, right.1), (left.1, right.0)];
                 pairs.into_iter().any(|(left, right)| comparison.holds(left, right))
@@ -244,7 +242,7 @@ impl<'t> Evaluation<'t> {
         })
     }
 
-    /// Whether one of the nodes compares so with another value.
+    /// Whether any of the nodes compares so with another value.
     fn any_holds(
         &mut self,
         nodes: &[NodeId],
@@ -266,7 +264,7 @@ impl<'t> Evaluation<'t> {
         Some(false)
     }
 
-    /// Whether a text of the one is (not) a text of the other.
+    /// Whether a text of one is (not) a text of the other.
     fn have_in_common(&mut self, left: &[NodeId], right: &[NodeId], same: bool) -> Option<bool> {
         let mut texts = HashSet::new();
         for node in left {
@@ -304,7 +302,7 @@ impl<'t> Evaluation<'t> {
             values.push(self.value(argument, focus)?);
         }
         let mut values = values.into_iter();
-        // The default of an argument is the node that the expression is evaluated for.
+        // The default of an argument is the context node.
         let first = values.next().unwrap_or_else(|| Value::Nodes(vec![focus.node]));
         Some(match function {
             Body::Constant(is_true) => Value::Boolean(is_true),
@@ -381,7 +379,7 @@ impl<'t> Evaluation<'t> {
         Some(Value::Nodes(in_order(found)))
     }
 
-    /// XPath 1.0 §4.3, `lang`: that of the nearest element with one.
+    /// XPath 1.0 §4.3, `lang`: the language of the nearest element that has one.
     fn is_language(&mut self, node: NodeId, wanted: &str) -> Option<bool> {
         let mut above = Some(node);
         while let Some(node) = above {
@@ -446,7 +444,7 @@ fn children(tree: &Tree, node: NodeId) -> impl Iterator<Item = NodeId> {
     siblings(tree, below.start, below.end)
 }
 
-/// The node `from` and those beside it, up to `end`.
+/// The node `from` and its siblings, up to `end`.
 fn siblings(tree: &Tree, from: NodeId, end: NodeId) -> impl Iterator<Item = NodeId> {
     let next = move |node: &NodeId| Some(tree.below(*node).end).filter(|next| *next < end);
     std::iter::successors(Some(from).filter(|from| *from < end), next)

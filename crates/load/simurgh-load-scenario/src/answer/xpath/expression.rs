@@ -1,12 +1,11 @@
-//! An XPath 1.0 expression as it was understood.
+//! A parsed XPath 1.0 expression.
 
 use strum::EnumString;
 
 use super::function::Body;
 use crate::Compare;
 
-/// Operators that bind alike are in one list, so that a long row of them is no
-/// deeper than a short one.
+/// Operators of one precedence are in one list: a long row of them is not deep.
 #[derive(Debug)]
 pub(super) enum Expression {
     Operators(Box<Expression>, Vec<(Operator, Expression)>),
@@ -19,13 +18,12 @@ pub(super) enum Expression {
 }
 
 impl Expression {
-    /// Whether its value is nodes, which the parser knows as there are no variables.
+    /// Whether its value is nodes; known to the parser, as there are no variables.
     pub(super) fn is_nodes(&self) -> bool {
         matches!(self, Self::Union(_) | Self::Path(_) | Self::Call(Body::Id, _))
     }
 }
 
-/// What stands between two expressions.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operator {
     Or,
@@ -34,7 +32,7 @@ pub(super) enum Operator {
     Calculate(fn(f64, f64) -> f64),
 }
 
-/// Where it starts, which of those nodes are taken, and the steps from there.
+/// A start, the predicates on it, and the steps from there.
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) start: Start,
@@ -44,7 +42,6 @@ pub(super) struct Path {
 
 #[derive(Debug)]
 pub(super) enum Start {
-    /// The node that the expression is evaluated for.
     Context,
     Root,
     Nodes(Expression),

@@ -3,13 +3,13 @@
 use super::value::{Value, normalized, rounded, translate};
 use crate::answer::tree::Name;
 
-/// What a function makes of its arguments; without one, of the context node.
+/// The computation of a function; its default argument is the context node.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Body {
     Constant(bool),
     Boolean(fn(bool) -> bool),
     Number(fn(f64) -> f64),
-    /// Of up to three texts; those that are not given are empty.
+    /// Of up to three texts; missing ones are empty.
     Text(fn(&str, &str, &str) -> Value<'static>),
     /// Of the name of the first node.
     Name(fn(&Name) -> String),
@@ -46,7 +46,7 @@ fn before(all: &str, part: &str, _: &str) -> Value<'static> {
     text(all.split_once(part).map_or("", |(before, _)| before))
 }
 
-/// Name, the least and the greatest number of arguments, and what is made of them.
+/// Name, minimum and maximum number of arguments, and body.
 pub(super) static FUNCTIONS: [(&str, usize, usize, Body); 27] = [
     ("boolean", 1, 1, Body::Boolean(|is_true| is_true)),
     ("ceiling", 1, 1, Body::Number(f64::ceil)),

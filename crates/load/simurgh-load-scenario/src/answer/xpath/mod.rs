@@ -1,7 +1,7 @@
-//! XPath 1.0 over answers.
+//! XPath 1.0 on answers.
 //!
-//! Our own, because the work of an evaluation must have an end: no crate for XPath 1.0 counts it,
-//! and the expressions of a scenario are evaluated on pages of servers.
+//! Our own implementation, because the work of an evaluation must be bounded: no crate for XPath
+//! 1.0 counts it, and a scenario's expressions are evaluated on pages of servers.
 
 mod evaluate;
 mod expression;
@@ -16,11 +16,10 @@ use evaluate::Evaluation;
 use expression::Expression;
 
 const LENGTH_MAX: usize = 1024;
-/// Nodes that one evaluation looks at, and bytes of text by fours: some 50 times over a page of a
-/// megabyte, and some tenths of a second. Past it nothing is found.
+/// Steps of one evaluation (nodes, and bytes of text divided by four): some 50 times a page of a
+/// megabyte, and some tenths of a second. Beyond it nothing is found.
 const STEPS_MAX: usize = 10_000_000;
 
-/// An expression that is known to be right.
 #[derive(Clone, Debug)]
 pub(super) struct XPath(Arc<Expression>);
 
@@ -33,7 +32,6 @@ impl XPath {
         Ok(Self(Arc::new(parse::parse(expression).map_err(wrong)?)))
     }
 
-    /// The string values of all nodes in the document's order, or the one value.
     pub(super) fn find(&self, tree: &Tree) -> Vec<String> {
         self.find_within(tree, STEPS_MAX).unwrap_or_default()
     }
@@ -180,7 +178,7 @@ mod tests {
         }
     }
 
-    /// What each node costs stays the same however large and deep the page is.
+    /// The cost of each node must not depend on the page's size or depth.
     #[test]
     fn plain_expressions_take_steps_in_proportion_to_the_page() {
         for piece in ["<b>", "<b><i></i></b>", "<b c=d e=f>"] {

@@ -1,13 +1,12 @@
-//! Reads XPath 1.0 (§2, §3): one function a rule, from the loosest operator to the names.
+//! Parses XPath 1.0 (§2, §3): one function for each rule, from the loosest operator to the names.
 
 use super::expression::{Axis, Expression, Operator, Path, Start, Step, Test};
 use super::function::FUNCTIONS;
 use crate::Compare;
 
-/// Expressions within expressions: each level takes stack, here and when it is evaluated.
+/// Nested expressions: each level needs stack, here and in evaluation.
 const NESTING_MAX: usize = 32;
 
-/// The operators between expressions, from the loosest to the tightest.
 const OPERATORS: &[&[(&str, Operator)]] = &[
     &[("or", Operator::Or)],
     &[("and", Operator::And)],
@@ -51,7 +50,7 @@ impl<'a> Parser<'a> {
         Ok(expression)
     }
 
-    /// Operators that bind alike, from the left, with those that bind tighter between them.
+    /// Operators of one precedence, left-associative, with tighter ones between them.
     fn operators(&mut self, levels: &[&[(&str, Operator)]]) -> Parsed<Expression> {
         let Some((level, tighter)) = levels.split_first() else { return self.negative() };
         let first = self.operators(tighter)?;
@@ -70,7 +69,7 @@ impl<'a> Parser<'a> {
         let inner = self.union()?;
         Ok(match minus {
             0 => inner,
-            // Even two of them turn the value into a number.
+            // An even number still converts the value to a number.
             _ if minus.is_multiple_of(2) => {
                 Expression::Negative(Box::new(Expression::Negative(inner.into())))
             }
@@ -114,7 +113,6 @@ impl<'a> Parser<'a> {
         Ok(path(start, Vec::new(), steps))
     }
 
-    /// Predicates and steps after an expression.
     fn filtered(&mut self, primary: Expression) -> Parsed<Expression> {
         let predicates = self.predicates()?;
         let mut steps = Vec::new();
@@ -149,7 +147,7 @@ impl<'a> Parser<'a> {
         Ok(predicates)
     }
 
-    /// A literal, a number, a call, or an expression in brackets.
+    /// A literal, a number, a call, or an expression in parentheses.
     fn primary(&mut self) -> Parsed<Option<Expression>> {
         self.skip_blanks();
         let mut chars = self.rest.chars();
@@ -250,7 +248,7 @@ impl<'a> Parser<'a> {
         if self.peek("(") {
             return self.node_type(first);
         }
-        // A name with a prefix has no blanks in it.
+        // A name with a prefix contains no blanks.
         let Some(rest) = self.rest.strip_prefix(':').filter(|rest| !rest.starts_with(':')) else {
             return Ok(Test::Name(None, first.into()));
         };
@@ -300,7 +298,7 @@ impl<'a> Parser<'a> {
         rest.is_some()
     }
 
-    /// An operator; one that is written as a word is the whole of the word.
+    /// Takes an operator; one that is a word must be the whole word.
     fn take_operator(&mut self, sign: &str) -> bool {
         self.skip_blanks();
         (name(sign).is_empty() || name(self.rest) == sign) && self.take(sign)
@@ -322,7 +320,7 @@ fn path(start: Start, predicates: Vec<Expression>, steps: Vec<Step>) -> Expressi
     Expression::Path(Box::new(Path { start, predicates, steps }))
 }
 
-/// The name without a colon that `text` begins with; empty if there is none.
+/// The name without a colon at the beginning of `text`; empty if there is none.
 fn name(text: &str) -> &str {
     let is_inner = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-' | '.');
     if !text.starts_with(|char: char| char.is_alphabetic() || char == '_') {

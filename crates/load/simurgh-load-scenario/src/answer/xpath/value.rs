@@ -6,7 +6,7 @@ use crate::answer::tree::{NodeId, Tree};
 
 #[derive(Clone, Debug)]
 pub(super) enum Value<'t> {
-    /// In the document's order, each once.
+    /// In document order, without duplicates.
     Nodes(Vec<NodeId>),
     Text(Cow<'t, str>),
     Number(f64),
@@ -14,7 +14,7 @@ pub(super) enum Value<'t> {
 }
 
 impl<'t> Value<'t> {
-    /// The parser lets nothing but nodes come where this is called.
+    /// The parser only allows nodes where this is called.
     pub(super) fn into_nodes(self) -> Vec<NodeId> {
         match self {
             Self::Nodes(nodes) => nodes,
@@ -53,12 +53,12 @@ impl<'t> Value<'t> {
     }
 }
 
-/// §3.5: digits with or without a point, a minus before them, blanks around; else no number.
+/// §3.5: digits with or without a point, a minus before them, blanks around; else NaN.
 pub(super) fn number(text: &str) -> f64 {
     let text = text.trim_matches([' ', '\t', '\r', '\n']);
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_part = |byte: u8| byte.is_ascii_digit() || byte == b'.';
-    // Rust also reads letters (`inf`, `1e3`) and a plus, which XPath does not.
+    // Rust also parses letters (`inf`, `1e3`) and a plus, which XPath does not.
     if digits.bytes().all(is_part) { text.parse().unwrap_or(f64::NAN) } else { f64::NAN }
 }
 
@@ -66,16 +66,16 @@ fn number_text(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
     }
-    // A zero has no sign in text.
+    // Zero has no sign as text.
     if number == 0.0 { "0".to_owned() } else { number.to_string() }
 }
 
-/// §4.4: to the nearest whole number, a half upwards.
+/// §4.4: to the nearest whole number, halves upwards.
 pub(super) fn rounded(number: f64) -> f64 {
     (number + 0.5).floor()
 }
 
-/// §4.2, `substring`: from the character `from` (the first is 1), `count` of them.
+/// §4.2, `substring`: `count` characters from `from` on (the first is 1).
 pub(super) fn substring(text: &str, from: f64, count: f64) -> String {
     let (first, end) = (rounded(from), rounded(from) + rounded(count));
     let is_in = |position: f64| position >= first && position < end;
@@ -83,7 +83,7 @@ pub(super) fn substring(text: &str, from: f64, count: f64) -> String {
     numbered.filter(|(_, at)| is_in(f64::from(*at))).map(|(char, _)| char).collect()
 }
 
-/// §4.2, `translate`: each character of `from` becomes the one at its place in `to`, or nothing.
+/// §4.2, `translate`: each character of `from` becomes its counterpart in `to`, or is removed.
 pub(super) fn translate(text: &str, from: &str, to: &str) -> String {
     let mut map = std::collections::HashMap::new();
     let mut to = to.chars();

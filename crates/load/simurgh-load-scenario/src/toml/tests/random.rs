@@ -1,16 +1,15 @@
-//! Random scenarios of everything that the model has.
+//! Random scenarios with everything that the model has.
 
 use std::time::Duration;
 
 use crate::toml::tables::SPREADS;
 use crate::*;
 
-/// A scenario of everything that the model has, another one for each seed.
+/// A different scenario with everything that the model has for each seed.
 pub(crate) fn random_scenario(seed: u64) -> Scenario {
     Generator { rng: fastrand::Rng::with_seed(seed), vars: 0, files: 0 }.scenario()
 }
 
-/// Makes scenarios of everything that the model has.
 struct Generator {
     rng: fastrand::Rng,
     vars: u16,
@@ -96,7 +95,7 @@ impl Generator {
         }
     }
 
-    /// Texts that are hard to write.
+    /// Texts that are hard to quote.
     fn text(&mut self) -> String {
         let pieces = [
             "a", "user", "{{", "}}", "{", "}", "\"", "'", "\\", "\n", "\r", "\t", " ", "é",
@@ -130,7 +129,7 @@ impl Generator {
         let mut targets: Vec<Target> = Vec::new();
         for _ in 0..self.rng.usize(1..4) {
             let target = self.target();
-            // A server is named once.
+            // A server is only named once.
             if !targets.iter().any(|one| one.is_same(&target)) {
                 targets.push(target);
             }
