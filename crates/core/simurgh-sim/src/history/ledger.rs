@@ -18,7 +18,7 @@ pub(crate) const SWALLOWED: u32 = 3;
 #[derive(Debug, Clone)]
 pub(crate) struct BroadcastInfo {
     pub(crate) topic: u8,
-    /// Which of [`EVENTS`](crate::profile::EVENTS) it is broadcast as.
+    /// Which of [`EVENTS`](simurgh_sim_kit::EVENTS) it is broadcast as.
     pub(crate) event: u8,
     pub(crate) is_binary: bool,
     /// The channel that is left out, and the id of its client.
