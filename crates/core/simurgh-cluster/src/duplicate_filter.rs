@@ -64,8 +64,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever is lost, and whenever links break: each bucket is heard in order, and nothing
-        /// that was neither lost nor sent again is missing.
+        /// Whatever is lost, and whenever links break: each bucket is received in order, and
+        /// nothing is missing that was neither lost nor sent again.
         #[test]
         fn what_comes_again_after_a_broken_link_is_heard_once_and_in_order(
             losses in prop::collection::vec(0..10u8, 1..300),

@@ -138,11 +138,11 @@ impl Default for HistoryConfig {
 /// A notice for the operator about the engine's storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HistoryNotice {
-    /// The engine stores nothing: what is to be stored is refused.
+    /// The engine stores nothing, so stores are refused.
     Nothing,
-    /// The engine's streams are not those of before: all positions are void.
+    /// The engine's streams are new: all positions are void.
     Remade,
-    /// The engine has not removed what was purged of a topic. The nodes have.
+    /// The engine has not removed the purged messages of a topic. The nodes have.
     NotPurged(Box<str>, NotStored),
 }
 
@@ -161,11 +161,10 @@ pub(crate) struct History {
     follows: Topics,
     counts: HistoryCounts,
     ticket: u64,
-    /// Topics of which the engine is to remove what is before a number.
+    /// Topics with the number before which the engine is to remove everything.
     purges: VecDeque<(Box<str>, u64)>,
     purging: HashMap<Ticket, (Box<str>, u64), FixedState>,
     notices: VecDeque<HistoryNotice>,
-    /// It was reported that the engine stores nothing.
     has_nothing: bool,
 }
 
@@ -186,15 +185,12 @@ impl History {
         }
     }
 
-    // This node.
-
-    /// Follows a topic. Returns its id until its interest is in force, if it was not followed
+    /// Follows a topic. Returns its id until its interest is in force, unless it was followed
     /// before.
     pub(crate) fn follow(&mut self, topic: &str, wants: Retention) -> Option<TopicId> {
         self.follows.begin(topic, wants)
     }
 
-    /// Stops following a topic.
     pub(crate) fn ended(&mut self, topic: &str, sink: &mut impl HistorySink) {
         self.follows.end(topic, sink);
     }
@@ -214,8 +210,6 @@ impl History {
         }
     }
 
-    // The engine.
-
     /// There is a link, to an engine that stores this epoch, or nothing.
     pub(crate) fn up(&mut self, kept: Option<u64>, now_ns: u64) {
         let Some(epoch) = kept else {
@@ -227,7 +221,7 @@ impl History {
         self.has_nothing = false;
         if self.follows.era > 0 && self.follows.known_epoch != epoch {
             self.notices.push_back(HistoryNotice::Remade);
-            // In another epoch these numbers are of messages that nobody purged.
+            // In another epoch these numbers belong to messages that were not purged.
             self.purges.clear();
         }
         self.follows.up(epoch, now_ns);
@@ -237,7 +231,6 @@ impl History {
         self.follows.down(now_ns);
     }
 
-    /// The topic's interest is in force.
     pub(crate) fn in_force(&mut self, id: TopicId) {
         self.follows.in_force(id);
     }
@@ -246,12 +239,11 @@ impl History {
         self.follows.table.find(topic).is_some()
     }
 
-    /// Checks a topic at the server that certainly has all messages.
     pub(crate) fn check_at_leader(&mut self, topic: &str) {
         self.follows.check_at_leader(topic);
     }
 
-    /// Messages of these topics may be lost; some of them are not followed.
+    /// Messages of these topics may be lost; some of the topics are not followed.
     pub(crate) fn lost<'a>(&mut self, topics: impl Iterator<Item = &'a str>, now_ns: u64) {
         self.follows.note_loss(now_ns);
         topics.for_each(|topic| self.follows.mark_lost(topic));
@@ -262,7 +254,7 @@ impl History {
         self.follows.check_all();
     }
 
-    /// Takes a message with the engine's numbers. Returns whether its topic is followed.
+    /// Receives a message with the engine's numbers. Returns whether its topic is followed.
     pub(crate) fn receive(
         &mut self,
         envelope: &Envelope<'_>,
@@ -321,7 +313,6 @@ impl History {
         follows.fetched(ticket, fetched, &mut context);
     }
 
-    /// Takes the answer to a request for a watermark.
     pub(crate) fn watermark_answered(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
         self.follows.watermark_answered(ticket, behind, time);
     }
@@ -351,7 +342,7 @@ impl History {
         self.stores.next(n, &mut self.sent).map(Next::Store)
     }
 
-    /// The adapter did not take a request: it is the next again.
+    /// The adapter did not take a request: it becomes the next again.
     pub(crate) fn not_taken(&mut self, next: Next) {
         match next {
             Next::Fetch(ticket, _) => self.follows.not_taken(ticket),
@@ -360,14 +351,11 @@ impl History {
         }
     }
 
-    /// The adapter took an envelope to store.
     pub(crate) fn handed_over(&mut self) {
         self.counts.handed_over += 1;
     }
 
-    // Time.
-
-    /// Does what is due, and reports some of the events that wait.
+    /// Does what is due, and reports some of the waiting events.
     pub(crate) fn tick(&mut self, time: Time, sink: &mut impl HistorySink) {
         self.follows.note_time(time.ns);
         self.stores.expire(time.ns, (&mut self.sent, &mut self.counts), sink);
@@ -379,21 +367,18 @@ impl History {
         self.report_link_loss(sink);
     }
 
-    /// Reports some of the events that wait.
+    /// Reports some of the waiting events.
     pub(crate) fn report_link_loss(&mut self, sink: &mut impl HistorySink) {
         self.follows.report_link_loss(sink);
         self.follows.forget_loss();
     }
 
-    /// When there is something to do; `may_ask`: whether the adapter takes requests.
+    /// When it is due next; `may_ask`: whether the adapter takes requests.
     pub(crate) fn next_ns(&self, may_ask: bool) -> Option<u64> {
         let due_ns = [self.stores.next_ns(), self.sent.next_ns(), self.follows.next_ns(may_ask)];
         due_ns.into_iter().flatten().min()
     }
 
-    // Getters.
-
-    /// Whether the engine has answered all stores.
     pub(crate) fn is_flushed(&self) -> bool {
         self.stores.is_empty()
     }

@@ -10,21 +10,19 @@ use crate::subject::{BUCKETS, Bucket};
 /// One bucket. Arrays of two are by space: broadcasts, presences.
 #[derive(Clone, Debug)]
 pub(super) struct BucketState {
-    /// The first of its topics.
     pub(super) first: u32,
     pub(super) wanted: [u32; 2],
     /// Since when exact subscriptions would cost no more than whole ones.
     quiet_since_ns: u64,
     pub(super) is_whole: bool,
-    /// It has changed between exact and whole since the adapter was told last, perhaps more than
-    /// once: what was told of its topics may be wrong.
+    /// It has changed between exact and whole since the last update of the adapter, perhaps more
+    /// than once, so the adapter's subscriptions to its topics may be wrong.
     pub(super) was_switched: bool,
-    /// Whether the adapter was told to subscribe to all of it.
+    /// Whether the adapter subscribes to all of it.
     pub(super) is_subscribed: [bool; 2],
     is_dirty: bool,
 }
 
-/// The subscriptions of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     exact: u32,
@@ -66,7 +64,6 @@ impl BucketState {
     }
 }
 
-/// All buckets, and the number of their subscriptions.
 #[derive(Debug)]
 pub(super) struct Buckets {
     all: Box<[BucketState]>,
@@ -113,7 +110,7 @@ impl Buckets {
         &self.all[bucket.number()]
     }
 
-    /// To change its topics and what was told; `add` and `remove` change what is wanted.
+    /// To change its topics and its subscriptions; `add` and `remove` change what is wanted.
     pub(super) fn get_mut(&mut self, bucket: Bucket) -> &mut BucketState {
         &mut self.all[bucket.number()]
     }
@@ -135,7 +132,7 @@ impl Buckets {
         self.change(bucket, now_ns, |it| it.wanted[space] -= 1);
     }
 
-    /// Makes a whole bucket exact again, if it is time. Returns whether it did.
+    /// Makes a whole bucket exact again, if one is due. Returns whether it did.
     pub(super) fn narrow(&mut self, now_ns: u64) -> bool {
         let Some(&(_, at)) = self.quiet.first() else { return false };
         let is_due = self.narrow_ns().is_some_and(|due_ns| due_ns <= now_ns);
@@ -152,7 +149,7 @@ impl Buckets {
         Some(since_ns.saturating_add(self.whole_for_ns))
     }
 
-    /// Takes the buckets that may differ from what the adapter was told.
+    /// Takes the buckets that may differ from the adapter's subscriptions.
     pub(super) fn take_dirty(&mut self) -> Vec<u16> {
         for at in &self.dirty {
             self.all[usize::from(*at)].is_dirty = false;
@@ -160,8 +157,8 @@ impl Buckets {
         std::mem::take(&mut self.dirty)
     }
 
-    /// Whether there are too many exact subscriptions, or too many of all. Making the fullest
-    /// bucket whole mends the latter, too: beyond that bound the exact buckets have more than two
+    /// Whether there are too many exact subscriptions, or too many in total. Making the fullest
+    /// bucket whole reduces the total, too: beyond that bound the exact buckets have more than two
     /// subscriptions each on average, so the fullest has three or more, and two when whole.
     const fn is_too_much(&self) -> bool {
         let twice = self.exact_max.saturating_mul(2);

@@ -1,4 +1,4 @@
-//! Peers: who is alive, silent, gone, and why.
+//! Peers: which are alive, silent, gone, and why.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ fn hello_of(id: NodeId, name: &str) -> Hello {
     Hello { beat: beat_of(id, name), settings: Vec::new() }
 }
 
-/// A node whose link has been there for long.
+/// A node that has had a link for long.
 struct Node {
     peers: Peers,
     now_ns: u64,
@@ -52,7 +52,7 @@ impl Node {
         node
     }
 
-    /// Lives on, as often called as a node calls.
+    /// Lets time pass, and calls the node as often as it asks for.
     fn wait(&mut self, span_ns: u64) {
         let end_ns = self.now_ns + span_ns;
         while self.now_ns < end_ns {
@@ -76,7 +76,7 @@ impl Node {
         std::iter::from_fn(|| self.peers.poll_event()).collect()
     }
 
-    /// Each beats every two seconds.
+    /// Each node sends a beat every two seconds.
     fn beating(&mut self, span_ns: u64, beats: &[&Beat]) -> Vec<PeerEvent> {
         let end_ns = self.now_ns + span_ns;
         let mut events = Vec::new();
@@ -187,13 +187,13 @@ fn one_that_is_started_again_is_replaced_after_five_seconds() {
     node.note_beat(&beat_of(A, "web"));
     assert_eq!(node.hello(&hello_of(B, "web")), [PeerEvent::Joined(B)]);
     node.wait(SECOND);
-    // This was under way when it died.
+    // This was in flight when the node ended.
     assert_eq!(node.note_beat(&beat_of(A, "web")), []);
     node.wait(5 * SECOND - 1);
     assert_eq!(node.events(), []);
     node.wait(1);
     assert_eq!(node.events(), [PeerEvent::Gone(A, GoneReason::Replaced)]);
-    // And this even later.
+    // This was in flight even longer.
     assert_eq!(node.note_beat(&beat_of(A, "web")), []);
     assert_eq!(node.note_beat(&beat_of(A, "web")), []);
     let events = node.beating(20 * SECOND, &[&beat_of(B, "web")]);
@@ -455,7 +455,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 0..200)
 }
 
-/// What is known of a node, and for how long it could have been heard since it was.
+/// What is known of a node, and for how long its beats could have been received.
 #[derive(Default)]
 struct ModelEntry {
     is_peer: bool,
@@ -463,13 +463,12 @@ struct ModelEntry {
     unheard_ns: u64,
 }
 
-/// How much of a span the link was settled in.
+/// For how much of a span the link was settled.
 fn settled_ns(up_since_ns: Option<u64>, from_ns: u64, to_ns: u64) -> u64 {
     let Some(since_ns) = up_since_ns else { return 0 };
     to_ns.saturating_sub(from_ns.max(since_ns + 10 * SECOND))
 }
 
-/// The events that made the peers of them.
 #[derive(Default)]
 struct KnownPeers {
     peers: BTreeSet<NodeId>,
