@@ -1,4 +1,4 @@
-//! What happens to sockets, channels and topics whose time is up.
+//! What happens to sockets, channels and topics whose time is over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,7 +123,7 @@ impl<N: Node> Core<N> {
         self.drain = Some(Box::new(Drain::new(over, out.count(), out.now().ns)));
     }
 
-    /// Closes as many sockets as the drain wants closed by now.
+    /// Closes as many sockets as the drain should have closed by now.
     pub(crate) fn drain_sockets(&mut self, out: &mut impl Sockets) -> Next {
         let (left, now_ns) = (out.count(), out.now().ns);
         let Some(drain) = &mut self.drain else { return Next::Idle };
@@ -163,7 +163,7 @@ impl<N: Node> Core<N> {
         Next::After(wait)
     }
 
-    /// Goes on with a pass of hibernation, or begins one.
+    /// Continues a pass of hibernation, or begins one.
     pub(crate) fn hibernate_channels(&mut self, out: &mut impl Sockets) -> Next {
         let now_ns = out.now().ns;
         let mut cursor = match self.hibernation.begin(self.registry.awake(), now_ns) {

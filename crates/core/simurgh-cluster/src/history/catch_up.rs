@@ -110,8 +110,7 @@ impl Topics {
         if first.number.seq <= seq { job.pop() } else { None }
     }
 
-    /// Reports a gap up to a number, but not beyond the waiting messages. Returns whether it is
-    /// new.
+    /// Reports a gap up to a number, but not beyond the queue. Returns whether it is new.
     pub(super) fn gap_before_queue(
         &mut self,
         at: u32,

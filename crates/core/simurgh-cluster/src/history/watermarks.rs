@@ -54,8 +54,7 @@ struct Watermark {
 enum State {
     /// When it was requested, or is about to be.
     Asked { at_ns: u64 },
-    /// Nothing behind this number is too old; the times of the request, and of the answer by the
-    /// wall clock.
+    /// Nothing behind this number is too old; with the times of request and answer.
     Behind { seq: u64, at_ns: u64, at_ms: u64 },
     /// The engine has not answered; it is asked again at this time.
     Unknown { until_ns: u64 },

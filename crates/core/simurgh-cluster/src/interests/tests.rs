@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 
 const LINGER: u64 = 20 * SECOND;
-/// Lingering has certainly ended after this, and not before the other.
+/// Lingering has certainly ended after `LINGER_MAX`, and has not before `LINGER_MIN`.
 const LINGER_MAX: u64 = LINGER / 4 * 5 + TICK_NS;
 const LINGER_MIN: u64 = LINGER / 4 * 3;
 
@@ -352,8 +352,7 @@ fn steps_that_make_the_set_smaller_come_first() {
     };
     begin(&mut interests, 8..12);
     interests.take_changes();
-    // The third bucket becomes whole first, before the adapter has any of it; then the second, of
-    // which it has four.
+    // The third bucket becomes whole first; of the second the adapter has four topics.
     begin(&mut interests, 16..23);
     begin(&mut interests, 0..3);
     begin(&mut interests, 24..27);

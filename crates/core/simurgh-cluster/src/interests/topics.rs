@@ -21,7 +21,7 @@ pub(super) struct Topic {
     pub(super) shards: Mask,
     /// When it stops lingering, in [`TICK_NS`](super::TICK_NS), if it lingers.
     pub(super) due: [u32; 2],
-    /// In the list of its bucket, with `prev`.
+    /// The list of its bucket.
     pub(super) next: u32,
     pub(super) prev: u32,
     pub(super) bucket: u16,

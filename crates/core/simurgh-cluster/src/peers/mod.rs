@@ -354,8 +354,7 @@ impl Peers {
     }
 
     /// Nodes that became gone by silence in the last ten minutes and were not started again under
-    /// their names. Each has ended, or is cut off and still serves its clients; other nodes cannot
-    /// know which.
+    /// their names. Each has ended, or is cut off and still serves its clients.
     pub fn unaccounted(&self) -> impl Iterator<Item = NodeId> {
         self.departed.unaccounted()
     }

@@ -12,14 +12,13 @@ use crate::registry::{self, Deliveries};
 /// The tables of a shard, with what the fan-out keeps of each topic.
 pub(crate) type Registry = registry::Registry<Delivery>;
 
-/// What the fan-out keeps of a topic.
 #[derive(Default)]
 pub(crate) struct Delivery {
     /// Broadcasts not yet sent to everybody.
     pub(crate) log: Log,
-    /// The log's head when the pass began: all before it is sent when the pass ends.
+    /// The log's head when the pass began: everything before it is sent when the pass ends.
     pass_head: u32,
-    /// Positions that members were told, on a topic with history.
+    /// Positions that members were sent, on a topic with history.
     pub(crate) told: Option<Box<ToldPositions>>,
     /// It is in a list of topics to serve.
     pub(super) in_fanout: bool,
@@ -32,18 +31,17 @@ pub(crate) struct Delivery {
     /// between its last two visits.
     pub(crate) deliveries: u32,
     pub(crate) deliveries_before: u32,
-    /// What members of this shard publish on it; none until they do.
+    /// What members of this shard publish on it; `None` until they do.
     pub(super) flow: Option<Arc<Flow>>,
     /// Broadcasts that everybody was sent and whose bytes still count.
     pub(super) withheld: Option<Box<Withheld>>,
 }
 
-/// Positions that members of a topic were told.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ToldPositions {
-    /// The position of the last kept broadcast that was taken in here.
+    /// The position of the last kept broadcast that was added here.
     pub(crate) last: Position,
-    /// The last position at which all of them were told of a gap.
+    /// The last position at which all of them were sent a gap.
     pub(crate) gap: Option<Position>,
 }
 
@@ -57,14 +55,14 @@ impl Deliveries for Delivery {
     }
 
     fn shrink(&mut self) -> bool {
-        // Nobody else has the flow: nothing of it is under way.
+        // The only reference: nothing of the flow is in flight.
         self.flow.take_if(|flow| Arc::strong_count(flow) == 1);
         self.log.shrink()
     }
 }
 
 impl Delivery {
-    /// Members are told a position, or of a gap before it.
+    /// Members are sent a position, or a gap before it.
     pub(super) fn note_position(&mut self, position: Position, is_gap: bool) {
         let told =
             self.told.get_or_insert_with(|| Box::new(ToldPositions { last: position, gap: None }));
@@ -80,7 +78,7 @@ impl Delivery {
         self.lagging = false;
     }
 
-    /// Whether what `members` were sent still counts as under way: most have not taken it, or one
+    /// Whether what `members` were sent still counts as in flight: most have not taken it, or one
     /// is so far behind that it needs time.
     pub(super) fn is_awaited(&self, members: usize) -> bool {
         self.lagging || self.behind as usize * 2 > members
@@ -95,8 +93,8 @@ impl Delivery {
         }
     }
 
-    /// Drops broadcasts that everybody was sent, now that the pass is over; returns the bytes set
-    /// free. Those that readers still have to take are withheld.
+    /// Drops broadcasts that everybody was sent, now that the pass is over. Returns the released
+    /// bytes. Those that readers still have to take are withheld.
     pub(super) fn finish_pass(&mut self, members: usize, now_ns: u64) -> usize {
         let keep = self.log.head().wrapping_sub(self.pass_head) as usize;
         let is_awaited = self.is_awaited(members);

@@ -17,7 +17,6 @@ enum Frame {
     Made(Shared),
 }
 
-/// Frames with positions, by wire.
 type Placed = [Frame; FORMS - WIRES];
 
 const NOT_YET: Placed = [const { Frame::NotYet }; FORMS - WIRES];
@@ -35,10 +34,9 @@ pub(crate) struct Log {
     /// The same with positions, once a member has needed one.
     #[expect(clippy::box_collection, reason = "a log without positions pays 8 bytes, not 32")]
     placed: Option<Box<VecDeque<Placed>>>,
-    /// The number of the next broadcast.
     head: u32,
     /// The last frames of broadcasts that were dropped from the log, for members that are behind:
-    /// what comes next is linked to them and makes no queue longer.
+    /// the next frame is linked to them and makes no queue longer.
     tails: Option<Box<[Option<Shared>; FORMS]>>,
     #[cfg(test)]
     looks: std::cell::Cell<usize>,
@@ -70,7 +68,7 @@ impl Log {
         self.head = self.head.wrapping_add(1);
     }
 
-    /// Drops the oldest. With `is_awaited` a member is behind on it: what comes next must be linked
+    /// Drops the oldest. With `is_awaited` a member is behind on it: the next frame must be linked
     /// to it.
     pub(crate) fn pop(&mut self, is_awaited: bool) -> Option<Posted> {
         let entry = self.entries.pop_front()?;
@@ -110,8 +108,8 @@ impl Log {
     }
 
     /// The frames for `form` of the broadcasts from `cursor` on that are `wanted`, as runs: one,
-    /// unless something in between is left out. A frame that nobody has needed before is made by
-    /// `encode`; `None` if it has no form.
+    /// unless something in between is left out. `encode` makes a frame at its first use; `None` if
+    /// it has no form.
     pub(crate) fn runs(
         &mut self,
         cursor: u32,
@@ -263,7 +261,7 @@ mod tests {
         log
     }
 
-    /// The runs from `cursor` on but for an event, as texts; `-` has no form.
+    /// The runs from `cursor` on except for an event, as texts; `-` has no form.
     fn runs(log: &mut Log, cursor: u32, but: &str) -> Vec<String> {
         let mut all = Vec::new();
         let encode = |it: &Arc<Broadcast>| {
@@ -294,8 +292,7 @@ mod tests {
         assert!(runs(&mut log, 4, "").is_empty());
     }
 
-    /// However many have no form, and in whatever order they are asked for: those in a row are
-    /// passed in one step.
+    /// Those in a row without a form are skipped in one step, in whatever order they are requested.
     #[test]
     fn what_has_no_form_is_not_walked_over() {
         const COUNT: u32 = 2_000;
@@ -312,7 +309,7 @@ mod tests {
             }
             let looks = log.looks.take();
             assert!(looks <= 6 * COUNT as usize, "{looks} for {COUNT}");
-            // The same for what comes next, one by one.
+            // The same for the next ones, one by one.
             for n in 0..COUNT {
                 log.push(broadcast("-"));
                 assert!(runs(&mut log, COUNT + n, "").is_empty());
@@ -322,7 +319,7 @@ mod tests {
         }
     }
 
-    /// In whatever order frames are asked for and let go: all that have a form are one chain.
+    /// In whatever order frames are requested and dropped: all that have a form are one chain.
     #[test]
     fn what_has_no_form_parts_no_chain() {
         for seed in 0..300_u32 {

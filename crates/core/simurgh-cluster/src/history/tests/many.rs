@@ -29,8 +29,7 @@ impl HistorySink for CountingSink {
     fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, StoreError>) {}
 }
 
-/// Answers every request at once, with one message in every tenth topic. Returns how many were
-/// made.
+/// Answers every request, with one message in every tenth topic. Returns how many there were.
 fn answers(it: &mut History, sink: &mut CountingSink, time: Time) -> (usize, usize) {
     let (mut after, mut last) = (0, 0);
     let mut asked = Vec::new();

@@ -90,8 +90,7 @@ fn a_topic_without_anything_begins_at_the_number_of_the_log() {
     assert_eq!(it.take_texts(0), ["1"]);
 }
 
-/// Otherwise a position from another node, behind which a message was removed, would be above the
-/// floor.
+/// Otherwise a position of another node, with a removed message behind it, is above the floor.
 #[test]
 fn where_an_engine_does_not_say_its_number_the_highest_known_is_taken() {
     let mut it = scenario(1);
