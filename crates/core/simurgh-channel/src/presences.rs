@@ -141,8 +141,7 @@ impl<'c> Presences<'c> {
         self.call(PresenceCall::PushState);
     }
 
-    /// Requests the list of presences; `callback` runs on the shard that keeps the topic and must
-    /// not block.
+    /// Requests the list of presences; `callback` runs on the topic's home and must not block.
     pub fn list(&self, callback: impl FnOnce(PresenceList) + Send + 'static) {
         self.node.list_presences(self.topic, Box::new(callback));
     }

@@ -142,8 +142,7 @@ impl<N: Node> Core<N> {
         Some(self.presence.entries()).filter(|_| !self.presence.is_empty())
     }
 
-    /// Whether members of the topics that this shard keeps are still to receive something, now or
-    /// later.
+    /// Whether members of the topics with their home here are still to receive something.
     pub fn has_presences_due(&self) -> bool {
         self.presence.next_ns().is_some()
     }

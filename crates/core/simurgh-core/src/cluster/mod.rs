@@ -10,8 +10,7 @@ use crate::core::{Core, History};
 use crate::registry::{SOCKET_ID, TopicId};
 
 impl<N: Node> Core<N> {
-    /// A membership was made; other nodes' broadcasts are subscribed to before its client is
-    /// answered.
+    /// A membership was made; its topic is subscribed to before its client is answered.
     #[inline(always)]
     pub(crate) fn member_added(&mut self, membership: u32) {
         if self.node.cluster().is_some() {

@@ -436,8 +436,7 @@ fn a_channel_may_crash_over_hibernating() {
     );
 }
 
-/// A slice of a round ends at the first reading of the clock that is late; the next continues
-/// there.
+/// A slice ends at the first reading of the clock that is late; the next continues there.
 #[test]
 fn a_round_of_hibernation_is_no_long_turn() {
     let (sleeping, slept) = counting();

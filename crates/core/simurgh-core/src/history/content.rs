@@ -9,7 +9,7 @@ use simurgh_proto::message::Payload;
 /// Longer payloads are shared with the broadcasts that members get; a copy of a shorter one takes
 /// less memory than the broadcast around it.
 const SHARED_BYTES: usize = 1 << 10;
-/// Bytes that a kept broadcast counts for beside its payload: its record, and its share of the
+/// Bytes that a kept broadcast counts in addition to its payload: its record, and its share of the
 /// allocator's overhead.
 const KEPT_BYTES: usize = 96;
 /// Names of events that are shared, and their longest size: longer ones are counted with their

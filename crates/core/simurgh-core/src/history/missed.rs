@@ -1,4 +1,5 @@
-//! What a client has missed: asked of the home of its topic, and told behind the reply to its join.
+//! What a client has missed: requested from the home of its topic, and sent behind the reply to its
+//! join.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::socket::Speaker;
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
-/// What a client that is told positions has missed, as it joins.
+/// What a joining client that receives positions has missed.
 pub(crate) struct Resumption {
     pub(crate) client: u64,
     /// The client joins for the first time, with this id, if that must be proved later.
@@ -71,7 +72,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Tells a member of a gap, or of none, before what follows.
+    /// Sends a member a gap, or none, before what follows.
     fn send_gap(
         &mut self,
         out: &mut impl Sockets,
@@ -79,7 +80,7 @@ impl<N: Node> Core<N> {
         missed: &Missed,
         (event, payload): (&str, Vec<u8>),
     ) {
-        // A client with a position of another epoch is told again.
+        // A client with a position of another epoch receives it again.
         if missed.gap.is_some_and(|gap| gap != GapReason::Epoch)
             && let Some(history) = &mut self.history
         {
@@ -135,7 +136,7 @@ impl<N: Node> Core<N> {
                     false => kept::encode(out, serializer, named, &it.content.payload(), *position),
                 };
             }
-            // The client's own broadcast moves its position on, too.
+            // The client's own broadcast advances its position, too.
             if let Some((position, _)) = missed.messages.last().filter(|(_, it)| is_own(it)) {
                 let join_ref = speaker.join_ref.as_ref();
                 let topic = &speaker.topic;

@@ -2,8 +2,8 @@
 //! the socket takes them, and other broadcasts of the topic wait until the end.
 //!
 //! Nothing is held for a slow member: each part is requested from the topic's home when it is
-//! needed. The last answer comes in order with what the home passes on, so it ends exactly where
-//! the log of this shard goes on. What the channel does meanwhile is queued as behind a broadcast
+//! needed. The last answer is in order with what the home passes on, so it ends exactly where the
+//! log of this shard continues. What the channel does meanwhile is queued as behind a broadcast
 //! that is to be kept, and its socket is not read.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::sockets::Sockets;
 
 /// Members in one turn.
 const VISITED_MAX: usize = 1024;
-/// How often replays go on while nothing else happens.
+/// How often replays continue while nothing else happens.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl<N: Node> Core<N> {
@@ -88,7 +88,6 @@ impl<N: Node> Core<N> {
         self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
 
-    /// The next part has come.
     pub(super) fn portion_came(
         &mut self,
         out: &mut impl Sockets,
@@ -137,7 +136,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// The channel ended by what it intercepted: its replay stops.
     fn stop_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
         let Some(history) = &mut self.history else { return };
         let ticket = history.replays.ticket(channel);
@@ -180,7 +178,6 @@ impl<N: Node> Core<N> {
         self.read_again(out, speaker.conn);
     }
 
-    /// Sends a member what waited behind its replay.
     fn deliver_late(
         &mut self,
         out: &mut impl Sockets,

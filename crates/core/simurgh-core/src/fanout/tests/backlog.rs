@@ -1,4 +1,4 @@
-//! Members who have not taken all they were sent, and the bytes that wait for them.
+//! Members that have not taken everything they were sent, and the bytes that wait for them.
 
 use std::time::Duration;
 
@@ -10,12 +10,10 @@ use crate::registry::BEHIND;
 use crate::testing::*;
 use crate::*;
 
-/// How often it is looked whether withheld bytes may be given back.
 const LOOK: Next = Next::After(Duration::from_millis(5));
-/// What each of these broadcasts weighs.
 const WEIGHT: usize = 4 + "t".len() + "news".len() + 64;
 
-/// Members of `t`, of whom so many take nothing.
+/// Members of `t`, of whom `slow` take nothing.
 fn members(it: &mut TestShard, count: usize, slow: usize) -> Vec<Key> {
     let keys: Vec<Key> = (0..count).map(|_| it.joined(&["t"])).collect();
     keys[..slow].iter().for_each(|key| it.out.peer(*key).window = 0);
@@ -33,7 +31,7 @@ fn behind(it: &TestShard) -> u32 {
     topic.deliveries.behind
 }
 
-/// Bytes that still count as under way, and whether others are to be called off.
+/// Bytes that still count as in flight, and when to check again.
 fn under_way(it: &mut TestShard) -> (usize, Next) {
     let next = it.core.settle(&mut it.out);
     (it.node.charged(0), next)
@@ -60,7 +58,7 @@ fn bytes_are_withheld_while_most_have_not_taken_them() {
     }
 }
 
-/// Who leaves is waited for no longer, and whoever comes changes what most is.
+/// A member that leaves is not waited for, and one that joins changes what most are.
 #[test]
 fn who_is_gone_is_not_waited_for() {
     let mut it = TestShard::new();
@@ -99,7 +97,7 @@ fn a_leave_of_another_may_give_bytes_back() {
     assert_eq!((behind(&it), under_way(&mut it)), (1, (0, Next::Idle)), "one of two");
 }
 
-/// One who has a quarter of what may wait for it before it is given time, alone among many.
+/// A reader with a quarter of its limit waiting is given time, alone among many.
 #[test]
 fn one_that_lags_is_given_time() {
     for (bytes, withheld) in [(1000, false), (1001, true)] {
@@ -114,7 +112,7 @@ fn one_that_lags_is_given_time() {
     }
 }
 
-/// That it lagged is forgotten with the next lap, unless it still does.
+/// That it lagged is forgotten with the next pass, unless it still does.
 #[test]
 fn one_that_lags_no_more_is_not_waited_for() {
     let config = Config { outbound_bytes_max: 4000, ..Config::default() };
@@ -146,7 +144,7 @@ fn what_is_withheld_is_given_back_at_a_pace() {
     it.advances(Duration::from_nanos(1));
     assert_eq!(under_way(&mut it), (2 * WEIGHT, LOOK));
     assert_eq!(it.core.metrics.fanout_bytes.value(), 2 * WEIGHT as u64);
-    // More is withheld behind what is.
+    // More is withheld behind that.
     it.broadcasts("t", "news", "null");
     it.fans_out();
     assert_eq!(it.core.fanout.withheld.len(), 1, "the topic is there once");
@@ -160,8 +158,8 @@ fn what_is_withheld_is_given_back_at_a_pace() {
     assert_eq!((behind(&it), it.core.metrics.fanout_bytes.value()), (1, 0));
 }
 
-/// While somebody is behind, what comes next is put behind what they wait for: their queues grow
-/// by nothing. Else what was sent would be kept for what comes.
+/// While a member is behind, the next frames are linked behind those it waits for, so its queue
+/// does not grow. Otherwise the sent frames would be kept for the next ones.
 #[test]
 fn what_comes_next_follows_while_somebody_is_behind() {
     let mut it = TestShard::new();
@@ -180,7 +178,7 @@ fn what_comes_next_follows_while_somebody_is_behind() {
     }
 }
 
-/// What is given back of one topic is no word on the others.
+/// What is released of one topic does not release the others.
 #[test]
 fn each_topic_has_what_is_withheld_of_it() {
     let config = Config { slow_after: Duration::from_millis(1), ..Config::default() };
@@ -198,7 +196,7 @@ fn each_topic_has_what_is_withheld_of_it() {
     assert_eq!(under_way(&mut it), (0, Next::Idle));
 }
 
-/// A topic that everybody has left stays for what is withheld of it, and no longer.
+/// A topic without members stays for what is withheld of it, and no longer.
 #[test]
 fn a_topic_goes_with_what_is_withheld() {
     let mut it = TestShard::new();
@@ -213,7 +211,7 @@ fn a_topic_goes_with_what_is_withheld() {
     assert_eq!(under_way(&mut it), (0, Next::Idle));
 }
 
-/// What passes its channel, and what is sent to all but one, is waited for as well.
+/// Deliveries through a channel, or to all except one, are waited for as well.
 #[test]
 fn whoever_is_sent_something_may_be_behind() {
     let passing = scripted(|ctx, heard| match heard {
@@ -267,7 +265,6 @@ fn a_slow_sender_is_behind_with_what_is_for_it() {
     assert_eq!(it.receives(keys[0]), ["0", "2"].map(news));
 }
 
-/// A member that has ended by what it was sent is behind with nothing.
 #[test]
 fn whoever_ends_by_what_it_is_sent_is_not_behind() {
     let stopping = scripted(|ctx, heard| match heard {
