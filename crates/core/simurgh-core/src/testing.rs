@@ -37,7 +37,6 @@ pub(crate) struct TestNode {
 /// Other nodes, as notes of what they were sent.
 pub(crate) struct TestCluster {
     notes: Notes,
-    /// What the engine is asked about kept topics.
     asked: Arc<Mutex<Vec<ToCluster>>>,
     bytes_max: usize,
 }
@@ -66,13 +65,11 @@ impl Cluster for TestCluster {
     }
 }
 
-/// The calls of a node, and its answers.
 #[derive(Default)]
 pub(crate) struct NodeLog {
     /// By shard.
     pub(crate) mail: Vec<Vec<Mail>>,
     pub(crate) bytes: Vec<usize>,
-    /// Shards that have ended.
     pub(crate) ended: Vec<usize>,
     pub(crate) decides: Vec<(Key, u32, JoinDecision)>,
     pub(crate) census: HashMap<String, u32>,
@@ -92,8 +89,8 @@ impl TestNode {
         Self { config, user_sockets, permits, history_bytes, cluster: None, state }
     }
 
-    /// It is one of several nodes, which take broadcasts of so many bytes; returns what they
-    /// are sent.
+    /// Makes it one of several nodes, which take broadcasts of so many bytes. Returns what they are
+    /// sent.
     pub(crate) fn join_cluster(&mut self, bytes_max: usize) -> Notes {
         let notes = Notes::default();
         let asked = Arc::default();
@@ -101,7 +98,6 @@ impl TestNode {
         notes
     }
 
-    /// What the engine was asked since the last call.
     pub(crate) fn asked(&self) -> Vec<ToCluster> {
         let cluster = self.cluster.as_ref().expect("it is in a cluster");
         std::mem::take(&mut *cluster.asked.lock().unwrap())
@@ -132,7 +128,7 @@ impl NodeHandle for TestNode {
     }
 
     fn spawn(&self, mut work: Work) {
-        // On tokio a panic ends the work alone, too.
+        // On tokio a panic ends only the work, too.
         let poll = || work.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
         let ready = guarded(poll).is_none_or(|polled| polled.is_ready());
         assert!(ready, "tests spawn nothing that waits");
@@ -262,7 +258,6 @@ impl Node for TestNode {
     }
 }
 
-/// A shard, and what it uses.
 pub(crate) struct TestShard {
     pub(crate) core: Core<TestNode>,
     pub(crate) out: TestSockets,
@@ -330,12 +325,10 @@ impl TestShard {
         self.core.message(&mut self.out, key, message.into());
     }
 
-    /// What a peer was sent since the last call.
     pub(crate) fn receives(&mut self, key: Key) -> Vec<String> {
         self.out.peer(key).received()
     }
 
-    /// A connection is gone.
     pub(crate) fn disconnects(&mut self, key: Key) {
         let socket = self.out.disconnect(key);
         self.core.closed(&mut self.out, key, socket);
@@ -352,7 +345,7 @@ impl TestShard {
         }
     }
 
-    /// A broadcast of no channel, taken by the shard.
+    /// A broadcast from outside of channels, taken by the shard.
     pub(crate) fn broadcasts(&mut self, topic: &str, event: &str, json: &'static str) {
         let payload = Payload::from_json(json);
         self.node.broadcast(Broadcast::new(topic, event, payload)).expect("there is room");
@@ -377,7 +370,7 @@ impl TestShard {
         self.out.clock_ns.set(self.out.turn_ns);
     }
 
-    /// What was decided about the oldest join that is waited for; its future is asked once.
+    /// Decides the oldest join that is waited for; its future is polled once.
     pub(crate) fn decides(&mut self) {
         let (key, ticket, mut work) = self.node.log().decides.remove(0);
         let mut cx = TaskContext::from_waker(Waker::noop());

@@ -99,8 +99,7 @@ fn every_member_hears_a_broadcast_in_its_own_form() {
     }
 }
 
-/// PROTOCOL row 54 and §4: one without a form for a member is left out, and counted once for all of
-/// them.
+/// PROTOCOL row 54 and §4: a missing form is counted once for all members without it.
 #[test]
 fn what_cannot_be_encoded_is_left_out() {
     let mut it = TestShard::new();

@@ -1,5 +1,4 @@
-//! What a client has missed: requested from the home of its topic, and sent behind the reply to its
-//! join.
+//! What a client has missed: requested from its topic's home, and sent behind the join's reply.
 
 use std::sync::Arc;
 

@@ -13,7 +13,6 @@ use crate::core::Core;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
-    /// Whether an engine keeps and numbers broadcasts.
     #[inline]
     pub(crate) fn uses_engine(&self) -> bool {
         self.history.as_ref().is_some_and(|it| it.followed_topics.is_some())
@@ -83,7 +82,7 @@ impl<N: Node> Core<N> {
             && !at.is_duplicate
             && matches!(pending.kept_for, KeptFor::Channel { is_member: true, .. })
         {
-            // The broadcast comes before what its channel does behind it.
+            // The broadcast is delivered before what its channel does behind it.
             pending.is_stored = true;
             return followed_topics.await_delivery(number, *at, out.now().ns);
         }
@@ -94,7 +93,7 @@ impl<N: Node> Core<N> {
         self.end_store(pending, outcome);
     }
 
-    /// Tells the publisher whether its broadcast is kept.
+    /// Informs the publisher whether its broadcast is kept.
     pub(super) fn end_store(&mut self, pending: Pending, outcome: Result<KeptAt, NotKept>) {
         let Pending { kept_for, charge, weight, .. } = pending;
         self.node.discharge(usize::from(self.shard), weight);

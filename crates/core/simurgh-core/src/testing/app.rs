@@ -18,7 +18,6 @@ impl Drop for Bomb {
     }
 }
 
-/// Notes that callbacks take.
 #[derive(Clone, Default)]
 pub(crate) struct Notes(Arc<Mutex<Vec<String>>>);
 
@@ -32,7 +31,6 @@ impl Notes {
     }
 }
 
-/// A call of a scripted channel.
 pub(crate) enum ChannelCall<'a> {
     Joined,
     In(&'a str, Payload<'a>),
@@ -44,7 +42,6 @@ pub(crate) enum ChannelCall<'a> {
 
 type Script = dyn Fn(&mut Context<'_>, ChannelCall<'_>) -> Outcome + Send + Sync;
 
-/// A channel that does what a closure says.
 #[derive(Clone)]
 pub(crate) struct Scripted {
     script: Arc<Script>,
@@ -109,12 +106,11 @@ impl<M: Any + Send> HandleInfo<M> for Scripted {
     }
 }
 
-/// What a handle sends a scripted channel with a message.
 pub(crate) fn info<M: Any + Send>(message: M) -> ToChannel {
     ToChannel::Message(Box::new(simurgh_channel::ChannelMessage::new::<Scripted, M>(message)))
 }
 
-/// A user socket that asks `join` whatever the topic.
+/// A user socket that calls `join` whatever the topic.
 pub(crate) fn user_socket(
     join: impl Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
 ) -> UserSocket {
@@ -124,7 +120,7 @@ pub(crate) fn user_socket(
     UserSocket::new(Kind::Channels(vec![route]))
 }
 
-/// A channel that does what events ask for, most of them as PROTOCOL §15 names them.
+/// A channel that does what events request, most of them as PROTOCOL §15 names them.
 pub(crate) fn standard(ctx: &mut Context<'_>, heard: ChannelCall<'_>) -> Outcome {
     let (event, payload) = match heard {
         ChannelCall::In(event, payload) => (event, payload.into_owned()),

@@ -7,18 +7,17 @@
 use simurgh_channel::{Lifetime, has_passed};
 use simurgh_reactor::Now;
 
-/// When lifetimes may be over, in ticks.
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
     /// No deadline is before this; `None`: there is no deadline.
     soonest: Option<u32>,
-    /// The earliest deadline that the current round has seen, or that came since it began.
+    /// The earliest deadline that the current round has seen, or that was added since it began.
     seen: Option<u32>,
     is_looking: bool,
 }
 
 impl Expiry {
-    /// Notes a lifetime that begins now; returns its deadline.
+    /// Notes a lifetime that begins now. Returns its deadline.
     pub(crate) fn note(&mut self, lifetime: Lifetime, now: Now) -> u32 {
         let deadline = lifetime.after(now);
         for least in [&mut self.soonest, &mut self.seen] {
@@ -44,7 +43,6 @@ impl Expiry {
         is_over
     }
 
-    /// The round has come to the last socket.
     pub(crate) fn end(&mut self) {
         if std::mem::take(&mut self.is_looking) {
             self.soonest = self.seen;
@@ -96,7 +94,7 @@ mod tests {
     fn who_may_stay_for_years_does_not_hide_whose_time_has_just_ended() {
         let mut expiry = Expiry::default();
         let early = expiry.note(seconds(1), Now::from_ns(0));
-        // Nobody has looked since.
+        // No round has begun since.
         expiry.note(Lifetime::from(Duration::MAX), Now::from_ns(3_600_000_000_000));
         expiry.begin(36_000);
         assert!(expiry.is_looking() && expiry.is_over(early, 36_000));

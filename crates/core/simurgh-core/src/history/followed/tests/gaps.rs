@@ -1,5 +1,4 @@
-//! What cannot be delivered is reported before anything newer, and only to members that receive
-//! positions.
+//! What cannot be delivered is reported before anything newer, only to members with positions.
 
 use std::sync::Mutex;
 
@@ -73,8 +72,7 @@ fn who_is_told_positions_is_told_of_a_gap_before_what_is_newer() {
         let heard = it.receives(v1);
         assert_eq!(gist(&heard), ["news 1", "simurgh:gap lost", "news 3"]);
         others.heard(&mut it, &topic, &[1, 3]);
-        // A client that was away receives the same; one that received the gap has missed nothing
-        // else.
+        // A client that was away receives the same; one that received the gap missed nothing else.
         let (_, heard) = it.joins(&mut engine, &topic, &since(&position_of(&joined[1])));
         assert_eq!(gist(&heard)[1..], ["simurgh:resumed lost", "news 3"]);
         let (_, heard) = it.joins(&mut engine, &topic, &since(&place));

@@ -129,8 +129,7 @@ fn who_has_waited_long_enough_gets_what_there_is_and_a_gap_and_later_what_it_mis
             let heard = gist(&it.receives(key));
             assert_eq!(heard[..2], ["phx_reply ok", "simurgh:resumed unavailable"]);
             assert_eq!(&heard[2..], expected);
-            // Nothing was missing: it receives nothing, and others with the same request receive
-            // that answer.
+            // Nothing was missing: it receives nothing, and so do others with the same request.
             it.is_told(&topic, FromEngine::Known);
             assert!(it.receives(key).is_empty());
             let other = asks(&mut it, Wire::V2, &topic, &params);
