@@ -1,7 +1,7 @@
-//! What an application writes: a [`Channel`], and how it is joined ([`Join`]).
+//! The application's part: a [`Channel`], and how it is joined ([`Join`]).
 //!
 //! A channel is one membership of one socket in one topic (PROTOCOL §1). It is *joined* by a
-//! function, which either makes the channel or refuses, and then lives on the shard of its socket,
+//! function, which either makes the channel or refuses. It then lives on the shard of its socket,
 //! where its callbacks run one at a time, in the order of the messages.
 
 use std::any::Any;

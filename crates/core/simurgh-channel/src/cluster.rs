@@ -1,4 +1,4 @@
-//! What a core sends to the other nodes of its cluster.
+//! Messages from a core to the other nodes of its cluster.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a callback may do: a [`Context`] collects its effects, the shard carries them out in order.
+//! The interface of callbacks: a [`Context`] collects effects, which the shard then carries out.
 
 use std::any::Any;
 use std::future::Future;
@@ -18,7 +18,7 @@ use crate::node_handle::{Audience, LinkedWork, NodeHandle};
 use crate::outcome::{Reply, ReplyRef};
 use crate::presence::PresenceCall;
 
-/// What an application keeps with a socket.
+/// A value that an application keeps with a socket.
 pub type Assigns = Arc<dyn Any + Send + Sync>;
 
 /// The state that the application's connect gave a socket; may be empty.
@@ -26,7 +26,7 @@ pub type Assigns = Arc<dyn Any + Send + Sync>;
 pub struct SocketState {
     /// The topic on which a `disconnect` closes the socket.
     pub id: Option<Box<str>>,
-    /// What channels read with [`Context::assigns`].
+    /// Read by channels with [`Context::assigns`].
     pub assigns: Option<Assigns>,
     /// How long it may stay open; `None`: forever.
     pub lifetime: Option<Lifetime>,
@@ -45,10 +45,10 @@ impl std::fmt::Debug for SocketState {
     }
 }
 
-/// What a channel's definition has made of a long message on the thread that read it.
+/// A long message as its channel's definition has prepared it on the thread that read it.
 pub type Prepared = Box<dyn Any + Send>;
 
-/// What a callback knows of its socket and topic, and everything it may do.
+/// A callback's view of its socket and topic, and everything it may do.
 ///
 /// Pushes, replies and broadcasts are sent in the order they are made (PROTOCOL §6), also those
 /// made before a panic.
@@ -67,10 +67,10 @@ pub struct Context<'a> {
     pub channel: ChannelId,
     #[doc(hidden)]
     pub message: Option<Ref<'a>>,
-    // What was made of a long message on the thread that read it.
+    // The prepared form of a long message.
     #[doc(hidden)]
     pub prepared: Option<Prepared>,
-    // What the joining client has received, by its own account.
+    // The joining client's progress, by its own account.
     #[doc(hidden)]
     pub resume: Option<&'a Resume>,
 }
@@ -110,7 +110,7 @@ pub enum Effect {
     Exceed(Limit),
 }
 
-/// What an interceptor did with a broadcast at a position, for a member that receives positions:
+/// An interceptor's effects for a broadcast at a position, for a member that receives positions:
 /// the last event it pushes carries it, so a client that has the position has all of the broadcast.
 pub fn at_position(mut effects: Vec<Effect>, position: Position) -> Vec<Effect> {
     let last = effects.iter().rposition(|it| matches!(it, Effect::Push(..)));
@@ -158,9 +158,8 @@ impl Context<'_> {
         self.socket.and_then(|socket| socket.id.as_deref())
     }
 
-    /// What the client has received before, from the param `simurgh` of its join (docs/HISTORY.md).
-    /// `None` without that param, if the topic has no history, and in all callbacks except the join
-    /// function.
+    /// The client's progress by the param `simurgh` of its join (docs/HISTORY.md). `None` without
+    /// that param, if the topic has no history, and in all callbacks except the join function.
     pub fn resume(&self) -> Option<&Resume> {
         self.resume
     }
@@ -258,7 +257,7 @@ impl Context<'_> {
         self.effects.push(Effect::Link(work));
     }
 
-    /// What is kept with the socket.
+    /// The value that is kept with the socket.
     #[doc(hidden)]
     pub fn assigned(&self) -> Option<&Assigns> {
         let assigned = self.effects.iter().rev().find_map(|effect| match effect {
@@ -274,7 +273,7 @@ impl Context<'_> {
         self.effects.extend(effects);
     }
 
-    /// What was made of the message on the thread that read it, if it is of this type.
+    /// The prepared form of the message, if it is of this type.
     #[doc(hidden)]
     pub fn take_prepared<T: Any>(&mut self) -> Option<T> {
         Some(*self.prepared.take()?.downcast().ok()?)

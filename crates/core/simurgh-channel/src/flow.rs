@@ -60,7 +60,7 @@ impl Posted {
         Self { broadcast, charge }
     }
 
-    /// What is broadcast.
+    /// The broadcast.
     #[inline]
     pub fn broadcast(&self) -> &Arc<Broadcast> {
         &self.broadcast

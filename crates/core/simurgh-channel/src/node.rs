@@ -256,9 +256,10 @@ pub trait Node: NodeHandle + Sized + 'static {
         Ok(())
     }
 
-    /// What the engine has of a topic whose broadcasts it keeps, for the topic's home, in the order
-    /// of the cluster's thread. Publishers on other nodes cannot be held back from here, so when
-    /// far too much is in flight to the home a broadcast is dropped, and members receive a gap.
+    /// An event of the engine for a topic whose broadcasts it keeps, for the topic's home, in the
+    /// order of the cluster's thread. Publishers on other nodes cannot be held back from here, so
+    /// when far too much is in flight to the home a broadcast is dropped, and members receive a
+    /// gap.
     fn post_kept(&self, topic: &str, what: FromEngine) {
         let shard = home_shard(topic, self.shards());
         let bytes_max = self.config().mailbox_bytes_max.saturating_mul(4);

@@ -1,4 +1,4 @@
-//! What an application's code may use of its node from any thread.
+//! The interface of a node for an application's code on any thread.
 
 use std::any::Any;
 use std::fmt;
@@ -27,7 +27,7 @@ impl fmt::Debug for dyn LinkedWork {
     }
 }
 
-/// What a [`ChannelHandle`](crate::ChannelHandle) sends to its channel.
+/// A message of a [`ChannelHandle`](crate::ChannelHandle) to its channel.
 pub enum ToChannel {
     /// A [`ChannelMessage`](crate::ChannelMessage), which knows the type of its channel.
     Message(Box<dyn Any + Send>),

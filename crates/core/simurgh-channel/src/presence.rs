@@ -105,7 +105,7 @@ pub enum PresenceError {
     Meta(MetaError),
 }
 
-/// What a channel does with its own entries.
+/// A change of a channel's own entries.
 #[derive(Debug)]
 pub enum PresenceCall {
     /// Adds one; with data to put beside the metas of its key.
@@ -137,7 +137,7 @@ pub struct PresenceList {
 
 /// Mail to and from the shard that keeps a topic's presences.
 pub enum PresenceMail {
-    /// What a member of the topic does; its weight was charged to the shard.
+    /// A member's call; its weight was charged to the shard.
     Call(ChannelId, PresenceCall),
     /// A request for the list.
     List(PresenceCallback),
@@ -200,7 +200,7 @@ impl SharedPush {
         &self.channels
     }
 
-    /// What each of them gets, in this order: an event, and its payload.
+    /// The events and payloads for each of them, in this order.
     pub fn events(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.events.iter().map(|(event, json)| (*event, &**json))
     }

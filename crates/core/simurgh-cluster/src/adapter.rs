@@ -213,7 +213,7 @@ pub enum Event {
     Fetched {
         /// The ticket of the call.
         ticket: Ticket,
-        /// What is stored; `None` if the engine did not answer in time, or stores nothing.
+        /// The stored messages; `None` if the engine did not answer in time, or stores nothing.
         kept: Option<Fetched>,
     },
     /// The answer to [`Fetch::Since`].

@@ -1,4 +1,4 @@
-//! What nodes report of themselves.
+//! Self-descriptions of nodes.
 
 use crate::node_id::NodeId;
 

@@ -37,7 +37,7 @@ const UNFINISHED_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallNumber(pub u64);
 
-/// The answer to a call: a status, whose meaning the service defines, and a body.
+/// Ends a call and returns its node, if it was waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status.
@@ -128,7 +128,6 @@ struct Body {
 enum Put {
     Unfinished,
     Whole,
-    /// An earlier piece was lost, or this one belongs to another body.
     Broken,
 }
 
@@ -154,9 +153,7 @@ impl Body {
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     waiting: BTreeMap<u64, (NodeId, Body)>,
-    /// The calls of others, oldest first.
     unfinished: VecDeque<(NodeId, u64, Body)>,
-    /// The bytes of all incomplete bodies, answers to own calls included.
     bytes: usize,
 }
 

@@ -134,7 +134,6 @@ pub struct Disconnects {
     reported: BTreeSet<(bool, u64)>,
     sends: BTreeSet<(u64, Option<NodeId>)>,
     outcomes: VecDeque<(DisconnectNumber, DisconnectOutcome)>,
-    /// How many nodes have confirmed or must, over all disconnects.
     nodes: usize,
 }
 

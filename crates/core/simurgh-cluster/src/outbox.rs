@@ -15,7 +15,7 @@ use crate::subject::Subject;
 #[cfg(test)]
 mod tests;
 
-/// What an envelope counts in addition to its bytes and those of its subject: its place in the
+/// Bytes that an envelope counts in addition to its own and those of its subject: its place in the
 /// queue, and the overhead of three allocations.
 pub const OUTBOX_ENTRY_BYTES: usize = size_of::<Entry>() + 72;
 const PIECE: usize = 64;

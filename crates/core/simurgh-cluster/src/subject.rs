@@ -51,7 +51,7 @@ impl fmt::Display for Bucket {
     }
 }
 
-/// What a subject of a topic is for.
+/// The purpose of a topic's subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Space {
     /// `b`: broadcasts, for all nodes with members.
@@ -72,7 +72,7 @@ impl Space {
     }
 }
 
-/// What a node subscribes to.
+/// A subscription of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Interest {
     /// One topic.
@@ -117,7 +117,7 @@ impl fmt::Display for Subject {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix(Box<str>);
 
-/// What is wrong with a prefix.
+/// Why a prefix is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
     /// It is empty.
@@ -184,7 +184,6 @@ impl Prefix {
         }
     }
 
-    /// The beginning of the subjects of a bucket, with room for so many more bytes.
     fn bucket(&self, space: Space, bucket: Bucket, more: usize) -> String {
         let digit = |shift: u16| char::from(HEX[usize::from(bucket.0 >> shift & 15)]);
         let mut text = String::with_capacity(self.0.len() + 8 + more);

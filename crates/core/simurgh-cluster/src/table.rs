@@ -18,7 +18,6 @@ pub(crate) trait Named {
 
 #[derive(Debug)]
 pub(crate) enum Slot<T> {
-    /// The next free slot, or [`NIL`].
     Free(u32),
     Taken(T),
 }
@@ -33,7 +32,6 @@ pub(crate) struct Table<T> {
 }
 
 impl<T: Named> Table<T> {
-    /// The seed keys hashes of names.
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
         Self { by_name: HashTable::new(), pages: Vec::new(), free: NIL, hasher }

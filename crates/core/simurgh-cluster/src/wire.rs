@@ -105,19 +105,16 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A text with one byte of length before it.
     pub(crate) fn text8(&mut self) -> Result<&'a str, EnvelopeError> {
         let count = self.u8()?;
         text(self.bytes(count.into())?)
     }
 
-    /// A text with two bytes of length before it.
     pub(crate) fn text16(&mut self) -> Result<&'a str, EnvelopeError> {
         let count = self.u16()?;
         text(self.bytes(count.into())?)
     }
 
-    /// Bytes with four bytes of length before them.
     pub(crate) fn bytes32(&mut self) -> Result<&'a [u8], EnvelopeError> {
         let count = self.u32()?;
         // A length beyond `usize` is longer than anything in memory.

@@ -1,5 +1,4 @@
-//! What a topic costs, with a history too, that an outbox takes no more than it reports, and that
-//! nothing is left.
+//! Memory: the costs of a topic, with a history too, and of an outbox, and that nothing is left.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::task::{Context, Poll, Waker};

@@ -12,7 +12,6 @@ use simurgh_reactor::Key;
 #[derive(Debug)]
 pub(crate) enum Queued {
     Effect(Effect),
-    /// A broadcast without position, sent when the member has got what it missed.
     Broadcast(Arc<Broadcast>),
     End(Reason),
 }
@@ -61,7 +60,6 @@ impl Barriers {
         !self.by_channel.is_empty() && self.by_channel.contains_key(&channel)
     }
 
-    /// Whether a channel ends when it has waited: it receives nothing more.
     pub(crate) fn ends(&self, channel: ChannelId) -> bool {
         let queue = self.by_channel.get(&channel).map(|it| &it.queue);
         queue.is_some_and(|it| it.iter().any(|it| matches!(it, Queued::End(_))))
@@ -123,12 +121,10 @@ impl Barriers {
         self.by_channel.get(&channel).map_or(0, |it| it.queue.len())
     }
 
-    /// The confirmation has arrived. Returns what waited for it.
     pub(crate) fn lower(&mut self, channel: ChannelId, ticket: u32) -> Option<Barrier> {
         self.awaits(channel, ticket).then(|| self.take(channel))?
     }
 
-    /// Ends a channel's wait. Returns what waited.
     pub(crate) fn take(&mut self, channel: ChannelId) -> Option<Barrier> {
         let barrier = self.by_channel.remove(&channel)?;
         if let Entry::Occupied(mut count) = self.by_socket.entry(barrier.conn) {

@@ -43,21 +43,17 @@ pub struct Core<N: Node> {
     /// Channels that stopped while they intercepted a broadcast, and why. They end once the message
     /// for which they were brought up to date is sent.
     pub(crate) ends: Vec<(ChannelId, Reason)>,
-    /// The ticket of the last join that a socket waits for.
     pub(crate) tickets: u32,
 }
 
 /// The histories of topics, and channels that wait for confirmations.
 pub(crate) struct History {
     pub(crate) kept: KeptTopics,
-    /// State of topics that an engine keeps and numbers; `None` without a cluster.
     pub(crate) followed_topics: Option<Box<FollowedTopics>>,
     pub(crate) barriers: Barriers,
     pub(crate) departures: Departures,
     pub(crate) next_round_ns: u64,
-    /// Members that get what they have missed in parts.
     pub(crate) replays: Replays,
-    /// The last encoded missed messages, by serializer: V1 and V2.
     pub(crate) encoded: [Vec<(Arc<Missed>, Run)>; 2],
 }
 

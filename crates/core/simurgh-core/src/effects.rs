@@ -32,7 +32,6 @@ use crate::registry::{CATCHING_UP, DELIVERING, POSITIONS, RELAY, SOCKET_ID};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 
-/// The message that a channel handles.
 #[derive(Default)]
 pub(crate) struct CurrentMessage<'a> {
     pub(crate) message: Option<Ref<'a>>,
@@ -341,7 +340,7 @@ impl<N: Node> Core<N> {
             None => self.end_channel(out, membership, Reason::Crashed),
             Some(false) => self.fanout.deliver_one(out, conn, broadcast, position.is_some()),
             Some(true) => {
-                // What the channel pushes is counted as a message.
+                // The channel's pushes are counted as messages.
                 self.metrics.deliveries.add(1);
                 let current = CurrentMessage { position, ..CurrentMessage::default() };
                 self.call(out, membership, Callback::HandleOut, current, |it, ctx| {

@@ -24,7 +24,6 @@ pub(crate) const LONG_BYTES: usize = 64 << 10;
 /// control characters in strings are escaped.
 const PLACEHOLDER: char = '\0';
 
-/// Sends a message to an open socket, with all output of this turn.
 pub(crate) fn send(
     out: &mut impl Sockets,
     metrics: &ShardMetrics,
@@ -99,7 +98,6 @@ pub(crate) fn close_reason(code: CloseCode) -> &'static str {
     }
 }
 
-/// A message as its wire has it, without the frame's head.
 fn write(
     out: &mut Vec<u8>,
     wire: Wire,
@@ -211,7 +209,6 @@ pub(crate) fn encode_broadcast(
     ws::encode_with(out, |out| write_broadcast(out, broadcast, payload, form.wire))
 }
 
-/// A broadcast, perhaps with another payload, without the frame's head.
 fn write_broadcast(
     out: &mut Vec<u8>,
     broadcast: &Broadcast,

@@ -36,7 +36,6 @@ impl<N: Node> Core<N> {
         ChannelId { shard: self.shard, membership, generation }
     }
 
-    /// The slot of a channel, if it still is that channel.
     pub(crate) fn live(&self, channel: ChannelId) -> Option<u32> {
         let membership = self.registry.member(channel.membership)?;
         (membership.generation == channel.generation && channel.shard == self.shard)

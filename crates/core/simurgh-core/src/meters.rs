@@ -98,7 +98,6 @@ impl Meters {
         }
     }
 
-    /// Takes all charges, or none if one exceeds its limit.
     pub(crate) fn take(
         &mut self,
         key: Key,

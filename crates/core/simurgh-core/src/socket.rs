@@ -75,9 +75,7 @@ pub(crate) struct Own {
     pub(crate) state: SocketState,
     /// Boxed: few wait, and only for a moment.
     pub(crate) awaited: Option<Box<AwaitedJoin>>,
-    /// The channel that wants no more messages for now.
     pub(crate) full: Option<ChannelId>,
-    /// When its lifetime ends, in ticks of `wall_tick`.
     pub(crate) expires: Option<u32>,
 }
 
@@ -93,7 +91,7 @@ impl Own {
     }
 }
 
-/// What a joining client has received, and when it reported that.
+/// A joining client's progress, and when it was reported.
 #[derive(Debug)]
 pub(crate) struct Resuming {
     pub(crate) said: Resume,
@@ -107,9 +105,7 @@ pub(crate) struct AwaitedJoin {
     pub(crate) join_ref: OwnedRef,
     pub(crate) message: OwnedRef,
     pub(crate) replaced: Option<Box<Replaced>>,
-    /// Distinguishes its decision from a late one about an earlier join.
     pub(crate) ticket: u32,
-    /// What its client has received of a kept topic, if it reports that.
     pub(crate) resume: Option<Box<Resuming>>,
     /// Whether the client joins for the first time, if that must be proved later.
     pub(crate) is_new: bool,
@@ -144,7 +140,6 @@ pub(crate) struct Speaker {
     pub(crate) wire: Wire,
     pub(crate) topic: Rc<str>,
     pub(crate) join_ref: OwnedRef,
-    /// Whether the client gave that join_ref.
     pub(crate) is_given: bool,
     pub(crate) id: ChannelId,
     /// The number of its client, which its last broadcasts exclude; 0: none.
@@ -171,8 +166,7 @@ impl Socket {
         (self.user_socket, self.wire) = (user_socket, wire);
     }
 
-    /// Puts it into a phase of its transport's own, or keeps it there: its client sent something at
-    /// this tick.
+    /// Puts it into a phase of its transport's own, or keeps it there; input was received now.
     pub fn enter(&mut self, phase: Phase, tick: u32) {
         (self.phase, self.last_heard) = (phase, tick);
     }

@@ -24,7 +24,6 @@ pub(crate) use self::app::*;
 pub(crate) use self::peers::TestSockets;
 use crate::*;
 
-/// A node of some shards, of which a test drives the first.
 pub(crate) struct TestNode {
     pub(crate) config: Config,
     pub(crate) user_sockets: Vec<UserSocket>,
@@ -34,7 +33,6 @@ pub(crate) struct TestNode {
     state: Mutex<NodeLog>,
 }
 
-/// Other nodes, as notes of what they were sent.
 pub(crate) struct TestCluster {
     notes: Notes,
     asked: Arc<Mutex<Vec<ToCluster>>>,
@@ -67,7 +65,6 @@ impl Cluster for TestCluster {
 
 #[derive(Default)]
 pub(crate) struct NodeLog {
-    /// By shard.
     pub(crate) mail: Vec<Vec<Mail>>,
     pub(crate) bytes: Vec<usize>,
     pub(crate) ended: Vec<usize>,
@@ -76,7 +73,6 @@ pub(crate) struct NodeLog {
     pub(crate) seats_freed: usize,
     pub(crate) callbacks: Vec<Callback>,
     is_inside: bool,
-    /// How long a callback takes.
     pub(crate) slowness: Duration,
 }
 
@@ -128,7 +124,6 @@ impl NodeHandle for TestNode {
     }
 
     fn spawn(&self, mut work: Work) {
-        // On tokio a panic ends only the work, too.
         let poll = || work.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
         let ready = guarded(poll).is_none_or(|polled| polled.is_ready());
         assert!(ready, "tests spawn nothing that waits");
@@ -262,7 +257,6 @@ pub(crate) struct TestShard {
     pub(crate) core: Core<TestNode>,
     pub(crate) out: TestSockets,
     pub(crate) node: Arc<TestNode>,
-    /// The counters at the last call of `counts`.
     seen: Vec<u64>,
 }
 
@@ -297,7 +291,6 @@ impl TestShard {
         key
     }
 
-    /// A V2 socket that has joined these topics, with 1 for join_ref and ref.
     pub(crate) fn joined(&mut self, topics: &[&str]) -> Key {
         let key = self.opens(Wire::V2);
         for topic in topics {
@@ -334,7 +327,6 @@ impl TestShard {
         self.core.closed(&mut self.out, key, socket);
     }
 
-    /// Handles all mail of the shard, and the mail that results.
     pub(crate) fn handles_mail(&mut self) {
         loop {
             let mail = std::mem::take(&mut self.node.log().mail[0]);
@@ -352,7 +344,6 @@ impl TestShard {
         self.handles_mail();
     }
 
-    /// Runs slices until nothing is to be sent at once, and ends the turn.
     pub(crate) fn fans_out(&mut self) -> Next {
         let mut next = Next::Now;
         for _ in 0..10_000 {
@@ -370,7 +361,6 @@ impl TestShard {
         self.out.clock_ns.set(self.out.turn_ns);
     }
 
-    /// Decides the oldest join that is waited for; its future is polled once.
     pub(crate) fn decides(&mut self) {
         let (key, ticket, mut work) = self.node.log().decides.remove(0);
         let mut cx = TaskContext::from_waker(Waker::noop());
@@ -395,7 +385,6 @@ impl TestShard {
     }
 }
 
-/// A reply as V2 has it; refs as JSON.
 pub(crate) fn reply(
     join_ref: impl Display,
     msg_ref: impl Display,

@@ -3,7 +3,7 @@
 use simurgh_proto::serializer::{Kind, Serializer};
 use simurgh_proto::ws::OpCode;
 
-/// What is spoken on a socket.
+/// The wire of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Wire {

@@ -48,7 +48,6 @@ pub(super) enum ToNode {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
-    /// Not started, or closed.
     None,
     /// The adapter waits for its next attempt to connect.
     Waiting {
@@ -63,7 +62,6 @@ pub(super) enum Link {
 pub(super) struct Want {
     interest: Interest,
     is_wanted: bool,
-    /// The last change was not sent to the engine.
     is_dirty: bool,
 }
 
@@ -108,7 +106,6 @@ pub(super) struct Client {
     pub(super) session: u64,
     /// The engine's `boot` when this link began.
     pub(super) boot: u64,
-    /// Attempts to connect since the last link.
     pub(super) attempts: u32,
     /// When the adapter notices that the link is dead.
     pub(super) dead_at_ns: Option<u64>,
@@ -137,13 +134,11 @@ pub(super) struct Client {
     pinged: Option<usize>,
     pub(super) tickets: VecDeque<Pending>,
     reported_epoch: Option<u64>,
-    /// Answers in the inbox.
     answers: usize,
     was_full: bool,
 
     inbox: VecDeque<Event>,
     inbox_max: usize,
-    /// Envelopes in the inbox.
     received: usize,
     lost: Vec<SubjectId>,
     said_down: Option<Down>,

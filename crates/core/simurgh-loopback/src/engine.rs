@@ -67,7 +67,6 @@ impl State {
         }
     }
 
-    /// By how much the copy that answers lags behind.
     fn lag_ns(&mut self) -> u64 {
         match *self.config.lag_ns.end() {
             0 => 0,

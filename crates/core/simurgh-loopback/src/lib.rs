@@ -118,7 +118,7 @@ pub enum Direction {
     Hearing,
 }
 
-/// What the engine still has after a restart.
+/// The engine's data after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartData {
     /// Everything.
@@ -202,7 +202,7 @@ impl Network {
         });
     }
 
-    /// Repairs a node's link. What waited in it is delivered first.
+    /// Repairs a node's link. Waiting messages are delivered first.
     pub fn mend(&self, node: usize) {
         self.change(node, |client| (client.cannot_send, client.cannot_receive) = (false, false));
     }

@@ -31,9 +31,7 @@ pub(super) struct Engine {
     pub(super) boot: u64,
     /// `None` if the engine stores nothing.
     pub(super) stream: Option<Stream>,
-    /// The log since the last call of `take_log`, if it is wanted.
     pub(super) log: Vec<LogEntry>,
-    /// The link of each node.
     pub(super) links: Vec<Option<Linked>>,
 }
 
@@ -42,7 +40,6 @@ pub(super) struct Linked {
     pub(super) session: u64,
     /// May contain ended subscriptions and duplicates.
     pub(super) subscriptions: Vec<SubjectId>,
-    /// At this length they are removed.
     pub(super) compact_at: usize,
 }
 
@@ -82,7 +79,7 @@ impl State {
         let is_running = self.engine.is_alive && !self.engine.is_frozen;
         let mut first: Option<(u64, Next, usize)> = None;
         let mut offer = |at_ns: Option<u64>, next, node| {
-            // What has waited for the end of a fault arrives at once.
+            // Messages that have waited for the end of a fault arrive at once.
             let at = at_ns.map(|at_ns| (at_ns.max(self.now_ns), next, node));
             if let Some(at) = at
                 && first.is_none_or(|first| at < first)

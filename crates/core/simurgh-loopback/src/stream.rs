@@ -42,7 +42,6 @@ pub(super) struct Stream {
     seq: u64,
     subjects: HashMap<SubjectId, VecDeque<Entry>, FixedState>,
     ids: HashMap<Box<str>, u64, FixedState>,
-    /// When each id was stored, oldest first.
     ages: VecDeque<(u64, Box<str>)>,
     /// When the last numbers were assigned, oldest first.
     recent: VecDeque<(u64, u64)>,
@@ -71,7 +70,6 @@ pub(super) struct StoreRequest<'a> {
 pub(super) enum Outcome {
     /// Stored, and to be published.
     New(Number),
-    /// The id is known; the number of the stored message.
     Duplicate(u64),
 }
 
@@ -280,7 +278,6 @@ mod tests {
         gone_ns: Option<u64>,
     }
 
-    /// Everything that was ever stored.
     #[derive(Default)]
     struct Model {
         stored: Vec<Stored>,
@@ -289,7 +286,7 @@ mod tests {
     }
 
     impl Model {
-        /// What is left of a subject in a copy that has applied everything up to `as_of_ns`.
+        /// The rest of a subject in a copy that has applied everything up to `as_of_ns`.
         fn of(&self, subject: usize, now_ns: u64, as_of_ns: u64) -> Vec<(u64, Bytes)> {
             let all = self.stored.iter().filter(|it| it.subject == subject);
             let is_left = |it: &&Stored| it.gone_ns.is_none_or(|gone_ns| as_of_ns < gone_ns);

@@ -7,7 +7,6 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use simurgh_cluster::Space;
 
-/// The number of a subject, or of a subscription's subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct SubjectId(u32);
 
@@ -32,7 +31,6 @@ impl Subjects {
         Self { by_text: HashMap::with_hasher(FixedState::with_seed(0)), known: Vec::new() }
     }
 
-    /// The number of a subject, assigned at its first use.
     pub(super) fn of(&mut self, text: &str) -> SubjectId {
         if let Some(&name) = self.by_text.get(text) {
             return name;

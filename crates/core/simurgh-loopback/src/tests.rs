@@ -57,7 +57,6 @@ fn texts(node: &mut Loopback) -> Vec<String> {
     events(node).iter().map(text).collect()
 }
 
-/// Runs 200 rounds of faults, and returns all events.
 fn storm(seed: u64) -> Vec<String> {
     let config = NetworkConfig {
         delay_ns: 0..=20 * MS,

@@ -26,7 +26,7 @@ pub struct StoreRequest {
     pub age: Option<Duration>,
 }
 
-/// What the engine has of a topic, for its home: [`Begun`](Self::Begun) is first.
+/// Events of a topic from the engine, for its home: [`Begun`](Self::Begun) is first.
 #[derive(Debug)]
 pub enum FromEngine {
     /// The topic is followed from here on.
@@ -39,7 +39,7 @@ pub enum FromEngine {
         purged: u64,
         /// Up to this number the topic has only `messages`.
         head: u64,
-        /// What the engine has, oldest first.
+        /// The engine's messages, oldest first.
         messages: Vec<KeptItem>,
     },
     /// The next one, in order.
@@ -56,7 +56,7 @@ pub enum FromEngine {
         /// Its index among those with this number.
         index: u16,
     },
-    /// What the engine has is unknown now. `Known` or `Begun` follows.
+    /// The engine's state is unknown now. `Known` or `Begun` follows.
     Unknown,
     /// It is known again, and nothing was missed.
     Known,

@@ -57,7 +57,7 @@ impl fmt::Debug for KeptFor {
 /// A broadcast on its way to the home of its topic, to which its weight is charged.
 #[derive(Debug)]
 pub struct KeepRequest {
-    /// What is to be kept.
+    /// The broadcast to keep.
     pub broadcast: Broadcast,
     /// Its charge in its publisher's flow.
     pub charge: Option<Arc<Charge>>,
@@ -108,7 +108,7 @@ impl KeptContent {
     }
 }
 
-/// What a client has missed of a topic; shared by all clients that missed the same.
+/// The messages of a topic that a client has missed; shared by all clients that missed the same.
 #[derive(Debug)]
 pub struct Missed {
     /// Why messages are missing.
@@ -130,13 +130,13 @@ pub struct Missed {
 pub struct MissedRequest {
     /// The topic.
     pub topic: Box<str>,
-    /// What the client has.
+    /// The client's position.
     pub since: Since,
     /// Whether it wants an incomplete answer.
     pub partial: bool,
     /// An earlier message is lost to it.
     pub torn: bool,
-    /// What the engine has is unknown; the topic's home determines that.
+    /// The engine's state is unknown; the topic's home determines it.
     pub is_away: bool,
     /// The hash of the client's id; 0: it has none.
     pub client: u64,

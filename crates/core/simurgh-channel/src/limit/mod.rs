@@ -56,7 +56,7 @@ impl Limit {
     }
 }
 
-/// What is done with a message that exceeds a limit. In each case no channel sees it, and it is
+/// How a message that exceeds a limit is handled. In each case no channel sees it, and it is
 /// counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LimitPolicy {
@@ -69,12 +69,12 @@ pub enum LimitPolicy {
     Close,
 }
 
-/// A rate, and what is done with what exceeds it.
+/// A rate, and how its excess is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
     /// How much.
     pub rate: Rate,
-    /// What is done with the rest.
+    /// How the rest is handled.
     pub policy: LimitPolicy,
 }
 
@@ -91,16 +91,16 @@ impl RateLimit {
     }
 }
 
-/// A size, and what is done with what exceeds it.
+/// A size, and how larger payloads are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizeLimit {
     /// The most.
     pub bytes_max: usize,
-    /// What is done with larger payloads.
+    /// How larger payloads are handled.
     pub policy: LimitPolicy,
 }
 
-/// What one socket may send, on all its topics together. By default without limits.
+/// Limits of one socket, on all its topics together. By default without limits.
 ///
 /// Bytes are those of a message's refs, topic, event and payload as received, whatever its
 /// serializer; of a plain message its data.
@@ -117,7 +117,7 @@ pub struct SocketLimits {
     pub presence_calls: Option<RateLimit>,
 }
 
-/// What one socket may send on one topic. By default without limits.
+/// Limits of one socket on one topic. By default without limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChannelLimits {
     /// Messages for the channel, without joins and leaves. Another join does not reset them.

@@ -142,7 +142,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// The adapter was given all interests, the last of them by this change.
     pub(super) fn history_interests_sent(&mut self, generation: Generation) {
         self.history_waiters.last_change = generation;
         self.history_waiters.changes_sent();

@@ -27,7 +27,6 @@ impl InterestWaiters {
         self.ready.push_back(number);
     }
 
-    /// All changes were passed to the adapter.
     pub(super) fn changes_sent(&mut self) {
         let last_change = self.last_change;
         self.waiting.extend(self.new.drain(..).map(|number| (last_change, number)));

@@ -191,7 +191,6 @@ pub struct Cluster<A: ?Sized> {
     name: Box<str>,
     version: Box<str>,
     prefix: Prefix,
-    /// The topic of the last broadcast, and its subject.
     last_topic: Option<(Box<str>, Subject)>,
     settings: Vec<(Box<str>, u64)>,
     envelopes: (u8, u8),
@@ -200,7 +199,6 @@ pub struct Cluster<A: ?Sized> {
     /// An envelope that the adapter did not take, sent first.
     refused: Option<(Class, Subject, Bytes)>,
     is_full: bool,
-    /// The number of the last envelope.
     n: u64,
     peers: Peers,
     seen: HashMap<NodeId, DuplicateFilter, FixedState>,
@@ -222,7 +220,6 @@ pub struct Cluster<A: ?Sized> {
     has_said_bye: bool,
     counts: ClusterCounts,
     notices: VecDeque<Notice>,
-    /// Nodes that are gone, and since when: their envelopes are late.
     departed: BTreeMap<NodeId, u64>,
     link_probe: Option<LinkProbe>,
     /// `None` if no topic has a history.

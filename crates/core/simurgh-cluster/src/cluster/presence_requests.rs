@@ -13,13 +13,11 @@ const AGAIN_NS: u64 = 100 * MILLISECOND;
 /// The most requests that wait. Further topics are requested when the next delta shows a gap.
 const WAITING_MAX: usize = 1 << 20;
 
-/// Requests to one node, or to all.
 #[derive(Debug, Default)]
 pub(super) struct PresenceRequests {
     soon: BTreeMap<Option<NodeId>, BTreeSet<Box<str>>>,
     soon_ns: Option<u64>,
     waiting: usize,
-    /// Requests that are repeated, slowly.
     again: VecDeque<(Option<NodeId>, Box<str>)>,
     again_ns: Option<u64>,
 }

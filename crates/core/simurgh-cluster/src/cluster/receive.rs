@@ -166,7 +166,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         true
     }
 
-    /// Forgets the numbers of nodes that have been gone for long.
     fn forget_windows(&mut self, time: Time) {
         let old = self
             .departed

@@ -40,7 +40,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         Ok(())
     }
 
-    /// The subject of a topic's broadcasts, cached for the last topic.
     fn broadcasts_of(&mut self, topic: &str) -> Subject {
         if let Some((last, subject)) = &self.last_topic
             && **last == *topic

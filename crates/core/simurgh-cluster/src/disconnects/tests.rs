@@ -1,4 +1,4 @@
-//! Disconnects: which nodes are asked, how often, and what is reported.
+//! Disconnects: the nodes asked, how often, and the reported outcomes.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use proptest::prelude::*;
@@ -48,7 +48,6 @@ fn everybody_is_asked_until_all_have_answered() {
     all.answered(A, number);
     assert_eq!(all.poll_outcome(), Some((number, outcome(&[B, C, A], &[]))));
     assert_eq!((all.poll_outcome(), sends(&mut all)), (None, vec![]));
-    // It is kept for nodes that send a hello, and then forgotten.
     assert_eq!((all.len(), all.next_ns()), (1, Some(60 * SECOND)));
     all.tick(60 * SECOND);
     assert_eq!((all.is_empty(), all.next_ns(), all.poll_outcome()), (true, None, None));
@@ -176,7 +175,6 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 0..100)
 }
 
-/// A disconnect in the model: the nodes that must confirm, and the state of each.
 struct Model {
     since_ns: u64,
     waiting: BTreeSet<u64>,
@@ -286,7 +284,6 @@ fn ten_thousand_wait_for_a_hundred_nodes_each() {
     }
     assert_eq!(all.start("x", [A], [], 0), Err(TooManyDisconnects));
     assert_eq!(sends(&mut all).len(), 10_000);
-    // No more than may be kept for all.
     let mut few = new();
     let started = (0..10_000).filter(|_| few.start("x", (0..4096).map(NodeId), [], 0).is_ok());
     assert_eq!(started.count(), NODES_MAX / 4096);

@@ -77,7 +77,6 @@ fn is_refused_or_comes_back(bytes: &[u8]) {
     if let Ok(envelope) = Envelope::decode(bytes) {
         assert_eq!(envelope.items().count(), envelope.items().len());
         assert_eq!(again(&envelope), bytes);
-        // It need only not panic.
         let _ = envelope.message();
     }
 }
@@ -282,7 +281,7 @@ fn events_of_the_protocol_are_refused_from_strangers_and_from_the_application() 
         let item = Item::new(event, ItemPayload::Json("{}"));
         assert_eq!(Draft::broadcast(ORIGIN, "t", &item), Err(EncodeError::Reserved));
     }
-    // What an application may broadcast on one node it may broadcast to all nodes.
+    // An application may broadcast to all nodes all it may broadcast on one.
     let legal =
         [events::DISCONNECT, "presence_diff", "presence_state", "heartbeat", "phx", "", "P"];
     for event in legal {
@@ -298,7 +297,6 @@ fn events_of_the_protocol_are_refused_from_strangers_and_from_the_application() 
 #[test]
 fn a_payload_must_be_what_may_stand_in_frames() {
     let of = |flags, payload: &[u8]| {
-        // Also as the second item: each is checked.
         let one = with_payloads(1, b"t", &[(flags, b"broadcast", payload)]);
         let two = with_payloads(1, b"t", &[(1, b"", b""), (flags, b"broadcast", payload)]);
         let (one, two) = (decoded(&one).map(|_| ()), decoded(&two).map(|_| ()));
@@ -322,7 +320,6 @@ fn a_payload_must_be_what_may_stand_in_frames() {
     for frame in [&[4, 0, 1, 0, 1, b'x', b'{'][..], &[4, 0, 2, 0, 0, b'x'], &[9], &[]] {
         assert!(matches!(of(8, frame), Err(EnvelopeError::User(_))), "{frame:?}");
     }
-    // A broadcast of another form, and one with a topic of its own.
     for frame in [&[2, 0, 1, b'e', 7][..], &[4, 1, 1, 0, 0, b't', b'x']] {
         assert!(matches!(of(8, frame), Err(EnvelopeError::Malformed(_))), "{frame:?}");
     }

@@ -143,14 +143,14 @@ impl Topics {
         if let Some(follow) = self.table.get_mut(at)
             && (after.round, after.lost) == (round, follow.lost)
         {
-            // What was stored since the request was received by itself, or waits.
+            // Messages stored since the request arrive by themselves, or wait.
             follow.round = round;
         }
         let Some(job) = self.job(at) else { return };
         let needed = job.needed;
         let mut is_incomplete = self.drain(at, needed, context);
         if !is_incomplete {
-            // What was not received up to there is lost.
+            // Missing messages up to there are lost.
             self.gap(at, needed, context);
             is_incomplete = self.drain(at, u64::MAX, context);
         }

@@ -13,9 +13,7 @@ use crate::time::SECOND;
 
 /// The most topics that are looked at for one request.
 const CHECKED_MAX: u32 = 4_096;
-/// The pause before topics without an answer are checked again.
 const AGAIN_NS: u64 = SECOND;
-/// The shortest pause in the slow round.
 const SLOW_NS: u64 = SECOND;
 
 impl Topics {
@@ -70,7 +68,6 @@ impl Topics {
         }
     }
 
-    /// Continues the slow round when it is due.
     pub(super) fn advance_round(&mut self, now_ns: u64) {
         if self.epoch.is_none() || self.table.len() == 0 || self.slow_ns > now_ns {
             return;
@@ -103,7 +100,7 @@ impl Topics {
             self.note(at, last.unwrap_or(0).max(fetched.head));
             match self.table.get(at).map(|it| (it.stage, it.job.is_some())) {
                 Some((Stage::Filling, has_job)) => {
-                    // What arrives meanwhile is in the queue.
+                    // Messages that arrive meanwhile are in the queue.
                     let awaits_watermark = self.want_watermark(at, context.time.ns).is_some();
                     let is_empty = last.is_none() && is_clear && fetched.head > 0;
                     if !has_job && is_empty && !awaits_watermark {
@@ -148,7 +145,6 @@ impl Topics {
         (found, is_clear)
     }
 
-    /// Compares a topic's last number with the engine's.
     fn compare(
         &mut self,
         at: u32,

@@ -19,7 +19,6 @@ const PAGE_BYTES: usize = 1 << 20;
 /// The most messages of one answer while a topic is filled.
 const FILL_COUNT: u32 = 1_000;
 impl Topics {
-    /// The next request, if one more may be in flight.
     pub(super) fn next_fetch(&mut self, ticket: Ticket, now_ns: u64) -> Option<Fetch> {
         self.epoch?;
         while self.fetches < self.config.fetches_max {
@@ -172,7 +171,6 @@ impl Topics {
         self.pause(at, pause_ns, context.time.ns);
     }
 
-    /// Asks again later, because the answer did not reach what is needed.
     pub(super) fn retry(&mut self, at: u32, now_ns: u64) {
         let Some(job) = self.job_mut(at) else { return };
         let pause_ns = AGAIN_NS.get(usize::from(job.attempts)).copied();

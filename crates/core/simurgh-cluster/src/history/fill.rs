@@ -10,7 +10,6 @@ use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
 
 impl Topics {
-    /// Adds a page of the engine's messages of a topic.
     pub(super) fn filled(
         &mut self,
         at: u32,

@@ -355,7 +355,6 @@ impl History {
         self.counts.handed_over += 1;
     }
 
-    /// Does what is due, and reports some of the waiting events.
     pub(crate) fn tick(&mut self, time: Time, sink: &mut impl HistorySink) {
         self.follows.note_time(time.ns);
         self.stores.expire(time.ns, (&mut self.sent, &mut self.counts), sink);
@@ -367,7 +366,6 @@ impl History {
         self.report_link_loss(sink);
     }
 
-    /// Reports some of the waiting events.
     pub(crate) fn report_link_loss(&mut self, sink: &mut impl HistorySink) {
         self.follows.report_link_loss(sink);
         self.follows.forget_loss();

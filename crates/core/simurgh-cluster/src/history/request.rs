@@ -18,12 +18,10 @@ pub(super) struct FetchAfter {
     /// The round of the request: what was lost before it is in its answer.
     pub(super) round: u32,
     pub(super) lost: u8,
-    /// The last known number.
     pub(super) last: u64,
     pub(super) is_further: bool,
     pub(super) skips_last: bool,
     pub(super) from_leader: bool,
-    /// The highest known number of the topic's stream.
     pub(super) known: u64,
 }
 

@@ -30,11 +30,11 @@ pub(super) const GATHERED_BYTES_MAX: usize = 64 << 10;
 const GATHERED_NS: u64 = 1_000_000_000;
 /// The longest id that is written out; a longer one is replaced by a hash.
 const ID_BYTES_MAX: usize = 128;
-/// What a waiting envelope counts in addition to its bytes.
+/// Bytes that a waiting envelope counts in addition to its own.
 pub(super) const STORE_BYTES: usize = size_of::<Batch>() + size_of::<Open>() + 128;
 /// How many places in `ready` may be stale.
 const SPARE: usize = 64;
-/// What a broadcast counts in addition to its bytes.
+/// Bytes that a broadcast counts in addition to its own.
 const NUMBER_BYTES: usize = 8;
 
 pub(crate) enum Storing<'a> {
@@ -117,7 +117,6 @@ pub(super) struct StoreQueue {
     /// Envelopes in flight whose publishers have stopped waiting.
     late: BTreeMap<Ticket, Open>,
     in_flight: usize,
-    /// An envelope that the adapter did not take.
     refused: Option<Outgoing>,
     bytes: usize,
 }
@@ -216,7 +215,6 @@ impl StoreQueue {
         Ok(Batch { ticket, draft, numbers, id, age, since_ns, bytes, is_forget })
     }
 
-    /// Adds it to the last waiting envelope, if possible.
     fn joins(&mut self, topic: &str, store: &StoreItem<'_>, now_ns: u64) -> bool {
         let at = self.queues.find(topic);
         let queue = at.and_then(|at| self.queues.get_mut(at));
@@ -383,7 +381,6 @@ impl StoreQueue {
         }
     }
 
-    /// When the first has waited too long.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.open.first_key_value().map(|(_, it)| it.due_ns)
     }

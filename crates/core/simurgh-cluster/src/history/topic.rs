@@ -38,7 +38,7 @@ pub(super) enum Stage {
     Live,
 }
 
-/// What was reported last: whether the topic is known.
+/// The last report: whether the topic is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reported {
     Nothing,
@@ -55,7 +55,6 @@ pub(super) struct Topic {
     pub(super) reach: u64,
     pub(super) job: Option<Box<Job>>,
     pub(super) serial: u32,
-    /// The epoch that its numbers are of.
     pub(super) era: u32,
     /// The last round in which certainly nothing was missing.
     pub(super) round: u32,

@@ -32,7 +32,7 @@ pub(super) const LATE_NS: u64 = SECOND;
 /// The most numbers that are waited for; checks find the others.
 const LATE_MAX: usize = 65_536;
 
-/// What a call needs in addition to the topics.
+/// State that a call needs in addition to the topics.
 pub(super) struct Context<'a> {
     pub(super) me: NodeId,
     pub(super) time: Time,
@@ -50,9 +50,7 @@ pub(super) struct Topics {
     serial: u32,
     /// The epoch of the engine's streams, while there is a link.
     pub(super) epoch: Option<u64>,
-    /// The epoch over the last link.
     pub(super) known_epoch: u64,
-    /// The number of epochs so far.
     pub(super) era: u32,
     /// The number of events that may have lost messages of all topics.
     pub(super) round: u32,
@@ -212,7 +210,6 @@ impl Topics {
         self.jobs -= usize::from(follow.job.take().is_some());
     }
 
-    /// There is a link to an engine whose streams have this epoch.
     pub(super) fn up(&mut self, epoch: u64, now_ns: u64) {
         self.note_time(now_ns);
         if self.era == 0 || self.known_epoch != epoch {
@@ -287,7 +284,6 @@ impl Topics {
         }
     }
 
-    /// Reports some of the topics that are unknown without a link.
     pub(super) fn report_link_loss(&mut self, sink: &mut dyn HistorySink) {
         for _ in 0..UNREPORTED_MAX {
             let Some(id) = self.unreported.pop_front() else { break };

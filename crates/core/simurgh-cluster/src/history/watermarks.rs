@@ -42,7 +42,6 @@ pub(super) struct Watermarks {
     waiting: VecDeque<(u64, TopicId)>,
 }
 
-/// The watermark of one stream and one age.
 #[derive(Debug)]
 struct Watermark {
     stream: usize,
@@ -149,7 +148,6 @@ impl Watermarks {
         self.waiting.pop_front_if(|it| it.0 <= now_ns).map(|(_, id)| id)
     }
 
-    /// When the first topic has waited long enough.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.waiting.front().map(|it| it.0)
     }
@@ -163,7 +161,6 @@ impl Watermarks {
         }
     }
 
-    /// The number behind which nothing of a stream is older than this, if it is known now.
     pub(super) fn get(&self, (stream, age_ms): (usize, u64), time: Time) -> Option<u64> {
         let found = self.known.iter().find(|it| it.is_of(stream, age_ms))?;
         let State::Behind { seq, at_ns, at_ms } = found.state else { return None };

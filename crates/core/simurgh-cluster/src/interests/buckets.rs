@@ -1,4 +1,4 @@
-//! What is wanted of each bucket: topic by topic, or as a whole.
+//! The wanted topics of each bucket: topic by topic, or as a whole.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -40,7 +40,6 @@ impl BucketState {
         is_dirty: false,
     };
 
-    /// Whether all of it is to be subscribed to in a space.
     pub(super) const fn wants_whole(&self, space: usize) -> bool {
         self.is_whole && self.wanted[space] > 0
     }
@@ -67,7 +66,6 @@ impl BucketState {
 #[derive(Debug)]
 pub(super) struct Buckets {
     all: Box<[BucketState]>,
-    /// Exact buckets that have subscriptions, by their number: the last is the fullest.
     by_exact: BTreeSet<(u32, u16)>,
     /// Whole buckets that could be exact, and since when.
     quiet: BTreeSet<(u64, u16)>,
@@ -96,7 +94,6 @@ impl Buckets {
         }
     }
 
-    /// The numbers of subscriptions to single topics, and to whole buckets.
     pub(super) const fn held(&self) -> (usize, usize) {
         (self.exact, self.whole)
     }
@@ -110,7 +107,6 @@ impl Buckets {
         &self.all[bucket.number()]
     }
 
-    /// To change its topics and its subscriptions; `add` and `remove` change what is wanted.
     pub(super) fn get_mut(&mut self, bucket: Bucket) -> &mut BucketState {
         &mut self.all[bucket.number()]
     }

@@ -19,10 +19,10 @@ fn growth(step: &InterestChanges) -> isize {
 }
 
 impl Interests {
-    /// What has to change at the adapter since the last call: each element is for one call of
-    /// [`Adapter::interest`](crate::Adapter::interest), in this order. What began and ended in
-    /// between is omitted. Changes that make the set smaller precede those that make it larger, so
-    /// it is never larger than it was or will be.
+    /// The changes for the adapter since the last call: each element is for one call of
+    /// [`Adapter::interest`](crate::Adapter::interest), in this order. An interest that began and
+    /// ended in between is omitted. Changes that make the set smaller precede those that make it
+    /// larger, so it is never larger than it was or will be.
     pub fn take_changes(&mut self) -> Vec<InterestChanges> {
         let mut ended = InterestChanges::new();
         let mut begun = InterestChanges::new();

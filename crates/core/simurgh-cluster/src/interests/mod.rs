@@ -94,7 +94,6 @@ pub struct InterestCounts {
 pub struct Interests {
     topics: Topics,
     buckets: Buckets,
-    /// Numbers of topics by the end of lingering in the first of their spaces, in [`TICK_NS`].
     lingering: BTreeSet<(u32, u32)>,
     /// Topics that may differ from the adapter's subscriptions.
     dirty: Vec<u32>,

@@ -32,7 +32,6 @@ static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
     names.into_values().flatten().collect()
 });
 
-/// The adapter's subscriptions.
 #[derive(Default)]
 struct Subscribed(BTreeSet<Interest>);
 
@@ -49,7 +48,6 @@ impl Subscribed {
         }
     }
 
-    /// The number of interests that cover a topic.
     fn bringing(&self, space: Space, topic: &str) -> usize {
         let exact = Interest::Exact(space, topic.into());
         let whole = Interest::Whole(space, Bucket::of(topic));
@@ -82,7 +80,6 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 0..120)
 }
 
-/// Since when a topic is not needed in a space, if it ever was.
 #[derive(Clone, Default)]
 struct Topic {
     shards: BTreeSet<u16>,
@@ -134,7 +131,6 @@ impl Model {
     }
 }
 
-/// What holds after each tick.
 fn check(interests: &Interests, model: &Model, now_ns: u64, exact_max: usize) {
     let wanted = Subscribed(interests.wanted().collect());
     let none = Topic::default();
@@ -311,7 +307,6 @@ fn what_began_and_ended_before_it_was_told_is_not_told() {
 #[test]
 fn a_bucket_turns_in_one_step_and_back_in_one() {
     let mut interests = small(4);
-    // Three in one bucket and one in another.
     let names: Vec<&str> = [0, 1, 2, 8, 16].map(|at| NAMES[at].as_str()).to_vec();
     for name in &names[..4] {
         interests.begin(name, 0, 0);
@@ -328,7 +323,6 @@ fn a_bucket_turns_in_one_step_and_back_in_one() {
     assert_eq!(interests.covering(Space::Broadcast, names[1]), Some(whole.clone()));
     assert_eq!(interests.covering(Space::Presence, names[1]), None);
 
-    // One topic is left in it and one elsewhere; a minute later it need not be whole.
     for name in [names[1], names[2], names[3]] {
         interests.end(name, 0, SECOND);
     }

@@ -1,4 +1,4 @@
-//! What nodes report of themselves, encoded and decoded, at its bounds and beyond.
+//! Self-descriptions of nodes, encoded and decoded, at their bounds and beyond.
 
 use bytes::Bytes;
 use proptest::prelude::*;

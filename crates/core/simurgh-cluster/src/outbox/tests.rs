@@ -19,7 +19,6 @@ fn subject(topic: &str) -> Subject {
     Prefix::new("test").unwrap().topic(Space::Broadcast, topic)
 }
 
-/// An envelope with an allocation of its own.
 fn envelope(number: u64, more: usize) -> Bytes {
     let mut bytes = number.to_le_bytes().to_vec();
     bytes.resize(8 + more, 0);

@@ -6,7 +6,6 @@
 pub(super) struct AgingClock {
     settles_ns: u64,
     up_since_ns: Option<u64>,
-    /// Its time when the link was last made or lost.
     shown_ns: u64,
 }
 

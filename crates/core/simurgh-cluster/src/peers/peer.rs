@@ -14,10 +14,8 @@ const DELAY_MAX: Duration = Duration::from_secs(60);
 /// Another node that was started under this one's name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Successor {
-    /// `None` for this node itself.
     pub(super) id: Option<NodeId>,
     pub(super) since_ns: u64,
-    /// The same by the aging clock.
     pub(super) since_aged_ns: u64,
 }
 
@@ -29,7 +27,6 @@ pub struct Peer {
     pub(super) joined_ns: u64,
     /// When its last beat was received, by this node's clock.
     pub heard_ns: u64,
-    /// The same by the aging clock.
     pub(super) heard_aged_ns: u64,
     /// Whether no beat was received for a while: it is shown, and no requests are sent to it.
     pub is_silent: bool,
@@ -38,7 +35,6 @@ pub struct Peer {
     /// Whether another living node has its name.
     pub has_namesake: bool,
     pub(super) successor: Option<Successor>,
-    /// Places in this node's settings, ascending.
     pub(super) differing: Vec<u32>,
     /// Its clock minus ours at its last beats, in milliseconds.
     offsets_ms: [Option<i64>; OFFSETS],

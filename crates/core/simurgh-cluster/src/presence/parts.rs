@@ -10,7 +10,7 @@ use crate::node_id::NodeId;
 /// hardly more than one of each node.
 pub const UNFINISHED_MAX: usize = 256;
 
-/// What a part and a whole count in addition to their bytes.
+/// Bytes that a part and a whole count in addition to their own.
 const PART_COST: usize = 16;
 const WHOLE_COST: usize = 128;
 
@@ -24,7 +24,6 @@ pub struct PresenceParts {
     bytes_max: usize,
     bytes: usize,
     dropped: u64,
-    /// Oldest first.
     unfinished: VecDeque<Unfinished>,
 }
 

@@ -186,7 +186,6 @@ proptest! {
                 *heard.entry(which).or_insert(0) += 1;
             } else {
                 came.push(envelope);
-                // An earlier part arrives again, while its whole is not complete.
                 if let Some(again) = again.get(came.len())
                     && heard.is_empty()
                 {
@@ -239,7 +238,6 @@ fn parts_of_different_answers_are_not_mixed() {
 fn the_oldest_that_is_not_complete_goes_first_in_bytes_and_in_number() {
     let envelopes: Vec<_> =
         (0..4).map(|n| numbered(state_drafts(&n.to_string(), &crowd(2, n)).unwrap())).collect();
-    // Room for two first parts.
     let mut parts = PresenceParts::new(2 * PART_BYTES + 1000);
     for (n, envelope) in envelopes.iter().enumerate() {
         assert_eq!(take(&mut parts, &envelope[0]), Ok(None));

@@ -72,7 +72,6 @@ fn run(seed: u64) {
     }
     check(&it, &mut last, seed);
     it.nodes.iter_mut().flatten().for_each(|it| it.heard.broadcasts.clear());
-    // Without faults, all that is sent is received by all.
     for at in 0..3 {
         it.network.mend(at);
         it.network.lossy(at, 0);

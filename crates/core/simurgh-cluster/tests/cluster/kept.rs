@@ -17,7 +17,6 @@ impl Simulation {
         self.node(at).cluster.topic_begins(topic, 0, Some(WANTS), time);
     }
 
-    /// Stores under a number, which is also the payload.
     fn stores(&mut self, at: usize, topic: &str, number: u64) {
         let (time, text) = (self.time(), number.to_string());
         let item = Item::new("e", ItemPayload::Json(&text));
@@ -84,7 +83,6 @@ fn all_followers_are_told_the_same_order_and_publishers_where_theirs_stand() {
         let is = |node: u64| (number % 3 == node).then_some(number);
         assert_eq!([mine(0), mine(1)], [is(0), is(1)], "{number}");
     }
-    // Only followers receive it, and no node as a plain broadcast.
     assert!((0..3).all(|at| it.take_broadcasts(at, "a").is_empty()));
     let counts = it.node(1).cluster.counts();
     assert_eq!((counts.unwanted, counts.own, counts.again, counts.broken), (0, 0, 0, 0));
@@ -135,7 +133,6 @@ fn what_is_kept_elsewhere_is_plain_where_that_is_not_declared() {
     assert_eq!(it.take_broadcasts(0, "a"), ["2"], "and the other way round");
     assert_eq!(it.take_broadcasts(1, "a"), ["1"]);
     assert!(it.kept(1, "a").is_empty());
-    // Its publisher's window is independent of the engine's numbers.
     it.broadcast(0, "a", "3");
     it.stores(0, "a", 4);
     it.broadcast(0, "a", "5");
@@ -184,7 +181,6 @@ fn stores_wait_for_an_engine_that_is_away_for_a_while() {
     it.advance(5 * SECOND);
     assert!(it.stored(0, 1).is_some_and(|it| it.is_ok()));
     assert_eq!([texts(&it.kept(0, "a")), texts(&it.kept(1, "a"))], [["1"], ["1"]]);
-    // For too long: the publishers are informed, and it is stored nowhere afterwards.
     it.network.kill();
     it.advance(100 * MILLISECOND);
     it.stores(0, "a", 2);

@@ -75,7 +75,6 @@ fn a_node_that_comes_right_after_the_link_is_asked_too() {
     while it.node(0).cluster.session() != Some(Session(2)) {
         it.advance(MILLISECOND);
     }
-    // The presences of all nodes are requested over the new link, before this node is there.
     it.advance(20 * MILLISECOND);
     let other = it.starts("a");
     it.advance(2 * SECOND);

@@ -25,7 +25,6 @@ use log::SeenEvent;
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
 
-/// What a node received.
 #[derive(Default)]
 struct NodeRecord {
     broadcasts: Vec<(String, String, Vec<u16>)>,
@@ -122,7 +121,6 @@ impl Simulation {
         Time { ns: self.now_ns, unix_ms: 1_000_000 + self.now_ns / MILLISECOND }
     }
 
-    /// Adds a node of the cluster with this prefix.
     fn starts(&mut self, prefix: &str) -> usize {
         let (at, prefix) = (self.nodes.len(), Prefix::new(prefix).unwrap());
         let adapter = Box::new(self.network.adapter(&prefix));
@@ -144,7 +142,6 @@ impl Simulation {
         self.nodes[at] = None;
     }
 
-    /// Each node does what is due every millisecond.
     fn advance(&mut self, ns: u64) {
         let end_ns = self.now_ns + ns;
         while self.now_ns < end_ns {
@@ -181,7 +178,6 @@ impl Simulation {
         cluster.presence(topic, what, time, heard);
     }
 
-    /// The broadcasts that a node has received on a topic since the last call.
     fn take_broadcasts(&mut self, at: usize, topic: &str) -> Vec<String> {
         let all = &mut self.node(at).heard.broadcasts;
         let own = all.extract_if(.., |(it, ..)| it == topic);
@@ -278,7 +274,6 @@ fn who_begins_with_presences_is_told_who_is_asked_and_gets_their_states() {
     let mut versions: Vec<_> = versions.collect();
     versions.sort_unstable();
     assert_eq!(versions, [(1001, 1), (1002, 2)]);
-    // Deltas are received only by nodes that have begun the topic.
     let delta = Delta { owner: Owner(1001), from: 1, to: 2, joins: vec![], leaves: vec![] };
     it.presence(1, "t", ToPeers::Delta(delta));
     it.advance(50 * MILLISECOND);
@@ -297,7 +292,6 @@ fn without_a_link_nobody_is_waited_for() {
         panic!("{:?}", it.node(0).heard.presence)
     };
     assert!(nobody.is_empty());
-    // With the next link all are asked.
     it.network.restart(RestartData::Stays);
     it.advance(10 * SECOND);
     assert_eq!(it.node(0).cluster.state().0, LinkState::Up);
@@ -330,7 +324,6 @@ fn a_disconnect_is_confirmed_by_every_node_and_done_once_on_each() {
     let mut outcome = it.node(0).heard.outcomes[&number].clone();
     outcome.confirmed.sort_unstable();
     assert_eq!((outcome.confirmed, outcome.missing), (ids(&[1, 2, 3]), vec![]));
-    // A node that is cut off is asked again, and does it once.
     it.network.cut(2, Direction::Both);
     let time = it.time();
     let number = it.node(0).cluster.disconnect("user:2", time).unwrap();
@@ -407,7 +400,6 @@ fn nobody_is_gone_for_a_link_that_is_not_known_to_be_dead_yet() {
         for at in 0..3 {
             assert_eq!(it.node(at).heard.gone, [], "node {at}, {frozen_s} s");
         }
-        // The conflict ends.
         it.stop(2);
         it.advance(9 * SECOND);
         assert_eq!(it.node(0).heard.gone, ids(&[2]), "{frozen_s} s");
@@ -553,12 +545,10 @@ fn who_waits_for_a_topic_is_told_when_it_is_heard() {
     assert_eq!(it.node(0).cluster.poll_awaited(), None, "the engine has not said so yet");
     it.advance(100 * MILLISECOND);
     assert_eq!(it.node(0).cluster.poll_awaited(), Some(7));
-    // From here on the admitted member loses nothing.
     it.begin(0, "t", 1);
     it.broadcast(1, "t", "1");
     it.advance(100 * MILLISECOND);
     assert_eq!(it.take_broadcasts(0, "t"), ["1"]);
-    // A topic that is subscribed to needs no waiting.
     let time = it.time();
     it.node(0).cluster.await_topic("t", 8, time);
     it.node(0).cluster.settle(time);

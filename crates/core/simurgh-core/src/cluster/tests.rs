@@ -1,4 +1,4 @@
-//! What other nodes receive of topics, broadcasts and presences.
+//! Topics, broadcasts and presences as other nodes receive them.
 
 use simurgh_presence::{Delta, Meta, Owner, PhxRefs, Shared};
 use simurgh_proto::message::Payload;
@@ -82,7 +82,7 @@ fn broadcasts_of_channels_and_of_others_leave_once_each() {
     it.broadcasts("elsewhere", "news", "{}");
     it.fans_out();
     assert_eq!(told.take(), [r#"t news {"a":1}"#, "elsewhere news {}"]);
-    // What was received from another node is not sent on.
+    // Messages of another node are not sent on.
     let posted =
         Posted::new(std::sync::Arc::new(Broadcast::new("t", "e", Payload::EMPTY_OBJECT)), None);
     it.node.charge(0, posted.broadcast().weight());

@@ -1,4 +1,4 @@
-//! What is done about sockets and channels whose time is over: PROTOCOL §7.
+//! Timeouts of sockets and channels: PROTOCOL §7.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,6 @@ use crate::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Hibernation has tests of its own.
 fn config() -> Config {
     Config { hibernate_after: None, ..Config::default() }
 }
@@ -30,7 +29,7 @@ fn after(it: &mut TestShard, time: Duration) {
     while it.core.tick(&mut it.out) == Next::Now {}
 }
 
-/// What is done about a connection in this state, exactly at its time and a tick later.
+/// The actions on a connection in this state, exactly at its time and a tick later.
 fn deeds_after(time: Duration, set_up: impl Fn(&mut TestShard) -> Key) -> Vec<String> {
     let mut it = test_shard();
     set_up(&mut it);
@@ -220,7 +219,7 @@ fn a_close_that_is_not_answered_is_not_waited_for() {
     let done = deeds_after(3 * SECOND, |it| {
         let key = it.opens(Wire::V2);
         it.core.fail(&mut it.out, key, CloseCode::INTERNAL);
-        // What it still sends is discarded.
+        // Further input is discarded.
         it.out.peer(key).has_input = true;
         key
     });

@@ -66,7 +66,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Notifies a client that its channel has ended, by `phx_close` or `phx_error`.
     pub(crate) fn notify(&mut self, out: &mut impl Sockets, speaker: &Speaker, reason: Reason) {
         let is_fault = reason.is_for_rejoin();
         if speaker.wire == Wire::Plain {

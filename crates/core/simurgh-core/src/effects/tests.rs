@@ -23,8 +23,6 @@ fn pushed(json: &str) -> String {
     format!(r#"[1,null,"t","pushed",{json}]"#)
 }
 
-/// A channel that intercepts `shout` and `whisper`: it pushes the first with an addition, and drops
-/// the other.
 fn interceptor() -> Scripted {
     let it = scripted(|ctx, heard| {
         let ChannelCall::Out(event, payload) = heard else { return standard(ctx, heard) };
@@ -296,7 +294,6 @@ fn an_intercepting_sender_does_not_hear_what_is_for_the_others() {
     assert_eq!(it.receives(other), [news("1"), news("2")]);
 }
 
-/// An interceptor is not restarted by its own effects: what is broadcast meanwhile follows.
 #[test]
 fn what_an_interceptor_broadcasts_follows_what_it_is_given() {
     let mut it = TestShard::running(interceptor());

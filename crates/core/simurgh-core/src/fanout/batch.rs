@@ -16,19 +16,15 @@ use crate::wire::Form;
 /// Largest burst that is copied together for single writes; the system gathers larger ones.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
 
-/// The frames for all members with the same cursor, in one form.
 pub(super) struct Batch {
     /// The topic's own name: not an equal text, and not the slot, which another topic may have by
     /// now. It cannot be freed and allocated again while it is held here.
     topic: Rc<str>,
     from: u32,
     to: u32,
-    /// The frames; `None` if none has this form.
     run: Option<Run>,
-    /// The same bytes in one piece, for a short burst of several frames.
     whole: Vec<u8>,
     pub(super) count: u32,
-    /// Memberships that do not get one of the broadcasts.
     pub(super) except: Vec<u32>,
 }
 

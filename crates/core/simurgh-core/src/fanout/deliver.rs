@@ -19,7 +19,6 @@ use crate::wire::{Form, Wire};
 const STRIDE: usize = 16;
 const CLOCK_CHECK_BYTES: usize = 16 << 10;
 
-/// Work since the clock was last read.
 #[derive(Default)]
 pub(super) struct Stride {
     members: usize,
@@ -28,15 +27,12 @@ pub(super) struct Stride {
 
 /// Why deliveries of ready frames stopped.
 pub(super) enum Step {
-    /// It is time to read the clock.
     CheckClock,
     PassOver,
     Gone,
-    /// This member needs frames that are not ready.
     NotReady(Member),
     /// The same, and the next members are probably of its kind: with positions, or without.
     OtherKind(Member),
-    /// This member's socket has not taken all of it.
     Behind(Member),
 }
 
@@ -49,10 +45,8 @@ impl Delivered {
     const NOTHING: Self = Self::Sent { bytes: 0, waits: false };
 }
 
-/// Broadcasts for one membership that go to application code or to a socket within the process.
 pub(crate) struct ChannelDelivery {
     pub(crate) membership: u32,
-    /// Shows whether the membership still is the same channel.
     pub(crate) generation: u32,
     pub(crate) conn: Key,
     pub(crate) pending: Vec<Arc<Broadcast>>,
@@ -176,8 +170,6 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// Sends one member the broadcasts from its cursor on; with `later`, together with its other
-    /// output of this turn.
     #[inline]
     pub(super) fn deliver(
         &mut self,
@@ -317,7 +309,6 @@ impl<N: Node> Fanout<N> {
         self.count_deliveries(sent);
     }
 
-    /// One broadcast for one member, behind all output of this turn.
     pub(crate) fn deliver_one(
         &self,
         out: &mut impl Sockets,

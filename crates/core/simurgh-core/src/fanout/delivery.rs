@@ -1,4 +1,4 @@
-//! What the fan-out keeps of a topic: its log, the progress of the pass, and withheld bytes.
+//! The fan-out's state of a topic: its log, the progress of the pass, and withheld bytes.
 
 use std::sync::Arc;
 
@@ -9,18 +9,15 @@ use super::log::Log;
 use crate::flow::Withheld;
 use crate::registry::{self, Deliveries};
 
-/// The tables of a shard, with what the fan-out keeps of each topic.
 pub(crate) type Registry = registry::Registry<Delivery>;
 
 #[derive(Default)]
 pub(crate) struct Delivery {
-    /// Broadcasts not yet sent to everybody.
     pub(crate) log: Log,
     /// The log's head when the pass began: everything before it is sent when the pass ends.
     pass_head: u32,
     /// Positions that members were sent, on a topic with history.
     pub(crate) told: Option<Box<ToldPositions>>,
-    /// It is in a list of topics to serve.
     pub(super) in_fanout: bool,
     /// In this pass a member had more output waiting than a quarter of the limit.
     pub(super) lagging: bool,
@@ -31,9 +28,8 @@ pub(crate) struct Delivery {
     /// between its last two visits.
     pub(crate) deliveries: u32,
     pub(crate) deliveries_before: u32,
-    /// What members of this shard publish on it; `None` until they do.
+    /// Set when members of this shard publish on it.
     pub(super) flow: Option<Arc<Flow>>,
-    /// Broadcasts that everybody was sent and whose bytes still count.
     pub(super) withheld: Option<Box<Withheld>>,
 }
 
@@ -72,7 +68,6 @@ impl Delivery {
         }
     }
 
-    /// Begins a pass over all broadcasts that are there now.
     pub(super) fn begin_pass(&mut self) {
         self.pass_head = self.log.head();
         self.lagging = false;
@@ -84,7 +79,6 @@ impl Delivery {
         self.lagging || self.behind as usize * 2 > members
     }
 
-    /// A member that was behind has caught up, or is gone.
     pub(super) fn one_less_behind(&mut self) {
         self.behind = self.behind.saturating_sub(1);
         if self.behind == 0 {

@@ -29,7 +29,6 @@ struct Entry {
 /// Numbered broadcasts that are still to be sent; numbers wrap.
 #[derive(Default)]
 pub(crate) struct Log {
-    /// The newest last: numbers `head - entries.len() .. head`.
     entries: VecDeque<Entry>,
     /// The same with positions, once a member has needed one.
     #[expect(clippy::box_collection, reason = "a log without positions pays 8 bytes, not 32")]
@@ -43,7 +42,6 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// The number of the next broadcast: the cursor of members that have all.
     #[inline]
     pub(crate) fn head(&self) -> u32 {
         self.head
@@ -151,7 +149,6 @@ impl Log {
         }
         let Some(entry) = self.entries.get(at) else { return };
         let Some(frame) = encode(entry.posted.broadcast()) else {
-            // The frames on both sides of it are neighbours now.
             if let (Some(before), Some(after)) = (self.before(at, form), self.after(at, form)) {
                 before.follow(after);
             }
@@ -181,7 +178,6 @@ impl Log {
         }
     }
 
-    /// The length of the row that begins or ends at a place.
     fn row(&self, at: usize, form: Form) -> usize {
         match self.frame(at, form) {
             Some(Frame::Impossible(row)) => *row as usize,
@@ -193,7 +189,6 @@ impl Log {
         at.checked_sub(1).map_or(0, |at| self.row(at, form))
     }
 
-    /// The frame that was sent before the one at a place.
     fn before(&self, at: usize, form: Form) -> Option<&Shared> {
         let Some(at) = at.checked_sub(self.row_before(at, form) + 1) else {
             return self.tails.as_ref()?.get(form.index())?.as_ref();
@@ -201,7 +196,6 @@ impl Log {
         self.made(at, form)
     }
 
-    /// The frame that is sent after the one at a place, if it is made.
     fn after(&self, at: usize, form: Form) -> Option<&Shared> {
         self.made(at + 1 + self.row(at + 1, form), form)
     }
@@ -234,7 +228,6 @@ impl Log {
         self.placed.get_or_insert_with(placed).get_mut(at)?.get_mut(form.wire as usize)
     }
 
-    /// The place of a number; the end, if it is not there.
     #[inline]
     fn at(&self, cursor: u32) -> usize {
         let count = self.head.wrapping_sub(cursor) as usize;
@@ -261,7 +254,6 @@ mod tests {
         log
     }
 
-    /// The runs from `cursor` on except for an event, as texts; `-` has no form.
     fn runs(log: &mut Log, cursor: u32, but: &str) -> Vec<String> {
         let mut all = Vec::new();
         let encode = |it: &Arc<Broadcast>| {
@@ -309,7 +301,6 @@ mod tests {
             }
             let looks = log.looks.take();
             assert!(looks <= 6 * COUNT as usize, "{looks} for {COUNT}");
-            // The same for the next ones, one by one.
             for n in 0..COUNT {
                 log.push(broadcast("-"));
                 assert!(runs(&mut log, COUNT + n, "").is_empty());

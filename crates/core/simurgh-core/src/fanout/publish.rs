@@ -24,7 +24,6 @@ pub(crate) struct Admitted {
 }
 
 impl<N: Node> Fanout<N> {
-    /// A broadcast made on this shard by `publisher`: here at once, elsewhere by mail.
     #[inline]
     pub(crate) fn publish(
         &mut self,
@@ -191,8 +190,6 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// Reads publishers again once enough of what they published has left. Returns when to check
-    /// again.
     pub(crate) fn release_held(&mut self, out: &mut impl Sockets) -> Next {
         let held = self.held.as_deref_mut().filter(|held| !held.queue.is_empty());
         let Some(Publishers { queue, keys }) = held else { return Next::Idle };

@@ -25,7 +25,6 @@ pub(crate) struct Slice {
     is_over: bool,
     topic: Option<TopicId>,
     stride: Stride,
-    /// The member that the caller has just served.
     through: Option<Member>,
     /// Which members are tried first: those with positions, or the others.
     has_positions: bool,

@@ -21,7 +21,6 @@ pub(crate) struct Fanout<N: Node> {
     pub(super) shard: u16,
     pub(super) permit: Permit,
     pub(super) active: VecDeque<TopicId>,
-    /// By wire.
     pub(super) batches: [Option<Box<Batch>>; WIRES],
     pub(super) placed: [Option<Box<Batch>>; FORMS - WIRES],
     pub(super) withheld: Vec<TopicId>,
@@ -34,7 +33,6 @@ pub(crate) struct Fanout<N: Node> {
 
 #[derive(Default)]
 pub(super) struct Publishers {
-    /// In the order in which they are read again; some may be gone.
     pub(super) queue: VecDeque<Held>,
     /// Clients do not choose keys, so they cannot make them collide.
     pub(super) keys: HashSet<Key, BuildHasherDefault<DefaultHasher>>,
@@ -67,7 +65,6 @@ impl<N: Node> Fanout<N> {
         self.metrics.fanout_topics.set(self.active.len() as u64);
     }
 
-    /// Counts the bytes in flight here, once a turn: all shards change them.
     pub(crate) fn count_bytes(&self) {
         self.metrics.fanout_bytes.set(self.node.charged(usize::from(self.shard)) as u64);
     }

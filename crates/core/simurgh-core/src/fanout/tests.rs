@@ -28,7 +28,6 @@ fn members(it: &mut TestShard, count: usize) -> Vec<Key> {
     (0..count).map(|_| it.joined(&["t"])).collect()
 }
 
-/// How many of them received exactly this.
 fn told(it: &mut TestShard, keys: &[Key], text: &[String]) -> usize {
     let said = keys.iter().map(|key| it.receives(*key)).filter(|said| !said.is_empty());
     said.inspect(|said| assert_eq!(said, text)).count()
@@ -260,7 +259,6 @@ fn a_slice_looks_at_the_clock_after_some_bytes() {
     }
 }
 
-/// The slices of one topic do not keep the others from their turn.
 #[test]
 fn topics_are_served_in_turn() {
     let mut it = TestShard::new();
@@ -277,7 +275,6 @@ fn topics_are_served_in_turn() {
     assert_eq!(told(&mut it, &many, &[news("1")]), STRIDE);
 }
 
-/// A slice ends behind a topic when its time is over, too.
 #[test]
 fn a_slice_that_is_late_begins_no_topic() {
     let mut it = TestShard::new();
@@ -293,7 +290,6 @@ fn a_slice_that_is_late_begins_no_topic() {
     assert_eq!((it.receives(keys[0]).len(), it.receives(keys[1]).len()), (1, 1));
 }
 
-/// A burst is one write of bytes that were put together once, unless it is a long one.
 #[test]
 fn a_burst_is_put_together_once() {
     for (bytes, gathered) in [(WHOLE_BYTES_MAX, 0), (WHOLE_BYTES_MAX + 1, 3)] {
@@ -309,7 +305,6 @@ fn a_burst_is_put_together_once() {
     }
 }
 
-/// One that is longer than what is copied is sent in its parts, with the same bytes.
 #[test]
 fn a_long_broadcast_is_the_same_for_all() {
     for bytes in [LONG_BYTES, LONG_BYTES + 1] {
@@ -349,7 +344,6 @@ fn permits_of(shards: usize, cores: usize, user_sockets: Vec<UserSocket>) -> Tes
     node
 }
 
-/// Whether a shard was sent a permit since the last call.
 fn has_permit(it: &TestShard, shard: usize) -> bool {
     let mail = std::mem::take(&mut it.node.log().mail[shard]);
     mail.iter().any(|it| matches!(it, Mail::Permit))
@@ -396,7 +390,7 @@ fn a_slice_without_a_permit_ends_in_its_time() {
     assert_eq!(it.receives(few).len(), 1);
 }
 
-/// What an interceptor publishes in a slice may be for few members, who do not wait for the permit.
+/// An interceptor may publish to few members, who do not wait for the permit.
 #[test]
 fn a_small_topic_that_comes_in_a_slice_without_a_permit_is_served() {
     let speaking = scripted(|ctx, heard| match heard {
@@ -416,7 +410,6 @@ fn a_small_topic_that_comes_in_a_slice_without_a_permit_is_served() {
     assert_eq!(it.core.fan_out(&mut it.out), Next::Idle, "only the large one is left");
     assert_eq!((told(&mut it, &many, &[]), it.receives(few).len()), (0, 0));
     assert_eq!(it.receives(third).len(), 1);
-    // The same if its time ends before that is seen.
     it.broadcasts("u", "shout", "4");
     it.out.step_ns = SLICE_NS / 2;
     assert_eq!(it.core.fan_out(&mut it.out), Next::Now);

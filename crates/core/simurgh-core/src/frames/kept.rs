@@ -84,7 +84,6 @@ pub(crate) fn write_text(
     serializer.server(out, &ServerMessage::Event(message)).map(op_code)
 }
 
-/// What an interceptor pushed for the broadcast at a position, if it did.
 pub(crate) fn pushed<'a>(
     speaker: &'a Speaker,
     position: Position,

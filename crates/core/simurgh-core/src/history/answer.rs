@@ -1,4 +1,4 @@
-//! What a client has missed of a topic, from its home; one answer for all that missed the same.
+//! Answers of a topic's home to clients that missed messages, shared by all that missed the same.
 
 use std::rc::Rc;
 

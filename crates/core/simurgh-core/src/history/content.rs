@@ -17,7 +17,7 @@ const KEPT_BYTES: usize = 96;
 const EVENTS_MAX: usize = 256;
 const EVENT_BYTES_MAX: usize = 64;
 
-/// What is kept of a broadcast, and the bytes that count for it.
+/// A broadcast as it is kept, and the bytes that count for it.
 pub(super) fn value(
     events: &mut HashSet<Arc<str>>,
     broadcast: &Arc<Broadcast>,

@@ -41,7 +41,6 @@ pub(crate) enum Rejoin {
     Torn(Position),
 }
 
-/// By connection; the newest last.
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
     hasher: SeededState,
@@ -49,7 +48,6 @@ pub(crate) struct Departures {
     /// Positions of members with interceptors: one that ends by what it has seen has not seen what
     /// followed.
     seen: HashMap<u32, Position>,
-    /// Members that were sent a gap, and where.
     gaps: HashMap<u32, Position>,
 }
 

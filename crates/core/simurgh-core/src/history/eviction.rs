@@ -1,4 +1,4 @@
-//! What is dropped: by age in a sweep, topics without messages, and by size.
+//! Removal: by age in a sweep, topics without messages, and by size.
 
 use std::cmp::Reverse;
 use std::rc::Rc;

@@ -27,7 +27,6 @@ const CHECK_AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct FollowedTopics {
     pub(super) stores: Stores,
     pub(super) topics: HashMap<Rc<str>, Followed>,
-    /// The position that clients get while nothing is known of a topic.
     pub(super) unknown_position: Position,
     due: VecDeque<(u64, Deadline)>,
     /// Topics for which more can be answered than fits into one turn.
@@ -85,13 +84,9 @@ impl StrayPositions {
 pub(super) struct Followed {
     pub(super) state: TopicState,
     waiting: VecDeque<Waiting>,
-    /// When the cluster was last asked to follow it.
     followed_ns: Option<u64>,
-    /// When the cluster was last asked to check it.
     checked_ns: Option<u64>,
-    /// When a joining client last received its position.
     pub(super) answered_ns: Option<u64>,
-    /// Positions of members that joined before the topic's position was known.
     pub(super) stray: StrayPositions,
     /// Its position when it ended, if members may have it.
     pub(super) was_at: Option<Position>,
@@ -169,7 +164,7 @@ impl FollowedTopics {
         let state = self.topics.get(topic).map(|it| it.state);
         let (Some(state), Some(head)) = (state, head) else { return Readiness::Unknown };
         match (state, since) {
-            // What is unknown is behind the head, and arrives in order.
+            // Unknown messages are behind the head, and arrive in order.
             (TopicState::Live | TopicState::Unknown, Since::Now) => Readiness::Known,
             (TopicState::Live, _) if is_ahead(since, head) => Readiness::Ahead,
             (TopicState::Live, _) => Readiness::Known,
@@ -286,7 +281,6 @@ impl FollowedTopics {
     }
 }
 
-/// Whether a client has received more of a topic than there is here.
 fn is_ahead(since: Since, head: Position) -> bool {
     let Since::After(it) = since else { return false };
     it.epoch == head.epoch && it.place > head.place && !is_of_nothing(it.place)

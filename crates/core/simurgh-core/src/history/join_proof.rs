@@ -38,7 +38,6 @@ impl<N: Node> Core<N> {
         Position::parse(position).filter(|_| is_ours)
     }
 
-    /// The key of a client that joins for the first time, at this position.
     pub(crate) fn own_key(&self, topic: &str, id: Option<&str>, position: Position) -> String {
         let position = position.to_string();
         let proof = self.node.sign(&signed_text(topic, id, &position));

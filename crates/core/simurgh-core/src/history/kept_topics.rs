@@ -49,19 +49,15 @@ pub(crate) struct KeptTopics {
     /// Counts of messages that are not kept any more, or never were.
     dropped: Dropped,
     pub(super) too_large: u64,
-    /// Where the sweep continues.
     pub(super) sweep_slot: usize,
-    /// Where the search for something to evict continues.
     pub(super) evict_slot: usize,
     pub(super) events: HashSet<Arc<str>>,
-    /// The last answers, the newest first, for the same requests.
     pub(super) last: Vec<(Request, Arc<Missed>)>,
 }
 
 pub(super) struct Slot {
     pub(super) name: Rc<str>,
     pub(super) topic: KeptTopic<Kept>,
-    /// When a client last joined or broadcast.
     pub(super) used_ms: u64,
 }
 
@@ -270,7 +266,7 @@ impl KeptTopics {
         if let Some(at) = self.place(name) {
             return at;
         }
-        // What was there before is behind its floor.
+        // Older messages are behind its floor.
         let Position { epoch, place } = self.forgotten.head(name);
         let ring = Ring::new(epoch, place);
         self.insert(name, KeptTopic::of(ring, Ids::new(self.seed)), 0)

@@ -16,7 +16,6 @@ use crate::socket::Speaker;
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
-/// What a joining client that receives positions has missed.
 pub(crate) struct Resumption {
     pub(crate) client: u64,
     /// The client joins for the first time, with this id, if that must be proved later.
@@ -71,7 +70,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Sends a member a gap, or none, before what follows.
     fn send_gap(
         &mut self,
         out: &mut impl Sockets,
@@ -144,7 +142,6 @@ impl<N: Node> Core<N> {
         });
     }
 
-    /// The missed messages as they are sent to all clients that missed the same.
     fn replay(
         &mut self,
         out: &impl Sockets,
@@ -173,7 +170,6 @@ impl<N: Node> Core<N> {
         Some(run)
     }
 
-    /// The same through a channel that intercepts.
     fn send_via_channel(
         &mut self,
         out: &mut impl Sockets,

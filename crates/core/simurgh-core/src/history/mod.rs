@@ -57,7 +57,7 @@ impl<N: Node> Core<N> {
             HistoryMail::Missed(..) => {}
             HistoryMail::Portion(channel, missed) => self.portion_came(out, channel, &missed),
             HistoryMail::Keep(keep) => {
-                // What an engine keeps counts until it has answered.
+                // Broadcasts count until the engine has answered.
                 if !self.uses_engine() {
                     self.node.discharge(usize::from(self.shard), keep.broadcast.weight());
                 }

@@ -78,7 +78,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Answers those requests for a topic that can be answered now.
     pub(super) fn answer_ready(&mut self, out: &impl Sockets, topic: &str) {
         let Some(history) = &mut self.history else { return };
         let head = history.kept.head(topic);

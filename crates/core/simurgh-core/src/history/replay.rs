@@ -28,7 +28,6 @@ const VISITED_MAX: usize = 1024;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl<N: Node> Core<N> {
-    /// Answers what a client of another shard has missed, or a member of this one.
     pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &MissedRequest) {
         let Some((missed, own)) = self.missed(out, ask) else { return };
         let mail = match ask.requester {
@@ -118,7 +117,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A replay is over: the member gets what is in the log from here on.
     fn end_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
         let (Some(membership), Some(history)) = (self.live(channel), &mut self.history) else {
             return;
@@ -158,7 +156,7 @@ impl<N: Node> Core<N> {
         self.resume_reading(out, speaker.conn);
         while let Some(later) = barrier.next() {
             match later {
-                // What a handle sent to a channel that has ended is dropped.
+                // Messages of a handle to a channel that has ended are dropped.
                 later if self.live(channel).is_none() => self.application.drop_guarded(later),
                 Queued::Effect(effect) => self.apply(out, &speaker, vec![effect]),
                 Queued::Broadcast(broadcast) => self.deliver_late(out, &speaker, &broadcast),

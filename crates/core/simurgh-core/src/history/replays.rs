@@ -34,7 +34,6 @@ impl Replays {
         self.get(channel).map(|it| it.ticket)
     }
 
-    /// The position up to which a channel has all.
     pub(crate) fn told(&self, channel: ChannelId) -> Option<Position> {
         self.get(channel).map(|it| it.through)
     }

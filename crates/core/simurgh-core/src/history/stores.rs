@@ -56,7 +56,6 @@ impl Stores {
         self.pending.first_key_value().map(|(_, it)| it.asked_ns)
     }
 
-    /// Takes out the oldest, if it was sent by then.
     pub(super) fn take_old(&mut self, asked_ns: u64) -> Option<Pending> {
         let oldest = self.pending.first_entry().filter(|it| it.get().asked_ns <= asked_ns)?;
         Some(oldest.remove())

@@ -31,7 +31,6 @@ struct Node {
     test_shard: TestShard,
     other: Core<TestNode>,
     out: TestSockets,
-    /// Topics whose home is the first shard, and the second.
     here: String,
     there: String,
 }
@@ -55,7 +54,6 @@ impl Node {
         Self { test_shard, other, out: TestSockets::default(), here, there }
     }
 
-    /// Handles mail of both until there is none, and sends everything.
     fn settles(&mut self) {
         for _ in 0..10 {
             self.takes_turns();
@@ -182,7 +180,6 @@ fn who_comes_back_gets_what_it_missed_in_order_and_once() {
             assert_eq!(seqs, [2, 3, 4, 5]);
             let said = |n: usize| texts[n].contains(&format!(r#"{{"n":{}}}"#, n + 2));
             assert!((0..4).all(said), "{texts:?}");
-            // And continues with what is new.
             it.sends(speaker, &topic, "bcast", r#"{"n":6}"#);
             let (seqs, _) = positions(&it.receives(back));
             assert_eq!(seqs, [6]);
@@ -269,7 +266,7 @@ fn a_wrong_resume_is_refused_and_the_channel_that_was_there_stays() {
     assert_eq!(it.sends(key, &topic, "bcast", "{}").len(), 1, "it is a member as before");
 }
 
-/// What was sent on the same connection has arrived, whatever the client's join states.
+/// Everything sent on the same connection has arrived, whatever the client's join states.
 #[test]
 fn what_a_connection_was_sent_is_not_sent_again_when_it_joins_anew() {
     for is_here in [true, false] {
@@ -354,7 +351,6 @@ fn only_what_is_later_than_its_first_join_is_a_clients_own() {
             it.sends(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
         };
         say(&mut it, 1);
-        // A client that claims an earlier join, and cannot prove it.
         let (ann, joined) = it.joins(Wire::V2, &topic, &since(&start));
         assert!(joined[1].contains(r#""recovered":false,"reason":"epoch","count":0"#));
         let first = position_of(&joined[1]);
@@ -411,7 +407,6 @@ fn who_hears_in_no_time_that_a_broadcast_is_kept_is_told_so() {
     assert_eq!(it.receives(key), [format!(r#"["1","7","{topic}","phx_reply",{answer}]"#)]);
     assert!(!it.test_shard.out.is_held(key));
     assert_eq!(it.test_shard.core.metrics.errors_unconfirmed.value(), 1);
-    // It was kept all the same, and is passed on; what was behind it is not.
     it.settles();
     let events: Vec<String> = it.receives(key).iter().map(|it| event(it)).collect();
     assert_eq!(events, ["news"]);
@@ -478,7 +473,6 @@ fn over_the_limit_of_the_node_the_topic_used_least_lately_forgets() {
     let text = "x".repeat(900);
     for round in 0..9 {
         for (n, key) in keys.iter().enumerate() {
-            // The first broadcasts once alone.
             if n > 0 || round == 0 {
                 test_shard.advances(Duration::from_millis(10));
                 test_shard.sends(*key, &format!(r#"[1,2,"r{n}","bcast","{text}"]"#));
@@ -547,7 +541,6 @@ fn who_waits_on_a_quiet_topic_has_no_gap_when_others_are_forgotten() {
         for (topic, at) in [(&empty, &at_empty), (&quiet, &at_quiet)] {
             let (key, heard) = it.joins(Wire::V2, topic, &since(at));
             assert!(heard[1].contains(r#"{"recovered":true,"count":0}"#), "{heard:?}");
-            // Nor once it is known again.
             it.sends(key, topic, "bcast", "{}");
             let (_, heard) = it.joins(Wire::V2, topic, &since(at));
             assert!(heard[1].contains(r#"{"recovered":true,"count":1}"#), "{heard:?}");

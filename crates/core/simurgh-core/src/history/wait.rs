@@ -41,7 +41,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Queues what a handle sent to a channel, unless that waits by itself.
     pub(crate) fn queue_behind(
         &mut self,
         channel: ChannelId,
@@ -147,8 +146,7 @@ impl<N: Node> Core<N> {
         self.raise(out, speaker, ticket);
     }
 
-    /// Queues a broadcast without position for a member in a replay. Returns whether too much
-    /// waits.
+    /// Queues a broadcast without position for a member in a replay; `true` if too much waits.
     pub(crate) fn deliver_later(
         &mut self,
         channel: ChannelId,

@@ -9,7 +9,6 @@ use simurgh_presence::{Change, ChangedMeta, Diff};
 
 #[derive(Debug, Default)]
 pub(super) struct HeldLeaves {
-    /// Each with its deadline, the oldest first.
     leaves: VecDeque<(u64, Change)>,
 }
 

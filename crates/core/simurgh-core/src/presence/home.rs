@@ -39,7 +39,6 @@ struct Peering {
     /// there, above all versions that other nodes know.
     version: u64,
     outbox: Vec<(Rc<str>, ToPeers)>,
-    /// Topics from which a gone node is still to be removed.
     gone: VecDeque<(Rc<str>, Owner)>,
     remote: usize,
 }
@@ -90,7 +89,6 @@ impl Home {
         self.answers.get(name).map(Arc::clone)
     }
 
-    /// Keeps the answer for members of a topic, or drops it.
     pub(super) fn keep(&mut self, name: &str, events: Option<Arc<[SharedEvent]>>) {
         match events {
             Some(events) => drop(self.answers.insert(name.into(), events)),
@@ -111,7 +109,7 @@ impl Home {
         if !self.topics.contains_key(name) {
             match call {
                 PresenceCall::End => return CallOutcome::Done,
-                // There is nothing to change.
+                // Nothing changes.
                 PresenceCall::Untrack(_) | PresenceCall::Update(..) => return CallOutcome::Refused,
                 PresenceCall::Track(..) | PresenceCall::PushState => {}
             }
@@ -173,7 +171,7 @@ impl Home {
         None
     }
 
-    /// What members of a due topic are sent; payloads up to so many bytes.
+    /// The messages for members of a due topic; payloads up to so many bytes.
     pub(super) fn tell(
         &mut self,
         name: &str,

@@ -68,7 +68,6 @@ impl<N: Node> Core<N> {
         self.node.post_home(topic, PresenceMail::Call(channel, PresenceCall::End));
     }
 
-    /// Mail for this shard as the home of a topic, or as one of its members' shards.
     pub(crate) fn presence_came(&mut self, out: &impl Sockets, topic: &str, mail: PresenceMail) {
         let (node, now_ns) = (Arc::clone(&self.node), out.now().ns);
         let (shard, config) = (self.shard, &node.config().presence);

@@ -9,11 +9,9 @@ pub(super) enum Output {
     All(&'static str, String),
     /// For these members, in the order of their shards.
     Some(Arc<[SharedEvent]>, Vec<ChannelId>),
-    /// The same events as before, for more members.
     Again(Arc<[SharedEvent]>, Vec<ChannelId>),
     /// The answer that shards give from now on; `None`: requests are sent to the home.
     Keep(Option<Arc<[SharedEvent]>>),
-    /// For a callback outside of the topic.
     Answer(PresenceCallback, PresenceList),
 }
 

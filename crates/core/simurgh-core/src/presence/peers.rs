@@ -19,20 +19,17 @@ const AGAIN_MAX_NS: u64 = 16 * AGAIN_NS;
 
 #[derive(Default)]
 pub(super) struct Peers {
-    /// Channels of this node that use the topic's presences.
     pub(super) channels: u32,
     /// The end of the wait for answers; `None`: there is no wait.
     waits_until_ns: Option<u64>,
     /// Nodes that have to answer; `None` while it is unknown which were asked.
     awaited: Option<Vec<Owner>>,
     answered: Vec<Owner>,
-    /// Nodes that were asked and have not answered.
     silent: Vec<Owner>,
     /// When they are asked again, and the delay of the time after that.
     again: Option<(u64, u64)>,
     /// When the last own change was sent, and how often its version was repeated.
     output: Option<(u64, usize)>,
-    /// Callbacks that want the list once all have answered.
     pub(super) lists: Vec<PresenceCallback>,
     pub(super) outbox: Vec<ToPeers>,
 }

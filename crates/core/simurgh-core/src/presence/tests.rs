@@ -56,7 +56,6 @@ fn test_shard(presence: PresenceConfig) -> TestShard {
     TestShard::with(config, vec![present().user_socket()])
 }
 
-/// A turn: mail, what is due, and the results.
 fn turn(it: &mut TestShard) {
     it.advances(Duration::from_nanos(1));
     it.handles_mail();
@@ -69,7 +68,6 @@ fn sends(it: &mut TestShard, key: Key, event: &str, payload: &str) {
     it.sends(key, &format!(r#"[1,9,"t","{event}",{payload}]"#));
 }
 
-/// Applies what a member receives, as the official client does.
 #[derive(Default)]
 struct Client {
     metas: BTreeMap<String, Vec<Value>>,
@@ -255,9 +253,7 @@ fn a_long_list_leaves_in_portions_and_before_the_next_diff() {
     assert_eq!(hear(&mut it, &mut clients), 1, "600 kB each, a megabyte a turn");
     turn(&mut it);
     assert_eq!(hear(&mut it, &mut clients), 2);
-    // A member without the list when something changes gets the new one.
     sends(&mut it, members[1], "track", r#""late""#);
-    // Once, whether or not it has asked again.
     sends(&mut it, members[2], "state", "0");
     sends(&mut it, members[4], "state", "0");
     it.advances(INTERVAL);
@@ -298,7 +294,6 @@ fn who_asks_for_a_list_that_is_too_long_gets_both_answers_in_one_write() {
     let [say @ Output::Some(events, channels)] = output.as_slice() else { panic!("{output:?}") };
     assert_eq!(events.iter().map(|it| it.0).collect::<Vec<_>>().join(" "), BOTH);
     assert_eq!((channels.len(), say.events()), (2, 2));
-    // They receive a newer number than the others, so all receive it again.
     let call = |home: &mut Home, call| home.call("t", (channel(2), call), &config, ns * 2);
     assert_eq!(call(&mut home, PresenceCall::Track("c".into(), meta(), None)), CallOutcome::Done);
     call(&mut home, PresenceCall::PushState);
@@ -329,7 +324,6 @@ fn a_topic_with_more_than_a_list_takes_tells_how_many_there_are() {
     assert_eq!((&summary[3], &summary[4]["count"]), (&json!("presence_summary"), &json!(11)));
     assert_eq!(summary[4]["sample"].as_object().unwrap().len(), 3);
     assert_eq!(heard(&mut it, members[10])[1..], ["\"presence_state\"", "\"presence_summary\""]);
-    // A requesting member gets the same alone; changes are sent rarely.
     sends(&mut it, members[1], "state", "0");
     sends(&mut it, members[10], "untrack", r#""10""#);
     it.advances(INTERVAL);
@@ -498,8 +492,7 @@ fn anybody_may_ask_who_is_present() {
     assert_eq!(seen, [(0, 0, 0), (2, 2, 2), (3, 3, 1)]);
 }
 
-/// PROTOCOL §10: presences that came and went meanwhile are in no diff, whatever was listed from
-/// outside.
+/// PROTOCOL §10: presences that came and went meanwhile are in no diff, whatever was listed.
 #[test]
 fn members_hear_nothing_of_what_somebody_outside_was_answered() {
     let mut it = test_shard(PresenceConfig::default());

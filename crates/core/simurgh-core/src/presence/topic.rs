@@ -23,9 +23,7 @@ pub(super) const NOBODY: &str = "{}";
 
 pub(super) struct Topic {
     pub(super) table: Table<ChannelId>,
-    /// Members that want the list with the next changes.
     asking: Vec<ChannelId>,
-    /// The list, while members still have to get it.
     state: Option<Arc<[SharedEvent]>>,
     pub(super) getting: VecDeque<ChannelId>,
     is_shared: bool,
@@ -116,7 +114,6 @@ impl Topic {
         self.told_ns.map_or(0, after)
     }
 
-    /// When members receive something, or the topic can be closed.
     pub(super) fn next_diff_ns(&self, config: &PresenceConfig) -> Option<u64> {
         let after = |time_ns: u64, pause| Some(time_ns.saturating_add(nanoseconds(pause)));
         let told_ns = Some(self.paced_ns(config));
@@ -184,7 +181,6 @@ impl Topic {
         }
     }
 
-    /// All changes that members have not received.
     pub(super) fn rest(&mut self) -> Option<Diff> {
         let diff = self.table.take_diff();
         match self.held.take() {
@@ -193,7 +189,6 @@ impl Topic {
         }
     }
 
-    /// The changes that members receive now.
     fn diff(&mut self, config: &PresenceConfig, now_ns: u64) -> Option<Diff> {
         let diff = self.table.take_diff();
         let has_left = diff.as_ref().is_some_and(|diff| !diff.leaves.is_empty());
@@ -285,7 +280,6 @@ impl Topic {
         !is_kept && self.asking.is_empty() && self.getting.is_empty()
     }
 
-    /// Whether members receive a number in place of a list.
     pub(super) fn is_summary(&self) -> bool {
         self.is_summary
     }

@@ -61,9 +61,9 @@ impl Topic {
         peers.has_answers(now_ns) && is_for_members
     }
 
-    /// What members are sent when no channel here uses the topic's presences any more, and entries
-    /// of other nodes are dropped: a member without a list keeps diffs until it gets one, and would
-    /// never learn that those entries have left.
+    /// The farewell to members when no channel here uses the topic's presences any more, and
+    /// entries of other nodes are dropped: a member without a list keeps diffs until it gets one,
+    /// and would never learn that those entries have left.
     pub(super) fn farewell(&mut self, bytes_max: usize) -> Option<Output> {
         self.table.peers_down();
         let json = encoded(&self.rest()?);
@@ -74,7 +74,6 @@ impl Topic {
         }
     }
 
-    /// Callbacks that can be given the list now, and the list.
     pub(super) fn answers(
         &mut self,
         config: &PresenceConfig,

@@ -16,7 +16,6 @@ pub(crate) struct Membership {
     pub(crate) conn: Key,
     pub(crate) topic: TopicId,
     pub(crate) at: u32,
-    /// Neighbours in the socket's list.
     pub(super) next: u32,
     pub(super) previous: u32,
     pub(crate) generation: u32,
@@ -74,7 +73,6 @@ pub(crate) const HAS_RELAYS: u16 = 512;
 /// Its socket is not read because its channel wants no more messages for now.
 pub(crate) const HOLDS: u16 = 1024;
 pub(crate) const TRACKS: u16 = 2048;
-/// Its client receives positions.
 pub(crate) const POSITIONS: u16 = 4096;
 /// Its deliveries go to its channel, or to a socket within the process.
 pub(crate) const VIA_CHANNEL: u16 = 8192;
@@ -308,7 +306,6 @@ mod tests {
         assert!(members.send_to_sleep(id).is_none(), "the first look only notes");
         members.wake(id);
         assert!(members.send_to_sleep(id).is_none(), "something has happened meanwhile");
-        // It has no channel to ask, but sleeps all the same.
         members.send_to_sleep(id);
         assert_eq!((members.awake(), members.hibernating()), (0, 1));
         members.wake(id);

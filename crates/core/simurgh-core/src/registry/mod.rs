@@ -43,7 +43,6 @@ pub(crate) struct Registry<D> {
 
 pub(crate) struct Left {
     pub(crate) membership: u32,
-    /// Its client received positions.
     pub(crate) has_positions: bool,
     pub(crate) channel: Option<Box<dyn Channel>>,
     pub(crate) topic: TopicId,

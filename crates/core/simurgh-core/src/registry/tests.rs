@@ -30,7 +30,6 @@ fn a_channel_is_found_by_its_socket_and_topic() {
     let one_b = join(&mut registry, &mut one, 1, "b");
     let two_a = join(&mut registry, &mut two, 2, "a");
     let (a, b) = (registry.find("a").unwrap(), registry.find("b").unwrap());
-    // One member and two channels; then more members than channels.
     assert_eq!(registry.joined_in(key(1), one, b), Some(one_b));
     assert_eq!(registry.joined_in(key(1), one, a), Some(one_a));
     assert_eq!(registry.joined_in(key(2), two, a), Some(two_a));

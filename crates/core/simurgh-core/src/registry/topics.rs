@@ -19,7 +19,6 @@ pub struct TopicId(u32);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
     pub(crate) conn: Key,
-    /// The number of the next broadcast for this member.
     pub(crate) cursor: u32,
     /// Membership index, and in the lowest bits [`APART`] and [`PLACED`].
     tag: u32,
@@ -62,10 +61,8 @@ impl Member {
 }
 
 pub(crate) trait Deliveries: Default {
-    /// The cursor of a new member.
     fn head(&self) -> u32;
 
-    /// Whether nothing is left to send.
     fn is_idle(&self) -> bool;
 
     fn shrink(&mut self) -> bool;
@@ -120,7 +117,6 @@ impl<D> Topic<D> {
         self.members.push(member)
     }
 
-    /// Takes a member out; `moved` is called for each that changed its place.
     pub(super) fn remove(&mut self, at: usize, mut moved: impl FnMut(Member, u32)) {
         let last = self.members.len().saturating_sub(1);
         let mut hole = at;

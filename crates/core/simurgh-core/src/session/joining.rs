@@ -13,13 +13,12 @@ use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Resuming, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
-/// A join in progress, with what its reply needs.
 pub(super) struct Joining<'a> {
     pub(super) topic: &'a str,
     pub(super) join_ref: Ref<'a>,
     pub(super) message: Ref<'a>,
     pub(super) replaced: Option<Box<Replaced>>,
-    /// What its client has received of a kept topic, if it reports that.
+    /// The client's progress on a kept topic, if it reports that.
     pub(super) resume: Option<Box<Resuming>>,
 }
 

@@ -156,7 +156,7 @@ impl<N: Node> Core<N> {
             let answer = session::reply(&join_ref, msg_ref, topic, "ok", Payload::EMPTY_OBJECT);
             send(out, &self.metrics, key, answer);
         }
-        // What its interceptor has broadcast meanwhile follows its end, and is not for it.
+        // Broadcasts of its interceptor meanwhile follow its end, and are not for it.
         self.end_now(out, membership, Reason::Left);
     }
 

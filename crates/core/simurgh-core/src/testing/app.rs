@@ -9,7 +9,6 @@ pub(crate) fn crash() -> ! {
     resume_unwind(Box::new("crash"))
 }
 
-/// Panics when it is dropped, without a message on the terminal.
 pub(crate) struct Bomb;
 
 impl Drop for Bomb {
@@ -64,7 +63,6 @@ impl Scripted {
         Self { sleeps: Arc::new(sleeps), ..self }
     }
 
-    /// Joins with any payload on any topic make one of these.
     pub(crate) fn user_socket(self) -> UserSocket {
         user_socket(move |_, _| Join::ok(self.clone()))
     }
@@ -110,7 +108,6 @@ pub(crate) fn info<M: Any + Send>(message: M) -> ToChannel {
     ToChannel::Message(Box::new(simurgh_channel::ChannelMessage::new::<Scripted, M>(message)))
 }
 
-/// A user socket that calls `join` whatever the topic.
 pub(crate) fn user_socket(
     join: impl Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
 ) -> UserSocket {

@@ -5,19 +5,16 @@ use super::*;
 pub(crate) struct Peer {
     key: Key,
     pub(crate) socket: Socket,
-    /// What was received since the last call: decoded messages, or broadcasts.
     received: Vec<String>,
     pub(crate) bytes: Vec<u8>,
     /// The last run that it was sent, and how often the next was appended to it.
     last: Option<Run>,
     pub(crate) follows: usize,
-    /// Bytes it takes before it is slow.
     pub(crate) window: usize,
     /// What it was sent and has not taken; and what it is sent at the end of this turn.
     pub(crate) queued: usize,
     turn: usize,
     is_held: bool,
-    /// Nothing can be sent any more.
     is_mute: bool,
     pub(crate) has_input: bool,
     pub(crate) has_shut: bool,
@@ -30,7 +27,6 @@ pub(crate) struct TestSockets {
     pub(crate) turn_ns: u64,
     pub(crate) clock_ns: Cell<u64>,
     pub(crate) step_ns: u64,
-    /// Calls on connections, by the number of their slot.
     deeds: Vec<String>,
     /// Writes of which the system was to gather the pieces, those that were ready, and runs that
     /// waited for their turn's end.
@@ -110,7 +106,6 @@ impl Peer {
         std::mem::take(&mut self.received)
     }
 
-    /// Takes so many of the waiting bytes. Returns whether that was all.
     pub(crate) fn takes_more(&mut self, bytes: usize) -> bool {
         let was = self.queued;
         self.queued = was.saturating_sub(bytes);
@@ -123,7 +118,6 @@ impl Peer {
         self.queued += bytes - taken;
     }
 
-    /// Appends bytes behind everything that waits. Returns whether something does.
     fn is_sent(&mut self, bytes: &[u8], run: Run) -> bool {
         if !self.is_mute {
             self.reads(bytes);

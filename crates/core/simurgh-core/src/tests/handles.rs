@@ -1,4 +1,4 @@
-//! What handles send, and which channel receives it.
+//! Messages of handles, and the channels that receive them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -64,7 +64,6 @@ fn a_handle_broadcasts_for_its_channel() {
     it.handles_mail();
     it.fans_out();
     assert_eq!((it.receives(key), it.receives(other)), (vec![], news(2)));
-    // Messages to a channel that has ended, or never was, are dropped; nothing stays counted.
     it.sends(key, r#"[1,2,"t","phx_leave",{}]"#);
     say(&it, "3", Audience::All).unwrap();
     it.handles_mail();
@@ -84,7 +83,6 @@ fn a_handle_is_refused_what_is_too_much() {
     };
     assert_eq!(say(51), Err(BroadcastError::TooLarge { bytes: 51, bytes_max: 50 }));
     assert_eq!((say(50), say(50)), (Ok(()), Err(BroadcastError::Congested)));
-    // A shard that has ended keeps nothing.
     it.node.discharge(0, it.node.charged(0));
     it.node.log().ended.push(0);
     assert_eq!((say(50), it.node.log().bytes[0]), (Ok(()), 0));
@@ -212,8 +210,7 @@ fn what_is_assigned_is_the_sockets() {
     assert_eq!(it.receives(key), [ok(2, 4, "u", r#""(Some(\"5\"), Some(\"id\"))""#)]);
 }
 
-/// The very first listener of a shard, too: its name differs from that of a join function's
-/// channel.
+/// The very first listener, too: its name differs from that of a join function's channel.
 #[test]
 fn listeners_hear_what_a_join_function_broadcasts_from_itself() {
     let mut it = TestShard::with(

@@ -1,5 +1,4 @@
-//! A drain: how many sockets are to be closed by now, so that all are closed within its time,
-//! evenly.
+//! A drain: how many sockets are to be closed by now, so that all are closed evenly in its time.
 
 use std::time::Duration;
 
@@ -69,7 +68,6 @@ mod tests {
         let (mut left, mut at) = (1000, Vec::new());
         for ms in 0..2000 {
             if let Step::Close(count) = drain.step(left, ms * 1_000_000) {
-                // At the end it closes as many as it finds.
                 let count = count.min(left);
                 drain.note_closed(count);
                 left -= count;

@@ -69,7 +69,6 @@ mod tests {
         let mut expiry = Expiry::default();
         expiry.begin(u32::MAX);
         assert!(!expiry.is_looking());
-        // The clock wraps between these two.
         let began = u32::MAX - 5;
         let now = Now::from_ns(u64::from(began) * 100_000_000);
         let (late, early) = (expiry.note(seconds(60), now), expiry.note(seconds(1), now));
@@ -94,7 +93,6 @@ mod tests {
     fn who_may_stay_for_years_does_not_hide_whose_time_has_just_ended() {
         let mut expiry = Expiry::default();
         let early = expiry.note(seconds(1), Now::from_ns(0));
-        // No round has begun since.
         expiry.note(Lifetime::from(Duration::MAX), Now::from_ns(3_600_000_000_000));
         expiry.begin(36_000);
         assert!(expiry.is_looking() && expiry.is_over(early, 36_000));

@@ -15,7 +15,6 @@ const STRIDE: u32 = 32;
 
 pub(crate) struct Hibernation {
     every: Option<Duration>,
-    /// When the next pass begins; unknown before the first turn.
     next_ns: Option<u64>,
     cursor: Option<Cursor>,
     steps: u32,

@@ -9,7 +9,6 @@ const ROUND_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) struct Sweep {
     every: Duration,
-    /// When the next round begins; unknown before the first turn.
     next_ns: Option<u64>,
     is_under_way: bool,
     pub(crate) cursor: u32,

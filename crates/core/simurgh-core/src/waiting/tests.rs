@@ -9,7 +9,6 @@ use simurgh_reactor::Key;
 use crate::testing::*;
 use crate::*;
 
-/// A channel that holds and proceeds on request.
 fn test_shard() -> TestShard {
     TestShard::running(scripted(|ctx, heard| match heard {
         ChannelCall::In("enough", _) => {
@@ -40,7 +39,6 @@ fn a_socket_waits_until_its_channel_wants_more() {
     it.sends(key, r#"[1,2,"t","enough",{}]"#);
     assert_eq!(it.receives(key), [ok(1, 2, "t", "null")], "what it had in hand is answered");
     assert!(it.out.is_held(key) && phase(&mut it, key) == Phase::Waiting);
-    // Broadcasts of others reach it all the same.
     it.broadcasts("t", "news", "1");
     it.fans_out();
     assert_eq!(it.receives(key), [r#"[null,null,"t","news",1]"#]);
@@ -63,7 +61,6 @@ fn a_socket_does_not_wait_for_a_channel_that_has_ended() {
         it.sends(key, &format!(r#"[1,2,"{topic}","enough",{{}}]"#));
         it.core.mail(&mut it.out, Mail::ToChannel(id, ToChannel::Stop(how)));
         assert!(!it.out.is_held(key) && phase(&mut it, key) == Phase::Open);
-        // A channel in the same slot is another.
         it.sends(key, &format!(r#"[3,3,"{topic}","phx_join",{{}}]"#));
         it.sends(key, &format!(r#"[3,4,"{topic}","enough",{{}}]"#));
         it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));

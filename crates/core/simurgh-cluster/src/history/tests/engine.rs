@@ -38,7 +38,7 @@ pub(super) struct Entry {
     pub(super) gone_ns: Option<u64>,
 }
 
-/// What is sent to a node.
+/// A message to a node.
 #[derive(Clone)]
 enum Event {
     Message(Entry),
@@ -50,7 +50,6 @@ enum Answered {
     Since(Option<u64>),
 }
 
-/// A node, and what is in flight to it.
 pub(super) struct Node {
     pub(super) keeping: History,
     pub(super) sink: RecordingSink,
@@ -63,7 +62,6 @@ pub(super) struct Node {
     pub(super) has_lost: bool,
 }
 
-/// The engine and its nodes.
 pub(super) struct Scenario {
     pub(super) now_ns: u64,
     pub(super) epoch: u64,
@@ -71,7 +69,6 @@ pub(super) struct Scenario {
     seq: u64,
     ids: BTreeMap<String, u64>,
     pub(super) nodes: Vec<Node>,
-    /// Everything that was stored, by topic and epoch.
     stored: BTreeMap<String, BTreeMap<u64, Stored>>,
     pub(super) count_max: usize,
     pub(super) age_ns: u64,
@@ -88,7 +85,6 @@ pub(super) struct Scenario {
     /// How many messages of all topics it stores; `None`: any number.
     pub(super) room: Option<usize>,
     numbers: u64,
-    /// How many requests were answered.
     pub(super) asked: usize,
 }
 
@@ -144,7 +140,6 @@ impl Scenario {
         node.keeping.up(Some(self.epoch), self.now_ns);
     }
 
-    /// Ends the link of a node; what is in flight to it is lost.
     pub(super) fn down(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if std::mem::take(&mut node.has_link) {
@@ -197,7 +192,6 @@ impl Scenario {
         self.numbers
     }
 
-    /// The engine stores an envelope, and sends it to all.
     pub(super) fn keep(&mut self, topic: &str, envelope: Bytes) -> u64 {
         self.skip(1);
         let left = self.log.iter().rfind(|it| it.topic == topic && it.gone_ns.is_none());
@@ -251,7 +245,6 @@ impl Scenario {
         of.for_each(|it| it.gone_ns = it.gone_ns.or(Some(self.now_ns)));
     }
 
-    /// Runs all nodes until nothing is due.
     pub(super) fn run(&mut self) {
         for _ in 0..1_000 {
             let mut has_done = false;

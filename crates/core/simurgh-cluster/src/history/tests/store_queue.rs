@@ -1,4 +1,4 @@
-//! The store queue: what is gathered, in which order it is sent, and its outcomes.
+//! The store queue: gathering, the order of sending, and outcomes.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,6 @@ pub(super) fn scenario(nodes: usize) -> Scenario {
     Scenario::new(nodes, &HistoryConfig::default())
 }
 
-/// The events in short.
 pub(super) fn short(said: &[SeenEvent]) -> Vec<String> {
     let texts = |all: &[Message]| {
         let texts: Vec<&str> = all.iter().map(|it| &*it.text).collect();
@@ -98,7 +97,6 @@ fn where_an_engine_does_not_say_its_number_the_highest_known_is_taken() {
     it.follow(0, "rooms:lobby");
     it.follow(0, A);
     assert_eq!(it.take_texts(0), ["0<<=0"]);
-    // Of a topic in the same stream, where streams are by the first digit.
     let stream = |topic: &str| super::super::topic::stream_of(topic);
     assert!(stream(A) != stream("rooms:lobby"));
     it.store_many(0, 3);
@@ -135,7 +133,6 @@ fn what_is_gone_is_told_before_what_is_newer() {
     assert_eq!(it.take_texts(1), ["0<<=0", "1", "gap 4", "5", "6", "7"]);
     assert_eq!(it.nodes[1].keeping.counts().gaps, 1);
     assert_eq!(it.nodes[1].keeping.counts().holes_filled, 0);
-    // Everything between may be removed, too.
     it.nodes[1].loses = 2;
     it.store_many(0, 2);
     let next = it.store(0, A);
@@ -181,7 +178,7 @@ fn a_topic_begins_only_with_what_came_before_the_first_that_waits() {
     assert_eq!(it.take_texts(1), ["0<1,2<=2", "3"], "members who were here before hear the last");
 }
 
-/// What a copy does not have is not a gap; the leader is asked last.
+/// Messages missing in a copy are not a gap; the leader is asked last.
 #[test]
 fn of_a_copy_that_lags_it_is_asked_again_and_at_last_of_the_leader() {
     let mut it = scenario(2);
@@ -238,7 +235,6 @@ fn what_this_node_has_stored_and_not_heard_is_missed_after_a_second_and_known_as
 fn a_node_knows_its_own_and_no_other_in_whatever_order_it_is_told() {
     let mut it = scenario(2);
     (0..2).for_each(|at| it.follow(at, A));
-    // The engine of these tests answers before or after it sends.
     for at in [0, 1, 0, 0, 1, 0] {
         it.store_many(at, 1);
     }
@@ -359,7 +355,6 @@ fn what_may_have_come_and_gone_while_there_was_no_link_is_told() {
     assert_eq!(it.take_texts(1), ["0<<=0", "1", "unknown", "gap 2", "known"]);
     it.store_many(0, 1);
     assert_eq!(it.take_texts(1), ["3"]);
-    // If the engine does not report its number: before the next message.
     it.down(1);
     it.store_many(0, 1);
     it.advance(400 * SECOND, 10 * SECOND);

@@ -28,7 +28,6 @@ fn who_begins_late_is_told_that_something_may_be_missing_only_where_it_may_be() 
     it.advance(20 * SECOND, SECOND);
     it.follow(1, A);
     assert_eq!(it.take_texts(1), ["ended", "8<<=10"]);
-    // As many as are wanted: there may have been more.
     it.wants.count = 3;
     for expected in ["8<2,3<=12", "10<2,3,4<=13"] {
         it.store_many(0, if expected.contains('4') { 1 } else { 2 });
@@ -37,7 +36,6 @@ fn who_begins_late_is_told_that_something_may_be_missing_only_where_it_may_be() 
         it.follow(1, A);
         assert_eq!(it.take_texts(1), [expected]);
     }
-    // And after a purge of everything before.
     it.forget(0, A);
     it.run();
     it.end(1, A);
@@ -99,7 +97,6 @@ fn a_topic_does_not_wait_long_for_what_the_engine_does_not_say() {
     assert_eq!(it.take_texts(0), ["9<<=9"]);
     it.end(0, A);
     it.take_events(0, A);
-    // Requested again after ten seconds; the answer takes its time.
     it.advance(11 * SECOND, SECOND);
     (it.knows_since, it.delay_ns) = (true, 400 * MILLISECOND);
     it.follow(0, A);

@@ -89,7 +89,6 @@ fn a_channel_that_ends_by_its_own_broadcast_says_all_it_has_to() {
     let key = it.joined(&["t"]);
     it.sends(key, r#"[1,2,"t","all",{}]"#);
     assert_eq!(it.receives(key), [pushed("1"), pushed("2"), ok(1, 2, "t", "null"), CLOSED.into()]);
-    // A socket that closes needs no answer.
     let key = it.joined(&["t"]);
     it.sends(key, r#"[1,2,"t","close",{}]"#);
     assert_eq!(it.receives(key), [&*pushed("1"), &*pushed("2"), CLOSED, "close 1008 "]);
@@ -97,7 +96,6 @@ fn a_channel_that_ends_by_its_own_broadcast_says_all_it_has_to() {
     let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
     it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
     assert_eq!(it.receives(key), [pushed("1"), CLOSED.into()]);
-    // The same for effects of a handle, or of its join function.
     let key = it.joined(&["t"]);
     let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
     it.broadcasts("t", "shout", "0");

@@ -13,7 +13,6 @@ use crate::*;
 const LOOK: Next = Next::After(Duration::from_millis(5));
 const WEIGHT: usize = 4 + "t".len() + "news".len() + 64;
 
-/// Members of `t`, of whom `slow` take nothing.
 fn members(it: &mut TestShard, count: usize, slow: usize) -> Vec<Key> {
     let keys: Vec<Key> = (0..count).map(|_| it.joined(&["t"])).collect();
     keys[..slow].iter().for_each(|key| it.out.peer(*key).window = 0);
@@ -31,7 +30,6 @@ fn behind(it: &TestShard) -> u32 {
     topic.deliveries.behind
 }
 
-/// Bytes that still count as in flight, and when to check again.
 fn under_way(it: &mut TestShard) -> (usize, Next) {
     let next = it.core.settle(&mut it.out);
     (it.node.charged(0), next)
@@ -58,7 +56,6 @@ fn bytes_are_withheld_while_most_have_not_taken_them() {
     }
 }
 
-/// A member that leaves is not waited for, and one that joins changes what most are.
 #[test]
 fn who_is_gone_is_not_waited_for() {
     let mut it = TestShard::new();
@@ -76,7 +73,6 @@ fn who_is_gone_is_not_waited_for() {
     assert_eq!(it.core.metrics.topics.value(), 0);
 }
 
-/// A member that was not behind may be the one whose leave turns the others into few.
 #[test]
 fn a_leave_of_another_may_give_bytes_back() {
     let mut it = TestShard::new();
@@ -112,7 +108,6 @@ fn one_that_lags_is_given_time() {
     }
 }
 
-/// That it lagged is forgotten with the next pass, unless it still does.
 #[test]
 fn one_that_lags_no_more_is_not_waited_for() {
     let config = Config { outbound_bytes_max: 4000, ..Config::default() };
@@ -178,7 +173,6 @@ fn what_comes_next_follows_while_somebody_is_behind() {
     }
 }
 
-/// What is released of one topic does not release the others.
 #[test]
 fn each_topic_has_what_is_withheld_of_it() {
     let config = Config { slow_after: Duration::from_millis(1), ..Config::default() };
@@ -211,7 +205,6 @@ fn a_topic_goes_with_what_is_withheld() {
     assert_eq!(under_way(&mut it), (0, Next::Idle));
 }
 
-/// Deliveries through a channel, or to all except one, are waited for as well.
 #[test]
 fn whoever_is_sent_something_may_be_behind() {
     let passing = scripted(|ctx, heard| match heard {
@@ -246,7 +239,6 @@ fn whoever_is_sent_something_may_be_behind() {
     assert_eq!(behind(&it), 1);
 }
 
-/// The sender of what is for the others may be slow, too.
 #[test]
 fn a_slow_sender_is_behind_with_what_is_for_it() {
     let mut it = TestShard::new();

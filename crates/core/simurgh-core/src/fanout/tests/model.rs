@@ -70,7 +70,6 @@ struct Pair {
     number: u32,
 }
 
-/// The number in a received text, and the topic.
 fn read(text: &str) -> Option<(usize, u32)> {
     let (_, number) = text.split_once("\"#")?;
     let number = number.split(|it: char| !it.is_ascii_digit()).next()?.parse().ok()?;
@@ -267,7 +266,6 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120)
     ) {
         let mut pair = Pair::new();
-        // Some are there from the beginning, so that slices have something to cut.
         (0..PEERS).for_each(|peer| pair.take(&Step::Join(peer, peer % 2)));
         for step in &steps {
             pair.take(step);

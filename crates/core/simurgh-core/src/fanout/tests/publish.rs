@@ -9,7 +9,6 @@ use simurgh_reactor::{Key, Next};
 use crate::testing::*;
 use crate::*;
 
-/// The weight of a broadcast on `t` with a text of so many bytes.
 const fn weight(bytes: usize) -> usize {
     bytes + "t".len() + "news".len() + 64
 }
@@ -151,7 +150,7 @@ fn a_publisher_with_more_than_its_share_under_way_is_held() {
     assert_eq!(it.core.settle(&mut it.out), Next::Idle);
 }
 
-/// What one topic's publishers have in flight does not hold those of another.
+/// A topic's bytes in flight do not hold the publishers of another.
 #[test]
 fn a_flow_is_that_of_its_topic() {
     let mut it = test_shard(1);
@@ -165,7 +164,6 @@ fn a_flow_is_that_of_its_topic() {
     assert!(it.out.deeds().is_empty());
 }
 
-/// Of a congested node only publishers without bytes in flight continue; jammed, not even those.
 #[test]
 fn a_congested_node_holds_publishers() {
     for (bytes, first, second) in [(1600, false, false), (1601, false, true), (6401, true, true)] {
@@ -174,7 +172,7 @@ fn a_congested_node_holds_publishers() {
             TestShard::with_node(TestNode::new(2, config, vec![scripted(standard).user_socket()]));
         for is_held in [first, second] {
             let key = it.joined(&["t"]);
-            // What another shard has by then, since what this one has changes as well.
+            // The bytes of another shard by then, since this one's change as well.
             it.node.log().bytes = vec![0, bytes - weight(1)];
             it.sends(key, r#"[1,2,"t","bcast",1]"#);
             assert_eq!(
@@ -190,7 +188,6 @@ fn a_congested_node_holds_publishers() {
 /// alternate; or all of its own.
 #[test]
 fn a_publisher_is_read_again_when_enough_has_left() {
-    // What others have in flight; what is left of its own; whether it continues.
     for (bytes, left, goes_on) in [
         (400, 50, true),
         (400, 51, false),
@@ -293,7 +290,6 @@ fn a_publisher_that_is_gone_is_not_held() {
     assert_eq!(it.core.metrics.publishers_held.value(), 0);
 }
 
-/// A topic keeps a flow only while something of it is in flight.
 #[test]
 fn a_topic_lets_its_flow_go() {
     let mut it = test_shard(2);
@@ -329,7 +325,6 @@ fn what_is_under_way_counts_when_the_last_member_has_left() {
     assert!(it.out.is_held(key), "both count");
 }
 
-/// Its answer to the close is to be read.
 #[test]
 fn a_publisher_whose_socket_closes_is_not_held() {
     let mut it = TestShard::running(scripted(|ctx, heard| match heard {

@@ -39,7 +39,6 @@ fn keeping(channel: Scripted, rule: HistoryRule) -> UserSocket {
     user_socket
 }
 
-/// A channel that broadcasts and pushes on request.
 fn talking() -> Scripted {
     scripted(|ctx, heard| match heard {
         ChannelCall::In("say", payload) => {
@@ -55,7 +54,6 @@ fn talking() -> Scripted {
     })
 }
 
-/// A broadcast, or a purge, as the engine has it.
 #[derive(Clone)]
 struct Logged {
     topic: String,
@@ -66,17 +64,14 @@ struct Logged {
     what: Option<(String, Payload<'static>)>,
     sender: u64,
     except: Option<ChannelId>,
-    /// The node that had it kept, and its number there.
     by: Option<(usize, u64)>,
 }
 
 struct Engine {
     epoch: u64,
     seq: u64,
-    /// Other topics' numbers between two of ours.
     step: u64,
     log: Vec<Logged>,
-    /// Numbers up to this were removed by the engine.
     floor: u64,
     now_ms: u64,
 }
@@ -154,7 +149,6 @@ impl Engine {
         Some(KeptItem { seq, index, at_ms, mine, sender, broadcast })
     }
 
-    /// All it has of a topic above a number.
     fn begun(&self, node: usize, topic: &str, floor: u64) -> FromEngine {
         let of = |at: &usize| self.log[*at].topic == topic;
         let all: Vec<usize> = (0..self.log.len()).filter(of).collect();
@@ -213,7 +207,6 @@ impl Node {
         }
     }
 
-    /// Takes what the node's shards have asked of the engine since the last call.
     fn looks(&mut self) {
         for asked in self.test_shard.node.asked() {
             match asked {
@@ -236,7 +229,6 @@ impl Node {
         self.test_shard.handles_mail();
     }
 
-    /// Turns until nothing is left to be done.
     fn settles(&mut self) {
         for _ in 0..10 {
             self.takes_turns();
@@ -274,7 +266,6 @@ impl Node {
         self.settles();
     }
 
-    /// Receives what the engine has kept last, if the node follows that topic.
     fn hears_last(&mut self, engine: &Engine) {
         let at = engine.log.len() - 1;
         let topic = &engine.log[at].topic;
@@ -288,7 +279,6 @@ impl Node {
         self.settles();
     }
 
-    /// A client of another node broadcasts, which is received here.
     fn hears_of(&mut self, engine: &mut Engine, topic: &str, n: u64) {
         engine.receives(topic, n, false);
         self.hears_last(engine);
@@ -299,7 +289,6 @@ impl Node {
         self.test_shard.opens(wire)
     }
 
-    /// A client sends a message; nothing else happens.
     fn sends(&mut self, key: Key, topic: &str, event: &str, payload: &str) {
         let text = match self.test_shard.out.peer(key).socket.wire() {
             Wire::V1 => {
@@ -311,7 +300,6 @@ impl Node {
         self.test_shard.sends(key, &text);
     }
 
-    /// A client joins a topic, and everything that follows is done.
     fn joins(&mut self, engine: &mut Engine, topic: &str, params: &str) -> (Key, Vec<String>) {
         let key = self.opens(Wire::V2);
         (key, self.joins_as(engine, key, topic, params))
@@ -327,7 +315,6 @@ impl Node {
         self.test_shard.receives(key)
     }
 
-    /// Time passes in steps, each with its turn.
     fn advances(&mut self, time: Duration) {
         self.test_shard.advances(time);
         self.out.turn_ns = self.test_shard.out.turn_ns;
@@ -338,7 +325,6 @@ impl Node {
         self.settles();
     }
 
-    /// A topic with its home on the members' shard, and one on another.
     fn topics(&self) -> [String; 2] {
         [self.here.clone(), self.there.clone()]
     }

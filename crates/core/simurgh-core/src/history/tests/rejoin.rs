@@ -44,7 +44,6 @@ fn lost(heard: &[String]) -> bool {
 }
 
 impl Node {
-    /// Broadcasts from outside, sent to the first shard at once, and no further.
     fn is_told(&mut self, topic: &str, n: u32) {
         let payload = Payload::from_json(format!(r#"{{"n":{n}}}"#));
         let broadcast = Broadcast::new(topic, "news", payload);
@@ -91,7 +90,6 @@ fn a_client_does_not_hear_its_own_last_words_when_it_is_back() {
         let (key, joined) = it.joins(Wire::V2, &topic, &as_ann("null"));
         let first = position_of(&joined[1]);
         it.test_shard.sends(key, &format!(r#"["1","2","{topic}","twice",{{}}]"#));
-        // What waits is from a channel that is gone.
         it.test_shard.disconnects(key);
         it.settles();
         let (other, heard) = it.joins(Wire::V2, &topic, &since(&first));
@@ -102,7 +100,6 @@ fn a_client_does_not_hear_its_own_last_words_when_it_is_back() {
         let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
         assert_eq!(events[2..], ["first", "simurgh:at"]);
         let last = position_of(heard.last().unwrap());
-        // The same if only the channel ends: the next receives the broadcast of the one before.
         let heard = it.joins_again(key, &topic, &as_ann(&format!("\"{last}\"")));
         let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
         assert!(!events.contains(&"last".to_owned()), "{events:?}");
@@ -209,7 +206,7 @@ fn what_was_sent_once_more_and_may_be_on_its_way_is_not_sent_a_third_time() {
     }
 }
 
-/// What it was not given without its key does not count as sent when it sends the key.
+/// Messages withheld without its key do not count as sent when it sends the key.
 #[test]
 fn who_says_its_key_too_late_is_told_what_it_was_not_given() {
     let rule = HistoryRule { only_own: true, ..HistoryRule::default() };

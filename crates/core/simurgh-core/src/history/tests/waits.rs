@@ -3,7 +3,6 @@
 
 use super::*;
 
-/// A channel that answers what it intercepts with a broadcast, once, or ends by it.
 fn answering() -> Scripted {
     let it = scripted(|ctx, heard| match heard {
         ChannelCall::Out("news", payload) => {
@@ -32,13 +31,11 @@ fn answering() -> Scripted {
 }
 
 impl Node {
-    /// A broadcast from outside, which the first shard has taken and not sent yet.
     fn has_pending(&mut self, topic: &str, json: &'static str) {
         self.has_mail(topic, json);
         self.test_shard.handles_mail();
     }
 
-    /// A kept broadcast on its way to the first shard.
     fn has_mail(&mut self, topic: &str, json: &'static str) {
         let broadcast = Broadcast::new(topic, "news", Payload::from_json(json));
         crate::Node::broadcast(&*self.test_shard.node, broadcast).expect("there is room");
@@ -46,7 +43,6 @@ impl Node {
         mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
     }
 
-    /// A socket with a channel that intercepts, on a topic that is kept elsewhere.
     fn answers() -> (Self, Key, String) {
         let mut it = Self::running(answering());
         let topic = it.there.clone();

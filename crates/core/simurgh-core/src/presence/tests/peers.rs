@@ -30,7 +30,6 @@ impl Dice {
 
 type Refs = BTreeMap<String, BTreeSet<String>>;
 
-/// Applies states and diffs as the official client does.
 #[derive(Default)]
 struct Member {
     state: Option<Refs>,
@@ -87,7 +86,6 @@ impl Member {
 struct Node {
     owner: Owner,
     home: Home,
-    /// By the number of their membership.
     channels: BTreeMap<u32, Member>,
 }
 
@@ -119,7 +117,6 @@ fn channel(membership: u32) -> ChannelId {
 impl Scenario {
     fn new(seed: u64, loss: u64) -> Self {
         let nodes = (1..=3).map(|n| Node::new(n << 16)).collect();
-        // In some worlds leaves are held.
         let leave_delay = Duration::from_millis([0, 0, 300][seed as usize % 3]);
         let config = PresenceConfig { leave_delay, ..PresenceConfig::default() };
         let dice = Dice(seed);
@@ -286,7 +283,6 @@ impl Scenario {
         self.passes_on(at);
     }
 
-    /// What new members of a node are shown.
     fn shows(&self, at: usize) -> Refs {
         let Some(topic) = self.nodes[at].home.topics.get(TOPIC) else { return Refs::new() };
         let list: Value =
@@ -306,7 +302,6 @@ impl Scenario {
                 self.asks(at);
             }
         }
-        // Until the last changes were sent for the last time.
         for _ in 0..270 {
             self.advances(100);
         }
@@ -371,7 +366,6 @@ fn the_first_list_of_a_topic_has_who_is_on_other_nodes() {
     (0..15).for_each(|_| world.advances(10));
     let state = world.nodes[1].channels[&2].state.clone().expect("all have answered");
     assert_eq!(state.keys().collect::<Vec<_>>(), ["m1", "m2"]);
-    // A node that never answers is waited for no longer than 300 ms.
     world.loss = 100;
     join(&mut world, 2, 3);
     (0..29).for_each(|_| world.advances(10));

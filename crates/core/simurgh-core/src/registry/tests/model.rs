@@ -54,7 +54,6 @@ pub(super) const SOCKETS: usize = 5;
 pub(super) const TOPICS: [&str; 3] = ["a", "b", "c"];
 pub(super) const KINDS: [u16; 4] = [0, COUNTED, RELAY, SOCKET_ID];
 
-/// One operation. Places are taken modulo what there is.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Subscribe { socket: usize, topic: usize, kind: usize, count: usize },
@@ -87,13 +86,11 @@ impl Known {
     }
 }
 
-/// The registry, and the same in the plainest way.
 pub(super) struct Pair {
     registry: Registry<Nothing>,
     metrics: Arc<ShardMetrics>,
     lists: [List; SOCKETS],
     all: BTreeMap<u32, Known>,
-    /// By socket, the newest first.
     order: [Vec<u32>; SOCKETS],
     heads: [u32; TOPICS.len()],
     busy: [bool; TOPICS.len()],

@@ -20,7 +20,6 @@ fn closed(join_ref: u32) -> String {
     format!(r#"[{join_ref},{join_ref},"t","phx_close",{{}}]"#)
 }
 
-/// Joins are decided by their payload.
 fn deciding() -> UserSocket {
     user_socket(|ctx, payload| {
         ctx.push("early", Payload::EMPTY_OBJECT);
@@ -43,7 +42,6 @@ fn test_shard(user_socket: UserSocket) -> TestShard {
     TestShard::with(Config::default(), vec![user_socket])
 }
 
-/// A member that receives what joins broadcast, and a joining socket.
 fn listener_and_joiner(it: &mut TestShard) -> (Key, Key) {
     let listener = it.joined_as(r#"[1,1,"hall","phx_join",{}]"#);
     let joiner = it.opens(Wire::V2);
@@ -211,7 +209,7 @@ fn a_socket_holds_so_many_channels_and_no_more() {
     assert_eq!(it.receives(key), [ok(3, 3, "c", "{}")]);
 }
 
-/// What a membership keeps is limited, to the byte.
+/// The size of a membership is limited, to the byte.
 #[test]
 fn a_join_that_is_too_long_is_refused() {
     let mut it = TestShard::new();
@@ -317,8 +315,7 @@ fn a_rejoin_is_answered_before_the_old_channel_closes() {
     assert_eq!(it.receives(key), [r#"[null,null,"t","after",1]"#], "once");
 }
 
-/// Whatever the outcome of the new join, the old channel has ended, and its close follows the
-/// reply.
+/// Whatever the outcome of the join, the old channel has ended, and its close follows the reply.
 #[test]
 fn a_rejoin_that_fails_has_ended_the_old_channel() {
     for (payload, status, response) in [
@@ -385,8 +382,7 @@ fn an_old_channel_may_end_before_it_is_replaced() {
     assert_eq!(it.core.metrics.channels.value(), 1);
 }
 
-/// PROTOCOL §5.5: the channel is there before its reply is sent; what it broadcasts then reaches
-/// itself.
+/// PROTOCOL §5.5: the channel is there before its reply, so its broadcasts reach itself.
 #[test]
 fn what_is_broadcast_after_the_join_follows_the_reply() {
     let mut it = test_shard(user_socket(|ctx, _| {
@@ -473,7 +469,7 @@ fn members_are_counted_where_a_user_socket_says_so() {
     assert_eq!(it.node.member_count("t"), Some(0));
 }
 
-/// What is prepared of a long message is passed to the join function, and to the channel.
+/// The prepared form of a long message is passed to the join function, and to the channel.
 #[test]
 fn what_was_prepared_is_in_the_hand_of_who_is_asked() {
     let mut it = test_shard(user_socket(|ctx, _| {
@@ -495,7 +491,6 @@ fn what_was_prepared_is_in_the_hand_of_who_is_asked() {
     assert_eq!(it.receives(key), [ok(1, 1, "t", "{}"), ok(1, 2, "t", "null")]);
 }
 
-/// A plain user socket's one channel is joined with the upgrade, without a reply.
 #[test]
 fn a_plain_socket_joins_as_it_opens() {
     let join = std::sync::Arc::new(|_: &mut Context<'_>, payload: Payload<'_>| {

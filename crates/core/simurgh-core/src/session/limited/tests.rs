@@ -44,7 +44,6 @@ fn rate_limited(limit: &str, ms: u32) -> String {
 }
 
 impl TestShard {
-    /// Sends `echo` with this ref on a topic. Returns what is received.
     fn echoes(&mut self, key: Key, topic: &str, msg_ref: u32) -> Vec<String> {
         self.sends(key, &format!(r#"[1,{msg_ref},"{topic}","echo",{{}}]"#));
         self.receives(key)
@@ -180,7 +179,6 @@ fn heartbeats_and_leaves_count_and_are_answered_unless_too_much_closes() {
         it.sends(key, r#"[1,2,"a","phx_leave",{}]"#);
         assert_eq!(it.receives(key)[0], ok(1, 2, "a", "{}"));
         assert!(!it.counts().iter().any(|it| it.starts_with("limited")));
-        // They have used up what there was.
         it.sends(key, r#"[1,2,"b","phx_join",{}]"#);
         assert_eq!(it.counts()[0], "joins_refused +1");
     }
@@ -259,7 +257,7 @@ fn a_payload_may_be_as_long_as_the_channel_says_also_of_a_join() {
         assert_eq!(it.receives(key), [refused(1, 3, "a", "payload_too_large")]);
     }
     assert_eq!(it.counts(), ["joins_refused +1", "messages_out +3", "limited_payload_bytes +2"]);
-    // What was prepared elsewhere counts with its original length.
+    // A prepared message counts with its original length.
     let message = simurgh_proto::serializer::Serializer::V2;
     let message = message.decode(Frame::Text(r#"[1,4,"a","echo",null]"#)).unwrap();
     let received = Received { message, prepared: None, taken_bytes: 1 };
@@ -319,7 +317,6 @@ fn of_a_plain_message_its_data_is_counted() {
     }
 }
 
-/// Tracks with its join, and on request.
 fn present() -> Scripted {
     scripted(|ctx, heard| {
         let event = match heard {
@@ -366,7 +363,6 @@ fn changes_of_presence_beyond_the_rate_are_not_made() {
         };
         let user_socket = limit(present().user_socket(), socket, channel);
         let mut it = TestShard::with(Config::default(), vec![user_socket]);
-        // What a join does is not counted, nor is a removal.
         let key = it.joined(&["t"]);
         let mails = |it: &mut TestShard| std::mem::take(&mut it.node.log().mail[0]).len();
         assert_eq!(mails(&mut it), 1);
@@ -376,7 +372,6 @@ fn changes_of_presence_beyond_the_rate_are_not_made() {
         it.sends(key, r#"[1,9,"t","state",{}]"#);
         assert_eq!((mails(&mut it), it.receives(key).len()), (8, 8));
         it.counts();
-        // Of two the first is within the limit.
         it.sends(key, r#"[1,10,"t","both",{}]"#);
         assert_eq!(mails(&mut it), if policy == LimitPolicy::Close { 2 } else { 1 });
         assert!(it.counts().contains(&"limited_presence_calls +1".to_owned()));

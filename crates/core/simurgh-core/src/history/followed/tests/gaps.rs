@@ -1,4 +1,4 @@
-//! What cannot be delivered is reported before anything newer, only to members with positions.
+//! Lost messages are reported before anything newer, only to members with positions.
 
 use std::sync::Mutex;
 
@@ -92,7 +92,6 @@ fn another_life_of_the_engine_is_told_and_what_it_had_is_not_told_again() {
         let others = Others::join(&mut it, &topic);
         it.hears_of(&mut engine, &topic, 1);
         assert_eq!(gist(&it.receives(key)), ["news 1"]);
-        // What it has is older, or newer, or both.
         engine.epoch += 1;
         engine.receives(&topic, 2, false);
         it.is_told(&topic, engine.begun(0, &topic, 0));
@@ -135,7 +134,6 @@ fn what_was_missed_while_it_was_not_known_comes_in_order_or_is_told() {
         it.hears_of(&mut engine, &topic, 1);
         it.is_told(&topic, FromEngine::Unknown);
         (2..=3).for_each(|n| engine.receives(&topic, n, false));
-        // It goes back no further than to what is here.
         it.is_told(&topic, engine.begun(0, &topic, engine.log[0].seq - 1));
         assert_eq!(gist(&it.receives(key)), ["news 1", "news 2", "news 3"]);
         it.is_told(&topic, FromEngine::Unknown);

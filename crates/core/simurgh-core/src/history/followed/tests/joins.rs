@@ -4,7 +4,6 @@ use simurgh_history::ReplayLimits;
 
 use super::*;
 
-/// Joins, and runs everything except the engine.
 pub(super) fn asks(it: &mut Node, wire: Wire, topic: &str, params: &str) -> Key {
     let key = it.opens(wire);
     it.sends(key, topic, "phx_join", params);
@@ -41,7 +40,6 @@ fn a_join_waits_until_the_topic_has_begun_and_gets_all_that_is_missing_once() {
         assert!(it.receives(key).is_empty() && it.test_shard.out.is_held(key));
         it.looks();
         assert_eq!(it.follows, [&*topic]);
-        // What arrives while it is being filled follows.
         it.test_shard.node.post_kept(&topic, engine.begun(0, &topic, 0));
         engine.receives(&topic, 4, false);
         it.test_shard.node.post_kept(&topic, engine.told(0, 3));
@@ -71,7 +69,6 @@ fn all_who_ask_before_the_topic_has_begun_are_answered_and_in_order_with_what_is
         let from = since(&engine.position(first).to_string());
         engine.receives(&topic, 2, false);
         let keys: Vec<Key> = (0..50).map(|_| asks(&mut it, Wire::V2, &topic, &from)).collect();
-        // The first messages, and all turns of the shards in between.
         it.test_shard.node.post_kept(&topic, engine.begun(0, &topic, 0));
         it.takes_turns();
         engine.receives(&topic, 3, false);
@@ -101,7 +98,6 @@ fn while_it_is_not_known_what_there_is_a_join_waits_and_is_answered_if_it_is_aga
         let key = asks(&mut it, Wire::V2, &topic, &since(&first));
         it.advances(Duration::from_millis(1_500));
         assert!(it.receives(key).is_empty());
-        // What was missed meanwhile arrives in order, and then it is known again.
         it.hears_of(&mut engine, &topic, 2);
         it.is_told(&topic, FromEngine::Known);
         let all = ["phx_reply ok", "simurgh:resumed true", "news 1", "news 2"];
@@ -161,7 +157,6 @@ fn who_has_heard_more_elsewhere_is_let_in_when_this_node_has_come_as_far() {
         assert_eq!(gist(&it.receives(key)), ["phx_reply ok", "simurgh:resumed true"]);
         it.is_told(&topic, engine.told(0, 2));
         assert_eq!(gist(&it.receives(key)), ["news 3"]);
-        // A position that does not exist.
         let far = format!("{}.999999", Epoch::from_seed(1_000));
         let key = asks(&mut it, Wire::V2, &topic, &since(&far));
         it.advances(Duration::from_secs(1));
@@ -268,7 +263,6 @@ fn who_was_let_in_as_the_topic_ended_misses_nothing_or_is_told() {
         it.is_told(&topic, engine.begun(0, &topic, 0));
         it.hears_of(&mut engine, &topic, 3);
         assert_eq!(gist(&it.receives(key)), ["news 2", "news 3"]);
-        // The same with nothing new, and with too much.
         for (floor, heard) in [(0, &["news 4"][..]), (1, &["simurgh:gap unavailable", "news 4"])] {
             let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
             it.is_told(&topic, FromEngine::Ended);
@@ -295,7 +289,6 @@ fn what_was_here_as_a_topic_ended_is_not_heard_again_and_not_passed_over() {
         for older in older {
             it.is_told(&topic, older);
         }
-        // The rest is sent when due.
         it.is_told(&topic, engine.told(0, 1));
         it.hears_of(&mut engine, &topic, 3);
         assert_eq!(gist(&it.receives(key)), ["news 1", "news 2", "news 3"]);

@@ -11,7 +11,6 @@ use simurgh_history::{Place, ReplayLimits};
 
 use super::*;
 
-/// What happens; numbers choose among what there is.
 #[derive(Debug, Clone)]
 enum Step {
     /// A client broadcasts, to all or to all others.
@@ -42,9 +41,7 @@ enum Step {
     Joins(usize, u8),
     Leaves(usize),
     Drops(usize),
-    /// Milliseconds.
     Passes(u64),
-    /// Only one shard has its turn.
     Turn(bool),
     FansOut,
     Settles,
@@ -80,24 +77,19 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A client: its position, and the checks of what it receives.
 #[derive(Default)]
 struct Client {
     key: Option<Key>,
-    /// Its node.
     on: usize,
     is_joined: bool,
-    /// It receives positions.
     is_opted_in: bool,
     position: Option<Position>,
-    /// Its id, if any.
     id: Option<&'static str>,
     wire: Option<Wire>,
     /// The position of the last broadcast that it received without its position.
     last: Option<Position>,
 }
 
-/// What is stored, of all epochs.
 #[derive(Default)]
 struct Stored {
     /// By the number in a broadcast: its epoch, its place in that, and which client sent it to
@@ -122,25 +114,20 @@ impl Stored {
 /// A node, and what the engine has sent there.
 struct Side {
     it: Node,
-    /// How much of the log it was sent.
     told: usize,
     has_begun: bool,
-    /// Answers that the engine has not sent yet.
     owed: Vec<(u64, StoredAt)>,
 }
 
 struct Scenario {
     sides: Vec<Side>,
-    /// The node of the current step.
     at: usize,
     engine: Engine,
     topic: String,
     clients: Vec<Client>,
     stored: Stored,
-    /// The senders: the client, if it is for others alone.
     said: HashMap<u64, Option<usize>>,
     next: u64,
-    /// Up to this number everything may be too old.
     old: u64,
     log_of: Vec<String>,
 }
@@ -181,7 +168,6 @@ impl Scenario {
         self.log_of.push(text.into());
     }
 
-    /// The number in the broadcast that was stored last.
     fn is_stored(&mut self) {
         let at = self.engine.log.len() - 1;
         let position = self.engine.position(at);
@@ -212,7 +198,6 @@ impl Scenario {
             Step::Hears(count) => (0..count).for_each(|_| self.hears_next()),
             Step::Unknown => self.tells(FromEngine::Unknown),
             Step::Known => {
-                // It is known again when everything missed has arrived.
                 if self.side().has_begun {
                     while self.side().told < self.engine.log.len() {
                         self.hears_next();
@@ -256,7 +241,6 @@ impl Scenario {
         (0..self.clients.len()).for_each(|who| self.listens(who));
     }
 
-    /// A turn of a node, or part of it.
     fn takes(&mut self, step: &Step) {
         match *step {
             Step::Passes(ms) => {
@@ -304,7 +288,6 @@ impl Scenario {
         self.side().it.test_shard.node.post_kept(&topic, what);
     }
 
-    /// The topic is followed when that is asked for.
     fn serves(&mut self) {
         let side = self.side();
         side.it.looks();
@@ -389,7 +372,6 @@ impl Scenario {
         self.tells(FromEngine::Gap { through });
     }
 
-    /// A client that may send.
     fn free(&self, who: usize) -> Option<Key> {
         let client = &self.clients[who];
         let (key, out) = (client.key?, &self.sides[client.on].it.test_shard.out);
@@ -426,7 +408,6 @@ impl Scenario {
         self.node_of(who).sends(key, &topic, "phx_join", &params);
     }
 
-    /// Checks what a client receives.
     fn listens(&mut self, who: usize) {
         let Some(key) = self.clients[who].key else { return };
         for text in self.node_of(who).receives(key) {

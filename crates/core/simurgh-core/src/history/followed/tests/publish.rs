@@ -64,7 +64,7 @@ fn who_is_told_that_nothing_is_kept_has_done_nothing_behind_it() {
             assert_eq!(gist(&it.receives(key)), [format!("phx_reply {told}")]);
             assert!(!it.test_shard.out.is_held(key));
             assert_eq!(it.charged(), [0; 2]);
-            // What was kept all the same is received, and nothing else.
+            // A kept broadcast is received all the same, and nothing else.
             engine.keeps(0, store, false);
             it.is_told(&topic, engine.told(0, 0));
             assert_eq!(gist(&it.receives(key)), ["news 1"]);
@@ -116,7 +116,6 @@ fn what_is_never_answered_is_given_up_and_counts_no_longer() {
         it.advances(Duration::from_secs(12));
         assert_eq!(*answers.lock().unwrap(), [Err(NotKept::Unconfirmed)]);
         assert_eq!((it.charged(), it.other.history_waits()), ([0; 2], 0));
-        // The answers are late, and repeated.
         it.looks();
         for store in std::mem::take(&mut it.stores) {
             let number = store.number;
@@ -167,7 +166,6 @@ fn answers_may_come_in_any_order_twice_or_for_nobody() {
         assert_eq!(all.drain(own + 1..own + 3).collect::<Vec<_>>(), ["behind", "phx_reply ok"]);
         assert_eq!(all, ["news 0", "news 1", "news 2"]);
     }
-    // A broadcast that was received before has no owner.
     (0..3).for_each(|at| it.is_told(&topic, engine.told(0, at)));
     assert!(keys.iter().all(|key| it.receives(*key).is_empty()));
     assert_eq!(it.charged(), [0; 2]);
@@ -188,7 +186,6 @@ fn who_publishes_faster_than_the_engine_keeps_is_refused_at_last() {
     });
     let taken = taken.count();
     assert!((20..40).contains(&taken), "{taken} of 67 bytes and a little each");
-    // The first client on a topic is received, unless it sends far too much.
     it.sends(key, &topic, "say", r#"{"n":1}"#);
     it.settles();
     it.looks();
@@ -225,7 +222,6 @@ fn a_client_is_left_out_of_its_own_broadcast_and_nobody_elsewhere_by_its_members
         assert_eq!(gist(&it.receives(plain)), ["news 1"]);
         assert_eq!(gist(&far.receives(bob)), ["news 1", "news 2"]);
         assert_eq!(gist(&far.receives(eve)), ["news 1", "news 2"]);
-        // On the other node it is the same client.
         let since = as_ann(&format!("\"{first}\""));
         let (_, heard) = far.joins(&mut engine, &topic, &since);
         assert_eq!(gist(&heard[1..]), ["simurgh:resumed true", "news 2"]);

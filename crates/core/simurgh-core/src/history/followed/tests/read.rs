@@ -7,7 +7,6 @@ use simurgh_history::GapReason;
 use super::*;
 
 impl Node {
-    /// Reads everything behind a position. Returns what is answered at once, if anything.
     fn asks_for(&mut self, topic: &str, since: Option<Position>) -> Arc<Mutex<Vec<HistoryPage>>> {
         let pages: Arc<Mutex<Vec<HistoryPage>>> = Arc::default();
         let heard = Arc::clone(&pages);
@@ -49,7 +48,6 @@ fn a_topic_that_is_read_is_followed_and_answered_when_it_is_known() {
         it.reads(&topic, None);
         it.looks();
         assert_eq!(it.follows, [&*topic]);
-        // What was kept by way of another node is there when it has arrived.
         engine.receives(&topic, 3, false);
         let pages = it.asks_for(&topic, Some(engine.position(2)));
         assert!(pages.lock().unwrap().is_empty());
@@ -123,7 +121,6 @@ fn the_topics_that_are_followed_are_listed_and_stay_for_as_long_as_they_are() {
         std::mem::take(&mut *listed.lock().unwrap())
     };
     assert_eq!(list(&mut it), [1]);
-    // All of it is too old; the position is known while it is followed.
     (0..20).for_each(|_| it.advances(Duration::from_secs(6)));
     assert_eq!(list(&mut it), [0]);
     let last = engine.position(0).to_string();

@@ -27,7 +27,6 @@ fn who_joins_where_nothing_is_known_goes_on_when_the_topic_begins() {
         assert!(!positions[0].starts_with("a000rs"), "it is not known");
         assert_eq!(positions[1], engine_position(), "it is where it was");
         let (plain, _) = it.joins_unserved(&topic);
-        // A broadcast was stored that they did not receive.
         engine.receives(&topic, 1, false);
         it.is_told(&topic, engine.begun(0, &topic, 0));
         it.begun.insert(topic.clone());
@@ -110,7 +109,6 @@ fn where_nothing_was_said_before_a_topic_begins_nothing_is_missing() {
         let heard = it.receives(key);
         assert_eq!(gist(&heard), ["simurgh:at"]);
         let place = position_of(&heard[0]);
-        // The client returns with it, here and elsewhere.
         it.test_shard.disconnects(key);
         it.hears_of(&mut engine, &topic, 1);
         let (_, heard) = it.joins(&mut engine, &topic, &since(&place));

@@ -157,7 +157,6 @@ fn who_publishes_too_much_while_it_waits_is_not_read_after_it() {
         it.core.settle(&mut it.out);
         assert!(!it.out.is_held(key));
         assert_eq!(it.core.metrics.publishers_held.value(), 1);
-        // If that was sent before, it is read as soon as its join is decided.
         it.sends(key, r#"[1,1,"u","phx_join","later"]"#);
         it.fans_out();
         it.core.settle(&mut it.out);
@@ -181,7 +180,7 @@ fn a_decision_does_not_release_who_published_too_much() {
     assert_eq!(it.out.peer(key).socket.phase(), Phase::Open);
 }
 
-/// What the join function did waits with the channel, and nothing is lost of it.
+/// The join function's effects wait with the channel, and none is lost.
 #[test]
 fn a_client_that_is_held_is_let_in_with_all_that_its_join_did() {
     let held = |payload: &str| match payload {
