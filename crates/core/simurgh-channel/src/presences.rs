@@ -82,8 +82,8 @@ impl<'c> Presences<'c> {
         Ok(())
     }
 
-    /// As [`track`](Self::track), with data beside the metas of the key, such as what a database
-    /// has of the user: `{key: {"metas": […], …extra}}`, in lists and in diffs, until
+    /// As [`track`](Self::track), with data beside the metas of the key, such as a user's database
+    /// record: `{key: {"metas": […], …extra}}`, in lists and in diffs, until
     /// the key's last presence has left. Phoenix asks its `fetch/2` for that; here it is fetched
     /// before, in an asynchronous join for example. Another one for the same key replaces it;
     /// members who know the key get it with its next join.

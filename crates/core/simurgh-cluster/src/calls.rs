@@ -6,12 +6,11 @@
 //!                begin in it; then bytes
 //! hang up        u64 number
 //! ```
-//! A body of more than [`CALL_PIECE_BYTES`] goes in pieces, which come in order or not at all, as
-//! everything between two nodes does.
+//! A body of more than [`CALL_PIECE_BYTES`] is sent in pieces, which arrive in order or not at all,
+//! as all messages between two nodes.
 //!
-//! At most once, both ways: the caller waits as long as it sees fit and then hangs up. A service is
-//! never called twice for one call; it may have done something although the caller never learns of
-//! it.
+//! At most once, both ways: the caller decides how long to wait, and then hangs up. A service is
+//! never called twice for one call; it may have an effect that the caller never learns of.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -12,7 +12,7 @@
 //! Broadcasts have one item or more, a bye and a forget have none; every other kind has one binary
 //! item without an event. Only kinds about a topic name one (see [`Message`](crate::Message)).
 //!
-//! Anybody who may publish at the engine can write anything, so an envelope is not trusted:
+//! Any client of the engine can publish any bytes, so an envelope is not trusted:
 //! [`Envelope::decode`] checks every byte, JSON included, or refuses the whole. [`Header::read`]
 //! reads the beginning alone, for envelopes that are dropped anyway.
 
@@ -49,7 +49,7 @@ pub enum Kind {
     State = 4,
     /// The origin is alive.
     Beat = 5,
-    /// The origin has a new link; carries what others must be told once.
+    /// The origin has a new link; carries what others need once.
     Hello = 6,
     /// The origin is about to end.
     Bye = 7,

@@ -12,8 +12,8 @@
 //!            u32 length, key; u32 length, meta; [u32 length, extra]
 //! ref        12 bytes, not all of them 0
 //! ```
-//! The checksum also tells parts of one whole from those of another: two answers of a node may be
-//! of one version, with their entries in another order.
+//! The checksum also distinguishes parts of different wholes: two answers of a node may have one
+//! version, with their entries in another order.
 
 mod parts;
 #[cfg(test)]

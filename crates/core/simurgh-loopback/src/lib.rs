@@ -8,13 +8,13 @@
 //!
 //! It behaves as NATS does. Each node has one link to the one engine, in order in both directions;
 //! a node does not receive what it publishes, unless that was stored; the engine knows of an
-//! interest when it arrives there. A cut link is not noticed for seconds: what is sent meanwhile
-//! waits in it, comes late if the link is mended in time, and is lost if not. Then come
-//! [`Event::Down`], attempts to connect, and [`Event::Up`]; what was not confirmed is sent again,
-//! so that others may get it twice.
+//! interest when it arrives there. A cut link is not noticed for seconds: messages sent meanwhile
+//! wait in it, and arrive late if the link is repaired in time; otherwise they are lost. Then
+//! follow [`Event::Down`], attempts to connect, and [`Event::Up`]; unconfirmed envelopes are sent
+//! again, so that others may get them twice.
 //!
-//! A network has no thread, and does something in [`Network::advance`] only. The same seed and the
-//! same calls give the same events.
+//! A network has no thread, and only works in [`Network::advance`]. The same seed and the same
+//! calls give the same events.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -176,7 +176,7 @@ pub enum Notice {
 ///     │                                   │ poll_event
 ///     └── LocalNode ◄── envelopes: DuplicateFilter, Peers, PresenceParts ◄─┘
 /// ```
-/// Stored messages take a way of their own, through the module `history`.
+/// Stored messages pass through the module `history`.
 ///
 /// # The kinds of methods, and their order
 /// 1. *This node*: [`broadcast`](Cluster::broadcast), [`topic_begins`](Cluster::topic_begins),

@@ -8,11 +8,11 @@ use crate::node_id::NodeId;
 use crate::subject::TOPIC_BYTES_MAX;
 use crate::wire;
 
-/// An envelope that has everything but its number.
+/// An envelope that lacks only its number.
 ///
-/// Numbers give the order in which a node publishes, and what waits to be published may still be
-/// dropped. So an envelope is encoded where it is made, and gets its number by
-/// [`numbered`](Self::numbered) when it is handed to the engine: eight bytes are written in place.
+/// Numbers give the order in which a node publishes, and a waiting envelope may still be dropped.
+/// So it is encoded where it is made, and gets its number by [`numbered`](Self::numbered) when it
+/// is handed to the engine: eight bytes are written in place.
 /// If the link breaks before the engine has confirmed it, [`resent`] marks it, and it is handed
 /// over again with the same number.
 ///

@@ -1,13 +1,12 @@
-//! Topics with a history: what this node has the engine store, and what it follows of the engine's
-//! streams.
+//! Topics with a history: what this node stores and follows in the engine's streams.
 //!
 //! # Data flow
 //! ```text
-//!  store, forget ──► StoreQueue: gathers by topic; one envelope of each under way
+//!  store, forget ──► StoreQueue: gathers by topic; one envelope of each in flight
 //!                       │ next                          ▲ Stored, NotStored
 //!                       ▼                               │
 //!                    Adapter::store ──► engine ─────────┤
-//!                                         │ to all who want the topic, this node included
+//!                                         │ to all nodes with the topic, this node included
 //!                                         ▼
 //!                    Received with the engine's number, and that of the one before it
 //!                       │
@@ -19,36 +18,35 @@
 //! ```
 //! # Two numbers
 //! The engine numbers envelopes over all topics, so the numbers of one topic have holes, and each
-//! envelope comes with the number of the one before it on its topic. The position of a broadcast is
-//! (number, place in the envelope). Whether a message is this node's own is known by the number
-//! that this node has given its envelope, whichever way it comes: by itself, before or after the
-//! answer to its store, or by a fetch ([`OwnEnvelopes`]). Duplicates are known by the engine's
-//! number alone: what is sent again over another link has an id that the engine knows, and is not
-//! published again.
+//! envelope has the number of the one before it on its topic. The position of a broadcast is
+//! (number, place in the envelope). A node recognizes its own messages by the number that it has
+//! given their envelope, however they arrive: by themselves, before or after the answer to the
+//! store, or by a fetch ([`OwnEnvelopes`]). Duplicates are recognized by the engine's number alone:
+//! an envelope that is sent again over another link has a known id, and is not published again.
 //!
 //! # Phases of a topic
-//! *Waiting*, until its interest is in force. *Filling*: what the engine has is fetched, and what
-//! comes meanwhile waits. *Live*: a message is delivered if the one before it was the last that was
-//! delivered. If it was not, there is a *hole*: the message waits, and those between are fetched.
+//! *Waiting*, until its interest is in force. *Filling*: the engine's messages are fetched, and
+//! those that arrive meanwhile wait. *Live*: a message is delivered if the one before it was the
+//! last delivered. Otherwise there is a *hole*: the message waits, and those between are fetched.
 //!
 //! A topic begins with the number behind which nothing is missing. To know that, the engine is
 //! asked behind which number nothing is too old ([`watermarks`]).
 //!
-//! An answer may be of a copy that lags behind. It has the number up to which it is complete; one
-//! that does not reach what is needed is asked for again after 50, 200 and 1,000 ms, the last time
-//! at the leader. What is not there then is lost: a *gap* is reported before anything newer.
+//! An answer may be of a copy that lags behind. It has the number up to which it is complete; if
+//! that is too low, the request is repeated after 50, 200 and 1,000 ms, the last time at the
+//! leader. Messages still missing are lost: a *gap* is reported before anything newer.
 //!
-//! Over a new link, and after a loss, nothing is certain of a topic until the engine was asked for
-//! its last number. That is done for a thousand topics at once, and slowly for all topics all the
-//! time, since no message follows a lost last one. See [`Topics::may_have_missed`] for what is
-//! concluded where the engine has removed messages meanwhile.
+//! Over a new link, and after a loss, a topic is uncertain until the engine was asked for its last
+//! number. That is done for a thousand topics at once, and slowly for all topics all the time,
+//! since no message follows a lost last one. [`Topics::may_have_missed`] explains the conclusions
+//! if the engine has removed messages meanwhile.
 //!
 //! Numbers never go back within an epoch. With a new epoch all topics are filled again.
 //!
 //! # Bounds
-//! What is to be stored waits in as many bytes as [`HistoryConfig::waiting_bytes`] and not longer
-//! than [`HistoryConfig::wait_ns`]; a topic's queue has [`HistoryConfig::queue_count`] messages;
-//! one turn checks some thousand topics at most.
+//! Stores wait in at most [`HistoryConfig::waiting_bytes`] and at most [`HistoryConfig::wait_ns`];
+//! a topic's queue has [`HistoryConfig::queue_count`] messages; one turn checks some thousand
+//! topics at most.
 //!
 //! # Invalid envelopes
 //! A stored envelope that is malformed, of another kind or of another topic has its number in the
