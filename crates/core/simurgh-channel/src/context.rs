@@ -33,6 +33,7 @@ pub struct SocketState {
 }
 
 impl SocketState {
+    /// Whether nothing is set.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.id.is_none() && self.assigns.is_none() && self.lifetime.is_none()

@@ -59,6 +59,7 @@ pub enum CallError {
     Busy,
 }
 
+/// A piece of a call or of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// The number of the call at its caller.

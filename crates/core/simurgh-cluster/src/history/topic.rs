@@ -232,7 +232,7 @@ pub(super) fn is_forget(name: &str, bytes: &[u8]) -> bool {
         && Envelope::decode(bytes).is_ok_and(|it| it.topic == name)
 }
 
-/// The stream of a topic, in an engine with [`STREAMS`].
+/// The stream of a topic, in an engine with `STREAMS`.
 pub(super) fn stream_of(topic: &str) -> usize {
     Bucket::of(topic).number() >> 8
 }

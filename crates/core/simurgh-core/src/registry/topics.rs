@@ -12,6 +12,7 @@ use simurgh_reactor::Key;
 use super::pages::Pages;
 use crate::seeded_state::SeededState;
 
+/// Index of a topic in its shard's table.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicId(u32);
 
