@@ -1,4 +1,4 @@
-//! Channels that wait until their broadcast is kept. What they do meanwhile is queued, so that an
+//! Channels that wait until their broadcast is kept. Their effects meanwhile are queued, so an
 //! `ok` means that the broadcast is kept (docs/HISTORY.md).
 
 use std::collections::hash_map::Entry;

@@ -67,7 +67,7 @@ impl KeptTopics {
         self.last = Vec::new();
         self.events.retain(|event| Arc::strong_count(event) > 1);
         let len = self.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-        // The work is in proportion to what is freed.
+        // The work is in proportion to the freed memory.
         if len < self.slots.capacity() / 4 {
             self.slots.truncate(len);
             self.slots.shrink_to_fit();

@@ -1,4 +1,4 @@
-//! What a client has missed: requested from its topic's home, and sent behind the join's reply.
+//! Missed messages of a client: requested from its topic's home, and sent behind the join's reply.
 
 use std::sync::Arc;
 

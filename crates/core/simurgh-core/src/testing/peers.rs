@@ -11,7 +11,7 @@ pub(crate) struct Peer {
     last: Option<Run>,
     pub(crate) follows: usize,
     pub(crate) window: usize,
-    /// What it was sent and has not taken; and what it is sent at the end of this turn.
+    /// Bytes that it has not taken; and those that it is sent at the end of this turn.
     pub(crate) queued: usize,
     turn: usize,
     is_held: bool,

@@ -353,7 +353,7 @@ impl Scenario {
         let is_old = |it: &&Entry| lag_ns == 0 || it.at_ns + lag_ns <= self.now_ns;
         let seen = self.log.iter().filter(is_old);
         let head = seen.clone().map(|it| it.number.seq).max().unwrap_or_default();
-        // What other topics have is at the end.
+        // Messages of other topics are at the end.
         let head = if lag_ns == 0 { self.seq } else { head };
         // A copy that lags removes as late as it adds; only age is the same for all.
         let left = seen.filter(|it| match it.gone_ns {

@@ -219,7 +219,7 @@ fn whoever_is_sent_something_may_be_behind() {
     it.broadcasts("t", "news", "null");
     it.fans_out();
     it.out.end_turn();
-    // What its channel pushed is counted once the turn's bytes have met the slow peer.
+    // Its channel's push is counted once the turn's bytes have met the slow peer.
     it.broadcasts("t", "news", "null");
     it.fans_out();
     assert_eq!((behind(&it), it.out.peer(keys[0]).received().len()), (1, 2));

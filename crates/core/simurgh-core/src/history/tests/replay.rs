@@ -63,7 +63,7 @@ fn a_long_replay_comes_in_parts_and_what_is_new_behind_it() {
         assert!(heard[1].contains(r#"{"recovered":true,"count":7}"#), "{heard:?}");
         assert_eq!(positions(&heard[2..]).0, [1, 2], "a part");
         assert!(it.test_shard.out.is_held(key), "what it says waits until it has heard all");
-        // What is broadcast meanwhile, and is in this shard's log, is sent once, in its place.
+        // A broadcast meanwhile, which is in this shard's log, is sent once, in its place.
         it.test_shard.sends(speaker, &format!(r#"["1","1","{topic}","bcast",{{"n":8}}]"#));
         it.takes_turns();
         it.test_shard.fans_out();

@@ -350,7 +350,7 @@ impl Scenario {
         self.tells(begun);
     }
 
-    /// What is too old is not sent to nodes that begin; the next number is seven higher.
+    /// Expired broadcasts are not sent to nodes that begin; the next number is seven higher.
     fn expires(&mut self, count: usize, by: u64) {
         let log = &self.engine.log;
         let young = log.iter().filter(|it| it.seq > self.old);
