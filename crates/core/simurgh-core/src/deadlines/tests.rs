@@ -141,7 +141,7 @@ fn a_socket_whose_time_is_over_is_closed() {
     assert!(unlimited.is_open() && unlimited.own.is_none(), "who has no end pays nothing");
 }
 
-/// A lifetime also runs while a join is decided; a channel or a join sets the last one.
+/// A lifetime also runs while a join is decided; a channel or a join may replace it.
 #[test]
 fn how_long_a_socket_may_stay_can_be_said_anew() {
     let join = user_socket(|ctx, payload| {

@@ -15,7 +15,7 @@ use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
     /// Ends a channel once it has got what was broadcast before. If it is being brought up to date,
-    /// it ends after the message that is for. The first reason counts.
+    /// it ends after the message for which that is done. The first reason counts.
     pub(crate) fn end_channel(&mut self, out: &mut impl Sockets, membership: u32, reason: Reason) {
         let Some(it) = self.registry.member(membership) else { return };
         let (id, is_seeing) = (self.id_of(membership, it.generation), it.is(DELIVERING));

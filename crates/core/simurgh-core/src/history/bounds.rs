@@ -13,7 +13,7 @@ use crate::sockets::Sockets;
 
 /// Topics of a sweep in one turn.
 pub(super) const SWEEP_TOPICS: usize = 2048;
-/// The most bytes of topics in addition to their messages: as many as of those, but at least this.
+/// Topics may take as many bytes in addition to their messages as those, but at least this many.
 const OWN_BYTES_MIN: usize = 1 << 20;
 const ROUND: Duration = Duration::from_secs(1);
 

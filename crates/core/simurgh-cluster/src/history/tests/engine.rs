@@ -57,7 +57,7 @@ pub(super) struct Node {
     fetches: VecDeque<(u64, Ticket, Fetch)>,
     n: u64,
     pub(super) has_link: bool,
-    /// How many of the messages to it are lost.
+    /// How many of the next messages to it are lost.
     pub(super) loses: usize,
     pub(super) has_lost: bool,
 }
@@ -79,7 +79,7 @@ pub(super) struct Scenario {
     pub(super) answers: bool,
     pub(super) page: usize,
     pub(super) wants: Retention,
-    /// Whether the engine answers requests for watermarks, and when it assigned its numbers.
+    /// Whether the engine answers requests for watermarks, from the times in `given`.
     pub(super) knows_since: bool,
     given: Vec<(u64, u64)>,
     /// How many messages of all topics it stores; `None`: any number.

@@ -268,7 +268,7 @@ fn a_publisher_that_is_gone_leaves_nothing_behind() {
     assert_eq!((it.out.deeds(), left(&it)), (vec!["release 0".into()], Some((0, 0))));
 }
 
-/// A channel's broadcast may end it: then it is not held.
+/// A channel may broadcast in `terminate`: a socket that is gone is not held.
 #[test]
 fn a_publisher_that_is_gone_is_not_held() {
     let mut it = TestShard::with_node(TestNode::new(
