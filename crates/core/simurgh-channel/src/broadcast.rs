@@ -15,7 +15,7 @@ pub struct Broadcast {
     pub event: Box<str>,
     #[doc(hidden)]
     pub payload: Payload<'static>,
-    /// The member who does not get it (`broadcast_from`).
+    /// The member that does not get it (`broadcast_from`).
     #[doc(hidden)]
     pub except: Option<ChannelId>,
     /// Its position in its topic's history, if it is kept.
@@ -28,15 +28,15 @@ pub struct Broadcast {
 pub struct KeptMark {
     /// Its place in its topic's history.
     pub position: Position,
-    /// The client that is left out, by the hash of its id; 0: nobody.
+    /// The excluded client, by the hash of its id; 0: none.
     pub sender: u64,
-    /// It is not a broadcast but a notice of the position itself, for members who are told
+    /// It is not a broadcast but a notice of the position itself, for members that receive
     /// positions.
     pub is_notice: bool,
 }
 
 impl Broadcast {
-    /// One that is made outside of channels: it is for all members.
+    /// A broadcast from outside of channels: it is for all members.
     pub fn new(
         topic: impl Into<Box<str>>,
         event: impl Into<Box<str>>,
@@ -45,27 +45,27 @@ impl Broadcast {
         Self { topic: topic.into(), event: event.into(), payload, except: None, kept: None }
     }
 
-    /// Leaves out a listener, by its name.
+    /// Excludes a listener, by its name.
     pub fn but_for(mut self, name: ChannelId) -> Self {
         self.except = Some(name);
         self
     }
 
-    /// A notice for those members of a topic who are told positions: there was nothing for them up
-    /// to this one, or something is missing. Nobody else gets it.
+    /// A notice for the members of a topic that receive positions: there was nothing for them up to
+    /// this one, or something is missing.
     pub fn notice(topic: &str, event: &str, json: String, position: Position) -> Self {
         let mut notice = Self::new(topic, event, Payload::from_json(json)).but_for(NOBODY_PLAIN);
         notice.kept = Some(Box::new(KeptMark { position, sender: 0, is_notice: true }));
         notice
     }
 
-    /// Whether it is not a broadcast but such a notice.
+    /// Whether it is such a notice and not a broadcast.
     #[inline]
     pub fn is_notice(&self) -> bool {
         self.kept.as_ref().is_some_and(|mark| mark.is_notice)
     }
 
-    /// The member of this node who does not get it.
+    /// The member of this node that does not get it.
     #[inline]
     pub fn except(&self) -> Option<ChannelId> {
         self.except
@@ -83,7 +83,7 @@ impl Broadcast {
         &self.event
     }
 
-    /// The payload, shared by all who receive it.
+    /// The payload, shared by all receivers.
     #[inline]
     pub fn payload(&self) -> &Payload<'static> {
         &self.payload
@@ -95,13 +95,13 @@ impl Broadcast {
         self.kept.as_ref().map(|mark| mark.position)
     }
 
-    /// Bytes it is counted with while it is under way.
+    /// The bytes that it is charged while it is in flight.
     #[inline]
     pub fn weight(&self) -> usize {
         Self::weight_of(&self.topic, &self.event, &self.payload)
     }
 
-    /// Bytes that a broadcast of these parts is counted with while it is under way.
+    /// The bytes that a broadcast of these parts is charged while it is in flight.
     #[inline]
     pub fn weight_of(topic: &str, event: &str, payload: &Payload<'_>) -> usize {
         payload.len() + topic.len() + event.len() + 64
@@ -112,16 +112,16 @@ impl Broadcast {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BroadcastError {
-    /// Too many bytes of broadcasts are under way; the publisher should try again later.
+    /// Too many bytes of broadcasts are in flight; the publisher should try again later.
     #[error("too many bytes of broadcasts are under way, try again later")]
     Congested,
-    /// With its names it is more than nodes of a cluster send each other; members on this node do
-    /// not get it either, so that all see the same.
+    /// With its names it is too large for the nodes of a cluster; members on this node do not get
+    /// it either, so that all see the same.
     #[error("a payload of {bytes} bytes is too large for the cluster: {bytes_max} is the most")]
     TooLargeForCluster {
         /// Size of the payload.
         bytes: usize,
-        /// Largest there may be, with these names.
+        /// The largest allowed, with these names.
         bytes_max: usize,
     },
     /// No node has this name.
@@ -136,7 +136,7 @@ pub enum BroadcastError {
     TooLarge {
         /// Size of the payload.
         bytes: usize,
-        /// Largest there may be.
+        /// The largest allowed.
         bytes_max: usize,
     },
 }

@@ -1,7 +1,7 @@
-//! What an application writes: a [`Channel`], and how it is joined ([`Join`]).
+//! The application's part: a [`Channel`], and how it is joined ([`Join`]).
 //!
 //! A channel is one membership of one socket in one topic (PROTOCOL §1). It is *joined* by a
-//! function, which either makes the channel or refuses, and then lives on the shard of its socket,
+//! function, which either makes the channel or refuses. It then lives on the shard of its socket,
 //! where its callbacks run one at a time, in the order of the messages.
 
 use std::any::Any;
@@ -31,13 +31,12 @@ pub trait Channel: Any + Send {
         let _ = ctx;
     }
 
-    /// A message of the client: any event but `phx_join`, `phx_leave`. Phoenix knows no default for
-    /// an unknown event, so neither does this: return [`Outcome::unknown_event`] for what is not
-    /// known.
+    /// A message of the client: any event except `phx_join` and `phx_leave`. Phoenix has no default
+    /// for an unknown event, so neither has this: return [`Outcome::unknown_event`] for it.
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome;
 
     /// The events whose broadcasts all pass through [`handle_out`](Self::handle_out) before they
-    /// leave. Asked once, right after the join.
+    /// are sent. Called once, right after the join.
     ///
     /// An intercepted broadcast costs a callback and an encoding for each member; all others are
     /// encoded once and shared.
@@ -45,8 +44,8 @@ pub trait Channel: Any + Send {
         &[]
     }
 
-    /// A broadcast of an intercepted event: push it (as it is, or rewritten), or swallow it by
-    /// doing nothing.
+    /// A broadcast of an intercepted event: push it, unchanged or rewritten, or drop it by doing
+    /// nothing.
     fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
         ctx.push(event, payload);
         Outcome::NoReply
@@ -60,17 +59,17 @@ pub trait Channel: Any + Send {
 
     /// Nothing has happened on this channel for
     /// [`Config::hibernate_after`](crate::Config::hibernate_after): time to release what can be
-    /// made again when it is needed, such as buffers and caches. Called once for each such while.
-    /// Broadcasts that are not intercepted do not wake the channel.
+    /// made again, such as buffers and caches. Called once in each such period. Broadcasts that are
+    /// not intercepted do not wake the channel.
     fn hibernate(&mut self) {}
 
-    /// The channel ends. What is pushed here leaves *after* `phx_close` (PROTOCOL §6); nothing
-    /// leaves when the transport is gone.
+    /// The channel ends. What is pushed here is sent *after* `phx_close` (PROTOCOL §6); nothing is
+    /// sent when the transport is gone.
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
         let _ = (ctx, reason);
     }
 
-    /// The application's channel where this one wraps it: messages of handles are for that.
+    /// The channel that this one wraps, if any: messages of handles are for that.
     #[doc(hidden)]
     fn inner(&mut self) -> Option<&mut dyn Channel> {
         None
@@ -78,15 +77,15 @@ pub trait Channel: Any + Send {
 }
 
 /// A channel that takes messages of the application itself, of one type; it may implement this for
-/// several types. They are sent with [`ChannelHandle::send`](crate::ChannelHandle::send), from
-/// any thread.
+/// several types. They are sent with [`ChannelHandle::send`](crate::ChannelHandle::send), from any
+/// thread.
 pub trait HandleInfo<M>: Channel {
-    /// A message has come. What it returns is acted on as in
-    /// [`handle_in`](Channel::handle_in); there is no message of the client to reply to.
+    /// Handles a message. The outcome has the same effect as in [`handle_in`](Channel::handle_in);
+    /// there is no message of the client to reply to.
     fn handle_info(&mut self, ctx: &mut Context<'_>, message: M) -> Outcome;
 }
 
-/// A message of the application on its way to a channel, whose type it knows.
+/// A message of the application for a channel, whose type it has.
 pub struct ChannelMessage(Box<Visit>);
 
 type Visit = dyn FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome + Send;
@@ -97,7 +96,7 @@ impl ChannelMessage {
         Self::of(|channel: &mut C, ctx| channel.handle_info(ctx, message))
     }
 
-    /// Something to be done with a channel of type `C`, on its shard.
+    /// A function to call with a channel of type `C`, on its shard.
     pub fn of<C: Channel>(
         f: impl FnOnce(&mut C, &mut Context<'_>) -> Outcome + Send + 'static,
     ) -> Self {
@@ -106,7 +105,7 @@ impl ChannelMessage {
             if let Some(channel) = channel.downcast_mut() {
                 return f(channel, ctx);
             }
-            // The handle was made in a callback of another channel than it says.
+            // The handle was made in a callback of another channel type than its own.
             let (topic, wanted) = (ctx.topic(), std::any::type_name::<C>());
             tracing::error!(topic, wanted, "a message for a channel of another type, dropped");
             ctx.spawn(async move { drop(f) });
@@ -116,7 +115,7 @@ impl ChannelMessage {
 
     /// Passes it to the channel, or to the one that this wraps.
     pub fn deliver(self, channel: &mut dyn Channel, ctx: &mut Context<'_>) -> Outcome {
-        // Asked twice: the borrow of what it answers would last through the other branch.
+        // Called twice: the borrow of its result would last through the other branch.
         if channel.inner().is_none() {
             return (self.0)(channel, ctx);
         }
@@ -146,18 +145,18 @@ pub enum JoinKind {
     },
     Error(Payload<'static>),
     Later(Pin<Box<dyn Future<Output = Join> + Send>>),
-    /// Let in once `until` answers [`Released`](Self::Released).
+    /// Admitted once `until` is [`Released`](Self::Released).
     Held {
         channel: Box<dyn Channel>,
         reply: Payload<'static>,
         until: Pin<Box<dyn Future<Output = Join> + Send>>,
     },
-    /// The client that was held is in.
+    /// The held client is admitted.
     Released,
 }
 
 impl Join {
-    /// The client is in; the reply is `{}` unless [`reply`](Self::reply) says otherwise.
+    /// Admits the client; the reply is `{}` unless [`reply`](Self::reply) sets another.
     pub fn ok(channel: impl Channel) -> Self {
         Self(JoinKind::Ok { channel: Box::new(channel), reply: Payload::EMPTY_OBJECT })
     }
@@ -173,8 +172,8 @@ impl Join {
         Self(JoinKind::Later(Box::pin(work)))
     }
 
-    /// Has a client that is let in wait until `work` is done, which runs on tokio. The channel is
-    /// made meanwhile, and has no member yet; as [`later`](Self::later) in all else.
+    /// Has an admitted client wait until `work` is done, which runs on tokio. The channel is made
+    /// before, and has no member yet; otherwise as [`later`](Self::later).
     pub fn after(self, work: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(match self.0 {
             JoinKind::Ok { channel, reply } => {
@@ -198,7 +197,7 @@ impl Join {
         })
     }
 
-    /// Sets the payload of the reply to a join that is ok; does nothing to the others.
+    /// Sets the payload of the reply to a successful join; does nothing to the others.
     pub fn reply(mut self, response: impl Into<Payload<'static>>) -> Self {
         if let JoinKind::Ok { reply, .. } | JoinKind::Held { reply, .. } = &mut self.0 {
             *reply = response.into();
@@ -206,7 +205,7 @@ impl Join {
         self
     }
 
-    /// Wraps the channel once there is one.
+    /// Wraps the channel when it is made.
     #[doc(hidden)]
     pub fn wrap(
         self,

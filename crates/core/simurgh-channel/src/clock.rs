@@ -1,4 +1,4 @@
-//! Times as the clock counts them.
+//! Conversions between durations and the clock's numbers.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// From now until then, both in nanoseconds of the clock; no time if then has been.
+/// The time between, both in nanoseconds of the clock; zero if `then_ns` has passed.
 #[inline]
 pub fn until(then_ns: u64, now_ns: u64) -> Duration {
     Duration::from_nanos(then_ns.saturating_sub(now_ns))
 }
 
-/// How long a socket may stay, to a tick of the coarse clock; at most 3.4 years.
+/// How long a socket may stay open, to a tick of the coarse clock; at most 3.4 years.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime {
     ticks: u32,
@@ -45,7 +45,7 @@ impl Lifetime {
 }
 
 /// Ticks of the clock, with those in which this thread was stopped, which [`Now::tick`] leaves out:
-/// a token is not valid for longer because its server was stopped.
+/// a stopped server does not make a token valid for longer.
 #[inline]
 pub fn wall_tick(now: Now) -> u32 {
     (now.ns / nanoseconds(TICK)) as u32

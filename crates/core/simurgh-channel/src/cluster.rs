@@ -1,4 +1,4 @@
-//! What a core sends to the other nodes of its cluster.
+//! Messages from a core to the other nodes of its cluster.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use crate::history::engine::StoreRequest;
 
 /// The other nodes of a cluster, as a shard has them.
 pub trait Cluster: Send + Sync {
-    /// Sends them something by way of the cluster's own thread, without waiting. When that thread
-    /// has too much, broadcasts that are not to be kept are dropped and counted there. What is to
-    /// be kept is bounded by its sender.
+    /// Sends a message by way of the cluster's own thread, without waiting. When that thread has
+    /// too much, broadcasts that are not to be kept are dropped and counted there. The sender
+    /// bounds those to be kept.
     fn send(&self, what: ToCluster);
 
     /// The largest payload of a broadcast that other nodes take, with the bytes of its topic and
@@ -27,14 +27,14 @@ pub trait Cluster: Send + Sync {
 pub enum ToCluster {
     /// A broadcast of this node.
     Broadcast(Arc<Broadcast>),
-    /// A shard has members of a topic, or listeners, and had none before; and what is wanted of the
-    /// topic's history, if its broadcasts are kept.
+    /// A shard has the first members or listeners of a topic; and what it wants of the topic's
+    /// history, if its broadcasts are kept.
     TopicBegins(Box<str>, u16, Option<Retention>),
     /// The shard has neither members nor listeners of a topic any more.
     TopicEnds(Box<str>, u16),
-    /// Presences of a topic, from the shard that keeps them here.
+    /// Presences of a topic, from their home shard.
     Presence(Box<str>, ToPeers),
-    /// The engine is to keep a broadcast. The answer, always, is [`Node::post_stored`].
+    /// The engine is to keep a broadcast. Always answered by [`Node::post_stored`].
     ///
     /// [`Node::post_stored`]: crate::Node::post_stored
     Store(Box<StoreRequest>),
@@ -44,10 +44,10 @@ pub enum ToCluster {
     ///
     /// [`Node::post_kept`]: crate::Node::post_kept
     Follow(Box<str>, Retention),
-    /// A client has received more of a topic elsewhere than there is here: the engine's own servers
-    /// are to be asked.
+    /// A client has received more of a topic elsewhere than there is here: the engine's leader is
+    /// to be asked.
     CheckTopic(Box<str>),
-    /// All that is kept of a topic is to be forgotten. Answered as a store, with this number.
+    /// The engine is to forget all it keeps of a topic. Answered as a store, with this number.
     Forget(Box<str>, u64),
 }
 

@@ -21,9 +21,9 @@ pub struct Config {
     pub decision_timeout: Duration,
     /// Bytes that may wait for one reader: half of it is the largest broadcast.
     pub outbound_bytes_max: usize,
-    /// How long a reader may take nothing.
+    /// How long a reader may read nothing.
     pub slow_after: Duration,
-    /// Bytes of broadcasts that may be under way in a shard.
+    /// Bytes of broadcasts that may be in flight in a shard.
     pub mailbox_bytes_max: usize,
     /// Limits and times of presence.
     pub presence: PresenceConfig,
@@ -34,13 +34,13 @@ pub struct Config {
 }
 
 impl Config {
-    /// Largest payload that is broadcast: what waits for a reader can hold two of them.
+    /// The largest payload that is broadcast: what waits for a reader can hold two of them.
     #[inline]
     pub fn broadcast_bytes_max(&self) -> usize {
         self.outbound_bytes_max / 2
     }
 
-    /// Bytes that one topic's publishers on one shard may have under way: a small part of the
+    /// Bytes that one topic's publishers on one shard may have in flight: a small part of the
     /// whole, so that one topic does not hold back the publishers of others.
     #[inline]
     pub fn flow_bytes_max(&self) -> usize {

@@ -1,4 +1,4 @@
-//! What a callback may do: a [`Context`] collects its effects, the shard carries them out in order.
+//! The interface of callbacks: a [`Context`] collects effects, which the shard then carries out.
 
 use std::any::Any;
 use std::future::Future;
@@ -18,22 +18,22 @@ use crate::node_handle::{Audience, LinkedWork, NodeHandle};
 use crate::outcome::{Reply, ReplyRef};
 use crate::presence::PresenceCall;
 
-/// What an application keeps with a socket.
+/// A value that an application keeps with a socket.
 pub type Assigns = Arc<dyn Any + Send + Sync>;
 
-/// What the application's connect gave a socket; nothing at all where it gave nothing.
+/// The state that the application's connect gave a socket; may be empty.
 #[derive(Default)]
 pub struct SocketState {
     /// The topic on which a `disconnect` closes the socket.
     pub id: Option<Box<str>>,
-    /// What channels read with [`Context::assigns`].
+    /// Read by channels with [`Context::assigns`].
     pub assigns: Option<Assigns>,
-    /// How long it may stay; none: as long as it likes.
+    /// How long it may stay open; `None`: forever.
     pub lifetime: Option<Lifetime>,
 }
 
 impl SocketState {
-    /// Whether there is nothing to keep.
+    /// Whether nothing is set.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.id.is_none() && self.assigns.is_none() && self.lifetime.is_none()
@@ -46,13 +46,13 @@ impl std::fmt::Debug for SocketState {
     }
 }
 
-/// What a channel's definition has made of a long message on the thread that read it.
+/// A long message as its channel's definition has prepared it on the thread that read it.
 pub type Prepared = Box<dyn Any + Send>;
 
-/// What a callback knows of its socket and topic, and everything it may do.
+/// A callback's view of its socket and topic, and everything it may do.
 ///
-/// Pushes, replies and broadcasts leave in the order they are made (PROTOCOL §6), also those made
-/// before a panic.
+/// Pushes, replies and broadcasts are sent in the order they are made (PROTOCOL §6), also those
+/// made before a panic.
 pub struct Context<'a> {
     #[doc(hidden)]
     pub effects: &'a mut Vec<Effect>,
@@ -68,15 +68,15 @@ pub struct Context<'a> {
     pub channel: ChannelId,
     #[doc(hidden)]
     pub message: Option<Ref<'a>>,
-    // What was made of the message on the thread that read it, if it is a long one.
+    // The prepared form of a long message.
     #[doc(hidden)]
     pub prepared: Option<Prepared>,
-    // What the client that joins says it has received.
+    // The joining client's progress, by its own account.
     #[doc(hidden)]
     pub resume: Option<&'a Resume>,
 }
 
-/// One thing a callback did, carried out when it has returned.
+/// One action of a callback, carried out when it has returned.
 #[derive(Debug)]
 pub enum Effect {
     /// An event for this member alone.
@@ -87,15 +87,15 @@ pub enum Effect {
     Subscribe(Box<str>),
     /// The channel unsubscribes from it.
     Unsubscribe(Box<str>),
-    /// The event for this member that an intercepted broadcast came to, if it came to one, with the
-    /// broadcast's position.
+    /// The event that an intercepted broadcast became for this member, if any, with the broadcast's
+    /// position.
     #[doc(hidden)]
     At(Position, Option<(Box<str>, Payload<'static>)>),
     /// The answer to a message.
     Reply(ReplyRef, Reply),
-    /// Something is kept with the socket.
+    /// A value is kept with the socket.
     Assign(Assigns),
-    /// Something about its presence.
+    /// A change of its presence.
     Presence(PresenceCall),
     /// Work that ends with the channel.
     Link(Box<dyn LinkedWork>),
@@ -103,16 +103,16 @@ pub enum Effect {
     Hold,
     /// More messages of the client are wanted.
     Proceed,
-    /// How long the socket may stay from now on.
+    /// How long the socket may stay open from now on.
     Expire(Option<Lifetime>),
     /// The socket closes.
     Close(CloseCode),
-    /// The same because of a limit that what was done exceeds.
+    /// The socket closes because it exceeds a limit.
     Exceed(Limit),
 }
 
-/// What an interceptor did with a broadcast at a position, for a member who is told positions: the
-/// last event it pushes carries it, so a client that has the position has all of the broadcast.
+/// An interceptor's effects for a broadcast at a position, for a member that receives positions:
+/// the last event it pushes carries it, so a client that has the position has all of the broadcast.
 pub fn at_position(mut effects: Vec<Effect>, position: Position) -> Vec<Effect> {
     let last = effects.iter().rposition(|it| matches!(it, Effect::Push(..)));
     let at = last.unwrap_or(effects.len());
@@ -159,21 +159,20 @@ impl Context<'_> {
         self.socket.and_then(|socket| socket.id.as_deref())
     }
 
-    /// What the client has received before, as its join says in the param `simurgh`
-    /// (docs/HISTORY.md). `None` if it says nothing, if the topic has no history, and in all
-    /// callbacks but the join function.
+    /// The client's progress by the param `simurgh` of its join (docs/HISTORY.md). `None` without
+    /// that param, if the topic has no history, and in all callbacks except the join function.
     pub fn resume(&self) -> Option<&Resume> {
         self.resume
     }
 
-    /// What the connect function, or a channel since, has assigned to the socket, if it is of this
-    /// type.
+    /// The value that the connect function, or a channel since, has assigned to the socket, if it
+    /// is of this type.
     pub fn assigns<T: Any>(&self) -> Option<&T> {
         self.assigned()?.downcast_ref()
     }
 
-    /// Keeps a value with the socket, in place of what was kept before: all its channels read it
-    /// with [`assigns`](Self::assigns).
+    /// Keeps a value with the socket, in place of the previous one: all its channels read it with
+    /// [`assigns`](Self::assigns).
     pub fn assign(&mut self, value: impl Any + Send + Sync) {
         self.effects.push(Effect::Assign(Arc::new(value)));
     }
@@ -188,7 +187,7 @@ impl Context<'_> {
         self.publish(None, event, payload.into(), Audience::All);
     }
 
-    /// Broadcasts to all members of this topic but this one.
+    /// Broadcasts to all members of this topic except this one.
     pub fn broadcast_from(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
         self.publish(None, event, payload.into(), Audience::Others);
     }
@@ -208,7 +207,7 @@ impl Context<'_> {
         self.effects.push(Effect::Broadcast(topic, event.into(), payload, audience));
     }
 
-    /// Subscribes this channel to a further topic: its broadcasts come to
+    /// Subscribes this channel to a further topic: its broadcasts are passed to
     /// [`Channel::handle_broadcast`](crate::Channel::handle_broadcast).
     pub fn subscribe(&mut self, topic: &str) {
         self.effects.push(Effect::Subscribe(topic.into()));
@@ -228,14 +227,14 @@ impl Context<'_> {
         );
     }
 
-    /// Closes this socket with a close code, 1012 for one that should come back elsewhere.
+    /// Closes this socket with a close code, 1012 for one that should reconnect elsewhere.
     pub fn close_socket(&mut self, code: CloseCode) {
         self.effects.push(Effect::Close(code));
     }
 
-    /// Has this socket closed with 3000 when so much time has passed, in place of an earlier limit;
-    /// `None`: never. The close comes up to an eighth of the server's shortest time
-    /// limit later (PROTOCOL §7.2).
+    /// Has this socket closed with 3000 after so much time, in place of an earlier limit; `None`:
+    /// never. The close may be late by up to an eighth of the server's shortest time limit
+    /// (PROTOCOL §7.2).
     pub fn expire_in(&mut self, time: Option<Duration>) {
         self.effects.push(Effect::Expire(time.map(Lifetime::from)));
     }
@@ -259,7 +258,7 @@ impl Context<'_> {
         self.effects.push(Effect::Link(work));
     }
 
-    /// What is kept with the socket.
+    /// The value that is kept with the socket.
     #[doc(hidden)]
     pub fn assigned(&self) -> Option<&Assigns> {
         let assigned = self.effects.iter().rev().find_map(|effect| match effect {
@@ -269,13 +268,13 @@ impl Context<'_> {
         assigned.or_else(|| self.socket?.assigns.as_ref())
     }
 
-    /// Does what was recorded elsewhere.
+    /// Adds effects that were recorded elsewhere.
     #[doc(hidden)]
     pub fn carry_out(&mut self, effects: impl IntoIterator<Item = Effect>) {
         self.effects.extend(effects);
     }
 
-    /// What was made of the message on the thread that read it, if it is of this type.
+    /// The prepared form of the message, if it is of this type.
     #[doc(hidden)]
     pub fn take_prepared<T: Any>(&mut self) -> Option<T> {
         Some(*self.prepared.take()?.downcast().ok()?)
@@ -287,7 +286,7 @@ impl Context<'_> {
         self.metrics.errors_wrong_payload.add(1);
     }
 
-    /// Counts something that a socket's token does not allow.
+    /// Counts an action that a socket's token does not allow.
     #[doc(hidden)]
     pub fn count_unauthorized(&self) {
         self.metrics.errors_unauthorized.add(1);

@@ -1,23 +1,23 @@
-//! Bytes of broadcasts under way, topic by topic.
+//! Bytes of broadcasts in flight, topic by topic.
 //!
 //! A *flow* is what one shard's members publish on one topic. Its bytes count from the publishing
-//! until the broadcast has left for most readers of every shard. While a flow has more than its
-//! share under way, sockets that publish into it are not read; publishers of other topics are not
-//! affected.
+//! until the broadcast has been written for most readers of every shard. While a flow has more than
+//! its share in flight, sockets that publish into it are not read; publishers of other topics are
+//! not affected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::broadcast::Broadcast;
 
-/// Bytes of one topic's broadcasts from one shard that are under way.
+/// Bytes of one topic's broadcasts from one shard that are in flight.
 #[derive(Debug, Default)]
 pub struct Flow {
     bytes: AtomicUsize,
 }
 
 impl Flow {
-    /// Bytes under way now.
+    /// Bytes in flight now.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
@@ -49,7 +49,7 @@ impl Drop for Charge {
 #[derive(Debug)]
 pub struct Posted {
     broadcast: Arc<Broadcast>,
-    /// None if no socket has published it.
+    /// `None` if no socket has published it.
     charge: Option<Arc<Charge>>,
 }
 
@@ -60,13 +60,13 @@ impl Posted {
         Self { broadcast, charge }
     }
 
-    /// What is broadcast.
+    /// The broadcast.
     #[inline]
     pub fn broadcast(&self) -> &Arc<Broadcast> {
         &self.broadcast
     }
 
-    /// Its place in its publisher's flow; dropping it gives the bytes back.
+    /// Its charge in its publisher's flow; dropping it releases the bytes.
     #[inline]
     pub fn into_charge(self) -> Option<Arc<Charge>> {
         self.charge

@@ -13,8 +13,8 @@ use crate::id::ChannelId;
 use crate::node_handle::{Audience, NodeHandle, ToChannel};
 use crate::outcome::{Outcome, Reply, ReplyRef, Stop};
 
-/// Reaches one channel, of type `C`, from any thread. It does not keep the channel alive: what is
-/// sent to a channel or by a server that has ended is dropped. A broadcast is `Ok` then.
+/// Reaches one channel, of type `C`, from any thread. It does not keep the channel alive: messages
+/// to a channel or server that has ended are dropped, and a broadcast is `Ok`.
 pub struct ChannelHandle<C> {
     node: Arc<dyn NodeHandle>,
     channel: ChannelId,
@@ -38,7 +38,7 @@ impl<C: Channel> ChannelHandle<C> {
         self.post(ToChannel::Message(Box::new(ChannelMessage::new::<C, M>(message))));
     }
 
-    /// Does something with the channel, on its shard.
+    /// Calls a function with the channel, on its shard.
     #[doc(hidden)]
     pub fn visit(&self, f: impl FnOnce(&mut C, &mut Context<'_>) -> Outcome + Send + 'static) {
         self.post(ToChannel::Message(Box::new(ChannelMessage::of(f))));
@@ -59,7 +59,7 @@ impl<C> ChannelHandle<C> {
     /// Broadcasts to all members of the channel's topic, itself included.
     ///
     /// # Errors
-    /// The payload is too large, or too much is under way: try again later.
+    /// The payload is too large, or too much is in flight: try again later.
     pub fn broadcast(
         &self,
         event: &str,
@@ -68,7 +68,7 @@ impl<C> ChannelHandle<C> {
         self.node.broadcast_by(self.channel, event, payload.into(), Audience::All)
     }
 
-    /// Broadcasts to all members of the channel's topic but itself.
+    /// Broadcasts to all members of the channel's topic except itself.
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).

@@ -1,6 +1,6 @@
 //! Names of channels.
 
-/// Names a channel across shards; a reused slot never answers to an old name.
+/// Names a channel across shards. An old name never reaches the channel in a reused slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId {
     /// The shard of its socket.
@@ -11,12 +11,12 @@ pub struct ChannelId {
     pub generation: u32,
 }
 
-/// Names no membership.
+/// In place of a membership: none.
 pub const NO_MEMBERSHIP: u32 = u32::MAX;
-/// In place of a membership for a listener outside of channels. Another than [`NO_MEMBERSHIP`], or
-/// listeners would not get what a join function broadcasts from itself.
+/// In place of a membership for a listener outside of channels. It differs from [`NO_MEMBERSHIP`],
+/// or listeners would not get what a join function broadcasts from itself.
 pub const LISTENS: u32 = NO_MEMBERSHIP - 1;
-/// Left out of a broadcast in place of a member: then it is only for members who are told
+/// Excluded from a broadcast in place of a member: then it is only for members that receive
 /// positions. So broadcasts to everybody need no test for it.
 pub const NOBODY_PLAIN: ChannelId =
     ChannelId { shard: u16::MAX, membership: NO_MEMBERSHIP - 2, generation: 0 };

@@ -1,10 +1,10 @@
 //! Channels, the settings of a server, and the messages between shards and threads.
 //!
-//! What an application writes: a [`Channel`], its [`Join`] function, and what a callback does by
-//! its [`Context`]. What a server declares: a [`UserSocket`] with its routes and limits, a
-//! [`Config`]. What a shard has of its node: the trait [`Node`], and the [`Mail`] that comes from
-//! other threads. All of it is plain data and traits; `simurgh-core` is the shard that acts on it.
-//! Public fields without documentation are for that crate.
+//! An application writes a [`Channel`] and its [`Join`] function; callbacks act by their
+//! [`Context`]. A server declares a [`UserSocket`] with its routes and limits, and a [`Config`]. A
+//! shard reaches its node by the trait [`Node`], and other threads send it [`Mail`]. All of it is
+//! plain data and traits; `simurgh-core` is the shard that acts on it. Public fields without
+//! documentation are for that crate.
 
 mod broadcast;
 mod channel;

@@ -1,4 +1,4 @@
-//! Code outside of channels that gets the broadcasts of topics.
+//! Code outside of channels that receives the broadcasts of topics.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use crate::broadcast::Broadcast;
 use crate::id::{ChannelId, LISTENS};
 
-/// Takes a broadcast; must not block.
+/// Receives a broadcast; must not block.
 pub type OnBroadcast = dyn Fn(&Arc<Broadcast>) + Send;
 
-/// Code outside of all channels that gets the broadcasts of a topic.
+/// Code outside of all channels that receives the broadcasts of a topic.
 pub struct Listener {
-    /// Its name, by which its own broadcasts can leave it out: [`Listener::id`].
+    /// Its name, by which its own broadcasts can exclude it: [`Listener::id`].
     pub name: ChannelId,
-    /// Takes the broadcasts.
+    /// Receives the broadcasts.
     pub on_broadcast: Box<OnBroadcast>,
 }
 

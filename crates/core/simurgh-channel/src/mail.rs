@@ -1,4 +1,4 @@
-//! What other threads send to a core.
+//! Mail from other threads to a core.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ pub enum Mail {
     Broadcast(Posted),
     /// For one channel.
     ToChannel(ChannelId, ToChannel),
-    /// The join a socket waits for is decided, or its decision panicked; the ticket tells it from
-    /// joins that the socket waited for before.
+    /// The join that a socket waits for is decided, or its decision panicked; the ticket
+    /// distinguishes it from earlier joins of the socket.
     Joined(Key, u32, Option<Join>),
     /// Code outside of all channels subscribes to a topic.
     Listen(Box<str>, Listener),
@@ -29,11 +29,11 @@ pub enum Mail {
     Unlisten(Box<str>, ChannelId),
     /// A node of the cluster is gone, and with it the presences there.
     NodeGone(Owner),
-    /// Something about the presences of a topic that this shard keeps.
+    /// Mail about the presences of a topic whose home is this shard.
     Presence(Box<str>, PresenceMail),
     /// An event for several channels.
     Push(SharedPush),
-    /// Something about the history of a topic.
+    /// Mail about the history of a topic.
     History(HistoryMail),
     /// A permit to fan out, for which this shard was in the queue.
     Permit,

@@ -55,7 +55,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Adds one; only the owning shard may call this.
+    /// Adds one duration; only the owning shard may call this.
     pub fn add(&self, ns: u64) {
         let bucket = HISTOGRAM_BOUNDS_NS.iter().take_while(|bound| ns > **bound).count();
         if let Some(count) = self.buckets.get(bucket) {
@@ -64,8 +64,8 @@ impl Histogram {
         self.sum_ns.add(ns);
     }
 
-    /// How often it took no longer than each bound and longer than the one before, last without
-    /// bound; and what all took together, in nanoseconds.
+    /// The count of durations up to each bound and above the previous one, the last without bound;
+    /// and the sum of all, in nanoseconds.
     pub fn value(&self) -> ([u64; HISTOGRAM_BOUNDS_NS.len() + 1], u64) {
         (self.buckets.each_ref().map(Counter::value), self.sum_ns.value())
     }
@@ -263,7 +263,7 @@ counters! {
 }
 
 impl ShardMetrics {
-    /// Counts a client that has resumed; `None`: it got all that it had missed.
+    /// Counts a client that has resumed; `None`: it got everything that it had missed.
     pub fn count_resume(&self, gap: Option<Gap>) {
         let counter = match gap {
             None => &self.resume_recovered,

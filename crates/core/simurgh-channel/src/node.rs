@@ -31,9 +31,9 @@ pub type JoinDecision = Pin<Box<dyn Future<Output = Join> + Send>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Callback {
-    /// Whether a connection is let in.
+    /// The decision about a connection.
     Connect = 1,
-    /// Whether a join is.
+    /// The decision about a join.
     Join,
     /// [`Channel::after_join`](crate::Channel::after_join).
     AfterJoin,
@@ -82,7 +82,7 @@ impl Callback {
 }
 
 /// The node that a core is a shard of: the mailboxes of the other shards, and what all shards
-/// share. The bytes of broadcasts under way are counted by the shard they go to.
+/// share. Bytes of broadcasts in flight are charged to the shard that they are sent to.
 pub trait Node: NodeHandle + Sized + 'static {
     /// Limits and times.
     fn config(&self) -> &Config;
@@ -101,7 +101,7 @@ pub trait Node: NodeHandle + Sized + 'static {
     /// Whether some topics' broadcasts are kept.
     fn has_history(&self) -> bool;
 
-    /// Bytes of what each shard keeps of topics' broadcasts.
+    /// Bytes that each shard keeps of topics' broadcasts.
     fn history_bytes(&self) -> &[AtomicU64];
 
     /// Signs a text as this node, or another with its secret.
@@ -116,7 +116,7 @@ pub trait Node: NodeHandle + Sized + 'static {
     /// The permits to fan out.
     fn permits(&self) -> &FanoutPermits;
 
-    /// The other nodes; none, where this is the only one.
+    /// The other nodes; `None` if this is the only one.
     fn cluster(&self) -> Option<&dyn Cluster> {
         None
     }
@@ -127,26 +127,26 @@ pub trait Node: NodeHandle + Sized + 'static {
     /// Posts to a shard; `false` if that has ended.
     fn post(&self, shard: usize, mail: Mail) -> bool;
 
-    /// Counts bytes as under way in a shard.
+    /// Charges bytes in flight to a shard.
     fn charge(&self, shard: usize, bytes: usize);
 
-    /// Gives bytes back that were charged.
+    /// Releases charged bytes.
     fn discharge(&self, shard: usize, bytes: usize);
 
-    /// Bytes under way in a shard; none in one that has ended, since those never come back.
+    /// Bytes in flight to a shard; 0 for one that has ended, since those are never released.
     fn charged(&self, shard: usize) -> usize;
 
-    /// Has a join decided on another thread: [`Mail::Joined`] comes back, unless it takes far too
+    /// Has a join decided on another thread: [`Mail::Joined`] is sent back, unless it takes far too
     /// long.
     fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision);
 
     /// A shard enters code of the application.
     fn enter_callback(&self, shard: usize, callback: Callback);
 
-    /// The shard is back; how long the callback took.
+    /// The shard has returned. Returns how long the callback took.
     fn leave_callback(&self, shard: usize) -> Duration;
 
-    /// A topic has one member more, over all shards.
+    /// A topic has one more member, over all shards.
     fn member_joined(&self, topic: &str);
 
     /// A topic has one member less.
@@ -160,27 +160,27 @@ pub trait Node: NodeHandle + Sized + 'static {
         self.any_above(self.config().mailbox_bytes_max)
     }
 
-    /// Whether publishers have to wait even on topics without broadcasts under way.
+    /// Whether publishers have to wait even on topics without broadcasts in flight.
     fn is_jammed(&self) -> bool {
         self.any_above(self.config().mailbox_bytes_max.saturating_mul(4))
     }
 
-    /// Whether held publishers may go on: at half the limit, so that they are not held again at
+    /// Whether held publishers may continue: at half the limit, so that they are not held again at
     /// once.
     fn is_relieved(&self) -> bool {
         !self.any_above(self.config().mailbox_bytes_max / 2)
     }
 
-    /// Whether more bytes than this are under way in some shard.
+    /// Whether more bytes than this are in flight to some shard.
     fn any_above(&self, bytes: usize) -> bool {
         (0..self.shards()).any(|shard| self.charged(shard) > bytes)
     }
 
     /// A broadcast from outside of channels, by any thread: to all shards, or to none when one of
-    /// them has too much under way. Several threads at once may exceed the limit by a little.
+    /// them has too much in flight. Several threads at once may exceed the limit by a little.
     ///
     /// # Errors
-    /// The payload is too large, or too much is under way.
+    /// The payload is too large, or too much is in flight.
     fn broadcast(&self, broadcast: Broadcast) -> Result<(), BroadcastError> {
         if self.keeps(broadcast.topic()) {
             return self.keep(broadcast, None, None);
@@ -198,7 +198,7 @@ pub trait Node: NodeHandle + Sized + 'static {
     /// A broadcast from outside of channels, by any thread, for this node alone.
     ///
     /// # Errors
-    /// The payload is too large, or too much is under way.
+    /// The payload is too large, or too much is in flight.
     fn broadcast_local(&self, broadcast: Broadcast) -> Result<(), BroadcastError> {
         let (topic, event) = (broadcast.topic(), broadcast.event());
         self.may_broadcast(topic, event, broadcast.payload().len())?;
@@ -237,10 +237,10 @@ pub trait Node: NodeHandle + Sized + 'static {
     }
 
     /// A broadcast from outside of channels, by any thread, on a topic whose broadcasts are kept:
-    /// one with an id is kept and delivered only once. `callback` is told where it is kept.
+    /// one with an id is kept and delivered only once. `callback` receives where it is kept.
     ///
     /// # Errors
-    /// The payload is too large, or too much is under way.
+    /// The payload is too large, or too much is in flight.
     fn keep(
         &self,
         broadcast: Broadcast,
@@ -256,9 +256,9 @@ pub trait Node: NodeHandle + Sized + 'static {
         Ok(())
     }
 
-    /// What the engine has of a topic whose broadcasts it keeps, for the topic's home, in the order
-    /// of the cluster's thread. Publishers on other nodes cannot be held back from here, so when
-    /// far too much is under way in the home a broadcast is dropped, and members are told of the
+    /// An event of the engine for a topic whose broadcasts it keeps, for the topic's home, in the
+    /// order of the cluster's thread. Publishers on other nodes cannot be held back from here, so
+    /// when far too much is in flight to the home a broadcast is dropped, and members receive a
     /// gap.
     fn post_kept(&self, topic: &str, what: FromEngine) {
         let shard = home_shard(topic, self.shards());
@@ -293,10 +293,10 @@ pub trait Node: NodeHandle + Sized + 'static {
         self.post(shard, Mail::History(HistoryMail::Request(request)));
     }
 
-    /// What [`NodeHandle::broadcast_by`] does.
+    /// Implements [`NodeHandle::broadcast_by`].
     ///
     /// # Errors
-    /// The payload is too large, or too much is under way.
+    /// The payload is too large, or too much is in flight.
     fn broadcast_for(
         &self,
         channel: ChannelId,
@@ -318,7 +318,7 @@ pub trait Node: NodeHandle + Sized + 'static {
         self.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail));
     }
 
-    /// What [`NodeHandle::list_presences`] does.
+    /// Implements [`NodeHandle::list_presences`].
     fn request_presences(&self, topic: &str, callback: PresenceCallback) {
         self.post_home(topic, PresenceMail::List(callback));
     }

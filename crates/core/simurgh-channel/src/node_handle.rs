@@ -1,4 +1,4 @@
-//! What an application's code may use of its node from any thread.
+//! The interface of a node for an application's code on any thread.
 
 use std::any::Any;
 use std::fmt;
@@ -27,7 +27,7 @@ impl fmt::Debug for dyn LinkedWork {
     }
 }
 
-/// What a [`ChannelHandle`](crate::ChannelHandle) sends to its channel.
+/// A message of a [`ChannelHandle`](crate::ChannelHandle) to its channel.
 pub enum ToChannel {
     /// A [`ChannelMessage`](crate::ChannelMessage), which knows the type of its channel.
     Message(Box<dyn Any + Send>),
@@ -35,24 +35,24 @@ pub enum ToChannel {
     Reply(ReplyRef, Reply),
     /// An event for the member.
     Push(Box<str>, Payload<'static>),
-    /// An event for all members, the channel itself included or not; its weight was charged to the
+    /// An event for all members, with or without the channel itself; its weight was charged to the
     /// channel's shard.
     Broadcast(Box<str>, Payload<'static>, Audience),
     /// The channel is to end.
     Stop(Stop),
 }
 
-/// Who gets what a channel broadcasts.
+/// The receivers of a channel's broadcast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     /// All members.
     All,
-    /// All but the channel that broadcasts.
+    /// All except the channel that broadcasts.
     Others,
 }
 
 impl ToChannel {
-    /// Bytes that are charged to the channel's shard while it is on its way.
+    /// The bytes charged to the channel's shard while it is on its way.
     pub fn weight(&self) -> usize {
         match self {
             Self::Broadcast(event, payload, _) => Broadcast::weight_of("", event, payload),
@@ -81,7 +81,7 @@ pub trait NodeHandle: Send + Sync {
     /// Has a channel broadcast on its topic, if it has not ended.
     ///
     /// # Errors
-    /// The payload is too large, or too much is under way.
+    /// The payload is too large, or too much is in flight.
     fn broadcast_by(
         &self,
         channel: ChannelId,
@@ -99,7 +99,7 @@ pub trait NodeHandle: Send + Sync {
     /// Limits and times of presence.
     fn presence_config(&self) -> &PresenceConfig;
 
-    /// Asks who is present in a topic. The callback is dropped if the shard has ended.
+    /// Requests the list of presences of a topic. The callback is dropped if the shard has ended.
     fn list_presences(&self, topic: &str, callback: PresenceCallback);
 
     /// How many members a topic has on all shards; `None` if no user socket counts them.

@@ -80,11 +80,11 @@ impl Reply {
 pub enum Stop {
     /// It is done: `phx_close`, the client does not rejoin.
     Normal,
-    /// It was told to stop: `phx_close`.
+    /// It was asked to stop: `phx_close`.
     Shutdown,
-    /// Something is wrong: `phx_error`, the client rejoins.
+    /// An error: `phx_error`, the client rejoins.
     Abnormal,
-    /// Its time is over, for example its token's: `phx_error`, the client rejoins.
+    /// Its lifetime is over, for example its token's: `phx_error`, the client rejoins.
     Expired,
 }
 

@@ -1,4 +1,4 @@
-//! How many shards may fan out at once where there are many more shards than cores, so that a
+//! How many shards may fan out at once if there are many more shards than cores, so that a
 //! broadcast to everybody does not keep the other shards' threads from serving.
 //!
 //! With one permit for each core a heartbeat waits least, but readers on the same machine are woken
@@ -6,9 +6,9 @@
 //! all shards. On two cores, 333,000 members on 17 shards: one 12.7 µs of the server's CPU for each
 //! delivery, heartbeat p99 4 ms; four 11.6 µs, 9 ms; all at once 10.7 µs, 25 ms.
 //!
-//! A shard that gets no permit is queued and goes on serving; a permit that is put back goes to the
-//! next in the queue by mail. Polling was measured: a hundred shards that checked every 2 ms
-//! whether a permit is free took two thirds of the CPU time of a broadcast.
+//! A shard without a permit is queued and keeps serving; a returned permit is sent to the next in
+//! the queue by mail. Polling was measured: a hundred shards that checked every 2 ms whether a
+//! permit is free took two thirds of the CPU time of a broadcast.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -24,7 +24,6 @@ pub struct FanoutPermits(Option<Queue>);
 
 struct Queue {
     left: AtomicUsize,
-    /// Which shards are queued.
     waits: Box<[AtomicBool]>,
 }
 
@@ -33,7 +32,7 @@ struct Queue {
 pub enum Permit {
     /// It has none and wants none.
     None,
-    /// It is queued: a permit will come by mail.
+    /// It is queued: a permit will arrive by mail.
     Queued,
     /// It has one since this time, nanoseconds.
     Held(u64),
@@ -51,7 +50,7 @@ impl FanoutPermits {
         Self::of(shards, cores * PER_CORE)
     }
 
-    /// For so many shards, however many cores there are: for simulations.
+    /// With a fixed number of permits, for simulations.
     pub fn of(shards: usize, permits: usize) -> Self {
         Self((shards > permits).then(|| Queue {
             left: AtomicUsize::new(permits),
@@ -59,7 +58,7 @@ impl FanoutPermits {
         }))
     }
 
-    /// How many are left to be taken; `None` where every shard may fan out when it wants.
+    /// The number of free permits; `None` if every shard may fan out at any time.
     pub fn left(&self) -> Option<usize> {
         Some(self.0.as_ref()?.left.load(Ordering::SeqCst))
     }
@@ -72,20 +71,20 @@ impl FanoutPermits {
         }
         let Some(waits) = queue.waits.get(shard) else { return Permit::None };
         waits.store(true, Ordering::SeqCst);
-        // One that was put back in between found the queue empty.
+        // A permit that was returned in between found the queue empty.
         if !queue.try_take() {
             return Permit::Queued;
         }
         if !waits.swap(false, Ordering::SeqCst) {
-            // Another one is on its way by mail: that is the one to use.
+            // Another permit is on its way by mail: that one is used.
             queue.left.fetch_add(1, Ordering::SeqCst);
             return Permit::Queued;
         }
         Permit::Held(now_ns)
     }
 
-    /// Puts a permit back: the next in the queue after `shard` gets it, if there is one. `send`
-    /// gives it to a shard; `false` if that has ended.
+    /// Returns a permit: the next in the queue after `shard` gets it, if there is one. `send` sends
+    /// it to a shard; `false` if that has ended.
     pub fn put_back(&self, shard: usize, send: impl Fn(usize) -> bool) {
         let Some(queue) = &self.0 else { return };
         loop {
@@ -101,13 +100,13 @@ impl FanoutPermits {
         }
     }
 
-    /// Whether a permit held since then is to go to another shard.
+    /// Whether a permit held since then must be passed to another shard.
     pub fn is_to_pass(&self, since_ns: u64, now_ns: u64) -> bool {
         let Some(queue) = &self.0 else { return false };
         Duration::from_nanos(now_ns.saturating_sub(since_ns)) >= HOLD && queue.has_waiting()
     }
 
-    /// Leaves the queue. `false`: a permit is on its way already, and the caller must put it back.
+    /// Leaves the queue. `false`: a permit is on its way already, and the caller must return it.
     pub fn leave(&self, shard: usize) -> bool {
         let Some(waits) = self.0.as_ref().and_then(|queue| queue.waits.get(shard)) else {
             return true;
@@ -168,7 +167,7 @@ mod tests {
                         holders.fetch_sub(1, Ordering::SeqCst);
                         permits.put_back(shard, |next| doors[next].send(()).is_ok());
                     }
-                    // Kept until all are done: a mail to one that ended would be a permit lost.
+                    // Kept until all are done: mail to a shard that ended would be a lost permit.
                     mail
                 })
             })
@@ -198,7 +197,7 @@ mod tests {
         assert_eq!(permits.take(1, now_ns), Permit::Held(now_ns));
     }
 
-    /// Who came into the line behind the look through it gets the permit all the same.
+    /// A shard that is queued behind the search gets the permit all the same.
     #[test]
     fn one_that_comes_into_the_line_too_late_is_found() {
         let permits = FanoutPermits::of(3, 1);
@@ -207,7 +206,7 @@ mod tests {
         let handed = std::cell::RefCell::new(Vec::new());
         permits.put_back(0, |next| {
             handed.borrow_mut().push(next);
-            // Shard 2 has ended; meanwhile shard 1, which was asked before, takes a place.
+            // Shard 2 has ended; meanwhile shard 1, which was tried before, is queued.
             next == 1 || permits.take(1, 0) != Permit::Queued
         });
         assert_eq!(*handed.borrow(), [2, 1]);

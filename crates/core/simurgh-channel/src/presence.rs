@@ -13,15 +13,15 @@ use crate::id::ChannelId;
 /// Limits and times of presence (PROTOCOL §10).
 #[derive(Debug, Clone)]
 pub struct PresenceConfig {
-    /// A topic's changes are sent once in so long; the first after a quiet while at once.
+    /// The interval between a topic's changes; the first after a quiet period is sent at once.
     pub interval: Duration,
-    /// Members are told of a leave only after so long. If the same key is back before, on any node,
-    /// they are told of both at once, as of an update. For rolling restarts, in which clients come
-    /// back on another node. Zero: at once.
+    /// Members receive a leave only after so long. If the same key is back before, on any node,
+    /// they receive both at once, as an update. For rolling restarts, in which clients reconnect to
+    /// another node. Zero: at once.
     pub leave_delay: Duration,
-    /// A topic with more entries tells its members their number and a sample in place of a list.
+    /// A topic with more entries sends its members their number and a sample in place of a list.
     pub list_max: usize,
-    /// How often the number is sent while it changes.
+    /// The interval between numbers while they change.
     pub summary_interval: Duration,
     /// Keys in a sample.
     pub sample: usize,
@@ -31,7 +31,7 @@ pub struct PresenceConfig {
     pub meta_bytes_max: usize,
     /// Entries that one channel may have.
     pub channel_entries_max: usize,
-    /// Bytes of lists that leave in one turn of the shard that keeps a topic; at least one list.
+    /// Bytes of lists that are sent in one turn of the shard that keeps a topic; at least one list.
     pub turn_bytes: usize,
 }
 
@@ -63,7 +63,7 @@ impl PresenceConfig {
         Meta::parse(self.text(payload)?).map_err(PresenceError::Meta)
     }
 
-    /// Reads what stands beside metas, by the same rules.
+    /// Reads the data beside metas, by the same rules.
     pub fn extra(&self, payload: &Payload<'_>) -> Result<Extra, PresenceError> {
         Extra::parse(self.text(payload)?).map_err(PresenceError::Meta)
     }
@@ -86,7 +86,7 @@ pub enum PresenceError {
     KeyTooLong {
         /// Its size.
         bytes: usize,
-        /// The largest there may be.
+        /// The largest allowed.
         bytes_max: usize,
     },
     /// The meta is too long.
@@ -94,7 +94,7 @@ pub enum PresenceError {
     MetaTooLong {
         /// Its size as JSON text.
         bytes: usize,
-        /// The largest there may be.
+        /// The largest allowed.
         bytes_max: usize,
     },
     /// The meta is binary.
@@ -105,10 +105,10 @@ pub enum PresenceError {
     Meta(MetaError),
 }
 
-/// What a channel does with its own entries.
+/// A change of a channel's own entries.
 #[derive(Debug)]
 pub enum PresenceCall {
-    /// Adds one; and what is to stand beside the metas of its key.
+    /// Adds one; with data to put beside the metas of its key.
     Track(Box<str>, Meta, Option<Extra>),
     /// Replaces the meta of one.
     Update(Box<str>, Meta),
@@ -120,38 +120,38 @@ pub enum PresenceCall {
     PushState,
 }
 
-/// Takes the list of who is present.
+/// Receives the list of presences.
 pub type PresenceCallback = Box<dyn FnOnce(PresenceList) + Send>;
 
-/// Who is present in a topic, at one moment.
+/// The presences of a topic, at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct PresenceList {
     /// How many entries there are.
     pub entries: usize,
     /// How many keys.
     pub keys: usize,
-    /// `{key: {"metas": […]}}`: all of them, or a sample where the topic has more than
+    /// `{key: {"metas": […]}}`: all of them, or a sample if the topic has more than
     /// [`PresenceConfig::list_max`].
     pub json: String,
 }
 
 /// Mail to and from the shard that keeps a topic's presences.
 pub enum PresenceMail {
-    /// What a member of the topic does; its weight was charged to the shard.
+    /// A member's call; its weight was charged to the shard.
     Call(ChannelId, PresenceCall),
     /// A request for the list.
     List(PresenceCallback),
-    /// The topic has too many for a list: the answer to members who request it, until the next one;
-    /// `None`: requests go to the home again. Its weight was charged to the shard.
+    /// The topic has too many for a list: the answer to members that request it, until the next
+    /// one; `None`: requests are sent to the home again. Its weight was charged to the shard.
     ListAnswer(Option<Arc<[SharedEvent]>>),
-    /// A member begins to use the presences of the topic; only where there are other nodes.
+    /// A member begins to use the presences of the topic; only if there are other nodes.
     Begin,
     /// From other nodes.
     Peers(FromPeers),
 }
 
 impl PresenceMail {
-    /// Bytes that are charged to the shard while it is on its way.
+    /// The bytes charged to the shard while it is on its way.
     pub fn weight(&self) -> usize {
         let own = match self {
             Self::Call(_, PresenceCall::Track(key, meta, extra)) => {
@@ -184,7 +184,7 @@ impl fmt::Debug for PresenceMail {
 pub type SharedEvent = (&'static str, Arc<str>);
 
 /// Events for several channels of one shard, which share the payloads; its weight was charged to
-/// the shard. A channel gets all of them before the next gets the first, so they leave in one
+/// the shard. A channel gets all of them before the next gets the first, so they are sent in one
 /// write.
 #[derive(Debug)]
 pub struct SharedPush {
@@ -200,12 +200,12 @@ impl SharedPush {
         &self.channels
     }
 
-    /// What each of them gets, in this order: an event, and its payload.
+    /// The events and payloads for each of them, in this order.
     pub fn events(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.events.iter().map(|(event, json)| (*event, &**json))
     }
 
-    /// Bytes that are charged while it is on its way.
+    /// The bytes charged while it is on its way.
     pub fn weight(&self) -> usize {
         let payloads = self.events.iter().map(|(_, json)| json.len() + 64).sum::<usize>();
         payloads + self.channels.len() * size_of::<ChannelId>()

@@ -22,11 +22,11 @@ impl Effects for Vec<Effect> {
     }
 }
 
-/// The presences of a channel, and who is present in its topic: [`Context::presence`].
+/// The presences of a channel, and of all members of its topic: [`Context::presence`].
 ///
 /// A presence is a meta, a JSON object, under a key, such as the user's id; a key may have several,
-/// of one user's several devices. Members hear `presence_diff` when presences come and go, and have
-/// the list pushed as `presence_state` when they ask for it (PROTOCOL §10); the official client's
+/// of one user's several devices. Members receive `presence_diff` when presences join and leave,
+/// and have the list pushed as `presence_state` on request (PROTOCOL §10); the official client's
 /// `Presence` reads both. A channel's presences end with it, for whatever reason it ends.
 pub struct Presences<'c> {
     node: &'c dyn NodeHandle,
@@ -61,7 +61,7 @@ impl Context<'_> {
 }
 
 impl<'c> Presences<'c> {
-    /// Of a channel of this topic.
+    /// For a channel of this topic.
     #[doc(hidden)]
     pub fn new(node: &'c dyn NodeHandle, topic: &'c str, effects: &'c mut dyn Effects) -> Self {
         Self { node, topic, effects }
@@ -82,8 +82,8 @@ impl<'c> Presences<'c> {
         Ok(())
     }
 
-    /// As [`track`](Self::track), with data beside the metas of the key, such as what a database
-    /// has of the user: `{key: {"metas": […], …extra}}`, in lists and in diffs, until
+    /// As [`track`](Self::track), with data beside the metas of the key, such as a user's database
+    /// record: `{key: {"metas": […], …extra}}`, in lists and in diffs, until
     /// the key's last presence has left. Phoenix asks its `fetch/2` for that; here it is fetched
     /// before, in an asynchronous join for example. Another one for the same key replaces it;
     /// members who know the key get it with its next join.
@@ -111,8 +111,8 @@ impl<'c> Presences<'c> {
         Ok(())
     }
 
-    /// Gives one of this channel's presences another meta; without one under this key it is refused
-    /// as in [`track`](Self::track).
+    /// Replaces the meta of one of this channel's presences; without one under this key it is
+    /// refused as in [`track`](Self::track).
     ///
     /// # Errors
     /// As [`track`](Self::track).
@@ -126,22 +126,22 @@ impl<'c> Presences<'c> {
         Ok(())
     }
 
-    /// Tracks this channel no longer under this key.
+    /// Stops tracking this channel under this key.
     pub fn untrack(&mut self, key: &str) {
         self.call(PresenceCall::Untrack(key.into()));
     }
 
-    /// Has the list of all who are present pushed to this member as `presence_state`, behind all
-    /// diffs it was sent before. Where there are more than [`PresenceConfig::list_max`] the
-    /// list is empty, and `presence_summary` follows:
-    /// `{"count": entries, "keys": n, "sample": {key: {"metas": […]}}}`.
+    /// Has the list of all presences pushed to this member as `presence_state`, behind all diffs it
+    /// was sent before. If there are more than [`PresenceConfig::list_max`] the list is empty, and
+    /// `presence_summary` follows: `{"count": entries, "keys": n, "sample": {key: {"metas":
+    /// […]}}}`.
     ///
     /// [`PresenceConfig::list_max`]: crate::PresenceConfig::list_max
     pub fn push_state(&mut self) {
         self.call(PresenceCall::PushState);
     }
 
-    /// Asks who is present; `callback` runs on the shard that keeps the topic and must not block.
+    /// Requests the list of presences; `callback` runs on the topic's home and must not block.
     pub fn list(&self, callback: impl FnOnce(PresenceList) + Send + 'static) {
         self.node.list_presences(self.topic, Box::new(callback));
     }

@@ -18,7 +18,7 @@ pub type PrepareFn = Arc<dyn Fn(&mut Message<'static>) -> Prepared + Send + Sync
 /// The channels of a user socket, and the settings of its sockets.
 #[derive(Clone, Debug)]
 pub struct UserSocket {
-    /// What its sockets speak.
+    /// The protocol of its sockets.
     pub kind: Kind,
     /// After so long without a message a socket is closed, or never; `None`: as in
     /// [`Config::idle_timeout`](crate::Config::idle_timeout).
@@ -31,7 +31,7 @@ pub struct UserSocket {
     pub limits: SocketLimits,
 }
 
-/// What the sockets of a user socket speak.
+/// The protocol of a user socket's sockets.
 #[derive(Clone)]
 pub enum Kind {
     /// Phoenix Channels; the first route whose pattern matches takes a topic.
@@ -79,7 +79,7 @@ impl UserSocket {
             || self.routes().iter().any(|route| route.limits != ChannelLimits::default())
     }
 
-    /// All rates by which something is limited.
+    /// All its rate limits.
     pub fn rates(&self) -> impl Iterator<Item = Rate> {
         self.limits.rates().chain(self.routes().iter().flat_map(|route| route.limits.rates()))
     }

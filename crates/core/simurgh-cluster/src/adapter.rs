@@ -1,9 +1,9 @@
 //! The interface of an engine, which carries envelopes between nodes.
 //!
-//! An adapter never blocks and never calls back. It does what it is told in the background; its
-//! events are polled with [`Adapter::poll_event`]. An adapter bounds its queues: publishing by
-//! [`QueueFull`], receiving by taking no more from its engine, or by dropping messages and
-//! reporting that ([`Event::Lost`]).
+//! An adapter never blocks and never calls back. It works in the background; its events are polled
+//! with [`Adapter::poll_event`]. An adapter bounds its queues: publishing by [`QueueFull`],
+//! receiving by reading no more from its engine, or by dropping messages and reporting that
+//! ([`Event::Lost`]).
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,36 +14,36 @@ use crate::durations::Durations;
 use crate::node_id::NodeId;
 use crate::subject::{Interest, Space, Subject};
 
-/// How many published envelopes may be unconfirmed; one more is [`QueueFull`].
+/// The most unconfirmed published envelopes; one more is [`QueueFull`].
 pub const IN_FLIGHT_MAX: usize = 1_024;
-/// How many bytes of published envelopes may be unconfirmed; one envelope may, whatever its size.
+/// The most bytes of unconfirmed published envelopes; a single envelope may be larger.
 pub const IN_FLIGHT_BYTES_MAX: usize = 1 << 20;
 /// Seconds within which every ticket is answered.
 pub const TICKET_SECONDS_MAX: u64 = 9;
-/// How many tickets may wait for their answer or for that to be polled; one more is [`QueueFull`].
+/// The most tickets that wait for their answer or for it to be polled; one more is [`QueueFull`].
 pub const TICKETS_MAX: usize = 1_024;
-/// How many subjects one [`Fetch::LastOf`] may name; further ones are ignored.
+/// The most subjects of one [`Fetch::LastOf`]; further ones are ignored.
 pub const LAST_OF_MAX: usize = 1_000;
 /// Seconds for which the engine remembers the id of a stored envelope.
 pub const ID_SECONDS: u64 = 120;
 /// The longest id of a stored envelope, in bytes.
 pub const ID_BYTES_MAX: usize = 256;
 
-/// An engine, as one node uses it. This project's adapter tests try every adapter against what is
-/// promised here.
+/// An engine, as one node uses it. This project's adapter tests check every adapter against this
+/// contract.
 ///
 /// # Envelopes
 /// Their bytes arrive unchanged, an empty envelope included, with one exception: the adapter sets
 /// [`Flags::RESENT`](crate::Flags::RESENT) in an envelope that it sends again over another link, if
 /// it is as long as a header ([`resent`](crate::resent)). To recognize duplicates, an adapter may
 /// read origin and number in the header of envelopes that have its version
-/// ([`Header`](crate::Header)). Nothing else in them is the adapter's concern.
+/// ([`Header`](crate::Header)). It reads nothing else in them.
 ///
 /// # What may be lost
-/// While neither an adapter reports [`Event::Down`] or [`Event::Lost`] nor the publisher's adapter
-/// reports `Down`, everything arrives. An [`Event::Up`] after a `Down` means that something of
-/// *any* interest may have been lost, from some time before the `Down` on: a link is dead for
-/// seconds before anybody notices. No `Lost` is reported for that.
+/// While no adapter reports [`Event::Down`] or [`Event::Lost`] and the publisher's adapter reports
+/// no `Down`, everything arrives. An [`Event::Up`] after a `Down` means that messages of *any*
+/// interest may have been lost, beginning some time before the `Down`: a link is dead for seconds
+/// before the adapter notices. No `Lost` is reported for those.
 pub trait Adapter: Send {
     /// Connects in the background, and again after each link that breaks. Called once, before
     /// everything else. The node receives messages for [`Interest::Nodes`] and its own
@@ -56,30 +56,30 @@ pub trait Adapter: Send {
     ///
     /// What a broken link may have lost is sent again, all of it in the same order and before
     /// anything newer. So there is one exception to "once": after its publisher's reconnect a
-    /// receiver may get again what it got last, at most [`IN_FLIGHT_MAX`] envelopes, as in 3, 4, 5,
-    /// 3, 4, 5, 6. An envelope that is sent again is marked. A receiver that drops whatever is not
-    /// above the highest number of that publisher and subject gets each once, in order.
+    /// receiver may receive the last envelopes again, at most [`IN_FLIGHT_MAX`], as in 3, 4, 5, 3,
+    /// 4, 5, 6. An envelope that is sent again is marked. A receiver that drops every number not
+    /// above the highest of that publisher and subject receives each once, in order.
     ///
     /// # Errors
-    /// As many envelopes or bytes are in flight as may be ([`IN_FLIGHT_MAX`],
-    /// [`IN_FLIGHT_BYTES_MAX`]); the envelope is not taken. [`Event::Room`] tells when there is
-    /// room.
+    /// The limit of envelopes or bytes in flight is reached ([`IN_FLIGHT_MAX`],
+    /// [`IN_FLIGHT_BYTES_MAX`]); the envelope is not taken. [`Event::Room`] is reported when there
+    /// is room.
     fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), QueueFull>;
 
-    /// Has the engine store an envelope; the subject is of [`Space::Store`]. It is always answered
-    /// by [`Event::Stored`] or [`Event::NotStored`] within [`TICKET_SECONDS_MAX`]: until then the
-    /// adapter repeats it. The same id again within [`ID_SECONDS`] stores nothing and is answered
+    /// Has the engine store an envelope; the subject is of [`Space::Store`]. The adapter repeats it
+    /// until it is answered, always within [`TICKET_SECONDS_MAX`], by [`Event::Stored`] or
+    /// [`Event::NotStored`]. The same id again within [`ID_SECONDS`] stores nothing and is answered
     /// with the first one's number; an engine may do so across subjects, so an id is for one
     /// subject. A stored envelope is delivered to all nodes that subscribe to the topic's
     /// broadcasts, this one included, before or after the answer. It is sent unchanged and never
-    /// marked: its id tells duplicates.
+    /// marked: duplicates are recognized by its id.
     ///
     /// The engine may remove it after `age`, in whole seconds and at least one; without, by its own
     /// limits. An id has no line breaks, and at most [`ID_BYTES_MAX`] bytes.
     ///
     /// # Errors
-    /// As many tickets are open as may be ([`TICKETS_MAX`]). [`Event::Room`] tells when there is
-    /// room.
+    /// The limit of open tickets is reached ([`TICKETS_MAX`]). [`Event::Room`] is reported when
+    /// there is room.
     fn store(
         &mut self,
         to: &Subject,
@@ -89,33 +89,32 @@ pub trait Adapter: Send {
         ticket: Ticket,
     ) -> Result<(), QueueFull>;
 
-    /// Has the engine remove what has a lower number than this from a subject of [`Space::Store`];
-    /// numbers go on. It is always answered by [`Event::Purged`] within [`TICKET_SECONDS_MAX`].
+    /// Has the engine remove the messages below this number from a subject of [`Space::Store`];
+    /// numbers do not restart. Always answered by [`Event::Purged`] within [`TICKET_SECONDS_MAX`].
     ///
     /// # Errors
-    /// As many tickets are open as may be. [`Event::Room`] tells when there is room.
+    /// The limit of open tickets is reached. [`Event::Room`] is reported when there is room.
     fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), QueueFull>;
 
     /// Changes what this node subscribes to. Returns the number of this change, one more than the
-    /// last, even if it changes nothing. Interests are a set: one that is wanted twice is wanted
-    /// once.
+    /// last, even if it changes nothing. Interests are a set: an interest that is wanted twice is
+    /// wanted once.
     ///
     /// The changes of one call are one step: what is wanted before and after it, by whatever
     /// interest, is received without a gap, once, and in each publisher's order. A message that
-    /// several interests cover is received once. Of one interest the last change in the call
-    /// counts.
+    /// several interests cover is received once. The last change of an interest in a call counts.
     ///
-    /// [`Event::InForce`] with the number, or a later one, tells that the engine has it: what
-    /// another node publishes after that is received, and nothing that is not wanted any more comes
-    /// after that. Without a link the change is remembered and takes effect at the next
-    /// [`Event::Up`]; its `InForce` follows that.
+    /// [`Event::InForce`] with the number, or a later one, means that the engine has it: what
+    /// another node publishes after that is received, and nothing that is no longer wanted. Without
+    /// a link the change is remembered and takes effect at the next [`Event::Up`]; its `InForce`
+    /// follows that.
     fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation;
 
-    /// Asks for stored messages. It is always answered within [`TICKET_SECONDS_MAX`], by
+    /// Requests stored messages. It is always answered within [`TICKET_SECONDS_MAX`], by
     /// [`Event::Fetched`], or by [`Event::Since`] for [`Fetch::Since`].
     ///
     /// # Errors
-    /// As many tickets are open as may be. [`Event::Room`] tells when there is room.
+    /// The limit of open tickets is reached. [`Event::Room`] is reported when there is room.
     fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull>;
 
     /// The next event. The waker is woken when there is another.
@@ -124,7 +123,7 @@ pub trait Adapter: Send {
     /// How many published envelopes the engine has not confirmed.
     fn in_flight(&self) -> usize;
 
-    /// Measurements of its engine and its link; none, unless an adapter has any.
+    /// Measurements of its engine and its link; empty for an adapter without any.
     fn measures(&self) -> Measures {
         Measures::default()
     }
@@ -133,10 +132,10 @@ pub trait Adapter: Send {
 /// Measurements of an adapter, for display only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measures {
-    /// Address and version of the engine, without any secret; none without a link.
+    /// Address and version of the engine, without any secret; `None` without a link.
     pub engine: Option<String>,
-    /// In words, how durable the engine's storage is, or why it stores nothing; none, while that is
-    /// not known.
+    /// In words, how durable the engine's storage is, or why it stores nothing; `None` while that
+    /// is unknown.
     pub keeping: Option<String>,
     /// Stores that were repeated on the same link.
     pub repeated: u64,
@@ -146,7 +145,7 @@ pub struct Measures {
     pub round_trips: Durations,
 }
 
-/// An adapter has as much in flight as it may.
+/// The adapter's queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("as much is under way to the engine as may be")]
 pub struct QueueFull;
@@ -179,8 +178,8 @@ pub enum Event {
     Up {
         /// The link's number.
         session: Session,
-        /// The epoch of what the engine stores, which changes when that is lost or created again;
-        /// none, if it stores nothing.
+        /// The epoch of the engine's storage, which changes when that is lost or created again;
+        /// `None` if it stores nothing.
         kept: Option<u64>,
     },
     /// There is no link. Reported once, and again only with another reason.
@@ -203,7 +202,7 @@ pub enum Event {
         /// It was stored before with this id, perhaps by this very call.
         is_duplicate: bool,
     },
-    /// An envelope is not stored, or nobody knows.
+    /// An envelope is not stored, or that is unknown.
     NotStored {
         /// The ticket of the call.
         ticket: Ticket,
@@ -214,17 +213,17 @@ pub enum Event {
     Fetched {
         /// The ticket of the call.
         ticket: Ticket,
-        /// What is stored; none, if the engine did not answer in time, or stores nothing.
+        /// The stored messages; `None` if the engine did not answer in time, or stores nothing.
         kept: Option<Fetched>,
     },
     /// The answer to [`Fetch::Since`].
     Since {
         /// The ticket of the call.
         ticket: Ticket,
-        /// Everything with a higher number was stored within the age that was asked for, by the
-        /// engine's clock when it answered, or later. Some of the lower numbers may have been, too:
-        /// an engine may not know when removed messages were stored. None, if the engine did not
-        /// answer in time, stores nothing, or may remove younger messages for its own limits: its
+        /// Everything with a higher number was stored within the requested age, by the engine's
+        /// clock when it answered, or later. Some of the lower numbers may have been, too: an
+        /// engine may not know when removed messages were stored. `None` if the engine did not
+        /// answer in time, stores nothing, or may remove younger messages by its own limits: its
         /// size is bounded, or its own age is shorter.
         behind: Option<u64>,
     },
@@ -232,7 +231,7 @@ pub enum Event {
     Purged {
         /// The ticket of the call.
         ticket: Ticket,
-        /// None, if the messages are removed. Else why that is not known, or was refused.
+        /// `None` if the messages are removed; otherwise why that is unknown or was refused.
         why: Option<NotStored>,
     },
 }
@@ -257,26 +256,26 @@ pub struct Fetched {
     /// The messages, oldest first. The `prev` of each is the one before it on its subject in this
     /// answer, or 0.
     pub messages: Vec<Received>,
-    /// The engine had everything up to this number when it answered; 0, if it does not tell. So up
-    /// to it the subjects have nothing behind the number that was asked for but `messages`; if
+    /// The engine had everything up to this number when it answered; 0, if it does not report it.
+    /// So up to it the subjects have nothing behind the requested number except `messages`; if
     /// those are cut short, up to the last of them.
     pub head: u64,
-    /// Whether nothing was cut off by the count or the bytes that were asked for.
+    /// Whether nothing was cut off by the requested count or bytes.
     pub is_all: bool,
 }
 
 /// A received envelope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The space of its subject; none, if that is for all nodes, or one. A stored envelope comes as
-    /// [`Space::Broadcast`], or as [`Space::Store`] if it was fetched.
+    /// The space of its subject; `None` for the subject of all nodes, or of one. A stored envelope
+    /// has [`Space::Broadcast`], or [`Space::Store`] if it was fetched.
     pub space: Option<Space>,
     /// The envelope, as it was published.
     pub envelope: Bytes,
-    /// The engine's numbers, if it is a stored one.
+    /// The engine's numbers of a stored envelope.
     pub stored: Option<Number>,
     /// When it was stored, in milliseconds since 1970 by the engine's clock; 0, if it was not
-    /// stored, or the engine does not tell.
+    /// stored, or the engine does not report it.
     pub at_ms: u64,
 }
 
@@ -285,17 +284,17 @@ pub struct Received {
 pub struct Number {
     /// Its number.
     pub seq: u64,
-    /// The number of the one before it on its subject; 0, if there is none.
+    /// The number before it on its subject; 0, if there is none.
     pub prev: u64,
 }
 
 /// Why there is no link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Down {
-    /// It broke, or none could be made: the error of the engine or the system.
+    /// It broke, or could not be made: the error of the engine or the system.
     #[error("no link to the engine: {0}")]
     Broken(Box<str>),
-    /// The engine refuses something that this node needs: its error text.
+    /// The engine refuses what this node needs: its error text.
     #[error("the engine refuses: {0}")]
     Refused(Box<str>),
 }
@@ -320,10 +319,10 @@ pub enum Fetch {
         seq: u64,
         /// The most messages.
         count: u32,
-        /// The most bytes; one message is returned in any case.
+        /// The most bytes; at least one message is returned.
         bytes: usize,
-        /// Whether to ask the server that certainly has all confirmed messages, and not a copy that
-        /// may lag behind. Dearer: it may take one request for each message.
+        /// Whether to ask the leader, which has all confirmed messages, and not a copy that may lag
+        /// behind. More expensive: it may take one request for each message.
         from_leader: bool,
     },
     /// The last message on each of these subjects, at most [`LAST_OF_MAX`].
@@ -331,9 +330,9 @@ pub enum Fetch {
         /// The subjects.
         subjects: Vec<Subject>,
     },
-    /// The number behind which everything in a stream was stored within some time until now. So
-    /// behind it no message that was stored with a longer age was removed, but those beyond the
-    /// count of their subject, and purged ones; and none will be, as long as its age lasts.
+    /// The number behind which everything in a stream was stored within some time until now. So no
+    /// message behind it that was stored with a longer age was removed, except those beyond the
+    /// count of their subject and purged ones; and none will be while its age lasts.
     Since {
         /// Any subject of the stream.
         subject: Subject,

@@ -1,4 +1,4 @@
-//! What nodes tell about themselves.
+//! Self-descriptions of nodes.
 
 use crate::node_id::NodeId;
 
@@ -7,7 +7,7 @@ use crate::node_id::NodeId;
 pub struct Beat {
     /// The id of this start of the node.
     pub id: NodeId,
-    /// The name that survives restarts: the host's name, if nothing else was set.
+    /// The name that survives restarts: the host's name, if no other is set.
     pub name: Box<str>,
     /// The version of the program.
     pub version: Box<str>,
@@ -21,7 +21,7 @@ pub struct Beat {
     pub unix_ms: u64,
 }
 
-/// The first heartbeat over a link, with what others must be told once.
+/// The first heartbeat over a link, with what other nodes need once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The heartbeat.

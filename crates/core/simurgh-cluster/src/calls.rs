@@ -6,12 +6,11 @@
 //!                begin in it; then bytes
 //! hang up        u64 number
 //! ```
-//! A body of more than [`CALL_PIECE_BYTES`] goes in pieces, which come in order or not at all, as
-//! everything between two nodes does.
+//! A body of more than [`CALL_PIECE_BYTES`] is sent in pieces, which arrive in order or not at all,
+//! as all messages between two nodes.
 //!
-//! At most once, both ways: the caller waits as long as it sees fit and then hangs up. A service is
-//! never called twice for one call; it may have done something although the caller never learns of
-//! it.
+//! At most once, both ways: the caller decides how long to wait, and then hangs up. A service is
+//! never called twice for one call; it may have an effect that the caller never learns of.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -37,7 +36,7 @@ const UNFINISHED_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallNumber(pub u64);
 
-/// The answer to a call: a status, whose meaning is its service's, and a body.
+/// Ends a call and returns its node, if it was waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status.
@@ -46,10 +45,10 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-/// Why nobody was called.
+/// Why the call was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// It is not known, or gone.
+    /// The node is unknown, or gone.
     #[error("there is no such node")]
     NoSuchNode,
     /// More than [`CALL_BYTES_MAX`].
@@ -67,9 +66,7 @@ pub struct Piece<'a> {
     pub number: u64,
     /// The service that is called, or the status of the answer.
     pub head: u16,
-    /// The length of the whole body.
     whole: usize,
-    /// The offset of the bytes in it.
     at: usize,
     bytes: &'a [u8],
 }
@@ -87,7 +84,7 @@ impl<'a> Piece<'a> {
         Ok(Self { number, head, whole, at, bytes })
     }
 
-    /// Its envelope, of a call or of a return.
+    /// The envelope of a call or a return.
     ///
     /// # Errors
     /// It is larger than an envelope may be.
@@ -123,16 +120,14 @@ struct Body {
     head: u16,
     whole: usize,
     bytes: Vec<u8>,
-    /// The longest that the caller takes; none: any.
+    /// The longest answer that the caller accepts; `None`: any.
     bytes_max: Option<usize>,
 }
 
-/// The state of a body after a piece.
 #[derive(Debug, PartialEq, Eq)]
 enum Put {
     Unfinished,
     Whole,
-    /// A piece before it was lost, or it belongs to another body.
     Broken,
 }
 
@@ -158,9 +153,7 @@ impl Body {
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     waiting: BTreeMap<u64, (NodeId, Body)>,
-    /// The calls of others, the oldest in front.
     unfinished: VecDeque<(NodeId, u64, Body)>,
-    /// The bytes of all incomplete bodies, answers to own calls included.
     bytes: usize,
 }
 
@@ -173,21 +166,20 @@ impl Calls {
         Ok(())
     }
 
-    /// Refuses an answer of more bytes.
     pub(crate) fn bound(&mut self, number: CallNumber, bytes_max: usize) {
         if let Some((_, body)) = self.waiting.get_mut(&number.0) {
             body.bytes_max = Some(bytes_max);
         }
     }
 
-    /// Ends a call. Returns the node that it was to, if it was waited for.
+    /// Ends a call. Returns its node, if it was waiting.
     pub(crate) fn end(&mut self, number: CallNumber) -> Option<NodeId> {
         let (node, body) = self.waiting.remove(&number.0)?;
         self.bytes = self.bytes.saturating_sub(body.bytes.len());
         Some(node)
     }
 
-    /// Takes a piece of an answer. Returns the answer when it is complete.
+    /// Adds a piece of an answer. Returns the answer when it is complete.
     pub(crate) fn answered(&mut self, from: NodeId, piece: &Piece<'_>) -> Option<Answered> {
         let number = CallNumber(piece.number);
         let (_, body) = self.waiting.get_mut(&piece.number).filter(|it| it.0 == from)?;
@@ -210,7 +202,7 @@ impl Calls {
         }
     }
 
-    /// Takes a piece of another node's call. Returns service and body when it is complete.
+    /// Adds a piece of another node's call. Returns service and body when it is complete.
     pub(crate) fn called(&mut self, from: NodeId, piece: &Piece<'_>) -> Option<(u16, Vec<u8>)> {
         let is_it = |it: &(NodeId, u64, Body)| (it.0, it.1) == (from, piece.number);
         let mut body = match self.unfinished.iter().position(is_it) {
@@ -232,7 +224,7 @@ impl Calls {
         None
     }
 
-    /// A node is gone: its calls are over. Returns the calls to it, which are over, too.
+    /// Ends the calls of a node that is gone, and those to it, which are returned.
     pub(crate) fn gone(&mut self, node: NodeId) -> Vec<CallNumber> {
         self.unfinished.retain(|it| it.0 != node);
         let to = self.waiting.iter().filter(|(_, it)| it.0 == node);
@@ -244,5 +236,5 @@ impl Calls {
     }
 }
 
-/// The answer to a call; none, if there will be none.
+/// The answer to a call; `None` if it gets no answer.
 pub(crate) type Answered = (CallNumber, Option<Answer>);

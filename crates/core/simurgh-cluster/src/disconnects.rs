@@ -2,24 +2,24 @@
 //!
 //! "At most once" is not enough for a ban. So each disconnect has a number and a lifetime; it is
 //! sent to all nodes, and again to those that have not confirmed after 1, 3, 7, 15, 31 and 47 s,
-//! and at once to every node that says hello within its lifetime.
+//! and at once to every node that sends a hello within its lifetime.
 //!
-//! # What is told
+//! # The outcome
 //!
 //! The [`DisconnectOutcome`] is reported as soon as no node is waited for, and at the end of the
 //! lifetime at the latest. Every node that had to confirm is in one of three places:
 //!
 //! - *Confirmed*: it has closed the sockets of that id.
-//! - *Missing*: it has not confirmed, and may still serve such a socket. That is a node that did
-//!   not answer in time, or one that is gone by silence: it may have ended, or be cut off from the
-//!   engine while it serves its clients, and nobody can know which. It is not waited for, but asked
-//!   if it says hello within the lifetime. After that it is not asked any more: an application that
-//!   bans somebody and reads of a missing node must have the client refused where its token is
-//!   checked, and ask again when the node is back.
-//! - *In neither*: it said bye, or was started again under its name. Its sockets are closed.
+//! - *Missing*: it has not confirmed, and may still serve such a socket. It did not answer in time,
+//!   or is gone by silence: it may have ended, or be cut off from the engine while it serves its
+//!   clients, and the other nodes cannot know which. It is not waited for, but receives the request
+//!   if it sends a hello within the lifetime, and never after that: an application that bans a user
+//!   and finds a missing node must have the client refused where its token is checked, and
+//!   disconnect again when the node is back.
+//! - *In neither*: it sent a bye, or was started again under its name. Its sockets are closed.
 //!
 //! The nodes that must confirm are [`Peers::iter`](crate::Peers::iter), silent ones too, and
-//! [`Peers::unaccounted`](crate::Peers::unaccounted) at the start. The node that asks closes its
+//! [`Peers::unaccounted`](crate::Peers::unaccounted) at the start. The requesting node closes its
 //! own sockets itself.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,10 +33,10 @@ mod tests;
 
 /// The longest span between two sends; it doubles each time.
 const SPAN_MAX_NS: u64 = 16 * SECOND;
-/// Up to so many nodes are asked again one by one; if there are more, all nodes are asked.
+/// Up to so many nodes are asked again one by one; beyond that all nodes are asked.
 const ONE_BY_ONE: usize = 4;
 const SPAN_MIN_NS: u64 = SECOND / 1000;
-/// The most nodes that have confirmed or are to, over all disconnects: at most 16 bytes each.
+/// The most nodes that have confirmed or must, over all disconnects: at most 16 bytes each.
 const NODES_MAX: usize = 1 << 20;
 
 /// Bounds of disconnects.
@@ -46,8 +46,7 @@ pub struct DisconnectsConfig {
     pub queue_max: usize,
     /// Their lifetime, in nanoseconds.
     pub life_ns: u64,
-    /// The time until it is sent again for the first time, in nanoseconds; then twice that, and so
-    /// on.
+    /// The time until a disconnect is first sent again, in nanoseconds; it doubles each time.
     pub again_ns: u64,
 }
 
@@ -58,11 +57,11 @@ impl Default for DisconnectsConfig {
     }
 }
 
-/// The number of a disconnect at the node that asks for it, from 1.
+/// The number of a disconnect at the node that requests it, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DisconnectNumber(pub u64);
 
-/// As many disconnects as may be wait for nodes.
+/// The limit of open disconnects is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many disconnects wait for other nodes")]
 pub struct TooManyDisconnects;
@@ -72,7 +71,7 @@ pub struct TooManyDisconnects;
 pub struct DisconnectOutcome {
     /// Nodes that have closed all sockets of that id, in the order of their answers.
     pub confirmed: Vec<NodeId>,
-    /// Nodes that may still serve one.
+    /// Nodes that may still serve such a socket.
     pub missing: Vec<NodeId>,
 }
 
@@ -83,16 +82,14 @@ pub struct DisconnectSend<'a> {
     pub number: DisconnectNumber,
     /// The id of the sockets to close.
     pub socket_id: &'a str,
-    /// The node to send it to; none: all nodes.
+    /// The node to send it to; `None`: all nodes.
     pub to: Option<NodeId>,
 }
 
-/// Whether a node that must confirm is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiting {
-    /// It is waited for.
     Here,
-    /// It is gone after silence: not waited for, but asked if it says hello.
+    /// It is gone after silence: not waited for, but asked if it sends a hello.
     Lost,
 }
 
@@ -105,7 +102,6 @@ struct Disconnect {
     span_ns: u64,
     open: Vec<(NodeId, Waiting)>,
     confirmed: Vec<NodeId>,
-    /// Its outcome was reported.
     is_reported: bool,
 }
 
@@ -118,7 +114,6 @@ impl Disconnect {
         self.open.len() + self.confirmed.len()
     }
 
-    /// The outcome, once.
     fn take_outcome(&mut self) -> Option<DisconnectOutcome> {
         let is_reported = std::mem::replace(&mut self.is_reported, true);
         let missing = self.open.iter().map(|it| it.0).collect();
@@ -126,21 +121,19 @@ impl Disconnect {
     }
 }
 
-/// The disconnects that a node has asked all others for.
+/// The disconnects that a node has requested from all others.
 #[derive(Debug)]
 pub struct Disconnects {
     config: DisconnectsConfig,
     last: u64,
     all: BTreeMap<u64, Disconnect>,
-    /// When disconnects are sent again that wait for a node.
+    /// When the disconnects that wait for a node are sent again.
     again: BTreeSet<(u64, u64)>,
-    /// Disconnects whose outcomes were reported, given up from the front when there is no room:
-    /// first those without a missing node, and the oldest first.
+    /// Disconnects whose outcomes were reported, dropped from the front when there is no room:
+    /// first those without a missing node, oldest first.
     reported: BTreeSet<(bool, u64)>,
-    /// What is to be sent, to a node or to all nodes.
     sends: BTreeSet<(u64, Option<NodeId>)>,
     outcomes: VecDeque<(DisconnectNumber, DisconnectOutcome)>,
-    /// How many nodes have confirmed or are to, over all disconnects.
     nodes: usize,
 }
 
@@ -212,7 +205,7 @@ impl Disconnects {
         self.settle(number.0);
     }
 
-    /// A node says hello, or joins without a hello: every open disconnect is sent to it, unless it
+    /// A node sends a hello, or joins without one: every open disconnect is sent to it, unless it
     /// has confirmed. It may have received none.
     pub fn hello(&mut self, node: NodeId, now_ns: u64) {
         for (number, it) in &mut self.all {
@@ -322,7 +315,7 @@ impl Disconnects {
         self.all.len() >= self.config.queue_max || self.nodes + more_nodes > NODES_MAX
     }
 
-    /// Reports the outcome when no node is waited for, and stops sending it again.
+    /// Reports the outcome when no node is waited for, and stops sending the disconnect again.
     fn settle(&mut self, number: u64) {
         let Some(it) = self.all.get_mut(&number) else { return };
         if it.is_waiting() {

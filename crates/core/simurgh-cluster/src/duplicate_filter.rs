@@ -9,10 +9,9 @@ const ALONE: usize = BUCKETS;
 ///
 /// A peer whose link broke sends again what the engine may not have, all of it in the same order
 /// and before anything newer; so others may receive 3, 4, 5, 3, 4, 5, 6. On one topic the numbers
-/// of a peer come in order, and so they do in one bucket, since one interest at a time covers a
+/// of a peer are in order, and so they are in one bucket, since one interest at a time covers a
 /// bucket: a number that is not above the highest is either a duplicate, or was lost the first time
-/// and would now come behind newer ones. To keep the promise of at most once and in order, it is
-/// dropped.
+/// and would now follow newer ones. It is dropped, to deliver at most once and in order.
 ///
 /// It takes 32 kB, from the first message of a peer on.
 ///
@@ -64,8 +63,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever is lost, and whenever links break: each bucket is heard in order, and nothing
-        /// that was neither lost nor sent again is missing.
+        /// Whatever is lost, and whenever links break: each bucket is received in order, and
+        /// nothing is missing that was neither lost nor sent again.
         #[test]
         fn what_comes_again_after_a_broken_link_is_heard_once_and_in_order(
             losses in prop::collection::vec(0..10u8, 1..300),

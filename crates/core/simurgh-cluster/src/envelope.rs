@@ -12,7 +12,7 @@
 //! Broadcasts have one item or more, a bye and a forget have none; every other kind has one binary
 //! item without an event. Only kinds about a topic name one (see [`Message`](crate::Message)).
 //!
-//! Anybody who may publish at the engine can write anything, so an envelope is not trusted:
+//! Any client of the engine can publish any bytes, so an envelope is not trusted:
 //! [`Envelope::decode`] checks every byte, JSON included, or refuses the whole. [`Header::read`]
 //! reads the beginning alone, for envelopes that are dropped anyway.
 
@@ -49,7 +49,7 @@ pub enum Kind {
     State = 4,
     /// The origin is alive.
     Beat = 5,
-    /// The origin has a new link; carries what others must be told once.
+    /// The origin has a new link; carries what others need once.
     Hello = 6,
     /// The origin is about to end.
     Bye = 7,
@@ -63,13 +63,13 @@ pub enum Kind {
     Return = 11,
     /// The origin does not wait for its call any more.
     HangUp = 12,
-    /// Everything kept of a topic before this envelope is to be forgotten. It is stored among the
+    /// Everything stored of a topic before this envelope is to be forgotten. It is stored among the
     /// messages it ends, so that all nodes see it at the same place.
     Forget = 13,
 }
 
 impl Kind {
-    /// All of them, in the order of their numbers from 1.
+    /// All kinds, in the order of their numbers from 1.
     pub const ALL: [Self; 13] = [
         Self::Broadcast,
         Self::Presence,
@@ -119,7 +119,7 @@ impl Kind {
     }
 }
 
-/// Flags of an envelope. Unknown flags mean nothing: a change of the layout raises the version.
+/// Flags of an envelope. Unknown flags are ignored: a change of the layout raises the version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags(pub u16);
 
@@ -127,9 +127,9 @@ impl Flags {
     /// No flag.
     pub const NONE: Self = Self(0);
     /// The publisher sends it again, because its link broke before the engine had confirmed it:
-    /// others may have received it the first time. Receivers go by numbers alone
+    /// others may have received it the first time. Receivers use only numbers
     /// ([`DuplicateFilter`](crate::DuplicateFilter)); the flag lets tests of adapters tell what may
-    /// come twice, and shows in the engine's traffic why it does.
+    /// arrive twice, and explains it in the engine's traffic.
     pub const RESENT: Self = Self(1);
 
     /// Whether [`RESENT`](Self::RESENT) is among them.
@@ -155,7 +155,7 @@ impl Header {
     /// Reads the header alone.
     ///
     /// # Errors
-    /// It is too short or too long, has no number, or is of an unknown version or kind.
+    /// It is too short or too long, has no number, or an unknown version or kind.
     pub fn read(envelope: &[u8]) -> Result<Self, EnvelopeError> {
         Self::take(&mut Reader::new(envelope))
     }
@@ -193,7 +193,7 @@ impl<'a> Envelope<'a> {
     /// Reads and checks all of it.
     ///
     /// The payload that [`Message`](crate::Message) reads is checked there, but payloads of
-    /// broadcasts are checked here: they must be JSON as it may stand in frames.
+    /// broadcasts are checked here: they must be JSON as frames may contain it.
     ///
     /// # Errors
     /// It is malformed.
@@ -247,7 +247,7 @@ impl<'a> Envelope<'a> {
         self.items.clone()
     }
 
-    /// The payload of a kind that has one item; else nothing.
+    /// The payload of a kind that has one item; otherwise empty.
     pub(crate) fn payload(&self) -> &'a [u8] {
         match self.items.first {
             Some(Item { payload: ItemPayload::Binary(bytes), .. }) => bytes,
@@ -256,13 +256,12 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The items of an envelope. The first is kept as it was read: most envelopes have one item, which
-/// is then read once.
+/// The items of an envelope. Most envelopes have one item, so the first is kept as it was checked
+/// and not read again.
 #[derive(Clone, Debug)]
 pub struct Items<'a> {
     left: u16,
     first: Option<Item<'a>>,
-    /// What follows the first.
     rest: Reader<'a>,
 }
 
@@ -273,7 +272,7 @@ impl<'a> Iterator for Items<'a> {
         self.left = self.left.checked_sub(1)?;
         match self.first.take() {
             Some(first) => Some(first),
-            // Read once before, so it can be read.
+            // It was read once before, so it can be read.
             None => Item::read(&mut self.rest).ok(),
         }
     }

@@ -33,7 +33,7 @@ use crate::wire::{self, Reader};
 pub const NAME_BYTES_MAX: usize = 255;
 /// The longest version of a program.
 pub const VERSION_BYTES_MAX: usize = 64;
-/// How many settings are compared at most.
+/// The most settings that are compared.
 pub const SETTINGS_MAX: usize = 1000;
 
 /// The least bytes of a pattern and its hash.
@@ -44,10 +44,10 @@ const SETTING_BYTES_LEAST: usize = 9;
 pub enum Message<'a> {
     /// Broadcasts on the envelope's topic, in order; at least one.
     Broadcasts(Items<'a>),
-    /// A change or a snapshot of the origin's presences, or a part of one: for
+    /// A change or a snapshot of the origin's presences, or a part of one, for
     /// [`PresenceParts`](crate::PresenceParts).
     Presence(Part<'a>),
-    /// The topics whose presences the origin asks the receiver for.
+    /// The topics whose presences the origin requests from the receiver.
     AskState(Vec<&'a str>),
     /// The origin is alive.
     Beat(Beat),
@@ -74,7 +74,7 @@ pub enum Message<'a> {
         /// The number that the origin gave it.
         number: u64,
     },
-    /// Everything kept of the envelope's topic before this is to be forgotten.
+    /// Everything stored of the envelope's topic before this is to be forgotten.
     Forget,
 }
 
@@ -143,7 +143,7 @@ impl Hello {
 }
 
 impl Draft {
-    /// Tells all nodes that this one is about to end.
+    /// Informs all nodes that this one is about to end.
     ///
     /// # Errors
     /// None.
@@ -160,7 +160,7 @@ impl Draft {
         Self::with_payload(Kind::Disconnect, origin, socket_id, Some(&number.to_le_bytes()))
     }
 
-    /// Tells the node that asked that the request with this number is done.
+    /// Informs the requesting node that the request with this number is done.
     ///
     /// # Errors
     /// None.
@@ -168,7 +168,7 @@ impl Draft {
         Self::with_payload(Kind::Answer, origin, "", Some(&number.to_le_bytes()))
     }
 
-    /// The marker that is stored among a topic's broadcasts to have all before it forgotten.
+    /// The marker that is stored among a topic's broadcasts to have everything before it forgotten.
     ///
     /// # Errors
     /// The topic is too long.
@@ -176,7 +176,7 @@ impl Draft {
         Self::with_payload(Kind::Forget, origin, topic, None)
     }
 
-    /// Tells the node that was called that the call of this number is not waited for any more.
+    /// Informs the called node that the caller does not wait for this call any more.
     ///
     /// # Errors
     /// None.

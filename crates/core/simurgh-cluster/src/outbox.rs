@@ -1,9 +1,9 @@
-//! The queue of envelopes for the adapter: bounded, so that an engine that is slow or away costs a
-//! known amount of memory and nothing waits for it.
+//! The queue of envelopes for the adapter: bounded, so that a slow or missing engine costs a known
+//! amount of memory and nothing waits for it.
 //!
-//! Each [`Class`] has a queue and a bound of its own. Plain envelopes may be lost: beyond their
-//! bound or their time the oldest are dropped, since newer ones are worth more. Control and
-//! presence envelopes are refused when there is no room, so that the caller knows.
+//! Each [`Class`] has its own queue and bound. Plain envelopes may be lost: beyond their bound or
+//! their time the oldest are dropped, since newer ones are worth more. Control and presence
+//! envelopes are refused when there is no room, so that the caller knows.
 
 use std::collections::VecDeque;
 use std::ops::AddAssign;
@@ -15,10 +15,9 @@ use crate::subject::Subject;
 #[cfg(test)]
 mod tests;
 
-/// What an envelope counts beside its bytes and those of its subject: its place in the queue, and
-/// the overhead of three allocations.
+/// Bytes that an envelope counts in addition to its own and those of its subject: its place in the
+/// queue, and the overhead of three allocations.
 pub const OUTBOX_ENTRY_BYTES: usize = size_of::<Entry>() + 72;
-/// Entries of one piece of a queue.
 const PIECE: usize = 64;
 const CLASSES: usize = 4;
 
@@ -109,7 +108,7 @@ fn cost(to: &Subject, envelope: &Bytes) -> usize {
     to.as_str().len() + envelope.len() + OUTBOX_ENTRY_BYTES
 }
 
-/// A queue in pieces, so that growing copies nothing and memory is given back as it empties.
+/// A queue in pieces, so that growing copies nothing and memory is freed as it empties.
 #[derive(Debug, Default)]
 struct Queue {
     pieces: VecDeque<VecDeque<Entry>>,
@@ -195,7 +194,7 @@ impl Outbox {
     }
 
     /// The next envelope to hand over, after [`expire`](Self::expire). It stays until
-    /// [`pop`](Self::pop), so that one that the adapter does not take keeps its place.
+    /// [`pop`](Self::pop), so that an envelope that the adapter does not take keeps its place.
     pub fn front(&self) -> Option<(Class, &Subject, &Bytes)> {
         let entry = |class| self.queue(class).front().map(|it| (class, &it.to, &it.envelope));
         let classes = [Class::Control, Class::Presence, Class::Call, Class::Plain];

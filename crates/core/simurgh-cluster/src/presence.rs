@@ -12,8 +12,8 @@
 //!            u32 length, key; u32 length, meta; [u32 length, extra]
 //! ref        12 bytes, not all of them 0
 //! ```
-//! The checksum also tells parts of one whole from those of another: two answers of a node may be
-//! of one version, with their entries in another order.
+//! The checksum also distinguishes parts of different wholes: two answers of a node may have one
+//! version, with their entries in another order.
 
 mod parts;
 #[cfg(test)]
@@ -36,10 +36,9 @@ pub const PARTS_MAX: u16 = 1024;
 /// The least bytes of an entry: a flag, a ref, two lengths and `{}`.
 const ENTRY_BYTES_LEAST: usize = 1 + REF_BYTES + 4 + 4 + 2;
 const REF_BYTES: usize = 12;
-/// Flags of an entry.
 const REPLACES: u8 = 1;
 const HAS_EXTRA: u8 = 2;
-/// How far envelopes that ask for states are filled: one more topic of any length fits behind that.
+/// How far envelopes that request states are filled: one more topic of any length fits behind that.
 const ASKS_BYTES: usize = PART_BYTES;
 const _: () = assert!(ASKS_BYTES + 2 * (TOPIC_BYTES_MAX + 100) < ENVELOPE_BYTES_MAX);
 const _: () = assert!(PART_BYTES + 2 * (TOPIC_BYTES_MAX + 100) < ENVELOPE_BYTES_MAX);
@@ -53,7 +52,7 @@ pub enum PresenceUpdate {
     Snapshot(Snapshot),
 }
 
-/// An envelope's part of a [`PresenceUpdate`], which is mostly all of it.
+/// An envelope's part of a [`PresenceUpdate`], in most cases the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     is_snapshot: bool,
@@ -129,7 +128,7 @@ pub fn state_drafts(topic: &str, snapshot: &Snapshot) -> Result<Vec<Draft>, Enco
     drafts(Kind::State, snapshot.owner, topic, &whole)
 }
 
-/// The envelopes that ask for the presences of topics, as few as these fit into.
+/// The envelopes that request the presences of topics, as few as possible.
 ///
 /// # Errors
 /// A topic is too long.
@@ -159,7 +158,6 @@ pub fn ask_drafts<'t>(
     Ok(drafts)
 }
 
-/// The topics that an envelope asks for.
 pub(crate) fn asked<'a>(payload: &mut Reader<'a>) -> Result<Vec<&'a str>, EnvelopeError> {
     let count = usize::from(payload.u16()?);
     if count * 2 > payload.left().len() {
@@ -169,7 +167,6 @@ pub(crate) fn asked<'a>(payload: &mut Reader<'a>) -> Result<Vec<&'a str>, Envelo
     topics.collect()
 }
 
-/// Cuts a whole into parts.
 fn drafts(kind: Kind, owner: Owner, topic: &str, whole: &[u8]) -> Result<Vec<Draft>, EncodeError> {
     let parts = u16::try_from(whole.len().div_ceil(PART_BYTES)).ok();
     let parts = parts.filter(|parts| *parts <= PARTS_MAX);
@@ -257,7 +254,7 @@ fn count(reader: &mut Reader<'_>, bytes_least: usize) -> Result<usize, EnvelopeE
     Ok(count)
 }
 
-/// A ref. Zeros stand for none in tables, so they are refused.
+/// A ref. Zeros mean none in tables, so they are refused.
 fn phx_ref(reader: &mut Reader<'_>) -> Result<PhxRef, EnvelopeError> {
     let bytes: [u8; REF_BYTES] = reader.array()?;
     if bytes == [0; REF_BYTES] {

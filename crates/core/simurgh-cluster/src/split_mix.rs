@@ -22,7 +22,7 @@ impl SplitMix64 {
         it ^ (it >> 31)
     }
 
-    /// One of a range; its start, if that is empty.
+    /// A number in a range; its start, if that is empty.
     pub fn within(&mut self, range: &RangeInclusive<u64>) -> u64 {
         let width = u128::from(range.end().saturating_sub(*range.start())) + 1;
         range.start() + ((u128::from(self.next()) * width) >> 64) as u64
@@ -34,8 +34,8 @@ impl SplitMix64 {
         self.within(&(value - width..=value.saturating_add(width)))
     }
 
-    /// Whether something happens that happens so many times in a million. Takes a number only
-    /// if it can happen at all.
+    /// Whether an event happens that happens so many times in a million. Takes a number only if it
+    /// can happen at all.
     pub fn happens(&mut self, per_million: u32) -> bool {
         per_million > 0 && self.next() % 1_000_000 < u64::from(per_million)
     }

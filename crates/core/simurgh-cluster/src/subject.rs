@@ -51,7 +51,7 @@ impl fmt::Display for Bucket {
     }
 }
 
-/// What a subject of a topic is for.
+/// The purpose of a topic's subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Space {
     /// `b`: broadcasts, for all nodes with members.
@@ -72,7 +72,7 @@ impl Space {
     }
 }
 
-/// What a node subscribes to.
+/// A subscription of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Interest {
     /// One topic.
@@ -117,16 +117,16 @@ impl fmt::Display for Subject {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix(Box<str>);
 
-/// What is wrong with a prefix.
+/// Why a prefix is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
-    /// It has no character.
+    /// It is empty.
     #[error("a prefix has one character at least")]
     Empty,
     /// It has more than [`PREFIX_BYTES_MAX`].
     #[error("a prefix of {0} characters is too long: {PREFIX_BYTES_MAX} at most")]
     TooLong(usize),
-    /// It has one that is not among `a-z`, `0-9`, `_`, `-`.
+    /// It has a character other than `a-z`, `0-9`, `_` and `-`.
     #[error("a prefix has a-z, 0-9, _ and - only, not {0:?}")]
     Character(char),
 }
@@ -184,7 +184,6 @@ impl Prefix {
         }
     }
 
-    /// The beginning of the subjects of a bucket, with room for so many bytes more.
     fn bucket(&self, space: Space, bucket: Bucket, more: usize) -> String {
         let digit = |shift: u16| char::from(HEX[usize::from(bucket.0 >> shift & 15)]);
         let mut text = String::with_capacity(self.0.len() + 8 + more);
@@ -196,7 +195,7 @@ impl Prefix {
     }
 }
 
-/// The token of a topic: bytes that engines take are written as they are, others as `=HH`, an empty
+/// The token of a topic: bytes that engines take are written unchanged, others as `=HH`, an empty
 /// topic as `=0`; a token that is too long is `=~` and a hash. No two short topics have the same
 /// token.
 pub(crate) fn push_token(text: &mut String, topic: &str) {

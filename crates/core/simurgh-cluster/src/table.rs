@@ -6,7 +6,7 @@ use std::mem;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-/// The number of no record.
+/// In place of a number: no record.
 pub(crate) const NIL: u32 = u32::MAX;
 /// Records of a page. The table grows by pages, so no record is copied.
 const PAGE: usize = 64;
@@ -18,12 +18,11 @@ pub(crate) trait Named {
 
 #[derive(Debug)]
 pub(crate) enum Slot<T> {
-    /// The next free slot, or [`NIL`].
     Free(u32),
     Taken(T),
 }
 
-/// The table. It keeps its memory until the last record is removed.
+/// It keeps its memory until the last record is removed.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     by_name: HashTable<u32>,
@@ -33,7 +32,6 @@ pub(crate) struct Table<T> {
 }
 
 impl<T: Named> Table<T> {
-    /// An empty table; the seed keys hashes of names.
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
         Self { by_name: HashTable::new(), pages: Vec::new(), free: NIL, hasher }
@@ -70,7 +68,7 @@ impl<T: Named> Table<T> {
         }
     }
 
-    /// Adds a record whose name no other record has.
+    /// Adds a record, whose name must be new.
     pub(crate) fn insert(&mut self, record: T) -> u32 {
         let hash = self.hasher.hash_one(record.name());
         let at = self.place(record);

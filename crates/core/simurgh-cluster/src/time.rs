@@ -1,8 +1,6 @@
 //! The time of a call, and its units.
 
-/// Nanoseconds of a millisecond.
 pub(crate) const MILLISECOND: u64 = 1_000_000;
-/// Nanoseconds of a second.
 pub(crate) const SECOND: u64 = 1_000 * MILLISECOND;
 
 /// The time of a call.
@@ -10,7 +8,7 @@ pub(crate) const SECOND: u64 = 1_000 * MILLISECOND;
 pub struct Time {
     /// By a clock that never goes back, in nanoseconds.
     pub ns: u64,
-    /// Milliseconds since 1970: shown, and taken for the time of storing where an engine does not
-    /// say it.
+    /// Milliseconds since 1970: shown, and taken for the time of storing if an engine does not
+    /// report that.
     pub unix_ms: u64,
 }

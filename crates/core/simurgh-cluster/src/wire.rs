@@ -9,14 +9,14 @@ pub const ENVELOPE_VERSION: u8 = 1;
 /// The largest envelope: the default limit of engines (1 MiB), less 1 kB for what they add.
 pub const ENVELOPE_BYTES_MAX: usize = (1 << 20) - (1 << 10);
 
-/// Why bytes are not an envelope that can be used. The fault of its writer.
+/// Why bytes are not an envelope that can be used. The writer's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnvelopeError {
-    /// Of a version that is not understood here: its node is newer, or older.
+    /// Its version is not understood here: the node is newer, or older.
     #[error("an envelope of version {0}; {ENVELOPE_VERSION} is understood here")]
     UnknownVersion(u8),
-    /// Of a kind that is not known here: its node is newer.
+    /// Its kind is unknown here: the node is newer.
     #[error("an envelope of the unknown kind {0}")]
     UnknownKind(u8),
     /// It ends too early.
@@ -58,14 +58,13 @@ pub enum EnvelopeError {
 }
 
 impl EnvelopeError {
-    /// Whether it may be right and only of another version of the program, which is worth a line
+    /// Whether it may be correct and only of another version of the program, which is worth a line
     /// in the log while versions are mixed.
     pub const fn is_of_another_version(&self) -> bool {
         matches!(self, Self::UnknownVersion(_) | Self::UnknownKind(_))
     }
 }
 
-/// Reads untrusted bytes from the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -106,19 +105,16 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A text with one byte of length before it.
     pub(crate) fn text8(&mut self) -> Result<&'a str, EnvelopeError> {
         let count = self.u8()?;
         text(self.bytes(count.into())?)
     }
 
-    /// A text with two bytes of length before it.
     pub(crate) fn text16(&mut self) -> Result<&'a str, EnvelopeError> {
         let count = self.u16()?;
         text(self.bytes(count.into())?)
     }
 
-    /// Bytes with four bytes of length before them.
     pub(crate) fn bytes32(&mut self) -> Result<&'a [u8], EnvelopeError> {
         let count = self.u32()?;
         // A length beyond `usize` is longer than anything in memory.
@@ -126,7 +122,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Checks that bytes are UTF-8.
 pub(crate) fn text(bytes: &[u8]) -> Result<&str, EnvelopeError> {
     simdutf8::basic::from_utf8(bytes).map_err(|_| EnvelopeError::NotUtf8)
 }

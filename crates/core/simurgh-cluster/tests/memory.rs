@@ -1,5 +1,4 @@
-//! What a topic costs, also one that is kept, that an outbox has no more than it says, and that
-//! nothing stays.
+//! Memory: the costs of a topic, with a history too, and of an outbox, and that nothing is left.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::task::{Context, Poll, Waker};
@@ -18,7 +17,7 @@ use simurgh_presence::FromPeers;
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
-/// A topic may cost so much, its name of about 20 bytes and the table's overhead included.
+/// The most bytes of a topic, its name of about 20 bytes and the table's overhead included.
 const TOPIC_BYTES_MAX: usize = 120;
 
 fn heap() -> usize {
@@ -57,7 +56,7 @@ fn bytes_a_topic(topics: usize) -> [usize; 3] {
     [members, presence, lingering].map(|it| it.div_ceil(topics))
 }
 
-/// The outbox is never more than it says, and that is never more than its bounds.
+/// The outbox never takes more than it reports, and never reports more than its bounds.
 fn fill_an_outbox() {
     let prefix = Prefix::new("p").unwrap();
     let before = heap();
@@ -85,7 +84,7 @@ fn fill_an_outbox() {
     assert!(left <= 1024, "{left} B are left");
 }
 
-/// An engine that has nothing.
+/// An engine that stores nothing.
 struct Nothing {
     events: Vec<Event>,
     generation: u64,
@@ -139,7 +138,6 @@ impl Adapter for Nothing {
     }
 }
 
-/// Counts topics that have begun.
 #[derive(Default)]
 struct Begun(usize);
 
@@ -159,7 +157,7 @@ impl LocalNode for Begun {
     }
 }
 
-/// Bytes for each of so many topics with members, if they are kept, or not.
+/// Bytes for each of so many topics with members, followed or not.
 fn bytes_followed(topics: usize, wants: Option<Retention>) -> usize {
     let mut config = ClusterConfig::new(Prefix::new("p").unwrap(), "node");
     config.history = Some(HistoryConfig::default());

@@ -1,4 +1,4 @@
-//! Running the application's code, each callback under `catch_unwind`. A callback touches nothing
+//! Running the application's code, each callback under `catch_unwind`. A callback changes nothing
 //! of the core: it fills a list of effects, which the caller gets whether the callback returned or
 //! panicked.
 
@@ -17,11 +17,10 @@ use simurgh_proto::message::Ref;
 
 use crate::socket::Speaker;
 
-/// Lists of effects that are kept for the next callbacks; and how long each may be.
+/// The most lists of effects that are kept for the next callbacks; and the most effects of each.
 const SPARE_MAX: usize = 8;
 const SPARE_EFFECTS_MAX: usize = 256;
 
-/// Runs the application's code for a shard, each call under a guard.
 pub(crate) struct Application<N> {
     node: Arc<N>,
     node_handle: Arc<dyn NodeHandle>,
@@ -29,21 +28,20 @@ pub(crate) struct Application<N> {
     shard: u16,
     /// Lists of effects, kept so that callbacks need not allocate them.
     spare: Vec<Vec<Effect>>,
-    /// Work that ends with its channel, by membership. None until there is some.
+    /// Work that ends with its channel, by membership. `None` until there is some.
     linked: Option<Box<Linked>>,
 }
 
-/// Memberships are not chosen by clients, so nobody can make them collide.
+/// Clients do not choose memberships, so they cannot make them collide.
 type Linked = HashMap<u32, Vec<Box<dyn LinkedWork>>, BuildHasherDefault<DefaultHasher>>;
 
-/// What a callback is about.
 pub(crate) struct Subject<'a> {
     pub(crate) socket: Option<&'a SocketState>,
     pub(crate) topic: &'a str,
     pub(crate) channel: ChannelId,
     pub(crate) message: Option<Ref<'a>>,
     pub(crate) prepared: Option<Prepared>,
-    /// What the client of a join has received, if it says so and the topic has a history.
+    /// What the client of a join has received, if it reports that and the topic has a history.
     pub(crate) resume: Option<&'a Resume>,
 }
 
@@ -58,7 +56,7 @@ impl<N: Node> Application<N> {
         ChannelId { shard: self.shard, membership: NO_MEMBERSHIP, generation: 0 }
     }
 
-    /// Runs application code with a context; returns `None` if it panicked, and the effects made
+    /// Runs application code with a context. Returns `None` if it panicked, and the effects made
     /// until then.
     #[inline]
     pub(crate) fn run<R>(
@@ -101,7 +99,7 @@ impl<N: Node> Application<N> {
         (result, effects)
     }
 
-    /// Lets a channel clean up and drops it, each under its own guard; returns what it did.
+    /// Lets a channel clean up and drops it, each under its own guard. Returns its effects.
     pub(crate) fn terminate(
         &mut self,
         socket: Option<&SocketState>,
@@ -122,7 +120,7 @@ impl<N: Node> Application<N> {
 
     pub(crate) fn link(&mut self, membership: u32, work: Box<dyn LinkedWork>) {
         let all = self.linked.get_or_insert_default().entry(membership).or_default();
-        // Work that has ended is dropped as the list grows, so it stays within twice what runs.
+        // Ended work is dropped as the list grows, so the list stays within twice the running work.
         if all.len() == all.capacity() {
             all.retain(|work| !work.is_finished());
         }
@@ -136,7 +134,7 @@ impl<N: Node> Application<N> {
         }
     }
 
-    /// Asks a channel to release what it can; whether it did not panic.
+    /// Asks a channel to release what it can. Returns `false` if it panicked.
     pub(crate) fn hibernate(&self, channel: &mut dyn Channel) -> bool {
         let shard = usize::from(self.shard);
         self.node.enter_callback(shard, Callback::Hibernate);
@@ -145,7 +143,7 @@ impl<N: Node> Application<N> {
         is_well
     }
 
-    /// Calls something without effects; `None` when it panicked.
+    /// Calls a function without effects; `None` if it panicked.
     pub(crate) fn ask<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
         let answer = guarded(f);
         if answer.is_none() {
@@ -158,7 +156,6 @@ impl<N: Node> Application<N> {
         self.ask(|| drop(value));
     }
 
-    /// Drops a value of the application away from the shard.
     pub(crate) fn drop_elsewhere<T: Send + 'static>(&self, value: T) {
         self.node.spawn(Box::pin(async move { drop(value) }));
     }
@@ -172,7 +169,7 @@ impl<N: Node> Application<N> {
     }
 }
 
-/// Runs application code; `None` when it panicked. The drop of the panic's own value is guarded as
+/// Runs application code; `None` if it panicked. The drop of the panic's own value is guarded as
 /// well, and skipped if it panics again.
 pub fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(f)) {

@@ -1,5 +1,5 @@
-//! Channels that wait for a broadcast of theirs to be kept. What they do meanwhile is queued, so
-//! that an `ok` means that the broadcast is kept (docs/HISTORY.md).
+//! Channels that wait until their broadcast is kept. Their effects meanwhile are queued, so an
+//! `ok` means that the broadcast is kept (docs/HISTORY.md).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -12,7 +12,6 @@ use simurgh_reactor::Key;
 #[derive(Debug)]
 pub(crate) enum Queued {
     Effect(Effect),
-    /// A broadcast without position, for when the member has got what it missed.
     Broadcast(Arc<Broadcast>),
     End(Reason),
 }
@@ -20,7 +19,7 @@ pub(crate) enum Queued {
 #[derive(Debug)]
 pub(crate) struct Barrier {
     conn: Key,
-    /// Tells the confirmation that is awaited from that of an earlier broadcast.
+    /// Distinguishes the awaited confirmation from that of an earlier broadcast.
     ticket: u32,
     /// The message that was being handled when the channel broadcast.
     message: Option<OwnedRef>,
@@ -51,7 +50,6 @@ impl Barrier {
 #[derive(Debug, Default)]
 pub(crate) struct Barriers {
     by_channel: HashMap<ChannelId, Barrier>,
-    /// How many channels of each socket wait.
     by_socket: HashMap<Key, u16>,
     tickets: u32,
 }
@@ -62,7 +60,6 @@ impl Barriers {
         !self.by_channel.is_empty() && self.by_channel.contains_key(&channel)
     }
 
-    /// Whether a channel ends when it has waited: it is given nothing more.
     pub(crate) fn ends(&self, channel: ChannelId) -> bool {
         let queue = self.by_channel.get(&channel).map(|it| &it.queue);
         queue.is_some_and(|it| it.iter().any(|it| matches!(it, Queued::End(_))))
@@ -81,7 +78,6 @@ impl Barriers {
         self.by_socket.contains_key(&conn)
     }
 
-    /// The number of the next confirmation.
     pub(crate) fn next_ticket(&mut self) -> u32 {
         self.tickets = self.tickets.wrapping_add(1);
         self.tickets
@@ -94,14 +90,13 @@ impl Barriers {
         *self.by_socket.entry(conn).or_default() += 1;
     }
 
-    /// Notes the message that was being handled when a channel broadcast.
     pub(crate) fn note_message(&mut self, channel: ChannelId, message: &Ref<'_>) {
         if let Some(barrier) = self.by_channel.get_mut(&channel) {
             barrier.message = Some(message.into());
         }
     }
 
-    /// A channel waits again: what waited before comes behind what waits already.
+    /// A channel waits again: what waited before is queued behind what waits already.
     pub(crate) fn wait_again(&mut self, channel: ChannelId, before: Barrier) {
         if let Some(barrier) = self.by_channel.get_mut(&channel) {
             barrier.own += before.own;
@@ -126,12 +121,10 @@ impl Barriers {
         self.by_channel.get(&channel).map_or(0, |it| it.queue.len())
     }
 
-    /// The confirmation has come; returns what waited for it.
     pub(crate) fn lower(&mut self, channel: ChannelId, ticket: u32) -> Option<Barrier> {
         self.awaits(channel, ticket).then(|| self.take(channel))?
     }
 
-    /// Ends a channel's wait; returns what waited.
     pub(crate) fn take(&mut self, channel: ChannelId) -> Option<Barrier> {
         let barrier = self.by_channel.remove(&channel)?;
         if let Entry::Occupied(mut count) = self.by_socket.entry(barrier.conn) {

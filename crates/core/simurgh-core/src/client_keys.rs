@@ -2,7 +2,7 @@
 
 const PAGE: usize = 512;
 
-/// Hashes of the ids that clients gave themselves; 0: none.
+/// Hashes of the clients' own ids; 0: none.
 #[derive(Debug, Default)]
 pub(crate) struct ClientKeys {
     pages: Vec<Option<Box<Page>>>,
@@ -26,7 +26,7 @@ impl ClientKeys {
         page.and_then(|page| page.keys.get(at)).copied().unwrap_or(0)
     }
 
-    /// Notes a key, or none (0); a page without keys is freed.
+    /// Sets a key, or none (0); a page without keys is freed.
     pub(crate) fn set(&mut self, membership: u32, key: u64) {
         let (page, at) = place(membership);
         if page >= self.pages.len() {

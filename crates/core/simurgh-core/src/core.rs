@@ -34,33 +34,26 @@ pub struct Core<N: Node> {
     /// Boxed: unused by most shards, and rarely read.
     pub(crate) expiry: Box<Expiry>,
     pub(crate) hibernation: Hibernation,
-    /// Presences of the topics whose home is this shard.
     pub(crate) presence: Box<Home>,
-    /// `None` if no history is declared.
     pub(crate) history: Option<Box<History>>,
     pub(crate) drain: Option<Box<Drain>>,
-    /// `None` if no user socket has a limit.
     pub(crate) meters: Option<Box<Meters>>,
     /// The socket whose channels are brought up to date before it is closed.
     pub(crate) closing: Option<Key>,
     /// Channels that stopped while they intercepted a broadcast, and why. They end once the message
     /// for which they were brought up to date is sent.
     pub(crate) ends: Vec<(ChannelId, Reason)>,
-    /// The number of the last join that a socket waits for.
     pub(crate) tickets: u32,
 }
 
 /// The histories of topics, and channels that wait for confirmations.
 pub(crate) struct History {
     pub(crate) kept: KeptTopics,
-    /// State of topics that an engine keeps and numbers; `None` without a cluster.
     pub(crate) followed_topics: Option<Box<FollowedTopics>>,
     pub(crate) barriers: Barriers,
     pub(crate) departures: Departures,
     pub(crate) next_round_ns: u64,
-    /// Members that get what they have missed in parts.
     pub(crate) replays: Replays,
-    /// The last encoded missed messages, by serializer: V1 and V2.
     pub(crate) encoded: [Vec<(Arc<Missed>, Run)>; 2],
 }
 
@@ -69,9 +62,9 @@ pub(crate) struct History {
 pub struct Received<'a> {
     /// The message.
     pub message: Message<'a>,
-    /// What its channel's definition has made of it, if it is a long one.
+    /// What its channel's definition has made of it, if it is a long message.
     pub prepared: Option<Prepared>,
-    /// Bytes of the payload that this took out of the message.
+    /// Bytes of the payload that the preparation took out of the message.
     pub taken_bytes: usize,
 }
 
@@ -82,7 +75,6 @@ impl<'a> From<Message<'a>> for Received<'a> {
 }
 
 impl History {
-    /// Whether a channel waits for the end of its replay.
     pub(crate) fn is_replaying(&self, channel: ChannelId) -> bool {
         self.replays.ticket(channel).is_some_and(|ticket| self.barriers.awaits(channel, ticket))
     }
@@ -94,7 +86,6 @@ impl History {
 }
 
 impl<N: Node> Core<N> {
-    /// The topics that an engine keeps and numbers, if one does.
     pub(crate) fn followed_topics(&mut self) -> Option<&mut FollowedTopics> {
         self.history.as_mut()?.followed_topics.as_deref_mut()
     }
@@ -132,7 +123,7 @@ impl<N: Node> Core<N> {
         self.shard
     }
 
-    /// Memberships that ended, ever: memory may be given back after many.
+    /// Memberships that ever ended: memory may be released after many.
     pub fn ended(&self) -> u64 {
         self.registry.ended()
     }
@@ -147,34 +138,34 @@ impl<N: Node> Core<N> {
         Some(self.presence.entries()).filter(|_| !self.presence.is_empty())
     }
 
-    /// Whether something is still to be told of the topics that this shard keeps, now or later.
+    /// Whether members of the topics with their home here are still to receive something.
     pub fn has_presences_due(&self) -> bool {
         self.presence.next_ns().is_some()
     }
 
-    /// Topics whose members are told by this shard how many there are.
+    /// Topics whose members receive their number from this shard.
     pub fn presence_answers(&self) -> usize {
         self.presence.answers()
     }
 
-    /// Whether a socket is not read for what it published.
+    /// Whether a socket is not read because of what it published.
     pub fn is_held_back(&self, key: Key) -> bool {
         self.fanout.holds_back(key)
     }
 
-    /// Members that are told part by part what they have missed.
+    /// Members that get what they have missed in parts.
     pub fn replays(&self) -> usize {
         self.history.as_ref().map_or(0, |it| it.replays.len())
     }
 
     /// Entries that are kept for history: waiting channels and sockets, and how far clients have
-    /// come. None are left when all clients have left.
+    /// got. None are left when all clients have left.
     pub fn history_waits(&self) -> usize {
         let history = self.history.as_ref().map_or(0, |it| it.waits());
         history + self.fanout.keys.as_ref().map_or(0, |keys| keys.pages())
     }
 
-    /// Puts back what this shard has of what all share: it ends.
+    /// Returns this shard's part of what all share, since it ends.
     pub fn retire(&mut self) {
         self.fanout.put_permit_back();
     }
@@ -215,7 +206,6 @@ impl<N: Node> std::fmt::Debug for Core<N> {
     }
 }
 
-/// When to be called again: after so long, or when something happens.
 pub(crate) fn in_time(time: Option<Duration>) -> Next {
     time.map_or(Next::Idle, Next::After)
 }

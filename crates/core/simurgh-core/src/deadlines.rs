@@ -1,4 +1,4 @@
-//! What happens to sockets, channels and topics whose time is up.
+//! Timeouts of sockets, channels and topics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,7 +123,7 @@ impl<N: Node> Core<N> {
         self.drain = Some(Box::new(Drain::new(over, out.count(), out.now().ns)));
     }
 
-    /// Closes as many sockets as the drain wants closed by now.
+    /// Closes as many sockets as the drain should have closed by now.
     pub(crate) fn drain_sockets(&mut self, out: &mut impl Sockets) -> Next {
         let (left, now_ns) = (out.count(), out.now().ns);
         let Some(drain) = &mut self.drain else { return Next::Idle };
@@ -145,7 +145,6 @@ impl<N: Node> Core<N> {
                 is_next
             };
             out.sweep(&mut drain.cursor, SWEEP_RECORDS, is_next, &mut keys);
-            // Back at the first record, or enough.
             if drain.cursor == 0 || seen >= count {
                 break;
             }
@@ -163,7 +162,6 @@ impl<N: Node> Core<N> {
         Next::After(wait)
     }
 
-    /// Goes on with a pass of hibernation, or begins one.
     pub(crate) fn hibernate_channels(&mut self, out: &mut impl Sockets) -> Next {
         let now_ns = out.now().ns;
         let mut cursor = match self.hibernation.begin(self.registry.awake(), now_ns) {
@@ -192,7 +190,6 @@ impl<N: Node> Core<N> {
         in_time(self.hibernation.end(self.registry.awake(), now_ns))
     }
 
-    /// Hibernates a channel on which nothing has happened since the last pass.
     fn hibernate_one(&mut self, out: &mut impl Sockets, membership: u32) {
         let Some(channel) = self.registry.send_to_sleep(membership) else { return };
         self.hibernation.has_released = true;

@@ -1,12 +1,12 @@
 //! Carrying out what callbacks did, and the callbacks that follow from it.
 //!
 //! A callback leaves a list of effects. Carrying one out may need other callbacks: a push to a
-//! member that intercepts broadcasts comes after those it has not seen, the end of a channel calls
-//! `terminate`. All such chains are in this room. They end: a member that is being brought up to
+//! member that intercepts broadcasts follows those it has not seen, the end of a channel calls
+//! `terminate`. All such chains are in this module. They end: a member that is being brought up to
 //! date is not brought up to date again (`DELIVERING`), a socket that closes does not close again,
 //! a channel that is out of the tables is not found any more.
 //!
-//! A channel may stop itself while it is brought up to date for one of its messages. Nothing but
+//! A channel may stop itself while it is brought up to date for one of its messages. Nothing except
 //! what it pushes in `terminate` may follow the notice of its end (PROTOCOL §6), so it ends after
 //! that message ([`Core::end_if_stopped`]).
 
@@ -32,12 +32,11 @@ use crate::registry::{CATCHING_UP, DELIVERING, POSITIONS, RELAY, SOCKET_ID};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 
-/// The message that a channel handles.
 #[derive(Default)]
 pub(crate) struct CurrentMessage<'a> {
     pub(crate) message: Option<Ref<'a>>,
     pub(crate) prepared: Option<Prepared>,
-    /// The position of the intercepted broadcast, if its member is told positions.
+    /// The position of the intercepted broadcast, if its member receives positions.
     pub(crate) position: Option<Position>,
 }
 
@@ -162,8 +161,8 @@ impl<N: Node> Core<N> {
         self.application.keep(effects);
     }
 
-    /// Sends what an interceptor pushed, which is what its member gets of a broadcast. It must not
-    /// wait for broadcasts to be kept, or broadcasts without interception would overtake it.
+    /// Sends what an interceptor pushed, which its member gets in place of the broadcast. It must
+    /// not wait for broadcasts to be kept, or broadcasts without interception would overtake it.
     /// Returns the other effects.
     fn apply_pushes(
         &mut self,
@@ -213,7 +212,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A broadcast is not for a member: if it is told positions, it gets a notice.
+    /// A broadcast is not for a member: if it receives positions, it gets a notice.
     pub(crate) fn pass_over(
         &mut self,
         out: &mut impl Sockets,
@@ -251,15 +250,15 @@ impl<N: Node> Core<N> {
         send(out, &self.metrics, conn, reply);
     }
 
-    /// Brings a member up to date before something else is written to it. If it stops itself by
-    /// that, it ends after that message ([`end_if_stopped`](Self::end_if_stopped)).
+    /// Brings a member up to date before something else is written to it. If it stops itself
+    /// meanwhile, it ends after that message ([`end_if_stopped`](Self::end_if_stopped)).
     pub(crate) fn catch_up(&mut self, out: &mut impl Sockets, membership: u32) {
         if let Some(through) = self.fanout.catch_up(&mut self.registry, out, membership) {
             self.pass_through(out, through);
         }
     }
 
-    /// Brings a member up to date without a message behind that; it may end by that.
+    /// Brings a member up to date without a message behind that, which may end it.
     pub(crate) fn bring_up_to_date(&mut self, out: &mut impl Sockets, membership: u32) {
         let Some(id) = self.channel_id(membership) else { return };
         self.catch_up(out, membership);
@@ -341,7 +340,7 @@ impl<N: Node> Core<N> {
             None => self.end_channel(out, membership, Reason::Crashed),
             Some(false) => self.fanout.deliver_one(out, conn, broadcast, position.is_some()),
             Some(true) => {
-                // What the channel pushes counts as a message of its own.
+                // The channel's pushes are counted as messages.
                 self.metrics.deliveries.add(1);
                 let current = CurrentMessage { position, ..CurrentMessage::default() };
                 self.call(out, membership, Callback::HandleOut, current, |it, ctx| {

@@ -13,7 +13,6 @@ const BILLION: u64 = 1_000_000_000;
 #[derive(Default)]
 pub(crate) struct MemberlessFlows {
     by_topic: HashMap<Box<str>, Weak<Flow>>,
-    /// The size at which flows that have ended are removed.
     sweep_at: usize,
 }
 
@@ -27,12 +26,12 @@ impl MemberlessFlows {
         flow
     }
 
-    /// The flow of a topic without members here, if something of it is under way.
+    /// The flow of a topic without members here, if something of it is in flight.
     pub(crate) fn kept(&self, topic: &str) -> Option<Arc<Flow>> {
         self.by_topic.get(topic).and_then(Weak::upgrade)
     }
 
-    /// Remembers a flow for as long as something of it is under way.
+    /// Remembers a flow while something of it is in flight.
     pub(crate) fn keep(&mut self, topic: &str, flow: &Arc<Flow>) {
         if self.by_topic.len() >= self.sweep_at.max(REMEMBERED_MIN) {
             self.by_topic.retain(|_, flow| flow.strong_count() > 0);
@@ -44,7 +43,7 @@ impl MemberlessFlows {
 }
 
 /// Broadcasts that every member was sent, but most have not taken, or one has far too much before
-/// them: their bytes stay counted. They are given back when that is over, or at a *pace*, so that
+/// them: their bytes stay counted. They are released when that is over, or at a *pace*, so that
 /// readers that do not read slow a topic down to that pace and no further.
 #[derive(Default)]
 pub(crate) struct Withheld {
@@ -73,7 +72,7 @@ impl Withheld {
         self.items.drain(..).map(|(weight, _)| weight).sum()
     }
 
-    /// Gives back what `bytes_per_s` allows by now; returns how much.
+    /// Releases what `bytes_per_s` allows by now. Returns how much.
     pub(crate) fn give(&mut self, now_ns: u64, bytes_per_s: u64) -> usize {
         let passed = now_ns.saturating_sub(self.since_ns).min(BILLION);
         self.since_ns = now_ns;
@@ -91,9 +90,9 @@ impl Withheld {
     }
 }
 
-/// Bytes a second at which withheld broadcasts are given back: so slowly that a reader that lags
+/// Bytes a second at which withheld broadcasts are released: so slowly that a reader that lags
 /// (with a quarter of the limit waiting) and gets a last large message (half of the limit) does not
-/// reach the limit before its time is up, if it reads at all.
+/// reach the limit before its time is over, if it reads at all.
 pub(crate) fn pace(outbound_bytes_max: usize, slow_after: Duration) -> u64 {
     let seconds = slow_after.as_secs_f64().max(0.001);
     ((outbound_bytes_max as f64 / 2.0 / seconds) as u64).max(1)
@@ -138,7 +137,7 @@ mod tests {
         assert!(flows.by_topic.len() <= REMEMBERED_MIN + 1, "{}", flows.by_topic.len());
     }
 
-    /// The more flows have not ended, the rarer the search for those that have.
+    /// The more flows have not ended, the rarer the search for ended ones.
     #[test]
     fn many_flows_are_looked_through_now_and_then() {
         let mut flows = MemberlessFlows::default();

@@ -20,11 +20,10 @@ use crate::wire::{Form, Wire, op_code};
 
 /// Longer payloads are not copied into their frames.
 pub(crate) const LONG_BYTES: usize = 64 << 10;
-/// Stands for the payload while the rest of a text is written: no JSON text contains it, since
+/// In place of the payload while the rest of a text is written: no JSON text contains it, since
 /// control characters in strings are escaped.
 const PLACEHOLDER: char = '\0';
 
-/// Sends a message to an open socket; it leaves with all output of this turn.
 pub(crate) fn send(
     out: &mut impl Sockets,
     metrics: &ShardMetrics,
@@ -47,7 +46,7 @@ pub(crate) fn send(
     });
 }
 
-/// Sends a message without copying its payload, if that is not borrowed.
+/// Sends a message without copying its payload, unless that is borrowed.
 #[cold]
 fn send_long(
     out: &mut impl Sockets,
@@ -75,7 +74,6 @@ fn not_encodable(metrics: &ShardMetrics, error: EncodeError) {
     tracing::debug!(%error, "a message cannot be encoded for its receiver");
 }
 
-/// Tells a socket that it is closed.
 pub(crate) fn send_close(out: &mut impl Sockets, key: Key, code: Option<CloseCode>, reason: &str) {
     match out.socket(key).map(|socket| socket.wire) {
         None => {}
@@ -89,7 +87,6 @@ pub(crate) fn send_close(out: &mut impl Sockets, key: Key, code: Option<CloseCod
     }
 }
 
-/// The reason in a close frame with this code.
 pub(crate) fn close_reason(code: CloseCode) -> &'static str {
     match code {
         CloseCode::GOING_AWAY => "disconnected",
@@ -101,7 +98,6 @@ pub(crate) fn close_reason(code: CloseCode) -> &'static str {
     }
 }
 
-/// A message as its wire has it, without the frame's head.
 fn write(
     out: &mut Vec<u8>,
     wire: Wire,
@@ -151,7 +147,7 @@ pub(crate) fn broadcast_frame(
     }
 }
 
-/// The position of a broadcast, for members who are told positions, and the serializer.
+/// The position of a broadcast, for members that receive positions, and the serializer.
 ///
 /// # Errors
 /// It is a notice, which only these members get.
@@ -213,7 +209,6 @@ pub(crate) fn encode_broadcast(
     ws::encode_with(out, |out| write_broadcast(out, broadcast, payload, form.wire))
 }
 
-/// A broadcast, perhaps with another payload, without the frame's head.
 fn write_broadcast(
     out: &mut Vec<u8>,
     broadcast: &Broadcast,
@@ -227,7 +222,6 @@ fn write_broadcast(
     }
 }
 
-/// The bytes of a payload, as part of a frame.
 struct Data<T>(T);
 
 impl AsRef<[u8]> for Data<Payload<'static>> {
@@ -242,8 +236,7 @@ impl AsRef<[u8]> for Data<Arc<Broadcast>> {
     }
 }
 
-/// The placeholder of a payload on a wire, and whether it is searched there: binary always comes
-/// last.
+/// The placeholder of a payload on a wire, and whether it is searched there: binary is always last.
 fn placeholder(payload: &Payload<'_>, wire: Wire) -> (Payload<'static>, bool) {
     let (mut bytes, is_text) = ([0; 4], wire == Wire::V1);
     let text = PLACEHOLDER.encode_utf8(&mut bytes);

@@ -7,16 +7,15 @@ use simurgh_reactor::{Key, Next};
 use crate::core::Core;
 use crate::sockets::Sockets;
 
-/// Input: what has happened.
 impl<N: Node> Core<N> {
-    /// The socket's peer has taken all that waited for it.
+    /// The socket's peer has taken everything that waited for it.
     pub fn drained(&mut self, out: &impl Sockets, key: Key) {
         if let Some(socket) = out.socket(key) {
             self.fanout.mark_caught_up(&mut self.registry, socket.list);
         }
     }
 
-    /// Something came from another thread.
+    /// Handles mail from another thread.
     pub fn mail(&mut self, out: &mut impl Sockets, mail: Mail) {
         match mail {
             Mail::Broadcast(posted) => self.fanout.enqueue(&mut self.registry, posted),
@@ -37,11 +36,11 @@ impl<N: Node> Core<N> {
     }
 }
 
-/// What is due at the end of a turn. Each method returns when it wants to be called again.
+/// Each method returns when it must be called again.
 impl<N: Node> Core<N> {
-    /// Ends what has taken too long, goes on with a drain, has idle channels hibernate, sends
-    /// changes of presence. Comes before [`fan_out`](Self::fan_out), since channels that end now
-    /// may broadcast.
+    /// Ends what has taken too long, continues a drain, has idle channels hibernate, sends changes
+    /// of presence. Called before [`fan_out`](Self::fan_out), since channels that end now may
+    /// broadcast.
     pub fn tick(&mut self, out: &mut impl Sockets) -> Next {
         let swept = self.sweep_sockets(out);
         let drained = self.drain_sockets(out);
@@ -63,7 +62,7 @@ impl<N: Node> Core<N> {
         self.fanout.end_slice(out, &slice)
     }
 
-    /// At the very end of a turn: gives back withheld bytes, counts what is under way, reads held
+    /// At the very end of a turn: releases withheld bytes, counts what is in flight, reads held
     /// publishers again.
     pub fn settle(&mut self, out: &mut impl Sockets) -> Next {
         let withheld = self.fanout.give_back_withheld(&mut self.registry, out);

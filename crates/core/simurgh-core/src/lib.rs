@@ -22,27 +22,27 @@
 //!
 //! # The kinds of methods, and their order
 //!
-//! All are methods of [`Core`]; none is called from within another.
+//! All are methods of [`Core`]; none may be called while another runs.
 //!
-//! 1. *Input*, as it happens: [`opened`](Core::opened) once for each socket, when it is let in;
+//! 1. *Input*, as it happens: [`opened`](Core::opened) once for each admitted socket;
 //!    [`message`](Core::message) or [`plain_message`](Core::plain_message) for each message, one at
 //!    a time, and none while its socket is held ([`Sockets::hold`]); [`drained`](Core::drained)
-//!    when a peer that had output waiting has taken all of it;
-//!    [`peer_closed`](Core::peer_closed) for its close frame; [`closed`](Core::closed) once, with
-//!    the record, when the connection is gone; [`mail`](Core::mail) for what other threads posted.
-//! 2. *Commands*, when the transport wants something: [`close`](Core::close),
-//!    [`fail`](Core::fail), [`resume`](Core::resume).
+//!    when a peer has taken all output that waited for it; [`peer_closed`](Core::peer_closed) for
+//!    its close frame; [`closed`](Core::closed) once, with the record, when the connection is gone;
+//!    [`mail`](Core::mail) for mail of other threads.
+//! 2. *Commands* of the transport: [`close`](Core::close), [`fail`](Core::fail),
+//!    [`resume`](Core::resume).
 //! 3. *Time*, at the end of each turn and in this order: [`tick`](Core::tick) (timeouts),
 //!    [`fan_out`](Core::fan_out) (a slice of the broadcasts), [`settle`](Core::settle). Each
-//!    returns when it wants to be called again at the latest.
+//!    returns when it must be called again at the latest.
 //! 4. *Getters*: the state of the shard for display.
 //!
 //! # Rooms
 //!
-//! Each uses only those below it; what a callback wants done is a list of effects that the caller
-//! carries out. From the bottom: the types that the application uses (`simurgh-channel`) and the
-//! traits; `registry`, which owns topics, memberships and each socket's list; `frames`, the
-//! encoding for each wire; `fanout`; `application`, callbacks under their guard; `time`, schedules;
+//! Each uses only those below it; a callback leaves a list of effects that the caller carries out.
+//! From the bottom: the types that the application uses (`simurgh-channel`) and the traits;
+//! `registry`, which owns topics, memberships and each socket's list; `frames`, the encoding for
+//! each wire; `fanout`; `application`, callbacks under their guard; `time`, schedules;
 //! `core`, the state of a shard; `membership` and `effects`, which carry effects out; `presence`;
 //! `session`, the handling of messages; `deadlines`, the timeouts; `input`, the methods above.
 //!

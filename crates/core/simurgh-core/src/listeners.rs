@@ -35,7 +35,7 @@ impl Listeners {
         self.0.is_empty()
     }
 
-    /// Passes a broadcast to all listeners of its topic but the one that it leaves out.
+    /// Passes a broadcast to all listeners of its topic except the excluded one.
     pub(crate) fn deliver(&self, broadcast: &Arc<Broadcast>) {
         let all = self.0.get(broadcast.topic()).into_iter().flatten();
         for listener in all.filter(|it| broadcast.except != Some(it.name)) {

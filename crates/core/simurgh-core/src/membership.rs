@@ -1,4 +1,4 @@
-//! Who speaks for a membership, and what its coming and going touches beside the registry.
+//! The identity of a membership, and what its beginning and end change outside of the registry.
 
 use std::rc::Rc;
 
@@ -15,7 +15,6 @@ use crate::sockets::Sockets;
 use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
-    /// The identity of a membership, for messages from its channel.
     pub(crate) fn speaker(&self, out: &impl Sockets, membership: u32) -> Option<Speaker> {
         let it = self.registry.member(membership)?;
         Some(Speaker {
@@ -33,12 +32,10 @@ impl<N: Node> Core<N> {
         Some(self.id_of(membership, self.registry.member(membership)?.generation))
     }
 
-    /// The id of a membership in this or an earlier generation.
     pub(crate) fn id_of(&self, membership: u32, generation: u32) -> ChannelId {
         ChannelId { shard: self.shard, membership, generation }
     }
 
-    /// The slot of a channel, if it still is that channel.
     pub(crate) fn live(&self, channel: ChannelId) -> Option<u32> {
         let membership = self.registry.member(channel.membership)?;
         (membership.generation == channel.generation && channel.shard == self.shard)
@@ -51,7 +48,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Takes a channel and its subscriptions to further topics out of all tables and lets it clean
-    /// up; returns what it did then.
+    /// up. Returns its effects.
     pub(crate) fn take_out(
         &mut self,
         out: &mut impl Sockets,
@@ -98,7 +95,7 @@ impl<N: Node> Core<N> {
         effects
     }
 
-    /// Does what follows when a membership has left; returns its channel.
+    /// Does what follows when a membership has left. Returns its channel.
     pub(crate) fn has_left(&mut self, left: Left) -> Option<Box<dyn Channel>> {
         if let Some(topic) = &left.counted {
             self.node.member_left(topic);
@@ -107,7 +104,7 @@ impl<N: Node> Core<N> {
             if let Some(keys) = &mut self.fanout.keys {
                 keys.set(left.membership, 0);
             }
-            // Nothing is noted of how far the members of a closed socket have come.
+            // Positions of the members of a closed socket are not noted.
             if let Some(history) = &mut self.history {
                 history.departures.leaves(left.membership);
                 history.replays.leaves(left.membership);
@@ -119,7 +116,6 @@ impl<N: Node> Core<N> {
         left.channel
     }
 
-    /// Subscribes a channel to a further topic, or unsubscribes it.
     pub(crate) fn relay(
         &mut self,
         out: &mut impl Sockets,
@@ -148,7 +144,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Broadcasts for a channel; whether what it does next has to wait.
+    /// Broadcasts for a channel. Returns whether what it does next has to wait.
     pub(crate) fn broadcast(
         &mut self,
         out: &mut impl Sockets,

@@ -17,7 +17,7 @@ use crate::sockets::Sockets;
 use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
-    /// Charges a message to its socket, and to the channel `joined` if it is for that; returns the
+    /// Charges a message to its socket, and to the channel `joined` if it is for that. Returns the
     /// limit that it exceeds.
     pub(crate) fn charge_message(
         &mut self,
@@ -63,8 +63,8 @@ impl<N: Node> Core<N> {
         meters.take(key, Scope::Topic(topic), &charges, now_ns).err()
     }
 
-    /// Drops changes of presence that exceed a limit, and sets what follows from that in place of
-    /// the callback's outcome.
+    /// Drops changes of presence that exceed a limit, and replaces the callback's outcome
+    /// accordingly.
     #[inline(never)]
     pub(crate) fn within_limits(
         &mut self,
@@ -101,7 +101,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Keeps the effects that are within the limits; and the last limit that one exceeded.
+    /// Keeps the effects within the limits. Returns the last limit that was exceeded.
     fn charge_presences(
         &mut self,
         out: &impl Sockets,
@@ -134,7 +134,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Whether a message is not for the channel that is joined to its topic.
     pub(crate) fn is_stale(&self, channel: u32, message: &Message<'_>) -> bool {
         let joined = self.registry.member(channel);
         joined.is_none_or(|it| session::is_stale(message, &it.join_ref.as_ref()))
@@ -145,7 +144,7 @@ fn limits_of<'m>(user_socket: &'m UserSocket, topic: &str) -> Option<&'m Channel
     Some(&user_socket.route(topic)?.limits)
 }
 
-/// Whether a change of presence counts: ending one never does.
+/// Whether a change of presence counts: removals do not.
 fn is_limited(effect: &Effect) -> bool {
     use PresenceCall::{PushState, Track, Update};
     matches!(effect, Effect::Presence(Track(..) | Update(..) | PushState))

@@ -1,9 +1,9 @@
 //! Meters of sockets and their channels.
 //!
-//! There are meters only for those that sent something not long ago. Meters have two generations:
-//! each that is used moves to the young one, and the old one is dropped as a whole after a time in
-//! which every bucket fills up, which is as good as no meter. So nothing is swept, and nothing is
-//! to be done when a channel or a socket ends.
+//! Only sockets that sent something recently have meters. Meters have two generations: each that is
+//! used moves to the young one, and the old one is dropped as a whole after a time in which every
+//! bucket fills up, which is equivalent to no meter. So nothing is swept, and the end of a channel
+//! or a socket needs no work.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
@@ -14,7 +14,7 @@ use simurgh_reactor::Key;
 
 use simurgh_proto::message::Payload;
 
-/// How long a socket that exceeded a limit is remembered at least.
+/// The least time for which a socket that exceeded a limit is remembered.
 const KEPT_LEAST: Duration = Duration::from_secs(10);
 /// Each generation has so many tables, so that none of them takes long to grow.
 const TABLES: usize = 64;
@@ -23,14 +23,13 @@ const RATES: usize = 4;
 /// A socket, with 0, or the hash of one of its topics.
 type Whose = (Key, u64);
 
-/// Keys are not the client's to choose, and topics are hashed with a seed.
+/// Clients do not choose keys, and topics are hashed with a seed.
 type Table = HashMap<Whose, Meter, BuildHasherDefault<DefaultHasher>>;
 
 pub(crate) struct Meters {
     young: Box<[Table]>,
     old: Box<[Table]>,
     seed: u64,
-    /// When the generations last changed.
     changed_ns: u64,
     /// After so long every bucket is full.
     kept_ns: u64,
@@ -55,12 +54,11 @@ impl Meter {
 pub(crate) struct Exceeded {
     pub(crate) limit: Limit,
     pub(crate) policy: LimitPolicy,
-    /// After how much time the same would pass; `None`: never.
+    /// The time after which the same would pass; `None`: never.
     pub(crate) wait: Option<Duration>,
 }
 
 impl Exceeded {
-    /// The response of an error reply.
     pub(crate) fn response(&self) -> Payload<'static> {
         let limit = self.limit.name();
         Payload::from_json(match (self.limit, self.wait) {
@@ -74,7 +72,6 @@ impl Exceeded {
     }
 }
 
-/// A cost to be charged to a limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Charge {
     pub(crate) limit: Limit,
@@ -101,7 +98,6 @@ impl Meters {
         }
     }
 
-    /// Takes all charges, or none if one exceeds its limit.
     pub(crate) fn take(
         &mut self,
         key: Key,
@@ -143,7 +139,6 @@ impl Meters {
         Some((meter.last.filter(|_| meter.is_lately(now_ns))?, meter.refused))
     }
 
-    /// Drops meters whose buckets are all full.
     pub(crate) fn age(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.changed_ns) >= self.kept_ns {
             self.changed_ns = now_ns;
@@ -169,7 +164,7 @@ impl Meters {
         Some(table.entry(whose).or_insert_with(|| kept.unwrap_or_default()))
     }
 
-    /// A number for the scope; 0 is the socket's.
+    /// 0 is the socket's.
     fn number(&self, scope: Scope<'_>) -> u64 {
         let Scope::Topic(topic) = scope else { return 0 };
         let mut hasher = DefaultHasher::new();
@@ -192,7 +187,7 @@ fn at(key: Key) -> usize {
     key.slot as usize % TABLES
 }
 
-/// The bucket of a limit; `None` if it is not a rate.
+/// `None` if it is not a rate.
 fn place(limit: Limit) -> Option<usize> {
     match limit {
         Limit::Joins => Some(0),
@@ -290,7 +285,7 @@ mod tests {
         meters.age(18 * SECOND);
         assert_eq!(noted(&meters, 18), Some((Limit::Bytes, 2)));
         assert_eq!(noted(&meters, 19), None);
-        // Also if it goes on talking, which keeps its meter.
+        // Also if it keeps sending, which keeps its meter.
         for at in 20..60 {
             assert_eq!(meters.take(key(1), Scope::Socket, &[messages(rate)], at * SECOND), Ok(()));
             assert_eq!(noted(&meters, at), None);

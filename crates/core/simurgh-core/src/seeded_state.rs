@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, DefaultHasher, Hasher};
 
-/// A seeded hasher: without the seed nobody can choose names that collide.
+/// A seeded hasher: without the seed no client can choose names that collide.
 #[derive(Debug, Default)]
 pub(crate) struct SeededState(DefaultHasher);
 

@@ -1,4 +1,4 @@
-//! The record of a socket: what its session owns while it idles, and what only in passing.
+//! The record of a socket: what its session has while idle, and what only temporarily.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use crate::wire::Wire;
 /// Ticks of the coarse clock in a unit of a socket's age: 10 s. With the two bytes of the record's
 /// budget an age is known to 10 s, for 7 days.
 const AGE_UNIT_TICKS: u32 = 100;
-/// Older ages stay at this: the rest is room for [`Socket::keep_age`] to come late.
+/// Older ages stay at this: the rest is room for a late [`Socket::keep_age`].
 const AGE_UNITS_MAX: u16 = 0xf000;
 
 /// One socket, from its connection's first byte to its last. The transport keeps it in its own
@@ -45,20 +45,20 @@ pub const NETWORK: u8 = u8::MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// The upgrade request is not whole yet.
+    /// The upgrade request is incomplete.
     Head,
     /// Accepted beyond the shard's capacity: its request is refused.
     Full,
-    /// Whether it is let in is being decided; nothing is read meanwhile.
+    /// Its admission is being decided; nothing is read meanwhile.
     Connecting,
     /// It has a session.
     Open,
     /// A join is being decided, a message is read elsewhere, or a channel wants no more messages
     /// for now; nothing is read meanwhile.
     Waiting,
-    /// A close frame was sent, its answer is awaited; nothing else is listened to.
+    /// A close frame was sent, its answer is awaited; everything else is ignored.
     Closing,
-    /// Its last bytes are on their way out; what still comes in is thrown away.
+    /// Its last bytes are being written; further input is discarded.
     Ending,
 }
 
@@ -75,16 +75,13 @@ pub(crate) struct Own {
     pub(crate) state: SocketState,
     /// Boxed: few wait, and only for a moment.
     pub(crate) awaited: Option<Box<AwaitedJoin>>,
-    /// The channel that wants no more messages for now.
     pub(crate) full: Option<ChannelId>,
-    /// When its lifetime ends, in ticks of `wall_tick`.
     pub(crate) expires: Option<u32>,
 }
 
 const _: () = assert!(size_of::<Own>() <= 72, "what a socket with an id costs beside its record");
 
 impl Own {
-    /// Whether its socket is not read because of it.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.awaited.is_some() || self.full.is_some()
     }
@@ -94,7 +91,7 @@ impl Own {
     }
 }
 
-/// What a joining client has received, and when it reported that.
+/// A joining client's progress, and when it was reported.
 #[derive(Debug)]
 pub(crate) struct Resuming {
     pub(crate) said: Resume,
@@ -107,15 +104,12 @@ pub(crate) struct AwaitedJoin {
     pub(crate) topic: Box<str>,
     pub(crate) join_ref: OwnedRef,
     pub(crate) message: OwnedRef,
-    /// The channel that the join has ended.
     pub(crate) replaced: Option<Box<Replaced>>,
-    /// Tells its decision from one that came too late for an earlier join.
     pub(crate) ticket: u32,
-    /// What its client has received of a kept topic, if it says so.
     pub(crate) resume: Option<Box<Resuming>>,
     /// Whether the client joins for the first time, if that must be proved later.
     pub(crate) is_new: bool,
-    /// The channel that was let in, while it waits for what its client has missed.
+    /// The admitted channel, while it waits for what its client has missed.
     pub(crate) granted: Option<Granted>,
 }
 
@@ -146,15 +140,14 @@ pub(crate) struct Speaker {
     pub(crate) wire: Wire,
     pub(crate) topic: Rc<str>,
     pub(crate) join_ref: OwnedRef,
-    /// Whether the client gave that join_ref.
     pub(crate) is_given: bool,
     pub(crate) id: ChannelId,
-    /// The number of its client, which its last broadcasts leave out; 0: none.
+    /// The number of its client, which its last broadcasts exclude; 0: none.
     pub(crate) client: u64,
 }
 
 impl Socket {
-    /// One that has sent nothing, in a phase before its session; `tick` is the coarse clock's.
+    /// A socket that has sent nothing, in a phase before its session; `tick` is the coarse clock's.
     pub fn new(phase: Phase, tick: u32, transport: u8) -> Self {
         Self {
             own: None,
@@ -173,7 +166,7 @@ impl Socket {
         (self.user_socket, self.wire) = (user_socket, wire);
     }
 
-    /// Puts it into a phase of its transport's own, or keeps it there: it was heard at this tick.
+    /// Puts it into a phase of its transport's own, or keeps it there; input was received now.
     pub fn enter(&mut self, phase: Phase, tick: u32) {
         (self.phase, self.last_heard) = (phase, tick);
     }
@@ -212,7 +205,7 @@ impl Socket {
         self.list.channels()
     }
 
-    /// What the application's connect gave it.
+    /// The state that the application's connect gave it.
     pub fn state(&self) -> Option<&SocketState> {
         self.own.as_ref().map(|own| &own.state)
     }
@@ -222,12 +215,11 @@ impl Socket {
         matches!(self.phase, Phase::Open | Phase::Waiting)
     }
 
-    /// Whether it is a socket within the process.
     pub(crate) fn is_driven(&self) -> bool {
         self.transport != NETWORK
     }
 
-    /// Ticks since it came, in steps of 10 s; and whether it is that or more.
+    /// Ticks since it connected, in steps of 10 s; and whether it is that or more.
     pub fn age_ticks(&self, now: u32) -> (u32, bool) {
         let units = ((now / AGE_UNIT_TICKS) as u16).wrapping_sub(self.born);
         (u32::from(units) * AGE_UNIT_TICKS, units >= AGE_UNITS_MAX)

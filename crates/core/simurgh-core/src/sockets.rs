@@ -1,4 +1,4 @@
-//! The sockets' side: what a core wants done with its peers.
+//! The interface of a core to its sockets.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use simurgh_reactor::{Key, Now, Run, Shared};
 
 use crate::socket::Socket;
 
-/// Why a core gives a connection back to its transport that has no session yet.
+/// Why a core returns a connection without a session to its transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AbandonReason {
-    /// Its time is up.
+    /// It has timed out.
     Late,
     /// The server drains.
     Drain,
 }
 
-/// Everything that leaves a core: output to peers, and what happens to their connections. None of
-/// these methods calls back into the core; a transport does such work when the core has returned.
+/// Output to peers, and changes of their connections. None of these methods calls back into the
+/// core; a transport does such work when the core has returned.
 ///
-/// An unknown key is not an error anywhere: peers may leave at any time.
+/// An unknown key is never an error: peers may disconnect at any time.
 pub trait Sockets {
     /// The time of this turn.
     fn now(&self) -> Now;
@@ -67,12 +67,12 @@ pub trait Sockets {
     /// Appends frames, by reference, to the output of this turn.
     fn send_later(&mut self, key: Key, run: Run);
 
-    /// Sends frames now, behind all that waits. `whole` is the same bytes in one piece, or empty.
-    /// Whether output waits for the peer now, as far as that is known.
+    /// Sends frames now, behind everything that waits. `whole` is the same bytes in one piece, or
+    /// empty. Returns whether output waits for the peer now, as far as that is known.
     fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool;
 
-    /// The same where the record decides what is sent: bytes in one piece, and their run. `None`,
-    /// and nothing is done, if the socket is gone or nothing is chosen.
+    /// The same if the record decides what is sent: bytes in one piece, and their run. `None`, and
+    /// nothing is done, if the socket is gone or nothing is chosen.
     fn send_chosen<'r, R: FnOnce() -> Run>(
         &mut self,
         key: Key,
@@ -82,7 +82,7 @@ pub trait Sockets {
     /// Passes a message to a socket that takes values.
     fn deliver(&mut self, key: Key, message: &ServerMessage<'_>);
 
-    /// Passes broadcasts to a socket of this transport that takes values; how many.
+    /// Passes broadcasts to a socket of this transport that takes values. Returns how many.
     fn deliver_broadcasts<'a>(
         &mut self,
         key: Key,
@@ -90,13 +90,13 @@ pub trait Sockets {
         broadcasts: impl Iterator<Item = &'a Arc<Broadcast>>,
     ) -> u64;
 
-    /// Tells a socket that takes values that it is closed.
+    /// Notifies a socket that takes values of its close.
     fn deliver_close(&mut self, key: Key, code: Option<CloseCode>);
 
     /// Stops reading from the peer, until [`release`](Self::release).
     fn hold(&mut self, key: Key);
 
-    /// Reads again, also what came meanwhile.
+    /// Reads again, also what arrived meanwhile.
     fn release(&mut self, key: Key);
 
     /// Closes the connection once all output is written.

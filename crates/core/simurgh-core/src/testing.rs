@@ -24,7 +24,6 @@ pub(crate) use self::app::*;
 pub(crate) use self::peers::TestSockets;
 use crate::*;
 
-/// A node of some shards, of which a test drives the first.
 pub(crate) struct TestNode {
     pub(crate) config: Config,
     pub(crate) user_sockets: Vec<UserSocket>,
@@ -34,10 +33,8 @@ pub(crate) struct TestNode {
     state: Mutex<NodeLog>,
 }
 
-/// Other nodes, as notes of what they were sent.
 pub(crate) struct TestCluster {
     notes: Notes,
-    /// What the engine is asked about kept topics.
     asked: Arc<Mutex<Vec<ToCluster>>>,
     bytes_max: usize,
 }
@@ -66,20 +63,16 @@ impl Cluster for TestCluster {
     }
 }
 
-/// The calls of a node, and its answers.
 #[derive(Default)]
 pub(crate) struct NodeLog {
-    /// By shard.
     pub(crate) mail: Vec<Vec<Mail>>,
     pub(crate) bytes: Vec<usize>,
-    /// Shards that have ended.
     pub(crate) ended: Vec<usize>,
     pub(crate) decides: Vec<(Key, u32, JoinDecision)>,
     pub(crate) census: HashMap<String, u32>,
     pub(crate) seats_freed: usize,
     pub(crate) callbacks: Vec<Callback>,
     is_inside: bool,
-    /// How long a callback takes.
     pub(crate) slowness: Duration,
 }
 
@@ -92,8 +85,8 @@ impl TestNode {
         Self { config, user_sockets, permits, history_bytes, cluster: None, state }
     }
 
-    /// It is one of several nodes, which take broadcasts of so many bytes; returns what they
-    /// are sent.
+    /// Makes it one of several nodes, which take broadcasts of so many bytes. Returns what they are
+    /// sent.
     pub(crate) fn join_cluster(&mut self, bytes_max: usize) -> Notes {
         let notes = Notes::default();
         let asked = Arc::default();
@@ -101,7 +94,6 @@ impl TestNode {
         notes
     }
 
-    /// What the engine was asked since the last call.
     pub(crate) fn asked(&self) -> Vec<ToCluster> {
         let cluster = self.cluster.as_ref().expect("it is in a cluster");
         std::mem::take(&mut *cluster.asked.lock().unwrap())
@@ -132,7 +124,6 @@ impl NodeHandle for TestNode {
     }
 
     fn spawn(&self, mut work: Work) {
-        // On tokio a panic ends the work alone, too.
         let poll = || work.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
         let ready = guarded(poll).is_none_or(|polled| polled.is_ready());
         assert!(ready, "tests spawn nothing that waits");
@@ -262,12 +253,10 @@ impl Node for TestNode {
     }
 }
 
-/// A shard, and what it uses.
 pub(crate) struct TestShard {
     pub(crate) core: Core<TestNode>,
     pub(crate) out: TestSockets,
     pub(crate) node: Arc<TestNode>,
-    /// The counters at the last call of `counts`.
     seen: Vec<u64>,
 }
 
@@ -302,7 +291,6 @@ impl TestShard {
         key
     }
 
-    /// A V2 socket that has joined these topics, with 1 for join_ref and ref.
     pub(crate) fn joined(&mut self, topics: &[&str]) -> Key {
         let key = self.opens(Wire::V2);
         for topic in topics {
@@ -330,18 +318,15 @@ impl TestShard {
         self.core.message(&mut self.out, key, message.into());
     }
 
-    /// What a peer was sent since the last call.
     pub(crate) fn receives(&mut self, key: Key) -> Vec<String> {
         self.out.peer(key).received()
     }
 
-    /// A connection is gone.
     pub(crate) fn disconnects(&mut self, key: Key) {
         let socket = self.out.disconnect(key);
         self.core.closed(&mut self.out, key, socket);
     }
 
-    /// Handles all mail of the shard, and the mail that results.
     pub(crate) fn handles_mail(&mut self) {
         loop {
             let mail = std::mem::take(&mut self.node.log().mail[0]);
@@ -352,14 +337,13 @@ impl TestShard {
         }
     }
 
-    /// A broadcast of no channel, taken by the shard.
+    /// A broadcast from outside of channels, taken by the shard.
     pub(crate) fn broadcasts(&mut self, topic: &str, event: &str, json: &'static str) {
         let payload = Payload::from_json(json);
         self.node.broadcast(Broadcast::new(topic, event, payload)).expect("there is room");
         self.handles_mail();
     }
 
-    /// Runs slices until nothing is to be sent at once, and ends the turn.
     pub(crate) fn fans_out(&mut self) -> Next {
         let mut next = Next::Now;
         for _ in 0..10_000 {
@@ -377,7 +361,6 @@ impl TestShard {
         self.out.clock_ns.set(self.out.turn_ns);
     }
 
-    /// What was decided about the oldest join that is waited for; its future is asked once.
     pub(crate) fn decides(&mut self) {
         let (key, ticket, mut work) = self.node.log().decides.remove(0);
         let mut cx = TaskContext::from_waker(Waker::noop());
@@ -402,7 +385,6 @@ impl TestShard {
     }
 }
 
-/// A reply as V2 has it; refs as JSON.
 pub(crate) fn reply(
     join_ref: impl Display,
     msg_ref: impl Display,

@@ -1,4 +1,4 @@
-//! Plain data: what is asked of it, and how it is shown in a log.
+//! Plain data: its queries, and how it is shown in a log.
 
 mod handles;
 
@@ -93,7 +93,6 @@ fn counters_are_described_in_the_order_of_their_fields() {
     assert_eq!(counter.value(), 1, "it wraps");
 }
 
-/// A core is asked who it is.
 #[test]
 fn a_core_knows_its_place() {
     let node = Arc::new(TestNode::new(4, Config::default(), Vec::new()));
@@ -132,7 +131,7 @@ fn a_socket_says_how_it_is() {
     assert_eq!((socket.is_driven(), Socket::new(Phase::Open, 0, 0).is_driven()), (false, true));
 }
 
-/// What a crowd costs is reckoned with these.
+/// The memory of many sockets is computed with these.
 #[test]
 fn records_are_as_large_as_they_are_said_to_be() {
     assert_eq!((size_of::<Socket>(), SUBSCRIPTION_BYTES), (24, 64 + 16));
@@ -147,7 +146,7 @@ fn a_wire_has_a_serializer_or_none() {
     assert_eq!([V1, V2].map(Wire::from), [Wire::V1, Wire::V2]);
 }
 
-/// What it shows is what a log needs, and no secret of the application's.
+/// It shows what a log needs, and none of the application's secrets.
 #[test]
 fn things_are_shown_in_a_log() {
     let state = SocketState {
@@ -187,7 +186,6 @@ fn things_are_shown_in_a_log() {
     assert_eq!(it.core.metrics.errors_callback_panic.value(), 0);
 }
 
-/// The handlers that a channel has without writing any.
 #[test]
 fn a_channel_need_not_write_what_it_does_not_use() {
     struct Least;

@@ -1,4 +1,4 @@
-//! What the observer is shown of a core.
+//! Views of a core for the observer.
 
 use std::rc::Rc;
 
@@ -20,16 +20,16 @@ pub const TOPIC_BYTES: usize = size_of::<Topic<Delivery>>() + 100;
 /// A topic, as it is shown.
 #[derive(Debug, Clone, Copy)]
 pub struct TopicView<'a> {
-    /// What it is called.
+    /// Its name.
     pub name: &'a str,
     /// Its members on this shard.
     pub members: usize,
-    /// What its broadcasts came to in deliveries between the last two looks.
+    /// Deliveries of its broadcasts between the last two visits.
     pub deliveries_before: u32,
 }
 
 impl<N: Node> Core<N> {
-    /// The topic of this name, if it has members here or something under way.
+    /// The topic of this name, if it has members here or something in flight.
     pub fn find_topic(&self, name: &str) -> Option<TopicId> {
         self.registry.find(name)
     }
@@ -70,8 +70,8 @@ impl<N: Node> Core<N> {
         joined.filter_map(|(_, it)| Some(Rc::clone(&self.registry.topic(it.topic)?.name)))
     }
 
-    /// Whether the client of a socket is told positions on one of its topics: then nothing that is
-    /// lost on its way may go unnoticed.
+    /// Whether the client of a socket receives positions on one of its topics: then every loss on
+    /// the way to it must be noticed.
     pub fn has_positions(&self, socket: &Socket) -> bool {
         self.registry.of(socket.list).any(|(_, it)| it.is(POSITIONS))
     }

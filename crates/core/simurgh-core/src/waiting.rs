@@ -31,7 +31,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A socket waits no more; it is read again, unless it is held for what it published.
+    /// A socket stops waiting; it is read again, unless it is held for what it published.
     pub fn resume(&mut self, out: &mut impl Sockets, key: Key) {
         let tick = out.now().tick;
         let waits = |socket: &&mut Socket| socket.phase == Phase::Waiting;

@@ -1,9 +1,9 @@
-//! What is spoken on a socket.
+//! The wires: what is spoken on a socket.
 
 use simurgh_proto::serializer::{Kind, Serializer};
 use simurgh_proto::ws::OpCode;
 
-/// What is spoken on a socket.
+/// The wire of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Wire {
@@ -11,20 +11,19 @@ pub enum Wire {
     V1,
     /// Channels, in the newer.
     V2,
-    /// No Channels: bare messages.
+    /// Bare messages without Channels.
     Plain,
     /// Channels as values, without a serializer, for a socket within this process.
     Values,
 }
 
-/// The form of a broadcast for a member: its wire, and whether it is told positions.
+/// The form of a broadcast for a member: its wire, and whether it receives positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) wire: Wire,
     pub(crate) has_positions: bool,
 }
 
-/// Wires with frames.
 pub(crate) const WIRES: usize = 3;
 /// Forms: those of all wires, then V1 and V2 with positions.
 pub(crate) const FORMS: usize = 5;
@@ -35,7 +34,7 @@ impl Form {
         Self { wire, has_positions: false }
     }
 
-    /// Its place in a table. [`Wire::Values`] has no frames, and no place.
+    /// Its place in a table; [`Wire::Values`] has no frames, and no place.
     #[inline]
     pub(crate) fn index(self) -> usize {
         self.wire as usize + WIRES * usize::from(self.has_positions)
@@ -43,7 +42,7 @@ impl Form {
 }
 
 impl Wire {
-    /// What writes its messages, if anything does.
+    /// The serializer of its messages, if any.
     pub fn serializer(self) -> Option<Serializer> {
         match self {
             Self::V1 => Some(Serializer::V1),

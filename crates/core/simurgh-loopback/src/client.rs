@@ -17,50 +17,43 @@ use super::subjects::SubjectId;
 
 #[derive(Debug)]
 pub(super) enum Command {
-    /// A new link, with all interests.
     Connect {
         session: u64,
         wanted: Vec<SubjectId>,
     },
-    /// Changes of interests, in one step.
+    /// Changes of interests, applied in one step.
     Interest(Vec<(SubjectId, bool)>),
     Publish(SubjectId, Bytes),
     Ping,
     Ask(Request, Ticket),
-    /// The link ends here.
     Close,
 }
 
 #[derive(Debug)]
 pub(super) enum ToNode {
-    /// A published message and its publisher; none, if it was stored.
+    /// A published message and its publisher; `None` for a stored message.
     Message {
         from: Option<u32>,
         name: SubjectId,
         received: Received,
     },
-    /// A message is lost.
     Missed(SubjectId),
-    /// The link is up, with all interests.
     Connected {
         kept: Option<u64>,
     },
-    /// The changes are in force.
     InForce,
     Pong,
-    /// The answer to a ticket.
     Answer(Ticket, Event),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
-    /// Not started, or ended.
     None,
-    /// The next attempt is then.
+    /// The adapter waits for its next attempt to connect.
     Waiting {
         retry_at_ns: u64,
     },
-    /// The engine was asked, or what is wanted is not in force yet.
+    /// The adapter has sent its connect, or waits for its interests to be in force.
     Connecting,
     Up,
 }
@@ -69,7 +62,6 @@ pub(super) enum Link {
 pub(super) struct Want {
     interest: Interest,
     is_wanted: bool,
-    /// The engine was not told of the last change.
     is_dirty: bool,
 }
 
@@ -112,25 +104,23 @@ pub(super) struct Client {
     pub(super) link: Link,
     /// The number of the current or last link; 0 before the first.
     pub(super) session: u64,
-    /// How often the engine had been started when this link began.
+    /// The engine's `boot` when this link began.
     pub(super) boot: u64,
-    /// Attempts since the last link.
     pub(super) attempts: u32,
-    /// When the link is taken for dead.
+    /// When the adapter notices that the link is dead.
     pub(super) dead_at_ns: Option<u64>,
     pub(super) to_engine: Pipe<Command>,
-    /// Each message with its session.
     pub(super) to_node: Pipe<(u64, ToNode)>,
     pub(super) cannot_send: bool,
     pub(super) cannot_receive: bool,
-    /// The part of the partitioned engine that it is linked to.
+    /// The group of the partitioned engine that the node is linked to.
     pub(super) group: usize,
     pub(super) lossy_per_million: u32,
 
     wants: HashMap<SubjectId, Want, FixedState>,
     dirty: Vec<SubjectId>,
     generation: u64,
-    /// The generation that the engine was sent and has not confirmed.
+    /// The generation that was sent to the engine and is not confirmed.
     asked: Option<u64>,
     in_force: u64,
     said_in_force: u64,
@@ -138,22 +128,18 @@ pub(super) struct Client {
     /// Published envelopes that are not confirmed.
     outbox: VecDeque<(SubjectId, Bytes)>,
     outbox_bytes: usize,
-    /// How many of the outbox were sent over this link.
+    /// How many envelopes of the outbox were sent over this link.
     sent: usize,
     /// How many of them were sent before the ping that is not answered.
     pinged: Option<usize>,
     pub(super) tickets: VecDeque<Pending>,
-    /// The epoch that was reported last.
     reported_epoch: Option<u64>,
-    /// How many answers are in the inbox.
     answers: usize,
     was_full: bool,
 
     inbox: VecDeque<Event>,
     inbox_max: usize,
-    /// How many envelopes are in the inbox.
     received: usize,
-    /// The subjects of the `Lost` in the inbox.
     lost: Vec<SubjectId>,
     said_down: Option<Down>,
     waker: Option<Waker>,
@@ -206,8 +192,6 @@ impl Client {
         self.outbox.len()
     }
 
-    // What the node does.
-
     pub(super) fn publish(&mut self, to: SubjectId, envelope: Bytes) -> Result<(), QueueFull> {
         let is_full = self.outbox.len() >= IN_FLIGHT_MAX
             || self.outbox_bytes.saturating_add(envelope.len()) > IN_FLIGHT_BYTES_MAX;
@@ -257,7 +241,7 @@ impl Client {
             Event::Received(_) => self.received -= 1,
             Event::Lost(interests) => {
                 *interests = self.take_lost();
-                // All these interests ended meanwhile.
+                // These interests have all ended meanwhile.
                 if interests.is_empty() {
                     return self.poll(waker);
                 }
@@ -279,8 +263,6 @@ impl Client {
         self.waker.is_some() && !self.inbox.is_empty()
     }
 
-    // The link.
-
     /// Begins a link with all interests; from here on only changes are sent.
     pub(super) fn begin_link(&mut self) -> Command {
         self.link = Link::Connecting;
@@ -294,14 +276,13 @@ impl Client {
         Command::Connect { session: self.session, wanted }
     }
 
-    /// The engine has confirmed the last interests.
     pub(super) fn confirm_interests(&mut self) {
         if let Some(generation) = self.asked.take() {
             self.in_force = generation;
         }
     }
 
-    /// The changes that were not sent, if none is unconfirmed.
+    /// The changes that were not sent, unless others are unconfirmed.
     pub(super) fn take_changes(&mut self) -> Option<Vec<(SubjectId, bool)>> {
         if self.asked.is_some() || self.in_force == self.generation {
             return None;
@@ -321,7 +302,7 @@ impl Client {
         is_wanted
     }
 
-    /// The link ended: nothing comes from it any more, and what was sent over it may be lost.
+    /// Ends the link: it delivers nothing more, and what was sent over it may be lost.
     pub(super) fn end_link(&mut self, why: &str, retry_at_ns: u64) {
         self.link = Link::Waiting { retry_at_ns };
         self.dead_at_ns = None;
@@ -341,12 +322,11 @@ impl Client {
         }
     }
 
-    /// The link is up, with all interests.
     pub(super) fn report_up(&mut self, kept: Option<u64>) {
         self.link = Link::Up;
         self.attempts = 0;
         self.said_down = None;
-        // Of links that came and went before the node polled, only the last is reported.
+        // Of the links that began and ended before the node polled, only the last is reported.
         while let [.., Event::Up { .. }, Event::Down(_)] = self.inbox.make_contiguous() {
             self.inbox.truncate(self.inbox.len() - 2);
         }
@@ -357,7 +337,7 @@ impl Client {
         self.tell(Event::Up { session: Session(self.session), kept });
     }
 
-    /// Answers tickets that are about numbers of another epoch.
+    /// Answers the tickets that use numbers of another epoch.
     fn give_up_numbers(&mut self) {
         let all = std::mem::take(&mut self.tickets).into_iter();
         let (stores, of_numbers): (VecDeque<_>, VecDeque<_>) =
@@ -369,7 +349,7 @@ impl Client {
         }
     }
 
-    /// Reports which changes are in force, if that is news.
+    /// Reports which changes are in force, if that has changed.
     pub(super) fn report_in_force(&mut self) {
         if self.in_force == self.said_in_force {
             return;
@@ -382,14 +362,12 @@ impl Client {
         }
     }
 
-    /// The next envelope that was not sent over this link.
     pub(super) fn next_unsent(&mut self) -> Option<(SubjectId, Bytes)> {
         let (name, envelope) = self.outbox.get(self.sent)?;
         self.sent += 1;
         Some((*name, envelope.clone()))
     }
 
-    /// Whether a ping is to be sent.
     pub(super) fn begin_ping(&mut self) -> bool {
         let is_due = self.pinged.is_none() && self.sent > 0;
         if is_due {
@@ -398,7 +376,7 @@ impl Client {
         is_due
     }
 
-    /// The engine has what was sent before the ping.
+    /// Confirms what was sent before the ping.
     pub(super) fn confirm_published(&mut self) {
         let count = self.pinged.take().unwrap_or(0);
         self.sent -= count;
@@ -408,7 +386,7 @@ impl Client {
         self.make_room();
     }
 
-    /// Reports that there is room, if something was refused and there is enough.
+    /// Reports `Room` if an envelope was refused and enough room is free.
     fn make_room(&mut self) {
         let is_half = self.outbox.len() <= IN_FLIGHT_MAX / 2
             && self.outbox_bytes <= IN_FLIGHT_BYTES_MAX / 2
@@ -418,8 +396,6 @@ impl Client {
             self.tell(Event::Room);
         }
     }
-
-    // What the node receives.
 
     fn tell(&mut self, event: Event) {
         self.inbox.push_back(event);
@@ -438,7 +414,7 @@ impl Client {
         self.tell(Event::Received(received));
     }
 
-    /// A message is lost: records which interests would have received it.
+    /// Records which interests would have received a lost message.
     pub(super) fn lose(&mut self, name: SubjectId, whole: Option<SubjectId>) {
         let is_said = !self.lost.is_empty();
         for it in [Some(name), whole].into_iter().flatten() {
@@ -457,7 +433,6 @@ impl Client {
         interests.map(|it| it.interest.clone()).collect()
     }
 
-    /// Reports an answer, if its ticket still waits.
     pub(super) fn answer(&mut self, ticket: Ticket, event: Event) {
         if let Some(at) = self.tickets.iter().position(|it| it.ticket == ticket) {
             self.tickets.remove(at);
@@ -466,7 +441,7 @@ impl Client {
         }
     }
 
-    /// Answers the tickets whose time is over.
+    /// Answers the tickets that have timed out.
     pub(super) fn give_up_tickets(&mut self, now_ns: u64) {
         while let Some(pending) = self.tickets.pop_front_if(|it| it.until_ns <= now_ns) {
             self.answers += 1;
@@ -474,7 +449,6 @@ impl Client {
         }
     }
 
-    /// When it does something by itself next.
     pub(super) fn next_timer_ns(&self) -> Option<u64> {
         let retry_at_ns = match self.link {
             Link::Waiting { retry_at_ns } => Some(retry_at_ns),
@@ -484,7 +458,6 @@ impl Client {
         [retry_at_ns, self.dead_at_ns, until_ns].into_iter().flatten().min()
     }
 
-    /// The adapter was dropped.
     pub(super) fn end(&mut self) {
         self.link = Link::None;
         self.dead_at_ns = None;

@@ -11,7 +11,6 @@ use super::stream::{Outcome, StoreRequest, Stream, unix_ms};
 use super::subjects::SubjectId;
 
 impl State {
-    /// The next message of a node arrives.
     pub(super) fn receive_at_engine(&mut self, node: usize) {
         let Some(client) = self.clients.get_mut(node) else { return };
         let is_gone = client.link == Link::None;
@@ -68,7 +67,6 @@ impl State {
         }
     }
 
-    /// How far the copy that answers lags behind.
     fn lag_ns(&mut self) -> u64 {
         match *self.config.lag_ns.end() {
             0 => 0,
@@ -106,7 +104,7 @@ impl State {
         self.tell(node, ToNode::InForce);
     }
 
-    /// The storage, if this node is linked to the part of the engine that has it.
+    /// The storage, if this node is linked to the group that has it.
     fn stream_of(&mut self, node: usize) -> Option<&mut Stream> {
         let group = self.clients.get(node).map_or(0, |it| it.group);
         let has_leader = !self.engine.has_no_leader;
@@ -131,7 +129,7 @@ impl State {
                 }
             }
             Some(Outcome::Duplicate(seq)) => Event::Stored { ticket, seq, is_duplicate: true },
-            // A part without storage asks the other part, which does not answer.
+            // A group without storage asks the other group, which does not answer.
             None if keeps => return,
             None => Event::NotStored { ticket, why: keeps_nothing() },
         };
@@ -154,7 +152,7 @@ impl State {
         }
     }
 
-    /// Delivers a message to all nodes that want it, but not to its publisher.
+    /// Delivers a message to all subscribed nodes except its publisher.
     fn deliver(&mut self, from: Option<u32>, name: SubjectId, received: &Received) {
         let Self { subjects, clients, rng, config, engine, now_ns, .. } = self;
         let from_group = |clients: &[Client]| {
@@ -207,7 +205,7 @@ impl State {
         }
     }
 
-    /// The engine ended: it forgets a node's link, and what was in flight is lost.
+    /// Forgets a node's link and what was in flight, after the engine has ended.
     pub(super) fn forget_link(&mut self, node: usize) {
         self.unsubscribe(node);
         if let Some(client) = self.clients.get_mut(node) {
@@ -216,7 +214,6 @@ impl State {
         }
     }
 
-    /// Forgets a link and its subscriptions.
     pub(super) fn unsubscribe(&mut self, node: usize) {
         let Some(linked) = self.engine.links.get_mut(node).and_then(Option::take) else { return };
         for name in linked.subscriptions {
@@ -229,8 +226,8 @@ fn keeps_nothing() -> NotStored {
     NotStored::Refused("this engine keeps nothing".into())
 }
 
-/// Lets a message overtake the last one in flight, if that is of another publisher. Returns the one
-/// that is last now.
+/// Lets a message overtake the last one in flight, if another publisher sent that. Returns the
+/// message that is last now.
 fn overtake(client: &mut Client, from: Option<u32>, session: u64, told: ToNode) -> ToNode {
     match client.to_node.last_mut() {
         Some((of, last @ ToNode::Message { .. })) if *of == session && is_of_other(last, from) => {

@@ -8,13 +8,13 @@
 //!
 //! It behaves as NATS does. Each node has one link to the one engine, in order in both directions;
 //! a node does not receive what it publishes, unless that was stored; the engine knows of an
-//! interest when it arrives there. A cut link is not noticed for seconds: what is sent meanwhile
-//! waits in it, comes late if the link is mended in time, and is lost if not. Then come
-//! [`Event::Down`], attempts to connect, and [`Event::Up`]; what was not confirmed is sent again,
-//! so that others may get it twice.
+//! interest when it arrives there. A cut link is not noticed for seconds: messages sent meanwhile
+//! wait in it, and arrive late if the link is repaired in time; otherwise they are lost. Then
+//! follow [`Event::Down`], attempts to connect, and [`Event::Up`]; unconfirmed envelopes are sent
+//! again, so that others may get them twice.
 //!
-//! A network has no thread, and does something in [`Network::advance`] only. The same seed and the
-//! same calls give the same events.
+//! A network has no thread, and only works in [`Network::advance`]. The same seed and the same
+//! calls give the same events.
 #![forbid(unsafe_code)]
 
 mod client;
@@ -48,8 +48,8 @@ use self::subjects::Subjects;
 /// How a network behaves without faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkConfig {
-    /// How many nanoseconds a message takes between a node and the engine. It does not overtake
-    /// others on its link.
+    /// Nanoseconds that a message takes between a node and the engine. It never overtakes another
+    /// message on its link.
     pub delay_ns: RangeInclusive<u64>,
     /// How many of a million messages to a node are lost, with [`Event::Lost`].
     pub loss_per_million: u32,
@@ -57,19 +57,19 @@ pub struct NetworkConfig {
     pub reorder_per_million: u32,
     /// Nanoseconds until a node notices that nothing comes through its link.
     pub dead_after_ns: RangeInclusive<u64>,
-    /// The most messages in flight to a node; at more, the engine ends the link.
+    /// The most messages in flight to a node; beyond that the engine ends the link.
     pub pending_max: usize,
-    /// The most envelopes that a node has received and not polled; more are lost, with
+    /// The most envelopes that a node has received and not polled; further ones are lost, with
     /// [`Event::Lost`].
     pub inbox_max: usize,
-    /// How much the engine stores; none: nothing.
+    /// How much the engine stores; `None`: nothing.
     pub kept: Option<StreamLimits>,
-    /// By how many nanoseconds a copy lags behind that answers a fetch which is not from the
-    /// leader; another one each time, 10 s at most.
+    /// By how many nanoseconds a copy lags behind when it answers a fetch that is not from the
+    /// leader: drawn for each fetch, 10 s at most.
     pub lag_ns: RangeInclusive<u64>,
     /// How many of a million stored messages to a node are lost without notice.
     pub vanish_per_million: u32,
-    /// How many of a million stored messages to a node come twice.
+    /// How many of a million stored messages to a node are delivered twice.
     pub double_per_million: u32,
     /// Whether everything stored is recorded for [`Network::take_log`].
     pub has_log: bool,
@@ -98,11 +98,11 @@ impl Default for NetworkConfig {
 pub enum LogEntry {
     /// An envelope was stored, with the engine's number.
     Stored(u64, Bytes),
-    /// A new epoch begins, with what had been stored up to a number.
+    /// A new epoch begins, with what was stored up to a number.
     Remade {
         /// The epoch, as in [`Event::Up`].
         epoch: u64,
-        /// The number; 0 for nothing.
+        /// The number; 0 for an empty storage.
         head: u64,
     },
 }
@@ -118,14 +118,14 @@ pub enum Direction {
     Hearing,
 }
 
-/// What the engine has stored when it is started again.
+/// The engine's data after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartData {
     /// Everything.
     Stays,
     /// Nothing; a new epoch begins.
     Lost,
-    /// Everything but the last so many nanoseconds, 10 s at most, as after a restore of an older
+    /// Everything except the last so many nanoseconds, 10 s at most, as after a restore of an older
     /// copy; a new epoch begins.
     Older(u64),
 }
@@ -166,7 +166,7 @@ impl Network {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The adapter of another node, of the cluster with this prefix.
+    /// Adds a node of the cluster with this prefix, and returns its adapter.
     pub fn adapter(&self, prefix: &Prefix) -> Loopback {
         let node = with(&self.state, |state| {
             let NetworkConfig { inbox_max, loss_per_million, .. } = state.config;
@@ -177,7 +177,7 @@ impl Network {
         Loopback { state: Arc::clone(&self.state), node }
     }
 
-    /// Advances the clock, and does everything that happens until then.
+    /// Advances the clock and does everything that is due by then.
     pub fn advance(&self, now_ns: u64) {
         with(&self.state, |state| state.advance(now_ns));
     }
@@ -187,13 +187,13 @@ impl Network {
         with(&self.state, |state| state.now_ns)
     }
 
-    /// When the next thing happens, if nobody does anything until then.
+    /// When the next event is due, if no node acts before.
     pub fn next_at_ns(&self) -> Option<u64> {
         with(&self.state, |state| state.next_at_ns())
     }
 
-    /// Cuts a node's link, in one direction or both. What is sent waits in it. The node notices
-    /// after [`NetworkConfig::dead_after_ns`]; then that is lost.
+    /// Cuts a node's link, in one direction or both. What is sent waits in the link. The node
+    /// notices after [`NetworkConfig::dead_after_ns`]; then it is lost.
     pub fn cut(&self, node: usize, direction: Direction) {
         self.change(node, |client| match direction {
             Direction::Both => (client.cannot_send, client.cannot_receive) = (true, true),
@@ -202,7 +202,7 @@ impl Network {
         });
     }
 
-    /// Mends a node's link. What waited in it comes first.
+    /// Repairs a node's link. Waiting messages are delivered first.
     pub fn mend(&self, node: usize) {
         self.change(node, |client| (client.cannot_send, client.cannot_receive) = (false, false));
     }
@@ -218,8 +218,8 @@ impl Network {
     }
 
     /// Partitions the engine, so that nodes of different groups do not reach each other. Their
-    /// links stay up, and nothing is reported. Only the first group has the stored messages; nodes
-    /// in no group belong to it, too.
+    /// links stay up, and nothing is reported. Only the first group, which nodes in no group also
+    /// belong to, has the stored messages.
     pub fn partition(&self, groups: &[&[usize]]) {
         with(&self.state, |state| {
             for (node, client) in state.clients.iter_mut().enumerate() {
@@ -241,7 +241,7 @@ impl Network {
         });
     }
 
-    /// Thaws the engine, which first processes what waited, also on links that ended meanwhile.
+    /// Thaws the engine, which first processes what waited, also on links that have ended since.
     pub fn thaw(&self) {
         with(&self.state, |state| {
             state.engine.is_frozen = false;
@@ -260,7 +260,7 @@ impl Network {
         });
     }
 
-    /// Starts the engine again; ends it before, if it runs.
+    /// Restarts the engine, and ends it before if it runs.
     pub fn restart(&self, data: RestartData) {
         self.kill();
         with(&self.state, |state| {
@@ -279,24 +279,24 @@ impl Network {
         });
     }
 
-    /// The storage loses its leader, as during an election: nothing is stored, and no ticket is
-    /// answered. Links stay up, and everything else goes on.
+    /// Takes the leader from the storage, as during an election: nothing is stored, and no ticket
+    /// is answered. Links stay up, and all else works.
     pub fn lose_leader(&self) {
         with(&self.state, |state| state.engine.has_no_leader = true);
     }
 
-    /// The storage has a leader again. Requests of the meantime are not answered.
+    /// Gives the storage a leader again. Requests made meanwhile are not answered.
     pub fn elect_leader(&self) {
         with(&self.state, |state| state.engine.has_no_leader = false);
     }
 
-    /// The engine's log since the last call; nothing, unless [`NetworkConfig::has_log`]. Its first
+    /// The engine's log since the last call; empty without [`NetworkConfig::has_log`]. Its first
     /// entry has the epoch.
     pub fn take_log(&self) -> Vec<LogEntry> {
         with(&self.state, |state| std::mem::take(&mut state.engine.log))
     }
 
-    /// Removes what is stored of a subject; numbers go on.
+    /// Removes the stored messages of a subject; numbers do not restart.
     pub fn purge(&self, subject: &Subject) {
         with(&self.state, |state| {
             let (name, now_ns) = (state.subjects.of(subject.as_str()), state.now_ns);
@@ -317,8 +317,7 @@ impl Network {
     }
 }
 
-/// A node's adapter. When it is dropped the node is gone, as after a crash: what it sent is still
-/// in flight.
+/// A node's adapter. Dropping it ends the node as a crash does: what it has sent stays in flight.
 #[derive(Debug)]
 pub struct Loopback {
     state: Arc<Mutex<State>>,
@@ -391,7 +390,7 @@ impl Drop for Loopback {
     }
 }
 
-/// Does something with the state, and then wakes the nodes that have events, outside the lock.
+/// Changes the state, and then wakes the nodes that have events, outside the lock.
 fn with<R>(state: &Mutex<State>, act: impl FnOnce(&mut State) -> R) -> R {
     let mut guard = state.lock().unwrap_or_else(PoisonError::into_inner);
     let result = act(&mut guard);

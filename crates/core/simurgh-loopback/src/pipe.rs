@@ -1,10 +1,10 @@
-//! One direction of a link: a queue whose items arrive after a while, in order.
+//! One direction of a link: a queue whose items arrive in order after a delay.
 
 use std::collections::VecDeque;
 
 #[derive(Debug)]
 pub(super) struct Pipe<T> {
-    /// Each with its time of arrival; none arrives before the one in front of it.
+    /// Items with their times of arrival, which never decrease.
     items: VecDeque<(u64, T)>,
     last_at_ns: u64,
 }

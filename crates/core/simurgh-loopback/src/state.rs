@@ -27,22 +27,19 @@ pub(super) struct Engine {
     pub(super) is_frozen: bool,
     /// The storage does not work, and does not answer.
     pub(super) has_no_leader: bool,
-    /// How often it was started.
+    /// How often the engine was started.
     pub(super) boot: u64,
-    /// None, if it stores nothing.
+    /// `None` if the engine stores nothing.
     pub(super) stream: Option<Stream>,
-    /// Its log since the last call of `take_log`, if that is wanted.
     pub(super) log: Vec<LogEntry>,
-    /// The link of each node.
     pub(super) links: Vec<Option<Linked>>,
 }
 
 #[derive(Debug)]
 pub(super) struct Linked {
     pub(super) session: u64,
-    /// Some of them ended since, or are there twice.
+    /// May contain ended subscriptions and duplicates.
     pub(super) subscriptions: Vec<SubjectId>,
-    /// When there are so many, those are removed.
     pub(super) compact_at: usize,
 }
 
@@ -54,7 +51,6 @@ enum Next {
 }
 
 impl State {
-    /// Does everything that happens until then, in the order of time.
     pub(super) fn advance(&mut self, until_ns: u64) {
         while let Some((at_ns, next, node)) = self.next() {
             if at_ns > until_ns {
@@ -74,7 +70,6 @@ impl State {
         self.next().map(|(at_ns, ..)| at_ns)
     }
 
-    /// The wakers of the nodes that have events.
     pub(super) fn wakers(&mut self) -> Vec<Waker> {
         let woken = self.clients.iter_mut().filter(|it| it.has_events());
         woken.filter_map(Client::take_waker).collect()
@@ -84,7 +79,7 @@ impl State {
         let is_running = self.engine.is_alive && !self.engine.is_frozen;
         let mut first: Option<(u64, Next, usize)> = None;
         let mut offer = |at_ns: Option<u64>, next, node| {
-            // What waited for the end of a fault arrives at once.
+            // Messages that have waited for the end of a fault arrive at once.
             let at = at_ns.map(|at_ns| (at_ns.max(self.now_ns), next, node));
             if let Some(at) = at
                 && first.is_none_or(|first| at < first)
@@ -103,8 +98,6 @@ impl State {
         }
         first
     }
-
-    // What nodes do.
 
     pub(super) fn start(&mut self, node: usize) {
         let now_ns = self.now_ns;
@@ -168,7 +161,7 @@ impl State {
         generation
     }
 
-    /// The node's adapter was dropped: what it sent is in flight, and it receives nothing.
+    /// The node's adapter was dropped: what it has sent stays in flight, and it receives nothing.
     pub(super) fn leave(&mut self, node: usize) {
         self.unsubscribe(node);
         let Some(client) = self.clients.get_mut(node) else { return };
@@ -180,9 +173,7 @@ impl State {
         client.end();
     }
 
-    // Links.
-
-    /// Finds the links through which nothing comes, after a change of links or the engine.
+    /// Finds the dead links after a change of links or of the engine.
     pub(super) fn watch_links(&mut self) {
         let is_frozen = self.engine.is_frozen;
         for client in self.clients.iter_mut().filter(|it| it.is_linked()) {
@@ -196,8 +187,7 @@ impl State {
         }
     }
 
-    /// Ends links of an engine that was started again since, or does not run, as soon as the node
-    /// can notice.
+    /// Ends links of an engine that was restarted or does not run, as soon as the node can notice.
     pub(super) fn end_broken(&mut self) {
         for node in 0..self.clients.len() {
             let boot = self.engine.boot;
@@ -216,7 +206,7 @@ impl State {
         if !client.is_linked() {
             return;
         }
-        // A frozen engine has yet to read what was sent; everything else is lost.
+        // A frozen engine will read what was sent; everything else is lost.
         let is_left = self.engine.is_alive && self.engine.is_frozen && !client.cannot_send;
         if is_left {
             client.to_engine.push(self.now_ns, Command::Close);
@@ -257,7 +247,7 @@ impl State {
         let Some(client) = self.clients.get_mut(node) else { return };
         let is_reachable = !client.cannot_send && !client.cannot_receive && !is_frozen;
         if !is_alive || !is_reachable {
-            // There is no answer for a while, or it is refused at once.
+            // There is no answer for a while, or the connection is refused at once.
             let (why, after_ns) = match is_reachable {
                 true => ("it was refused", 0),
                 false => ("it is silent", 1_000_000_000),
@@ -297,8 +287,6 @@ impl State {
             self.send(node, Command::Interest(changes));
         }
     }
-
-    // What comes to a node.
 
     fn receive_at_node(&mut self, node: usize) {
         let Some(client) = self.clients.get_mut(node) else { return };

@@ -16,17 +16,16 @@ const LAG_NS_MAX: u64 = 10_000_000_000;
 /// The engine's clock at time 0 of the network: 2026-01-01.
 pub const UNIX_MS: u64 = 1_767_225_600_000;
 
-/// The engine's clock at a time of the network.
 pub(super) const fn unix_ms(now_ns: u64) -> u64 {
     UNIX_MS + now_ns / 1_000_000
 }
 
-/// How much is stored.
+/// The bounds of the storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
     /// The most messages of each subject.
     pub count: usize,
-    /// How long, in nanoseconds.
+    /// How long messages are kept, in nanoseconds.
     pub age_ns: u64,
 }
 
@@ -42,9 +41,7 @@ pub(super) struct Stream {
     pub(super) epoch: u64,
     seq: u64,
     subjects: HashMap<SubjectId, VecDeque<Entry>, FixedState>,
-    /// The numbers of messages by their ids.
     ids: HashMap<Box<str>, u64, FixedState>,
-    /// When each id came, oldest first.
     ages: VecDeque<(u64, Box<str>)>,
     /// When the last numbers were assigned, oldest first.
     recent: VecDeque<(u64, u64)>,
@@ -54,9 +51,9 @@ pub(super) struct Stream {
 struct Entry {
     seq: u64,
     at_ns: u64,
-    /// When it is too old.
+    /// When it expires.
     until_ns: u64,
-    /// When it was removed, by newer messages or by a purge: a copy that lags behind still has it.
+    /// When it was removed, by newer messages or a purge: a copy that lags behind still has it.
     gone_ns: Option<u64>,
     envelope: Bytes,
 }
@@ -71,9 +68,8 @@ pub(super) struct StoreRequest<'a> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is stored, and is to be published.
+    /// Stored, and to be published.
     New(Number),
-    /// Its id is known: the number of the stored one.
     Duplicate(u64),
 }
 
@@ -95,8 +91,8 @@ impl Stream {
         self.seq
     }
 
-    /// Sets it back to an earlier time and begins a new epoch, as far as it is known how far it
-    /// was.
+    /// Sets the storage back to an earlier time and begins a new epoch, as far as its state then is
+    /// known.
     pub(super) fn set_back(&mut self, then_ns: u64, epoch: u64) {
         let head = self.head(then_ns);
         (self.seq, self.epoch) = (head, epoch);
@@ -122,7 +118,7 @@ impl Stream {
         }
         self.seq += 1;
         self.recent.push_back((now_ns, self.seq));
-        // One stays, which certainly every copy has.
+        // One entry stays, which every copy certainly has.
         while self.recent.get(1).is_some_and(|it| now_ns.saturating_sub(it.0) >= LAG_NS_MAX) {
             self.recent.pop_front();
         }
@@ -142,7 +138,7 @@ impl Stream {
         Outcome::New(Number { seq: self.seq, prev })
     }
 
-    /// The last number in a copy that has what was stored up to then.
+    /// The last number in a copy that has what was stored up to `as_of_ns`.
     fn head(&self, as_of_ns: u64) -> u64 {
         let after = self.recent.partition_point(|it| it.0 <= as_of_ns);
         match (after.checked_sub(1), self.recent.front()) {
@@ -152,8 +148,8 @@ impl Stream {
         }
     }
 
-    /// The messages behind a number on a subject, so many and so many bytes, but at least one, from
-    /// a copy that has what was stored up to `as_of_ns`.
+    /// The messages behind a number on a subject, at most so many and so many bytes but at least
+    /// one, from a copy that has what was stored up to `as_of_ns`.
     pub(super) fn after(
         &mut self,
         of: SubjectId,
@@ -208,8 +204,8 @@ impl Stream {
         Fetched { messages: last, head, is_all: true }
     }
 
-    /// The number behind which everything was stored within this age: that before the first that is
-    /// there. None, if nothing is stored for so long.
+    /// The number behind which everything was stored within this age: the one before the first that
+    /// is still there. `None` if messages are not stored for so long.
     pub(super) fn since(&mut self, age: Duration, now_ns: u64) -> Option<u64> {
         let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         if age_ns > self.limits.age_ns {
@@ -223,7 +219,7 @@ impl Stream {
         Some(young.min().map_or(self.seq, |it| it - 1))
     }
 
-    /// Removes what is stored of a subject before a number; numbers go on.
+    /// Removes the stored messages of a subject before a number; numbers do not restart.
     pub(super) fn purge(&mut self, subject: SubjectId, before: u64, now_ns: u64) {
         let entries = self.subjects.get_mut(&subject).into_iter().flatten();
         let old = entries.filter(|it| it.seq < before);
@@ -239,7 +235,7 @@ impl Stream {
 }
 
 impl Entry {
-    /// Whether it is in a copy that has done everything up to then.
+    /// Whether a copy that has applied everything up to `as_of_ns` has it.
     fn is_there(&self, as_of_ns: u64) -> bool {
         self.gone_ns.is_none_or(|it| it > as_of_ns)
     }
@@ -254,12 +250,11 @@ impl Entry {
     }
 }
 
-/// The entries that are there now.
 fn present(entries: &VecDeque<Entry>, now_ns: u64) -> impl Iterator<Item = &Entry> {
     entries.iter().filter(move |it| it.is_there(now_ns))
 }
 
-/// Forgets entries that are too old, or were removed so long ago that every copy knows.
+/// Forgets entries that have expired, or that every copy has removed.
 fn forget_old(entries: &mut VecDeque<Entry>, now_ns: u64) {
     let lags_ns = now_ns.saturating_sub(LAG_NS_MAX);
     entries.retain(|it| it.until_ns > now_ns && it.gone_ns.is_none_or(|it| it >= lags_ns));
@@ -283,7 +278,6 @@ mod tests {
         gone_ns: Option<u64>,
     }
 
-    /// All that was ever stored.
     #[derive(Default)]
     struct Model {
         stored: Vec<Stored>,
@@ -292,7 +286,7 @@ mod tests {
     }
 
     impl Model {
-        /// What is left of a subject, in a copy that has done what was done up to `as_of_ns`.
+        /// The rest of a subject in a copy that has applied everything up to `as_of_ns`.
         fn of(&self, subject: usize, now_ns: u64, as_of_ns: u64) -> Vec<(u64, Bytes)> {
             let all = self.stored.iter().filter(|it| it.subject == subject);
             let is_left = |it: &&Stored| it.gone_ns.is_none_or(|gone_ns| as_of_ns < gone_ns);
@@ -302,7 +296,7 @@ mod tests {
                 .collect()
         }
 
-        /// The oldest of a subject go until no more than so many are left.
+        /// Removes the oldest of a subject until at most `count` are left.
         fn push_out(&mut self, subject: usize, count: usize, now_ns: u64) {
             let left = self.of(subject, now_ns, now_ns);
             let over = &left[..left.len().saturating_sub(count)];
@@ -316,7 +310,7 @@ mod tests {
             old.for_each(|it| it.gone_ns = it.gone_ns.or(Some(now_ns)));
         }
 
-        /// The last number that was given up to then.
+        /// The last number assigned up to `as_of_ns`.
         fn head(&self, as_of_ns: u64) -> u64 {
             let until = self.stored.iter().filter(|it| it.at_ns <= as_of_ns);
             until.map(|it| it.seq).max().unwrap_or(0)
@@ -327,7 +321,7 @@ mod tests {
     enum Op {
         Store(usize, u8, Option<u64>),
         Purge(usize, u64),
-        /// Asked of a copy that lags behind so much.
+        /// The last field is the lag of the copy that answers.
         After(usize, u64, u32, u64),
         LastOf(Vec<usize>, u64),
         Since(u64),

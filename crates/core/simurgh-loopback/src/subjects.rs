@@ -1,22 +1,21 @@
-//! The subjects that were ever used, each by a number, with their subscribers.
+//! All subjects ever used, each with a number and its subscribers.
 //!
-//! So a message has a number instead of a text, and finding its receivers takes two look-ups by
-//! index. Subjects are never forgotten: a network does not live long.
+//! A message has a number instead of a text, and finding its receivers takes two look-ups by index.
+//! Subjects are never forgotten: a network is short-lived.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use simurgh_cluster::Space;
 
-/// The number of a subject, or of a subscription's subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct SubjectId(u32);
 
 #[derive(Debug)]
 struct Known {
     text: Box<str>,
-    /// Its space; none, if it is for all nodes, or one.
+    /// `None` for the subject of all nodes, or of one.
     space: Option<Space>,
-    /// The wildcard that matches it; none, if it is a wildcard, or not of a topic.
+    /// The wildcard that matches it; `None` for a wildcard or a subject without a topic.
     whole: Option<SubjectId>,
     subscribers: Vec<u32>,
 }
@@ -32,7 +31,6 @@ impl Subjects {
         Self { by_text: HashMap::with_hasher(FixedState::with_seed(0)), known: Vec::new() }
     }
 
-    /// The number of a subject, which is new if it was never used.
     pub(super) fn of(&mut self, text: &str) -> SubjectId {
         if let Some(&name) = self.by_text.get(text) {
             return name;
@@ -50,7 +48,7 @@ impl Subjects {
         name
     }
 
-    /// The subject to which the engine publishes what it stored under a subject.
+    /// The subject to which the engine publishes what was stored under this one.
     pub(super) fn republished(&mut self, stored: SubjectId) -> SubjectId {
         let text = self.get(stored).map_or("", |it| &it.text);
         let (prefix, rest) = text.split_once(".h.").unwrap_or((text, ""));
@@ -80,7 +78,7 @@ impl Subjects {
         self.get(name).is_some_and(|it| it.subscribers.contains(&node))
     }
 
-    /// The receivers of a message on a subject: each once, however many subscriptions match.
+    /// The receivers of a message on a subject, each once however many subscriptions match.
     pub(super) fn receivers(&self, name: SubjectId) -> impl Iterator<Item = u32> {
         let receivers = |name| self.get(name).map_or(&[][..], |it: &Known| &it.subscribers);
         let exact = receivers(name);

@@ -1,4 +1,4 @@
-//! What is of the loopback alone; what every adapter must do is in `contract`.
+//! Tests of the loopback alone; `contract` tests what every adapter must do.
 
 use std::task::Waker;
 
@@ -57,7 +57,6 @@ fn texts(node: &mut Loopback) -> Vec<String> {
     events(node).iter().map(text).collect()
 }
 
-/// A stormy hour, and all that was told in it.
 fn storm(seed: u64) -> Vec<String> {
     let config = NetworkConfig {
         delay_ns: 0..=20 * MS,

@@ -1,5 +1,5 @@
 //! Messages between the home of a kept topic and the engine that keeps and numbers the broadcasts
-//! of several nodes. They go by way of the cluster's thread, which puts those of the engine in
+//! of several nodes. They pass through the cluster's thread, which puts those of the engine in
 //! order.
 
 use std::time::Duration;
@@ -8,17 +8,17 @@ use simurgh_history::Place;
 
 use crate::broadcast::Broadcast;
 
-/// Bytes that an item is counted with on its way to its home, beside its broadcast.
+/// Bytes that an item is charged on its way to its home, in addition to its broadcast.
 const ITEM_BYTES: usize = 64;
 
 /// A broadcast that the engine is to keep.
 #[derive(Debug)]
 pub struct StoreRequest {
-    /// The answer names it; no other store or purge of this node has it.
+    /// Identifies the answer; no other store or purge of this node has it.
     pub number: u64,
-    /// What is broadcast, and on which topic.
+    /// The broadcast with its topic.
     pub broadcast: Broadcast,
-    /// The client that is left out, by the hash of its id; 0: nobody.
+    /// The excluded client, by the hash of its id; 0: none.
     pub sender: u64,
     /// A broadcast with the same id is kept only once, on all nodes.
     pub id: Option<Box<str>>,
@@ -26,7 +26,7 @@ pub struct StoreRequest {
     pub age: Option<Duration>,
 }
 
-/// What the engine has of a topic, for its home: [`Begun`](Self::Begun) comes first.
+/// Events of a topic from the engine, for its home: [`Begun`](Self::Begun) is first.
 #[derive(Debug)]
 pub enum FromEngine {
     /// The topic is followed from here on.
@@ -39,28 +39,28 @@ pub enum FromEngine {
         purged: u64,
         /// Up to this number the topic has only `messages`.
         head: u64,
-        /// What the engine has, oldest first.
+        /// The engine's messages, oldest first.
         messages: Vec<KeptItem>,
     },
     /// The next one, in order.
     Next(KeptItem),
-    /// Something up to this number is missing and cannot be fetched any more.
+    /// Messages up to this number are missing and cannot be fetched any more.
     Gap {
         /// The last number that may be missing.
         through: u64,
     },
-    /// All that is older than this was purged on request. The request itself has this place.
+    /// Everything older than this was purged on request. The request itself has this place.
     Purged {
         /// Its number.
         seq: u64,
-        /// Which one it is of several with this number.
+        /// Its index among those with this number.
         index: u16,
     },
-    /// What the engine has is not known now. `Known` or `Begun` follows.
+    /// The engine's state is unknown now. `Known` or `Begun` follows.
     Unknown,
     /// It is known again, and nothing was missed.
     Known,
-    /// The topic is no longer followed: nobody here wants it.
+    /// The topic is no longer followed: no member or listener needs it.
     Ended,
 }
 
@@ -69,34 +69,34 @@ pub enum FromEngine {
 pub struct KeptItem {
     /// The engine's number for it.
     pub seq: u64,
-    /// Which one it is of several with this number, from 0.
+    /// Its index among those with this number, from 0.
     pub index: u16,
     /// When it was kept: milliseconds since 1970; 0 if that is not known.
     pub at_ms: u64,
-    /// The number that this node gave it, if this node has had it kept.
+    /// The number that this node gave it, if this node had it kept.
     pub mine: Option<u64>,
-    /// The client that is left out, by the hash of its id; 0: nobody.
+    /// The excluded client, by the hash of its id; 0: none.
     pub sender: u64,
-    /// What is broadcast. Its excepted channel only matters if it is of this node.
+    /// The broadcast. Its excepted channel only matters if it is of this node.
     pub broadcast: Broadcast,
 }
 
-/// Why it is not known that a broadcast is kept.
+/// Why a broadcast may not be kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotKept {
-    /// The engine has not answered in time: it may be kept, or may not.
+    /// The engine has not answered in time: it may be kept, or not.
     Unconfirmed,
-    /// The engine does not keep it, and says why.
+    /// The engine does not keep it, with its reason.
     Refused(Box<str>),
     /// Too much waits for the engine.
     Full,
-    /// The engine is away, and the broadcast was delivered on this node only, as the server is
-    /// configured to do.
+    /// There is no link to the engine, and the broadcast was delivered on this node only, as the
+    /// server is configured to do.
     LocalOnly,
 }
 
 impl FromEngine {
-    /// Bytes it is counted with on its way to the home.
+    /// The bytes that it is charged on its way to the home.
     pub fn weight(&self) -> usize {
         match self {
             Self::Begun { messages, .. } => messages.iter().map(KeptItem::weight).sum(),
@@ -118,7 +118,7 @@ impl KeptItem {
     }
 }
 
-/// The distance between two numbers of one shard's stores: the remainder names the shard.
+/// The distance between two numbers of one shard's stores: the remainder identifies the shard.
 pub const NUMBERS_APART: u64 = 1 << 16;
 
 /// The shard that gave a store its number.
@@ -143,7 +143,7 @@ pub fn behind(seq: u64) -> Place {
 }
 
 /// The place of a topic that had nothing up to a number. Nodes begin to follow it at different
-/// times, so a client may come from another node with a higher one of these and has missed nothing.
+/// times, so a client from another node may have a higher one of these and has missed nothing.
 pub fn nothing_up_to(seq: u64) -> Place {
     match seq {
         0 => Place::ZERO,

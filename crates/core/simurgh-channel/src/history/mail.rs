@@ -17,7 +17,7 @@ use crate::id::ChannelId;
 pub struct KeptAt {
     /// Its place in its topic's history.
     pub position: Position,
-    /// One with the same id had been kept before: it was not delivered again.
+    /// A broadcast with the same id had been kept before: it was not delivered again.
     pub is_duplicate: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct KeptAt {
 /// called if the shard has ended. Only an engine may fail to keep a broadcast.
 pub type KeptCallback = Box<dyn FnOnce(Result<KeptAt, NotKept>) + Send>;
 
-/// Who is told that a broadcast is kept.
+/// Which caller is informed that a broadcast is kept.
 pub enum KeptFor {
     /// Nobody.
     Nobody,
@@ -33,7 +33,7 @@ pub enum KeptFor {
     Channel {
         /// The channel.
         channel: ChannelId,
-        /// The number of what it waits for.
+        /// The ticket that the channel waits for.
         ticket: u32,
         /// It has broadcast on its own topic, and receives the broadcast itself.
         is_member: bool,
@@ -57,22 +57,22 @@ impl fmt::Debug for KeptFor {
 /// A broadcast on its way to the home of its topic, to which its weight is charged.
 #[derive(Debug)]
 pub struct KeepRequest {
-    /// What is to be kept.
+    /// The broadcast to keep.
     pub broadcast: Broadcast,
-    /// Its place in its publisher's flow.
+    /// Its charge in its publisher's flow.
     pub charge: Option<Arc<Charge>>,
-    /// The client that is left out, by the hash of its id; 0: nobody.
+    /// The excluded client, by the hash of its id; 0: none.
     pub sender: u64,
     /// A broadcast with the same id is kept only once.
     pub id: Option<Box<str>>,
-    /// Who is told.
+    /// Which caller is informed.
     pub kept_for: KeptFor,
 }
 
 /// A broadcast that is kept.
 #[derive(Debug, Clone)]
 pub struct Kept {
-    /// The client that is left out, by the hash of its id; 0: nobody.
+    /// The excluded client, by the hash of its id; 0: none.
     pub sender: u64,
     /// Its event and payload.
     pub content: KeptContent,
@@ -81,9 +81,9 @@ pub struct Kept {
 /// Event and payload of a broadcast that is kept.
 #[derive(Debug, Clone)]
 pub enum KeptContent {
-    /// A copy: of a short payload it takes less than the broadcast around it.
+    /// A copy: a short payload takes less memory than the broadcast around it.
     Json(Arc<str>, Box<str>),
-    /// The same of a binary payload.
+    /// A copy of a binary payload.
     Binary(Arc<str>, Box<[u8]>),
     /// The broadcast that members got.
     Shared(Arc<Broadcast>),
@@ -108,18 +108,18 @@ impl KeptContent {
     }
 }
 
-/// What a client has missed of a topic; shared by all clients that missed the same.
+/// The messages of a topic that a client has missed; shared by all clients that missed the same.
 #[derive(Debug)]
 pub struct Missed {
-    /// Why it is not all.
+    /// Why messages are missing.
     pub gap: Option<GapReason>,
     /// The position behind which the messages begin.
     pub after: Position,
-    /// The position up to which all is here.
+    /// The position up to which the messages are complete.
     pub through: Position,
     /// Whether more follows, which is requested later.
     pub more: bool,
-    /// How many messages there are, with those that are requested later.
+    /// The number of messages, with those that are requested later.
     pub count: usize,
     /// The messages, in order.
     pub messages: Vec<(Position, Kept)>,
@@ -130,17 +130,17 @@ pub struct Missed {
 pub struct MissedRequest {
     /// The topic.
     pub topic: Box<str>,
-    /// What the client has.
+    /// The client's position.
     pub since: Since,
-    /// Whether it wants what is still there if that is not all.
+    /// Whether it wants an incomplete answer.
     pub partial: bool,
-    /// Something before that is lost to it.
+    /// An earlier message is lost to it.
     pub torn: bool,
-    /// What the engine has is not known; the topic's home finds that out.
+    /// The engine's state is unknown; the topic's home determines it.
     pub is_away: bool,
     /// The hash of the client's id; 0: it has none.
     pub client: u64,
-    /// The shard to which the answer goes.
+    /// The shard to which the answer is sent.
     pub shard: u16,
     /// The member or join that gets them.
     pub requester: Requester,
@@ -149,7 +149,7 @@ pub struct MissedRequest {
 /// The one that requests missed messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requester {
-    /// A join: its socket, and the number of what that waits for.
+    /// A join: its socket, and the ticket it waits for.
     Join(Key, u32),
     /// A member that was sent a part.
     Member(ChannelId),
@@ -158,11 +158,11 @@ pub enum Requester {
 /// Which part of a topic's history is read.
 #[derive(Debug, Clone, Copy)]
 pub struct Range {
-    /// Where it begins, without the message there; `None`: at the end that is read first.
+    /// Where it begins, exclusive; `None`: at the end that is read first.
     pub since: Option<Position>,
-    /// Messages at most.
+    /// The most messages.
     pub limit: usize,
-    /// Whether it goes from the newer to the older.
+    /// Whether it is read from the newest to the oldest.
     pub is_reverse: bool,
 }
 
@@ -171,7 +171,7 @@ pub struct Range {
 pub struct KeptMessage {
     /// Its place in its topic's history.
     pub position: Position,
-    /// When it was kept: milliseconds since 1970.
+    /// When it was kept, in milliseconds since 1970.
     pub at_ms: u64,
     #[doc(hidden)]
     pub content: KeptContent,
@@ -192,11 +192,11 @@ impl KeptMessage {
 /// Part of a topic's history.
 #[derive(Debug)]
 pub struct HistoryPage {
-    /// Why messages behind the given position are missing; `None` if all are there.
+    /// Why messages behind the given position are missing; `None` if none is.
     pub gap: Option<GapReason>,
     /// The oldest message that is kept.
     pub first: Option<Position>,
-    /// The last position that was given; the others are of the same epoch.
+    /// The last assigned position; the others are of the same epoch.
     pub position: Position,
     /// In the requested order.
     pub messages: Vec<KeptMessage>,
@@ -209,9 +209,9 @@ pub struct HistoryTopic {
     pub name: Box<str>,
     /// Messages that are kept.
     pub messages: usize,
-    /// Bytes that are counted for them.
+    /// The bytes charged for them.
     pub bytes: u64,
-    /// The last position that was given.
+    /// The last assigned position.
     pub position: Position,
 }
 
@@ -220,11 +220,11 @@ pub struct HistoryTopic {
 pub struct HistoryTopics {
     /// The topics, in the order of the shard's table.
     pub topics: Vec<HistoryTopic>,
-    /// The place to go on from; `None` if these were the last.
+    /// The place to continue from; `None` if these were the last.
     pub next: Option<u32>,
 }
 
-/// Takes a page of a topic's history, on a shard: it must be short.
+/// Receives a page of a topic's history, on a shard: it must be short.
 pub type PageCallback = Box<dyn FnOnce(HistoryPage) + Send>;
 
 /// A request about the history of a topic, from outside of channels. Callbacks run on a shard: they
@@ -232,9 +232,9 @@ pub type PageCallback = Box<dyn FnOnce(HistoryPage) + Send>;
 pub enum HistoryRequest {
     /// Reads a part of what is kept.
     Read(Box<str>, Range, PageCallback),
-    /// Forgets all that is kept; answered with the last position that was given.
+    /// Forgets everything that is kept; answered with the last assigned position.
     Forget(Box<str>, Box<dyn FnOnce(Result<Position, NotKept>) + Send>),
-    /// Lists the topics that a shard keeps, from a place on, and so many at most.
+    /// Lists the topics that a shard keeps, from a place on, at most so many.
     Topics(u16, u32, usize, Box<dyn FnOnce(HistoryTopics) + Send>),
 }
 
@@ -255,28 +255,28 @@ impl fmt::Debug for HistoryRequest {
 pub enum HistoryMail {
     /// For the home of the topic, from outside of channels.
     Request(HistoryRequest),
-    /// All shards together keep too much, and this one most of it: it drops some.
+    /// All shards together keep too much, and this one the most: it drops some.
     Evict,
     /// For the home of the topic.
     RequestMissed(Box<MissedRequest>),
-    /// From there: what a client has missed, for its socket, which waits with this ticket; and how
-    /// many of the messages that client sent itself.
+    /// From the home: what a client has missed, for its socket, which waits with this ticket; and
+    /// how many of the messages that client sent itself.
     Missed(Key, u32, Arc<Missed>, usize),
-    /// From there: the next part for a member.
+    /// From the home: the next part for a member.
     Portion(ChannelId, Arc<Missed>),
     /// For the home of the topic.
     Keep(Box<KeepRequest>),
-    /// From there: the broadcast that a channel waits for with this ticket, as all shards get it;
-    /// its weight was charged to this shard.
+    /// From the home: the broadcast that a channel waits for with this ticket, as all shards get
+    /// it; its weight was charged to this shard.
     Kept(ChannelId, u32, Posted),
-    /// From there: why the broadcast is not kept that a channel waits for with this ticket; `None`:
-    /// it is kept.
+    /// From the home: why the broadcast that a channel waits for with this ticket is not kept;
+    /// `None`: it is kept.
     Confirmed(ChannelId, u32, Option<NotKept>),
-    /// From there: a notice for members who are told positions; its weight was charged to this
+    /// From the home: a notice for members that receive positions; its weight was charged to this
     /// shard.
     Notice(Posted),
     /// For the home of the topic, to which its weight was charged: from the engine.
     Engine(Box<str>, FromEngine),
-    /// For the shard that gave this number: what became of a store or a purge.
+    /// For the shard that assigned this number: the outcome of a store or a purge.
     Stored(u64, Result<StoredAt, NotKept>),
 }

@@ -9,13 +9,13 @@ use simurgh_history::{ReplayLimits, Retention};
 
 pub use self::mail::*;
 
-/// How much of a topic's broadcasts is kept, for clients that come back to get what they missed.
-/// The oldest are dropped as soon as one of the limits is exceeded.
+/// How much of a topic's broadcasts is kept, for clients that return to get what they missed. The
+/// oldest are dropped as soon as one of the limits is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistoryRule {
     /// Broadcasts.
     pub count: usize,
-    /// Bytes of them, with what keeping them takes.
+    /// Their bytes, with the overhead of keeping them.
     pub bytes: usize,
     /// How long.
     pub age: Duration,
@@ -24,7 +24,7 @@ pub struct HistoryRule {
 }
 
 impl HistoryRule {
-    /// What an engine is asked for.
+    /// The retention that an engine is asked for.
     pub fn retention(&self) -> Retention {
         let count = self.count.try_into().unwrap_or(u32::MAX);
         let age_ms = self.age.as_millis().try_into().unwrap_or(u64::MAX);
@@ -43,13 +43,13 @@ impl Default for HistoryRule {
 pub struct HistoryConfig {
     /// Bytes that the histories of all topics may take together.
     pub bytes_max: usize,
-    /// Broadcasts that a client is given when it comes back.
+    /// The most broadcasts that a returning client is given.
     pub replay_count: usize,
-    /// Bytes of them.
+    /// The most bytes of them.
     pub replay_bytes: usize,
     /// How much of that is sent at once; the rest follows when the socket has taken most of it.
     pub portion: ReplayLimits,
-    /// How long a message of a client waits for what its channel broadcast to be kept.
+    /// How long a client's message waits until what its channel broadcast is kept.
     pub confirm_timeout: Duration,
 }
 

@@ -5,7 +5,7 @@ mod rate;
 pub use self::rate::{Bucket, Rate, RateError, TooFewTokens};
 use crate::metrics::{Counter, ShardMetrics};
 
-/// What is limited.
+/// A limited quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Limit {
@@ -15,7 +15,7 @@ pub enum Limit {
     Messages,
     /// Their bytes.
     Bytes,
-    /// What channels do with their presences while they handle messages.
+    /// Changes of presences that channels make while they handle messages.
     PresenceCalls,
     /// The size of one payload.
     PayloadBytes,
@@ -44,7 +44,7 @@ impl Limit {
         }
     }
 
-    /// The counter of what exceeded it.
+    /// The counter of excesses.
     pub fn counter(self, metrics: &ShardMetrics) -> &Counter {
         match self {
             Self::Joins => &metrics.limited_joins,
@@ -56,7 +56,7 @@ impl Limit {
     }
 }
 
-/// What becomes of a message that exceeds a limit. In each case no channel sees it, and it is
+/// How a message that exceeds a limit is handled. In each case no channel sees it, and it is
 /// counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LimitPolicy {
@@ -69,12 +69,12 @@ pub enum LimitPolicy {
     Close,
 }
 
-/// A rate, and what becomes of what exceeds it.
+/// A rate, and how its excess is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
     /// How much.
     pub rate: Rate,
-    /// What becomes of the rest.
+    /// How the rest is handled.
     pub policy: LimitPolicy,
 }
 
@@ -85,46 +85,46 @@ impl From<Rate> for RateLimit {
 }
 
 impl RateLimit {
-    /// Has another policy.
+    /// Sets another policy.
     pub fn or(self, policy: LimitPolicy) -> Self {
         Self { policy, ..self }
     }
 }
 
-/// A size, and what becomes of what exceeds it.
+/// A size, and how larger payloads are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizeLimit {
     /// The most.
     pub bytes_max: usize,
-    /// What becomes of the rest.
+    /// How larger payloads are handled.
     pub policy: LimitPolicy,
 }
 
-/// What one socket may send, on all its topics together. By default without limits.
+/// Limits of one socket, on all its topics together. By default without limits.
 ///
-/// Bytes are those of a message's refs, topic, event and payload as they came, whatever its
+/// Bytes are those of a message's refs, topic, event and payload as received, whatever its
 /// serializer; of a plain message its data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SocketLimits {
     /// Joins.
     pub joins: Option<RateLimit>,
-    /// Messages, joins and all others among them. A heartbeat or a leave that exceeds this is
-    /// answered as ever, unless the policy is to close.
+    /// All messages, joins included. A heartbeat or a leave that exceeds this is answered as usual,
+    /// unless the policy is to close.
     pub messages: Option<RateLimit>,
     /// Their bytes; as for messages.
     pub bytes: Option<RateLimit>,
-    /// What its channels do with their presences while they handle messages, but to end one.
+    /// Changes of presences that its channels make while they handle messages, except removals.
     pub presence_calls: Option<RateLimit>,
 }
 
-/// What one socket may send on one topic. By default without limits.
+/// Limits of one socket on one topic. By default without limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChannelLimits {
     /// Messages for the channel, without joins and leaves. Another join does not reset them.
     pub messages: Option<RateLimit>,
     /// Their bytes, counted as in [`SocketLimits`].
     pub bytes: Option<RateLimit>,
-    /// What the channel does with its presences while it handles messages, but to end one.
+    /// Changes of presences that the channel makes while it handles messages, except removals.
     pub presence_calls: Option<RateLimit>,
     /// The size of the payload of a message or a join.
     pub payload_bytes: Option<SizeLimit>,

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::clock::nanoseconds;
 
-/// The largest number of tokens a rate or a burst may have: a TiB, where they are bytes.
+/// The most tokens of a rate or a burst: a TiB, if they are bytes.
 const COUNT_MAX: u64 = 1 << 40;
 /// The longest time over which a rate counts, and in which an empty bucket fills.
 const PERIOD_MAX: Duration = Duration::from_secs(3600);
@@ -21,7 +21,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `count` in a second, all of them at once if they come so.
+    /// `count` in a second, all of them at once if need be.
     ///
     /// # Errors
     /// As [`every`](Self::every).
@@ -29,7 +29,7 @@ impl Rate {
         Self::every(count, Duration::from_secs(1))
     }
 
-    /// `count` in `period`, all of them at once if they come so.
+    /// `count` in `period`, all of them at once if need be.
     ///
     /// # Errors
     /// `count` is not 1 to 2^40, or `period` not a millisecond to an hour.
@@ -43,10 +43,10 @@ impl Rate {
         Ok(Self { count, period_ns: nanoseconds(period), burst: count })
     }
 
-    /// The same rate with so many at once. They come back at the rate.
+    /// The same rate with so many at once, which are restored at the rate.
     ///
     /// # Errors
-    /// `burst` is not 1 to 2^40, or takes more than an hour to come back.
+    /// `burst` is not 1 to 2^40, or takes more than an hour to be restored.
     pub fn with_burst(self, burst: u64) -> Result<Self, RateError> {
         if !(1..=COUNT_MAX).contains(&burst) {
             return Err(RateError::Count);
@@ -63,7 +63,7 @@ impl Rate {
         self.burst
     }
 
-    /// In how much time an empty bucket is full again.
+    /// How long an empty bucket takes to fill.
     pub fn fill_time(&self) -> Duration {
         let ns = self.capacity().div_ceil(u128::from(self.count));
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
@@ -90,7 +90,7 @@ pub enum RateError {
     Fill,
 }
 
-/// A bucket of tokens that come back at a [`Rate`]; a default one is full.
+/// A bucket of tokens that are restored at a [`Rate`]; a default one is full.
 ///
 /// It is the time at which it is, or was, full again, in units of a nanosecond divided by the
 /// rate's count: then a token is a whole number of units, the rate's period, and nothing is ever
@@ -100,10 +100,10 @@ pub struct Bucket {
     full_at: u128,
 }
 
-/// Too few tokens are there.
+/// The bucket has too few tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooFewTokens {
-    /// In how much time they will be; none: more are wanted than the bucket can hold.
+    /// The time until it has enough; `None`: more than the bucket can hold.
     pub wait: Option<Duration>,
 }
 
@@ -111,7 +111,7 @@ impl Bucket {
     /// The bucket after `cost` tokens were taken, `now_ns` nanoseconds after any fixed origin.
     ///
     /// # Errors
-    /// Too few tokens are there.
+    /// It has too few tokens.
     #[inline]
     pub fn less(self, rate: &Rate, cost: u64, now_ns: u64) -> Result<Self, TooFewTokens> {
         let now = u128::from(now_ns) * u128::from(rate.count);

@@ -9,7 +9,7 @@ use crate::message::Message;
 const HERE: NodeId = NodeId(1);
 const THERE: NodeId = NodeId(2);
 
-/// The pieces of a body, as they are read on the other side.
+/// The pieces of a body, as the receiver reads them.
 fn sent(kind: Kind, number: u64, head: u16, body: &[u8], hear: &mut dyn FnMut(&Piece<'_>)) {
     for (n, draft) in call_drafts(kind, HERE, (number, head), body).unwrap().into_iter().enumerate()
     {
@@ -143,7 +143,7 @@ fn as_many_calls_wait_as_may() {
 }
 
 proptest! {
-    /// Whatever pieces come, of whomever: what is held is counted, and only whole bodies are heard.
+    /// Whatever pieces arrive: incomplete bytes are counted, and only whole bodies are passed on.
     #[test]
     fn pieces_in_any_order_break_nothing(
         pieces in prop::collection::vec((0..3_u64, 0..2_u16, 0..4_usize, 0..4_usize), 1..100)
@@ -168,7 +168,6 @@ proptest! {
         }
     }
 
-    /// What is read of any bytes is a part of its whole.
     #[test]
     fn a_piece_lies_within_its_whole(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         if let Ok(it) = Piece::read(&mut Reader::new(&bytes)) {

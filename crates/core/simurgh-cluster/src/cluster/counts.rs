@@ -10,7 +10,7 @@ pub struct ClusterCounts {
     pub published: [u64; Kind::ALL.len()],
     /// Valid envelopes received, by kind.
     pub received: [u64; Kind::ALL.len()],
-    /// Of those, broadcasts without members here.
+    /// Of those, broadcasts without members on this node.
     pub unwanted: u64,
     /// Duplicates of envelopes.
     pub again: u64,
@@ -58,7 +58,6 @@ impl ClusterCounts {
     }
 }
 
-/// Counts one of a kind among `published` or `received`.
 pub(super) fn count(counts: &mut [u64], kind: Kind) {
     if let Some(count) = counts.get_mut((kind as usize).wrapping_sub(1)) {
         *count += 1;

@@ -43,8 +43,8 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         self.report_history(local);
     }
 
-    /// Has a followed topic checked at the server that certainly has all messages: it may have
-    /// begun with a copy that lagged behind.
+    /// Has a followed topic checked at the leader: it may have begun with a copy that lagged
+    /// behind.
     pub fn check_topic(&mut self, topic: &str) {
         if let Some(history) = &mut self.history {
             history.check_at_leader(topic);
@@ -66,8 +66,8 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Has all nodes forget what is kept of a topic up to now. [`LocalNode::stored`] always gets
-    /// the outcome with this number, which must differ from those of stores.
+    /// Has all nodes forget the stored messages of a topic up to now. [`LocalNode::stored`] always
+    /// gets the outcome with this number, which must differ from those of stores.
     pub fn forget(&mut self, topic: &str, number: u64, time: Time, local: &mut impl LocalNode) {
         match &mut self.history {
             Some(history) => history.push(topic, &Storing::Forget(number), time.ns, local),
@@ -75,7 +75,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// The counters of topics with a history; none, if there are no such topics.
+    /// The counters of topics with a history; `None` if there are no such topics.
     pub fn history_counts(&self) -> Option<&HistoryCounts> {
         self.history.as_deref().map(History::counts)
     }
@@ -102,7 +102,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         true
     }
 
-    /// Reports some of the events that wait, and all notices.
+    /// Reports some of the waiting events, and all notices.
     pub(super) fn report_history(&mut self, local: &mut impl LocalNode) {
         let Some(history) = &mut self.history else { return };
         history.report_link_loss(local);
@@ -142,14 +142,12 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// The adapter was told all interests, the last of them by this change.
     pub(super) fn history_interests_sent(&mut self, generation: Generation) {
         self.history_waiters.last_change = generation;
         self.history_waiters.changes_sent();
         self.begin_followed();
     }
 
-    /// Begins the topics whose interests are in force.
     pub(super) fn begin_followed(&mut self) {
         let Some(history) = &mut self.history else { return };
         while let Some(number) = self.history_waiters.pop() {
@@ -157,8 +155,8 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Takes an envelope with the engine's numbers. These tell whether it is a duplicate, not its
-    /// publisher's.
+    /// Receives an envelope with the engine's numbers. They show whether it is a duplicate; its
+    /// publisher's number does not.
     pub(super) fn receive_kept(
         &mut self,
         bytes: &Bytes,
@@ -168,7 +166,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     ) {
         let envelope = match Envelope::decode(bytes) {
             Ok(envelope) => envelope,
-            // It leaves a hole in its topic, and is passed over when that is fetched.
+            // It leaves a hole in its topic, and is skipped when that is fetched.
             Err(error) => return self.counts.count_unreadable(error),
         };
         let kind = envelope.header.kind;
@@ -182,8 +180,8 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         {
             return;
         }
-        // Stored by a node that declares a history where this one does not: members get it as a
-        // plain broadcast.
+        // The storing node declares a history for this topic, and this one does not: members get it
+        // as a plain broadcast.
         self.deliver_broadcasts(envelope.topic, envelope.items(), local);
     }
 
@@ -206,8 +204,8 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Hands over requests and stores, as much as the adapter takes. Returns whether there was
-    /// something.
+    /// Hands over requests and stores, as many as the adapter takes. Returns whether there were
+    /// any.
     pub(super) fn settle_history(&mut self, time: Time) -> bool {
         let mut has_said = false;
         let Some(history) = &mut self.history else { return false };

@@ -1,14 +1,14 @@
 //! Checks the link before other nodes are taken for silent.
 //!
-//! A dead link is noticed some seconds after it died, and a link may be silent for as long without
-//! being dead. Until then all other nodes seem to be gone, so the engine is probed before any of
-//! them is taken for silent: with an empty change of interests, which it confirms like any other.
+//! A dead link is noticed only after some seconds, and a live link may be silent for as long. Until
+//! then all other nodes seem to be gone, so before any of them is taken for silent the engine is
+//! probed with an empty change of interests, which it confirms like any other.
 
 use super::{Cluster, Time};
 use crate::adapter::{Adapter, Generation};
 
-/// An answer that takes longer tells nothing about other nodes: their messages were held up as
-/// well, and may come behind it.
+/// A later answer shows nothing about other nodes: their messages were held up as well, and may
+/// follow it.
 const ANSWER_MAX_NS: u64 = 1_000_000_000;
 
 /// A probe that the engine has not answered.
@@ -18,7 +18,7 @@ pub(super) struct LinkProbe {
 }
 
 impl<A: Adapter + ?Sized> Cluster<A> {
-    /// Lets other nodes become silent or gone; probes the engine first if one may.
+    /// Lets other nodes become silent or gone; probes the engine before that.
     pub(super) fn age_peers(&mut self, time: Time) {
         if !self.peers.is_due(time.ns) {
             self.peers.tick(time.ns);
@@ -28,7 +28,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// The engine has confirmed changes of interests up to this one.
     pub(super) fn link_probe_answered(&mut self, generation: Generation, time: Time) {
         let answered = self.link_probe.take_if(|it| it.generation <= generation);
         let Some(LinkProbe { since_ns, .. }) = answered else { return };
@@ -39,7 +38,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// When there is something to do for other nodes, apart from what waits for the probe.
+    /// When other nodes are due next, apart from what waits for the probe.
     pub(super) fn peers_next_ns(&self) -> Option<u64> {
         match self.link_probe {
             Some(_) => self.peers.next_beat_ns(),

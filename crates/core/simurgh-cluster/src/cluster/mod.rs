@@ -42,13 +42,13 @@ const EVENTS_MAX: usize = 256;
 const PARTS_BYTES: usize = 64 << 20;
 /// The most nodes whose broadcasts are filtered for duplicates: each takes 32 kB.
 const WINDOWS_MAX: usize = 1024;
-/// A longer pause between two calls of [`Cluster::tick`] means that the process did not run, and
-/// nobody knows what was missed. More than callers let pass, and less than it takes to notice that
-/// a node is silent.
+/// A longer pause between two calls of [`Cluster::tick`] means that the process did not run and may
+/// have missed anything. It is more than callers let pass, and less than it takes to notice that a
+/// node is silent.
 const PAUSE_NS: u64 = 5_000_000_000;
 /// The most notices that wait to be polled; the oldest are dropped.
 const NOTICES_MAX: usize = 1024;
-/// The most disconnects of other nodes that are remembered, so that none is done twice.
+/// The most remembered disconnects of other nodes, so that none is done twice.
 const DONE_MAX: usize = 16_384;
 
 /// Settings of a node in a cluster.
@@ -68,7 +68,7 @@ pub struct ClusterConfig {
     pub peers: PeersConfig,
     /// Disconnects.
     pub disconnects: DisconnectsConfig,
-    /// The bounds of topics with a history; none, if there are no such topics.
+    /// The bounds of topics with a history; `None` if there are no such topics.
     pub history: Option<HistoryConfig>,
 }
 
@@ -91,7 +91,7 @@ impl ClusterConfig {
     }
 }
 
-/// The local side of a cluster's node: what other nodes cause here.
+/// The local side of a cluster's node: what other nodes cause on this one.
 pub trait LocalNode {
     /// A broadcast for the members and listeners on these shards.
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>);
@@ -102,19 +102,19 @@ pub trait LocalNode {
     /// A message for the home shard of a topic's presences.
     fn presence(&mut self, topic: &str, what: FromPeers);
 
-    /// A node is gone, and all who were present there.
+    /// A node is gone, and with it everyone present there.
     fn gone(&mut self, node: NodeId);
 
     /// The outcome of a disconnect that this node has asked for.
     fn disconnected(&mut self, number: DisconnectNumber, outcome: DisconnectOutcome);
 
-    /// Another node calls a service here; [`Cluster::answer`] answers it by its number.
+    /// Another node calls a service of this one; [`Cluster::answer`] answers it by its number.
     fn called(&mut self, by: NodeId, number: u64, service: u16, body: Vec<u8>);
 
-    /// The caller does not wait any more.
+    /// The caller has stopped waiting.
     fn hung_up(&mut self, by: NodeId, number: u64);
 
-    /// The answer to a call of this node; none, if there will be none. A call that was hung up gets
+    /// The answer to a call of this node; `None` if it gets no answer. A call that was hung up gets
     /// no answer.
     fn answered(&mut self, number: CallNumber, answer: Option<Answer>);
 
@@ -122,7 +122,7 @@ pub trait LocalNode {
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>);
 
     /// The outcome of a [`store`](Cluster::store) or a [`forget`](Cluster::forget): once for each,
-    /// before or after the message comes on its topic.
+    /// before or after the message is received on its topic.
     fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, StoreError>);
 }
 
@@ -153,7 +153,7 @@ impl LinkState {
 pub enum Notice {
     /// The state of the link has changed.
     State(LinkState),
-    /// There is no link: why.
+    /// There is no link, for this reason.
     Down(Down),
     /// An event of another node.
     Peer(PeerEvent),
@@ -176,7 +176,7 @@ pub enum Notice {
 ///     │                                   │ poll_event
 ///     └── LocalNode ◄── envelopes: DuplicateFilter, Peers, PresenceParts ◄─┘
 /// ```
-/// Stored messages take a way of their own, through the module `history`.
+/// Stored messages pass through the module `history`.
 ///
 /// # The kinds of methods, and their order
 /// 1. *This node*: [`broadcast`](Cluster::broadcast), [`topic_begins`](Cluster::topic_begins),
@@ -191,16 +191,14 @@ pub struct Cluster<A: ?Sized> {
     name: Box<str>,
     version: Box<str>,
     prefix: Prefix,
-    /// The topic of the last broadcast, and its subject.
     last_topic: Option<(Box<str>, Subject)>,
     settings: Vec<(Box<str>, u64)>,
     envelopes: (u8, u8),
     interests: Interests,
     outbox: Outbox,
-    /// An envelope that the adapter did not take, with its number: it goes first.
+    /// An envelope that the adapter did not take, sent first.
     refused: Option<(Class, Subject, Bytes)>,
     is_full: bool,
-    /// The number of the last envelope.
     n: u64,
     peers: Peers,
     seen: HashMap<NodeId, DuplicateFilter, FixedState>,
@@ -209,37 +207,29 @@ pub struct Cluster<A: ?Sized> {
     disconnects: Disconnects,
     calls: Calls,
     waiters: InterestWaiters,
-    /// Events of the adapter that are not processed yet.
     events: VecDeque<Event>,
-    /// Disconnects of others that were done, the oldest first.
+    /// Disconnects of others that were done, oldest first.
     done: VecDeque<(NodeId, u64)>,
     state: LinkState,
-    /// Since when the link is in this state.
     since_ns: u64,
     session: Option<Session>,
     linked_ns: u64,
-    /// When `tick` was called last.
     ran_ns: u64,
     sockets: u64,
     is_draining: bool,
     has_said_bye: bool,
     counts: ClusterCounts,
     notices: VecDeque<Notice>,
-    /// Nodes that are gone, and since when: what comes from them is late.
     departed: BTreeMap<NodeId, u64>,
-    /// A check whether the engine answers, before nodes are taken for silent.
     link_probe: Option<LinkProbe>,
-    /// None, if no topic has a history.
+    /// `None` if no topic has a history.
     history: Option<Box<History>>,
-    /// Followed topics whose interests are not in force yet.
     history_waiters: InterestWaiters,
-    /// The adapter takes no more tickets.
     history_is_full: bool,
 }
 
 impl<A: Adapter + ?Sized> Cluster<A> {
-    /// For a node that has just been started; `seed` must not be guessable. Its adapter begins to
-    /// connect.
+    /// A node that was just started; `seed` must not be guessable. Its adapter begins to connect.
     pub fn new(
         config: ClusterConfig,
         mut adapter: Box<A>,
@@ -294,12 +284,12 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Takes the engine's events and processes them. Returns whether there may be more. The waker
-    /// of the context is woken when there are more after that.
+    /// Receives the engine's events and processes them. Returns whether there may be more. The
+    /// waker of the context is woken when there are more after that.
     ///
-    /// Where members come and go on other threads, do it in two steps, and between them what those
-    /// threads have told: so a member whose join was answered before another node published is
-    /// known.
+    /// If members join and leave on other threads, call `receive` and `handle_events` instead, and
+    /// apply what those threads have sent between the two: then a member whose join was answered
+    /// before another node published is known.
     pub fn poll(
         &mut self,
         context: &mut Context<'_>,
@@ -311,7 +301,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         has_more
     }
 
-    /// Takes the engine's events without processing them. Returns whether there may be more.
+    /// Receives the engine's events without processing them. Returns whether there may be more.
     pub fn receive(&mut self, context: &mut Context<'_>) -> bool {
         while self.events.len() < EVENTS_MAX {
             match self.adapter.poll_event(context) {
@@ -330,12 +320,12 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         self.report_history(local);
     }
 
-    /// Does what is due. To be called at least once a second: what came meanwhile may be missing
-    /// otherwise.
+    /// Does what is due. Call it at least once a second: otherwise messages of the time between may
+    /// be taken for missing.
     pub fn tick(&mut self, time: Time, local: &mut impl LocalNode) {
         let ran_ns = std::mem::replace(&mut self.ran_ns, time.ns);
         if time.ns.saturating_sub(ran_ns) > PAUSE_NS {
-            // No node counts as silent for the time in which this one did not run.
+            // No node becomes silent for the time in which this process did not run.
             self.request_all_presences(None, time);
         }
         self.interests.tick(time.ns);
@@ -375,7 +365,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         (self.state, self.since_ns)
     }
 
-    /// The number of the link; none, while there is no link.
+    /// The number of the link; `None` without a link.
     pub fn session(&self) -> Option<Session> {
         self.session
     }

@@ -10,24 +10,19 @@ const GATHERED_NS: u64 = 10 * MILLISECOND;
 const AGAIN_MAX: usize = 500;
 /// and the next after this pause, or the answers would be more than nodes can hold.
 const AGAIN_NS: u64 = 100 * MILLISECOND;
-/// The most requests that wait. Further topics are requested when the next delta shows that
-/// something is missing.
+/// The most requests that wait. Further topics are requested when the next delta shows a gap.
 const WAITING_MAX: usize = 1 << 20;
 
-/// Requests to one node, or to all.
 #[derive(Debug, Default)]
 pub(super) struct PresenceRequests {
-    /// The topics, by node.
     soon: BTreeMap<Option<NodeId>, BTreeSet<Box<str>>>,
     soon_ns: Option<u64>,
     waiting: usize,
-    /// Requests that are repeated, slowly.
     again: VecDeque<(Option<NodeId>, Box<str>)>,
     again_ns: Option<u64>,
 }
 
 impl PresenceRequests {
-    /// Adds a topic to request soon.
     pub(super) fn add(&mut self, of: Option<NodeId>, topic: &str, now_ns: u64) {
         if self.waiting < WAITING_MAX && self.soon.entry(of).or_default().insert(topic.into()) {
             self.waiting += 1;
@@ -35,7 +30,7 @@ impl PresenceRequests {
         self.soon_ns.get_or_insert(now_ns.saturating_add(GATHERED_NS));
     }
 
-    /// Adds topics to request again, because something of them may be lost.
+    /// Adds topics to request again, because messages of them may be lost.
     pub(super) fn add_again(
         &mut self,
         of: Option<NodeId>,
@@ -49,8 +44,8 @@ impl PresenceRequests {
         }
     }
 
-    /// Forgets all requests: without a link nobody can be asked, and over the next link all are
-    /// made anew.
+    /// Forgets all requests: without a link none can be sent, and over the next link all are made
+    /// again.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

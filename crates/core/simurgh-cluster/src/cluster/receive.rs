@@ -14,13 +14,13 @@ use crate::peers::PeerEvent;
 use crate::presence::{Part, PresenceUpdate};
 use crate::subject::{Bucket, Interest, Space};
 
-/// How long after a node is gone it may send again what the engine may not have: it comes back, or
-/// did not learn that the engine has its bye.
+/// How long after a node is gone it may repeat envelopes that the engine may not have: it returns,
+/// or does not know that the engine has its bye.
 const WINDOWS_KEPT_NS: u64 = 600 * 1_000_000_000;
-/// The most gone nodes that are remembered, to recognize what comes late from them.
+/// The most remembered gone nodes, to recognize their late envelopes.
 const DEPARTED_MAX: usize = 4096;
 
-/// Whether a duplicate of this kind would do something twice.
+/// Whether a duplicate of this kind would have an effect twice.
 const fn is_counted(kind: Kind) -> bool {
     matches!(kind, Kind::Broadcast | Kind::Call | Kind::Return | Kind::HangUp)
 }
@@ -85,14 +85,12 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         self.handle_peer_events(time, local);
     }
 
-    /// Requests all presences of a node, or of all nodes.
     pub(super) fn request_all_presences(&mut self, of: Option<NodeId>, time: Time) {
         let topics = self.present_topics();
         self.counts.resyncs += topics.len() as u64;
         self.presence_requests.add_again(of, topics, time.ns);
     }
 
-    /// The topics whose presences are wanted.
     fn present_topics(&self) -> Vec<Box<str>> {
         let wanted = self.interests.wanted();
         let present = wanted.filter(|it| it.space() == Some(Space::Presence));
@@ -110,7 +108,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         for interest in interests {
             let topics = match interest.space() {
                 Some(Space::Presence) => self.topics_of(interest),
-                // Answers to this node and beats may be missing: of any topic.
+                // Answers to this node and beats may be missing, of any topic.
                 None => self.present_topics(),
                 Some(_) => continue,
             };
@@ -168,7 +166,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         true
     }
 
-    /// Forgets the numbers of nodes that have been gone for long.
     fn forget_windows(&mut self, time: Time) {
         let old = self
             .departed
@@ -226,7 +223,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
                 }
             }
             Message::HangUp { number } => local.hung_up(origin, number),
-            // A forget marker without a number has no place among the messages that it ends.
+            // A forget marker without a number has no position among the messages that it ends.
             Message::Forget => self.counts.broken += 1,
         }
     }
@@ -253,7 +250,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         part: Part<'_>,
         local: &mut impl LocalNode,
     ) {
-        // Nobody would ever remove its entries; once it is a peer its presences are requested.
+        // Its entries would never be removed; once it is a peer its presences are requested.
         if self.peers.get(origin).is_none() {
             self.counts.late += 1;
             return;
@@ -275,12 +272,12 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             match &event {
                 PeerEvent::Joined(node) => {
                     self.departed.remove(node);
-                    // By a beat, if its hello was lost: it may have received no disconnect.
+                    // Known by a beat, so its hello was lost: it may have received no disconnect.
                     self.disconnects.hello(*node, time.ns);
-                    // The request to all over a new link may have come too early for it.
+                    // The request to all nodes over a new link may have been too early for it.
                     self.request_all_presences(Some(*node), time);
                 }
-                // While it was silent it was not asked.
+                // No request was sent to it while it was silent.
                 PeerEvent::Back(node) => self.request_all_presences(Some(*node), time),
                 PeerEvent::Gone(node, why) => {
                     self.parts.forget(*node);

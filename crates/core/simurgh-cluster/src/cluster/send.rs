@@ -18,7 +18,7 @@ use crate::outbox::{Class, OUTBOX_ENTRY_BYTES};
 use crate::presence::{ask_drafts, delta_drafts, state_drafts};
 use crate::subject::{Space, Subject, TOKEN_BYTES_MAX};
 
-/// How long after a link is made it is not known which other nodes there are.
+/// How long after a link is made the other nodes are still unknown.
 const UNKNOWN_NS: u64 = 300_000_000;
 /// The bytes of a call's envelope around its piece, with room to spare.
 const AROUND_PIECE_BYTES: usize = 256;
@@ -40,7 +40,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         Ok(())
     }
 
-    /// The subject of a topic's broadcasts, which is often that of the last one.
     fn broadcasts_of(&mut self, topic: &str) -> Subject {
         if let Some((last, subject)) = &self.last_topic
             && **last == *topic
@@ -89,7 +88,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// The number of a topic whose subscription is in force.
+    /// The number of an awaited topic whose subscription is in force.
     pub fn poll_awaited(&mut self) -> Option<u64> {
         self.waiters.pop()
     }
@@ -124,8 +123,8 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Requests a topic's presences from all others, and tells the home shard which nodes those
-    /// are, as soon as they are known.
+    /// Requests a topic's presences from all others, and sends the home shard the list of those
+    /// nodes as soon as they are known.
     fn begin_presence(&mut self, topic: &str, time: Time, local: &mut impl LocalNode) {
         let nodes: Vec<Owner> = match self.state {
             LinkState::Away => Vec::new(),
@@ -139,7 +138,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Whether the other nodes had time to make themselves known.
+    /// Whether the other nodes had time to announce themselves.
     pub(super) fn knows_peers(&self, time: Time) -> bool {
         self.state == LinkState::Away || time.ns.saturating_sub(self.linked_ns) >= UNKNOWN_NS
     }
@@ -166,7 +165,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     /// The caller decides how long to wait.
     ///
     /// # Errors
-    /// Nobody was called.
+    /// The call was not made.
     pub fn call(
         &mut self,
         node: NodeId,
@@ -183,7 +182,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         Ok(())
     }
 
-    /// Refuses an answer of more bytes: the call then gets none.
+    /// Refuses a longer answer: the call then gets none.
     pub fn bound_answer(&mut self, number: CallNumber, bytes_max: usize) {
         self.calls.bound(number, bytes_max);
     }
@@ -234,20 +233,19 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         self.sockets = sockets;
     }
 
-    /// This node closes its sockets and is about to end: others are told at once.
+    /// This node closes its sockets and is about to end; other nodes are informed at once.
     pub fn drain(&mut self, time: Time) {
         if !std::mem::replace(&mut self.is_draining, true) {
             self.send_beat(time);
         }
     }
 
-    /// Says bye, which is the node's last message. It may end when
-    /// [`is_flushed`](Self::is_flushed).
+    /// Sends a bye, the node's last message. It may end when [`is_flushed`](Self::is_flushed).
     pub fn bye(&mut self, time: Time) {
         if !std::mem::replace(&mut self.has_said_bye, true)
             && let Ok(bye) = Draft::bye(self.me)
         {
-            // In the last class, so that it goes last.
+            // In the last class, so that it is sent last.
             self.push(Class::Plain, self.prefix.nodes(), bye, time);
         }
     }
@@ -260,7 +258,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     }
 
     /// Hands over what is to be sent, as much as the adapter takes. Returns whether there was
-    /// something. To be called after everything else.
+    /// something. Call it after every other method.
     pub fn settle(&mut self, time: Time) -> bool {
         let mut has_said = false;
         for step in self.interests.take_changes() {
@@ -300,7 +298,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         Some((class, to, stamped(envelope, self.n)))
     }
 
-    /// Sends the requests for presences that are due, and tells the home shards to which nodes.
+    /// Sends the requests for presences that are due, and informs the home shards to which nodes.
     pub(super) fn request_presences(&mut self, time: Time, local: &mut impl LocalNode) {
         let all: Arc<[Owner]> = self.peers.live().map(|it| Owner(it.0)).collect();
         for (of, topics) in self.presence_requests.take(time.ns) {
@@ -329,7 +327,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Confirms a disconnect of another node.
     pub(super) fn send_answer(&mut self, to: NodeId, number: u64, time: Time) {
         if let Ok(answer) = Draft::answer(self.me, number) {
             self.push(Class::Control, self.prefix.node(to), answer, time);

@@ -1,4 +1,4 @@
-//! Disconnects: who is asked, how often, and what is told.
+//! Disconnects: the nodes asked, how often, and the reported outcomes.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use proptest::prelude::*;
@@ -48,7 +48,6 @@ fn everybody_is_asked_until_all_have_answered() {
     all.answered(A, number);
     assert_eq!(all.poll_outcome(), Some((number, outcome(&[B, C, A], &[]))));
     assert_eq!((all.poll_outcome(), sends(&mut all)), (None, vec![]));
-    // It is kept for those that say hello, and then forgotten.
     assert_eq!((all.len(), all.next_ns()), (1, Some(60 * SECOND)));
     all.tick(60 * SECOND);
     assert_eq!((all.is_empty(), all.next_ns(), all.poll_outcome()), (true, None, None));
@@ -141,7 +140,7 @@ fn a_full_queue_gives_up_what_is_told_and_refuses_when_all_wait() {
     all.answered(A, three);
     all.answered(A, one);
     all.gone(B, GoneReason::Silent);
-    // The third is confirmed by all; the first misses one; the second is still waited for.
+    // All confirm the third; the first misses one confirmation; the second is still waited for.
     all.start("4", [A], [], 0).unwrap();
     all.hello(C, 0);
     let asked: Vec<u64> =
@@ -176,7 +175,6 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 0..100)
 }
 
-/// A disconnect in the model: nodes that were to confirm, and what has become of them.
 struct Model {
     since_ns: u64,
     waiting: BTreeSet<u64>,
@@ -262,7 +260,7 @@ proptest! {
             prop_assert!(told.is_empty());
             prop_assert_eq!(all.len(), model.iter().filter(|it| it.is_alive(now_ns)).count());
         }
-        // A node waited for is asked within 16 s more, if it lives so long.
+        // A node that is waited for is asked within 16 s more, if the disconnect lives so long.
         while all.poll_send().is_some() {}
         let later_ns = now_ns + 16 * SECOND;
         all.tick(later_ns);
@@ -286,7 +284,6 @@ fn ten_thousand_wait_for_a_hundred_nodes_each() {
     }
     assert_eq!(all.start("x", [A], [], 0), Err(TooManyDisconnects));
     assert_eq!(sends(&mut all).len(), 10_000);
-    // Not more than may be kept for all.
     let mut few = new();
     let started = (0..10_000).filter(|_| few.start("x", (0..4096).map(NodeId), [], 0).is_ok());
     assert_eq!(started.count(), NODES_MAX / 4096);

@@ -8,11 +8,11 @@ use crate::node_id::NodeId;
 use crate::subject::TOPIC_BYTES_MAX;
 use crate::wire;
 
-/// An envelope that has everything but its number.
+/// An envelope that lacks only its number.
 ///
-/// Numbers give the order in which a node publishes, and what waits to be published may still be
-/// dropped. So an envelope is encoded where it is made, and gets its number by
-/// [`numbered`](Self::numbered) when it is handed to the engine: eight bytes are written in place.
+/// Numbers give the order in which a node publishes, and a waiting envelope may still be dropped.
+/// So it is encoded where it is made, and gets its number by [`numbered`](Self::numbered) when it
+/// is handed to the engine: eight bytes are written in place.
 /// If the link breaks before the engine has confirmed it, [`resent`] marks it, and it is handed
 /// over again with the same number.
 ///
@@ -35,7 +35,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// A broadcast on a topic. More may follow it by [`push`](Self::push).
+    /// A broadcast on a topic; [`push`](Self::push) adds more.
     ///
     /// # Errors
     /// The topic or the event is too long, the whole is too large, or the event is reserved: it
@@ -56,8 +56,7 @@ impl Draft {
     /// promises: other nodes refuse the envelope otherwise.
     ///
     /// # Errors
-    /// As [`broadcast`](Self::broadcast), or it has as many items as it can count; the draft is
-    /// unchanged.
+    /// As [`broadcast`](Self::broadcast), or it cannot count one more item; the draft is unchanged.
     pub fn push(&mut self, broadcast: &Item<'_>) -> Result<(), EncodeError> {
         if is_reserved(broadcast.event) {
             return Err(EncodeError::Reserved);
@@ -79,12 +78,11 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Without items, but with room for them.
     fn new(kind: Kind, origin: NodeId, topic: &str, room: usize) -> Result<Self, EncodeError> {
         if topic.len() > TOPIC_BYTES_MAX {
             return Err(EncodeError::Topic(topic.len()));
         }
-        // Exactly: a vector without spare room becomes `Bytes` without another allocation.
+        // Exactly: a vector without spare capacity becomes `Bytes` without another allocation.
         let room = room.min(ENVELOPE_BYTES_MAX);
         let mut bytes = Vec::with_capacity(HEADER_BYTES + 2 + topic.len() + 2 + room);
         bytes.extend_from_slice(&[ENVELOPE_VERSION, kind as u8]);
@@ -164,14 +162,14 @@ fn changed(envelope: Bytes, change: impl FnOnce(&mut [u8])) -> Bytes {
     own.freeze()
 }
 
-/// Overwrites bytes, if there are as many.
+/// Overwrites bytes, if there are so many.
 fn write<const N: usize>(bytes: &mut [u8], at: usize, what: [u8; N]) {
     if let Some(place) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
         *place = what;
     }
 }
 
-/// Why something cannot be sent to other nodes. The fault of the sender, who is to be told.
+/// Why something cannot be sent to other nodes. The sender's fault, and reported to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -184,13 +182,13 @@ pub enum EncodeError {
     /// An event that is the protocol's own ([`is_reserved`]).
     #[error("the event is the protocol's own")]
     Reserved,
-    /// An envelope has as many items as it can count.
+    /// An envelope cannot count one more item.
     #[error("too large for the cluster: more than {} items", u16::MAX)]
     Items,
     /// It would be so many bytes; [`ENVELOPE_BYTES_MAX`] is the most.
     #[error("too large for the cluster: {0} bytes, {ENVELOPE_BYTES_MAX} is the most")]
     TooLarge(usize),
-    /// What a node reports of itself is too long, or too much: which.
+    /// Which part of what a node reports of itself is too long or too large.
     #[error("too large for the cluster: {0}")]
     OfItself(&'static str),
 }

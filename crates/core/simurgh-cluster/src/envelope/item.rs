@@ -20,15 +20,15 @@ const USER: u8 = 8;
 const RESERVED: [&str; 2] = ["phx_", "simurgh:"];
 
 /// Whether an event is the protocol's own and must not be broadcast: a `phx_close` would end the
-/// channels of all members, a `simurgh:gap` would tell them that they missed something.
+/// channels of all members, a `simurgh:gap` would report missed messages to them.
 ///
-/// Everything else may be broadcast, and some applications do: `presence_diff` where they keep
+/// Everything else may be broadcast, and some applications do: `presence_diff` if they keep
 /// presences themselves, `disconnect` on the id of sockets to close them.
 pub fn is_reserved(event: &str) -> bool {
     RESERVED.iter().any(|prefix| event.starts_with(prefix))
 }
 
-/// One broadcast, or what an envelope of another kind carries.
+/// One broadcast, or the content of an envelope of another kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
     /// At most 255 bytes; empty for other kinds than broadcasts.
@@ -55,8 +55,8 @@ pub struct Except {
 /// The payload of a broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemPayload<'a> {
-    /// One JSON value as text without whitespace between its tokens: it is copied into frames as it
-    /// is.
+    /// One JSON value as text without whitespace between its tokens: it is copied into frames
+    /// unchanged.
     Json(&'a str),
     /// Raw bytes.
     Binary(&'a [u8]),
@@ -66,7 +66,7 @@ pub enum ItemPayload<'a> {
 }
 
 impl<'a> ItemPayload<'a> {
-    /// The payload of an application's broadcast; `frame` holds what has to be encoded for it.
+    /// The payload of an application's broadcast; `frame` is the buffer for what must be encoded.
     pub fn of(payload: &'a Payload<'_>, frame: &'a mut Vec<u8>) -> Self {
         match payload {
             Payload::Json(text) => Self::Json(text),
@@ -80,8 +80,8 @@ impl<'a> ItemPayload<'a> {
         }
     }
 
-    /// The payload as the rest of the program has it, borrowed; null in place of a
-    /// [`User`](Self::User) that cannot be read.
+    /// The payload as the rest of the program has it, borrowed; null for a [`User`](Self::User)
+    /// that cannot be read.
     pub fn to_payload(self) -> Payload<'a> {
         match self {
             Self::Json(text) => Payload::Json(Cow::Borrowed(text)),
@@ -118,7 +118,6 @@ impl<'a> ItemPayload<'a> {
     }
 }
 
-/// Reads and checks a user broadcast.
 fn user(frame: &[u8]) -> Result<Payload<'_>, EnvelopeError> {
     let frame = Frame::Binary(frame);
     match Serializer::V2.decode_server(frame).map_err(EnvelopeError::User)? {
@@ -190,7 +189,6 @@ impl<'a> Item<'a> {
         Ok(Self { event, payload, except, exclusion })
     }
 
-    /// Checks that it may be given to members.
     pub(super) fn check(&self) -> Result<(), EnvelopeError> {
         if is_reserved(self.event) {
             return Err(EnvelopeError::Reserved);
@@ -198,7 +196,7 @@ impl<'a> Item<'a> {
         self.payload.check()
     }
 
-    /// Whether it has nothing but bytes, as the items of all kinds but broadcasts.
+    /// Whether it has only bytes, as the items of all kinds except broadcasts.
     pub(super) fn is_bare(&self) -> bool {
         let is_plain = self.except.is_none() && self.exclusion.is_none();
         is_plain && self.event.is_empty() && matches!(self.payload, ItemPayload::Binary(_))

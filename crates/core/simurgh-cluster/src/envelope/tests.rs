@@ -1,4 +1,4 @@
-//! Envelopes there and back, and whatever a stranger may send in their place.
+//! Envelopes encoded and decoded, and untrusted bytes in their place.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ fn wrong(bytes: &[u8]) -> EnvelopeError {
     Envelope::decode(bytes).map(|_| ()).unwrap_err()
 }
 
-/// An envelope of any kind by hand: what a stranger writes, not what a draft lets through.
+/// An envelope of any kind by hand: a draft would refuse some of these.
 fn raw_envelope(kind: u8, topic: &[u8], items: &[(u8, &[u8], &[u8])]) -> Vec<u8> {
     let mut bytes = vec![1, kind, 0, 0];
     bytes.extend_from_slice(&ORIGIN.0.to_le_bytes());
@@ -39,7 +39,7 @@ fn raw_envelope(kind: u8, topic: &[u8], items: &[(u8, &[u8], &[u8])]) -> Vec<u8>
     bytes
 }
 
-/// The same with a payload of the given flags each.
+/// The same, each payload with flags.
 fn with_payloads(kind: u8, topic: &[u8], items: &[(u8, &[u8], &[u8])]) -> Vec<u8> {
     let with_length = |payload: &[u8]| {
         let mut rest = (payload.len() as u32).to_le_bytes().to_vec();
@@ -51,7 +51,7 @@ fn with_payloads(kind: u8, topic: &[u8], items: &[(u8, &[u8], &[u8])]) -> Vec<u8
     raw_envelope(kind, topic, &items)
 }
 
-/// What was read, written again.
+/// Encodes a decoded envelope again.
 fn again(envelope: &Envelope<'_>) -> Bytes {
     let Header { kind, flags, origin, n } = envelope.header;
     let draft = match kind {
@@ -72,12 +72,11 @@ fn again(envelope: &Envelope<'_>) -> Bytes {
     bytes.into()
 }
 
-/// Whatever it is: refused, or read, and then it was the only way to write what was read.
+/// Any bytes are either refused, or read, and then they are the only encoding of what was read.
 fn is_refused_or_comes_back(bytes: &[u8]) {
     if let Ok(envelope) = Envelope::decode(bytes) {
         assert_eq!(envelope.items().count(), envelope.items().len());
         assert_eq!(again(&envelope), bytes);
-        // No more can be asked of what it says than that it does not panic.
         let _ = envelope.message();
     }
 }
@@ -282,7 +281,7 @@ fn events_of_the_protocol_are_refused_from_strangers_and_from_the_application() 
         let item = Item::new(event, ItemPayload::Json("{}"));
         assert_eq!(Draft::broadcast(ORIGIN, "t", &item), Err(EncodeError::Reserved));
     }
-    // What an application may broadcast today it may broadcast to all nodes.
+    // An application may broadcast to all nodes all it may broadcast on one.
     let legal =
         [events::DISCONNECT, "presence_diff", "presence_state", "heartbeat", "phx", "", "P"];
     for event in legal {
@@ -298,7 +297,6 @@ fn events_of_the_protocol_are_refused_from_strangers_and_from_the_application() 
 #[test]
 fn a_payload_must_be_what_may_stand_in_frames() {
     let of = |flags, payload: &[u8]| {
-        // As the second item, too: each is looked at.
         let one = with_payloads(1, b"t", &[(flags, b"broadcast", payload)]);
         let two = with_payloads(1, b"t", &[(1, b"", b""), (flags, b"broadcast", payload)]);
         let (one, two) = (decoded(&one).map(|_| ()), decoded(&two).map(|_| ()));
@@ -322,7 +320,6 @@ fn a_payload_must_be_what_may_stand_in_frames() {
     for frame in [&[4, 0, 1, 0, 1, b'x', b'{'][..], &[4, 0, 2, 0, 0, b'x'], &[9], &[]] {
         assert!(matches!(of(8, frame), Err(EnvelopeError::User(_))), "{frame:?}");
     }
-    // A broadcast of another form, and one with a topic of its own.
     for frame in [&[2, 0, 1, b'e', 7][..], &[4, 1, 1, 0, 0, b't', b'x']] {
         assert!(matches!(of(8, frame), Err(EnvelopeError::Malformed(_))), "{frame:?}");
     }
@@ -369,7 +366,7 @@ fn what_is_announced_must_be_there() {
     let items_at = bytes.len() - 2;
     bytes[items_at..].copy_from_slice(&u16::MAX.to_le_bytes());
     assert_eq!(wrong(&bytes), EnvelopeError::Cut);
-    // Before anything is looked into.
+    // Refused before anything else is read.
     let mut bytes = with_payloads(1, b"", &[(0, b"phx_close", b"{}")]);
     bytes[items_at..items_at + 2].copy_from_slice(&4_u16.to_le_bytes());
     assert_eq!(wrong(&bytes), EnvelopeError::Cut);

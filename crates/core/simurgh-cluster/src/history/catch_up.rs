@@ -1,4 +1,4 @@
-//! Catching up: messages that are missing before one that came, or that the engine has told.
+//! Fetching messages that are missing before a received one, or that the engine has reported.
 
 use super::delivery::Judgement;
 use super::request::FetchAfter;
@@ -11,7 +11,7 @@ pub(super) fn seq_of(received: &Received) -> u64 {
 }
 
 impl Topics {
-    /// Takes a page of what follows the last known number.
+    /// Handles a page of the messages behind the last known number.
     pub(super) fn end_catch_up(
         &mut self,
         at: u32,
@@ -24,14 +24,14 @@ impl Topics {
         let last = follow.last;
         let answered = messages.last().map_or(0, seq_of);
         let reach = if is_all { head.max(answered) } else { answered };
-        // If the last known message is there, nothing behind it was removed. If it came by itself
+        // If the last known message is there, nothing behind it was removed. If it was received
         // since the request, the answer may be older, and what was before it was judged then.
         let is_there = follow.is_message && messages.iter().any(|it| seq_of(it) == last);
         let is_older = last > after.last && reach < last;
         let new = messages.iter().filter(|it| seq_of(it) > last);
         let count = new.clone().count();
-        // Messages that a purge has removed were neither too old nor too many. The purge may have
-        // come between two pages.
+        // Messages that a purge has removed were neither too old nor too many. The purge may be
+        // stored between two pages.
         let first = new.clone().next();
         let is_purged = first.is_some_and(|it| is_forget(&follow.name, &it.envelope));
         let is_sure = is_there || is_older || (after.skips_last && !is_purged);
@@ -55,11 +55,11 @@ impl Topics {
         let is_lost = count == 0 && may_miss;
         let through = if is_lost { needed.max(reach) } else { needed };
         if is_lost {
-            // Also behind what waits.
+            // Also behind the waiting messages.
             self.change_job(at, |job| job.needed = job.needed.max(through));
         }
         let is_reported = self.gap_before_queue(at, through, context);
-        // It is not known how far the gap goes: the next message is judged by that.
+        // The end of the gap is unknown: the next message shows it.
         if is_lost
             && (!is_reported || reach == 0)
             && let Some(follow) = self.table.get_mut(at)
@@ -88,7 +88,7 @@ impl Topics {
                 Judgement::Next { has_gap: true } => {
                     self.gap(at, number.saturating_sub(1), context);
                 }
-                // A message between would have been fetched.
+                // A message between them would have been fetched.
                 Judgement::Hole => {
                     self.gap(at, prev, context);
                 }
@@ -110,7 +110,7 @@ impl Topics {
         if first.number.seq <= seq { job.pop() } else { None }
     }
 
-    /// Reports a gap up to a number, but not beyond what waits. Returns whether that is news.
+    /// Reports a gap up to a number, but not beyond the queue. Returns whether it is new.
     pub(super) fn gap_before_queue(
         &mut self,
         at: u32,
@@ -137,20 +137,20 @@ impl Topics {
         after.is_further || has_reached || self.job(at).is_none_or(|it| !it.is_confirm)
     }
 
-    /// Everything before the waiting messages has come or is lost: delivers those.
+    /// Delivers the waiting messages when everything before them was received or is lost.
     pub(super) fn continue_job(&mut self, at: u32, after: &FetchAfter, context: &mut Context<'_>) {
         let round = self.round;
         if let Some(follow) = self.table.get_mut(at)
             && (after.round, after.lost) == (round, follow.lost)
         {
-            // What was stored since the request came by itself, or waits.
+            // Messages stored since the request arrive by themselves, or wait.
             follow.round = round;
         }
         let Some(job) = self.job(at) else { return };
         let needed = job.needed;
         let mut is_incomplete = self.drain(at, needed, context);
         if !is_incomplete {
-            // What has not come up to there is lost.
+            // Missing messages up to there are lost.
             self.gap(at, needed, context);
             is_incomplete = self.drain(at, u64::MAX, context);
         }
@@ -167,7 +167,7 @@ impl Topics {
         self.finish(at, after, context);
     }
 
-    /// The engine has a message of a topic that is not here: fetches what is missing up to that.
+    /// Fetches what is missing up to a message of the engine that this node does not have.
     pub(super) fn fetch_up_to(&mut self, at: u32, seq: u64, now_ns: u64) {
         let Some(follow) = self.table.get(at) else { return };
         let is_live = follow.stage == Stage::Live;
@@ -181,14 +181,14 @@ impl Topics {
         self.fetch(at);
     }
 
-    /// Fetches messages that the engine has told of and that did not come.
+    /// Fetches messages that the engine has reported and that did not arrive.
     pub(super) fn fetch_late(&mut self, now_ns: u64) {
         while let Some((_, id, seq)) = self.late.pop_front_if(|it| it.0 <= now_ns) {
             let Some(at) = self.current(id) else { continue };
             let Some(follow) = self.table.get(at) else { continue };
             match follow.stage {
                 Stage::Live if seq > follow.last => self.fetch_up_to(at, seq, now_ns),
-                // A fill without it asks again.
+                // A fill without an epoch is requested again.
                 Stage::Filling if self.epoch.is_some() => self.fetch_up_to(at, seq, now_ns),
                 _ => {}
             }

@@ -13,13 +13,11 @@ use crate::time::SECOND;
 
 /// The most topics that are looked at for one request.
 const CHECKED_MAX: u32 = 4_096;
-/// How long to wait before topics without an answer are checked again.
 const AGAIN_NS: u64 = SECOND;
-/// The shortest pause in the slow round.
 const SLOW_NS: u64 = SECOND;
 
 impl Topics {
-    /// The topics to check now, so many at most; each with how often it lost something.
+    /// The topics to check now, at most so many; each with how often it has lost something.
     pub(super) fn next_checks(&mut self, most: usize, now_ns: u64) -> Vec<(TopicId, u8)> {
         let mut topics = Vec::new();
         while self.urgent_ns <= now_ns && topics.len() < most {
@@ -53,7 +51,7 @@ impl Topics {
         topics
     }
 
-    /// Adds a topic if messages of it may be missing, and no job is fetching them.
+    /// Adds a topic if messages of it may be missing and no job is fetching them.
     fn collect_unsure(&mut self, at: u32, topics: &mut Vec<(TopicId, u8)>) {
         let Some(follow) = self.table.get(at) else { return };
         let one = (TopicId { at, serial: follow.serial }, follow.lost);
@@ -70,7 +68,6 @@ impl Topics {
         }
     }
 
-    /// Lets the slow round go on, when it is time.
     pub(super) fn advance_round(&mut self, now_ns: u64) {
         if self.epoch.is_none() || self.table.len() == 0 || self.slow_ns > now_ns {
             return;
@@ -84,7 +81,6 @@ impl Topics {
         self.slow_ns = now_ns.saturating_add(pause_ns);
     }
 
-    /// Takes the answer to a check.
     pub(super) fn checked(
         &mut self,
         checked: FetchLast,
@@ -104,7 +100,7 @@ impl Topics {
             self.note(at, last.unwrap_or(0).max(fetched.head));
             match self.table.get(at).map(|it| (it.stage, it.job.is_some())) {
                 Some((Stage::Filling, has_job)) => {
-                    // What came meanwhile is in the queue.
+                    // Messages that arrive meanwhile are in the queue.
                     let awaits_watermark = self.want_watermark(at, context.time.ns).is_some();
                     let is_empty = last.is_none() && is_clear && fetched.head > 0;
                     if !has_job && is_empty && !awaits_watermark {
@@ -120,7 +116,6 @@ impl Topics {
         }
     }
 
-    /// The engine did not answer.
     fn not_checked(&mut self, checked: FetchLast, context: &mut Context<'_>) {
         for (id, _) in checked.topics {
             let Some(at) = self.current(id) else { continue };
@@ -132,8 +127,8 @@ impl Topics {
         self.urgent_ns = context.time.ns.saturating_add(AGAIN_NS);
     }
 
-    /// The last number of each topic in the request, if there is one; and whether every message of
-    /// the answer is of one of those.
+    /// The last number of each topic in the request, if any; and whether every message of the
+    /// answer is of one of those.
     fn found(&self, checked: &FetchLast, messages: &[Received]) -> (Vec<Option<u64>>, bool) {
         let mut found = vec![None; checked.topics.len()];
         let mut is_clear = true;
@@ -150,7 +145,6 @@ impl Topics {
         (found, is_clear)
     }
 
-    /// Compares a topic with the engine's last number of it.
     fn compare(
         &mut self,
         at: u32,
@@ -166,7 +160,7 @@ impl Topics {
                 if !is_synced {
                     return self.fetch_up_to(at, seq, context.time.ns);
                 }
-                // It should still come by itself.
+                // It should still arrive by itself.
                 if let Some(id) = self.id(at) {
                     let due_ns = context.time.ns.saturating_add(LATE_NS);
                     self.late.push_back((due_ns, id, seq));
@@ -181,7 +175,6 @@ impl Topics {
         }
     }
 
-    /// Checks a topic at the leader.
     pub(super) fn check_at_leader(&mut self, topic: &str) {
         let Some(at) = self.table.find(topic) else { return };
         self.renew(at);
@@ -191,7 +184,6 @@ impl Topics {
         }
     }
 
-    /// Fetches the last known message and what is behind it.
     fn confirm(&mut self, at: u32) {
         self.change_job(at, |job| job.is_confirm = true);
         self.fetch(at);

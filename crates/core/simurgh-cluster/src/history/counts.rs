@@ -12,11 +12,11 @@ pub struct HistoryCounts {
     pub handed_over: u64,
     /// Broadcasts that the engine has confirmed.
     pub stored: u64,
-    /// Of those, such as were stored before under their publisher's id.
+    /// Of those, stores of an id that was stored before.
     pub duplicates: u64,
-    /// Broadcasts of which it is not known whether they are stored.
+    /// Broadcasts that may be stored or not.
     pub unconfirmed: u64,
-    /// Broadcasts that were refused: by the engine, for lack of one, or as invalid.
+    /// Broadcasts that were refused: by the engine, without an engine, or as invalid.
     pub refused: u64,
     /// Broadcasts that were refused because too much waited.
     pub full: u64,
@@ -30,17 +30,16 @@ pub struct HistoryCounts {
     pub gaps: u64,
     /// Checks of a topic's last number.
     pub checked: u64,
-    /// Of those, such as found a number that was not known here.
+    /// Of those, checks that found a number that was not known here.
     pub behind: u64,
     /// Stored envelopes that are malformed, of another version, or of another topic whose name has
-    /// the same hash: passed over.
+    /// the same hash; they are skipped.
     pub broken: u64,
     /// Purges that the engine has not done.
     pub purges_failed: u64,
 }
 
 impl HistoryCounts {
-    /// Counts the outcome of a broadcast.
     pub(super) fn add(&mut self, outcome: &Result<StoredAt, StoreError>) {
         match outcome {
             Ok(at) => {

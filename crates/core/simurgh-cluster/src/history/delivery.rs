@@ -12,13 +12,13 @@ use crate::envelope::{Envelope, Kind};
 use crate::node_id::NodeId;
 use crate::time::{SECOND, Time};
 
-/// How much too early or too late an engine may remove messages.
+/// By how many seconds an engine may remove messages too early or too late.
 const MARGIN_S: i64 = 5;
 
-/// What a message is to a live topic.
+/// The place of a message in a live topic.
 pub(super) enum Judgement {
     Known,
-    /// It is the next; with a gap, messages before it may be lost.
+    /// The next message; with a gap, messages before it may be lost.
     Next {
         has_gap: bool,
     },
@@ -37,7 +37,7 @@ impl Topics {
         self.note(at, number.seq);
         let Some(follow) = self.table.get(at) else { return };
         let judged = match follow.stage {
-            // Waiting messages go first.
+            // Waiting messages are delivered first.
             Stage::Live if !follow.has_waiting(number.seq) => {
                 self.judge(follow, number, context.time)
             }
@@ -72,7 +72,6 @@ impl Topics {
         }
     }
 
-    /// Notes a number of a topic's stream.
     pub(super) fn note(&mut self, at: u32, seq: u64) {
         let Some(follow) = self.table.get(at) else { return };
         if let Some(highest) = self.highest.get_mut(stream_of(&follow.name)) {
@@ -106,7 +105,7 @@ impl Topics {
     ///
     /// An engine removes the oldest of a topic first. So while the last known message is there,
     /// nothing behind it was removed. If it is not, it was too old or there were too many. What may
-    /// have been missed is not too old, if messages were lost not too long ago; and if there were
+    /// have been missed is not too old, if messages were lost recently enough; and if there were
     /// too many, as many are still there. Both hold for an engine that stores as much as all
     /// patterns want; if it stores less, because its size is bounded, removed messages show by the
     /// last known one being removed before its time.
@@ -145,7 +144,7 @@ impl Topics {
             Ok(envelope) if is_kept(&envelope, &follow.name) => {
                 self.deliver(at, &envelope, (seq, at_ms), context);
             }
-            // Of a stranger, of a newer version, or of another topic whose name has the same hash.
+            // Malformed, of a newer version, or of another topic whose name has the same hash.
             _ => {
                 context.counts.broken += 1;
                 self.advance(at, (seq, at_ms), context.time);
@@ -181,7 +180,7 @@ impl Topics {
         follow.stored_s = stored_s(at_ms, time);
     }
 
-    /// Reports a gap up to a number, unless that was reported. Returns whether it was not.
+    /// Reports a gap up to a number, unless it was reported before. Returns whether it was not.
     pub(super) fn gap(&mut self, at: u32, through: u64, context: &mut Context<'_>) -> bool {
         let Some(follow) = self.table.get_mut(at) else { return false };
         if through <= follow.last {
@@ -201,7 +200,7 @@ impl Topics {
         true
     }
 
-    /// Delivers the waiting messages that follow now, up to a number. Returns whether something is
+    /// Delivers the waiting messages that are next, up to a number. Returns whether something is
     /// still missing before the rest.
     pub(super) fn drain(&mut self, at: u32, through: u64, context: &mut Context<'_>) -> bool {
         loop {
@@ -262,7 +261,7 @@ pub(super) fn is_kept(envelope: &Envelope<'_>, topic: &str) -> bool {
     matches!(envelope.header.kind, Kind::Broadcast | Kind::Forget) && envelope.topic == topic
 }
 
-/// An envelope was delivered, for the only time.
+/// Records the only delivery of an envelope.
 pub(super) fn delivered(envelope: &Envelope<'_>, context: &mut Context<'_>) {
     if envelope.header.origin == context.me {
         context.sent.receive(envelope.header.n);
@@ -274,7 +273,7 @@ pub(super) fn seconds(ns: u64) -> i32 {
     i32::try_from(ns / SECOND).unwrap_or(i32::MAX)
 }
 
-/// When something was stored, in seconds of this node's clock.
+/// When a message was stored, in seconds of this node's clock.
 pub(super) fn stored_s(at_ms: u64, time: Time) -> i32 {
     let ago_ms = if at_ms == 0 { 0 } else { time.unix_ms.saturating_sub(at_ms) };
     seconds(time.ns).saturating_sub(i32::try_from(ago_ms / 1_000).unwrap_or(i32::MAX))

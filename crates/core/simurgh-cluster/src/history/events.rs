@@ -13,9 +13,9 @@ pub struct StoreItem<'a> {
     pub number: u64,
     /// The broadcast.
     pub item: Item<'a>,
-    /// Its publisher's id for it: what comes again with the same id is stored once.
+    /// Its publisher's id: a repeated id is stored once.
     pub id: Option<&'a str>,
-    /// After which time the engine may remove it; none: by its own limits.
+    /// The time after which the engine may remove it; `None`: by its own limits.
     pub age: Option<Duration>,
 }
 
@@ -35,11 +35,11 @@ pub struct HistoryItem<'a> {
     pub seq: u64,
     /// Its place in the envelope.
     pub index: u16,
-    /// When it was stored, in milliseconds since 1970: by the engine's clock, or when it came, by
-    /// this node's.
+    /// When it was stored, by the engine's clock, or received, by this node's, in milliseconds
+    /// since 1970.
     pub at_ms: u64,
-    /// The caller's number, if this node had it stored. None also if that is not known any more,
-    /// ten seconds after the answer.
+    /// The caller's number, if this node had it stored. `None` also from ten seconds after the
+    /// answer on.
     pub mine: Option<u64>,
     /// The broadcast; with the excepted member only if this node published it.
     pub item: Item<'a>,
@@ -53,7 +53,7 @@ impl HistoryItem<'_> {
 }
 
 /// An event of a followed topic. The first is `Begun` or `Unknown`, the last `Ended`. Positions
-/// grow from one to the next, except for a `Begun`, which begins anew.
+/// grow from one event to the next, except for a `Begun`, which restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryEvent<'a> {
     /// The topic begins.
@@ -78,11 +78,11 @@ pub enum HistoryEvent<'a> {
     },
     /// Everything before this position was purged. The purge has this position itself.
     Purged(HistoryPosition),
-    /// What the engine has is not known now: there is no link, or no answer. Clients that ask what
+    /// The engine's messages are unknown now: there is no link, or no answer. Clients that ask what
     /// they missed cannot be answered. `Known`, `Begun` or `Ended` follows; messages in order may
-    /// come before that.
+    /// be received before that.
     Unknown,
-    /// It is known again: nothing is behind the last message.
+    /// They are known again: nothing is behind the last message.
     Known,
     /// The topic is not followed any more.
     Ended,
@@ -94,10 +94,10 @@ pub enum StoreError {
     /// It may be stored, or not: the engine has not answered in time.
     #[error("the engine has not confirmed it in time")]
     Unconfirmed,
-    /// It is not, and will not be: why.
+    /// It is not stored, and will not be, for this reason.
     #[error("not stored: {0}")]
     Refused(Box<str>),
-    /// It is not: too much waits to be stored.
+    /// It is not stored: too much waits.
     #[error("too much waits to be stored")]
     Full,
 }

@@ -8,10 +8,10 @@ use crate::adapter::{Fetch, Fetched, LAST_OF_MAX, Ticket};
 use crate::subject::{Space, Subject};
 use crate::time::{MILLISECOND, SECOND, Time};
 
-/// Pauses before asking again, if an answer does not reach what is needed; the last time the leader
+/// Pauses before asking again if an answer does not reach what is needed; the last time the leader
 /// is asked.
 const AGAIN_NS: [u64; 3] = [50 * MILLISECOND, 200 * MILLISECOND, 1_000 * MILLISECOND];
-/// Pauses after requests without an answer: 1 s, doubled up to this often.
+/// Pauses after requests without an answer: 1 s, doubled at most so many times.
 const FAILURES_MAX: u8 = 3;
 /// The most messages of one answer, and their bytes.
 const PAGE_COUNT: u32 = 256;
@@ -19,7 +19,6 @@ const PAGE_BYTES: usize = 1 << 20;
 /// The most messages of one answer while a topic is filled.
 const FILL_COUNT: u32 = 1_000;
 impl Topics {
-    /// The next request, if one more may be in flight.
     pub(super) fn next_fetch(&mut self, ticket: Ticket, now_ns: u64) -> Option<Fetch> {
         self.epoch?;
         while self.fetches < self.config.fetches_max {
@@ -72,8 +71,7 @@ impl Topics {
                 (job.fill.through, count, wants.bytes.clamp(PAGE_BYTES / 16, PAGE_BYTES))
             }
         };
-        // Beginning with the last known message: while that is there, nothing behind it was
-        // removed.
+        // From the last known message on: while that is there, nothing behind it was removed.
         let has_last = follow.stage != Stage::Live || follow.is_message;
         let seq = seq.saturating_sub(u64::from(has_last && !job.skips_last));
         let from_leader = job.from_leader;
@@ -92,7 +90,6 @@ impl Topics {
         Some(Fetch::After { subject, seq, count, bytes, from_leader })
     }
 
-    /// The adapter did not take a request.
     pub(super) fn not_taken(&mut self, ticket: Ticket) {
         match self.tickets.remove(&ticket) {
             Some(Request::After(FetchAfter { id, .. })) => {
@@ -118,7 +115,7 @@ impl Topics {
         self.job_mut(at)
     }
 
-    /// Takes an answer; none, if it did not come in time.
+    /// Handles an answer; `None`, if it was not in time.
     pub(super) fn fetched(
         &mut self,
         ticket: Ticket,
@@ -154,7 +151,7 @@ impl Topics {
         self.forget_loss();
     }
 
-    /// Forgets since when messages may be lost, if all topics were checked.
+    /// Resets the time of possible loss, if all topics were checked.
     pub(super) fn forget_loss(&mut self) {
         let is_done = self.epoch.is_some()
             && self.sweep.is_none()
@@ -174,7 +171,6 @@ impl Topics {
         self.pause(at, pause_ns, context.time.ns);
     }
 
-    /// Asks again later, because the answer did not reach what is needed.
     pub(super) fn retry(&mut self, at: u32, now_ns: u64) {
         let Some(job) = self.job_mut(at) else { return };
         let pause_ns = AGAIN_NS.get(usize::from(job.attempts)).copied();
@@ -192,13 +188,13 @@ impl Topics {
         }
     }
 
-    /// Has a topic fetched at once, by a request that is changed so.
+    /// Has a topic fetched at once, with a changed job.
     pub(super) fn fetch_with(&mut self, at: u32, change: impl FnOnce(&mut Job)) {
         self.job_mut(at).map(change);
         self.fetch(at);
     }
 
-    /// Asks for the next page; `has_news`: whether the last page had a new message.
+    /// Requests the next page; `has_news`: whether the last page had a new message.
     pub(super) fn fetch_further(&mut self, at: u32, has_news: bool) {
         self.fetch_with(at, |job| (job.is_further, job.skips_last) = (true, !has_news));
     }
@@ -243,16 +239,13 @@ impl Topics {
         }
     }
 
-    // Watermarks.
-
-    /// The stream of a topic, and the age that the engine has with what is stored of it: whole
-    /// seconds.
+    /// A topic's stream, and the age of its messages in the engine, in whole seconds.
     fn stream_and_age(&self, topic: &Topic) -> (usize, u64) {
         (stream_of(&topic.name), self.wants(topic).age_ms / 1_000 * 1_000)
     }
 
-    /// Asks for the watermark of a topic that is about to begin, unless it is known; until when to
-    /// wait for it.
+    /// Requests the watermark of a topic that is about to begin, unless it is known. Returns until
+    /// when to wait for it.
     pub(super) fn want_watermark(&mut self, at: u32, now_ns: u64) -> Option<u64> {
         let topic = self.table.get(at).filter(|it| it.stage == Stage::Filling)?;
         let subject = || self.prefix.topic(Space::Store, &topic.name);
@@ -273,10 +266,9 @@ impl Topics {
         Some(Fetch::Since { subject, age })
     }
 
-    /// The engine has answered a request for a watermark.
     pub(super) fn watermark_answered(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
         let Some(Request::Watermark(place, _, era)) = self.tickets.remove(&ticket) else { return };
-        // Numbers of another epoch say nothing.
+        // The number is of another epoch.
         self.watermarks.answered(place, behind.filter(|_| era == self.era), time);
         self.end_watermark_waits(u64::MAX);
     }
@@ -287,7 +279,7 @@ impl Topics {
         }
     }
 
-    /// Behind which number nothing of a topic is too old to be there, if that is known now.
+    /// The number behind which nothing of a topic is too old to be there, if it is known now.
     pub(super) fn watermark_of(&self, at: u32, time: Time) -> Option<u64> {
         let topic = self.table.get(at)?;
         self.watermarks.get(self.stream_and_age(topic), time)

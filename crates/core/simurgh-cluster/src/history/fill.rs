@@ -10,7 +10,6 @@ use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
 
 impl Topics {
-    /// Takes a page of what the engine has of a topic.
     pub(super) fn filled(
         &mut self,
         at: u32,
@@ -21,7 +20,7 @@ impl Topics {
         let Fetched { messages, head, is_all } = fetched;
         self.note(at, messages.last().map_or(0, seq_of).max(head));
         if messages.is_empty() && head == 0 && !after.from_leader {
-            // It has nothing, and does not tell up to which number: only the leader can know.
+            // It has nothing, and does not report up to which number: only the leader can know.
             return self.fetch_with(at, |job| (job.from_leader, job.skips_last) = (true, false));
         }
         let Some(follow) = self.table.get(at) else { return };
@@ -63,16 +62,15 @@ impl Topics {
         self.settle(at, round, lost, context.sink);
     }
 
-    /// Reports what there is of a topic, all up to `head`; `is_all`: the engine has no more. What
-    /// came by itself since the topic is followed is reported as the next messages, though it was
-    /// fetched as well: members who were here before get it.
+    /// Reports the messages of a topic, all up to `head`; `is_all`: the engine has no more. What
+    /// arrived by itself since the topic is followed is reported as the next messages, even if it
+    /// was fetched as well: members who were here before receive it.
     fn report_begun(&mut self, at: u32, (head, is_all): (u64, bool), context: &mut Context<'_>) {
         let epoch = self.known_epoch;
         let Some(follow) = self.table.get(at) else { return };
         let count = self.wants(follow).count as usize;
         let young = self.watermark_of(at, context.time).filter(|_| is_all);
-        // An engine that has nothing, and does not tell up to which number, answered after the
-        // watermark was known.
+        // The engine has nothing, and reports no number; it answered after the watermark was known.
         let head = if head > 0 { head } else { young.unwrap_or_default() };
         let Some(follow) = self.table.get_mut(at) else { return };
         let came = follow.job.as_ref().and_then(|it| it.queue.front()).map(|it| it.number.seq);
@@ -80,7 +78,7 @@ impl Topics {
         let fill = follow.job.as_mut().map(|it| std::mem::take(&mut it.fill));
         let fill = fill.unwrap_or_default();
         (follow.stage, follow.reported) = (Stage::Live, Reported::Known);
-        // With the number of the message: the next one names that as its predecessor.
+        // Only with the number of the message: the next one names that as its predecessor.
         follow.is_message = fill.through > 0;
         follow.last = if follow.is_message { fill.through } else { head };
         follow.reach = head.max(fill.through);

@@ -1,13 +1,12 @@
-//! Topics with a history: what this node has the engine store, and what it follows of the engine's
-//! streams.
+//! Topics with a history: what this node stores and follows in the engine's streams.
 //!
 //! # Data flow
 //! ```text
-//!  store, forget ──► StoreQueue: gathers by topic; one envelope of each under way
+//!  store, forget ──► StoreQueue: gathers by topic; one envelope of each in flight
 //!                       │ next                          ▲ Stored, NotStored
 //!                       ▼                               │
 //!                    Adapter::store ──► engine ─────────┤
-//!                                         │ to all who want the topic, this node included
+//!                                         │ to all nodes with the topic, this node included
 //!                                         ▼
 //!                    Received with the engine's number, and that of the one before it
 //!                       │
@@ -19,36 +18,35 @@
 //! ```
 //! # Two numbers
 //! The engine numbers envelopes over all topics, so the numbers of one topic have holes, and each
-//! envelope comes with the number of the one before it on its topic. The position of a broadcast is
-//! (number, place in the envelope). Whether a message is this node's own is known by the number
-//! that this node has given its envelope, whichever way it comes: by itself, before or after the
-//! answer to its store, or by a fetch ([`OwnEnvelopes`]). Duplicates are known by the engine's
-//! number alone: what is sent again over another link has an id that the engine knows, and is not
-//! published again.
+//! envelope has the number of the one before it on its topic. The position of a broadcast is
+//! (number, place in the envelope). A node recognizes its own messages by the number that it has
+//! given their envelope, however they arrive: by themselves, before or after the answer to the
+//! store, or by a fetch ([`OwnEnvelopes`]). Duplicates are recognized by the engine's number alone:
+//! an envelope that is sent again over another link has a known id, and is not published again.
 //!
 //! # Phases of a topic
-//! *Waiting*, until its interest is in force. *Filling*: what the engine has is fetched, and what
-//! comes meanwhile waits. *Live*: a message is delivered if the one before it was the last that was
-//! delivered. If it was not, there is a *hole*: the message waits, and those between are fetched.
+//! *Waiting*, until its interest is in force. *Filling*: the engine's messages are fetched, and
+//! those that arrive meanwhile wait. *Live*: a message is delivered if the one before it was the
+//! last delivered. Otherwise there is a *hole*: the message waits, and those between are fetched.
 //!
 //! A topic begins with the number behind which nothing is missing. To know that, the engine is
 //! asked behind which number nothing is too old ([`watermarks`]).
 //!
-//! An answer may be of a copy that lags behind. It has the number up to which it is complete; one
-//! that does not reach what is needed is asked for again after 50, 200 and 1,000 ms, the last time
-//! at the leader. What is not there then is lost: a *gap* is reported before anything newer.
+//! An answer may be of a copy that lags behind. It has the number up to which it is complete; if
+//! that is too low, the request is repeated after 50, 200 and 1,000 ms, the last time at the
+//! leader. Messages still missing are lost: a *gap* is reported before anything newer.
 //!
-//! Over a new link, and after a loss, nothing is certain of a topic until the engine was asked for
-//! its last number. That is done for a thousand topics at once, and slowly for all topics all the
-//! time, since no message follows a lost last one. See [`Topics::may_have_missed`] for what is
-//! concluded where the engine has removed messages meanwhile.
+//! Over a new link, and after a loss, a topic is uncertain until the engine was asked for its last
+//! number. That is done for a thousand topics at once, and slowly for all topics all the time,
+//! since no message follows a lost last one. [`Topics::may_have_missed`] explains the conclusions
+//! if the engine has removed messages meanwhile.
 //!
 //! Numbers never go back within an epoch. With a new epoch all topics are filled again.
 //!
 //! # Bounds
-//! What is to be stored waits in as many bytes as [`HistoryConfig::waiting_bytes`] and not longer
-//! than [`HistoryConfig::wait_ns`]; a topic's queue has [`HistoryConfig::queue_count`] messages;
-//! one turn checks some thousand topics at most.
+//! Stores wait in at most [`HistoryConfig::waiting_bytes`] and at most [`HistoryConfig::wait_ns`];
+//! a topic's queue has [`HistoryConfig::queue_count`] messages; one turn checks some thousand
+//! topics at most.
 //!
 //! # Invalid envelopes
 //! A stored envelope that is malformed, of another kind or of another topic has its number in the
@@ -138,11 +136,11 @@ impl Default for HistoryConfig {
 /// A notice for the operator about the engine's storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HistoryNotice {
-    /// The engine stores nothing: what is to be stored is refused.
+    /// The engine stores nothing, so stores are refused.
     Nothing,
-    /// The engine's streams are not those of before: all positions are void.
+    /// The engine's streams are new: all positions are void.
     Remade,
-    /// The engine has not removed what was purged of a topic. The nodes have.
+    /// The engine has not removed the purged messages of a topic. The nodes have.
     NotPurged(Box<str>, NotStored),
 }
 
@@ -161,11 +159,10 @@ pub(crate) struct History {
     follows: Topics,
     counts: HistoryCounts,
     ticket: u64,
-    /// Topics of which the engine is to remove what is before a number.
+    /// Topics with the number before which the engine is to remove everything.
     purges: VecDeque<(Box<str>, u64)>,
     purging: HashMap<Ticket, (Box<str>, u64), FixedState>,
     notices: VecDeque<HistoryNotice>,
-    /// It was reported that the engine stores nothing.
     has_nothing: bool,
 }
 
@@ -186,15 +183,12 @@ impl History {
         }
     }
 
-    // This node.
-
-    /// Follows a topic. Returns its id until its interest is in force, if it was not followed
+    /// Follows a topic. Returns its id until its interest is in force, unless it was followed
     /// before.
     pub(crate) fn follow(&mut self, topic: &str, wants: Retention) -> Option<TopicId> {
         self.follows.begin(topic, wants)
     }
 
-    /// Stops following a topic.
     pub(crate) fn ended(&mut self, topic: &str, sink: &mut impl HistorySink) {
         self.follows.end(topic, sink);
     }
@@ -214,8 +208,6 @@ impl History {
         }
     }
 
-    // The engine.
-
     /// There is a link, to an engine that stores this epoch, or nothing.
     pub(crate) fn up(&mut self, kept: Option<u64>, now_ns: u64) {
         let Some(epoch) = kept else {
@@ -227,7 +219,7 @@ impl History {
         self.has_nothing = false;
         if self.follows.era > 0 && self.follows.known_epoch != epoch {
             self.notices.push_back(HistoryNotice::Remade);
-            // In another epoch these numbers are of messages that nobody purged.
+            // In another epoch these numbers belong to messages that were not purged.
             self.purges.clear();
         }
         self.follows.up(epoch, now_ns);
@@ -237,7 +229,6 @@ impl History {
         self.follows.down(now_ns);
     }
 
-    /// The topic's interest is in force.
     pub(crate) fn in_force(&mut self, id: TopicId) {
         self.follows.in_force(id);
     }
@@ -246,12 +237,11 @@ impl History {
         self.follows.table.find(topic).is_some()
     }
 
-    /// Checks a topic at the server that certainly has all messages.
     pub(crate) fn check_at_leader(&mut self, topic: &str) {
         self.follows.check_at_leader(topic);
     }
 
-    /// Messages of these topics may be lost; some of them are not followed.
+    /// Messages of these topics may be lost; some of the topics are not followed.
     pub(crate) fn lost<'a>(&mut self, topics: impl Iterator<Item = &'a str>, now_ns: u64) {
         self.follows.note_loss(now_ns);
         topics.for_each(|topic| self.follows.mark_lost(topic));
@@ -262,7 +252,7 @@ impl History {
         self.follows.check_all();
     }
 
-    /// Takes a message with the engine's numbers. Returns whether its topic is followed.
+    /// Receives a message with the engine's numbers. Returns whether its topic is followed.
     pub(crate) fn receive(
         &mut self,
         envelope: &Envelope<'_>,
@@ -321,7 +311,6 @@ impl History {
         follows.fetched(ticket, fetched, &mut context);
     }
 
-    /// Takes the answer to a request for a watermark.
     pub(crate) fn watermark_answered(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
         self.follows.watermark_answered(ticket, behind, time);
     }
@@ -351,7 +340,7 @@ impl History {
         self.stores.next(n, &mut self.sent).map(Next::Store)
     }
 
-    /// The adapter did not take a request: it is the next again.
+    /// The adapter did not take a request: it becomes the next again.
     pub(crate) fn not_taken(&mut self, next: Next) {
         match next {
             Next::Fetch(ticket, _) => self.follows.not_taken(ticket),
@@ -360,14 +349,10 @@ impl History {
         }
     }
 
-    /// The adapter took an envelope to store.
     pub(crate) fn handed_over(&mut self) {
         self.counts.handed_over += 1;
     }
 
-    // Time.
-
-    /// Does what is due, and reports some of the events that wait.
     pub(crate) fn tick(&mut self, time: Time, sink: &mut impl HistorySink) {
         self.follows.note_time(time.ns);
         self.stores.expire(time.ns, (&mut self.sent, &mut self.counts), sink);
@@ -379,21 +364,17 @@ impl History {
         self.report_link_loss(sink);
     }
 
-    /// Reports some of the events that wait.
     pub(crate) fn report_link_loss(&mut self, sink: &mut impl HistorySink) {
         self.follows.report_link_loss(sink);
         self.follows.forget_loss();
     }
 
-    /// When there is something to do; `may_ask`: whether the adapter takes requests.
+    /// When it is due next; `may_ask`: whether the adapter takes requests.
     pub(crate) fn next_ns(&self, may_ask: bool) -> Option<u64> {
         let due_ns = [self.stores.next_ns(), self.sent.next_ns(), self.follows.next_ns(may_ask)];
         due_ns.into_iter().flatten().min()
     }
 
-    // Getters.
-
-    /// Whether the engine has answered all stores.
     pub(crate) fn is_flushed(&self) -> bool {
         self.stores.is_empty()
     }

@@ -1,8 +1,8 @@
-//! The stored envelopes of this node, to recognize them when they come.
+//! The stored envelopes of this node, to recognize them when they are received.
 
 use std::collections::BTreeMap;
 
-/// How long an envelope that has not come is remembered after its answer.
+/// How long an envelope that was not received is remembered after its answer.
 const UNHEARD_NS: u64 = 10_000_000_000;
 
 /// The callers' numbers for the broadcasts in this node's envelopes, until an envelope was both
@@ -16,7 +16,7 @@ pub(super) struct OwnEnvelopes {
 struct Numbers {
     all: Box<[u64]>,
     is_heard: bool,
-    /// When it is forgotten; none, before it was answered.
+    /// When it is forgotten; `None` before the answer.
     due_ns: Option<u64>,
 }
 
@@ -25,12 +25,11 @@ impl OwnEnvelopes {
         self.by_n.insert(n, Numbers { all: numbers.into(), is_heard: false, due_ns: None });
     }
 
-    /// The numbers of the broadcasts in an envelope, in order.
     pub(super) fn numbers(&self, n: u64) -> &[u64] {
         self.by_n.get(&n).map_or(&[], |it| &*it.all)
     }
 
-    /// An envelope was answered; `is_followed`: it will be delivered here.
+    /// Records an answer; `is_followed`: the envelope will be delivered here.
     pub(super) fn answered(&mut self, n: u64, is_followed: bool, now_ns: u64) {
         match self.by_n.get_mut(&n) {
             Some(it) if is_followed && !it.is_heard => {
@@ -41,7 +40,7 @@ impl OwnEnvelopes {
         }
     }
 
-    /// An envelope was delivered, for the only time.
+    /// Records the only delivery of an envelope.
     pub(super) fn receive(&mut self, n: u64) {
         match self.by_n.get_mut(&n) {
             Some(it) if it.due_ns.is_none() => it.is_heard = true,
@@ -50,7 +49,6 @@ impl OwnEnvelopes {
         }
     }
 
-    /// Forgets an envelope that was never sent.
     pub(super) fn remove(&mut self, n: u64) {
         self.by_n.remove(&n);
     }

@@ -1,9 +1,8 @@
-//! What the engine was asked about topics.
+//! Requests to the engine about topics.
 
 use super::topic::TopicId;
 use crate::subject::Subject;
 
-/// A request to the engine that is not answered yet.
 #[derive(Debug)]
 pub(super) enum Request {
     After(FetchAfter),
@@ -16,21 +15,18 @@ pub(super) enum Request {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FetchAfter {
     pub(super) id: TopicId,
-    /// The round it was made in: what was lost before that is in its answer.
+    /// The round of the request: what was lost before it is in its answer.
     pub(super) round: u32,
     pub(super) lost: u8,
-    /// The last number that was known.
     pub(super) last: u64,
-    /// It asks for a further page.
     pub(super) is_further: bool,
     pub(super) skips_last: bool,
     pub(super) from_leader: bool,
-    /// The highest number of the topic's stream that was known.
     pub(super) known: u64,
 }
 
-/// A request for the last numbers of topics, by where those stand; and how often something of each
-/// was lost.
+/// A request for the last numbers of topics, by their places; and how often each has lost
+/// something.
 #[derive(Debug)]
 pub(super) struct FetchLast {
     pub(super) topics: Vec<(TopicId, u8)>,

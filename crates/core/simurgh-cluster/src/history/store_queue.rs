@@ -2,8 +2,8 @@
 //! bounds.
 //!
 //! While an envelope of a topic is in flight, further broadcasts gather in the next one: so a
-//! repeated envelope cannot come behind a later one, and a crowd pays once. A broadcast with its
-//! publisher's id goes alone, because an engine knows ids of whole envelopes only.
+//! repeated envelope cannot follow a later one, and a crowd pays once. A broadcast with its
+//! publisher's id is sent alone, because an engine knows only ids of whole envelopes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -30,11 +30,11 @@ pub(super) const GATHERED_BYTES_MAX: usize = 64 << 10;
 const GATHERED_NS: u64 = 1_000_000_000;
 /// The longest id that is written out; a longer one is replaced by a hash.
 const ID_BYTES_MAX: usize = 128;
-/// What a waiting envelope counts beside its bytes.
+/// Bytes that a waiting envelope counts in addition to its own.
 pub(super) const STORE_BYTES: usize = size_of::<Batch>() + size_of::<Open>() + 128;
 /// How many places in `ready` may be stale.
 const SPARE: usize = 64;
-/// What a broadcast counts beside its bytes.
+/// Bytes that a broadcast counts in addition to its own.
 const NUMBER_BYTES: usize = 8;
 
 pub(crate) enum Storing<'a> {
@@ -89,7 +89,6 @@ impl Named for Queue {
     }
 }
 
-/// An envelope that is not answered.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     queue: u32,
@@ -113,12 +112,11 @@ pub(super) struct StoreQueue {
     queues: Table<Queue>,
     /// Topics that have something to send and nothing in flight; some do not exist any more.
     ready: VecDeque<u32>,
-    /// By ticket, which is the order of age.
+    /// By ticket, so in the order of age.
     open: BTreeMap<Ticket, Open>,
-    /// Envelopes in flight whose publishers do not wait any more.
+    /// Envelopes in flight whose publishers have stopped waiting.
     late: BTreeMap<Ticket, Open>,
     in_flight: usize,
-    /// An envelope that the adapter did not take.
     refused: Option<Outgoing>,
     bytes: usize,
 }
@@ -139,7 +137,6 @@ impl StoreQueue {
         }
     }
 
-    /// How many bytes are not answered.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -153,7 +150,7 @@ impl StoreQueue {
         self.ready.len()
     }
 
-    /// Adds something; the ticket is for it if it needs one of its own, and larger than any before.
+    /// Adds an item; `ticket` is for a new envelope, and larger than any before.
     pub(super) fn push(
         &mut self,
         topic: &str,
@@ -218,7 +215,6 @@ impl StoreQueue {
         Ok(Batch { ticket, draft, numbers, id, age, since_ns, bytes, is_forget })
     }
 
-    /// Adds it to the last waiting envelope, if possible.
     fn joins(&mut self, topic: &str, store: &StoreItem<'_>, now_ns: u64) -> bool {
         let at = self.queues.find(topic);
         let queue = at.and_then(|at| self.queues.get_mut(at));
@@ -267,7 +263,6 @@ impl StoreQueue {
         None
     }
 
-    /// The adapter did not take it.
     pub(super) fn give_back(&mut self, outgoing: Outgoing) {
         self.refused = Some(outgoing);
     }
@@ -277,8 +272,8 @@ impl StoreQueue {
         self.queues.get(open.queue).map(|it| &*it.topic)
     }
 
-    /// Takes an answer: reports it to the publishers, and lets the next envelope of the topic go.
-    /// Returns whether it was a purge.
+    /// Reports an answer to the publishers, and makes the topic's next envelope ready. Returns
+    /// whether it was a purge.
     pub(super) fn answered(
         &mut self,
         ticket: Ticket,
@@ -295,7 +290,7 @@ impl StoreQueue {
             counts.store_time.add(Duration::from_nanos(now_ns.saturating_sub(open.since_ns)));
             let outcome = |index: u16| match answer {
                 Ok((seq, is_duplicate)) => {
-                    // An id made by this node comes again only if the adapter repeats it.
+                    // An id made by this node is repeated only if the adapter repeats the envelope.
                     let is_duplicate = *is_duplicate && has_id;
                     Ok(StoredAt { epoch, seq: *seq, index, is_duplicate })
                 }
@@ -315,8 +310,8 @@ impl StoreQueue {
         Some(is_forget)
     }
 
-    /// Answers what has waited too long: what was never sent is refused and will not be sent; of
-    /// the rest it is not known whether it is stored.
+    /// Answers what has waited too long: what was never sent is refused and will not be sent; the
+    /// rest may be stored or not.
     pub(super) fn expire(
         &mut self,
         now_ns: u64,
@@ -386,7 +381,6 @@ impl StoreQueue {
         }
     }
 
-    /// When the first has waited too long.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.open.first_key_value().map(|(_, it)| it.due_ns)
     }
@@ -406,8 +400,7 @@ fn report(
     }
 }
 
-/// The id of an envelope whose publisher has given one: different in each topic, and such as
-/// engines take.
+/// The id of an envelope with a publisher's id: different in each topic, and valid for engines.
 fn publisher_id(topic: &str, id: &str) -> Box<str> {
     let mut text = String::from("i:");
     push_token(&mut text, topic);

@@ -1,4 +1,4 @@
-//! What is kept, without nodes: an engine that is a list, and everything that goes wrong with it.
+//! Topics with a history, without nodes: the engine is a list, and every fault is tried.
 
 mod engine;
 pub(crate) mod log;
@@ -13,12 +13,10 @@ use super::*;
 use crate::envelope::{Item, ItemPayload};
 use crate::time::MILLISECOND;
 
-/// A broadcast that says this.
 fn item(json: &str) -> Item<'_> {
     Item::new("e", ItemPayload::Json(json))
 }
 
-/// To be stored under this number.
 fn store(number: u64, json: &str) -> StoreItem<'_> {
     StoreItem { number, item: item(json), id: None, age: None }
 }

@@ -1,4 +1,4 @@
-//! One topic that is followed.
+//! One followed topic.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::envelope::{Envelope, Header, Kind};
 use crate::subject::Bucket;
 use crate::table::{Named, Slot};
 
-/// The most streams of an engine, each with numbers of its own: by the first digit of buckets.
+/// The most streams of an engine, each with its own numbers: by the first digit of buckets.
 pub(super) const STREAMS: usize = 16;
 
 /// A followed topic; when it is followed again it has another id.
@@ -33,13 +33,12 @@ impl TopicId {
 pub(super) enum Stage {
     /// Its interest is not in force yet.
     Waiting,
-    /// What the engine has is being fetched.
+    /// The engine's messages are being fetched.
     Filling,
-    /// Messages are delivered in order.
     Live,
 }
 
-/// What was reported last: whether the topic is known.
+/// The last report: whether the topic is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reported {
     Nothing,
@@ -52,12 +51,10 @@ pub(super) struct Topic {
     pub(super) name: Box<str>,
     /// The last number on its subject that was delivered or given up.
     pub(super) last: u64,
-    /// Up to this number it was reported that nothing is missing, or that there is a gap.
+    /// Up to this number a gap or completeness was reported.
     pub(super) reach: u64,
-    /// What is being fetched, and what waits for that.
     pub(super) job: Option<Box<Job>>,
     pub(super) serial: u32,
-    /// The epoch that its numbers are of.
     pub(super) era: u32,
     /// The last round in which certainly nothing was missing.
     pub(super) round: u32,
@@ -84,7 +81,6 @@ impl Named for Topic {
 }
 
 impl Topic {
-    /// Whether a message below this number waits.
     pub(super) fn has_waiting(&self, seq: u64) -> bool {
         let first = self.job.as_ref().and_then(|it| it.queue.front());
         first.is_some_and(|it| it.number.seq < seq)
@@ -93,39 +89,36 @@ impl Topic {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Nothing was requested.
     #[default]
     Idle,
-    /// The request is queued.
     Listed,
     Request(Ticket),
     /// The request is to be made later.
     Pausing,
 }
 
-/// The work on a topic of which something is missing.
+/// The work on a topic with missing messages.
 #[derive(Debug, Default)]
 pub(super) struct Job {
     pub(super) phase: Phase,
-    /// Messages that have to wait, by number, each once.
+    /// Waiting messages by number, each once.
     pub(super) queue: VecDeque<Waiting>,
     pub(super) bytes: usize,
     /// The highest number for which the queue had no room.
     pub(super) dropped: u64,
-    /// The engine has had this number, or tells so; 0, if none is known.
+    /// A number that the engine has had; 0, if none is known.
     pub(super) needed: u64,
     /// An answer must reach the last known number, or contain it.
     pub(super) is_confirm: bool,
-    /// How many answers did not reach what is needed.
+    /// Answers that did not reach what is needed.
     pub(super) attempts: u8,
-    /// How many requests got no answer.
+    /// Requests without an answer.
     pub(super) failures: u8,
     pub(super) from_leader: bool,
-    /// The next request is for a further page.
     pub(super) is_further: bool,
     /// The next request leaves out the last known message: both do not fit in a page.
     pub(super) skips_last: bool,
-    /// A message that should have come by itself did not.
+    /// A message that should have arrived by itself did not.
     pub(super) is_hole: bool,
     pub(super) has_gap: bool,
     pub(super) fill: Fill,
@@ -140,7 +133,7 @@ impl Job {
             return;
         }
         let bytes = self.bytes + waiting.envelope.len();
-        // Once a message was left out, those behind it are of no use.
+        // Once a message was left out, those behind it are useless.
         if self.dropped > 0 || self.queue.len() >= count_max || bytes > bytes_max {
             self.dropped = self.dropped.max(seq);
             return;
@@ -163,14 +156,13 @@ pub(super) struct Waiting {
     pub(super) envelope: Bytes,
 }
 
-/// What the engine has of a topic that has not begun yet, page by page.
+/// The engine's messages of a topic that has not begun yet, added page by page.
 #[derive(Debug, Default)]
 pub(super) struct Fill {
     pub(super) messages: VecDeque<Received>,
     bytes: usize,
-    /// How many messages the pages had.
+    /// Messages in all pages.
     seen: usize,
-    /// The last number of the pages.
     pub(super) through: u64,
     /// Messages up to this number were left out; 0, if none.
     floor: u64,
@@ -179,7 +171,7 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    /// Adds a page; of all messages the newest are kept, so many and so many bytes. `follows`:
+    /// Adds a page, and keeps the newest of all messages, so many and so many bytes. `follows`:
     /// nothing can be missing between.
     pub(super) fn add(
         &mut self,
@@ -211,7 +203,7 @@ impl Fill {
         }
     }
 
-    /// Whether nothing can be missing before a page, of an engine that had this number: an engine
+    /// Whether nothing can be missing before a page of an engine that had this number: an engine
     /// removes the oldest first, so while the last known message is there, nothing behind it was
     /// removed.
     pub(super) fn precedes(&self, page: &[Received], head: u64) -> bool {
@@ -234,14 +226,13 @@ impl Fill {
     }
 }
 
-/// Whether this is the marker of a purge of the topic.
 pub(super) fn is_forget(name: &str, bytes: &[u8]) -> bool {
     let header = Header::read(bytes);
     header.is_ok_and(|it| it.kind == Kind::Forget)
         && Envelope::decode(bytes).is_ok_and(|it| it.topic == name)
 }
 
-/// The engine's stream of a topic, if it has as many as it may.
+/// The stream of a topic, in an engine with `STREAMS`.
 pub(super) fn stream_of(topic: &str) -> usize {
     Bucket::of(topic).number() >> 8
 }

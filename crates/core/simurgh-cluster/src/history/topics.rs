@@ -20,19 +20,19 @@ use crate::table::Table;
 use crate::time::{SECOND, Time};
 
 pub(super) const CHECKS_MAX: usize = 4;
-/// How long a link may be dead before anybody notices, and how long received messages wait at most
+/// How long a link may be dead before that is noticed, and how long received messages wait at most
 /// before they are processed.
 const UNNOTICED_NS: u64 = 10 * SECOND;
 /// A longer pause between two calls means that the process slept.
 const SLEPT_NS_MIN: u64 = 3 * SECOND;
 /// The most topics that are reported as unknown in one turn.
 const UNREPORTED_MAX: u32 = 2_048;
-/// After which time a number that the engine has told is missed, if its message has not come.
+/// The time after which a message is fetched that the engine has reported and that has not arrived.
 pub(super) const LATE_NS: u64 = SECOND;
 /// The most numbers that are waited for; checks find the others.
 const LATE_MAX: usize = 65_536;
 
-/// What a call needs beside the topics.
+/// State that a call needs in addition to the topics.
 pub(super) struct Context<'a> {
     pub(super) me: NodeId,
     pub(super) time: Time,
@@ -50,15 +50,12 @@ pub(super) struct Topics {
     serial: u32,
     /// The epoch of the engine's streams, while there is a link.
     pub(super) epoch: Option<u64>,
-    /// The epoch over the last link.
     pub(super) known_epoch: u64,
-    /// How many epochs there were.
     pub(super) era: u32,
-    /// How many events may have lost messages of all topics.
+    /// The number of events that may have lost messages of all topics.
     pub(super) round: u32,
     /// Since when messages may have been lost of topics that were not checked since.
     pub(super) lost_ns: Option<u64>,
-    /// The highest known number of each stream.
     pub(super) highest: [u64; STREAMS],
     pub(super) jobs: usize,
     pub(super) fetch_queue: VecDeque<TopicId>,
@@ -66,7 +63,7 @@ pub(super) struct Topics {
     pub(super) tickets: HashMap<Ticket, Request, FixedState>,
     pub(super) fetches: usize,
     pub(super) checks: usize,
-    /// Topics to check before others, and not before `urgent_ns`.
+    /// Topics to check before others, but not before `urgent_ns`.
     pub(super) urgent: VecDeque<TopicId>,
     pub(super) urgent_ns: u64,
     /// How far all topics were looked at over this link.
@@ -75,13 +72,10 @@ pub(super) struct Topics {
     pub(super) slow_at: u32,
     pub(super) slow_left: u32,
     pub(super) slow_ns: u64,
-    /// The duration of the slow round.
     pub(super) round_ns: u64,
-    /// Numbers that the engine has told, and when they are missed.
+    /// Numbers that the engine has reported, and when they are fetched.
     pub(super) late: VecDeque<(u64, TopicId, u64)>,
-    /// The numbers behind which nothing is too old.
     pub(super) watermarks: Watermarks,
-    /// The time of the last call.
     last_call_ns: u64,
     /// How far topics were reported as unknown since the link was lost.
     unreported_from: Option<u32>,
@@ -124,9 +118,7 @@ impl Topics {
         }
     }
 
-    // Topics come and go.
-
-    /// Follows a topic. Returns its id until its interest is in force, if it was not followed
+    /// Follows a topic. Returns its id until its interest is in force, unless it was followed
     /// before.
     pub(super) fn begin(&mut self, topic: &str, wants: Retention) -> Option<TopicId> {
         let wants = self.rule(wants);
@@ -176,7 +168,6 @@ impl Topics {
         self.rules.get(usize::from(follow.wants)).copied().unwrap_or(none)
     }
 
-    /// Stops following a topic.
     pub(super) fn end(&mut self, topic: &str, sink: &mut dyn HistorySink) {
         let Some(follow) = self.table.find(topic).and_then(|at| self.table.remove(at)) else {
             return;
@@ -185,20 +176,19 @@ impl Topics {
         sink.history(topic, HistoryEvent::Ended);
     }
 
-    /// The topic's interest is in force.
     pub(super) fn in_force(&mut self, id: TopicId) {
         let Some(at) = self.current(id) else { return };
         let Some(follow) = self.table.get_mut(at) else { return };
         if follow.stage == Stage::Waiting {
             follow.stage = Stage::Filling;
-            // Without a link: over the next one all topics are checked.
+            // Without a link all topics are checked over the next one.
             if self.epoch.is_some() {
                 self.fetch(at);
             }
         }
     }
 
-    /// The place of a topic, if it is still followed; its numbers are of the current epoch then.
+    /// The place of a topic that is still followed; its numbers are then of the current epoch.
     pub(super) fn current(&mut self, id: TopicId) -> Option<u32> {
         self.table.get(id.at).filter(|it| it.serial == id.serial)?;
         self.renew(id.at);
@@ -209,7 +199,6 @@ impl Topics {
         self.table.get(at).map(|it| TopicId { at, serial: it.serial })
     }
 
-    /// Drops a topic's numbers if they are of another epoch.
     pub(super) fn renew(&mut self, at: u32) {
         let era = self.era;
         let Some(follow) = self.table.get_mut(at).filter(|it| it.era != era) else { return };
@@ -221,9 +210,6 @@ impl Topics {
         self.jobs -= usize::from(follow.job.take().is_some());
     }
 
-    // The link.
-
-    /// There is a link to an engine whose streams have this epoch.
     pub(super) fn up(&mut self, epoch: u64, now_ns: u64) {
         self.note_time(now_ns);
         if self.era == 0 || self.known_epoch != epoch {
@@ -254,8 +240,8 @@ impl Topics {
         self.urgent_ns = 0;
     }
 
-    /// Notes the time. If the process slept for as long as a round takes, messages that were lost
-    /// meanwhile were not missed, and those lost before are older now.
+    /// Notes the time. If the process slept for as long as a round takes, messages lost meanwhile
+    /// were not noticed, and those lost before are older now.
     pub(super) fn note_time(&mut self, now_ns: u64) {
         let before_ns = std::mem::replace(&mut self.last_call_ns, now_ns);
         let slept_ns = self.round_ns.max(SLEPT_NS_MIN);
@@ -267,7 +253,6 @@ impl Topics {
         }
     }
 
-    /// Messages may be missing since then.
     pub(super) fn note_loss(&mut self, since_ns: u64) {
         let since_ns = since_ns.saturating_sub(UNNOTICED_NS);
         self.lost_ns = Some(self.lost_ns.map_or(since_ns, |it| it.min(since_ns)));
@@ -299,7 +284,6 @@ impl Topics {
         }
     }
 
-    /// Reports some of the topics that are unknown without a link.
     pub(super) fn report_link_loss(&mut self, sink: &mut dyn HistorySink) {
         for _ in 0..UNREPORTED_MAX {
             let Some(id) = self.unreported.pop_front() else { break };
@@ -314,7 +298,7 @@ impl Topics {
         self.unreported_from = (to < end).then_some(to);
     }
 
-    /// When there is something to do; it may be in the past.
+    /// When it is due next; may be in the past.
     pub(super) fn next_ns(&self, may_ask: bool) -> Option<u64> {
         let has_link = self.epoch.is_some();
         let has_to_hush = self.unreported_from.is_some() || !self.unreported.is_empty();
@@ -341,8 +325,6 @@ impl Topics {
         }
     }
 
-    // Jobs.
-
     pub(super) fn job(&self, at: u32) -> Option<&Job> {
         self.table.get(at)?.job.as_deref()
     }
@@ -357,13 +339,13 @@ impl Topics {
         Some(job.get_or_insert_default())
     }
 
-    /// Changes a topic's job, which is made if there is none: until it is done nothing is certain.
+    /// Changes a topic's job, or makes one: until it is done nothing is certain.
     pub(super) fn change_job(&mut self, at: u32, change: impl FnOnce(&mut Job)) {
         self.job_or_new(at).map(change);
         self.mark_unsure(at);
     }
 
-    /// Has a topic fetched, unless that is in progress.
+    /// Has a topic fetched, unless it is being fetched.
     pub(super) fn fetch(&mut self, at: u32) {
         let Some(id) = self.id(at) else { return };
         if let Some(job) = self.job_or_new(at)
@@ -374,7 +356,7 @@ impl Topics {
         }
     }
 
-    /// The engine has told that a topic has this number.
+    /// The engine has reported this number of a topic.
     pub(super) fn expect(&mut self, topic: &str, seq: u64, now_ns: u64) {
         let Some(at) = self.table.find(topic) else { return };
         self.renew(at);

@@ -1,19 +1,19 @@
-//! From which number on a topic is complete, where the engine may have removed messages.
+//! From which number on a topic is complete, if the engine may have removed messages.
 //!
-//! A topic of which the engine has little or nothing may have had more: whatever has a lower
-//! number than the first that is there may be missing. That is true but too careful: a client that
-//! has received everything of a quiet topic would be told on another node that it missed something.
+//! A topic of which the engine has little or nothing may have had more: every number below the
+//! first that is there may be missing. That is true but too careful: a client that has received
+//! everything of a quiet topic would be told on another node that it missed something.
 //!
-//! An engine removes what is older than the topic's age; what is beyond its count, and then as many
-//! are there as are wanted, or those have grown too old since; and what somebody had purged, and
-//! then the purge is there, or has grown too old. So where fewer messages are there than are
-//! wanted, and no purge, only what is too old was removed. The engine is asked behind which number
+//! An engine removes messages that are older than the topic's age; those beyond its count, and then
+//! as many are there as are wanted, or those have grown too old since; and purged ones, and then
+//! the purge is there, or has grown too old. So if fewer messages are there than are wanted, and no
+//! purge, only messages that are too old were removed. The engine is asked behind which number
 //! nothing is too old: once for each of its streams and each age, whatever the topic. An engine
 //! that also removes messages to bound its size does not answer.
 //!
-//! A new leader of the stream may have another clock: so a margin is taken off the age that is
-//! asked for, and the answer is used for half of that. What was removed by hand, or with a shorter
-//! age before the age of its pattern was changed, is not seen.
+//! A new leader of the stream may have another clock: so a margin is taken off the requested age,
+//! and the answer is used for half of that. What was removed by hand, or with a shorter age before
+//! the age of its pattern was changed, is not seen.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,28 +22,26 @@ use super::topic::TopicId;
 use crate::subject::Subject;
 use crate::time::{MILLISECOND, SECOND, Time};
 
-/// How much younger than a topic's age the messages asked for are, unless half of the age is less.
+/// The margin below a topic's age, unless half of the age is less.
 const MARGIN_MS: u64 = 60_000;
-/// No shorter age is asked for: clocks may differ by half of its margin.
+/// The shortest requested age: clocks may differ by half of its margin.
 const AGE_MS_MIN: u64 = 10_000;
 /// How long to wait before asking an engine again that did not answer.
 const RETRY_NS: u64 = 10 * SECOND;
 /// How long a topic waits for the answer before it begins without.
 const WAIT_NS: u64 = SECOND / 2;
-/// Streams by ages that are remembered.
+/// The most remembered watermarks.
 const KNOWN_MAX: usize = 256;
 
-/// The watermarks of all streams and ages.
 #[derive(Debug, Default)]
 pub(super) struct Watermarks {
     known: Vec<Watermark>,
-    /// Places in `known` to ask for, each with a subject of its stream.
+    /// Places in `known` to request, each with a subject of its stream.
     queue: VecDeque<(usize, Subject)>,
-    /// Topics that wait for an answer, and until when; the first end first.
+    /// Topics that wait for an answer, and until when, earliest first.
     waiting: VecDeque<(u64, TopicId)>,
 }
 
-/// The watermark of one stream and one age.
 #[derive(Debug)]
 struct Watermark {
     stream: usize,
@@ -53,15 +51,14 @@ struct Watermark {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// It was asked for then, or is about to be.
+    /// When it was requested, or is about to be.
     Asked { at_ns: u64 },
-    /// Nothing behind this number is too old; asked for then, and answered then by the wall clock.
+    /// Nothing behind this number is too old; with the times of request and answer.
     Behind { seq: u64, at_ns: u64, at_ms: u64 },
-    /// The engine has not answered; it is asked again then.
+    /// The engine has not answered; it is asked again at this time.
     Unknown { until_ns: u64 },
 }
 
-/// How much younger than the age is asked for, in milliseconds.
 const fn margin_ms(age_ms: u64) -> u64 {
     if age_ms / 2 < MARGIN_MS { age_ms / 2 } else { MARGIN_MS }
 }
@@ -76,7 +73,6 @@ impl Watermark {
         (self.stream, self.age_ms) == (stream, age_ms)
     }
 
-    /// Whether it is to be asked for.
     fn is_due(&self, now_ns: u64) -> bool {
         match self.state {
             State::Asked { .. } => false,
@@ -89,7 +85,7 @@ impl Watermark {
 }
 
 impl Watermarks {
-    /// Queues a request unless the watermark is known; until when to wait for the answer.
+    /// Queues a request unless the watermark is known. Returns until when to wait for the answer.
     pub(super) fn request(
         &mut self,
         (stream, age_ms): (usize, u64),
@@ -120,12 +116,11 @@ impl Watermarks {
         Some(now_ns + WAIT_NS)
     }
 
-    /// Has a topic wait for an answer.
     pub(super) fn wait(&mut self, until_ns: u64, id: TopicId) {
         self.waiting.push_back((until_ns, id));
     }
 
-    /// The next to ask for: its place, a subject of its stream, and the age.
+    /// The next request: its place, a subject of its stream, and the age.
     pub(super) fn next(&mut self, now_ns: u64) -> Option<(usize, Subject, Duration)> {
         let (place, subject) = self.queue.pop_front()?;
         let found = self.known.get_mut(place)?;
@@ -134,12 +129,11 @@ impl Watermarks {
         Some((place, subject, age))
     }
 
-    /// The adapter did not take the request.
+    /// Queues a request again that the adapter did not take.
     pub(super) fn put_back(&mut self, place: usize, subject: Subject) {
         self.queue.push_front((place, subject));
     }
 
-    /// The engine has answered, or could not.
     pub(super) fn answered(&mut self, place: usize, behind: Option<u64>, time: Time) {
         let Some(found) = self.known.get_mut(place) else { return };
         found.state = match (found.state, behind) {
@@ -154,12 +148,11 @@ impl Watermarks {
         self.waiting.pop_front_if(|it| it.0 <= now_ns).map(|(_, id)| id)
     }
 
-    /// When the next topic has waited long enough.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.waiting.front().map(|it| it.0)
     }
 
-    /// Forgets the numbers: they are of another epoch.
+    /// Forgets the numbers, which are of another epoch.
     pub(super) fn forget(&mut self) {
         for it in &mut self.known {
             if let State::Behind { .. } | State::Unknown { .. } = it.state {
@@ -168,11 +161,10 @@ impl Watermarks {
         }
     }
 
-    /// Behind which number nothing of a stream is older than this, if that is known now.
     pub(super) fn get(&self, (stream, age_ms): (usize, u64), time: Time) -> Option<u64> {
         let found = self.known.iter().find(|it| it.is_of(stream, age_ms))?;
         let State::Behind { seq, at_ns, at_ms } = found.state else { return None };
-        // The monotonic clock may stand still while the machine sleeps.
+        // The monotonic clock may stop while the machine sleeps.
         let good_for_ms = good_for_ms(age_ms);
         let is_good = time.ns.saturating_sub(at_ns) < good_for_ms * MILLISECOND
             && (at_ms..at_ms.saturating_add(good_for_ms)).contains(&time.unix_ms);

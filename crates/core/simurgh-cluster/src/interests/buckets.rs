@@ -1,4 +1,4 @@
-//! What is wanted of each bucket: topic by topic, or as a whole.
+//! The wanted topics of each bucket: topic by topic, or as a whole.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -10,21 +10,19 @@ use crate::subject::{BUCKETS, Bucket};
 /// One bucket. Arrays of two are by space: broadcasts, presences.
 #[derive(Clone, Debug)]
 pub(super) struct BucketState {
-    /// The first of its topics.
     pub(super) first: u32,
     pub(super) wanted: [u32; 2],
     /// Since when exact subscriptions would cost no more than whole ones.
     quiet_since_ns: u64,
     pub(super) is_whole: bool,
-    /// It has changed between exact and whole since the adapter was told last, perhaps more than
-    /// once: what was told of its topics may be wrong.
+    /// It has changed between exact and whole since the last update of the adapter, perhaps more
+    /// than once, so the adapter's subscriptions to its topics may be wrong.
     pub(super) was_switched: bool,
-    /// Whether the adapter was told to subscribe to all of it.
+    /// Whether the adapter subscribes to all of it.
     pub(super) is_subscribed: [bool; 2],
     is_dirty: bool,
 }
 
-/// The subscriptions of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     exact: u32,
@@ -42,7 +40,6 @@ impl BucketState {
         is_dirty: false,
     };
 
-    /// Whether all of it is to be subscribed to in a space.
     pub(super) const fn wants_whole(&self, space: usize) -> bool {
         self.is_whole && self.wanted[space] > 0
     }
@@ -66,11 +63,9 @@ impl BucketState {
     }
 }
 
-/// All buckets, and the number of their subscriptions.
 #[derive(Debug)]
 pub(super) struct Buckets {
     all: Box<[BucketState]>,
-    /// Exact buckets that have subscriptions, by their number: the last is the fullest.
     by_exact: BTreeSet<(u32, u16)>,
     /// Whole buckets that could be exact, and since when.
     quiet: BTreeSet<(u64, u16)>,
@@ -99,7 +94,6 @@ impl Buckets {
         }
     }
 
-    /// The numbers of subscriptions to single topics, and to whole buckets.
     pub(super) const fn held(&self) -> (usize, usize) {
         (self.exact, self.whole)
     }
@@ -113,7 +107,6 @@ impl Buckets {
         &self.all[bucket.number()]
     }
 
-    /// To change its topics and what was told; `add` and `remove` change what is wanted.
     pub(super) fn get_mut(&mut self, bucket: Bucket) -> &mut BucketState {
         &mut self.all[bucket.number()]
     }
@@ -135,7 +128,7 @@ impl Buckets {
         self.change(bucket, now_ns, |it| it.wanted[space] -= 1);
     }
 
-    /// Makes a whole bucket exact again, if it is time. Returns whether it did.
+    /// Makes a whole bucket exact again, if one is due. Returns whether it did.
     pub(super) fn narrow(&mut self, now_ns: u64) -> bool {
         let Some(&(_, at)) = self.quiet.first() else { return false };
         let is_due = self.narrow_ns().is_some_and(|due_ns| due_ns <= now_ns);
@@ -152,7 +145,7 @@ impl Buckets {
         Some(since_ns.saturating_add(self.whole_for_ns))
     }
 
-    /// Takes the buckets that may differ from what the adapter was told.
+    /// Takes the buckets that may differ from the adapter's subscriptions.
     pub(super) fn take_dirty(&mut self) -> Vec<u16> {
         for at in &self.dirty {
             self.all[usize::from(*at)].is_dirty = false;
@@ -160,8 +153,8 @@ impl Buckets {
         std::mem::take(&mut self.dirty)
     }
 
-    /// Whether there are too many exact subscriptions, or too many of all. Making the fullest
-    /// bucket whole mends the latter, too: beyond that bound the exact buckets have more than two
+    /// Whether there are too many exact subscriptions, or too many in total. Making the fullest
+    /// bucket whole reduces the total, too: beyond that bound the exact buckets have more than two
     /// subscriptions each on average, so the fullest has three or more, and two when whole.
     const fn is_too_much(&self) -> bool {
         let twice = self.exact_max.saturating_mul(2);

@@ -1,4 +1,4 @@
-//! Changes for the adapter: the difference between what is wanted and what it was told last.
+//! The difference between what is wanted and the adapter's subscriptions.
 
 use std::mem;
 
@@ -7,7 +7,7 @@ use super::{InterestChanges, Interests, SPACES};
 use crate::adapter::Wanted;
 use crate::subject::{Bucket, Interest};
 
-/// Changes, and by how many subscriptions they make the set larger.
+/// Changes, and the number of subscriptions that they add.
 type Sized = (isize, InterestChanges);
 
 const fn wanted(is_wanted: bool) -> Wanted {
@@ -19,10 +19,10 @@ fn growth(step: &InterestChanges) -> isize {
 }
 
 impl Interests {
-    /// What has to change at the adapter since the last call: each element is for one call of
-    /// [`Adapter::interest`](crate::Adapter::interest), in this order. What began and ended in
-    /// between is in none. Changes that make the set smaller come before those that make it larger,
-    /// so it is never larger than it was or will be.
+    /// The changes for the adapter since the last call: each element is for one call of
+    /// [`Adapter::interest`](crate::Adapter::interest), in this order. An interest that began and
+    /// ended in between is omitted. Changes that make the set smaller precede those that make it
+    /// larger, so it is never larger than it was or will be.
     pub fn take_changes(&mut self) -> Vec<InterestChanges> {
         let mut ended = InterestChanges::new();
         let mut begun = InterestChanges::new();
@@ -53,7 +53,7 @@ impl Interests {
         steps.filter(|step| !step.is_empty()).collect()
     }
 
-    /// Everything that is wanted now.
+    /// All current interests.
     pub fn wanted(&self) -> impl Iterator<Item = Interest> {
         self.buckets.iter().flat_map(|(bucket, part)| {
             let whole = (0..2)

@@ -3,20 +3,20 @@
 //! A topic is subscribed to from its first member on until some seconds after its last member has
 //! left (it *lingers*), so that reloading a page costs no subscription. A bucket of topics is
 //! subscribed to topic by topic (*exact*) or by one subscription for each space (*whole*). Exact
-//! brings only what is wanted; whole bounds the number of a node's subscriptions, whatever its
-//! topics:
+//! subscriptions receive only what is wanted; whole ones bound the number of a node's
+//! subscriptions, whatever its topics:
 //!
 //! - While there are more than [`InterestsConfig::exact_max`] exact subscriptions, over both
 //!   spaces, the bucket with most of them becomes whole, in both spaces.
 //! - The same while all subscriptions together are more than twice as many, or more than 8,192 if
 //!   that is more: every bucket may be whole, in two spaces.
 //! - A whole bucket is subscribed to in a space only while some topic of it is wanted there.
-//! - A bucket goes back to exact when that would cost no more (at most one topic in each space) and
-//!   less than half of `exact_max` is used, both for [`InterestsConfig::whole_for_ns`]. When its
-//!   last topic ends, it goes back at once.
+//! - A bucket becomes exact again when that would cost no more (at most one topic in each space)
+//!   and less than half of `exact_max` is used, both for [`InterestsConfig::whole_for_ns`]; and at
+//!   once when its last topic ends.
 //!
-//! What is wanted changes at once; [`take_changes`](Interests::take_changes) has what the adapter
-//! is to be told, after any number of other calls.
+//! What is wanted changes at once; [`take_changes`](Interests::take_changes) has the changes for
+//! the adapter, after any number of other calls.
 
 mod buckets;
 mod changes;
@@ -49,10 +49,10 @@ const PRESENCE: usize = 1;
 const TICK_NS: u64 = 1 << 26;
 /// The most topics that end in one tick.
 const ENDS: usize = 1024;
-/// The most buckets that go back to exact in one tick.
+/// The most buckets that become exact in one tick.
 const NARROWED: usize = 64;
 /// The least time for which an expected topic is subscribed to, however short topics linger: the
-/// member who is about to come may wait for the engine's history.
+/// joining member may wait for the engine's history.
 const EXPECTED_NS_MIN: u64 = 10 * SECOND;
 /// How far ends of lingering are spread, in percent each way.
 const JITTER: u64 = 25;
@@ -94,9 +94,8 @@ pub struct InterestCounts {
 pub struct Interests {
     topics: Topics,
     buckets: Buckets,
-    /// Topics' numbers, by when they stop lingering in the first of their spaces, in [`TICK_NS`].
     lingering: BTreeSet<(u32, u32)>,
-    /// Topics that may differ from what the adapter was told.
+    /// Topics that may differ from the adapter's subscriptions.
     dirty: Vec<u32>,
     /// Topics with a history that are not subscribed to any more and were not polled.
     ended: Vec<Box<str>>,
@@ -106,8 +105,8 @@ pub struct Interests {
 }
 
 impl Interests {
-    /// For a node without topics. The seed keys hashes of names, so those who choose names should
-    /// not know it.
+    /// For a node without topics. The seed keys hashes of names, so clients that choose names
+    /// should not know it.
     pub fn new(config: &InterestsConfig, seed: u64) -> Self {
         Self {
             topics: Topics::new(seed),
@@ -141,8 +140,8 @@ impl Interests {
         }
     }
 
-    /// Subscribes to a topic for a member who is about to join: as long as topics linger, or for 10
-    /// s if that is longer. The topic has no member by that: no shard is returned for it.
+    /// Subscribes to a topic for a member that is about to join: as long as topics linger, or for
+    /// 10 s if that is longer. The topic has no member yet: no shard is returned for it.
     pub fn expect(&mut self, topic: &str, now_ns: u64) {
         let Some(at) = self.find_or_insert(topic) else { return };
         let linger_ns = self.linger_ns.max(EXPECTED_NS_MIN);
@@ -186,15 +185,15 @@ impl Interests {
         }
     }
 
-    /// The shards that have members of a topic; none, if there are no members.
+    /// The shards that have members of a topic; `None` if it has no members.
     #[inline]
     pub fn shards(&self, topic: &str) -> Option<Shards<'_>> {
         let it = self.topics.get(self.topics.find(topic)?)?;
         (!it.shards.is_empty()).then(|| it.shards.iter())
     }
 
-    /// The interest that covers a topic in a space; none, if it is not wanted. Stored messages come
-    /// as broadcasts.
+    /// The interest that covers a topic in a space; `None` if it is not wanted. Stored messages are
+    /// received as broadcasts.
     pub fn covering(&self, space: Space, topic: &str) -> Option<Interest> {
         let at = SPACES.iter().position(|it| *it == space)?;
         let it = self.topics.get(self.topics.find(topic)?)?;
@@ -206,7 +205,7 @@ impl Interests {
         }
     }
 
-    /// The wanted topics that an interest covers: those to ask for again after
+    /// The wanted topics that an interest covers, to request again after
     /// [`Event::Lost`](crate::Event::Lost).
     pub fn topics_of<'a>(&'a self, interest: &Interest) -> impl Iterator<Item = &'a str> + use<'a> {
         let (space, one, first) = match interest {
@@ -221,8 +220,8 @@ impl Interests {
         all.filter(is_wanted).map(|it| &*it.name)
     }
 
-    /// Ends what is due; at most 1,024 topics and 64 buckets in one call, so there may be more to
-    /// do at once ([`next_ns`](Self::next_ns)).
+    /// Ends what is due; at most 1,024 topics and 64 buckets in one call, so more may be due at
+    /// once ([`next_ns`](Self::next_ns)).
     pub fn tick(&mut self, now_ns: u64) {
         for _ in 0..ENDS {
             let Some(&(due, at)) = self.lingering.first() else { break };
@@ -242,7 +241,7 @@ impl Interests {
         }
     }
 
-    /// When [`tick`](Self::tick) has something to do next; it may be in the past.
+    /// When [`tick`](Self::tick) has something to do next; may be in the past.
     pub fn next_ns(&self) -> Option<u64> {
         let ends_ns = self.lingering.first().map(|(due, _)| u64::from(*due) * TICK_NS);
         ends_ns.into_iter().chain(self.buckets.narrow_ns()).min()
@@ -253,12 +252,12 @@ impl Interests {
         self.unwanted.count(Bucket::of(topic));
     }
 
-    /// How many messages came of topics without members here.
+    /// How many messages were received of topics without members here.
     pub fn unwanted(&self) -> u64 {
         self.unwanted.all()
     }
 
-    /// The ten buckets that brought most of them, with their counts, the worst first.
+    /// The ten buckets with most of them and their counts, the worst first.
     pub fn worst_buckets(&self) -> Vec<(Bucket, u64)> {
         self.unwanted.worst()
     }
@@ -282,7 +281,6 @@ impl Interests {
         })
     }
 
-    /// Has a topic linger in a space for about so long.
     fn linger(&mut self, at: u32, space: usize, linger_ns: u64, now_ns: u64) {
         let Some(topic) = self.topics.get_mut(at).filter(|it| it.want[space] != Want::Lingers)
         else {
@@ -319,7 +317,7 @@ impl Interests {
         self.note(at, space);
     }
 
-    /// Records that a topic may differ from what the adapter was told, or forgets the topic.
+    /// Records that a topic may differ from the adapter's subscriptions, or forgets the topic.
     fn note(&mut self, at: u32, space: usize) {
         let Some(topic) = self.topics.get_mut(at) else { return };
         let is_whole = self.buckets.get(topic.bucket()).is_whole;

@@ -18,10 +18,8 @@ pub(super) struct Bitmap {
 /// The numbers of shards, ascending.
 #[derive(Clone, Debug)]
 pub struct Shards<'a> {
-    /// The words behind `word`.
     words: slice::Iter<'a, u64>,
     word: u64,
-    /// The shard of the lowest bit of `word`.
     base: u16,
 }
 

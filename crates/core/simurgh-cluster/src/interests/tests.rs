@@ -1,4 +1,4 @@
-//! Interests against a model that remembers all and counts anew each time.
+//! Interests against a model that remembers everything and counts anew each time.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use super::*;
 
 const LINGER: u64 = 20 * SECOND;
-/// Lingering that is over for sure, and lingering that is not.
+/// Lingering has certainly ended after `LINGER_MAX`, and has not before `LINGER_MIN`.
 const LINGER_MAX: u64 = LINGER / 4 * 5 + TICK_NS;
 const LINGER_MIN: u64 = LINGER / 4 * 3;
 
-/// Names of which many share a bucket: eight in each of five.
+/// Names that share buckets: eight in each of five.
 static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
     let mut names = BTreeMap::<Bucket, Vec<String>>::new();
     for number in 0.. {
@@ -32,12 +32,11 @@ static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
     names.into_values().flatten().collect()
 });
 
-/// What an adapter has been told to subscribe to.
 #[derive(Default)]
 struct Subscribed(BTreeSet<Interest>);
 
 impl Subscribed {
-    /// Folds a step in; each change must be one.
+    /// Applies a step, each change of which must change something.
     fn fold(&mut self, step: &InterestChanges) {
         assert!(!step.is_empty(), "a step without a change");
         for (interest, wanted) in step {
@@ -49,7 +48,6 @@ impl Subscribed {
         }
     }
 
-    /// The interests that bring a topic's messages.
     fn bringing(&self, space: Space, topic: &str) -> usize {
         let exact = Interest::Exact(space, topic.into());
         let whole = Interest::Whole(space, Bucket::of(topic));
@@ -82,7 +80,6 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 0..120)
 }
 
-/// Since when nobody needs a topic in a space, if it ever was needed.
 #[derive(Clone, Default)]
 struct Topic {
     shards: BTreeSet<u16>,
@@ -95,7 +92,7 @@ impl Topic {
         [!self.shards.is_empty(), self.has_presence][space]
     }
 
-    /// Whether it must be heard, or must not.
+    /// Whether it must be subscribed to, and whether it must not.
     fn must(&self, space: usize, now_ns: u64) -> (bool, bool) {
         match self.idle_ns[space] {
             _ if self.is_needed(space) => (true, false),
@@ -122,7 +119,7 @@ impl Model {
             Call::End(_, shard) => _ = topic.shards.remove(shard),
             Call::BeginPresence(_) => topic.has_presence = true,
             Call::EndPresence(_) => topic.has_presence = false,
-            // As if somebody had just left.
+            // As if a member had just left.
             Call::Expect(_) => topic.idle_ns[BROADCAST] = Some(now_ns),
             Call::Wait(_) | Call::Take => {}
         }
@@ -134,7 +131,6 @@ impl Model {
     }
 }
 
-/// What holds after each tick.
 fn check(interests: &Interests, model: &Model, now_ns: u64, exact_max: usize) {
     let wanted = Subscribed(interests.wanted().collect());
     let none = Topic::default();
@@ -163,7 +159,7 @@ fn check(interests: &Interests, model: &Model, now_ns: u64, exact_max: usize) {
     assert!(exact <= exact_max, "{exact} single topics");
     let counts = interests.counts();
     assert_eq!((counts.exact, counts.whole), (exact, wanted.0.len() - exact));
-    // A whole bucket has a topic that is heard; none is for nothing.
+    // Each whole bucket has a topic that is subscribed to.
     let whole = wanted.0.iter().filter(|it| !is_exact(it));
     assert!(whole.into_iter().all(|it| interests.topics_of(it).next().is_some()));
 }
@@ -202,7 +198,6 @@ fn run(calls: &[Call], config: &InterestsConfig, seed: u64) {
         interests.tick(now_ns);
         check(&interests, &model, now_ns, config.exact_max);
     }
-    // Everybody leaves.
     for name in NAMES.iter() {
         (0..70).for_each(|shard| interests.end(name, shard, now_ns));
         interests.end_presence(name, now_ns);
@@ -312,7 +307,6 @@ fn what_began_and_ended_before_it_was_told_is_not_told() {
 #[test]
 fn a_bucket_turns_in_one_step_and_back_in_one() {
     let mut interests = small(4);
-    // Three in one bucket and one in another.
     let names: Vec<&str> = [0, 1, 2, 8, 16].map(|at| NAMES[at].as_str()).to_vec();
     for name in &names[..4] {
         interests.begin(name, 0, 0);
@@ -329,7 +323,6 @@ fn a_bucket_turns_in_one_step_and_back_in_one() {
     assert_eq!(interests.covering(Space::Broadcast, names[1]), Some(whole.clone()));
     assert_eq!(interests.covering(Space::Presence, names[1]), None);
 
-    // One topic is left in it and one elsewhere; a minute later it need not be whole.
     for name in [names[1], names[2], names[3]] {
         interests.end(name, 0, SECOND);
     }
@@ -353,7 +346,7 @@ fn steps_that_make_the_set_smaller_come_first() {
     };
     begin(&mut interests, 8..12);
     interests.take_changes();
-    // The third bucket turns first, and has not been told of; then the second, of which four were.
+    // The third bucket becomes whole first; of the second the adapter has four topics.
     begin(&mut interests, 16..23);
     begin(&mut interests, 0..3);
     begin(&mut interests, 24..27);

@@ -6,12 +6,11 @@ use crate::table::{Named, Slot, Table};
 
 pub(super) use crate::table::NIL;
 
-/// Whether a topic is wanted in a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
     No,
     Yes,
-    /// There are no members any more, but somebody may come back.
+    /// There are no members any more, but one may return.
     Lingers,
 }
 
@@ -22,14 +21,14 @@ pub(super) struct Topic {
     pub(super) shards: Mask,
     /// When it stops lingering, in [`TICK_NS`](super::TICK_NS), if it lingers.
     pub(super) due: [u32; 2],
-    /// Its neighbours in the list of its bucket.
+    /// The list of its bucket.
     pub(super) next: u32,
     pub(super) prev: u32,
     pub(super) bucket: u16,
     pub(super) want: [Want; 2],
-    /// Whether the adapter was told to subscribe to it alone.
+    /// Whether the adapter subscribes to it alone.
     pub(super) is_subscribed: [bool; 2],
-    /// It is in the list of topics that may differ from what the adapter was told.
+    /// It is in the list of topics that may differ from the adapter's subscriptions.
     pub(super) is_dirty: bool,
     /// To be reported when its broadcasts are not subscribed to any more.
     pub(super) is_kept: bool,
@@ -48,7 +47,6 @@ impl Topic {
         Bucket::new(self.bucket)
     }
 
-    /// When it stops lingering in a space.
     pub(super) fn due(&self, space: usize) -> Option<u32> {
         (self.want[space] == Want::Lingers).then_some(self.due[space])
     }
@@ -58,7 +56,6 @@ impl Topic {
         self.due(0).into_iter().chain(self.due(1)).min()
     }
 
-    /// Whether nothing needs it any more.
     pub(super) fn is_over(&self) -> bool {
         self.want == [Want::No; 2]
             && self.is_subscribed == [false; 2]
@@ -67,7 +64,7 @@ impl Topic {
     }
 }
 
-/// The table of topics. Those of a bucket are a list, whose first the bucket has.
+/// The table of topics. Those of a bucket form a list, whose first the bucket has.
 pub(super) type Topics = Table<Topic>;
 
 impl Topics {
@@ -91,7 +88,7 @@ impl Topics {
         at
     }
 
-    /// Removes a topic, and updates the first of its bucket if it was that.
+    /// Removes a topic, and updates the first of its bucket.
     pub(super) fn take(&mut self, at: u32, first: &mut u32) {
         let Some(topic) = self.remove(at) else { return };
         match self.get_mut(topic.prev) {
@@ -103,7 +100,6 @@ impl Topics {
         }
     }
 
-    /// The topics of a bucket, the first of which is given.
     pub(super) fn of_bucket(&self, first: u32) -> impl Iterator<Item = &Topic> {
         let next = |it: &&Topic| self.get(it.next);
         std::iter::successors(self.get(first), next)

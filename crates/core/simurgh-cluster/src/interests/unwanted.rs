@@ -1,10 +1,10 @@
-//! Counts of messages that came although nobody here wanted them, by bucket.
+//! Counts of messages received for topics without members here, by bucket.
 
 use crate::subject::{BUCKETS, Bucket};
 
 const WORST: usize = 10;
 
-/// The counters; those of buckets are allocated with the first message.
+/// The counters of buckets are allocated with the first message.
 #[derive(Debug, Default)]
 pub(super) struct Unwanted {
     all: u64,

@@ -1,4 +1,4 @@
-//! What nodes say of themselves, there and back, at its bounds and beyond.
+//! Self-descriptions of nodes, encoded and decoded, at their bounds and beyond.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ fn patterns() -> impl Strategy<Value = Vec<(Box<str>, u64)>> {
     prop::collection::vec((".{0,30}".prop_map(Box::from), any::<u64>()), 0..20)
 }
 
-/// What a node hears of it; every cut of it is refused.
+/// Encodes a draft; every truncation of it is refused.
 fn encoded(draft: Draft) -> Bytes {
     let bytes = draft.numbered(1);
     let envelope = Envelope::decode(&bytes).unwrap();
@@ -54,7 +54,6 @@ fn encoded(draft: Draft) -> Bytes {
     bytes
 }
 
-/// What comes of a payload by hand.
 fn decode_raw(kind: Kind, payload: &[u8]) -> Result<(), EnvelopeError> {
     let bytes = Draft::with_payload(kind, ORIGIN, "", Some(payload)).unwrap().numbered(1);
     Envelope::decode(&bytes).unwrap().message().map(|_| ())

@@ -1,4 +1,4 @@
-//! The outbox against a vector of all that was pushed.
+//! The outbox against a vector of everything that was pushed.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use proptest::prelude::*;
@@ -19,7 +19,6 @@ fn subject(topic: &str) -> Subject {
     Prefix::new("test").unwrap().topic(Space::Broadcast, topic)
 }
 
-/// An envelope that nobody else has.
 fn envelope(number: u64, more: usize) -> Bytes {
     let mut bytes = number.to_le_bytes().to_vec();
     bytes.resize(8 + more, 0);
@@ -46,7 +45,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 0..120)
 }
 
-/// All that waits, in the order it came, in one vector.
+/// Everything that waits, in order, in one vector.
 #[derive(Default)]
 struct Model {
     waiting: Vec<(Class, Bytes, usize, u64)>,

@@ -1,12 +1,11 @@
 //! The clock by which nodes age.
 
 /// A clock that runs only while this node has had a link for some seconds. Without a link no beats
-/// come, and over a new one others need time to send one.
+/// are received, and over a new one others need time to send one.
 #[derive(Clone, Debug)]
 pub(super) struct AgingClock {
     settles_ns: u64,
     up_since_ns: Option<u64>,
-    /// Its time when the link last came or went.
     shown_ns: u64,
 }
 
@@ -52,7 +51,7 @@ impl AgingClock {
         self.up_since_ns = None;
     }
 
-    /// This process did not run since then: beats of that time come from now on.
+    /// This process did not run since then: beats of that time are received from now on.
     pub(super) const fn skip(&mut self, since_ns: u64, now_ns: u64) {
         if self.is_up() {
             self.shown_ns = self.shows_ns(since_ns);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::GoneReason;
 use crate::node_id::NodeId;
 
-/// How many are remembered; the oldest are forgotten for newer ones.
+/// The most remembered nodes; the oldest are forgotten for newer ones.
 const DEPARTED_MAX: usize = 1024;
 pub(super) const REMEMBERED_NS: u64 = 600 * 1_000_000_000;
 
@@ -15,7 +15,7 @@ struct Departed {
     name: Box<str>,
     why: GoneReason,
     since_ns: u64,
-    /// When a beat of it came again for the first time.
+    /// When a beat of it was first received again.
     heard_ns: Option<u64>,
 }
 

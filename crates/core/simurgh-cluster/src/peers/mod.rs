@@ -1,41 +1,41 @@
 //! The other nodes, and the leases that their heartbeats renew.
 //!
-//! A node is *alive* while its beats come, *silent* after [`PeersConfig::silent_ns`] without one,
-//! and *gone* after [`PeersConfig::gone_ns`], or earlier if it said bye or was started again under
-//! its name. Each node judges by its own monotonic clock: the times in beats are shown, never
-//! compared.
+//! A node is *alive* while its beats are received, *silent* after [`PeersConfig::silent_ns`]
+//! without one, and *gone* after [`PeersConfig::gone_ns`], or earlier if it sent a bye or was
+//! started again under its name. Each node uses its own monotonic clock: the times in beats are
+//! shown, never compared.
 //!
 //! # Aging
 //!
-//! While this node has no link no beat can come, and over a new link others need time. So nodes age
+//! Without a link this node receives no beats, and over a new link others need time. So nodes age
 //! by a clock that stops while there is no link, in the first [`PeersConfig::link_settles_ns`] of
 //! each link, and while this process did not run: a gap of more than 2.5 beats between calls counts
 //! as a new link.
 //!
 //! # Late envelopes, and nodes that return
 //!
-//! Envelopes of one publisher arrive in order, and one may arrive twice after a reconnect. So what
-//! arrives from a node that is gone is either late or a sign that it lives. It depends on why it is
+//! Envelopes of one publisher arrive in order, and one may arrive twice after a reconnect. So an
+//! envelope of a node that is gone is either late or a sign that it lives. It depends on why it is
 //! gone:
 //!
-//! - It *said bye*: that is the last message of a started node, and its id is never used again.
-//!   What comes from it is late: it stays gone. It is remembered for ten minutes, up to 1,024
-//!   nodes, which is longer than anything is in flight.
+//! - It *sent a bye*: that is the last message of a started node, and its id is never used again.
+//!   Its envelopes are late: it stays gone. It is remembered for ten minutes, up to 1,024 nodes,
+//!   which is longer than anything is in flight.
 //! - It was *silent*: it is a peer again at once, as one that has joined; its presences must be
-//!   requested again. If the beat was late after all, a node that answers nothing is shown for half
+//!   requested again. If the beat was late after all, a node that does not answer is shown for half
 //!   a minute, and nothing else is wrong.
 //! - It was *replaced*: since its successor has its name, and a late beat would look like two
-//!   living nodes with one name, it must be heard twice, at least half a beat apart. Late beats
-//!   arrive in one burst.
+//!   living nodes with one name, two beats of it must be received, at least half a beat apart. Late
+//!   beats arrive in one burst.
 //!
 //! # Names
 //!
 //! A new id under the name of a peer means that the peer was started again, or that two nodes have
-//! one name. It was started again if no beat of it comes for [`PeersConfig::replaced_ns`] from then
-//! on. If a beat comes after half of that, and more than one of its successor, then both live:
-//! [`PeerEvent::NameConflict`] is reported, and neither of the two replaces the other any more. A
-//! late beat of a start that has ended is a single beat, so it makes no conflict. A draining node
-//! is in no conflict either: it is about to end.
+//! one name. It was started again if no beat of it is received for [`PeersConfig::replaced_ns`]
+//! from then on. If a beat is received after half of that, and more than one of its successor, then
+//! both live: [`PeerEvent::NameConflict`] is reported, and neither of the two replaces the other
+//! any more. A late beat of a start that has ended is a single beat, so it makes no conflict. Nor
+//! does a draining node, which is about to end.
 
 mod aging_clock;
 mod departed;
@@ -59,14 +59,14 @@ use crate::time::{MILLISECOND, SECOND};
 
 /// The longest name and version of a node, in bytes; a beat with a longer one is invalid.
 const NAME_BYTES_MAX: usize = 255;
-/// A hello is answered by a beat within this time: 200 ms, less what the way takes.
+/// A hello is answered by a beat within this time: 200 ms, less the time of transmission.
 const ANSWER_NS: u64 = 180 * MILLISECOND;
-/// The least time between own beats, however many nodes say hello.
+/// The least time between own beats, however many hellos are received.
 const APART_NS: u64 = 100 * MILLISECOND;
 /// How far own beats are spread, in percent each way.
 const JITTER: u64 = 20;
 
-/// Times in nanoseconds, and what this node tells about itself.
+/// Times in nanoseconds, and what this node reports of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeersConfig {
     /// The time between own beats, ± 20 %.
@@ -77,7 +77,7 @@ pub struct PeersConfig {
     pub gone_ns: u64,
     /// A node without a beat for so long is gone if another node has its name.
     pub replaced_ns: u64,
-    /// How long nobody ages over a new link.
+    /// How long no node ages over a new link.
     pub link_settles_ns: u64,
     /// The most nodes; beats of others are counted and dropped.
     pub peers_max: usize,
@@ -107,11 +107,11 @@ impl Default for PeersConfig {
 /// Why a node is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GoneReason {
-    /// No beat came: it has ended, or cannot be reached and still serves its clients.
+    /// No beat was received: it has ended, or cannot be reached and still serves its clients.
     Silent,
-    /// It said bye.
+    /// It sent a bye.
     Bye,
-    /// No beat came, and another node was started under its name: it has ended.
+    /// No beat was received, and another node was started under its name: it has ended.
     Replaced,
 }
 
@@ -120,9 +120,9 @@ pub enum GoneReason {
 pub enum PeerEvent {
     /// A node is there: its presences must be requested, even if it was there before.
     Joined(NodeId),
-    /// No beat came for a while.
+    /// No beat was received for a while.
     Silent(NodeId),
-    /// A beat of a silent node came.
+    /// A beat of a silent node was received.
     Back(NodeId),
     /// It is not a peer any more.
     Gone(NodeId, GoneReason),
@@ -143,8 +143,8 @@ pub enum PeerEvent {
     },
     /// This node and that one have no version of envelopes in common.
     Incompatible(NodeId),
-    /// The version of envelopes from now on: the newest that all compatible nodes understand. None,
-    /// if two of them have none in common.
+    /// The version of envelopes from now on: the newest that all compatible nodes understand.
+    /// `None` if two of them have none in common.
     EnvelopeVersion(Option<u8>),
 }
 
@@ -175,16 +175,14 @@ pub struct PeerCounts {
 pub struct Peers {
     me: NodeId,
     name: Box<str>,
-    /// The settings are sorted by pattern.
     config: PeersConfig,
     chance: SplitMix64,
     peers: BTreeMap<NodeId, Peer>,
     departed: Departures,
     events: VecDeque<PeerEvent>,
     clock: AgingClock,
-    /// When it was called last.
     ran_ns: Option<u64>,
-    /// When a node may become silent or gone; not later.
+    /// When a node may become silent or gone at the earliest.
     check_ns: Option<u64>,
     beat_ns: u64,
     beaten_ns: Option<u64>,
@@ -196,7 +194,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// For a node that knows nobody and has no link.
+    /// For a node that knows no other and has no link.
     pub fn new(me: NodeId, name: &str, mut config: PeersConfig, seed: u64) -> Self {
         config.settings.sort_unstable();
         config.settings.dedup_by(|a, b| a.0 == b.0);
@@ -222,13 +220,13 @@ impl Peers {
         }
     }
 
-    /// A beat of a node came. `unix_ms` is this node's own clock, to estimate theirs.
+    /// A beat of a node was received. `unix_ms` is this node's own clock, to estimate theirs.
     pub fn heard(&mut self, beat: &Beat, now_ns: u64, unix_ms: u64) {
         self.run(now_ns);
         self.receive(beat, false, now_ns, unix_ms);
     }
 
-    /// A hello of a node came: it has a new link. An own beat is due within 200 ms.
+    /// A hello of a node was received: it has a new link. An own beat is due within 200 ms.
     pub fn hello(&mut self, hello: &Hello, now_ns: u64, unix_ms: u64) {
         self.run(now_ns);
         if hello.beat.id == self.me {
@@ -242,7 +240,7 @@ impl Peers {
         self.beat_ns = self.beat_ns.min(answer_ns.max(earliest_ns));
     }
 
-    /// A node said bye: its sockets are closed, and no beat of it will come.
+    /// A node sent a bye: its sockets are closed, and it sends no more beats.
     pub fn bye(&mut self, id: NodeId, now_ns: u64) {
         self.run(now_ns);
         if id == self.me {
@@ -287,14 +285,14 @@ impl Peers {
         self.check_ns.is_some_and(|it| it <= now_ns) && self.clock.is_running(now_ns)
     }
 
-    /// The link let nothing through from then until now, so no beat is missing.
+    /// The link delivered nothing from then until now, so no beat is missing.
     pub fn note_link_pause(&mut self, since_ns: u64, now_ns: u64) {
         self.run(now_ns);
         self.clock.skip(since_ns, now_ns);
         self.schedule();
     }
 
-    /// Makes nodes silent or gone. To be called at least once in each beat.
+    /// Makes nodes silent or gone. Call it at least once in each beat.
     pub fn tick(&mut self, now_ns: u64) {
         self.run(now_ns);
         self.departed.forget(now_ns);
@@ -334,13 +332,13 @@ impl Peers {
         self.clock.is_up().then_some(self.beat_ns)
     }
 
-    /// The next event. To be polled after each call until there is none: one call makes at most a
-    /// few for each peer.
+    /// The next event. Poll after each call until there is none: one call makes at most a few for
+    /// each peer.
     pub fn poll_event(&mut self) -> Option<PeerEvent> {
         self.events.pop_front()
     }
 
-    /// The nodes that can be asked for states: neither silent nor incompatible.
+    /// The nodes to request states from: neither silent nor incompatible.
     pub fn live(&self) -> impl Iterator<Item = NodeId> {
         self.iter().filter(|it| !it.is_silent && !it.is_incompatible).map(Peer::id)
     }
@@ -356,7 +354,7 @@ impl Peers {
     }
 
     /// Nodes that became gone by silence in the last ten minutes and were not started again under
-    /// their names. Each has ended, or is cut off and still serves its clients: nobody can know.
+    /// their names. Each has ended, or is cut off and still serves its clients.
     pub fn unaccounted(&self) -> impl Iterator<Item = NodeId> {
         self.departed.unaccounted()
     }
@@ -414,7 +412,7 @@ impl Peers {
         self.beat_ns = now_ns.saturating_add(beat_ns);
     }
 
-    /// Takes a beat. Returns whether its node is a peer.
+    /// Handles a beat. Returns whether its node is a peer.
     fn receive(&mut self, beat: &Beat, is_hello: bool, now_ns: u64, unix_ms: u64) -> bool {
         if beat.id == self.me {
             return false;

@@ -28,7 +28,7 @@ impl Peers {
         }
     }
 
-    /// A beat came of a node that another may have replaced.
+    /// A beat was received of a node that another may have replaced.
     pub(super) fn find_conflict(&mut self, id: NodeId, now_ns: u64) {
         let Some(peer) = self.peers.get(&id) else { return };
         let Some(successor) = peer.successor else { return };
@@ -68,7 +68,6 @@ impl Peers {
         }
     }
 
-    /// A node of this name is gone.
     pub(super) fn free_name(&mut self, name: &str) {
         let is_mine = usize::from(*self.name == *name);
         let bearers = self.peers.values().filter(|it| *it.beat.name == *name).count();

@@ -6,18 +6,16 @@ use super::PeersConfig;
 use crate::beat::Beat;
 use crate::node_id::NodeId;
 
-/// How many differences of clocks are compared: that of the fastest beat is nearest to the truth.
+/// The number of clock differences compared: that of the fastest beat is nearest to the truth.
 const OFFSETS: usize = 8;
-/// A longer delay is not believed: a clock was set.
+/// A longer delay is ignored: a clock was set.
 const DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// Another node that was started under this one's name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Successor {
-    /// None, if it is this node itself.
     pub(super) id: Option<NodeId>,
     pub(super) since_ns: u64,
-    /// The same by the aging clock.
     pub(super) since_aged_ns: u64,
 }
 
@@ -27,25 +25,23 @@ pub struct Peer {
     /// Its last beat. The time in it is by its own clock: to be shown, not compared.
     pub beat: Beat,
     pub(super) joined_ns: u64,
-    /// When its last beat came, by this node's clock.
+    /// When its last beat was received, by this node's clock.
     pub heard_ns: u64,
-    /// The same by the aging clock.
     pub(super) heard_aged_ns: u64,
-    /// Whether no beat came for a while: it is shown, and not asked.
+    /// Whether no beat was received for a while: it is shown, and no requests are sent to it.
     pub is_silent: bool,
     /// Whether it has no version of envelopes in common with this node.
     pub is_incompatible: bool,
     /// Whether another living node has its name.
     pub has_namesake: bool,
     pub(super) successor: Option<Successor>,
-    /// Places in this node's settings, ascending.
     pub(super) differing: Vec<u32>,
-    /// Its clock less ours at its last beats, in milliseconds.
+    /// Its clock minus ours at its last beats, in milliseconds.
     offsets_ms: [Option<i64>; OFFSETS],
     beats: usize,
     /// How much longer its last beat took than the fastest of its last eight, to a millisecond: an
-    /// estimate, which a step of either clock makes wrong for eight beats. None before the second
-    /// beat, and where it would be more than a minute.
+    /// estimate, which a step of either clock makes wrong for eight beats. `None` before the second
+    /// beat, and if it would be more than a minute.
     pub delay: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! Peers: who is alive, silent, gone, and why.
+//! Peers: which are alive, silent, gone, and why.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -33,7 +33,6 @@ fn hello_of(id: NodeId, name: &str) -> Hello {
     Hello { beat: beat_of(id, name), settings: Vec::new() }
 }
 
-/// A node whose link has been there for long.
 struct Node {
     peers: Peers,
     now_ns: u64,
@@ -52,7 +51,6 @@ impl Node {
         node
     }
 
-    /// Lives on, as often called as a node calls.
     fn wait(&mut self, span_ns: u64) {
         let end_ns = self.now_ns + span_ns;
         while self.now_ns < end_ns {
@@ -76,7 +74,7 @@ impl Node {
         std::iter::from_fn(|| self.peers.poll_event()).collect()
     }
 
-    /// Each beats every two seconds.
+    /// Each node sends a beat every two seconds.
     fn beating(&mut self, span_ns: u64, beats: &[&Beat]) -> Vec<PeerEvent> {
         let end_ns = self.now_ns + span_ns;
         let mut events = Vec::new();
@@ -138,7 +136,6 @@ fn nobody_ages_while_the_own_link_is_away_or_young() {
     assert_eq!(node.events(), []);
     node.wait(SECOND);
     assert_eq!(node.events(), [PeerEvent::Silent(A)]);
-    // Links that never settle.
     for _ in 0..100 {
         node.peers.link_up(node.now_ns);
         node.wait(9 * SECOND);
@@ -187,13 +184,11 @@ fn one_that_is_started_again_is_replaced_after_five_seconds() {
     node.note_beat(&beat_of(A, "web"));
     assert_eq!(node.hello(&hello_of(B, "web")), [PeerEvent::Joined(B)]);
     node.wait(SECOND);
-    // This was under way when it died.
     assert_eq!(node.note_beat(&beat_of(A, "web")), []);
     node.wait(5 * SECOND - 1);
     assert_eq!(node.events(), []);
     node.wait(1);
     assert_eq!(node.events(), [PeerEvent::Gone(A, GoneReason::Replaced)]);
-    // And this even later.
     assert_eq!(node.note_beat(&beat_of(A, "web")), []);
     assert_eq!(node.note_beat(&beat_of(A, "web")), []);
     let events = node.beating(20 * SECOND, &[&beat_of(B, "web")]);
@@ -209,7 +204,6 @@ fn two_that_live_with_one_name_are_in_conflict_and_none_replaces_the_other() {
     let conflict = PeerEvent::NameConflict { name: "web".into(), nodes: [A, B] };
     assert_eq!(node.beating(40 * SECOND, &[&a, &b]), [conflict]);
     assert_eq!(node.peers.counts().name_conflicts, 2);
-    // One of them pauses for long.
     assert_eq!(node.beating(8 * SECOND, &[&b]), []);
     assert_eq!(node.hello(&hello_of(A, "web")), []);
     node.peers.bye(A, node.now_ns);
@@ -297,7 +291,6 @@ fn a_hello_is_answered_within_200_ms_and_not_by_all_at_once() {
     for seed in 0..100 {
         let mut peers = Peers::new(ME, "me", PeersConfig::default(), seed);
         peers.link_up(0);
-        // The next own beat is more than a second away.
         peers.hello(&hello_of(A, "a"), SECOND / 2, UNIX);
         let at = peers.next_ns().unwrap();
         assert!((SECOND / 2..SECOND / 2 + 200 * MILLISECOND).contains(&at));
@@ -422,7 +415,6 @@ fn the_clocks_offset_is_that_of_the_fastest_beat() {
 fn a_beats_delay_is_by_how_much_it_was_slower_than_the_fastest() {
     let mut node = Node::new();
     let mut delays = Vec::new();
-    // The last but one looks like an hour.
     for delay_ms in [40, 3, 900, 20, 3_600_000, 3] {
         node.peers.heard(&beat(A), node.now_ns, UNIX - 5000 + delay_ms);
         let delay = node.peers.get(A).unwrap().delay;
@@ -455,7 +447,6 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 0..200)
 }
 
-/// What is known of a node, and for how long it could have been heard since it was.
 #[derive(Default)]
 struct ModelEntry {
     is_peer: bool,
@@ -463,13 +454,11 @@ struct ModelEntry {
     unheard_ns: u64,
 }
 
-/// How much of a span the link was settled in.
 fn settled_ns(up_since_ns: Option<u64>, from_ns: u64, to_ns: u64) -> u64 {
     let Some(since_ns) = up_since_ns else { return 0 };
     to_ns.saturating_sub(from_ns.max(since_ns + 10 * SECOND))
 }
 
-/// The events that made the peers of them.
 #[derive(Default)]
 struct KnownPeers {
     peers: BTreeSet<NodeId>,

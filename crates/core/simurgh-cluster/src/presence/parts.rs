@@ -10,21 +10,20 @@ use crate::node_id::NodeId;
 /// hardly more than one of each node.
 pub const UNFINISHED_MAX: usize = 256;
 
-/// What a part and a whole count beside their bytes.
+/// Bytes that a part and a whole count in addition to their own.
 const PART_COST: usize = 16;
 const WHOLE_COST: usize = 128;
 
-/// Puts parts together, in whatever order and however often they come.
+/// Puts parts together, in whatever order and however often they arrive.
 ///
-/// A whole of which a part was lost stays until newer ones need its place: both bytes and number
-/// are bounded, and the oldest goes first. A node that misses a change notices it by the next delta
-/// and asks.
+/// A whole with a lost part stays until newer ones need its place: both bytes and number are
+/// bounded, and the oldest is dropped first. A node that misses a change notices it by the next
+/// delta and requests it.
 #[derive(Debug)]
 pub struct PresenceParts {
     bytes_max: usize,
     bytes: usize,
     dropped: u64,
-    /// The oldest in front.
     unfinished: VecDeque<Unfinished>,
 }
 
@@ -34,7 +33,6 @@ struct Unfinished {
     is_snapshot: bool,
     checksum: u32,
     topic: Box<str>,
-    /// The bytes that it counts.
     bytes: usize,
     missing: u16,
     parts: Box<[Option<Box<[u8]>>]>,
@@ -130,7 +128,6 @@ impl PresenceParts {
         self.dropped
     }
 
-    /// Adds the whole of this part.
     fn begin(&mut self, part: &Part<'_>) -> usize {
         while self.unfinished.len() >= UNFINISHED_MAX {
             self.drop_oldest();

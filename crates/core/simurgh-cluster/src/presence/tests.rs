@@ -1,4 +1,4 @@
-//! Presences there and back, in parts, and what a stranger may tell of his.
+//! Presences encoded and decoded, in parts, and untrusted bytes.
 
 use std::collections::HashMap;
 
@@ -50,7 +50,7 @@ fn snapshots() -> impl Strategy<Value = Snapshot> {
     })
 }
 
-/// Some entries of more bytes than fit into so many parts less one.
+/// Some entries of more bytes than fit into one part less.
 fn crowd(parts: usize, seed: u32) -> Snapshot {
     let meta = format!("{{\"text\":\"{}\"}}", "x".repeat(60_000));
     let count = (parts - 1) * PART_BYTES / 60_000 + 1;
@@ -72,13 +72,12 @@ fn take(
     }
 }
 
-/// What is told by a payload of one part that somebody wrote by hand, with a right checksum.
+/// Decodes a payload of one part that was made by hand, with a correct checksum.
 fn decode_raw(kind: Kind, whole: &[u8]) -> Result<Option<PresenceUpdate>, EnvelopeError> {
     let draft = drafts(kind, OWNER, "t", whole).unwrap().remove(0);
     take(&mut PresenceParts::new(0), &draft.numbered(1))
 }
 
-/// The whole of an envelope of one part.
 fn whole(envelope: &[u8]) -> Vec<u8> {
     Envelope::decode(envelope).unwrap().payload()[8..].to_vec()
 }
@@ -91,7 +90,7 @@ fn is_refused_or_comes_back(kind: Kind, bytes: &[u8]) {
         Err(_) => return,
     };
     let again = whole(&numbered(drafts.unwrap())[0]);
-    // A meta may have been written otherwise than it is kept, and is never longer then.
+    // A meta may have been encoded differently, and is never longer then.
     assert!(again.len() <= bytes.len());
     assert_eq!(decode_raw(kind, &again), decode_raw(kind, bytes));
 }
@@ -156,7 +155,7 @@ proptest! {
     // Each case cuts and joins three megabytes.
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Of each whole all parts come, in any order, some twice, between those of others.
+    /// All parts of each whole arrive, in any order, some twice, between those of others.
     #[test]
     fn parts_make_the_whole_once_whatever_order_they_come_in(
         order in prop::collection::vec(any::<Index>(), 40),
@@ -187,7 +186,6 @@ proptest! {
                 *heard.entry(which).or_insert(0) += 1;
             } else {
                 came.push(envelope);
-                // One that came before comes again, while its whole is not complete.
                 if let Some(again) = again.get(came.len())
                     && heard.is_empty()
                 {
@@ -240,7 +238,6 @@ fn parts_of_different_answers_are_not_mixed() {
 fn the_oldest_that_is_not_complete_goes_first_in_bytes_and_in_number() {
     let envelopes: Vec<_> =
         (0..4).map(|n| numbered(state_drafts(&n.to_string(), &crowd(2, n)).unwrap())).collect();
-    // Room for two first parts.
     let mut parts = PresenceParts::new(2 * PART_BYTES + 1000);
     for (n, envelope) in envelopes.iter().enumerate() {
         assert_eq!(take(&mut parts, &envelope[0]), Ok(None));
@@ -262,7 +259,7 @@ fn the_oldest_that_is_not_complete_goes_first_in_bytes_and_in_number() {
     assert_eq!((parts.len(), parts.bytes()), (0, 0));
 }
 
-/// The first of two, of a whole that nobody has.
+/// The first of two parts, of a whole that does not exist.
 fn part_of_two(checksum: u32) -> Bytes {
     part_of(Kind::State, OWNER, [0, 2], checksum)
 }
@@ -344,7 +341,7 @@ fn a_stranger_may_not_tell_what_no_table_could() {
     let unchanged: &dyn Fn(&mut Vec<u8>) = &|_| {};
     assert!(delta(5, 5, unchanged).is_ok());
     assert!(matches!(delta(6, 5, unchanged), Err(EnvelopeError::Malformed(_))));
-    // Behind the versions and the count stand the entry's flag and its ref.
+    // The entry's flag and its ref follow the versions and the count.
     let at = 8 + 8 + 4;
     assert!(matches!(delta(0, 1, &|it| it[at] = 4), Err(EnvelopeError::Malformed(_))));
     let no_ref: &dyn Fn(&mut Vec<u8>) = &|it| it[at + 1..at + 13].fill(0);
@@ -380,7 +377,7 @@ fn asks_are_put_together() {
         topics.collect()
     };
     assert_eq!(heard(ask(&["a", "", "räum"])), [["a", "", "räum"]]);
-    // Many short ones, and long ones, fill more than one envelope, and none is lost.
+    // Many short topics, or long ones, fill more than one envelope, and none is lost.
     let many: Vec<String> = (0..70_000).map(|n| n.to_string()).collect();
     let long: Vec<String> = (0..9).map(|n| n.to_string().repeat(65_535)).collect();
     let empty = vec![String::new(); 70_000];

@@ -1,11 +1,10 @@
-//! Links that break, an engine that is frozen and killed, nodes that die: what each hears of every
-//! publisher and topic is in order, and nothing twice.
+//! Links that break, an engine that is frozen and killed, nodes that end: what each node receives
+//! of every publisher and topic is in order, and nothing twice.
 
 use super::*;
 
 const TOPICS: [&str; 4] = ["a", "b", "c", "rooms:lobby"];
 
-/// SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -17,7 +16,7 @@ impl Random {
     }
 }
 
-/// What is said is `[publisher,number]`; checks what every node has heard on every topic.
+/// Checks what every node has received on every topic; each payload is `[publisher,number]`.
 fn check(it: &Simulation, last: &mut BTreeMap<(usize, String, u64), u64>, seed: u64) -> usize {
     let mut count = 0;
     for (at, node) in it.nodes.iter().enumerate() {
@@ -73,7 +72,6 @@ fn run(seed: u64) {
     }
     check(&it, &mut last, seed);
     it.nodes.iter_mut().flatten().for_each(|it| it.heard.broadcasts.clear());
-    // Healed, all that is said is heard by all.
     for at in 0..3 {
         it.network.mend(at);
         it.network.lossy(at, 0);

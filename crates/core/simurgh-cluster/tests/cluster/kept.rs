@@ -1,4 +1,4 @@
-//! Kept topics on several nodes: one order for all, through everything that links and engines do.
+//! Topics with a history on several nodes: one order for all, through all faults.
 
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ impl Simulation {
         self.node(at).cluster.topic_begins(topic, 0, Some(WANTS), time);
     }
 
-    /// Stores under a number, which is what is said.
     fn stores(&mut self, at: usize, topic: &str, number: u64) {
         let (time, text) = (self.time(), number.to_string());
         let item = Item::new("e", ItemPayload::Json(&text));
@@ -41,7 +40,7 @@ impl Simulation {
     }
 }
 
-/// The broadcasts among what was told, and whose they are.
+/// The broadcasts among the events, and which node published them.
 fn messages(said: &[SeenEvent]) -> Vec<Message> {
     let of = |it: &SeenEvent| match it {
         SeenEvent::Begun { messages, .. } => messages.clone(),
@@ -84,7 +83,6 @@ fn all_followers_are_told_the_same_order_and_publishers_where_theirs_stand() {
         let is = |node: u64| (number % 3 == node).then_some(number);
         assert_eq!([mine(0), mine(1)], [is(0), is(1)], "{number}");
     }
-    // Nobody but those that follow is told, and it is nobody's plain broadcast.
     assert!((0..3).all(|at| it.take_broadcasts(at, "a").is_empty()));
     let counts = it.node(1).cluster.counts();
     assert_eq!((counts.unwanted, counts.own, counts.again, counts.broken), (0, 0, 0, 0));
@@ -135,7 +133,6 @@ fn what_is_kept_elsewhere_is_plain_where_that_is_not_declared() {
     assert_eq!(it.take_broadcasts(0, "a"), ["2"], "and the other way round");
     assert_eq!(it.take_broadcasts(1, "a"), ["1"]);
     assert!(it.kept(1, "a").is_empty());
-    // Its publisher's window has nothing to do with the engine's numbers.
     it.broadcast(0, "a", "3");
     it.stores(0, "a", 4);
     it.broadcast(0, "a", "5");
@@ -184,7 +181,6 @@ fn stores_wait_for_an_engine_that_is_away_for_a_while() {
     it.advance(5 * SECOND);
     assert!(it.stored(0, 1).is_some_and(|it| it.is_ok()));
     assert_eq!([texts(&it.kept(0, "a")), texts(&it.kept(1, "a"))], [["1"], ["1"]]);
-    // For too long: they are told, and it is stored nowhere afterwards.
     it.network.kill();
     it.advance(100 * MILLISECOND);
     it.stores(0, "a", 2);
@@ -279,7 +275,7 @@ fn what_is_to_be_forgotten_is_forgotten_by_all_and_by_the_engine() {
     assert_eq!(texts(&it.kept(2, "a")), ["3"]);
 }
 
-/// What an id has stored is stored once, whichever node says it again.
+/// A repeated id is stored once, whichever node repeats it.
 #[test]
 fn a_publishers_id_stores_once_over_all_nodes() {
     let mut it = Simulation::new(2, 39);
@@ -300,8 +296,6 @@ fn a_publishers_id_stores_once_over_all_nodes() {
     assert!(places.iter().all(|it| it.seq == places[0].seq));
     assert_eq!(places.map(|it| it.is_duplicate), [false, true, true]);
 }
-
-// Faults.
 
 struct Random(u64);
 
@@ -347,7 +341,7 @@ fn note(log: &mut Log, topic: &str, epoch: u64, at: HistoryPosition, text: Optio
     assert!(before.is_none_or(|it| it == text), "{topic}: two things at {at:?}");
 }
 
-/// All that anybody was told, or was told to be stored.
+/// Everything that was received by any node, or reported to be stored.
 fn stored(it: &Simulation, asked: &[(u64, usize, &str)]) -> Log {
     let mut log = Log::new();
     for (topic, said) in it.nodes.iter().flatten().flat_map(|it| &it.heard.kept) {

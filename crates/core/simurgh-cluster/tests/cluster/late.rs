@@ -1,5 +1,5 @@
-//! What is missed, or comes late, without anybody being told: an engine that is parted, nodes that
-//! come back, what is said again.
+//! Messages that are missed, or arrive late, without a report: a partitioned engine, nodes that
+//! return, repeated envelopes.
 
 use simurgh_cluster::{delta_drafts, stamped};
 use simurgh_presence::{Meta, PhxRefs, Shared};
@@ -15,7 +15,7 @@ fn wants(it: &mut Simulation, at: usize) -> Vec<u64> {
     asks.collect()
 }
 
-/// A node that hears nothing is gone for the others, and says again what was not confirmed.
+/// A node that receives nothing is gone for the others, and repeats what was not confirmed.
 #[test]
 fn what_a_node_says_again_after_it_was_gone_is_heard_once() {
     let mut it = Simulation::new(2, 30);
@@ -75,7 +75,6 @@ fn a_node_that_comes_right_after_the_link_is_asked_too() {
     while it.node(0).cluster.session() != Some(Session(2)) {
         it.advance(MILLISECOND);
     }
-    // All are asked over the new link, before this one is there.
     it.advance(20 * MILLISECOND);
     let other = it.starts("a");
     it.advance(2 * SECOND);
@@ -116,7 +115,7 @@ fn presences_of_a_node_that_nobody_knows_are_left_out() {
     assert_eq!(it.node(0).cluster.counts().late, 1);
 }
 
-/// Whom an ask is for is told, so that it can be asked again.
+/// The nodes asked are reported, so that they can be asked again.
 #[test]
 fn it_is_told_who_was_asked() {
     let mut it = Simulation::new(3, 36);

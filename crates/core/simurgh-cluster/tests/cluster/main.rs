@@ -1,4 +1,4 @@
-//! Several nodes over the loopback: what one says, the others do, whatever happens in between.
+//! Several nodes over the loopback: what one publishes, the others receive, through all faults.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod faults;
@@ -25,7 +25,6 @@ use log::SeenEvent;
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
 
-/// What came to a node.
 #[derive(Default)]
 struct NodeRecord {
     broadcasts: Vec<(String, String, Vec<u16>)>,
@@ -88,14 +87,14 @@ struct Node {
     heard: NodeRecord,
 }
 
-/// Nodes on one engine; one that has died is none.
+/// Nodes on one engine; `None` for a node that has ended.
 struct Simulation {
     network: Network,
     nodes: Vec<Option<Node>>,
     now_ns: u64,
     /// After so long without a beat nodes are gone.
     gone_ns: u64,
-    /// How long a step of time is.
+    /// The length of a step of time.
     step_ns: u64,
 }
 
@@ -122,7 +121,6 @@ impl Simulation {
         Time { ns: self.now_ns, unix_ms: 1_000_000 + self.now_ns / MILLISECOND }
     }
 
-    /// Another node, of the cluster with this prefix.
     fn starts(&mut self, prefix: &str) -> usize {
         let (at, prefix) = (self.nodes.len(), Prefix::new(prefix).unwrap());
         let adapter = Box::new(self.network.adapter(&prefix));
@@ -144,7 +142,6 @@ impl Simulation {
         self.nodes[at] = None;
     }
 
-    /// Every millisecond each node does what it has to.
     fn advance(&mut self, ns: u64) {
         let end_ns = self.now_ns + ns;
         while self.now_ns < end_ns {
@@ -181,7 +178,6 @@ impl Simulation {
         cluster.presence(topic, what, time, heard);
     }
 
-    /// What a node has heard on a topic since this was last asked.
     fn take_broadcasts(&mut self, at: usize, topic: &str) -> Vec<String> {
         let all = &mut self.node(at).heard.broadcasts;
         let own = all.extract_if(.., |(it, ..)| it == topic);
@@ -278,7 +274,6 @@ fn who_begins_with_presences_is_told_who_is_asked_and_gets_their_states() {
     let mut versions: Vec<_> = versions.collect();
     versions.sort_unstable();
     assert_eq!(versions, [(1001, 1), (1002, 2)]);
-    // Deltas come to those who have begun, and to nobody else.
     let delta = Delta { owner: Owner(1001), from: 1, to: 2, joins: vec![], leaves: vec![] };
     it.presence(1, "t", ToPeers::Delta(delta));
     it.advance(50 * MILLISECOND);
@@ -297,7 +292,6 @@ fn without_a_link_nobody_is_waited_for() {
         panic!("{:?}", it.node(0).heard.presence)
     };
     assert!(nobody.is_empty());
-    // With the next link all are asked.
     it.network.restart(RestartData::Stays);
     it.advance(10 * SECOND);
     assert_eq!(it.node(0).cluster.state().0, LinkState::Up);
@@ -330,7 +324,6 @@ fn a_disconnect_is_confirmed_by_every_node_and_done_once_on_each() {
     let mut outcome = it.node(0).heard.outcomes[&number].clone();
     outcome.confirmed.sort_unstable();
     assert_eq!((outcome.confirmed, outcome.missing), (ids(&[1, 2, 3]), vec![]));
-    // One that is cut off is asked again, and does it once.
     it.network.cut(2, Direction::Both);
     let time = it.time();
     let number = it.node(0).cluster.disconnect("user:2", time).unwrap();
@@ -360,7 +353,7 @@ fn who_does_not_confirm_is_named_after_a_minute() {
 #[test]
 fn a_node_that_dies_is_gone_after_half_a_minute_and_one_that_says_bye_at_once() {
     let mut it = Simulation::new(3, 9);
-    // Over a new link nobody is missed yet.
+    // Over a new link no node is missed yet.
     it.advance(10 * SECOND);
     let time = it.time();
     it.node(1).cluster.bye(time);
@@ -407,7 +400,6 @@ fn nobody_is_gone_for_a_link_that_is_not_known_to_be_dead_yet() {
         for at in 0..3 {
             assert_eq!(it.node(at).heard.gone, [], "node {at}, {frozen_s} s");
         }
-        // It was not for ever.
         it.stop(2);
         it.advance(9 * SECOND);
         assert_eq!(it.node(0).heard.gone, ids(&[2]), "{frozen_s} s");
@@ -419,7 +411,7 @@ fn what_a_node_sends_again_after_it_was_gone_is_not_heard_twice() {
     let mut it = Simulation::new(2, 12);
     it.begin(0, "t", 0);
     it.advance(10 * SECOND);
-    // It is heard, and does not know it: no answer comes through.
+    // The others receive from it, and it does not know: no answer arrives.
     it.network.cut(1, Direction::Hearing);
     it.broadcast(1, "t", "1");
     it.advance(SECOND);
@@ -553,12 +545,10 @@ fn who_waits_for_a_topic_is_told_when_it_is_heard() {
     assert_eq!(it.node(0).cluster.poll_awaited(), None, "the engine has not said so yet");
     it.advance(100 * MILLISECOND);
     assert_eq!(it.node(0).cluster.poll_awaited(), Some(7));
-    // From here on nothing is lost to the member that is let in.
     it.begin(0, "t", 1);
     it.broadcast(1, "t", "1");
     it.advance(100 * MILLISECOND);
     assert_eq!(it.take_broadcasts(0, "t"), ["1"]);
-    // What is heard already needs no waiting.
     let time = it.time();
     it.node(0).cluster.await_topic("t", 8, time);
     it.node(0).cluster.settle(time);

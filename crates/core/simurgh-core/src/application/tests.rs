@@ -130,7 +130,7 @@ fn everything_a_callback_does_is_one_effect() {
     assert_eq!(format!("{effects:?}"), format!("{expected:?}"));
 }
 
-/// A join function runs before there is a channel: as its channel it sees one that nobody has.
+/// A join function runs before there is a channel: its channel is one that does not exist.
 #[test]
 fn a_join_function_speaks_for_nobody() {
     let (mut application, _, node) = application();
@@ -151,7 +151,7 @@ fn a_join_function_speaks_for_nobody() {
     assert_eq!(node.log().callbacks, [Callback::Join]);
 }
 
-/// Who hibernates has no context, and is watched all the same.
+/// Hibernation has no context, and is timed all the same.
 #[test]
 fn a_channel_may_crash_as_it_hibernates() {
     let (application, metrics, node) = application();
@@ -165,7 +165,7 @@ fn a_channel_may_crash_as_it_hibernates() {
     assert_eq!(node.log().callbacks, [Callback::Hibernate, Callback::Hibernate]);
 }
 
-/// The drop of what was thrown is the application's, too, and so is what that throws.
+/// The drop of the panic's value is application code, too, and so is the drop of what that throws.
 #[test]
 fn a_panic_may_panic_as_it_is_dropped() {
     struct Again(#[allow(dead_code, reason = "for its drop")] Bomb);

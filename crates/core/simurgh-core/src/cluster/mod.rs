@@ -1,7 +1,7 @@
-//! The topics that this node wants to get from the others of its cluster.
+//! The topics that this node wants from the others of its cluster.
 //!
 //! A shard reports a topic's first member or listener, and when it has none any more. Socket ids
-//! are not reported: `disconnect` comes to all nodes.
+//! are not reported: `disconnect` is sent to all nodes.
 
 use simurgh_channel::{ChannelId, Listener, Node, ToCluster};
 use simurgh_history::Retention;
@@ -10,7 +10,7 @@ use crate::core::{Core, History};
 use crate::registry::{SOCKET_ID, TopicId};
 
 impl<N: Node> Core<N> {
-    /// A membership was made; other nodes' broadcasts are wanted before its client is answered.
+    /// A membership was made; its topic is subscribed to before its client is answered.
     #[inline(always)]
     pub(crate) fn member_added(&mut self, membership: u32) {
         if self.node.cluster().is_some() {
@@ -31,7 +31,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A membership has left its topic, which still exists.
     #[inline(always)]
     pub(crate) fn member_removed(&mut self, topic: TopicId) {
         if self.node.cluster().is_some() {
@@ -51,7 +50,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Code outside of all channels subscribes to a topic.
     pub(crate) fn listen(&mut self, topic: Box<str>, listener: Listener) {
         if let Some(cluster) = self.node.cluster() {
             let wants = retention(self.history.as_deref(), &topic);

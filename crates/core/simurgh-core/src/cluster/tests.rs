@@ -1,4 +1,4 @@
-//! What other nodes are told of topics, broadcasts and presences.
+//! Topics, broadcasts and presences as other nodes receive them.
 
 use simurgh_presence::{Delta, Meta, Owner, PhxRefs, Shared};
 use simurgh_proto::message::Payload;
@@ -82,7 +82,7 @@ fn broadcasts_of_channels_and_of_others_leave_once_each() {
     it.broadcasts("elsewhere", "news", "{}");
     it.fans_out();
     assert_eq!(told.take(), [r#"t news {"a":1}"#, "elsewhere news {}"]);
-    // What comes from another node goes no further.
+    // Messages of another node are not sent on.
     let posted =
         Posted::new(std::sync::Arc::new(Broadcast::new("t", "e", Payload::EMPTY_OBJECT)), None);
     it.node.charge(0, posted.broadcast().weight());
@@ -151,12 +151,12 @@ fn presences_of_a_topic_begin_with_the_first_member_who_uses_them() {
     let said = told.take();
     let ends = ["ends t on 0", "presences of t: End"].map(|end| said.iter().any(|it| it == end));
     assert_eq!(ends, [true; 2], "{said:?}");
-    // The leave, and that nothing came after it, three times.
+    // The leave, repeated three times because nothing followed it.
     assert_eq!(said.iter().filter(|it| it.contains("Delta")).count(), 4, "{said:?}");
     assert!(it.core.presence.is_empty());
 }
 
-/// A client that has no list keeps diffs until it gets one.
+/// A client without a list keeps diffs until it gets one.
 #[test]
 fn who_has_no_list_hears_of_those_who_are_forgotten_with_the_topic() {
     let present = scripted(|ctx, heard| {

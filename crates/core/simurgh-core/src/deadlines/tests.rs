@@ -1,4 +1,4 @@
-//! Whose time is up, and what is done about it: PROTOCOL §7.
+//! Timeouts of sockets and channels: PROTOCOL §7.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,6 @@ use crate::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Hibernation has tests of its own.
 fn config() -> Config {
     Config { hibernate_after: None, ..Config::default() }
 }
@@ -30,7 +29,7 @@ fn after(it: &mut TestShard, time: Duration) {
     while it.core.tick(&mut it.out) == Next::Now {}
 }
 
-/// What is done about a connection that was put up so, exactly at its time and a tick later.
+/// The actions on a connection in this state, exactly at its time and a tick later.
 fn deeds_after(time: Duration, set_up: impl Fn(&mut TestShard) -> Key) -> Vec<String> {
     let mut it = test_shard();
     set_up(&mut it);
@@ -48,7 +47,7 @@ fn in_phase(it: &mut TestShard, phase: Phase) -> Key {
     it.out.connect(phase, Wire::V2)
 }
 
-/// Row 74.
+/// PROTOCOL row 74.
 #[test]
 fn a_socket_that_says_nothing_is_closed() {
     let mut it = test_shard();
@@ -92,7 +91,7 @@ fn how_long_a_socket_may_be_silent_its_user_socket_says() {
     assert!(it.out.peer(key).socket.is_open());
 }
 
-/// Whoever has spoken, was not listened to, or cannot be lost, has not been silent.
+/// A socket that has sent something, was not read, or cannot be lost, was not silent.
 #[test]
 fn a_silence_that_is_not_the_peers_does_not_count() {
     let mut it = TestShard::with(
@@ -115,7 +114,7 @@ fn a_silence_that_is_not_the_peers_does_not_count() {
     assert_eq!(keys.map(|key| it.out.peer(key).socket.is_open()), [false, false, true]);
 }
 
-/// What a socket was given for its life, in seconds.
+/// A socket with a lifetime in seconds.
 fn living(it: &mut TestShard, seconds: u64) -> Key {
     let lifetime = Some(Lifetime::from(Duration::from_secs(seconds)));
     it.opens_with(Wire::V2, SocketState { lifetime, ..SocketState::default() })
@@ -142,7 +141,7 @@ fn a_socket_whose_time_is_over_is_closed() {
     assert!(unlimited.is_open() && unlimited.own.is_none(), "who has no end pays nothing");
 }
 
-/// While a join is decided, too, a socket's time goes on; a channel or a join has the last word.
+/// A lifetime also runs while a join is decided; a channel or a join may replace it.
 #[test]
 fn how_long_a_socket_may_stay_can_be_said_anew() {
     let join = user_socket(|ctx, payload| {
@@ -220,7 +219,7 @@ fn a_close_that_is_not_answered_is_not_waited_for() {
     let done = deeds_after(3 * SECOND, |it| {
         let key = it.opens(Wire::V2);
         it.core.fail(&mut it.out, key, CloseCode::INTERNAL);
-        // What it still says is thrown away.
+        // Further input is discarded.
         it.out.peer(key).has_input = true;
         key
     });
@@ -250,7 +249,7 @@ fn so_many_records_are_looked_at_in_one_turn() {
     assert_eq!(it.out.deeds().len(), 1);
 }
 
-/// A round that finds nobody left begins anew.
+/// A round that finds no socket left begins again.
 #[test]
 fn a_round_ends_with_the_last_connection() {
     let mut it = test_shard();
@@ -265,7 +264,7 @@ fn a_round_ends_with_the_last_connection() {
     assert_eq!(it.core.tick(&mut it.out), Next::After(3 * SECOND / 8));
 }
 
-/// Row 68: evenly over the time, and whoever is left is cut off after it.
+/// PROTOCOL row 68: closed evenly over the time, and the rest is cut off after it.
 #[test]
 fn a_drain_closes_all_and_ends_the_shard() {
     let mut it = test_shard();
@@ -317,7 +316,7 @@ fn a_drain_does_not_wait_for_ever() {
     it.disconnects(key);
 }
 
-/// Each by where it stands.
+/// Each according to its phase.
 #[test]
 fn a_drain_closes_whatever_is_connected() {
     let mut it = test_shard();
@@ -341,7 +340,7 @@ fn a_drain_closes_whatever_is_connected() {
     assert_eq!(it.out.deeds(), deeds);
 }
 
-/// A step of a drain is no long turn, and the next goes on where it ended.
+/// A step of a drain is a short turn, and the next continues where it ended.
 #[test]
 fn a_drain_looks_at_so_many_records_in_one_turn() {
     let mut it = TestShard::with(Config { close_timeout: 100 * SECOND, ..config() }, Vec::new());
@@ -358,7 +357,6 @@ fn a_drain_looks_at_so_many_records_in_one_turn() {
     assert_eq!(it.receives(last), ["close 1012 server restarts"]);
 }
 
-/// Enough are found: the rest waits for its time.
 #[test]
 fn a_drain_closes_no_more_than_are_due() {
     let mut it = test_shard();
@@ -374,7 +372,6 @@ fn a_drain_closes_no_more_than_are_due() {
     }
 }
 
-/// A channel that counts how often it is asked to hibernate.
 fn counting() -> (Scripted, Arc<AtomicU32>) {
     let slept = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&slept);
@@ -384,7 +381,7 @@ fn counting() -> (Scripted, Arc<AtomicU32>) {
     (scripted(standard).sleeping(sleeps), slept)
 }
 
-/// Two looks without anything between them; what is not intercepted passes a channel by.
+/// Two passes without anything between them; broadcasts that are not intercepted do not count.
 #[test]
 fn a_channel_on_which_nothing_happens_hibernates_once() {
     let (sleeping, slept) = counting();
@@ -438,7 +435,7 @@ fn a_channel_may_crash_over_hibernating() {
     );
 }
 
-/// A slice of a round ends at the first look at the clock that is late; the next goes on there.
+/// A slice ends at the first reading of the clock that is late; the next continues there.
 #[test]
 fn a_round_of_hibernation_is_no_long_turn() {
     let (sleeping, slept) = counting();
@@ -467,7 +464,7 @@ fn a_round_of_hibernation_is_no_long_turn() {
     }
 }
 
-/// A topic keeps no more memory than it uses, and the transport is told that there is some.
+/// A topic keeps no more memory than it uses, and the transport learns of released memory.
 #[test]
 fn topics_release_what_they_do_not_use() {
     let mut it = TestShard::new();
@@ -484,7 +481,7 @@ fn topics_release_what_they_do_not_use() {
     assert!(!it.core.take_released(), "there is nothing left to release");
 }
 
-/// Of all that is due the soonest is what a turn asks for.
+/// A turn asks for the soonest of everything that is due.
 #[test]
 fn a_turn_asks_for_what_is_due_first() {
     let mut it = TestShard::new();

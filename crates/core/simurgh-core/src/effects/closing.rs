@@ -1,4 +1,4 @@
-//! Ends of channels and sockets. One room with `effects`: each calls the other.
+//! Ends of channels and sockets. Part of `effects`: each calls the other.
 
 use simurgh_channel::{ChannelId, Effect, Node, Reason};
 use simurgh_proto::message::Ref;
@@ -14,8 +14,8 @@ use crate::sockets::{AbandonReason, Sockets};
 use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
-    /// Ends a channel once it has got what was broadcast before. If it is getting that just now, it
-    /// ends after the message it was brought up to date for. The first reason counts.
+    /// Ends a channel once it has got what was broadcast before. If it is being brought up to date,
+    /// it ends after the message for which that is done. The first reason counts.
     pub(crate) fn end_channel(&mut self, out: &mut impl Sockets, membership: u32, reason: Reason) {
         let Some(it) = self.registry.member(membership) else { return };
         let (id, is_seeing) = (self.id_of(membership, it.generation), it.is(DELIVERING));
@@ -50,11 +50,11 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Ends a channel: tells the client, takes it out of every table, lets it clean up.
+    /// Ends a channel: notifies the client, takes it out of every table, lets it clean up.
     pub(crate) fn end_now(&mut self, out: &mut impl Sockets, membership: u32, reason: Reason) {
         let Some(speaker) = self.speaker(out, membership) else { return };
-        // A plain client is told by the end of its socket, which ends the channel too: that comes
-        // last, so that the channel is given its own reason.
+        // A plain client is notified by the end of its socket, which ends the channel too: that is
+        // done last, so that the channel is given its own reason.
         let is_plain = speaker.wire == Wire::Plain;
         if !is_plain {
             self.notify(out, &speaker, reason);
@@ -66,7 +66,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Tells a client that its channel has ended, by `phx_close` or `phx_error`.
     pub(crate) fn notify(&mut self, out: &mut impl Sockets, speaker: &Speaker, reason: Reason) {
         let is_fault = reason.is_for_rejoin();
         if speaker.wire == Wire::Plain {
@@ -130,7 +129,7 @@ impl<N: Node> Core<N> {
         self.end_memberships(out, list, own);
     }
 
-    /// Ends the memberships of a closed socket; of what channels do while they end, only broadcasts
+    /// Ends the memberships of a closed socket. Of the effects of their channels only broadcasts
     /// are carried out.
     pub(crate) fn end_memberships(
         &mut self,

@@ -1,4 +1,4 @@
-//! What callbacks do and answer, by PROTOCOL §6 and §7.
+//! Effects and answers of callbacks, by PROTOCOL §6 and §7.
 
 mod closing;
 
@@ -23,8 +23,6 @@ fn pushed(json: &str) -> String {
     format!(r#"[1,null,"t","pushed",{json}]"#)
 }
 
-/// A channel that sees `shout` and `whisper` first: it passes the one on with what it adds, and
-/// swallows the other.
 fn interceptor() -> Scripted {
     let it = scripted(|ctx, heard| {
         let ChannelCall::Out(event, payload) = heard else { return standard(ctx, heard) };
@@ -55,7 +53,7 @@ fn heard(json: &str) -> String {
     format!(r#"[1,null,"t","heard",{json}]"#)
 }
 
-/// Rows 34–38: whatever word the status is; and silence.
+/// PROTOCOL rows 34–38: any status, or no reply.
 #[test]
 fn a_handler_answers_what_it_likes() {
     let mut it = TestShard::running(scripted(|_, heard| match heard {
@@ -75,7 +73,7 @@ fn a_handler_answers_what_it_likes() {
     assert_eq!(it.counts(), ["messages_out +3"]);
 }
 
-/// Rows 51–53 and 58: all leaves in the order in which it was made.
+/// PROTOCOL rows 51–53 and 58.
 #[test]
 fn what_a_callback_does_leaves_in_order() {
     let mut it = TestShard::running(scripted(|ctx, heard| match heard {
@@ -98,7 +96,7 @@ fn what_a_callback_does_leaves_in_order() {
     assert_eq!(it.node.charged(0), 0, "nobody is on the other topic");
 }
 
-/// Rows 32, 64 and 66.
+/// PROTOCOL rows 32, 64 and 66.
 #[test]
 fn a_channel_that_stops_tells_its_client_how() {
     for (event, notice, count) in [
@@ -123,7 +121,7 @@ fn a_channel_that_stops_tells_its_client_how() {
     }
 }
 
-/// Row 65.
+/// PROTOCOL row 65.
 #[test]
 fn a_channel_may_answer_and_stop() {
     let mut it = TestShard::new();
@@ -153,7 +151,7 @@ fn a_channel_hears_why_it_ends() {
     assert_eq!(it.node.log().callbacks, callbacks.repeat(4));
 }
 
-/// §6: what was made before the panic leaves, before the error.
+/// PROTOCOL §6: what was made before the panic is sent before the error.
 #[test]
 fn what_a_callback_did_before_it_crashed_is_done() {
     let mut it = TestShard::running(scripted(|ctx, heard| {
@@ -171,7 +169,7 @@ fn what_a_callback_did_before_it_crashed_is_done() {
     assert_eq!(it.receives(other), [news("{}")]);
 }
 
-/// The last words and the drop of a channel may crash, too: it is gone all the same.
+/// `terminate` and the drop of a channel may crash, too: it is gone all the same.
 #[test]
 fn a_channel_that_crashes_as_it_ends_is_gone() {
     let mut it = TestShard::with(
@@ -224,7 +222,7 @@ fn nothing_overtakes_a_broadcast() {
     }
 }
 
-/// An answer where nothing was asked is dropped.
+/// An answer without a request is dropped.
 #[test]
 fn only_messages_of_the_client_are_answered() {
     let mut it = TestShard::running(interceptor());
@@ -234,7 +232,6 @@ fn only_messages_of_the_client_are_answered() {
     assert_eq!(it.receives(key), [heard("\"reply\"")]);
 }
 
-/// A callback that closes its socket has no channel left to answer for.
 #[test]
 fn an_outcome_does_not_outlive_its_channel() {
     for outcome in ["reply", "stop", "both", "crash"] {
@@ -267,7 +264,7 @@ fn an_outcome_does_not_outlive_its_channel() {
     }
 }
 
-/// Rows 55 and 56: such deliveries are pushes, each as its member's channel makes it.
+/// PROTOCOL rows 55 and 56: such deliveries are pushes, each as its member's channel makes it.
 #[test]
 fn an_intercepted_broadcast_passes_its_channel() {
     let mut it = TestShard::running(interceptor());
@@ -285,7 +282,7 @@ fn an_intercepted_broadcast_passes_its_channel() {
     assert_eq!(it.node.log().callbacks, asked);
 }
 
-/// Row 52 where a channel intercepts.
+/// PROTOCOL row 52 for a channel that intercepts.
 #[test]
 fn an_intercepting_sender_does_not_hear_what_is_for_the_others() {
     let mut it = TestShard::running(interceptor());
@@ -297,7 +294,6 @@ fn an_intercepting_sender_does_not_hear_what_is_for_the_others() {
     assert_eq!(it.receives(other), [news("1"), news("2")]);
 }
 
-/// What an interceptor does is no reason to begin anew: what is broadcast meanwhile follows.
 #[test]
 fn what_an_interceptor_broadcasts_follows_what_it_is_given() {
     let mut it = TestShard::running(interceptor());
@@ -308,7 +304,7 @@ fn what_an_interceptor_broadcasts_follows_what_it_is_given() {
     let first = [heard("\"answer\""), pushed("{}"), news("2"), ok(1, 2, "t", "3")];
     assert_eq!(it.receives(key), first);
     it.fans_out();
-    // The other's answer comes second: its channel was asked later.
+    // The other's answer is second: its channel was called later.
     assert_eq!(it.receives(key), [heard("\"answered\""), heard("\"answered\"")]);
     let second = [heard("\"answer\""), pushed("{}"), news("2")];
     let answers = [heard("\"answered\""), heard("\"answered\"")];
@@ -320,7 +316,7 @@ fn what_an_interceptor_broadcasts_follows_what_it_is_given() {
     assert_eq!(it.receives(key), [heard("5"), pushed("6")], "it is brought up to date again");
 }
 
-/// What a channel wants to see is asked with each broadcast, and may crash.
+/// `intercept` is called with each broadcast, and may crash.
 #[test]
 fn an_interceptor_may_crash_when_it_is_asked() {
     struct Fickle(Mutex<u32>);
@@ -358,8 +354,8 @@ fn an_interceptor_may_crash_when_it_is_asked() {
     );
 }
 
-/// Row 68 and all other closes of ours: what was broadcast before is heard, then the close frame
-/// and nothing else; the answer is waited for.
+/// PROTOCOL row 68 and all other closes of ours: earlier broadcasts are received, then the close
+/// frame and nothing else; the answer is waited for.
 #[test]
 fn a_close_comes_last() {
     let mut it = TestShard::running(interceptor());
@@ -384,7 +380,7 @@ fn a_close_comes_last() {
     assert!(it.receives(key).is_empty() && it.out.deeds().is_empty(), "it closes once");
 }
 
-/// An interceptor that is brought up to date for the close wants to close as well.
+/// An interceptor that is brought up to date for the close closes as well.
 #[test]
 fn a_socket_that_closes_does_not_close_again() {
     let mut it = TestShard::running(interceptor());
@@ -420,7 +416,7 @@ fn sockets_close_by_their_phase() {
     assert!(it.counts().is_empty());
 }
 
-/// Nothing lies between a driver and its sockets: the close is heard when it is said.
+/// A driver has no connection to its sockets: it receives the close at once.
 #[test]
 fn a_driven_socket_is_closed_without_an_answer() {
     for (wire, said) in
@@ -437,7 +433,7 @@ fn a_driven_socket_is_closed_without_an_answer() {
     }
 }
 
-/// §7: a plain client hears of its channel's end by the end of its socket, and last.
+/// PROTOCOL §7: a plain client learns of its channel's end by the end of its socket, which is last.
 #[test]
 fn a_plain_channel_ends_with_its_socket() {
     for (event, close) in [("stop", "close 1000 "), ("crash", "close 1011 ")] {
@@ -468,7 +464,7 @@ fn a_plain_channel_ends_with_its_socket() {
     }
 }
 
-/// Of what channels do as their socket ends only what others hear is done.
+/// Of the effects of ending channels only those for others are carried out.
 #[test]
 fn last_words_on_a_closed_socket_are_for_others() {
     let mut it = TestShard::running(scripted(|ctx, heard| match heard {

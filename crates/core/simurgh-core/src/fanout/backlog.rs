@@ -1,5 +1,5 @@
-//! Members that have not taken all they were sent, and the bytes that count for publishers because
-//! of them.
+//! Members that have not taken everything they were sent, and the bytes that count for publishers
+//! because of them.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::sockets::Sockets;
 const WITHHELD_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl<N: Node> Fanout<N> {
-    /// The cursor has passed all members; whether nothing is left to send.
+    /// The cursor has passed all members. Returns whether nothing is left to send.
     pub(super) fn finish_pass_of(
         &mut self,
         registry: &mut Registry,
@@ -76,7 +76,7 @@ impl<N: Node> Fanout<N> {
             true => self.one_less_behind(registry, left.topic),
             false => self.relieve(registry, left.topic),
         }
-        // Its flow may still be under way on other shards, and members that left may broadcast in
+        // Its flow may still be in flight on other shards, and members that left may broadcast in
         // `terminate`.
         if let Some(topic) = registry.topic_mut(left.topic).filter(|it| it.len() == 0)
             && let Some(flow) = &topic.deliveries.flow
@@ -93,8 +93,8 @@ impl<N: Node> Fanout<N> {
         self.relieve(registry, id);
     }
 
-    /// Gives back what is withheld of a topic, if its readers have caught up. The caller closes it
-    /// if it has no members.
+    /// Releases what is withheld of a topic, if its readers have caught up. The caller closes it if
+    /// it has no members.
     fn relieve(&mut self, registry: &mut Registry, id: TopicId) {
         let Some(topic) = registry.topic_mut(id) else { return };
         let members = topic.len();
@@ -106,7 +106,7 @@ impl<N: Node> Fanout<N> {
         self.delivered(withheld.give_all());
     }
 
-    /// Gives back what the pace allows of bytes that readers still hold back.
+    /// Releases what the pace allows of bytes that readers still hold back.
     pub(crate) fn give_back_withheld(
         &mut self,
         registry: &mut Registry,

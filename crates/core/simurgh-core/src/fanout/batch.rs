@@ -1,4 +1,4 @@
-//! What members at the same place of a topic's log are sent, put together once.
+//! The frames for members at the same place of a topic's log, put together once.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,19 +16,15 @@ use crate::wire::Form;
 /// Largest burst that is copied together for single writes; the system gathers larger ones.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
 
-/// The frames for all members with the same cursor, in one form.
 pub(super) struct Batch {
-    /// The topic's own name: not one that reads the same, and not the slot, which another topic may
-    /// have by now. It cannot be freed and allocated again while it is held here.
+    /// The topic's own name: not an equal text, and not the slot, which another topic may have by
+    /// now. It cannot be freed and allocated again while it is held here.
     topic: Rc<str>,
     from: u32,
     to: u32,
-    /// The frames; `None` if none has this form.
     run: Option<Run>,
-    /// The same in one piece, for a short burst of several.
     whole: Vec<u8>,
     pub(super) count: u32,
-    /// Memberships that one of the broadcasts is not for.
     pub(super) except: Vec<u32>,
 }
 
@@ -86,7 +82,7 @@ impl Batch {
     }
 }
 
-/// Memberships that broadcasts from a number on are not for: those of their senders on any shard,
+/// Memberships that do not get broadcasts from a number on: those of their senders on any shard,
 /// and of the same clients.
 fn except(topic: &Topic<Delivery>, from: u32, keys: Option<&ClientKeys>) -> Vec<u32> {
     let pending = || topic.deliveries.log.pending(from);

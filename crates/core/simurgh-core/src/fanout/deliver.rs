@@ -1,4 +1,4 @@
-//! One member at a time: what it is sent of its topic's log.
+//! Deliveries to one member at a time from its topic's log.
 
 use std::sync::Arc;
 
@@ -19,7 +19,6 @@ use crate::wire::{Form, Wire};
 const STRIDE: usize = 16;
 const CLOCK_CHECK_BYTES: usize = 16 << 10;
 
-/// Work since the clock was last read.
 #[derive(Default)]
 pub(super) struct Stride {
     members: usize,
@@ -28,15 +27,12 @@ pub(super) struct Stride {
 
 /// Why deliveries of ready frames stopped.
 pub(super) enum Step {
-    /// It is time to read the clock.
     CheckClock,
     PassOver,
     Gone,
-    /// This member needs something that is not ready.
     NotReady(Member),
-    /// The same, and the next members are probably of its kind: told positions, or not.
+    /// The same, and the next members are probably of its kind: with positions, or without.
     OtherKind(Member),
-    /// This member's socket has not taken all of it.
     Behind(Member),
 }
 
@@ -49,17 +45,14 @@ impl Delivered {
     const NOTHING: Self = Self::Sent { bytes: 0, waits: false };
 }
 
-/// Broadcasts for one membership that go to application code or to a socket within the process.
 pub(crate) struct ChannelDelivery {
     pub(crate) membership: u32,
-    /// Tells whether the membership still is the same channel.
     pub(crate) generation: u32,
     pub(crate) conn: Key,
     pub(crate) pending: Vec<Arc<Broadcast>>,
 }
 
-/// Whether a broadcast leaves out this membership of a shard: its slot may have a new member by
-/// now.
+/// Whether a broadcast excludes this membership of a shard: its slot may have a new member by now.
 #[inline]
 pub(crate) fn is_except(
     generations: Generations<'_>,
@@ -74,7 +67,6 @@ pub(crate) fn is_except(
     })
 }
 
-/// The broadcasts for a member without positions, from its cursor on.
 #[inline]
 fn pending_for<'a>(
     log: &'a Log,
@@ -92,10 +84,10 @@ fn pending_for<'a>(
 }
 
 impl<N: Node> Fanout<N> {
-    /// Sends ready frames to the next members until something else is to be done. Most deliveries
-    /// happen here, so nothing is looked up twice. It is a function of its own so that the loop's
-    /// values have registers, and for members of one kind, whose frames are in one table: told
-    /// positions or not.
+    /// Sends ready frames to the next members until other work is due. Most deliveries happen here,
+    /// so nothing is looked up twice. It is a separate function so that the loop's values have
+    /// registers, and for members of one kind, with or without positions, whose frames are in one
+    /// table.
     #[inline(never)]
     pub(super) fn send_ready<const PLACED: bool>(
         &mut self,
@@ -178,8 +170,6 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// Sends one member the broadcasts from its cursor on; with `later`, together with its other
-    /// output of this turn.
     #[inline]
     pub(super) fn deliver(
         &mut self,
@@ -198,7 +188,6 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// The same with or without positions.
     fn deliver_as<const PLACED: bool>(
         &mut self,
         registry: &mut Registry,
@@ -253,7 +242,6 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// The broadcasts from `cursor` on in one form, for all members with this cursor.
     #[inline(always)]
     fn batch(
         &mut self,
@@ -275,7 +263,7 @@ impl<N: Node> Fanout<N> {
         place.as_deref()
     }
 
-    /// For the sender of a `broadcast_from`: all but its own broadcasts.
+    /// For the sender of a `broadcast_from`: all except its own broadcasts.
     #[inline(never)]
     fn deliver_others(
         &mut self,
@@ -308,7 +296,7 @@ impl<N: Node> Fanout<N> {
         for run in runs {
             out.send_later(member.conn, run);
         }
-        // The client's own broadcast moves its position on, too.
+        // The client's own broadcast advances its position, too.
         let kept = topic.deliveries.log.pending(member.cursor).filter(|it| it.kept.is_some());
         if let Some(last) = kept.last().filter(|it| form.has_positions && is_own(it))
             && let (Some(position), Some(serializer)) = (last.position(), form.wire.serializer())
@@ -321,7 +309,6 @@ impl<N: Node> Fanout<N> {
         self.count_deliveries(sent);
     }
 
-    /// One broadcast for one member, behind all output of this turn.
     pub(crate) fn deliver_one(
         &self,
         out: &mut impl Sockets,

@@ -1,4 +1,4 @@
-//! What the fan-out keeps of a topic: its log, the progress of the pass, and withheld bytes.
+//! The fan-out's state of a topic: its log, the progress of the pass, and withheld bytes.
 
 use std::sync::Arc;
 
@@ -9,19 +9,15 @@ use super::log::Log;
 use crate::flow::Withheld;
 use crate::registry::{self, Deliveries};
 
-/// The tables of a shard, with what the fan-out keeps of each topic.
 pub(crate) type Registry = registry::Registry<Delivery>;
 
-/// What the fan-out keeps of a topic.
 #[derive(Default)]
 pub(crate) struct Delivery {
-    /// Broadcasts not yet sent to everybody.
     pub(crate) log: Log,
-    /// The log's head when the pass began: all before it is sent when the pass ends.
+    /// The log's head when the pass began: everything before it is sent when the pass ends.
     pass_head: u32,
-    /// Positions that members were told, on a topic with history.
+    /// Positions that members were sent, on a topic with history.
     pub(crate) told: Option<Box<ToldPositions>>,
-    /// It is in a list of topics to serve.
     pub(super) in_fanout: bool,
     /// In this pass a member had more output waiting than a quarter of the limit.
     pub(super) lagging: bool,
@@ -32,18 +28,16 @@ pub(crate) struct Delivery {
     /// between its last two visits.
     pub(crate) deliveries: u32,
     pub(crate) deliveries_before: u32,
-    /// What members of this shard publish on it; none until they do.
+    /// Set when members of this shard publish on it.
     pub(super) flow: Option<Arc<Flow>>,
-    /// Broadcasts that everybody was sent and whose bytes still count.
     pub(super) withheld: Option<Box<Withheld>>,
 }
 
-/// Positions that members of a topic were told.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ToldPositions {
-    /// The position of the last kept broadcast that was taken in here.
+    /// The position of the last kept broadcast that was added here.
     pub(crate) last: Position,
-    /// The last position at which all of them were told of a gap.
+    /// The last position at which all of them were sent a gap.
     pub(crate) gap: Option<Position>,
 }
 
@@ -57,14 +51,14 @@ impl Deliveries for Delivery {
     }
 
     fn shrink(&mut self) -> bool {
-        // Nobody else has the flow: nothing of it is under way.
+        // The only reference: nothing of the flow is in flight.
         self.flow.take_if(|flow| Arc::strong_count(flow) == 1);
         self.log.shrink()
     }
 }
 
 impl Delivery {
-    /// Members are told a position, or of a gap before it.
+    /// Members are sent a position, or a gap before it.
     pub(super) fn note_position(&mut self, position: Position, is_gap: bool) {
         let told =
             self.told.get_or_insert_with(|| Box::new(ToldPositions { last: position, gap: None }));
@@ -74,19 +68,17 @@ impl Delivery {
         }
     }
 
-    /// Begins a pass over all broadcasts that are there now.
     pub(super) fn begin_pass(&mut self) {
         self.pass_head = self.log.head();
         self.lagging = false;
     }
 
-    /// Whether what `members` were sent still counts as under way: most have not taken it, or one
+    /// Whether what `members` were sent still counts as in flight: most have not taken it, or one
     /// is so far behind that it needs time.
     pub(super) fn is_awaited(&self, members: usize) -> bool {
         self.lagging || self.behind as usize * 2 > members
     }
 
-    /// A member that was behind has caught up, or is gone.
     pub(super) fn one_less_behind(&mut self) {
         self.behind = self.behind.saturating_sub(1);
         if self.behind == 0 {
@@ -95,8 +87,8 @@ impl Delivery {
         }
     }
 
-    /// Drops broadcasts that everybody was sent, now that the pass is over; returns the bytes set
-    /// free. Those that readers still have to take are withheld.
+    /// Drops broadcasts that everybody was sent, now that the pass is over. Returns the released
+    /// bytes. Those that readers still have to take are withheld.
     pub(super) fn finish_pass(&mut self, members: usize, now_ns: u64) -> usize {
         let keep = self.log.head().wrapping_sub(self.pass_head) as usize;
         let is_awaited = self.is_awaited(members);

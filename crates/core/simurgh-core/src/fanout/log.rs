@@ -17,7 +17,6 @@ enum Frame {
     Made(Shared),
 }
 
-/// Frames with positions, by wire.
 type Placed = [Frame; FORMS - WIRES];
 
 const NOT_YET: Placed = [const { Frame::NotYet }; FORMS - WIRES];
@@ -30,22 +29,19 @@ struct Entry {
 /// Numbered broadcasts that are still to be sent; numbers wrap.
 #[derive(Default)]
 pub(crate) struct Log {
-    /// The newest last: numbers `head - entries.len() .. head`.
     entries: VecDeque<Entry>,
     /// The same with positions, once a member has needed one.
     #[expect(clippy::box_collection, reason = "a log without positions pays 8 bytes, not 32")]
     placed: Option<Box<VecDeque<Placed>>>,
-    /// The number of the next broadcast.
     head: u32,
     /// The last frames of broadcasts that were dropped from the log, for members that are behind:
-    /// what comes next is linked to them and makes no queue longer.
+    /// the next frame is linked to them and makes no queue longer.
     tails: Option<Box<[Option<Shared>; FORMS]>>,
     #[cfg(test)]
     looks: std::cell::Cell<usize>,
 }
 
 impl Log {
-    /// The number of the next broadcast: the cursor of members that have all.
     #[inline]
     pub(crate) fn head(&self) -> u32 {
         self.head
@@ -70,7 +66,7 @@ impl Log {
         self.head = self.head.wrapping_add(1);
     }
 
-    /// Drops the oldest. With `is_awaited` a member is behind on it: what comes next must be linked
+    /// Drops the oldest. With `is_awaited` a member is behind on it: the next frame must be linked
     /// to it.
     pub(crate) fn pop(&mut self, is_awaited: bool) -> Option<Posted> {
         let entry = self.entries.pop_front()?;
@@ -110,8 +106,8 @@ impl Log {
     }
 
     /// The frames for `form` of the broadcasts from `cursor` on that are `wanted`, as runs: one,
-    /// unless something in between is left out. A frame that nobody has needed before is made by
-    /// `encode`; `None` if it has no form.
+    /// unless something in between is left out. `encode` makes a frame at its first use; `None` if
+    /// it has no form.
     pub(crate) fn runs(
         &mut self,
         cursor: u32,
@@ -153,7 +149,6 @@ impl Log {
         }
         let Some(entry) = self.entries.get(at) else { return };
         let Some(frame) = encode(entry.posted.broadcast()) else {
-            // The frames on both sides of it are neighbours now.
             if let (Some(before), Some(after)) = (self.before(at, form), self.after(at, form)) {
                 before.follow(after);
             }
@@ -183,7 +178,6 @@ impl Log {
         }
     }
 
-    /// The length of the row that begins or ends at a place.
     fn row(&self, at: usize, form: Form) -> usize {
         match self.frame(at, form) {
             Some(Frame::Impossible(row)) => *row as usize,
@@ -195,7 +189,6 @@ impl Log {
         at.checked_sub(1).map_or(0, |at| self.row(at, form))
     }
 
-    /// The frame that was sent before the one at a place.
     fn before(&self, at: usize, form: Form) -> Option<&Shared> {
         let Some(at) = at.checked_sub(self.row_before(at, form) + 1) else {
             return self.tails.as_ref()?.get(form.index())?.as_ref();
@@ -203,7 +196,6 @@ impl Log {
         self.made(at, form)
     }
 
-    /// The frame that is sent after the one at a place, if it is made.
     fn after(&self, at: usize, form: Form) -> Option<&Shared> {
         self.made(at + 1 + self.row(at + 1, form), form)
     }
@@ -236,7 +228,6 @@ impl Log {
         self.placed.get_or_insert_with(placed).get_mut(at)?.get_mut(form.wire as usize)
     }
 
-    /// The place of a number; the end, if it is not there.
     #[inline]
     fn at(&self, cursor: u32) -> usize {
         let count = self.head.wrapping_sub(cursor) as usize;
@@ -263,7 +254,6 @@ mod tests {
         log
     }
 
-    /// The runs from `cursor` on but for an event, as texts; `-` has no form.
     fn runs(log: &mut Log, cursor: u32, but: &str) -> Vec<String> {
         let mut all = Vec::new();
         let encode = |it: &Arc<Broadcast>| {
@@ -294,8 +284,7 @@ mod tests {
         assert!(runs(&mut log, 4, "").is_empty());
     }
 
-    /// However many have no form, and in whatever order they are asked for: those in a row are
-    /// passed in one step.
+    /// Those in a row without a form are skipped in one step, in whatever order they are requested.
     #[test]
     fn what_has_no_form_is_not_walked_over() {
         const COUNT: u32 = 2_000;
@@ -312,7 +301,6 @@ mod tests {
             }
             let looks = log.looks.take();
             assert!(looks <= 6 * COUNT as usize, "{looks} for {COUNT}");
-            // The same for what comes next, one by one.
             for n in 0..COUNT {
                 log.push(broadcast("-"));
                 assert!(runs(&mut log, COUNT + n, "").is_empty());
@@ -322,7 +310,7 @@ mod tests {
         }
     }
 
-    /// In whatever order frames are asked for and let go: all that have a form are one chain.
+    /// In whatever order frames are requested and dropped: all that have a form are one chain.
     #[test]
     fn what_has_no_form_parts_no_chain() {
         for seed in 0..300_u32 {

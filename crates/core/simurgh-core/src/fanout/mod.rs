@@ -1,4 +1,4 @@
-//! Broadcasts: taken into a topic's log, and sent to its members in slices at the end of turns.
+//! Broadcasts: added to a topic's log, and sent to its members in slices at the end of turns.
 //!
 //! A topic numbers its broadcasts; each member keeps a cursor, the number of the next one it is to
 //! get. A member that joined at number s therefore gets exactly the broadcasts from s on, in order,

@@ -1,4 +1,4 @@
-//! From a publisher to all shards, and what holds a publisher back that is faster than its readers.
+//! From a publisher to all shards, and holding back a publisher that is faster than its readers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,9 @@ use crate::sockets::Sockets;
 
 /// How often held publishers are checked while nothing else happens.
 const HELD_POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Publishers that are read again in one turn: each of them may bring as much as one read holds.
+/// Publishers that are read again in one turn: each may bring as much as one read holds.
 const RELEASED_MAX: usize = 16;
 
-/// A broadcast that was counted in its flow.
 pub(crate) struct Admitted {
     flow: Arc<Flow>,
     pub(crate) charge: Arc<Charge>,
@@ -25,7 +24,6 @@ pub(crate) struct Admitted {
 }
 
 impl<N: Node> Fanout<N> {
-    /// A broadcast made on this shard by `publisher`: here at once, elsewhere by mail.
     #[inline]
     pub(crate) fn publish(
         &mut self,
@@ -62,7 +60,7 @@ impl<N: Node> Fanout<N> {
         Some(Admitted { flow, charge, is_first })
     }
 
-    /// Passes a broadcast on: here at once, by mail to all other shards but `apart`.
+    /// Passes a broadcast on: here at once, by mail to all other shards except `apart`.
     #[inline(always)]
     pub(crate) fn spread(
         &mut self,
@@ -80,7 +78,7 @@ impl<N: Node> Fanout<N> {
         self.enqueue(registry, Posted::new(broadcast, charge));
     }
 
-    /// Stops reading a publisher that has too much under way.
+    /// Stops reading a publisher that has too much in flight.
     #[inline(always)]
     pub(crate) fn hold_back(&mut self, out: &mut impl Sockets, publisher: Key, admitted: Admitted) {
         let Admitted { flow, is_first, .. } = admitted;
@@ -88,7 +86,7 @@ impl<N: Node> Fanout<N> {
             || (self.node.is_congested() && !is_first)
             || self.node.is_jammed();
         // Counted once, whatever else the channels of a held socket publish. A socket that is held
-        // for something else is held by this afterwards; one that closes must be read for the
+        // for another reason is held by this afterwards; one that closes must be read for the
         // answer to its close.
         if is_too_much && out.socket(publisher).is_some_and(Socket::is_open) {
             let held = self.held.get_or_insert_default();
@@ -100,7 +98,7 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// Takes a broadcast, whose weight is charged to this shard, into its topic's log.
+    /// Adds a broadcast, whose weight is charged to this shard, to its topic's log.
     pub(crate) fn enqueue(&mut self, registry: &mut Registry, posted: Posted) {
         self.metrics.broadcasts.add(1);
         if let Some(listeners) = &self.listeners {
@@ -109,7 +107,7 @@ impl<N: Node> Fanout<N> {
         self.append(registry, posted);
     }
 
-    /// The same without listeners: a notice is for members who are told positions.
+    /// The same without listeners: a notice is for members that receive positions.
     #[inline(always)]
     pub(crate) fn append(&mut self, registry: &mut Registry, posted: Posted) {
         let found = registry.find(posted.broadcast().topic());
@@ -133,7 +131,6 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// A membership was told a position of its topic.
     pub(crate) fn note_told(
         &mut self,
         registry: &mut Registry,
@@ -146,7 +143,6 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// Code outside of all channels subscribes to a topic.
     pub(crate) fn listen(&mut self, topic: Box<str>, listener: Listener) {
         self.listeners.get_or_insert_default().add(topic, listener);
     }
@@ -194,8 +190,6 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// Reads publishers again once enough of what they published has left; returns when to check
-    /// again.
     pub(crate) fn release_held(&mut self, out: &mut impl Sockets) -> Next {
         let held = self.held.as_deref_mut().filter(|held| !held.queue.is_empty());
         let Some(Publishers { queue, keys }) = held else { return Next::Idle };

@@ -19,21 +19,18 @@ const FEW: usize = 32;
 
 pub(crate) struct Slice {
     deadline_ns: u64,
-    /// Without a permit, only topics with few members are served.
     only_few: bool,
-    /// Topics that were passed over since the last that was served.
+    /// Topics skipped since the last that was served.
     passed: usize,
     is_over: bool,
     topic: Option<TopicId>,
     stride: Stride,
-    /// The member that the caller has just served.
     through: Option<Member>,
-    /// Which members are tried first: those who are told positions, or the others.
+    /// Which members are tried first: those with positions, or the others.
     has_positions: bool,
 }
 
 impl<N: Node> Fanout<N> {
-    /// Begins a slice; `None` if there is nothing to send.
     pub(crate) fn begin_slice(&mut self, out: &impl Sockets) -> Option<Slice> {
         if self.active.is_empty() {
             return None;
@@ -42,7 +39,7 @@ impl<N: Node> Fanout<N> {
         if self.permit == Permit::None {
             self.permit = self.node.permits().take(usize::from(self.shard), now_ns);
         }
-        // A permit that this shard is queued for comes by mail.
+        // A permit that this shard is queued for arrives by mail.
         let only_few = !matches!(self.permit, Permit::Held(_));
         Some(Slice {
             deadline_ns: now_ns + SLICE.as_nanos() as u64,
@@ -132,15 +129,15 @@ impl<N: Node> Fanout<N> {
         None
     }
 
-    /// Ends a slice; returns when there has to be another.
+    /// Ends a slice. Returns when the next is needed.
     pub(crate) fn end_slice(&mut self, out: &impl Sockets, slice: &Slice) -> Next {
         self.count_active();
         if self.active.is_empty() {
-            // Nothing is under way that could use the batches.
+            // Nothing is in flight that could use the batches.
             (self.batches, self.placed) = Default::default();
         }
         if slice.only_few {
-            // Topics that were passed over wait for the permit, which comes by mail.
+            // Skipped topics wait for the permit, which arrives by mail.
             return if slice.passed < self.active.len() { Next::Now } else { Next::Idle };
         }
         if self.active.is_empty() {
@@ -156,7 +153,7 @@ impl<N: Node> Fanout<N> {
         Next::Now
     }
 
-    /// The permit for which this shard was queued.
+    /// The permit for which this shard was queued has arrived.
     pub(crate) fn permit_came(&mut self, out: &impl Sockets) {
         self.permit = Permit::Held(out.clock_ns());
         if self.active.is_empty() {
@@ -164,7 +161,7 @@ impl<N: Node> Fanout<N> {
         }
     }
 
-    /// Puts the permit back, or leaves the queue for one.
+    /// Returns the permit, or leaves the queue for one.
     pub(crate) fn put_permit_back(&mut self) {
         let shard = usize::from(self.shard);
         let node = &self.node;

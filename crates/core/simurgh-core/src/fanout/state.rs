@@ -21,11 +21,8 @@ pub(crate) struct Fanout<N: Node> {
     pub(super) shard: u16,
     pub(super) permit: Permit,
     pub(super) active: VecDeque<TopicId>,
-    /// By wire.
     pub(super) batches: [Option<Box<Batch>>; WIRES],
-    /// With positions.
     pub(super) placed: [Option<Box<Batch>>; FORMS - WIRES],
-    /// Topics with withheld bytes.
     pub(super) withheld: Vec<TopicId>,
     pub(super) memberless: MemberlessFlows,
     pub(super) listeners: Option<Box<Listeners>>,
@@ -36,9 +33,8 @@ pub(crate) struct Fanout<N: Node> {
 
 #[derive(Default)]
 pub(super) struct Publishers {
-    /// In the order in which they are read again; some may be gone.
     pub(super) queue: VecDeque<Held>,
-    /// Clients do not choose keys, so nobody can make them collide.
+    /// Clients do not choose keys, so they cannot make them collide.
     pub(super) keys: HashSet<Key, BuildHasherDefault<DefaultHasher>>,
 }
 
@@ -69,12 +65,10 @@ impl<N: Node> Fanout<N> {
         self.metrics.fanout_topics.set(self.active.len() as u64);
     }
 
-    /// Counts the bytes under way here, once a turn: they come from all shards.
     pub(crate) fn count_bytes(&self) {
         self.metrics.fanout_bytes.set(self.node.charged(usize::from(self.shard)) as u64);
     }
 
-    /// Gives back bytes of broadcasts that everybody here has got.
     pub(super) fn delivered(&self, bytes: usize) {
         if bytes > 0 {
             self.node.discharge(usize::from(self.shard), bytes);

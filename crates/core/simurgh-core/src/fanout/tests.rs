@@ -1,5 +1,4 @@
-//! Broadcasts on their way through a shard (PROTOCOL rows 51–57), and how long a slice
-//! lasts.
+//! Broadcasts on their way through a shard (PROTOCOL rows 51–57), and how long a slice lasts.
 
 mod backlog;
 mod model;
@@ -14,7 +13,7 @@ use crate::frames::LONG_BYTES;
 use crate::testing::*;
 use crate::*;
 
-/// The numbers that the rooms keep to themselves: of `deliver`, `batch` and `slice`.
+/// The private constants of `deliver`, `batch` and `slice`.
 const STRIDE: usize = 16;
 const CLOCK_CHECK_BYTES: usize = 16 << 10;
 const WHOLE_BYTES_MAX: usize = 64 << 10;
@@ -29,7 +28,6 @@ fn members(it: &mut TestShard, count: usize) -> Vec<Key> {
     (0..count).map(|_| it.joined(&["t"])).collect()
 }
 
-/// How many of them were said something, each exactly this.
 fn told(it: &mut TestShard, keys: &[Key], text: &[String]) -> usize {
     let said = keys.iter().map(|key| it.receives(*key)).filter(|said| !said.is_empty());
     said.inspect(|said| assert_eq!(said, text)).count()
@@ -51,7 +49,7 @@ fn publish(it: &mut TestShard, payload: Payload<'static>) {
     it.handles_mail();
 }
 
-/// Rows 51 and 54: each member in the form it speaks, whoever made the broadcast.
+/// PROTOCOL rows 51 and 54: each member gets its own form, whichever channel broadcasts.
 #[test]
 fn every_member_hears_a_broadcast_in_its_own_form() {
     let plain = UserSocket::new(Kind::Plain {
@@ -84,7 +82,7 @@ fn every_member_hears_a_broadcast_in_its_own_form() {
     assert_eq!(it.receives(keys[3]), ["t news [7]", "t news [8]"]);
     assert_eq!(it.counts(), ["messages_out +8", "broadcasts +2", "deliveries +8"]);
     assert_eq!(it.node.charged(0), 0);
-    // From one of them: to all but that one, in whatever it speaks.
+    // From one of them: to all except that one, in each wire.
     for (from, key) in keys.iter().enumerate().filter(|(from, _)| *from != 2) {
         match from {
             0 => it.sends(*key, r#"{"topic":"t","event":"bcast_from","payload":9,"ref":1}"#),
@@ -100,7 +98,7 @@ fn every_member_hears_a_broadcast_in_its_own_form() {
     }
 }
 
-/// Row 54 and §4: what has no form for a member is left out, and an error once for all of them.
+/// PROTOCOL row 54 and §4: a missing form is counted once for all members without it.
 #[test]
 fn what_cannot_be_encoded_is_left_out() {
     let mut it = TestShard::new();
@@ -134,7 +132,7 @@ fn what_cannot_be_encoded_is_left_out() {
     assert_eq!(it.counts(), changes);
 }
 
-/// The same one by one, where deliveries pass channels that do not want to see them.
+/// The same one by one, through channels that do not intercept.
 #[test]
 fn what_passes_a_channel_may_have_no_form_either() {
     for bytes in [1, LONG_BYTES + 1] {
@@ -163,7 +161,7 @@ fn what_passes_a_channel_may_have_no_form_either() {
     }
 }
 
-/// Row 52: the one that is left out may have been somebody else, or on another shard.
+/// PROTOCOL row 52: the excluded slot may have had another member, or be on another shard.
 #[test]
 fn a_sender_is_left_out_by_its_whole_name() {
     let mut it = TestShard::new();
@@ -184,7 +182,7 @@ fn a_sender_is_left_out_by_its_whole_name() {
     assert_eq!(from(&mut it, ChannelId { membership: 9, ..id }), [1, 1]);
 }
 
-/// Who is left out of one gets the others of a burst; for all the others it is what it was.
+/// The sender of one gets the others of a burst; all others get all.
 #[test]
 fn a_sender_gets_what_is_not_its_own() {
     let mut it = TestShard::new();
@@ -201,7 +199,7 @@ fn a_sender_gets_what_is_not_its_own() {
     assert_eq!(it.out.later, 2, "two runs, with the second left out between them");
 }
 
-/// Row 53 and §5.5: from the join on, to the leave, however the fan-out is cut.
+/// PROTOCOL row 53 and §5.5: from the join on, to the leave, however the fan-out is cut.
 #[test]
 fn a_member_gets_what_is_made_while_it_is_one() {
     let mut it = TestShard::new();
@@ -218,7 +216,7 @@ fn a_member_gets_what_is_made_while_it_is_one() {
     assert_eq!(it.node.charged(0), 0);
 }
 
-/// The clock is looked at after so many members, and not before.
+/// The clock is read after so many members, and not before.
 #[test]
 fn a_slice_ends_at_the_first_look_at_the_clock_that_is_late() {
     for (step, first) in
@@ -261,7 +259,6 @@ fn a_slice_looks_at_the_clock_after_some_bytes() {
     }
 }
 
-/// The slices of one topic do not keep the others from their turn.
 #[test]
 fn topics_are_served_in_turn() {
     let mut it = TestShard::new();
@@ -278,7 +275,6 @@ fn topics_are_served_in_turn() {
     assert_eq!(told(&mut it, &many, &[news("1")]), STRIDE);
 }
 
-/// A slice ends behind a topic when its time is over, too.
 #[test]
 fn a_slice_that_is_late_begins_no_topic() {
     let mut it = TestShard::new();
@@ -294,7 +290,6 @@ fn a_slice_that_is_late_begins_no_topic() {
     assert_eq!((it.receives(keys[0]).len(), it.receives(keys[1]).len()), (1, 1));
 }
 
-/// A burst is one write of bytes that were put together once, unless it is a long one.
 #[test]
 fn a_burst_is_put_together_once() {
     for (bytes, gathered) in [(WHOLE_BYTES_MAX, 0), (WHOLE_BYTES_MAX + 1, 3)] {
@@ -310,7 +305,6 @@ fn a_burst_is_put_together_once() {
     }
 }
 
-/// One that is longer than what is copied is sent in its parts, and is the same.
 #[test]
 fn a_long_broadcast_is_the_same_for_all() {
     for bytes in [LONG_BYTES, LONG_BYTES + 1] {
@@ -350,13 +344,12 @@ fn permits_of(shards: usize, cores: usize, user_sockets: Vec<UserSocket>) -> Tes
     node
 }
 
-/// Whether a shard was handed a permit since this was last asked.
 fn has_permit(it: &TestShard, shard: usize) -> bool {
     let mail = std::mem::take(&mut it.node.log().mail[shard]);
     mail.iter().any(|it| matches!(it, Mail::Permit))
 }
 
-/// Without a permit only topics are served of whom few are here; it comes by mail.
+/// Without a permit only topics with few members here are served; it arrives by mail.
 #[test]
 fn a_shard_without_a_permit_serves_few() {
     let mut it = TestShard::with_node(permits_of(1, 0, vec![scripted(standard).user_socket()]));
@@ -377,11 +370,11 @@ fn a_shard_without_a_permit_serves_few() {
     it.handles_mail();
     assert_eq!(it.core.fan_out(&mut it.out), Next::Idle);
     assert_eq!(told(&mut it, &many, &[news("3")]), FEW + 1);
-    // It was put back again.
+    // It was returned.
     assert!(matches!(it.node.permits.take(0, 0), simurgh_channel::Permit::Held(0)));
 }
 
-/// Looking for small topics takes time, too.
+/// Searching for small topics takes time, too.
 #[test]
 fn a_slice_without_a_permit_ends_in_its_time() {
     let mut it = TestShard::with_node(permits_of(1, 0, vec![scripted(standard).user_socket()]));
@@ -397,7 +390,7 @@ fn a_slice_without_a_permit_ends_in_its_time() {
     assert_eq!(it.receives(few).len(), 1);
 }
 
-/// What an interceptor publishes in a slice may be for few, too: these do not wait for the permit.
+/// An interceptor may publish to few members, who do not wait for the permit.
 #[test]
 fn a_small_topic_that_comes_in_a_slice_without_a_permit_is_served() {
     let speaking = scripted(|ctx, heard| match heard {
@@ -417,7 +410,6 @@ fn a_small_topic_that_comes_in_a_slice_without_a_permit_is_served() {
     assert_eq!(it.core.fan_out(&mut it.out), Next::Idle, "only the large one is left");
     assert_eq!((told(&mut it, &many, &[]), it.receives(few).len()), (0, 0));
     assert_eq!(it.receives(third).len(), 1);
-    // The same where its time ends before that is seen.
     it.broadcasts("u", "shout", "4");
     it.out.step_ns = SLICE_NS / 2;
     assert_eq!(it.core.fan_out(&mut it.out), Next::Now);
@@ -427,7 +419,7 @@ fn a_small_topic_that_comes_in_a_slice_without_a_permit_is_served() {
     assert_eq!(it.receives(third).len(), 1);
 }
 
-/// Who has nothing to send leaves its permit to the next in line, by mail.
+/// A shard with nothing to send passes its permit to the next in the queue, by mail.
 #[test]
 fn a_permit_goes_to_the_next_in_line() {
     use simurgh_channel::Permit;
@@ -443,7 +435,7 @@ fn a_permit_goes_to_the_next_in_line() {
     assert!(it.core.fanout.go_on(&mut it.core.registry, &mut it.out, &mut slice).is_none());
     assert_eq!(it.core.fanout.end_slice(&it.out, &slice), Next::Idle);
     assert!(has_permit(&it, 6) && it.receives(key).len() == 1);
-    // Now it is this shard's turn to wait; what it stood in line for comes too late.
+    // Now this shard must wait; the permit it was queued for is too late.
     it.broadcasts("t", "news", "2");
     it.fans_out();
     assert_eq!(it.receives(key).len(), 1, "few are served all the same");
@@ -457,7 +449,7 @@ fn a_permit_goes_to_the_next_in_line() {
     assert_eq!(held, Permit::Held(0), "it was put back at once: nothing is to be sent");
 }
 
-/// One that is held for long goes to others who wait, although there is more to send.
+/// A permit that is held for long is passed to others that wait, although there is more to send.
 #[test]
 fn a_permit_is_passed_on_after_a_while() {
     use simurgh_channel::Permit;
@@ -479,7 +471,6 @@ fn a_permit_is_passed_on_after_a_while() {
     }
 }
 
-/// A shard that ends takes no permit with it.
 #[test]
 fn a_permit_of_a_shard_that_ends_is_put_back() {
     use simurgh_channel::Permit;

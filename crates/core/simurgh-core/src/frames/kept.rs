@@ -1,5 +1,5 @@
-//! Kept broadcasts in the form for members who are told positions: the position is the ref of a
-//! text, and comes in a message of its own before a binary frame, which has no field for it.
+//! Kept broadcasts in the form for members that receive positions: the position is the ref of a
+//! text, and a message of its own before a binary frame, which has no field for it.
 
 use std::borrow::Cow;
 
@@ -11,13 +11,12 @@ use simurgh_proto::ws::{self, OpCode};
 use crate::socket::Speaker;
 use crate::wire::{Wire, op_code};
 
-/// A position as the ref of a message: JSON text.
 pub(crate) fn ref_of(position: Position) -> Ref<'static> {
     Ref::Json(Cow::Owned(format!("\"{position}\"")))
 }
 
 /// Appends the frame, or both, of a broadcast at its position. If the serializer cannot carry it,
-/// the position moves on all the same.
+/// the position advances all the same.
 pub(crate) fn encode(
     out: &mut Vec<u8>,
     serializer: Serializer,
@@ -42,7 +41,6 @@ pub(crate) fn encode(
     }
 }
 
-/// Appends an event that only carries a position.
 pub(crate) fn notice(
     out: &mut Vec<u8>,
     serializer: Serializer,
@@ -86,7 +84,6 @@ pub(crate) fn write_text(
     serializer.server(out, &ServerMessage::Event(message)).map(op_code)
 }
 
-/// What an interceptor pushed for the broadcast at a position, if it did.
 pub(crate) fn pushed<'a>(
     speaker: &'a Speaker,
     position: Position,

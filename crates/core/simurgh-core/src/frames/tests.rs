@@ -36,7 +36,7 @@ fn json(bytes: usize) -> Payload<'static> {
     Payload::from_json(format!("\"{}\"", "x".repeat(bytes - 2)))
 }
 
-/// The bytes that one who speaks so is sent, and what was counted. A long payload is not copied.
+/// The bytes sent on this wire, and the counters. A long payload is not copied.
 fn sent(wire: Wire, message: ServerMessage<'_>) -> (Vec<u8>, u64, u64) {
     let is_long = message.payload().len() > LONG_BYTES;
     let (mut out, metrics) = (TestSockets::default(), ShardMetrics::default());
@@ -47,7 +47,6 @@ fn sent(wire: Wire, message: ServerMessage<'_>) -> (Vec<u8>, u64, u64) {
     (bytes, metrics.messages_out.value(), metrics.errors_encode.value())
 }
 
-/// What it comes to in one piece.
 fn whole(wire: Wire, message: &ServerMessage<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     ws::encode_with(&mut bytes, |out| write(out, wire, message)).unwrap();
@@ -75,7 +74,7 @@ fn a_long_message_is_the_same_bytes_as_a_short_one() {
     }
 }
 
-/// Row 82 and others, for as long a payload.
+/// PROTOCOL row 82 and others, for a long payload.
 #[test]
 fn a_long_broadcast_is_the_same_bytes_as_a_short_one() {
     let out = TestSockets::default();
@@ -106,7 +105,7 @@ fn a_long_broadcast_is_the_same_bytes_as_a_short_one() {
     assert!(Run::of(&frame).single().is_some(), "just short enough to be copied");
 }
 
-/// Rows 116 and 117, for as long a payload: of a member's broadcast the data is not copied.
+/// PROTOCOL rows 116 and 117, for a long payload: the data of a member's broadcast is not copied.
 #[test]
 fn a_long_broadcast_of_a_member_is_the_same_bytes_as_a_short_one() {
     let out = TestSockets::default();
@@ -146,7 +145,7 @@ fn a_long_broadcast_of_a_member_is_the_same_bytes_as_a_short_one() {
     }
 }
 
-/// Rows 80–82: binary payloads have no form in V1, long or not.
+/// PROTOCOL rows 80–82: binary payloads have no form in V1, long or not.
 #[test]
 fn what_has_no_form_is_an_error_and_nothing_is_sent() {
     for bytes in [1, LONG_BYTES + 1] {

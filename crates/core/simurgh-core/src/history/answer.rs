@@ -1,4 +1,4 @@
-//! What a client has missed of a topic, from its home; one answer for all who missed the same.
+//! Answers of a topic's home to clients that missed messages, shared by all that missed the same.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use simurgh_history::{Entry, GapReason, Place, ReplayLimits, Ring, Since};
 /// Answers that are remembered: clients that missed the same request one part after another.
 pub(super) const ANSWERS_MAX: usize = 4;
 
-/// A request, and the state it met: while both are the same, so is the answer.
+/// A request, and the topic's state then: while both are the same, so is the answer.
 #[derive(PartialEq, Eq)]
 pub(super) struct Request {
     topic: Rc<str>,

@@ -1,5 +1,5 @@
-//! Bounds of what is kept: a sweep removes what is too old, and over the node's limit the topics
-//! that nobody has used for longest lose half.
+//! Bounds of what is kept: a sweep removes what is too old, and over the node's limit the least
+//! recently used topics lose half.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -13,9 +13,8 @@ use crate::sockets::Sockets;
 
 /// Topics of a sweep in one turn.
 pub(super) const SWEEP_TOPICS: usize = 2048;
-/// What topics take beside their messages: as much as those, but at least this may be used.
+/// Topics may take as many bytes in addition to their messages as those, but at least this many.
 const OWN_BYTES_MIN: usize = 1 << 20;
-/// The time from one round to the next.
 const ROUND: Duration = Duration::from_secs(1);
 
 impl<N: Node> Core<N> {
@@ -30,7 +29,7 @@ impl<N: Node> Core<N> {
             return Next::After(Duration::from_nanos(wait));
         }
         let is_round = history.kept.sweep(SWEEP_TOPICS, now_ms);
-        // By now a storm of joins that missed the same is over.
+        // By now many simultaneous joins that missed the same are over.
         history.encoded = Default::default();
         history.kept.last.clear();
         if is_round {
@@ -66,7 +65,7 @@ impl<N: Node> Core<N> {
         total > self.node.config().history.bytes_max as u64
     }
 
-    /// Drops half of a topic that nobody has used for long, unless enough was dropped meanwhile:
+    /// Drops half of a topic that has not been used for long, unless enough was dropped meanwhile:
     /// several shards may have requested it.
     pub(super) fn evict(&mut self) {
         if !self.is_too_much() {
@@ -83,7 +82,7 @@ impl<N: Node> Core<N> {
         self.history.as_mut().map(|it| it.kept.take()).unwrap_or_default()
     }
 
-    /// Puts in what was kept before, at the beginning.
+    /// Restores what was kept before, at the beginning.
     pub fn restore_history(&mut self, saved: SavedHistory, now_ns: u64) {
         let now_ms = self.node.unix_ms(now_ns);
         if let Some(history) = &mut self.history {

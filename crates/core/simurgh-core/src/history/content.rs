@@ -9,7 +9,7 @@ use simurgh_proto::message::Payload;
 /// Longer payloads are shared with the broadcasts that members get; a copy of a shorter one takes
 /// less memory than the broadcast around it.
 const SHARED_BYTES: usize = 1 << 10;
-/// Bytes that a kept broadcast counts for beside its payload: its record, and its share of the
+/// Bytes that a kept broadcast counts in addition to its payload: its record, and its share of the
 /// allocator's overhead.
 const KEPT_BYTES: usize = 96;
 /// Names of events that are shared, and their longest size: longer ones are counted with their
@@ -17,7 +17,7 @@ const KEPT_BYTES: usize = 96;
 const EVENTS_MAX: usize = 256;
 const EVENT_BYTES_MAX: usize = 64;
 
-/// What is kept of a broadcast, and the bytes that count for it.
+/// A broadcast as it is kept, and the bytes that count for it.
 pub(super) fn value(
     events: &mut HashSet<Arc<str>>,
     broadcast: &Arc<Broadcast>,

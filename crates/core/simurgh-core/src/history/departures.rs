@@ -12,7 +12,6 @@ use crate::seeded_state::SeededState;
 
 /// Topics that are remembered of a connection.
 const TOPICS_MAX: usize = 8;
-/// How long they are remembered.
 const SECONDS: u32 = 60;
 
 #[derive(Debug)]
@@ -22,20 +21,18 @@ struct Departure {
     position: Position,
     tick: u32,
     how: Left,
-    /// The client joined again and was sent once more what it had dropped, up to here.
+    /// The client joined again and was sent what it had dropped once more, up to here.
     again: Option<Position>,
 }
 
-/// More about a member that has left.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Left {
     /// Its channel intercepts: what it received is for that channel alone.
     pub(crate) intercepts: bool,
-    /// It was told of a gap at this position, which it may not have received.
+    /// It was sent a gap at this position, which it may not have received.
     pub(crate) gap: Option<Position>,
 }
 
-/// Where the replay for a client begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rejoin {
     After(Since),
@@ -44,15 +41,13 @@ pub(crate) enum Rejoin {
     Torn(Position),
 }
 
-/// By connection; the newest last.
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
     hasher: SeededState,
     by_conn: HashMap<Key, Vec<Departure>>,
-    /// How far members with interceptors have come: one that ends by what it has seen has not seen
-    /// what followed.
+    /// Positions of members with interceptors: one that ends by what it has seen has not seen what
+    /// followed.
     seen: HashMap<u32, Position>,
-    /// Members that were told of a gap, and where.
     gaps: HashMap<u32, Position>,
 }
 
@@ -65,7 +60,6 @@ impl Departures {
         self.by_conn.len() + self.seen.len() + self.gaps.len()
     }
 
-    /// A connection has been sent a topic up to a position.
     pub(crate) fn note(
         &mut self,
         conn: Key,
@@ -85,8 +79,8 @@ impl Departures {
         all.push(Departure { topic, position, tick, how, again });
     }
 
-    /// Where the replay of a client that joins again begins, by what its join says, by what has
-    /// arrived there, and by what it was sent on this connection. What has not arrived yet comes to
+    /// Where the replay of a client that joins again begins, by what its join states, by what has
+    /// arrived there, and by what it was sent on this connection. What has not arrived yet is for
     /// the new channel.
     pub(crate) fn floor(&mut self, conn: Key, topic: &str, resume: &Resume, tick: u32) -> Rejoin {
         let (since, seen) = (resume.since, resume.seen);
@@ -107,7 +101,7 @@ impl Departures {
             return Rejoin::After(since);
         }
         let (sent, Left { intercepts, gap }) = (left.position, left.how);
-        // A client that was told of the gap is behind it.
+        // A client that received the gap is behind it.
         if gap.is_some_and(|gap| gap.place > claimed.place) {
             return Rejoin::Torn(sent);
         }
@@ -126,22 +120,19 @@ impl Departures {
         }
     }
 
-    /// A member whose channel intercepts has got the broadcast at this position.
     pub(crate) fn has_seen(&mut self, membership: u32, position: Position) {
         self.seen.insert(membership, position);
     }
 
-    /// A member is told of a gap up to here.
     pub(crate) fn has_gap(&mut self, membership: u32, position: Position) {
         self.gaps.insert(membership, position);
     }
 
-    /// Where a member was told of a gap.
     pub(crate) fn gap(&self, membership: u32) -> Option<Position> {
         self.gaps.get(&membership).copied()
     }
 
-    /// A member has left; how far it had come, if its channel intercepts.
+    /// A member has left. Returns its position, if its channel intercepts.
     pub(crate) fn leaves(&mut self, membership: u32) -> Option<Position> {
         self.gaps.remove(&membership);
         if self.gaps.is_empty() {

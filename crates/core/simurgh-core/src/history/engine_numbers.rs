@@ -13,13 +13,12 @@ impl KeptTopics {
         self.slots.get(self.place(topic)? as usize)?.as_deref()
     }
 
-    /// The last position of a topic, if that is known.
     pub(super) fn head(&self, topic: &str) -> Option<Position> {
         self.slot(topic).map(|slot| slot.topic.ring().position())
     }
 
-    /// Begins a topic without messages, and without what was known of it. Up to the first place
-    /// something may be missing here, up to the second it was purged.
+    /// Begins a topic without messages, and without its previous state. Messages may be missing up
+    /// to the first place, and were purged up to the second.
     pub(super) fn begin(
         &mut self,
         topic: &str,
@@ -36,14 +35,14 @@ impl KeptTopics {
         self.insert(topic, KeptTopic::of(ring, Ids::new(self.seed)), now_ms);
     }
 
-    /// Nothing else is to come up to this place.
+    /// No other message will arrive up to this place.
     pub(super) fn reaches(&mut self, topic: &str, head: Place) {
         if let Some(slot) = self.slot_mut(topic) {
             slot.topic.ring_mut().advance(head);
         }
     }
 
-    /// Keeps what the engine has kept; returns it, unless it was here before.
+    /// Keeps what the engine has kept. Returns it, unless it was here before.
     pub(super) fn append(&mut self, item: KeptItem, now_ms: u64) -> Option<Arc<Broadcast>> {
         let place = item.place();
         let KeptItem { at_ms, mine, sender, mut broadcast, .. } = item;
@@ -71,7 +70,7 @@ impl KeptTopics {
         Some(broadcast)
     }
 
-    /// Something up to a place is lost; the topic's position then.
+    /// Messages up to a place are lost. Returns the topic's position then.
     pub(super) fn lose(&mut self, topic: &str, through: Place) -> Option<Position> {
         let slot = self.slot_mut(topic)?;
         let dropped = slot.topic.ring_mut().lose(through);
@@ -81,7 +80,7 @@ impl KeptTopics {
         Some(position)
     }
 
-    /// Purges everything by a request with this place. A client that has all that was there has
+    /// Purges everything by a request with this place. A client that has everything before has
     /// missed nothing, though it does not have the request.
     pub(super) fn purge_at(&mut self, topic: &str, place: Place) {
         let Some(slot) = self.slot_mut(topic) else { return };

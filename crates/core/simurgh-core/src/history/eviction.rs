@@ -1,4 +1,4 @@
-//! What is dropped: by age in a sweep, topics without messages, and by size.
+//! Removal: by age in a sweep, topics without messages, and by size.
 
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ const SAMPLE: usize = 32;
 const PLACES: usize = 2048;
 
 impl KeptTopics {
-    /// Sweeps some of the topics for what is too old; whether that was the last of a round.
+    /// Sweeps some of the topics for what is too old. Returns whether that was the last of a round.
     pub(crate) fn sweep(&mut self, count: usize, now_ms: u64) -> bool {
         for _ in 0..count {
             if self.sweep_slot >= self.slots.len() {
@@ -36,8 +36,8 @@ impl KeptTopics {
         let limits = self.limits(&name);
         let Some(Some(slot)) = self.slots.get_mut(at) else { return };
         let dropped = slot.topic.enforce(&limits, now_ms);
-        // What is known of it is remembered for as long again: until then a client can be told that
-        // it has missed nothing.
+        // Its position is remembered for as long again: until then a client can be told that it has
+        // missed nothing.
         let is_over = slot.topic.is_empty()
             && now_ms.saturating_sub(slot.used_ms) > limits.age_ms.saturating_mul(2);
         self.count(dropped);
@@ -61,13 +61,13 @@ impl KeptTopics {
         }
     }
 
-    /// Frees the last answer, unused names of events, and room of topics that are gone.
+    /// Frees the last answers, unused names of events, and room of topics that are gone.
     fn give_back(&mut self) {
-        // After a storm of joins, clients have missed something else.
+        // After many simultaneous joins, clients have missed something else.
         self.last = Vec::new();
         self.events.retain(|event| Arc::strong_count(event) > 1);
         let len = self.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-        // The work is in proportion to what is freed.
+        // The work is in proportion to the freed memory.
         if len < self.slots.capacity() / 4 {
             self.slots.truncate(len);
             self.slots.shrink_to_fit();
@@ -79,7 +79,7 @@ impl KeptTopics {
         }
     }
 
-    /// Has one of some topics, the least recently used, drop the older half of its messages.
+    /// Has the least recently used of some topics drop the older half of its messages.
     pub(crate) fn evict(&mut self) {
         let Some(at) = self.least_used(|slot| !slot.topic.ring().is_empty()) else { return };
         let Some(Some(slot)) = self.slots.get_mut(at) else { return };
@@ -87,8 +87,8 @@ impl KeptTopics {
         self.count(dropped);
     }
 
-    /// Forgets topics until they take no more than this beside their messages. Topics that an
-    /// engine numbers end when nobody here wants them.
+    /// Forgets topics until they take no more than this in addition to their messages. Topics that
+    /// an engine numbers end when no member here wants them.
     pub(crate) fn forget_over(&mut self, own_bytes_max: u64) {
         while self.own_bytes > own_bytes_max && !self.has_engine_numbers {
             let Some(at) = self.least_used(|_| true) else { return };

@@ -12,25 +12,22 @@ use simurgh_history::{Epoch, GapReason, Place, Position, Since};
 
 use super::stores::Stores;
 
-/// How long requests wait for a topic to be known, or to get as far as a client has come elsewhere;
-/// and kept broadcasts to come back.
+/// How long requests wait for a topic to be known, or to reach a client's position from elsewhere;
+/// and kept broadcasts for their delivery.
 const WAIT: Duration = Duration::from_secs(2);
-/// Requests that wait on one shard, and those of one topic whose clients have come further than it
-/// is here: more are answered at once.
+/// Requests that wait on one shard, and those of one topic whose clients are ahead of it: more are
+/// answered at once.
 const WAITING_MAX: usize = 1 << 16;
 const AHEAD_MAX: usize = 1 << 10;
 /// How long after a topic was followed it is followed again.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(5);
-/// How long after the cluster was told to check a topic it is told again.
+/// How long after the cluster was asked to check a topic it is asked again.
 const CHECK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The topics of a shard that an engine keeps.
 pub(crate) struct FollowedTopics {
     pub(super) stores: Stores,
     pub(super) topics: HashMap<Rc<str>, Followed>,
-    /// The position that clients get while nothing is known of a topic.
     pub(super) unknown_position: Position,
-    /// Deadlines, the earliest first.
     due: VecDeque<(u64, Deadline)>,
     /// Topics for which more can be answered than fits into one turn.
     pub(super) ready: VecDeque<Rc<str>>,
@@ -38,30 +35,27 @@ pub(crate) struct FollowedTopics {
 }
 
 pub(super) enum Deadline {
-    /// Requests that wait for a topic.
     Topic(Rc<str>),
-    /// A broadcast that the engine has kept, and that has not come back yet.
+    /// A broadcast that the engine has kept and not delivered yet.
     Store(u64, KeptAt),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TopicState {
-    /// Nothing has come of it.
+    /// No answer has arrived.
     Requested,
-    /// All that there is has come, or is on its way.
+    /// Everything has arrived, or is on its way.
     Live,
-    /// It has begun, but what has come since is not known.
+    /// It has begun, but what was stored since is unknown.
     Unknown,
 }
 
-/// Positions of members that were not told the position of their topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StrayPositions {
     None,
     Unknown,
     /// Positions of this epoch, from another node; others have the unknown position.
     Of(Epoch),
-    /// The same of several epochs.
     OfSeveral,
 }
 
@@ -75,8 +69,8 @@ impl StrayPositions {
         }
     }
 
-    /// The gap that members are told of when a topic begins in this epoch; `is_quiet`: it never had
-    /// a message.
+    /// The gap that members are sent when a topic begins in this epoch; `is_quiet`: it never had a
+    /// message.
     pub(super) fn gap(self, epoch: Epoch, is_quiet: bool) -> Option<GapReason> {
         match self {
             Self::Of(it) if it != epoch => Some(GapReason::Epoch),
@@ -90,13 +84,9 @@ impl StrayPositions {
 pub(super) struct Followed {
     pub(super) state: TopicState,
     waiting: VecDeque<Waiting>,
-    /// When the cluster was last told to follow it.
     followed_ns: Option<u64>,
-    /// When the cluster was last told to check it.
     checked_ns: Option<u64>,
-    /// When a joining client was last told its position.
     pub(super) answered_ns: Option<u64>,
-    /// Positions of members that joined before the topic's position was known.
     pub(super) stray: StrayPositions,
     /// Its position when it ended, if members may have it.
     pub(super) was_at: Option<Position>,
@@ -113,7 +103,6 @@ pub(super) enum PendingRequest {
 }
 
 impl PendingRequest {
-    /// The position behind which its answer begins.
     pub(super) fn starts_behind(&self) -> Since {
         match self {
             Self::Missed(ask) => ask.since,
@@ -126,9 +115,9 @@ impl PendingRequest {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
     Known,
-    /// It can be when the topic has reached its position.
+    /// It can be answered when the topic has reached its position.
     Ahead,
-    /// It can be when the topic is known.
+    /// It can be answered when the topic is known.
     Unknown,
 }
 
@@ -148,7 +137,7 @@ impl FollowedTopics {
         self.waiting + self.stores.len()
     }
 
-    /// A topic, which is followed from now on.
+    /// Adds a topic, which is followed from now on.
     pub(super) fn open(&mut self, topic: &str) -> &mut Followed {
         self.topics.entry(topic.into()).or_insert_with(|| Followed {
             state: TopicState::Requested,
@@ -175,7 +164,7 @@ impl FollowedTopics {
         let state = self.topics.get(topic).map(|it| it.state);
         let (Some(state), Some(head)) = (state, head) else { return Readiness::Unknown };
         match (state, since) {
-            // What is not known is behind the head, and comes in order.
+            // Unknown messages are behind the head, and arrive in order.
             (TopicState::Live | TopicState::Unknown, Since::Now) => Readiness::Known,
             (TopicState::Live, _) if is_ahead(since, head) => Readiness::Ahead,
             (TopicState::Live, _) => Readiness::Known,
@@ -183,10 +172,6 @@ impl FollowedTopics {
         }
     }
 
-    /// Has a request wait.
-    ///
-    /// # Errors
-    /// Too many wait.
     pub(super) fn wait(
         &mut self,
         topic: &str,
@@ -208,14 +193,13 @@ impl FollowedTopics {
         Ok(())
     }
 
-    /// A broadcast is kept, and is expected to come back.
     pub(super) fn await_delivery(&mut self, number: u64, at: KeptAt, now_ns: u64) {
         let until_ns = now_ns.saturating_add(WAIT.as_nanos() as u64);
         self.due.push_back((until_ns, Deadline::Store(number, at)));
     }
 
-    /// Takes out up to a number of requests for a topic that can be answered; and whether there are
-    /// more, and whether some clients have come further than the topic is here.
+    /// Takes out up to a number of requests for a topic that can be answered. Returns also whether
+    /// there are more, and whether some clients are ahead of the topic.
     pub(super) fn take_ready(
         &mut self,
         topic: &str,
@@ -276,8 +260,8 @@ impl FollowedTopics {
         self.due.front().map(|(until_ns, _)| *until_ns)
     }
 
-    /// A topic is no longer followed, with this head. Whether it must be followed again, because
-    /// requests wait, or members may have joined a moment ago.
+    /// A topic is no longer followed, with this head. Returns whether it must be followed again,
+    /// because requests wait, or members may have joined a moment ago.
     pub(super) fn ends(&mut self, topic: &str, head: Option<Position>, now_ns: u64) -> bool {
         let Some(followed) = self.topics.get_mut(topic) else { return false };
         let lately_ns = FOLLOW_AGAIN.as_nanos() as u64;
@@ -297,13 +281,12 @@ impl FollowedTopics {
     }
 }
 
-/// Whether a client has received more of a topic than there is here.
 fn is_ahead(since: Since, head: Position) -> bool {
     let Since::After(it) = since else { return false };
     it.epoch == head.epoch && it.place > head.place && !is_of_nothing(it.place)
 }
 
-/// Whether something was not done for so long, and is to be done now.
+/// Whether it was not done for so long, and is due now.
 fn is_due(done_ns: &mut Option<u64>, again: Duration, now_ns: u64) -> bool {
     let again_ns = again.as_nanos() as u64;
     let is_due = done_ns.is_none_or(|it| now_ns.saturating_sub(it) >= again_ns);

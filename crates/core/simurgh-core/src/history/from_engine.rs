@@ -2,7 +2,7 @@
 //! broadcasts and passes new ones on.
 //!
 //! They are passed on by mail, to this shard too, and so are answers: on all shards mail is in the
-//! order of the numbers, and an answer covers exactly what came before it.
+//! order of the numbers, and an answer covers exactly what was before it.
 
 use std::sync::Arc;
 
@@ -80,8 +80,8 @@ impl<N: Node> Core<N> {
             messages.clear();
         }
         let goes_on = same.is_some_and(|it| it.place >= floor);
-        // If the topic is in a new epoch, members are told so, and get what is new. A broadcast
-        // that this node has just made is new, though it is already there.
+        // If the topic is in a new epoch, members receive a notice of that, and what is new. A
+        // broadcast that this node has just made is new, though it is already there.
         let is_new = |it: &KeptItem| match same {
             Some(before) => it.place() > before.place,
             None => it.mine.is_some_and(|number| followed_topics.stores.has(number)),
@@ -116,8 +116,8 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Tells members whose positions are not of this beginning of a topic the new one, and why;
-    /// unless the topic never had a message.
+    /// Sends members with positions of another beginning of a topic the new one, and why; unless
+    /// the topic never had a message.
     fn send_new_position(&mut self, topic: &str, before: Option<Position>, is_quiet: bool) {
         let Some(history) = &mut self.history else { return };
         let Some(position) = history.kept.head(topic) else { return };
@@ -126,14 +126,14 @@ impl<N: Node> Core<N> {
         let gap = match before {
             Some(before) if before.epoch != position.epoch => Some(GapReason::Epoch),
             Some(_) => Some(GapReason::Unavailable),
-            // Nobody was told a position.
+            // No member was sent a position.
             None if stray == StrayPositions::None => return,
             None => stray.gap(position.epoch, is_quiet),
         };
         self.send_gap_notices(topic, gap, position);
     }
 
-    /// The next broadcast of a topic; whether members get it.
+    /// The next broadcast of a topic; `is_new`: members get it.
     fn deliver_next(&mut self, out: &impl Sockets, topic: &str, item: KeptItem, is_new: bool) {
         let now_ms = self.node.unix_ms(out.now().ns);
         let Some(history) = &mut self.history else { return };
@@ -176,7 +176,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Tells members who are told positions of a gap up to this position, or of none.
+    /// Sends members that receive positions a gap up to this position, or none.
     fn send_gap_notices(&self, topic: &str, gap: Option<GapReason>, position: Position) {
         let mut payload = Vec::new();
         let event = match gap {

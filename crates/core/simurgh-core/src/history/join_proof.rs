@@ -15,8 +15,8 @@ impl<N: Node> Core<N> {
         rule.is_some_and(|rule| rule.only_own)
     }
 
-    /// What a client may be given of such a topic, by what it requests; and whether its first join
-    /// is proved.
+    /// The part of such a topic that a client may be given, by its request; and whether its first
+    /// join is proved.
     pub(crate) fn own_since(&self, topic: &str, resume: &Resume, since: Since) -> (Since, bool) {
         let Some(first) = self.first_join(topic, resume) else {
             // Without a proof it joins for the first time now.
@@ -38,7 +38,6 @@ impl<N: Node> Core<N> {
         Position::parse(position).filter(|_| is_ours)
     }
 
-    /// The key of a client that joins for the first time, at this position.
     pub(crate) fn own_key(&self, topic: &str, id: Option<&str>, position: Position) -> String {
         let position = position.to_string();
         let proof = self.node.sign(&signed_text(topic, id, &position));

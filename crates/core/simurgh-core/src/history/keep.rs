@@ -20,7 +20,7 @@ impl<N: Node> Core<N> {
     }
 
     /// A channel broadcasts on a topic whose broadcasts are kept: its home numbers it and passes it
-    /// on to all shards. Whether the channel waits for that; one that has ended does not.
+    /// on to all shards. Returns whether the channel waits for that; an ended one does not.
     pub(crate) fn keep(
         &mut self,
         out: &mut impl Sockets,
@@ -61,14 +61,13 @@ impl<N: Node> Core<N> {
         waits
     }
 
-    /// Whether a broadcast comes from a member's own client, and is not for it.
+    /// Whether a broadcast is from a member's own client, and not for it.
     pub(crate) fn is_of_client(&self, membership: u32, broadcast: &Broadcast) -> bool {
         let sender = broadcast.kept.as_ref().map_or(0, |mark| mark.sender);
         let keys = self.fanout.keys.as_ref().filter(|_| sender != 0);
         keys.is_some_and(|keys| keys.get(membership) == sender)
     }
 
-    /// A member has got a broadcast through its channel.
     pub(crate) fn has_seen(&mut self, membership: u32, broadcast: &Broadcast) {
         if let (Some(history), Some(position)) = (&mut self.history, broadcast.position())
             && self.registry.member(membership).is_some_and(|it| it.is(POSITIONS))
@@ -77,7 +76,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A channel whose client is told positions is about to end. The client may join again on the
+    /// A channel whose client receives positions is about to end. The client may join again on the
     /// same connection: it has what was sent on it by now.
     pub(crate) fn note_left(&mut self, out: &impl Sockets, speaker: &Speaker) {
         let Some(it) = self.registry.member(speaker.id.membership) else { return };
@@ -89,14 +88,14 @@ impl<N: Node> Core<N> {
         let (last, gap) = (topic.map(|it| it.last), topic.and_then(|it| it.gap));
         let Some(history) = &mut self.history else { return };
         let own = history.departures.gap(speaker.id.membership);
-        // The later of its own position, told as it joined, and that of all members.
+        // The later of its own position, sent as it joined, and that of all members.
         let is_later =
             |own: &Position| gap.is_none_or(|gap| gap.epoch == own.epoch && gap.place <= own.place);
         let gap = own.filter(is_later).or(gap);
         let seen = history.departures.leaves(speaker.id.membership);
         let told = history.replays.told(speaker.id);
         let position = if intercepts { seen } else { told.or(last) };
-        // A client that was told that nothing is known was sent nothing.
+        // A client that was sent the unknown position was sent nothing.
         let unknown_position = history.followed_topics.as_ref().map(|it| it.unknown_position.epoch);
         let position = position.filter(|it| Some(it.epoch) != unknown_position);
         if let Some(position) = position {

@@ -21,48 +21,43 @@ use super::name_table::NameTable;
 
 /// Bytes of one page of a topic's history, if it has more than one message.
 const PAGE_BYTES: u64 = 4 << 20;
-/// Bytes that a topic takes beside its name and messages: its record, its places in the tables, and
-/// the allocator's overhead.
+/// Bytes that a topic takes in addition to its name and messages: its record, its places in the
+/// tables, and the allocator's overhead.
 const TOPIC_BYTES: usize = 240;
 
-/// The histories of a shard, and the rules for them.
 pub(crate) struct KeptTopics {
     /// The first rule that matches a topic counts.
     pub(super) rules: Vec<(Pattern, HistoryRule)>,
     /// Secret: it keys the table of names.
     pub(super) seed: u64,
-    /// An engine gives the numbers: topics stay while they are followed.
+    /// An engine assigns the numbers: topics stay while they are followed.
     pub(crate) has_engine_numbers: bool,
     pub(super) by_name: NameTable,
     pub(super) slots: Vec<Option<Box<Slot>>>,
     /// The lowest slots are used first, so that the last can be freed.
     pub(super) free: BinaryHeap<Reverse<u32>>,
-    /// The last place that was given in any topic. A topic that was forgotten goes on behind it, so
-    /// that no number comes again.
+    /// The last place assigned in any topic. A topic that was forgotten continues behind it, so
+    /// that no number is repeated.
     clock: Place,
     pub(super) forgotten: LastPositions,
     /// The last place of topics that were forgotten because there were too many.
     pub(super) evicted_through: Place,
-    /// Bytes of topics beside their messages.
+    /// Bytes of topics in addition to their messages.
     pub(super) own_bytes: u64,
     pub(super) messages: usize,
     pub(super) bytes: u64,
     /// Counts of messages that are not kept any more, or never were.
     dropped: Dropped,
     pub(super) too_large: u64,
-    /// The slot at which the sweep goes on.
     pub(super) sweep_slot: usize,
-    /// The slot at which the search for something to evict goes on.
     pub(super) evict_slot: usize,
     pub(super) events: HashSet<Arc<str>>,
-    /// The last answers, the newest first, for the same requests.
     pub(super) last: Vec<(Request, Arc<Missed>)>,
 }
 
 pub(super) struct Slot {
     pub(super) name: Rc<str>,
     pub(super) topic: KeptTopic<Kept>,
-    /// When a client last joined or broadcast.
     pub(super) used_ms: u64,
 }
 
@@ -195,7 +190,6 @@ impl KeptTopics {
         (missed, own)
     }
 
-    /// What a client has missed of an unknown topic.
     fn nothing(&self, topic: &str, since: Since, torn: bool) -> Missed {
         let (last, head) = (self.forgotten.head(topic), self.now_at(topic));
         let gap = match since {
@@ -232,7 +226,7 @@ impl KeptTopics {
         page
     }
 
-    /// Forgets what is kept of a topic; returns its last position.
+    /// Forgets what is kept of a topic. Returns its last position.
     pub(super) fn purge(&mut self, topic: &str, now_ms: u64) -> Position {
         let Some(slot) = self.slot_mut(topic) else { return self.now_at(topic) };
         slot.used_ms = now_ms;
@@ -272,7 +266,7 @@ impl KeptTopics {
         if let Some(at) = self.place(name) {
             return at;
         }
-        // What was there before is behind its floor.
+        // Older messages are behind its floor.
         let Position { epoch, place } = self.forgotten.head(name);
         let ring = Ring::new(epoch, place);
         self.insert(name, KeptTopic::of(ring, Ids::new(self.seed)), 0)
@@ -313,7 +307,6 @@ impl KeptTopics {
     }
 }
 
-/// What a topic without messages takes.
 pub(super) fn own_bytes(name: &str) -> u64 {
     (TOPIC_BYTES + name.len()) as u64
 }

@@ -1,4 +1,4 @@
-//! The last positions of topics without messages: without them a client that comes back to a quiet
+//! The last positions of topics without messages: without them a client that returns to a quiet
 //! topic could not be told that it has missed nothing.
 
 use std::collections::{HashMap, VecDeque};
@@ -19,7 +19,7 @@ pub(super) struct LastPositions {
     heads: HashMap<u64, Position>,
     /// In the order in which they were first forgotten.
     order: VecDeque<u64>,
-    /// The last place of all topics that are not remembered at all.
+    /// The last place of all topics that are not remembered.
     floor: Place,
 }
 
@@ -29,7 +29,6 @@ impl LastPositions {
         Self { epoch, hasher: SeededState::new(seed), heads, order, floor: Place::ZERO }
     }
 
-    /// A topic was forgotten, with this as its last position.
     pub(super) fn note(&mut self, name: &str, head: Position) {
         let hash = self.hasher.hash_one(name);
         let known = self.heads.insert(hash, head);

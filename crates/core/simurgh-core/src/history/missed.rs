@@ -1,4 +1,4 @@
-//! What a client has missed: asked of the home of its topic, and told behind the reply to its join.
+//! Missed messages of a client: requested from its topic's home, and sent behind the join's reply.
 
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ use crate::socket::Speaker;
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
-/// What a client that is told positions has missed, as it joins.
 pub(crate) struct Resumption {
     pub(crate) client: u64,
     /// The client joins for the first time, with this id, if that must be proved later.
@@ -71,7 +70,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Tells a member of a gap, or of none, before what follows.
     fn send_gap(
         &mut self,
         out: &mut impl Sockets,
@@ -79,7 +77,7 @@ impl<N: Node> Core<N> {
         missed: &Missed,
         (event, payload): (&str, Vec<u8>),
     ) {
-        // A client with a position of another epoch is told again.
+        // A client with a position of another epoch receives it again.
         if missed.gap.is_some_and(|gap| gap != GapReason::Epoch)
             && let Some(history) = &mut self.history
         {
@@ -135,7 +133,7 @@ impl<N: Node> Core<N> {
                     false => kept::encode(out, serializer, named, &it.content.payload(), *position),
                 };
             }
-            // The client's own broadcast moves its position on, too.
+            // The client's own broadcast advances its position, too.
             if let Some((position, _)) = missed.messages.last().filter(|(_, it)| is_own(it)) {
                 let join_ref = speaker.join_ref.as_ref();
                 let topic = &speaker.topic;
@@ -144,7 +142,6 @@ impl<N: Node> Core<N> {
         });
     }
 
-    /// The missed messages as they are sent to all clients that missed the same.
     fn replay(
         &mut self,
         out: &impl Sockets,
@@ -173,7 +170,6 @@ impl<N: Node> Core<N> {
         Some(run)
     }
 
-    /// The same through a channel that intercepts.
     fn send_via_channel(
         &mut self,
         out: &mut impl Sockets,

@@ -1,8 +1,8 @@
-//! History: broadcasts that are kept for clients that come back (docs/HISTORY.md).
+//! History: broadcasts that are kept for clients that return (docs/HISTORY.md).
 //!
-//! The history of a topic is kept by one shard, its home, which gives the numbers. A broadcast on
-//! such a topic goes there by mail, is kept, and is passed on from there to all shards, so that all
-//! members get the same order. What its channel does next waits until it is back.
+//! The history of a topic is kept by one shard, its home, which assigns the numbers. A broadcast on
+//! such a topic is sent there by mail, is kept, and is passed on from there to all shards, so that
+//! all members get the same order. What its channel does next waits until it is back.
 //!
 //! In a cluster an engine keeps and numbers the broadcasts of all nodes: the home sends them there
 //! ([`to_engine`]), gets all of them in order, its own included, and passes them on
@@ -42,7 +42,6 @@ use crate::sockets::Sockets;
 
 /// The reply to a message whose broadcast may be kept or not.
 const UNCONFIRMED: &str = r#"{"reason":"unconfirmed"}"#;
-/// The reply to a message whose broadcast is not kept.
 const NOT_STORED: &str = r#"{"reason":"not stored"}"#;
 
 impl<N: Node> Core<N> {
@@ -58,7 +57,7 @@ impl<N: Node> Core<N> {
             HistoryMail::Missed(..) => {}
             HistoryMail::Portion(channel, missed) => self.portion_came(out, channel, &missed),
             HistoryMail::Keep(keep) => {
-                // What an engine keeps counts until it has answered.
+                // Broadcasts count until the engine has answered.
                 if !self.uses_engine() {
                     self.node.discharge(usize::from(self.shard), keep.broadcast.weight());
                 }
@@ -88,7 +87,7 @@ impl<N: Node> Core<N> {
     }
 
     /// It is not known in time whether broadcasts of a socket's channels are kept: their messages
-    /// are answered so, and what else the callbacks did is dropped.
+    /// are answered so, and other effects of the callbacks are dropped.
     pub(crate) fn unconfirmed(&mut self, out: &mut impl Sockets, key: Key) {
         let Some(socket) = out.socket(key) else { return };
         for channel in self.channels_of(socket) {
@@ -103,8 +102,8 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A broadcast of a channel is not kept, or may not be: its message is answered so, and what
-    /// else the callback did is dropped.
+    /// A broadcast of a channel is not kept, or may not be: its message is answered so, and other
+    /// effects of the callback are dropped.
     fn report_not_kept(
         &mut self,
         out: &mut impl Sockets,

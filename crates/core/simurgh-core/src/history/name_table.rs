@@ -28,7 +28,7 @@ impl NameTable {
         self.places.capacity()
     }
 
-    /// The slot of a name; `name_at` says what name a slot has.
+    /// The slot of a name; `name_at` returns a slot's name.
     pub(super) fn get<'a>(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Who waits for a topic that an engine numbers to be known here, and what else has its time.
+//! Requests that wait for a topic that an engine numbers to be known here, and other deadlines.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use super::followed::{Deadline, PendingRequest, Readiness, TopicState};
 use crate::core::Core;
 use crate::sockets::Sockets;
 
-/// Answers to waiting requests in one turn.
 const ANSWERS_MAX: usize = 1 << 12;
 
 /// The position of a client that claims one: on another node the topic may have been known to have
@@ -27,7 +26,7 @@ fn no_further(said: Position, head: Position) -> Position {
 }
 
 impl<N: Node> Core<N> {
-    /// Answers what a client has missed, or does so when that is known.
+    /// Answers what a client has missed, now or when that is known.
     pub(super) fn request_when_known(&mut self, out: &impl Sockets, ask: Box<MissedRequest>) {
         let now_ns = out.now().ns;
         self.follow(&ask.topic, now_ns);
@@ -41,7 +40,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Answers a read of a topic, or does so when it is known.
+    /// Answers a read of a topic, now or when it is known.
     pub(super) fn read_when_known(
         &mut self,
         out: &impl Sockets,
@@ -79,7 +78,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Answers those requests for a topic that can be answered now.
     pub(super) fn answer_ready(&mut self, out: &impl Sockets, topic: &str) {
         let Some(history) = &mut self.history else { return };
         let head = history.kept.head(topic);
@@ -135,8 +133,8 @@ impl<N: Node> Core<N> {
         Some(HistoryPage { gap: page.gap.or(away), ..page })
     }
 
-    /// Sends the shard of a client what that has missed, as far as it is here; `is_away`: it is not
-    /// known what the engine has.
+    /// Sends the shard of a client what that has missed, as far as it is here; `is_away`: what the
+    /// engine has is unknown.
     fn answer_ask(&mut self, out: &impl Sockets, mut ask: Box<MissedRequest>, is_away: bool) {
         let now_ns = out.now().ns;
         let now_ms = self.node.unix_ms(now_ns);
@@ -155,9 +153,9 @@ impl<N: Node> Core<N> {
                 history.kept.missed(&ask, &self.node.config().history, now_ms)
             }
             None => {
-                // Members go on from their position, if the topic begins there again. A client
-                // without a position keeps the one it came with: it may move to another node before
-                // the topic begins here, and get the rest there.
+                // Members continue from their position, if the topic begins there again. A client
+                // without a position keeps its own: it may move to another node before the topic
+                // begins here, and get the rest there.
                 let through = followed.was_at.unwrap_or(unknown_position);
                 let mut after = through;
                 if followed.was_at.is_none() {

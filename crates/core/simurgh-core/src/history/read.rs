@@ -1,4 +1,4 @@
-//! What is asked about histories from outside of channels.
+//! Requests about histories from outside of channels.
 
 use simurgh_channel::{HistoryRequest, KeptAt, KeptFor, Node, NotKept};
 
@@ -7,9 +7,8 @@ use crate::core::Core;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
-    /// Answers about topics of this shard. A request is dropped if nothing is kept here.
-    /// Where an engine keeps them these are the topics that this node follows, and a purge is for
-    /// all nodes.
+    /// Answers about topics of this shard. A request is dropped if nothing is kept here. With an
+    /// engine these are the topics that this node follows, and a purge is for all nodes.
     pub(super) fn answer(&mut self, out: &impl Sockets, request: HistoryRequest) {
         let (now_ms, uses_engine) = (self.node.unix_ms(out.now().ns), self.uses_engine());
         let Some(history) = &mut self.history else { return };

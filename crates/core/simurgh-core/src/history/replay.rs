@@ -2,8 +2,8 @@
 //! the socket takes them, and other broadcasts of the topic wait until the end.
 //!
 //! Nothing is held for a slow member: each part is requested from the topic's home when it is
-//! needed. The last answer comes in order with what the home passes on, so it ends exactly where
-//! the log of this shard goes on. What the channel does meanwhile is queued as behind a broadcast
+//! needed. The last answer is in order with what the home passes on, so it ends exactly where the
+//! log of this shard continues. What the channel does meanwhile is queued as behind a broadcast
 //! that is to be kept, and its socket is not read.
 
 use std::sync::Arc;
@@ -24,11 +24,10 @@ use crate::sockets::Sockets;
 
 /// Members in one turn.
 const VISITED_MAX: usize = 1024;
-/// How often replays go on while nothing else happens.
+/// How often replays continue while nothing else happens.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl<N: Node> Core<N> {
-    /// Answers what a client of another shard has missed, or a member of this one.
     pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &MissedRequest) {
         let Some((missed, own)) = self.missed(out, ask) else { return };
         let mail = match ask.requester {
@@ -88,7 +87,6 @@ impl<N: Node> Core<N> {
         self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
 
-    /// The next part has come.
     pub(super) fn portion_came(
         &mut self,
         out: &mut impl Sockets,
@@ -119,7 +117,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A replay is over: the member gets what is in the log from here on.
     fn end_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
         let (Some(membership), Some(history)) = (self.live(channel), &mut self.history) else {
             return;
@@ -137,7 +134,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// The channel ended by what it intercepted: its replay stops.
     fn stop_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
         let Some(history) = &mut self.history else { return };
         let ticket = history.replays.ticket(channel);
@@ -160,7 +156,7 @@ impl<N: Node> Core<N> {
         self.resume_reading(out, speaker.conn);
         while let Some(later) = barrier.next() {
             match later {
-                // What a handle sent to a channel that has ended is dropped.
+                // Messages of a handle to a channel that has ended are dropped.
                 later if self.live(channel).is_none() => self.application.drop_guarded(later),
                 Queued::Effect(effect) => self.apply(out, &speaker, vec![effect]),
                 Queued::Broadcast(broadcast) => self.deliver_late(out, &speaker, &broadcast),
@@ -180,7 +176,6 @@ impl<N: Node> Core<N> {
         self.read_again(out, speaker.conn);
     }
 
-    /// Sends a member what waited behind its replay.
     fn deliver_late(
         &mut self,
         out: &mut impl Sockets,

@@ -1,4 +1,4 @@
-//! Who is told what it has missed part by part, and how far that is.
+//! Members that get what they have missed in parts, and their progress.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,15 +6,14 @@ use simurgh_channel::ChannelId;
 use simurgh_history::Position;
 use simurgh_reactor::Key;
 
-/// A member that is sent what it has missed.
 #[derive(Debug)]
 pub(super) struct Replay {
     pub(super) channel: ChannelId,
     pub(super) conn: Key,
-    /// Up to here it has all.
+    /// The position up to which it has all.
     pub(super) through: Position,
     pub(super) partial: bool,
-    /// The number that its channel waits for.
+    /// The ticket that its channel waits for.
     pub(super) ticket: u32,
     pub(super) is_asked: bool,
 }
@@ -35,7 +34,6 @@ impl Replays {
         self.get(channel).map(|it| it.ticket)
     }
 
-    /// The position up to which a channel has all.
     pub(crate) fn told(&self, channel: ChannelId) -> Option<Position> {
         self.get(channel).map(|it| it.through)
     }

@@ -1,4 +1,4 @@
-//! What is kept, saved over a planned restart, for any number of shards.
+//! Saved histories for a planned restart, for any number of shards.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl SavedHistory {
         self.topics.len()
     }
 
-    /// All that shards have kept, as bytes.
+    /// Everything that shards have kept, as bytes.
     pub fn encode<'a>(all: impl IntoIterator<Item = &'a Self>) -> Vec<u8> {
         let (mut saver, mut out) = (Saver::new(), Vec::new());
         for (name, topic) in all.into_iter().flat_map(|it| &it.topics) {
@@ -33,7 +33,7 @@ impl SavedHistory {
         out
     }
 
-    /// Reads it, by shards; `seed` is secret.
+    /// Decodes it, by shards; `seed` is secret.
     ///
     /// # Errors
     /// The bytes are not what [`encode`](Self::encode) has made.
@@ -72,12 +72,10 @@ fn take(bytes: &[u8]) -> Option<Kept> {
 }
 
 impl KeptTopics {
-    /// Takes all topics out: the shard ends.
     pub(crate) fn take(&mut self) -> SavedHistory {
         SavedHistory { topics: self.drain() }
     }
 
-    /// Puts saved topics in: the shard begins.
     pub(crate) fn restore(&mut self, saved: SavedHistory, now_ms: u64) {
         for (name, topic) in saved.topics {
             if self.rule(&name).is_some() {

@@ -1,4 +1,4 @@
-//! What a shard has asked the engine to keep, or to forget, and is not answered yet.
+//! Unanswered requests of a shard to the engine to keep or forget.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,17 +6,15 @@ use std::sync::Arc;
 use simurgh_channel::engine::NUMBERS_APART;
 use simurgh_channel::{Charge, KeptFor};
 
-/// Requests to the engine that may be unanswered at once.
 const STORES_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) kept_for: KeptFor,
-    /// Its place in its publisher's flow.
     pub(super) charge: Option<Arc<Charge>>,
     pub(super) weight: usize,
     pub(super) asked_ns: u64,
-    /// The engine has kept it, but it has not come back yet.
+    /// The engine has kept it, but not delivered it yet.
     pub(super) is_stored: bool,
 }
 
@@ -32,10 +30,6 @@ impl Stores {
         Self { pending: BTreeMap::new(), next: NUMBERS_APART | u64::from(shard) }
     }
 
-    /// Adds a request; returns its number.
-    ///
-    /// # Errors
-    /// There are too many.
     pub(super) fn add(&mut self, pending: Pending) -> Result<u64, Pending> {
         if self.pending.len() >= STORES_MAX {
             return Err(pending);
@@ -50,7 +44,6 @@ impl Stores {
         self.pending.contains_key(&number)
     }
 
-    /// A request whose outcome is not known.
     pub(super) fn unanswered(&mut self, number: u64) -> Option<&mut Pending> {
         self.pending.get_mut(&number).filter(|it| !it.is_stored)
     }
@@ -63,7 +56,6 @@ impl Stores {
         self.pending.first_key_value().map(|(_, it)| it.asked_ns)
     }
 
-    /// Takes out the oldest, if it was sent by then.
     pub(super) fn take_old(&mut self, asked_ns: u64) -> Option<Pending> {
         let oldest = self.pending.first_entry().filter(|it| it.get().asked_ns <= asked_ns)?;
         Some(oldest.remove())

@@ -18,7 +18,6 @@ use crate::testing::*;
 use crate::wire::Wire;
 use crate::*;
 
-/// A user socket that keeps what is broadcast on its topics.
 fn keeping(channel: Scripted, rule: HistoryRule) -> UserSocket {
     let mut user_socket = channel.user_socket();
     if let Kind::Channels(routes) = &mut user_socket.kind {
@@ -32,7 +31,6 @@ struct Node {
     test_shard: TestShard,
     other: Core<TestNode>,
     out: TestSockets,
-    /// Topics whose home is the first shard, and the second.
     here: String,
     there: String,
 }
@@ -56,7 +54,6 @@ impl Node {
         Self { test_shard, other, out: TestSockets::default(), here, there }
     }
 
-    /// Mail of both, until there is none, and all that is to be sent.
     fn settles(&mut self) {
         for _ in 0..10 {
             self.takes_turns();
@@ -67,7 +64,6 @@ impl Node {
         assert_eq!(under_way[0], 0, "what was charged is given back");
     }
 
-    /// A turn of both.
     fn takes_turns(&mut self) {
         let mail = std::mem::take(&mut self.test_shard.node.log().mail[1]);
         mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
@@ -102,7 +98,7 @@ impl Node {
     }
 }
 
-/// The positions of what was heard, which have to be in order; and the same without them.
+/// The received positions, which must be in order; and the texts without them.
 fn positions(heard: &[String]) -> (Vec<u64>, Vec<String>) {
     let (mut seqs, mut texts) = (Vec::new(), Vec::new());
     for text in heard {
@@ -184,7 +180,6 @@ fn who_comes_back_gets_what_it_missed_in_order_and_once() {
             assert_eq!(seqs, [2, 3, 4, 5]);
             let said = |n: usize| texts[n].contains(&format!(r#"{{"n":{}}}"#, n + 2));
             assert!((0..4).all(said), "{texts:?}");
-            // And goes on with what is new.
             it.sends(speaker, &topic, "bcast", r#"{"n":6}"#);
             let (seqs, _) = positions(&it.receives(back));
             assert_eq!(seqs, [6]);
@@ -271,7 +266,7 @@ fn a_wrong_resume_is_refused_and_the_channel_that_was_there_stays() {
     assert_eq!(it.sends(key, &topic, "bcast", "{}").len(), 1, "it is a member as before");
 }
 
-/// A rejoin on the same connection: what was sent there has come, whatever the client says.
+/// Everything sent on the same connection has arrived, whatever the client's join states.
 #[test]
 fn what_a_connection_was_sent_is_not_sent_again_when_it_joins_anew() {
     for is_here in [true, false] {
@@ -343,7 +338,7 @@ fn an_interceptor_sees_what_was_missed_and_its_pushes_bear_the_position() {
     }
 }
 
-/// What was said before a client first joined is not its own; the proof of when that was is.
+/// Broadcasts before a client's first join are not its own; the proof of its time is.
 #[test]
 fn only_what_is_later_than_its_first_join_is_a_clients_own() {
     let rule = HistoryRule { only_own: true, ..HistoryRule::default() };
@@ -356,7 +351,6 @@ fn only_what_is_later_than_its_first_join_is_a_clients_own() {
             it.sends(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
         };
         say(&mut it, 1);
-        // Who says it has been there before, and cannot prove it.
         let (ann, joined) = it.joins(Wire::V2, &topic, &since(&start));
         assert!(joined[1].contains(r#""recovered":false,"reason":"epoch","count":0"#));
         let first = position_of(&joined[1]);
@@ -382,7 +376,6 @@ fn only_what_is_later_than_its_first_join_is_a_clients_own() {
 }
 
 impl Node {
-    /// Time passes on the first shard, and is looked at.
     fn advances(&mut self, time: Duration) {
         self.test_shard.advances(time);
         self.out.turn_ns = self.test_shard.out.turn_ns;
@@ -414,7 +407,6 @@ fn who_hears_in_no_time_that_a_broadcast_is_kept_is_told_so() {
     assert_eq!(it.receives(key), [format!(r#"["1","7","{topic}","phx_reply",{answer}]"#)]);
     assert!(!it.test_shard.out.is_held(key));
     assert_eq!(it.test_shard.core.metrics.errors_unconfirmed.value(), 1);
-    // It was kept all the same, and is passed on; what was behind it is not.
     it.settles();
     let events: Vec<String> = it.receives(key).iter().map(|it| event(it)).collect();
     assert_eq!(events, ["news"]);
@@ -481,7 +473,6 @@ fn over_the_limit_of_the_node_the_topic_used_least_lately_forgets() {
     let text = "x".repeat(900);
     for round in 0..9 {
         for (n, key) in keys.iter().enumerate() {
-            // The first says something once alone.
             if n > 0 || round == 0 {
                 test_shard.advances(Duration::from_millis(10));
                 test_shard.sends(*key, &format!(r#"[1,2,"r{n}","bcast","{text}"]"#));
@@ -501,7 +492,7 @@ fn over_the_limit_of_the_node_the_topic_used_least_lately_forgets() {
     assert!(heard[1].contains(r#""reason":"evicted","count":0"#), "{heard:?}");
 }
 
-/// Else a client's position would be taken for one of the new numbers.
+/// Otherwise a client's position would be taken for one of the new numbers.
 #[test]
 fn numbers_go_on_when_a_topic_was_forgotten() {
     let rule = HistoryRule { age: Duration::from_secs(5), ..HistoryRule::default() };
@@ -527,7 +518,7 @@ fn numbers_go_on_when_a_topic_was_forgotten() {
     }
 }
 
-/// It knows where it stands by what others were given, and nothing was said since.
+/// Its position is that of others, and nothing was broadcast since.
 #[test]
 fn who_waits_on_a_quiet_topic_has_no_gap_when_others_are_forgotten() {
     let rule = HistoryRule { age: Duration::from_secs(5), ..HistoryRule::default() };
@@ -550,7 +541,6 @@ fn who_waits_on_a_quiet_topic_has_no_gap_when_others_are_forgotten() {
         for (topic, at) in [(&empty, &at_empty), (&quiet, &at_quiet)] {
             let (key, heard) = it.joins(Wire::V2, topic, &since(at));
             assert!(heard[1].contains(r#"{"recovered":true,"count":0}"#), "{heard:?}");
-            // Nor once it is known again.
             it.sends(key, topic, "bcast", "{}");
             let (_, heard) = it.joins(Wire::V2, topic, &since(at));
             assert!(heard[1].contains(r#"{"recovered":true,"count":1}"#), "{heard:?}");

@@ -13,13 +13,11 @@ use crate::core::Core;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
-    /// Whether an engine keeps and numbers broadcasts.
     #[inline]
     pub(crate) fn uses_engine(&self) -> bool {
         self.history.as_ref().is_some_and(|it| it.followed_topics.is_some())
     }
 
-    /// Has the engine keep a broadcast, whose weight is charged to this shard.
     pub(super) fn store_in_engine(&mut self, out: &impl Sockets, keep: KeepRequest) {
         let KeepRequest { broadcast, charge, sender, id, kept_for } = keep;
         let weight = broadcast.weight();
@@ -37,7 +35,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Has the engine and all nodes forget what is kept of a topic.
     pub(super) fn forget_in_engine(
         &mut self,
         out: &impl Sockets,
@@ -56,7 +53,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Numbers a request to the engine, unless too many wait.
     fn note_store(&mut self, pending: Pending) -> Result<u64, Pending> {
         let bytes_max = self.node.config().mailbox_bytes_max.saturating_mul(4);
         let is_full = self.node.charged(usize::from(self.shard)) > bytes_max;
@@ -83,7 +79,7 @@ impl<N: Node> Core<N> {
             && !at.is_duplicate
             && matches!(pending.kept_for, KeptFor::Channel { is_member: true, .. })
         {
-            // The broadcast comes before what its channel does behind it.
+            // The broadcast is delivered before what its channel does behind it.
             pending.is_stored = true;
             return followed_topics.await_delivery(number, *at, out.now().ns);
         }
@@ -94,7 +90,6 @@ impl<N: Node> Core<N> {
         self.end_store(pending, outcome);
     }
 
-    /// Tells the publisher whether its broadcast is kept.
     pub(super) fn end_store(&mut self, pending: Pending, outcome: Result<KeptAt, NotKept>) {
         let Pending { kept_for, charge, weight, .. } = pending;
         self.node.discharge(usize::from(self.shard), weight);
@@ -115,7 +110,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Has the cluster follow a topic, if that was not done just now.
     pub(super) fn follow(&mut self, topic: &str, now_ns: u64) {
         let Some(history) = &mut self.history else { return };
         let Some(wants) = history.kept.rule(topic).map(|rule| rule.retention()) else { return };

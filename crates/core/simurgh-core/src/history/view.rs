@@ -1,4 +1,4 @@
-//! What somebody who looks is shown of kept topics.
+//! Views of kept topics, for display.
 
 use simurgh_channel::Node;
 use simurgh_history::{Marks, Position};
@@ -9,15 +9,15 @@ use crate::core::Core;
 /// A topic whose broadcasts are kept, as it is shown.
 #[derive(Debug, Clone, Copy)]
 pub struct KeptView<'a> {
-    /// What it is called.
+    /// Its name.
     pub name: &'a str,
     /// Broadcasts that are kept.
     pub messages: usize,
     /// Bytes that they are counted with.
     pub bytes: u64,
-    /// The last position that was given.
+    /// The last assigned position.
     pub head: Position,
-    /// What is known of places beside that: up to where nothing is left, and why.
+    /// The places up to which nothing is left, and why.
     pub marks: Marks,
 }
 
@@ -40,7 +40,7 @@ impl<N: Node> Core<N> {
         kept.view(kept.place(name)?)
     }
 
-    /// The topic at a place, as [`visit_kept`](Self::visit_kept) has named it.
+    /// The topic at a place given by [`visit_kept`](Self::visit_kept).
     pub fn kept_at(&self, place: u32) -> Option<KeptView<'_>> {
         self.history.as_ref()?.kept.view(place)
     }

@@ -22,7 +22,7 @@ impl<N: Node> Core<N> {
         self.history.as_ref().is_some_and(|it| it.barriers.has(channel))
     }
 
-    /// Whether a channel ends once it has waited: it gets nothing more.
+    /// Whether a channel ends once it has waited: it receives nothing more.
     #[inline]
     pub(crate) fn ends_behind(&self, channel: ChannelId) -> bool {
         self.history.as_ref().is_some_and(|it| it.barriers.ends(channel))
@@ -41,7 +41,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Queues what a handle sent to a channel, unless that waits by itself.
     pub(crate) fn queue_behind(
         &mut self,
         channel: ChannelId,
@@ -89,7 +88,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A channel has ended while it waited; returns what it did meanwhile, in order.
+    /// A channel has ended while it waited. Returns its effects since, in order.
     pub(crate) fn take_waiting(&mut self, channel: ChannelId) -> Vec<Effect> {
         let barrier = self.history.as_mut().and_then(|it| it.barriers.take(channel));
         let mut effects = Vec::new();
@@ -130,7 +129,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A member has been sent the first part of what it has missed.
     pub(super) fn begin_replay(
         &mut self,
         out: &mut impl Sockets,
@@ -148,7 +146,7 @@ impl<N: Node> Core<N> {
         self.raise(out, speaker, ticket);
     }
 
-    /// Queues a broadcast without position for a member in a replay. Whether too much waits.
+    /// Queues a broadcast without position for a member in a replay; `true` if too much waits.
     pub(crate) fn deliver_later(
         &mut self,
         channel: ChannelId,

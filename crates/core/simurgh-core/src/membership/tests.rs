@@ -1,4 +1,4 @@
-//! Subscriptions of channels to further topics (PROTOCOL row 59), and who counts as a channel.
+//! Subscriptions of channels to further topics (PROTOCOL row 59), and what counts as a channel.
 
 use simurgh_proto::message::Payload;
 
@@ -8,7 +8,6 @@ use crate::*;
 const CLOSED: &str = r#"[1,1,"t","phx_close",{}]"#;
 const BYE: &str = r#"[1,null,"t","you_left",{}]"#;
 
-/// What the standard channel makes of a broadcast on a further topic.
 fn relayed(json: &str) -> String {
     format!(r#"[1,null,"t","news",{json}]"#)
 }
@@ -87,7 +86,7 @@ fn further_topics_go_with_their_channel_and_no_other() {
     assert_eq!(it.core.ended(), 5);
 }
 
-/// The channel that takes the place of another has its own subscriptions to make.
+/// The channel that replaces another must make its own subscriptions.
 #[test]
 fn a_rejoin_forgets_further_topics() {
     let mut it = TestShard::new();
@@ -120,7 +119,7 @@ fn a_relay_is_left_out_with_its_channel() {
     assert_eq!(said, [relayed("2"), news("t", "2")]);
 }
 
-/// What a channel says to a broadcast on a further topic follows what its own topic had before.
+/// Its effects for a broadcast on a further topic follow the earlier broadcasts of its own topic.
 #[test]
 fn a_relayed_broadcast_ends_whom_it_crashes() {
     let mut it = TestShard::running(scripted(|ctx, heard| match heard {
@@ -144,7 +143,6 @@ fn a_relayed_broadcast_ends_whom_it_crashes() {
     assert_eq!(it.node.log().callbacks.iter().filter(|it| **it == asked).count(), 1);
 }
 
-/// A limit of channels is one of channels.
 #[test]
 fn further_topics_and_ids_are_no_channels() {
     let user_socket = UserSocket { channels_max: 1, ..scripted(standard).user_socket() };

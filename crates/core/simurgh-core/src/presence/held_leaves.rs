@@ -1,4 +1,4 @@
-//! Leaves that members are not told yet, since the same key may soon be back on this node or
+//! Leaves that members have not received yet, since the same key may soon be back on this node or
 //! another.
 
 use std::collections::{HashMap, VecDeque};
@@ -7,16 +7,14 @@ use std::time::Duration;
 use simurgh_channel::nanoseconds;
 use simurgh_presence::{Change, ChangedMeta, Diff};
 
-/// Leaves of a topic that are held back, each for the same time.
 #[derive(Debug, Default)]
 pub(super) struct HeldLeaves {
-    /// Each with its deadline, the oldest first.
     leaves: VecDeque<(u64, Change)>,
 }
 
 impl HeldLeaves {
     /// Holds the leaves of a diff back, and gives it those that are due: leaves that have waited
-    /// long enough, and those whose key is here again. A meta that left and came back is in neither
+    /// long enough, and those whose key is here again. A meta that left and returned is in neither
     /// list, since members still have it.
     pub(super) fn hold(&mut self, diff: Diff, delay: Duration, now_ns: u64) -> Option<Diff> {
         let Diff { mut joins, leaves } = diff;
@@ -117,7 +115,7 @@ mod tests {
     fn what_left_and_came_back_is_not_told_at_all() {
         let mut held = HeldLeaves::default();
         assert_eq!(held.hold(diff(&[], &[("a", &[1, 2])]), DELAY, 0), None);
-        // The other has left for good, which nobody minds whose key is here.
+        // The other has left for good, which does not matter while the key is here.
         let rest = held.hold(diff(&[("a", &[1])], &[]), DELAY, 10);
         assert_eq!(rest, Some(diff(&[], &[("a", &[2])])));
         assert_eq!(held.hold(diff(&[], &[("b", &[3])]), DELAY, 20), None);

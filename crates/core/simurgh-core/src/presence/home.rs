@@ -17,7 +17,6 @@ use super::topic::{NOBODY, Topic};
 /// Topics of which a gone node is removed in one turn.
 const FORGOTTEN_PER_TURN: usize = 256;
 
-/// The presences of the topics whose home this shard is.
 pub(crate) struct Home {
     pub(super) owner: Owner,
     /// Secret: it keys the tables.
@@ -28,21 +27,18 @@ pub(crate) struct Home {
     /// When topics are due; some were handled meanwhile.
     due: BinaryHeap<Reverse<(u64, Rc<str>)>>,
     pub(super) entries: usize,
-    /// State for other nodes; `None` without a cluster.
     peering: Option<Box<Peering>>,
     /// Answers for members of topics that are too large for a list, whichever shard is their home.
     answers: HashMap<Box<str>, Arc<[SharedEvent]>>,
 }
 
-/// What a home keeps for other nodes, beside the state of each topic.
+/// State for other nodes, in addition to that of each topic; `None` without a cluster.
 #[derive(Default)]
 struct Peering {
-    /// The highest version of topics that were closed: a new table of such a topic goes on from
+    /// The highest version of topics that were closed: a new table of such a topic continues from
     /// there, above all versions that other nodes know.
     version: u64,
-    /// Messages to other nodes, by topic.
     outbox: Vec<(Rc<str>, ToPeers)>,
-    /// Topics from which a gone node is still to be removed.
     gone: VecDeque<(Rc<str>, Owner)>,
     remote: usize,
 }
@@ -93,7 +89,6 @@ impl Home {
         self.answers.get(name).map(Arc::clone)
     }
 
-    /// Keeps the answer for members of a topic, or drops it.
     pub(super) fn keep(&mut self, name: &str, events: Option<Arc<[SharedEvent]>>) {
         match events {
             Some(events) => drop(self.answers.insert(name.into(), events)),
@@ -104,7 +99,6 @@ impl Home {
         }
     }
 
-    /// Does what a channel requests.
     pub(super) fn call(
         &mut self,
         name: &str,
@@ -115,7 +109,7 @@ impl Home {
         if !self.topics.contains_key(name) {
             match call {
                 PresenceCall::End => return CallOutcome::Done,
-                // There is nothing to change.
+                // Nothing changes.
                 PresenceCall::Untrack(_) | PresenceCall::Update(..) => return CallOutcome::Refused,
                 PresenceCall::Track(..) | PresenceCall::PushState => {}
             }
@@ -134,7 +128,7 @@ impl Home {
         if is_taken { CallOutcome::Done } else { CallOutcome::Refused }
     }
 
-    /// Answers a request for the list, now or once other nodes have sent theirs; returns what is
+    /// Answers a request for the list, now or once other nodes have sent theirs. Returns what is
     /// answered now.
     pub(super) fn list(
         &mut self,
@@ -177,7 +171,7 @@ impl Home {
         None
     }
 
-    /// What members of a due topic are sent; payloads up to so many bytes.
+    /// The messages for members of a due topic; payloads up to so many bytes.
     pub(super) fn tell(
         &mut self,
         name: &str,
@@ -231,9 +225,8 @@ impl Home {
     }
 }
 
-/// What other nodes have a part in.
+/// The part for other nodes.
 impl Home {
-    /// A channel of this node begins to use the presences of a topic.
     pub(super) fn begin(&mut self, name: &str, config: &PresenceConfig, now_ns: u64) {
         if self.peering.is_none() {
             return;
@@ -245,7 +238,6 @@ impl Home {
         self.schedule(name, config, now_ns);
     }
 
-    /// A message of other nodes.
     pub(super) fn peers_message(
         &mut self,
         name: &str,
@@ -282,12 +274,10 @@ impl Home {
         self.peering.as_ref().map_or(0, |it| it.remote)
     }
 
-    /// Whether a gone node is still to be removed from topics.
     pub(super) fn is_forgetting(&self) -> bool {
         self.peering.as_ref().is_some_and(|it| !it.gone.is_empty())
     }
 
-    /// Removes it from some.
     pub(super) fn go_on_forgetting(&mut self, config: &PresenceConfig, now_ns: u64) {
         for _ in 0..FORGOTTEN_PER_TURN {
             let Some(peering) = &mut self.peering else { return };

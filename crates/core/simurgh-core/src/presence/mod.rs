@@ -1,9 +1,9 @@
 //! Presence: who is in a topic (PROTOCOL §10).
 //!
 //! The presences of a topic are kept by one shard, its home, for members on all shards. Members
-//! send changes of their entries to the home by mail. Members get diffs as broadcasts and lists as
-//! pushes from there. Both go by mail to all shards, including its own, so that each shard gets
-//! them in the order in which they were made.
+//! send changes of their entries to the home by mail. The home sends diffs as broadcasts and lists
+//! as pushes, both by mail to all shards, including its own, so that each shard gets them in the
+//! order in which they were made.
 
 mod held_leaves;
 pub(crate) mod home;
@@ -32,7 +32,7 @@ use crate::sockets::Sockets;
 
 /// The cost of checking a topic, in bytes; so one turn checks 128 topics.
 const TOPIC_BYTES: usize = 8 << 10;
-/// How long presences wait while too much is under way.
+/// How long presences wait while too much is in flight.
 const WAIT_MAX: Duration = Duration::from_millis(5);
 
 type Events = Arc<[SharedEvent]>;
@@ -68,7 +68,6 @@ impl<N: Node> Core<N> {
         self.node.post_home(topic, PresenceMail::Call(channel, PresenceCall::End));
     }
 
-    /// Mail for this shard as the home of a topic, or as one of its members' shards.
     pub(crate) fn presence_came(&mut self, out: &impl Sockets, topic: &str, mail: PresenceMail) {
         let (node, now_ns) = (Arc::clone(&self.node), out.now().ns);
         let (shard, config) = (self.shard, &node.config().presence);
@@ -106,7 +105,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Sends members of this shard's topics what is due.
     pub(crate) fn send_presences(&mut self, out: &impl Sockets) -> Next {
         let home = &mut self.presence;
         if home.is_empty() {
@@ -151,7 +149,6 @@ impl<N: Node> Core<N> {
     }
 }
 
-/// Posts to the shards of the members.
 fn post_output<N: Node>(node: &N, topic: &str, output: Output) {
     match output {
         Output::All(event, json) => {

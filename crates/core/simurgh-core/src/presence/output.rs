@@ -6,15 +6,12 @@ use std::sync::Arc;
 use simurgh_channel::{ChannelId, PresenceCallback, PresenceList, SharedEvent};
 
 pub(super) enum Output {
-    /// For all members of the topic.
     All(&'static str, String),
     /// For these members, in the order of their shards.
     Some(Arc<[SharedEvent]>, Vec<ChannelId>),
-    /// The same events as before, for more members.
     Again(Arc<[SharedEvent]>, Vec<ChannelId>),
-    /// The answer that shards give from now on; `None`: requests go to the home.
+    /// The answer that shards give from now on; `None`: requests are sent to the home.
     Keep(Option<Arc<[SharedEvent]>>),
-    /// For a callback outside of the topic.
     Answer(PresenceCallback, PresenceList),
 }
 
@@ -35,7 +32,7 @@ impl fmt::Debug for Output {
 }
 
 impl Output {
-    /// Bytes that leave for it at once.
+    /// Bytes that are sent for it at once.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::All(_, json) => json.len(),

@@ -1,4 +1,4 @@
-//! What the home of a topic's presences remembers for the other nodes' sake.
+//! State of the home of a topic's presences for other nodes.
 
 use simurgh_channel::PresenceCallback;
 use simurgh_presence::Owner;
@@ -8,7 +8,7 @@ use simurgh_presence::ToPeers;
 /// How long members wait for the first list while other nodes have not answered.
 const ANSWERS_NS: u64 = 300_000_000;
 /// How long after its last change a node repeats its version, so that others find out whether they
-/// have missed that change. The engine does not tell when links were cut: the last time is when a
+/// have missed that change. The engine does not report when links were cut: the last time is when a
 /// node that was cut off for as long has noticed, also over a new link.
 const REPEATS_NS: [u64; 3] = [1_000_000_000, 5_000_000_000, 25_000_000_000];
 
@@ -19,20 +19,17 @@ const AGAIN_MAX_NS: u64 = 16 * AGAIN_NS;
 
 #[derive(Default)]
 pub(super) struct Peers {
-    /// Channels of this node that use the topic's presences.
     pub(super) channels: u32,
     /// The end of the wait for answers; `None`: there is no wait.
     waits_until_ns: Option<u64>,
-    /// Nodes that have to answer; `None` while it is not known which were asked.
+    /// Nodes that have to answer; `None` while it is unknown which were asked.
     awaited: Option<Vec<Owner>>,
     answered: Vec<Owner>,
-    /// Nodes that were asked and have not answered.
     silent: Vec<Owner>,
     /// When they are asked again, and the delay of the time after that.
     again: Option<(u64, u64)>,
     /// When the last own change was sent, and how often its version was repeated.
     output: Option<(u64, usize)>,
-    /// Callbacks that want the list once all have answered.
     pub(super) lists: Vec<PresenceCallback>,
     pub(super) outbox: Vec<ToPeers>,
 }
@@ -44,7 +41,6 @@ impl Peers {
         (self.awaited, self.answered) = (None, Vec::new());
     }
 
-    /// These nodes were asked.
     pub(super) fn asked(&mut self, nodes: &[Owner]) {
         if self.waits_until_ns.is_some() {
             let missing = nodes.iter().filter(|it| !self.answered.contains(it));
@@ -105,7 +101,7 @@ impl Peers {
         self.waits_until_ns
     }
 
-    /// Whether the list may be told at this time.
+    /// Whether members may receive the list at this time.
     pub(super) fn has_answers(&mut self, now_ns: u64) -> bool {
         if self.waits_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
             self.end_wait();
@@ -113,12 +109,10 @@ impl Peers {
         self.waits_until_ns.is_none()
     }
 
-    /// A change of own entries is sent.
     pub(super) fn note_change(&mut self, now_ns: u64) {
         self.output = Some((now_ns, 0));
     }
 
-    /// When its version is repeated.
     pub(super) fn repeat_ns(&self) -> Option<u64> {
         let (said_ns, times) = self.output?;
         Some(said_ns.saturating_add(*REPEATS_NS.get(times)?))
@@ -132,7 +126,7 @@ impl Peers {
         is_due
     }
 
-    /// Whether nobody here needs the topic, and nothing is to be repeated.
+    /// Whether no channel here needs the topic, and nothing is to be repeated.
     pub(super) fn is_unused(&self) -> bool {
         self.channels == 0 && self.lists.is_empty()
     }
@@ -177,7 +171,7 @@ mod tests {
         assert_eq!(asked(&mut it, 6 + AGAIN_NS), Vec::<u64>::new());
         assert_eq!(asked(&mut it, 7 + AGAIN_NS), [2, 3]);
         it.answers(Owner(2));
-        // That this was an ask once more begins no new time.
+        // Another request does not restart the time.
         it.expects(&[Owner(3)], 8 + AGAIN_NS);
         assert_eq!(it.again_ns(), Some(7 + 3 * AGAIN_NS));
         assert_eq!(asked(&mut it, 7 + 3 * AGAIN_NS), [3]);

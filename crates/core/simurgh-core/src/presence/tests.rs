@@ -1,4 +1,4 @@
-//! Who is told of whom, when, and what is left afterwards.
+//! Which members receive which presences, when, and what is left afterwards.
 
 mod held_leaves;
 mod peers;
@@ -21,7 +21,7 @@ use crate::*;
 const BOTH: &str = "presence_state presence_summary";
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Tracks who joins under the topic's second word, and does what it is told.
+/// Tracks joining clients under the topic's second word, and does what events request.
 fn present() -> Scripted {
     scripted(|ctx, heard| {
         let (event, payload) = match heard {
@@ -56,7 +56,6 @@ fn test_shard(presence: PresenceConfig) -> TestShard {
     TestShard::with(config, vec![present().user_socket()])
 }
 
-/// A turn: mail, what is due, and what comes of it.
 fn turn(it: &mut TestShard) {
     it.advances(Duration::from_nanos(1));
     it.handles_mail();
@@ -69,7 +68,6 @@ fn sends(it: &mut TestShard, key: Key, event: &str, payload: &str) {
     it.sends(key, &format!(r#"[1,9,"t","{event}",{payload}]"#));
 }
 
-/// What a member makes of what it is told, as the official client does.
 #[derive(Default)]
 struct Client {
     metas: BTreeMap<String, Vec<Value>>,
@@ -127,7 +125,7 @@ fn heard(it: &mut TestShard, key: Key) -> Vec<String> {
     it.receives(key).into_iter().map(event).collect()
 }
 
-/// Its own entry is in the list, behind the diff that tells all others of it.
+/// Its own entry is in the list, behind the diff that all others receive.
 #[test]
 fn who_tracks_itself_hears_of_it_at_once_and_is_in_the_list() {
     let mut it = test_shard(PresenceConfig::default());
@@ -255,9 +253,7 @@ fn a_long_list_leaves_in_portions_and_before_the_next_diff() {
     assert_eq!(hear(&mut it, &mut clients), 1, "600 kB each, a megabyte a turn");
     turn(&mut it);
     assert_eq!(hear(&mut it, &mut clients), 2);
-    // Whoever has not got it when something changes is told with what has.
     sends(&mut it, members[1], "track", r#""late""#);
-    // Once, whether or not it has asked again.
     sends(&mut it, members[2], "state", "0");
     sends(&mut it, members[4], "state", "0");
     it.advances(INTERVAL);
@@ -268,7 +264,7 @@ fn a_long_list_leaves_in_portions_and_before_the_next_diff() {
     assert!(clients.iter().all(|client| client.keys() == ["k", "late"]));
     let states = |client: &Client| client.heard.iter().filter(|it| **it == "state").count();
     assert!(clients.iter().all(|client| states(client) == 1));
-    // Two diffs, and the list as it was at each: a portion more is nothing new.
+    // Two diffs, and the list as it was at each: another portion is not counted.
     assert_eq!(it.core.metrics.presence_events.value(), 4);
 }
 
@@ -298,7 +294,6 @@ fn who_asks_for_a_list_that_is_too_long_gets_both_answers_in_one_write() {
     let [say @ Output::Some(events, channels)] = output.as_slice() else { panic!("{output:?}") };
     assert_eq!(events.iter().map(|it| it.0).collect::<Vec<_>>().join(" "), BOTH);
     assert_eq!((channels.len(), say.events()), (2, 2));
-    // They are told another number than all, which then is what the others know: all hear it again.
     let call = |home: &mut Home, call| home.call("t", (channel(2), call), &config, ns * 2);
     assert_eq!(call(&mut home, PresenceCall::Track("c".into(), meta(), None)), CallOutcome::Done);
     call(&mut home, PresenceCall::PushState);
@@ -329,7 +324,6 @@ fn a_topic_with_more_than_a_list_takes_tells_how_many_there_are() {
     assert_eq!((&summary[3], &summary[4]["count"]), (&json!("presence_summary"), &json!(11)));
     assert_eq!(summary[4]["sample"].as_object().unwrap().len(), 3);
     assert_eq!(heard(&mut it, members[10])[1..], ["\"presence_state\"", "\"presence_summary\""]);
-    // Who asks gets the same alone; what changes is told seldom.
     sends(&mut it, members[1], "state", "0");
     sends(&mut it, members[10], "untrack", r#""10""#);
     it.advances(INTERVAL);
@@ -352,7 +346,7 @@ fn a_topic_with_more_than_a_list_takes_tells_how_many_there_are() {
     assert_eq!(it.core.presence_answers(), 0, "who asks from now on gets the list");
 }
 
-/// Who could not take the list in one piece would be cut for being slow.
+/// A reader that cannot take the list in one piece would be cut for being slow.
 #[test]
 fn a_list_of_more_bytes_than_a_reader_takes_is_a_sample() {
     let presence = PresenceConfig { meta_bytes_max: 3000, sample: 1, ..PresenceConfig::default() };
@@ -376,7 +370,7 @@ fn a_list_of_more_bytes_than_a_reader_takes_is_a_sample() {
     assert_eq!(heard(&mut it, members[0]), ["\"presence_state\""]);
 }
 
-/// A ref is never used again, although nothing is kept of who was present.
+/// A ref is never used again, although nothing is kept of past presences.
 #[test]
 fn refs_go_on_when_nobody_is_present_any_more() {
     let mut it = test_shard(PresenceConfig::default());
@@ -400,7 +394,7 @@ fn refs_go_on_when_nobody_is_present_any_more() {
                     .map(|it| it["phx_ref"].to_string()),
             );
         }
-        // Time stands still for the next.
+        // The time is the same for the next.
         it.out.turn_ns = 0;
     }
     assert_eq!(refs.len(), 3);
@@ -442,7 +436,7 @@ fn what_cannot_be_tracked_is_refused_and_said() {
     assert!(counts.contains("presences +2"), "{counts}");
 }
 
-/// The same where nobody is present at all, of whom nothing is kept.
+/// The same in a topic of which nothing is kept.
 #[test]
 fn what_is_not_there_is_refused_in_a_topic_without_presences() {
     let mut it = test_shard(PresenceConfig::default());
@@ -458,7 +452,6 @@ fn what_is_not_there_is_refused_in_a_topic_without_presences() {
     assert_eq!(it.receives(key), [""; 0]);
 }
 
-/// What is told late is told once.
 #[test]
 fn presences_wait_while_too_much_is_under_way() {
     let mut it = test_shard(PresenceConfig::default());
@@ -499,7 +492,7 @@ fn anybody_may_ask_who_is_present() {
     assert_eq!(seen, [(0, 0, 0), (2, 2, 2), (3, 3, 1)]);
 }
 
-/// PROTOCOL §10: who came and went meanwhile is in no diff, whoever has asked from outside.
+/// PROTOCOL §10: presences that came and went meanwhile are in no diff, whatever was listed.
 #[test]
 fn members_hear_nothing_of_what_somebody_outside_was_answered() {
     let mut it = test_shard(PresenceConfig::default());
@@ -517,8 +510,8 @@ fn members_hear_nothing_of_what_somebody_outside_was_answered() {
     assert_eq!(it.receives(one), [""; 0]);
 }
 
-/// A client that has got no list keeps diffs for the first that comes: what is in them and has left
-/// by a diff that is told as a list must not stay with it.
+/// A client without a list keeps diffs for the first one: entries in those that have left by a diff
+/// that is sent as a list must not stay with it.
 #[test]
 fn a_list_in_place_of_a_diff_that_is_too_long_comes_behind_an_empty_one() {
     let presence = PresenceConfig::default();
@@ -539,7 +532,7 @@ fn a_list_in_place_of_a_diff_that_is_too_long_comes_behind_an_empty_one() {
     assert_eq!(texts.len(), 2);
 }
 
-/// What is kept is given back with the last entry, but not which names were given.
+/// Memory is freed with the last entry, but the used refs are remembered.
 #[test]
 fn no_phx_ref_comes_again_after_nobody_was_there() {
     let mut it = test_shard(PresenceConfig::default());

@@ -1,7 +1,7 @@
-//! The presences of one topic, and when members are told of changes.
+//! The presences of one topic, and when members receive changes.
 //!
 //! Changes are collected for an interval and sent as one `presence_diff`, the first after a quiet
-//! while at once. Members that requested the list meanwhile share one `presence_state`, as it was
+//! period at once. Members that requested the list meanwhile share one `presence_state`, as it was
 //! when that diff was made; it is sent in portions, one a turn, and always before the next diff:
 //! with both, a client has what is in the table.
 
@@ -16,28 +16,25 @@ use super::held_leaves::HeldLeaves;
 use super::output::Output;
 use super::peers::Peers;
 
-/// Bytes of an entry in a list beside its key and meta.
+/// Bytes of an entry in a list in addition to its key and meta.
 const ENTRY_BYTES: usize = 96;
 
 pub(super) const NOBODY: &str = "{}";
 
 pub(super) struct Topic {
     pub(super) table: Table<ChannelId>,
-    /// Members that want the list with the next changes.
     asking: Vec<ChannelId>,
-    /// The list, while members still have to get it.
     state: Option<Arc<[SharedEvent]>>,
     pub(super) getting: VecDeque<ChannelId>,
-    /// Whether a member has got it already.
     is_shared: bool,
     pub(super) told_ns: Option<u64>,
     pub(super) due_ns: Option<u64>,
     is_summary: bool,
-    /// The number that all members know, and when they were told.
+    /// The number that all members know, and when it was sent.
     summary: (Option<usize>, u64),
     /// State for other nodes; `None` without a cluster.
     pub(super) peers: Option<Box<Peers>>,
-    /// `None` if leaves are told at once.
+    /// `None` if leaves are sent at once.
     held: Option<Box<HeldLeaves>>,
 }
 
@@ -112,13 +109,11 @@ impl Topic {
         [members_ns, delta_ns, lists_ns, repeat_ns, again_ns].into_iter().flatten().min()
     }
 
-    /// The earliest time at which changes are told again.
     fn paced_ns(&self, config: &PresenceConfig) -> u64 {
         let after = |told_ns: u64| told_ns.saturating_add(nanoseconds(config.interval));
         self.told_ns.map_or(0, after)
     }
 
-    /// When members are told something, or the topic can be closed.
     pub(super) fn next_diff_ns(&self, config: &PresenceConfig) -> Option<u64> {
         let after = |time_ns: u64, pause| Some(time_ns.saturating_add(nanoseconds(pause)));
         let told_ns = Some(self.paced_ns(config));
@@ -141,7 +136,6 @@ impl Topic {
         Some(held_ns).max(told_ns)
     }
 
-    /// Appends what is due to `output`.
     pub(super) fn tell(
         &mut self,
         config: &PresenceConfig,
@@ -187,7 +181,6 @@ impl Topic {
         }
     }
 
-    /// All changes that members have not been told.
     pub(super) fn rest(&mut self) -> Option<Diff> {
         let diff = self.table.take_diff();
         match self.held.take() {
@@ -196,7 +189,6 @@ impl Topic {
         }
     }
 
-    /// The changes that members are told now.
     fn diff(&mut self, config: &PresenceConfig, now_ns: u64) -> Option<Diff> {
         let diff = self.table.take_diff();
         let has_left = diff.as_ref().is_some_and(|diff| !diff.leaves.is_empty());
@@ -210,7 +202,7 @@ impl Topic {
     }
 
     /// Whether there are more entries or bytes than a list may have. It must shrink by a tenth to
-    /// become one again, or it would change to and fro.
+    /// become a list again, so that it does not alternate.
     fn is_too_long(&self, config: &PresenceConfig, bytes_max: usize) -> bool {
         let limit = |max: usize| if self.is_summary { max - max / 10 } else { max };
         let entries = self.table.len();
@@ -220,8 +212,8 @@ impl Topic {
                 && self.table.state_bytes() > limit(bytes_max))
     }
 
-    /// In place of a list that is too long: an empty list, so that nobody keeps an old one, and the
-    /// number.
+    /// In place of a list that is too long: an empty list, so that no client keeps an old one, and
+    /// the number.
     fn tell_summary(
         &mut self,
         was_summary: bool,
@@ -243,10 +235,10 @@ impl Topic {
         let events: Arc<[SharedEvent]> = events.into();
         if is_for_all {
             self.summary = (Some(self.table.len()), now_ns);
-            // Before it is broadcast: members that join behind that are told this.
+            // Before it is broadcast: members that join behind that receive this.
             output.push(Output::Keep(Some(Arc::clone(&events))));
         } else {
-            // Even if it soon is again the number that the others know: these members are told.
+            // Even if it soon is again the number that the others know: these members receive it.
             self.summary.0 = counted.filter(|_| is_known);
         }
         if !was_summary {
@@ -262,7 +254,6 @@ impl Topic {
         }
     }
 
-    /// The next portion of the members that get the list.
     pub(super) fn next_portion(&mut self, config: &PresenceConfig, output: &mut Vec<Output>) {
         let Some(state) = self.state.clone().filter(|_| !self.getting.is_empty()) else { return };
         let bytes = state.iter().map(|(_, json)| json.len()).sum::<usize>();
@@ -289,7 +280,6 @@ impl Topic {
         !is_kept && self.asking.is_empty() && self.getting.is_empty()
     }
 
-    /// Whether members are told a number in place of a list.
     pub(super) fn is_summary(&self) -> bool {
         self.is_summary
     }

@@ -46,7 +46,7 @@ impl Topic {
         }
     }
 
-    /// Sends what is due to other nodes; whether it is time to tell members, too.
+    /// Sends what is due to other nodes. Returns whether members are due, too.
     pub(super) fn update_peers(&mut self, config: &PresenceConfig, now_ns: u64) -> bool {
         let is_for_members = self.next_diff_ns(config).is_some_and(|due_ns| due_ns <= now_ns);
         let Some(peers) = &mut self.peers else { return is_for_members };
@@ -61,9 +61,9 @@ impl Topic {
         peers.has_answers(now_ns) && is_for_members
     }
 
-    /// What members are sent when nobody here uses the topic's presences any more, and entries of
-    /// other nodes are dropped: a member without a list keeps diffs until it gets one, and would
-    /// never be told that those entries have left.
+    /// The farewell to members when no channel here uses the topic's presences any more, and
+    /// entries of other nodes are dropped: a member without a list keeps diffs until it gets one,
+    /// and would never learn that those entries have left.
     pub(super) fn farewell(&mut self, bytes_max: usize) -> Option<Output> {
         self.table.peers_down();
         let json = encoded(&self.rest()?);
@@ -74,7 +74,6 @@ impl Topic {
         }
     }
 
-    /// Callbacks that can be given the list now, and the list.
     pub(super) fn answers(
         &mut self,
         config: &PresenceConfig,
@@ -90,8 +89,8 @@ impl Topic {
         lists.into_iter().map(|answer| (answer, self.show(config, now_ns))).collect()
     }
 
-    /// The current list, without noting that it was seen: else members would be told of all changes
-    /// since.
+    /// The current list, without noting that it was seen: otherwise members would receive all
+    /// changes since.
     pub(super) fn show(&self, config: &PresenceConfig, seed: u64) -> PresenceList {
         let (entries, keys) = (self.table.len(), self.table.keys());
         if entries == 0 {

@@ -21,7 +21,7 @@ impl Default for List {
 }
 
 impl List {
-    /// The membership that came last, or [`NO_MEMBERSHIP`].
+    /// The newest membership, or [`NO_MEMBERSHIP`].
     #[inline]
     pub(crate) fn first(self) -> u32 {
         let [low, high] = self.first;

@@ -16,7 +16,6 @@ pub(crate) struct Membership {
     pub(crate) conn: Key,
     pub(crate) topic: TopicId,
     pub(crate) at: u32,
-    /// Neighbours in the socket's list.
     pub(super) next: u32,
     pub(super) previous: u32,
     pub(crate) generation: u32,
@@ -49,7 +48,6 @@ pub(crate) struct Subscriber {
 }
 
 impl Subscriber {
-    /// A membership that is not a joined channel.
     pub(crate) fn through(holds: Holds, flags: u16) -> Self {
         Self { holds, join_ref: OwnedRef::NULL, via_channel: true, flags }
     }
@@ -63,8 +61,8 @@ pub(crate) const SOCKET_ID: u16 = 2;
 pub(crate) const RELAY: u16 = 4;
 /// Counted among the topic's members over all shards.
 pub(crate) const COUNTED: u16 = 8;
-/// Broadcasts are being delivered to it through application code; what that sends does not bring it
-/// up to date again.
+/// Broadcasts are being delivered to it through application code, whose messages do not bring it up
+/// to date again.
 pub(crate) const DELIVERING: u16 = 16;
 /// Nothing has happened on its channel since the last pass of hibernation.
 const QUIET: u16 = 32;
@@ -75,7 +73,6 @@ pub(crate) const HAS_RELAYS: u16 = 512;
 /// Its socket is not read because its channel wants no more messages for now.
 pub(crate) const HOLDS: u16 = 1024;
 pub(crate) const TRACKS: u16 = 2048;
-/// Its client is told positions.
 pub(crate) const POSITIONS: u16 = 4096;
 /// Its deliveries go to its channel, or to a socket within the process.
 pub(crate) const VIA_CHANNEL: u16 = 8192;
@@ -115,7 +112,7 @@ impl Membership {
         }
     }
 
-    /// Else the membership has the ref of the join.
+    /// Otherwise the membership has the ref of the join.
     pub(crate) fn has_given_join_ref(&self) -> bool {
         !self.is(WITHOUT_JOIN_REF)
     }
@@ -124,7 +121,7 @@ impl Membership {
 /// The slab. Slots are reused; pages never move, and are freed when they are empty.
 #[derive(Default)]
 pub(crate) struct Memberships {
-    /// Filled from the lowest slot; empty where a page was freed.
+    /// Filled from the lowest slot; empty if a page was freed.
     pages: Vec<Page<Membership>>,
     slots: SlotAllocator,
     /// The first generation of new slots: more than any slot of a freed page has had.
@@ -134,7 +131,6 @@ pub(crate) struct Memberships {
 }
 
 impl Memberships {
-    /// One more than the highest number of a membership.
     pub(super) fn end(&self) -> u32 {
         self.slots.end() as u32
     }
@@ -160,8 +156,7 @@ impl Memberships {
         channel
     }
 
-    /// The channel, if nothing has happened on it since the last call and it does not hibernate
-    /// yet: now it does.
+    /// Hibernates the channel, and returns it, if nothing has happened on it since the last call.
     pub(super) fn send_to_sleep(&mut self, id: u32) -> Option<&mut dyn Channel> {
         let it = self.get_mut(id)?;
         if !it.is_joined() || it.is(HIBERNATES) {
@@ -190,7 +185,7 @@ impl Memberships {
         page.get_mut(id as usize % PAGE_SLOTS).filter(|membership| !membership.is(FREE))
     }
 
-    /// Stores a membership and sets its generation. It comes back when no memory or number is left.
+    /// Stores a membership and sets its generation. Returns it if no memory or number is left.
     pub(super) fn insert(&mut self, mut membership: Membership) -> Result<u32, Membership> {
         let is_joined = membership.is_joined();
         let Some((id, is_new)) = self.slots.allocate() else { return Err(membership) };
@@ -311,7 +306,6 @@ mod tests {
         assert!(members.send_to_sleep(id).is_none(), "the first look only notes");
         members.wake(id);
         assert!(members.send_to_sleep(id).is_none(), "something has happened meanwhile");
-        // It holds no channel that could be asked; it sleeps all the same.
         members.send_to_sleep(id);
         assert_eq!((members.awake(), members.hibernating()), (0, 1));
         members.wake(id);

@@ -34,7 +34,6 @@ use topics::Topics;
 use topics::{APART, PLACED};
 pub(crate) use topics::{Deliveries, Member, Topic};
 
-/// Topics, memberships, and the list of each socket.
 pub(crate) struct Registry<D> {
     topics: Topics<D>,
     members: Memberships,
@@ -44,7 +43,6 @@ pub(crate) struct Registry<D> {
 
 pub(crate) struct Left {
     pub(crate) membership: u32,
-    /// Its client was told positions.
     pub(crate) has_positions: bool,
     pub(crate) channel: Option<Box<dyn Channel>>,
     pub(crate) topic: TopicId,
@@ -53,7 +51,6 @@ pub(crate) struct Left {
 }
 
 impl<D: Deliveries> Registry<D> {
-    /// `seed` keys the table of names.
     pub(crate) fn new(metrics: Arc<ShardMetrics>, seed: u64) -> Self {
         let (topics, members) = (Topics::new(seed), Memberships::default());
         Self { topics, members, metrics, ended: 0 }
@@ -91,14 +88,13 @@ impl<D: Deliveries> Registry<D> {
         self.members.get(id).map(|it| (it.topic, it.next))
     }
 
-    /// A socket's memberships, the last first.
     pub(crate) fn of(&self, list: List) -> impl Iterator<Item = (u32, &Membership)> {
         let at = |id: u32| Some((id, self.members.get(id)?));
         std::iter::successors(at(list.first()), move |(_, it)| at(it.next))
     }
 
-    /// A socket's channel in a topic: searched where fewer are, among the socket's memberships or
-    /// the topic's members, since a socket may have ten thousand.
+    /// A socket's channel in a topic: searched among the socket's memberships or the topic's
+    /// members, whichever are fewer, since a socket may have ten thousand.
     pub(crate) fn joined_in(&self, key: Key, list: List, topic: TopicId) -> Option<u32> {
         let table = self.topics.get(topic)?;
         if table.len() >= usize::from(list.channels()) {
@@ -119,8 +115,8 @@ impl<D: Deliveries> Registry<D> {
         self.of(list).find(|(_, it)| is_it(it)).map(|(id, _)| id)
     }
 
-    /// Adds a membership to its topic's table and its socket's list. It comes back when no memory
-    /// is left.
+    /// Adds a membership to its topic's table and its socket's list. Returns it if no memory is
+    /// left.
     pub(crate) fn subscribe(
         &mut self,
         list: &mut List,
@@ -231,7 +227,7 @@ impl<D: Deliveries> Registry<D> {
         }
     }
 
-    /// Sets or clears a flag; whether that is a change.
+    /// Sets or clears a flag. Returns whether that is a change.
     pub(crate) fn mark(&mut self, id: u32, flag: u16, on: bool) -> bool {
         let Some(it) = self.members.get_mut(id).filter(|it| it.is(flag) != on) else {
             return false;
@@ -267,8 +263,7 @@ impl<D: Deliveries> Registry<D> {
         }
     }
 
-    /// The channel, if nothing has happened on it since the last call and it does not hibernate
-    /// yet: now it does.
+    /// Hibernates the channel, and returns it, if nothing has happened on it since the last call.
     pub(crate) fn send_to_sleep(&mut self, id: u32) -> Option<&mut dyn Channel> {
         let Self { members, metrics, .. } = self;
         let hibernating = members.hibernating() as u64;
@@ -313,12 +308,10 @@ impl<D: Deliveries> Registry<D> {
     }
 }
 
-/// The memberships, for looking up generations.
 #[derive(Clone, Copy)]
 pub(crate) struct Generations<'a>(&'a Memberships);
 
 impl Generations<'_> {
-    /// Whether a slot still has this generation.
     #[inline]
     pub(crate) fn is(self, membership: u32, generation: u32) -> bool {
         self.0.get(membership).is_some_and(|it| it.generation == generation)

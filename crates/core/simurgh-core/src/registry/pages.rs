@@ -6,7 +6,7 @@ use simurgh_reactor::{PAGE_SLOTS, Page};
 pub(crate) struct Pages<T> {
     /// Grows like any vector, since most topics are small.
     first: Vec<T>,
-    /// All but the last are full; none is empty.
+    /// All except the last are full; none is empty.
     more: Vec<Page<T>>,
 }
 
@@ -38,7 +38,7 @@ impl<T> Pages<T> {
         }
     }
 
-    /// Adds an element; it comes back when there is no memory left.
+    /// Adds an element, or returns it if no memory is left.
     #[inline(always)]
     pub(crate) fn push(&mut self, value: T) -> Result<(), T> {
         if self.first.len() < PAGE_SLOTS {
@@ -59,7 +59,7 @@ impl<T> Pages<T> {
         Ok(())
     }
 
-    /// Frees unused memory of a short one; whether there was any.
+    /// Frees unused memory of a short one. Returns whether there was any.
     pub(crate) fn shrink(&mut self) -> bool {
         let has_room = self.first.capacity() > self.first.len();
         self.first.shrink_to_fit();

@@ -1,4 +1,4 @@
-//! The registry against what it promises: by hand, and against a model.
+//! The registry tested by hand, and against a model.
 
 use proptest::prelude::*;
 use simurgh_channel::Outcome;
@@ -17,8 +17,7 @@ fn join(registry: &mut Registry<Nothing>, list: &mut List, socket: usize, topic:
     registry.subscribe(list, key(socket), topic, channel(0)).ok().unwrap()
 }
 
-/// Whether fewer memberships or fewer members are to be looked through; ids and further topics are
-/// no channels.
+/// Searched by memberships or by members; ids and further topics are not channels.
 #[test]
 fn a_channel_is_found_by_its_socket_and_topic() {
     let (mut registry, _) = registry();
@@ -31,13 +30,12 @@ fn a_channel_is_found_by_its_socket_and_topic() {
     let one_b = join(&mut registry, &mut one, 1, "b");
     let two_a = join(&mut registry, &mut two, 2, "a");
     let (a, b) = (registry.find("a").unwrap(), registry.find("b").unwrap());
-    // One member and two channels; then more members than channels.
     assert_eq!(registry.joined_in(key(1), one, b), Some(one_b));
     assert_eq!(registry.joined_in(key(1), one, a), Some(one_a));
     assert_eq!(registry.joined_in(key(2), two, a), Some(two_a));
     assert_eq!(registry.joined_in(key(2), two, b), None);
     assert_eq!(registry.joined_in(key(3), three, a), None);
-    // More channels than members, of whom one is no channel: the members are looked through.
+    // More channels than members, one of which is not a channel: the members are searched.
     let three_a = join(&mut registry, &mut three, 3, "a");
     for topic in ["c", "d", "e", "f", "g"] {
         join(&mut registry, &mut three, 3, topic);

@@ -1,7 +1,7 @@
 //! The subscriber tables: the members of each topic on this shard.
 //!
 //! The fan-out passes over each table: members before `next` have been served in this pass, the
-//! others have not, and that stays so when members leave. The fan-out alone gives the cursors of
+//! others have not, and that stays so when members leave. Only the fan-out gives the cursors of
 //! members their meaning.
 
 use std::collections::HashMap;
@@ -20,7 +20,6 @@ pub struct TopicId(u32);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
     pub(crate) conn: Key,
-    /// The number of the next broadcast for this member.
     pub(crate) cursor: u32,
     /// Membership index, and in the lowest bits [`APART`] and [`PLACED`].
     tag: u32,
@@ -31,7 +30,7 @@ const _: () = assert!(size_of::<Member>() == 16, "a subscriber entry is budgeted
 /// It does not get what most members get: its broadcasts go to its channel (which intercepts, or
 /// subscribed to a further topic), or wait until it has all it has missed.
 pub(crate) const APART: u32 = 1;
-/// It is told the positions of kept broadcasts.
+/// It receives the positions of kept broadcasts.
 pub(crate) const PLACED: u32 = 2;
 const TAG_BITS: u32 = 2;
 
@@ -62,12 +61,9 @@ impl Member {
     }
 }
 
-/// What the fan-out keeps of a topic.
 pub(crate) trait Deliveries: Default {
-    /// The cursor of a new member.
     fn head(&self) -> u32;
 
-    /// Whether nothing is left to send.
     fn is_idle(&self) -> bool;
 
     fn shrink(&mut self) -> bool;
@@ -102,7 +98,7 @@ impl<D> Topic<D> {
         }
     }
 
-    /// Moves on to the next member and sets its cursor to `head`. Returns it as it was; `None` at
+    /// Advances to the next member and sets its cursor to `head`. Returns it as it was; `None` at
     /// the end of the pass.
     #[inline]
     pub(crate) fn visit(&mut self, head: u32) -> Option<Member> {
@@ -117,12 +113,11 @@ impl<D> Topic<D> {
         self.next = 0;
     }
 
-    /// Adds a member; it comes back when there is no memory left.
+    /// Adds a member, or returns it if no memory is left.
     pub(super) fn push(&mut self, member: Member) -> Result<(), Member> {
         self.members.push(member)
     }
 
-    /// Takes a member out; `moved` is called for each that changed its place.
     pub(super) fn remove(&mut self, at: usize, mut moved: impl FnMut(Member, u32)) {
         let last = self.members.len().saturating_sub(1);
         let mut hole = at;
@@ -222,7 +217,7 @@ impl<D: Deliveries> Topics<D> {
         self.topics.len()
     }
 
-    /// Frees unused memory of a topic without broadcasts under way; whether it did.
+    /// Frees unused memory of a topic without broadcasts in flight. Returns whether it did.
     pub(super) fn shrink(&mut self, slot: usize) -> bool {
         let Some(topic) = self.topics.get_mut(slot).and_then(Option::as_deref_mut) else {
             return false;
@@ -234,7 +229,7 @@ impl<D: Deliveries> Topics<D> {
         topic.members.shrink() || has_room
     }
 
-    /// Closes a topic without members and without broadcasts under way; whether it did.
+    /// Closes a topic without members and without broadcasts in flight. Returns whether it did.
     pub(super) fn close_if_empty(&mut self, id: TopicId) -> bool {
         let Some(place) = self.topics.get_mut(id.0 as usize) else { return false };
         let is_over =
@@ -326,7 +321,7 @@ mod tests {
         assert_eq!(topics.len(), 0);
     }
 
-    /// Else names could be chosen that all meet in one place of the table.
+    /// Otherwise names could be chosen that all collide.
     #[test]
     fn where_a_name_stands_depends_on_the_seed() {
         let hash = |seed| Topics::<Nothing>::new(seed).by_name.hasher().hash_one("a");

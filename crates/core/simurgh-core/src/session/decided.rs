@@ -13,7 +13,6 @@ use crate::socket::AwaitedJoin;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
-    /// What the client of a waiting socket has missed.
     pub(crate) fn missed_came(
         &mut self,
         out: &mut impl Sockets,
@@ -33,7 +32,7 @@ impl<N: Node> Core<N> {
         self.let_in_resumed(out, key, joining, granted, Some(resumption));
     }
 
-    /// The decision about a join has come, which may not be awaited any more; `None`: it panicked.
+    /// The decision about a join, which may not be awaited any more; `None`: it panicked.
     pub(crate) fn joined(
         &mut self,
         out: &mut impl Sockets,

@@ -1,4 +1,4 @@
-//! Joins: checks before the application is asked, its decision, and what follows from it.
+//! Joins: checks before the application is called, its decision, and what follows from it.
 
 use std::sync::Arc;
 
@@ -122,7 +122,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Carries out the decision of a join function.
     pub(super) fn answer_join(
         &mut self,
         out: &mut impl Sockets,
@@ -192,7 +191,7 @@ impl<N: Node> Core<N> {
             requester: Requester::Join(key, ticket),
         };
         let home = home_shard(joining.topic, self.node.shards());
-        // With an engine the answer comes by mail, in order with what the engine sends to this
+        // With an engine the answer arrives by mail, in order with what the engine sends to this
         // shard.
         if home == usize::from(self.shard) && !self.uses_engine() {
             let partial = ask.partial;
@@ -211,8 +210,8 @@ impl<N: Node> Core<N> {
         self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
 
-    /// Whether a client wants what is still there if something is missing. With histories for own
-    /// messages only, it cannot be told whose the rest is.
+    /// Whether a client wants an incomplete answer. With histories for own messages only, whose the
+    /// rest is cannot be shown to it.
     pub(super) fn wants_part(&self, topic: &str, resume: &Resume) -> bool {
         resume.partial && !self.is_only_own(topic)
     }
@@ -222,7 +221,7 @@ impl<N: Node> Core<N> {
         resume.id_hash(CLIENT_SEED).unwrap_or(0)
     }
 
-    /// The same for a client that is told positions.
+    /// The same for a client that receives positions.
     #[inline(never)]
     pub(super) fn let_in_resumed(
         &mut self,
@@ -276,7 +275,6 @@ impl<N: Node> Core<N> {
         self.has_joined(out, membership, effects);
     }
 
-    /// Carries out what the join function did, and calls `after_join`.
     #[inline(always)]
     fn has_joined(&mut self, out: &mut impl Sockets, membership: u32, effects: Vec<Effect>) {
         let membership = match effects.is_empty() {

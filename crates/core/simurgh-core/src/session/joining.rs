@@ -1,4 +1,4 @@
-//! A join under way: what its answer needs, what it waits for, and how it is answered.
+//! A join in progress: what its answer needs, what it waits for, and how it is answered.
 
 use simurgh_channel::{Effect, JoinDecision, Node, Reason};
 use simurgh_history::{BadResume, Resume};
@@ -13,18 +13,16 @@ use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Resuming, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
-/// A join under way, with what its reply needs.
 pub(super) struct Joining<'a> {
     pub(super) topic: &'a str,
     pub(super) join_ref: Ref<'a>,
     pub(super) message: Ref<'a>,
     pub(super) replaced: Option<Box<Replaced>>,
-    /// What its client has received of a kept topic, if it says so.
+    /// The client's progress on a kept topic, if it reports that.
     pub(super) resume: Option<Box<Resuming>>,
 }
 
 impl<'a> Joining<'a> {
-    /// A join whose decision was awaited.
     pub(super) fn again(awaited: &'a mut AwaitedJoin) -> Self {
         Self {
             topic: &awaited.topic,
@@ -37,7 +35,6 @@ impl<'a> Joining<'a> {
 }
 
 impl Joining<'_> {
-    /// A join that waits for its decision.
     pub(super) fn awaited(self, ticket: u32, granted: Option<Granted>) -> AwaitedJoin {
         let Self { topic, join_ref, message, replaced, resume } = self;
         let (join_ref, message) = (OwnedRef::from(join_ref), OwnedRef::from(message));
@@ -60,7 +57,7 @@ pub(super) fn resume(
 }
 
 impl<N: Node> Core<N> {
-    /// Carries out what a join function did without a channel, as far as it concerns others or the
+    /// Carries out what a join function did without a channel, as far as it is for others or the
     /// socket.
     pub(super) fn apply_unjoined(
         &mut self,
@@ -185,7 +182,6 @@ impl<N: Node> Core<N> {
         self.node.decide(usize::from(self.shard), key, ticket, work);
     }
 
-    /// Has a socket go on that waits for this join.
     pub(super) fn no_longer_awaited(
         &mut self,
         out: &mut impl Sockets,

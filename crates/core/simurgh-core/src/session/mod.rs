@@ -1,4 +1,4 @@
-//! Sessions of sockets, from their begin to their end, and what their messages do (PROTOCOL §5–§7).
+//! Sessions of sockets, from their beginning to their end, and their messages (PROTOCOL §5–§7).
 
 mod decided;
 mod join;
@@ -24,7 +24,7 @@ use crate::sockets::Sockets;
 use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
-    /// A socket was let in, and its session begins: its record has the user socket and the wire.
+    /// A socket was admitted, and its session begins: its record has the user socket and the wire.
     pub fn opened(&mut self, out: &mut impl Sockets, key: Key, state: SocketState) {
         let now = out.now();
         let Some(socket) = out.socket_mut(key) else {
@@ -103,7 +103,7 @@ impl<N: Node> Core<N> {
         send(out, &self.metrics, key, session::unmatched(msg_ref, topic));
     }
 
-    /// A message of a client that does not speak Channels, for its one channel.
+    /// A message of a client without Channels, for its one channel.
     pub fn plain_message(&mut self, out: &mut impl Sockets, key: Key, frame: Frame<'_>) {
         let Some(list) = out.socket(key).map(|socket| socket.list) else { return };
         let joined = self.registry.of(list).find(|(_, it)| it.is_joined());
@@ -156,11 +156,10 @@ impl<N: Node> Core<N> {
             let answer = session::reply(&join_ref, msg_ref, topic, "ok", Payload::EMPTY_OBJECT);
             send(out, &self.metrics, key, answer);
         }
-        // What its interceptor has broadcast meanwhile follows its end, and is not for it.
+        // Broadcasts of its interceptor meanwhile follow its end, and are not for it.
         self.end_now(out, membership, Reason::Left);
     }
 
-    /// Something a handle sent to a channel.
     pub(crate) fn handle_sent(
         &mut self,
         out: &mut impl Sockets,

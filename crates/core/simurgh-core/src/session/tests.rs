@@ -1,4 +1,4 @@
-//! What a message is, by PROTOCOL §6 and §7; how sessions begin and end.
+//! Messages, by PROTOCOL §6 and §7; how sessions begin and end.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn closed(topic: &str) -> String {
     format!(r#"[1,1,"{topic}","phx_close",{{}}]"#)
 }
 
-/// A channel that writes down what it is told as it ends, and the standard one otherwise.
+/// The standard channel, which also records its end.
 fn noting(notes: &Notes) -> Scripted {
     let notes = notes.clone();
     scripted(move |ctx, heard| {
@@ -33,7 +33,7 @@ fn noting(notes: &Notes) -> Scripted {
     })
 }
 
-/// Rows 71 and 72: whatever it carries, wherever it comes from.
+/// PROTOCOL rows 71 and 72.
 #[test]
 fn a_heartbeat_is_answered() {
     let mut it = TestShard::new();
@@ -55,7 +55,7 @@ fn a_heartbeat_is_answered() {
     assert_eq!(it.receives(key), [answer]);
 }
 
-/// Rows 41 and 73.
+/// PROTOCOL rows 41 and 73.
 #[test]
 fn a_message_for_a_topic_that_is_not_joined_is_unmatched() {
     let mut it = TestShard::new();
@@ -72,7 +72,7 @@ fn a_message_for_a_topic_that_is_not_joined_is_unmatched() {
     assert_eq!(it.counts(), ["messages_out +3", "errors_unmatched_topic +3"]);
 }
 
-/// Rows 34, 43: a reply bears the message's ref and the channel's join_ref.
+/// PROTOCOL rows 34, 43: a reply has the message's ref and the channel's join_ref.
 #[test]
 fn a_message_is_for_the_channel_that_it_names_or_for_whoever_is_there() {
     let mut it = TestShard::new();
@@ -84,7 +84,7 @@ fn a_message_is_for_the_channel_that_it_names_or_for_whoever_is_there() {
     assert_eq!(it.counts(), ["messages_out +2"]);
 }
 
-/// Row 42.
+/// PROTOCOL row 42.
 #[test]
 fn a_message_for_a_channel_that_was_replaced_is_dropped() {
     let mut it = TestShard::new();
@@ -99,7 +99,7 @@ fn a_message_for_a_channel_that_was_replaced_is_dropped() {
     assert_eq!(it.receives(key), [ok(2, 5, "t", "{}")]);
 }
 
-/// Row 60 and §6: reply, close, last pushes; before them, what was broadcast before.
+/// PROTOCOL row 60 and §6: reply, close, last pushes; before them, earlier broadcasts.
 #[test]
 fn a_leave_is_answered_before_the_close() {
     for join_ref in ["1", "null"] {
@@ -124,7 +124,7 @@ fn a_leave_is_answered_before_the_close() {
     }
 }
 
-/// Row 61.
+/// PROTOCOL row 61.
 #[test]
 fn a_leave_of_a_topic_that_is_not_joined_is_ok() {
     let mut it = TestShard::new();
@@ -135,7 +135,7 @@ fn a_leave_of_a_topic_that_is_not_joined_is_ok() {
     assert_eq!(it.counts(), ["messages_out +1"]);
 }
 
-/// What it sees on its way out may end a channel before it has left.
+/// A channel may end by what it receives before it has left.
 #[test]
 fn a_leave_of_a_channel_that_ends_meanwhile_is_ok() {
     let stopping = scripted(|ctx, heard| match heard {
@@ -163,7 +163,7 @@ fn a_channel_that_has_left_hears_why() {
     assert_eq!(it.receives(listener), [r#"[null,null,"hall","left",{}]"#]);
 }
 
-/// Row 67: all sockets of that id, and no others; nothing else that is broadcast there counts.
+/// PROTOCOL row 67: all sockets of that id, and no others; other events on the id do nothing.
 #[test]
 fn a_socket_with_an_id_hears_disconnect() {
     let mut it = TestShard::new();
@@ -200,7 +200,7 @@ fn a_socket_with_an_id_hears_disconnect() {
     assert_eq!(it.node.log().seats_freed, 2);
 }
 
-/// Row 67 from within the application.
+/// PROTOCOL row 67 from within the application.
 #[test]
 fn a_channel_disconnects_whom_it_names() {
     let mut it = TestShard::new();
@@ -243,7 +243,7 @@ fn a_session_begins_with_what_connect_gave() {
     assert_eq!(notes.take(), [r#"Some("a") Some(7)"#, "None Some(8)", "None None"]);
 }
 
-/// What belongs to a socket that is gone is dropped where a panic does no harm.
+/// The state of a socket that is gone is dropped where a panic does no harm.
 #[test]
 fn a_session_of_nobody_does_not_begin() {
     let mut it = TestShard::new();
@@ -260,7 +260,7 @@ fn a_session_of_nobody_does_not_begin() {
     assert_eq!(it.counts(), ["upgrades +1", "errors_callback_panic +1"]);
 }
 
-/// Row 90: every channel hears that the transport is gone; others hear what they broadcast.
+/// PROTOCOL row 90: every channel ends with `Closed`; others receive what they broadcast.
 #[test]
 fn channels_end_with_their_connection() {
     let notes = Notes::default();
@@ -288,7 +288,7 @@ fn channels_end_with_their_connection() {
     assert_eq!(it.node.log().seats_freed, 1);
 }
 
-/// A connection that goes after its session is over has no seat to free.
+/// A connection that closes after its session is over has no connection permit to release.
 #[test]
 fn a_seat_is_freed_once() {
     let mut it = TestShard::new();
@@ -301,7 +301,7 @@ fn a_seat_is_freed_once() {
     assert_eq!(it.node.log().seats_freed, 1);
 }
 
-/// Row 69: the answer bears the peer's code; channels say nothing any more.
+/// PROTOCOL row 69: the answer has the peer's code; channels send nothing any more.
 #[test]
 fn a_close_of_the_peer_is_answered() {
     for (code, answer) in [(Some(CloseCode::NORMAL), "close 1000 "), (None, "close")] {
@@ -324,7 +324,7 @@ fn a_close_of_the_peer_is_answered() {
     assert_eq!(it.out.deeds(), [format!("close {}", key.slot)]);
 }
 
-/// Rows 75–79: the rest is not looked at, but read, so that the close frame is not lost.
+/// PROTOCOL rows 75–79: the rest is ignored, but read, so that the close frame is not lost.
 #[test]
 fn a_socket_that_breaks_the_protocol_is_told_so() {
     let notes = Notes::default();
@@ -346,7 +346,7 @@ fn a_socket_that_breaks_the_protocol_is_told_so() {
     }
 }
 
-/// RFC 6455, 5.5.1: nothing follows a close frame, another close frame neither.
+/// RFC 6455, 5.5.1: nothing follows a close frame, not even another one.
 #[test]
 fn a_peer_that_answers_a_close_with_nonsense_is_told_nothing_more() {
     let mut it = TestShard::new();
@@ -360,7 +360,7 @@ fn a_peer_that_answers_a_close_with_nonsense_is_told_nothing_more() {
     assert_eq!(it.out.deeds(), ["shutdown 0", "release 0"]);
     let socket = &it.out.peer(key).socket;
     assert_eq!((socket.phase(), socket.last_heard()), (Phase::Ending, 9));
-    // Its time to go is not begun anew either.
+    // Its close timeout is not restarted either.
     it.advances(TICK);
     it.core.fail(&mut it.out, key, CloseCode::PROTOCOL);
     assert_eq!(it.out.peer(key).socket.last_heard(), 9);
@@ -368,7 +368,6 @@ fn a_peer_that_answers_a_close_with_nonsense_is_told_nothing_more() {
     assert_eq!(it.node.log().seats_freed, 1);
 }
 
-/// What handles bring from elsewhere.
 #[test]
 fn a_handle_reaches_its_channel_from_any_thread() {
     let notes = Notes::default();
@@ -415,7 +414,7 @@ fn a_handle_reaches_its_channel_from_any_thread() {
     );
 }
 
-/// A slot that is used again does not answer to its old name.
+/// A slot that is used again is not reached by its old name.
 #[test]
 fn a_handle_of_a_channel_that_has_ended_reaches_nobody() {
     let mut it = TestShard::running(scripted(|ctx, heard| match heard {
@@ -492,7 +491,7 @@ fn a_plain_socket_speaks_to_its_only_channel() {
     assert_eq!(it.core.metrics.subscriptions.value(), 0);
 }
 
-/// A message that comes when its socket is gone is nobody's.
+/// A message that arrives when its socket is gone is dropped.
 #[test]
 fn nobody_says_anything_after_the_end() {
     let mut it = TestShard::new();

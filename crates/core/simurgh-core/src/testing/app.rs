@@ -9,7 +9,6 @@ pub(crate) fn crash() -> ! {
     resume_unwind(Box::new("crash"))
 }
 
-/// Panics when it is dropped, without a message on the terminal.
 pub(crate) struct Bomb;
 
 impl Drop for Bomb {
@@ -18,7 +17,6 @@ impl Drop for Bomb {
     }
 }
 
-/// Notes that callbacks take.
 #[derive(Clone, Default)]
 pub(crate) struct Notes(Arc<Mutex<Vec<String>>>);
 
@@ -32,7 +30,6 @@ impl Notes {
     }
 }
 
-/// A call of a scripted channel.
 pub(crate) enum ChannelCall<'a> {
     Joined,
     In(&'a str, Payload<'a>),
@@ -44,7 +41,6 @@ pub(crate) enum ChannelCall<'a> {
 
 type Script = dyn Fn(&mut Context<'_>, ChannelCall<'_>) -> Outcome + Send + Sync;
 
-/// A channel that does what a closure says.
 #[derive(Clone)]
 pub(crate) struct Scripted {
     script: Arc<Script>,
@@ -67,7 +63,6 @@ impl Scripted {
         Self { sleeps: Arc::new(sleeps), ..self }
     }
 
-    /// Joins with any payload on any topic make one of these.
     pub(crate) fn user_socket(self) -> UserSocket {
         user_socket(move |_, _| Join::ok(self.clone()))
     }
@@ -109,12 +104,10 @@ impl<M: Any + Send> HandleInfo<M> for Scripted {
     }
 }
 
-/// What a handle sends a scripted channel with a message.
 pub(crate) fn info<M: Any + Send>(message: M) -> ToChannel {
     ToChannel::Message(Box::new(simurgh_channel::ChannelMessage::new::<Scripted, M>(message)))
 }
 
-/// A user socket that asks `join` whatever the topic.
 pub(crate) fn user_socket(
     join: impl Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
 ) -> UserSocket {
@@ -124,7 +117,7 @@ pub(crate) fn user_socket(
     UserSocket::new(Kind::Channels(vec![route]))
 }
 
-/// A channel that does what events ask for, most of them as PROTOCOL §15 names them.
+/// A channel that does what events request, most of them as PROTOCOL §15 names them.
 pub(crate) fn standard(ctx: &mut Context<'_>, heard: ChannelCall<'_>) -> Outcome {
     let (event, payload) = match heard {
         ChannelCall::In(event, payload) => (event, payload.into_owned()),

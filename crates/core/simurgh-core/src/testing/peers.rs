@@ -2,38 +2,31 @@
 
 use super::*;
 
-/// A connection from the side of its peer.
 pub(crate) struct Peer {
     key: Key,
     pub(crate) socket: Socket,
-    /// What was received since the last call: decoded messages, or broadcasts.
     received: Vec<String>,
-    /// The same as bytes.
     pub(crate) bytes: Vec<u8>,
     /// The last run that it was sent, and how often the next was appended to it.
     last: Option<Run>,
     pub(crate) follows: usize,
-    /// Bytes it takes before it is slow.
     pub(crate) window: usize,
-    /// What it was sent and has not taken; and what it is sent at the end of this turn.
+    /// Bytes that it has not taken; and those that it is sent at the end of this turn.
     pub(crate) queued: usize,
     turn: usize,
     is_held: bool,
-    /// Nothing can be sent any more.
     is_mute: bool,
     pub(crate) has_input: bool,
     pub(crate) has_shut: bool,
 }
 
-/// All peers of a shard.
 #[derive(Default)]
 pub(crate) struct TestSockets {
     peers: Vec<Option<Peer>>,
-    /// The time of the turn, and of the next reading of the clock, which goes on by a step each.
+    /// The time of the turn, and of the next reading of the clock, which advances by a step each.
     pub(crate) turn_ns: u64,
     pub(crate) clock_ns: Cell<u64>,
     pub(crate) step_ns: u64,
-    /// Calls on connections, by the number of their slot.
     deeds: Vec<String>,
     /// Writes of which the system was to gather the pieces, those that were ready, and runs that
     /// waited for their turn's end.
@@ -85,12 +78,10 @@ impl TestSockets {
         self.find(key).is_some_and(|peer| peer.is_held)
     }
 
-    /// The calls since the last call of this.
     pub(crate) fn deeds(&mut self) -> Vec<String> {
         std::mem::take(&mut self.deeds)
     }
 
-    /// Sends what was queued in this turn.
     pub(crate) fn end_turn(&mut self) {
         for peer in self.peers.iter_mut().flatten() {
             let turn = std::mem::take(&mut peer.turn);
@@ -115,7 +106,6 @@ impl Peer {
         std::mem::take(&mut self.received)
     }
 
-    /// Takes so many of the bytes that wait; whether that was all.
     pub(crate) fn takes_more(&mut self, bytes: usize) -> bool {
         let was = self.queued;
         self.queued = was.saturating_sub(bytes);
@@ -128,7 +118,6 @@ impl Peer {
         self.queued += bytes - taken;
     }
 
-    /// Appends bytes behind all that waits; whether something does.
     fn is_sent(&mut self, bytes: &[u8], run: Run) -> bool {
         if !self.is_mute {
             self.reads(bytes);
@@ -145,7 +134,6 @@ impl Peer {
         self.queued > 0
     }
 
-    /// Reads whole frames, as a client does.
     fn reads(&mut self, frames: &[u8]) {
         self.bytes.extend_from_slice(frames);
         let (mut bytes, mut decoder) = (frames.to_vec(), Decoder::new());

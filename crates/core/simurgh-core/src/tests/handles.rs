@@ -1,4 +1,4 @@
-//! What handles send, and to whom it comes.
+//! Messages of handles, and the channels that receive them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -64,7 +64,6 @@ fn a_handle_broadcasts_for_its_channel() {
     it.handles_mail();
     it.fans_out();
     assert_eq!((it.receives(key), it.receives(other)), (vec![], news(2)));
-    // To one that has ended, or never was, it is dropped; nothing stays counted.
     it.sends(key, r#"[1,2,"t","phx_leave",{}]"#);
     say(&it, "3", Audience::All).unwrap();
     it.handles_mail();
@@ -84,13 +83,12 @@ fn a_handle_is_refused_what_is_too_much() {
     };
     assert_eq!(say(51), Err(BroadcastError::TooLarge { bytes: 51, bytes_max: 50 }));
     assert_eq!((say(50), say(50)), (Ok(()), Err(BroadcastError::Congested)));
-    // A shard that has ended keeps nothing.
     it.node.discharge(0, it.node.charged(0));
     it.node.log().ended.push(0);
     assert_eq!((say(50), it.node.log().bytes[0]), (Ok(()), 0));
 }
 
-/// Counts what of it is still there.
+/// Counts its instances.
 struct Work {
     left: Arc<AtomicUsize>,
     is_finished: bool,
@@ -149,7 +147,7 @@ fn linked_work_ends_with_its_channel() {
     }
 }
 
-/// There is no channel yet: what could only be for one is dropped, and one can see it.
+/// There is no channel yet: effects for one are dropped, and counted.
 #[test]
 fn what_a_join_function_says_too_early_is_counted() {
     let left = Arc::new(AtomicUsize::new(0));
@@ -183,7 +181,7 @@ fn what_a_join_function_says_too_early_is_counted() {
     }
 }
 
-/// All channels of a socket read it, at once where it is assigned, and its id stays.
+/// All channels of a socket read it, at once when it is assigned, and its id stays.
 #[test]
 fn what_is_assigned_is_the_sockets() {
     let mut it = TestShard::running(scripted(|ctx, heard| match heard {
@@ -212,7 +210,7 @@ fn what_is_assigned_is_the_sockets() {
     assert_eq!(it.receives(key), [ok(2, 4, "u", r#""(Some(\"5\"), Some(\"id\"))""#)]);
 }
 
-/// The very first listener of a shard, too: it is not nobody, for whom a join function speaks.
+/// The very first listener, too: its name differs from that of a join function's channel.
 #[test]
 fn listeners_hear_what_a_join_function_broadcasts_from_itself() {
     let mut it = TestShard::with(

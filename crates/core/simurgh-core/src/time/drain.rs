@@ -1,4 +1,4 @@
-//! A drain: how many sockets are to be closed by now, so that all are within its time, evenly.
+//! A drain: how many sockets are to be closed by now, so that all are closed evenly in its time.
 
 use std::time::Duration;
 
@@ -6,7 +6,6 @@ use simurgh_channel::{nanoseconds, until};
 
 /// A drain ends this long after its last close at the latest.
 pub const DRAIN_GRACE: Duration = Duration::from_secs(5);
-/// Sockets that a drain closes in one turn at most.
 const TURN: usize = 128;
 const EVERY: Duration = Duration::from_millis(5);
 
@@ -44,7 +43,7 @@ impl Drain {
         let passed = until(now_ns, self.began_ns) + EVERY;
         let share = passed.as_secs_f64() / self.over.as_secs_f64().max(1e-3);
         let due = (self.total as f64 * share.min(1.0)).ceil() as usize;
-        // More than there were at the beginning come from the backlog and from the HTTP side.
+        // More than there were at the beginning arrive from the backlog and from the HTTP side.
         let now_due = if share < 1.0 { due.saturating_sub(self.closed) } else { TURN };
         match now_due.min(TURN) {
             0 => Step::Wait(EVERY),
@@ -52,7 +51,7 @@ impl Drain {
         }
     }
 
-    /// So many were closed; in how long to go on.
+    /// So many were closed. Returns in how long to continue.
     pub(crate) fn note_closed(&mut self, count: usize) -> Duration {
         self.closed += count;
         EVERY
@@ -69,7 +68,6 @@ mod tests {
         let (mut left, mut at) = (1000, Vec::new());
         for ms in 0..2000 {
             if let Step::Close(count) = drain.step(left, ms * 1_000_000) {
-                // At the end it takes as many as it finds.
                 let count = count.min(left);
                 drain.note_closed(count);
                 left -= count;

@@ -7,18 +7,17 @@
 use simurgh_channel::{Lifetime, has_passed};
 use simurgh_reactor::Now;
 
-/// When lifetimes may be over, in ticks.
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
     /// No deadline is before this; `None`: there is no deadline.
     soonest: Option<u32>,
-    /// The earliest deadline that the current round has seen, or that came since it began.
+    /// The earliest deadline that the current round has seen, or that was added since it began.
     seen: Option<u32>,
     is_looking: bool,
 }
 
 impl Expiry {
-    /// Notes a lifetime that begins now; returns its deadline.
+    /// Notes a lifetime that begins now. Returns its deadline.
     pub(crate) fn note(&mut self, lifetime: Lifetime, now: Now) -> u32 {
         let deadline = lifetime.after(now);
         for least in [&mut self.soonest, &mut self.seen] {
@@ -44,7 +43,6 @@ impl Expiry {
         is_over
     }
 
-    /// The round has come to the last socket.
     pub(crate) fn end(&mut self) {
         if std::mem::take(&mut self.is_looking) {
             self.soonest = self.seen;
@@ -71,7 +69,6 @@ mod tests {
         let mut expiry = Expiry::default();
         expiry.begin(u32::MAX);
         assert!(!expiry.is_looking());
-        // The clock wraps between these two.
         let began = u32::MAX - 5;
         let now = Now::from_ns(u64::from(began) * 100_000_000);
         let (late, early) = (expiry.note(seconds(60), now), expiry.note(seconds(1), now));
@@ -96,7 +93,6 @@ mod tests {
     fn who_may_stay_for_years_does_not_hide_whose_time_has_just_ended() {
         let mut expiry = Expiry::default();
         let early = expiry.note(seconds(1), Now::from_ns(0));
-        // Nobody has looked since.
         expiry.note(Lifetime::from(Duration::MAX), Now::from_ns(3_600_000_000_000));
         expiry.begin(36_000);
         assert!(expiry.is_looking() && expiry.is_over(early, 36_000));

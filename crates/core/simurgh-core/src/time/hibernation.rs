@@ -1,27 +1,24 @@
 //! Hibernation: when channels and topics are asked to release what they can.
 //!
 //! A cursor passes over all memberships once in each [`Config::hibernate_after`](crate::Config). If
-//! nothing has come through a channel since the last pass, it is asked once to release what it can.
-//! That takes two bits of a membership and neither a timer nor a time stamp; when all channels
+//! nothing has passed through a channel since the last pass, it is asked once to release what it
+//! can. That takes two bits of a membership and neither a timer nor a time stamp; when all channels
 //! hibernate there is no pass.
 
 use std::time::Duration;
 
 use simurgh_channel::{nanoseconds, until};
 
-/// Longest slice of a pass.
 const SLICE: Duration = Duration::from_micros(200);
 /// Records between two readings of the clock.
 const STRIDE: u32 = 32;
 
 pub(crate) struct Hibernation {
     every: Option<Duration>,
-    /// When the next pass begins; not known before the first turn.
     next_ns: Option<u64>,
-    /// The next record of a pass that has begun.
     cursor: Option<Cursor>,
     steps: u32,
-    /// Something was released since this was last asked.
+    /// Memory was released since the last call.
     pub(crate) has_released: bool,
 }
 
@@ -36,8 +33,8 @@ impl Hibernation {
         Self { every, next_ns: None, cursor: None, steps: 0, has_released: false }
     }
 
-    /// The cursor if a pass is under way or begins now; else in how long to ask again, or `None` if
-    /// not before something happens.
+    /// The cursor if a pass is in progress or begins now; otherwise in how long to ask again, or
+    /// `None` if not before something happens.
     pub(crate) fn begin(&mut self, awake: usize, now_ns: u64) -> Result<Cursor, Option<Duration>> {
         let every = self.every.map(nanoseconds).ok_or(None)?;
         let next_ns = *self.next_ns.get_or_insert(now_ns.saturating_add(every));
@@ -54,18 +51,17 @@ impl Hibernation {
         Ok(Cursor::Membership(0))
     }
 
-    /// A record was visited; whether to read the clock.
+    /// A record was visited. Returns whether to read the clock.
     pub(crate) fn is_stride(&mut self) -> bool {
         self.steps = self.steps.wrapping_add(1);
         self.steps.is_multiple_of(STRIDE)
     }
 
-    /// The end of a slice that begins now.
     pub(crate) fn deadline_ns(clock_ns: u64) -> u64 {
         clock_ns.saturating_add(nanoseconds(SLICE))
     }
 
-    /// A slice ends here; the pass goes on with the next.
+    /// A slice ends here; the pass continues with the next.
     pub(crate) fn pause(&mut self, cursor: Cursor) {
         self.cursor = Some(cursor);
     }
@@ -75,7 +71,7 @@ impl Hibernation {
         self.cursor.is_none() && std::mem::take(&mut self.has_released)
     }
 
-    /// The pass is over; in how long there is another, if a channel is awake.
+    /// The pass is over. Returns in how long there is another, if a channel is awake.
     pub(crate) fn end(&mut self, awake: usize, now_ns: u64) -> Option<Duration> {
         self.cursor = None;
         self.next_ns.filter(|_| awake > 0).map(|next_ns| until(next_ns, now_ns))
@@ -101,7 +97,7 @@ mod tests {
         assert_eq!(Hibernation::new(None).begin(1, 0), Err(None));
     }
 
-    /// Not while it is under way: there may be more.
+    /// Not during a pass: there may be more.
     #[test]
     fn what_a_round_has_released_is_told_at_its_end() {
         let mut hibernation = Hibernation::new(Some(Duration::from_nanos(100)));

@@ -1,5 +1,5 @@
-//! Schedules: when records are swept, when channels are asked to hibernate, how fast a drain goes.
-//! Each is asked at the end of a turn what is due; nobody has a timer of its own.
+//! Schedules: when records are swept, when channels are asked to hibernate, how fast a drain is.
+//! Each is asked at the end of a turn what is due, so none needs a timer.
 
 mod drain;
 mod expiry;

@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use simurgh_channel::{TICK, nanoseconds, until};
 
-/// Longest time between two rounds.
 const ROUND_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) struct Sweep {
     every: Duration,
-    /// When the next round begins; not known before the first turn.
     next_ns: Option<u64>,
     is_under_way: bool,
     pub(crate) cursor: u32,
@@ -43,7 +41,7 @@ impl Sweep {
         Ok(())
     }
 
-    /// Ends a slice; if it was the last of the round, in how long the next begins.
+    /// Ends a slice. Returns in how long the next round begins, if this was its last.
     pub(crate) fn end(&mut self, now_ns: u64) -> Option<Duration> {
         if self.cursor != 0 {
             return None;
@@ -53,7 +51,6 @@ impl Sweep {
         Some(self.every)
     }
 
-    /// There are no records.
     pub(crate) fn give_up(&mut self) {
         self.is_under_way = false;
     }

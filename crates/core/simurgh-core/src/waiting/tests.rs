@@ -1,4 +1,4 @@
-//! A channel that wants no more for now, and the socket that waits with it.
+//! A channel that wants no more messages for now, and the socket that waits with it.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use simurgh_reactor::Key;
 use crate::testing::*;
 use crate::*;
 
-/// Says when it has had enough, and when it wants more.
 fn test_shard() -> TestShard {
     TestShard::running(scripted(|ctx, heard| match heard {
         ChannelCall::In("enough", _) => {
@@ -40,7 +39,6 @@ fn a_socket_waits_until_its_channel_wants_more() {
     it.sends(key, r#"[1,2,"t","enough",{}]"#);
     assert_eq!(it.receives(key), [ok(1, 2, "t", "null")], "what it had in hand is answered");
     assert!(it.out.is_held(key) && phase(&mut it, key) == Phase::Waiting);
-    // What others say reaches it all the same.
     it.broadcasts("t", "news", "1");
     it.fans_out();
     assert_eq!(it.receives(key), [r#"[null,null,"t","news",1]"#]);
@@ -52,7 +50,7 @@ fn a_socket_waits_until_its_channel_wants_more() {
     assert!(it.out.deeds().is_empty(), "it is released once");
 }
 
-/// Whatever ends it: a second join cannot come, for its socket is not read.
+/// Whatever ends it: a second join cannot arrive, for its socket is not read.
 #[test]
 fn a_socket_does_not_wait_for_a_channel_that_has_ended() {
     for how in [Stop::Normal, Stop::Abnormal] {
@@ -63,7 +61,6 @@ fn a_socket_does_not_wait_for_a_channel_that_has_ended() {
         it.sends(key, &format!(r#"[1,2,"{topic}","enough",{{}}]"#));
         it.core.mail(&mut it.out, Mail::ToChannel(id, ToChannel::Stop(how)));
         assert!(!it.out.is_held(key) && phase(&mut it, key) == Phase::Open);
-        // A channel in the same slot is another.
         it.sends(key, &format!(r#"[3,3,"{topic}","phx_join",{{}}]"#));
         it.sends(key, &format!(r#"[3,4,"{topic}","enough",{{}}]"#));
         it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
@@ -71,7 +68,7 @@ fn a_socket_does_not_wait_for_a_channel_that_has_ended() {
     }
 }
 
-/// Nobody would proceed, and nobody would be given up: it has ended.
+/// It has ended: it would never proceed, and never be given up.
 #[test]
 fn a_channel_holds_nothing_with_its_last_words() {
     let mut it = TestShard::running(scripted(|ctx, heard| {
@@ -100,7 +97,7 @@ fn a_socket_that_closes_waits_no_more() {
     assert!(!it.out.is_held(key) && phase(&mut it, key) == Phase::Closing);
 }
 
-/// Its socket would never be read again, and nobody would know.
+/// Its socket would never be read again, without notice.
 #[test]
 fn a_channel_that_never_wants_more_is_given_up() {
     let mut it = test_shard();
@@ -112,7 +109,7 @@ fn a_channel_that_never_wants_more_is_given_up() {
     it.advances(wait - Duration::from_secs(1));
     it.core.tick(&mut it.out);
     assert!(it.out.is_held(key));
-    // A sweep may come as late as its own rhythm.
+    // A sweep may be late by its own interval.
     for _ in 0..100 {
         it.advances(Duration::from_secs(1));
         it.core.tick(&mut it.out);
@@ -125,7 +122,7 @@ fn a_channel_that_never_wants_more_is_given_up() {
     assert!(!it.out.is_held(key) && phase(&mut it, key) == Phase::Open);
 }
 
-/// While it waits for a join, that has an end of its own.
+/// While it waits for a join, that has its own timeout.
 #[test]
 fn who_waits_for_something_else_waits_for_that() {
     let mut it = TestShard::with(

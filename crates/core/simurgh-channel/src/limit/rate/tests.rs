@@ -8,7 +8,7 @@ fn second() -> u64 {
     1_000_000_000
 }
 
-/// Takes one token as often as there is one, `tries` times.
+/// Takes one token at a time, `tries` times. Returns how many it got.
 fn taken(bucket: &mut Bucket, rate: &Rate, at_ns: u64, tries: u32) -> u32 {
     let mut count = 0;
     for _ in 0..tries {
@@ -39,7 +39,7 @@ fn tokens_come_back_at_the_rate() {
     for (at, expected) in [(1_000, 10), (1_099, 0), (1_100, 1), (1_350, 2), (60_000, 10)] {
         assert_eq!(taken(&mut bucket, &rate, at * ms, 99), expected, "at {at} ms");
     }
-    // Three a minute, which is not a whole number of nanoseconds each.
+    // Seven a minute, which is not a whole number of nanoseconds each.
     let rate = Rate::every(7, Duration::from_secs(60)).unwrap();
     let mut bucket = Bucket::default();
     assert_eq!(taken(&mut bucket, &rate, 0, 99), 7);
@@ -79,7 +79,7 @@ fn the_ends_of_the_clock_are_times_like_others() {
             let empty = Bucket::default().less(&rate, rate.burst(), now).expect("it is full");
             assert!(empty.less(&rate, 1, now).is_err());
             assert!(empty.less(&rate, u64::MAX, now).is_err());
-            // A clock that goes back gives nothing, and takes nothing for good.
+            // A clock that runs backwards adds no tokens, and removes none for good.
             assert!(empty.less(&rate, 1, 0).is_err());
             let later = now.saturating_add(nanoseconds(rate.fill_time()));
             let is_full = later > now && later < u64::MAX;
@@ -110,14 +110,14 @@ fn any_rate() -> impl Strategy<Value = Rate> {
     })
 }
 
-/// Steps of time in nanoseconds, and tokens that are wanted.
+/// Steps of time in nanoseconds, and wanted tokens.
 fn any_course() -> impl Strategy<Value = Vec<(u64, u64)>> {
     let step = prop_oneof![Just(0), 1_u64..1_000, 1_u64..2_000_000_000];
     prop::collection::vec((step, 0_u64..40), 1..200)
 }
 
 proptest! {
-    /// The bucket says what a model says that keeps its tokens as an exact fraction.
+    /// The model keeps its tokens as an exact fraction.
     #[test]
     fn it_does_what_a_model_does(rate in any_rate(), start in 0_u64..u64::MAX / 2,
                                  course in any_course()) {
@@ -135,8 +135,8 @@ proptest! {
         }
     }
 
-    /// In any stretch of time no more than the burst and what comes back in it is let through,
-    /// however greedily somebody takes.
+    /// In any period no more than the burst and what is restored in it is let through, however
+    /// greedily tokens are taken.
     #[test]
     fn never_more_than_the_burst_and_what_comes_back(
         rate in any_rate(), waits in prop::collection::vec(0_u64..5_000_000_000, 1..60)
@@ -144,7 +144,7 @@ proptest! {
         let (mut bucket, mut now, mut let_through) = (Bucket::default(), 7, 0_u128);
         for wait in waits {
             now += wait;
-            // All that is there; by halves, for a million is too much to ask for one by one.
+            // All tokens that are there; by halves, for a million is too many to take one by one.
             let mut part = rate.burst();
             while part > 0 {
                 match bucket.less(&rate, part, now) {

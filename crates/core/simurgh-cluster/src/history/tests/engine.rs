@@ -13,7 +13,6 @@ use crate::envelope::Kind;
 pub(super) const TOPICS: [&str; 3] = ["a", "rooms:lobby", "x"];
 pub(super) const WANTS: Retention = Retention { count: 20, bytes: 1 << 20, age_ms: 300_000 };
 
-/// What was told to a node.
 #[derive(Default)]
 pub(super) struct RecordingSink {
     pub(super) events: BTreeMap<String, Vec<SeenEvent>>,
@@ -30,31 +29,27 @@ impl HistorySink for RecordingSink {
     }
 }
 
-/// An envelope that is kept.
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) topic: String,
     pub(super) number: Number,
     pub(super) envelope: Bytes,
     at_ns: u64,
-    /// When it was removed.
     pub(super) gone_ns: Option<u64>,
 }
 
-/// What goes to a node.
+/// A message to a node.
 #[derive(Clone)]
 enum Event {
     Message(Entry),
     Stored(Ticket, Result<(u64, bool), NotStored>),
 }
 
-/// What the engine answers.
 enum Answered {
     Fetched(Fetched),
     Since(Option<u64>),
 }
 
-/// A node, and what is under way to it.
 pub(super) struct Node {
     pub(super) keeping: History,
     pub(super) sink: RecordingSink,
@@ -62,12 +57,11 @@ pub(super) struct Node {
     fetches: VecDeque<(u64, Ticket, Fetch)>,
     n: u64,
     pub(super) has_link: bool,
-    /// So many of what comes to it are lost.
+    /// How many of the next messages to it are lost.
     pub(super) loses: usize,
     pub(super) has_lost: bool,
 }
 
-/// The engine, and how it answers.
 pub(super) struct Scenario {
     pub(super) now_ns: u64,
     pub(super) epoch: u64,
@@ -75,24 +69,22 @@ pub(super) struct Scenario {
     seq: u64,
     ids: BTreeMap<String, u64>,
     pub(super) nodes: Vec<Node>,
-    /// All that was stored, by topic and epoch.
     stored: BTreeMap<String, BTreeMap<u64, Stored>>,
     pub(super) count_max: usize,
     pub(super) age_ns: u64,
-    /// How old what is not from the leader is, and how long an answer takes.
+    /// How far a copy other than the leader lags behind, and how long an answer takes.
     pub(super) lag_ns: u64,
     pub(super) delay_ns: u64,
     pub(super) knows_head: bool,
     pub(super) answers: bool,
     pub(super) page: usize,
     pub(super) wants: Retention,
-    /// It says what is young, and when it gave its numbers.
+    /// Whether the engine answers requests for watermarks, from the times in `given`.
     pub(super) knows_since: bool,
     given: Vec<(u64, u64)>,
-    /// So much of all topics is kept; none: it has room.
+    /// How many messages of all topics it stores; `None`: any number.
     pub(super) room: Option<usize>,
     numbers: u64,
-    /// Questions that were answered.
     pub(super) asked: usize,
 }
 
@@ -148,7 +140,6 @@ impl Scenario {
         node.keeping.up(Some(self.epoch), self.now_ns);
     }
 
-    /// What is under way to the node is lost.
     pub(super) fn down(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if std::mem::take(&mut node.has_link) {
@@ -157,7 +148,7 @@ impl Scenario {
         }
     }
 
-    /// Everything is lost, and all links are made again.
+    /// Everything stored is lost, and all links are made again.
     pub(super) fn remade(&mut self) {
         (0..self.nodes.len()).for_each(|at| self.down(at));
         for event in self.nodes.iter_mut().flat_map(|it| &mut it.inbox) {
@@ -185,7 +176,7 @@ impl Scenario {
         keeping.ended(topic, sink);
     }
 
-    /// Has a node store something; the number of it, which is what it says.
+    /// Has a node store something. Returns its number, which is also its content.
     pub(super) fn store(&mut self, at: usize, topic: &str) -> u64 {
         self.numbers += 1;
         let (number, text) = (self.numbers, self.numbers.to_string());
@@ -201,7 +192,6 @@ impl Scenario {
         self.numbers
     }
 
-    /// The engine stores an envelope, and sends it to all.
     pub(super) fn keep(&mut self, topic: &str, envelope: Bytes) -> u64 {
         self.skip(1);
         let left = self.log.iter().rfind(|it| it.topic == topic && it.gone_ns.is_none());
@@ -244,7 +234,7 @@ impl Scenario {
         }
     }
 
-    /// The numbers of other topics go on.
+    /// Numbers are assigned to other topics.
     pub(super) fn skip(&mut self, by: u64) {
         self.seq += by;
         self.given.push((self.now_ns, self.seq));
@@ -255,7 +245,6 @@ impl Scenario {
         of.for_each(|it| it.gone_ns = it.gone_ns.or(Some(self.now_ns)));
     }
 
-    /// Everybody does what there is to do, until nothing is left to be done at once.
     pub(super) fn run(&mut self) {
         for _ in 0..1_000 {
             let mut has_done = false;
@@ -327,7 +316,7 @@ impl Scenario {
         has_done
     }
 
-    /// The engine stores something of a node, and answers before or after it sends it to that.
+    /// The engine stores a node's envelope, and answers before or after it sends it to that node.
     fn store_outgoing(&mut self, at: usize, outgoing: &Outgoing) {
         let topic = topic_of(&outgoing.to);
         let known = self.ids.get(&*outgoing.id).copied();
@@ -344,7 +333,7 @@ impl Scenario {
         self.nodes[at].inbox.push_back(answer);
     }
 
-    /// The last number that was given before so long ago.
+    /// The last number assigned before so long ago.
     fn since(&mut self, age: Duration) -> Option<u64> {
         self.asked += 1;
         let age_ns = u64::try_from(age.as_nanos()).unwrap();
@@ -364,7 +353,7 @@ impl Scenario {
         let is_old = |it: &&Entry| lag_ns == 0 || it.at_ns + lag_ns <= self.now_ns;
         let seen = self.log.iter().filter(is_old);
         let head = seen.clone().map(|it| it.number.seq).max().unwrap_or_default();
-        // What other topics have is at the end.
+        // Messages of other topics are at the end.
         let head = if lag_ns == 0 { self.seq } else { head };
         // A copy that lags removes as late as it adds; only age is the same for all.
         let left = seen.filter(|it| match it.gone_ns {
@@ -411,12 +400,11 @@ impl Scenario {
         }
     }
 
-    /// What a node was told of a topic since this was last asked.
     pub(super) fn take_events(&mut self, at: usize, topic: &str) -> Vec<SeenEvent> {
         self.nodes[at].sink.events.remove(topic).unwrap_or_default()
     }
 
-    /// Whether all that nodes were told is what was stored.
+    /// Whether what all nodes received is what was stored.
     pub(super) fn check(&self, is_settled: bool) -> Checked {
         let (none, mut all) = (BTreeMap::new(), Checked::default());
         for node in &self.nodes {
@@ -431,7 +419,7 @@ impl Scenario {
         all
     }
 
-    /// Sends a node again what was stored some time ago.
+    /// Sends a stored message to a node again.
     pub(super) fn send_again(&mut self, at: usize, back: usize) {
         let place = self.log.len().checked_sub(back + 1);
         if let Some(entry) = place.and_then(|it| self.log.get(it)).cloned()
@@ -441,7 +429,7 @@ impl Scenario {
         }
     }
 
-    /// Says that something of a topic was lost, or of any.
+    /// Reports a loss of a topic, or of any.
     pub(super) fn report_lost(&mut self, at: usize, is_any: bool) {
         let now_ns = self.now_ns;
         let node = &mut self.nodes[at];

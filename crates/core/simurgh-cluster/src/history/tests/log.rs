@@ -1,4 +1,4 @@
-//! What a follower was told of a topic, and whether that is what was stored.
+//! The messages of a topic that a follower received, compared with those stored.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
@@ -6,7 +6,6 @@ use std::ops::Bound::{Excluded, Included};
 // From the root, so that tests outside of the crate can have this file as well.
 use crate::{HistoryEvent, HistoryItem, HistoryPosition, ItemPayload};
 
-/// A broadcast that was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) at: HistoryPosition,
@@ -49,10 +48,9 @@ fn message(item: &HistoryItem<'_>) -> Message {
     Message { at: item.at(), text: text.into(), mine: item.mine, at_ms: item.at_ms }
 }
 
-/// All that was ever stored on one topic in one epoch; none is a wish to forget.
+/// Everything ever stored on one topic in one epoch; `None` is a purge.
 pub(crate) type Stored = BTreeMap<HistoryPosition, Option<String>>;
 
-/// How a check came out.
 #[derive(Debug, Default)]
 pub(crate) struct Checked {
     pub(crate) told: usize,
@@ -66,7 +64,7 @@ const fn through(seq: u64) -> HistoryPosition {
     HistoryPosition { seq, index: END }
 }
 
-/// Checks all that one follower was told of one topic, where `stored` has what was stored in each
+/// Checks all that one follower received of one topic, where `stored` has what was stored in each
 /// epoch. Once it is `settled`, in this epoch, nothing is missing at the end.
 pub(crate) fn check(
     said: &[SeenEvent],
@@ -75,7 +73,7 @@ pub(crate) fn check(
 ) -> Checked {
     let none = Stored::new();
     let mut checked = Checked::default();
-    // The epoch, and the last position that was told.
+    // The epoch, and the last received position.
     let mut cursor: Option<(u64, HistoryPosition)> = None;
     let mut is_unknown = None;
     for (place, what) in said.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Very many topics: each turn is short, and the engine is asked by thousands.
+//! Very many topics: each turn is short, and thousands are requested at once.
 
 use simurgh_history::StoredAt;
 
@@ -9,7 +9,6 @@ use crate::envelope::Draft;
 
 const MANY: usize = 100_000;
 
-/// What is told to many topics.
 #[derive(Default)]
 struct CountingSink {
     unknown: usize,
@@ -30,7 +29,7 @@ impl HistorySink for CountingSink {
     fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, StoreError>) {}
 }
 
-/// Answers everything at once, with one message in every tenth topic; how many were asked.
+/// Answers every request, with one message in every tenth topic. Returns how many there were.
 fn answers(it: &mut History, sink: &mut CountingSink, time: Time) -> (usize, usize) {
     let (mut after, mut last) = (0, 0);
     let mut asked = Vec::new();
@@ -86,7 +85,7 @@ fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
         assert!(sink.unknown <= turns * 4_096, "a turn is short");
         assert!(it.next_ns(true) == Some(0) || sink.unknown == MANY);
     }
-    // The first link: all begin, those without anything by the thousand.
+    // Over the first link all begin, those without messages by the thousand.
     it.up(Some(1), SECOND);
     let (mut after, mut last) = (0, 0);
     for turn in 0.. {
@@ -97,10 +96,10 @@ fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
         }
         assert!(turn < 1_000, "{} have begun", sink.begun);
     }
-    // Of the first thousands it is not known yet what is too old: those are asked for one by one.
+    // For the first thousands the watermark is not known yet: those are requested one by one.
     assert!((MANY / 10..MANY / 10 + 4_000).contains(&after), "{after}");
     assert_eq!(last, MANY / 1_000);
-    // The next one, to the same engine: nothing but the last numbers.
+    // Over the next link, to the same engine: only the last numbers are requested.
     it.down(SECOND);
     while it.next_ns(true) == Some(0) {
         it.tick(time, &mut sink);

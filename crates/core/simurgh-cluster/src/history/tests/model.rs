@@ -1,5 +1,5 @@
-//! Whatever is lost, doubled, late or removed: a follower is told what was stored, in order, or
-//! before anything newer that something is missing.
+//! Whatever is lost, doubled, late or removed: a follower receives what was stored, in order, or a
+//! gap before anything newer.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ enum Op {
     Store(usize, usize, usize),
     Forget(usize, usize),
     Pass(u64),
-    /// So many are lost on the way to a node; whether that is said.
+    /// How many messages to a node are lost, and whether that is reported.
     Lose(usize, usize, bool),
     SayLost(usize, bool),
     Down(usize),
@@ -27,14 +27,14 @@ enum Op {
     Topic(usize, usize),
     End(usize, usize),
     Skip(u64),
-    /// What somebody else stores under the topic's subject.
+    /// A malformed envelope is stored under the topic's subject.
     Stranger(usize, bool),
     Remade,
 }
 
 const NODES: usize = 3;
 
-/// What the engine forgets nothing by.
+/// Operations by which the engine forgets nothing.
 fn harmless() -> impl Strategy<Value = Op> {
     let (node, topic) = (|| 0..NODES, || 0..TOPICS.len());
     prop_oneof![
@@ -56,7 +56,6 @@ fn harmless() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// All of it.
 fn anything() -> impl Strategy<Value = Op> {
     prop_oneof![
         40 => harmless(),
@@ -130,7 +129,7 @@ fn apply(it: &mut Scenario, op: Op) {
     }
 }
 
-/// Everything works again, for as long as it takes to find what nobody has said.
+/// Everything works again, for as long as it takes to find unreported losses.
 fn heal(it: &mut Scenario) {
     for at in 0..NODES {
         it.nodes[at].loses = 0;
@@ -142,8 +141,8 @@ fn heal(it: &mut Scenario) {
     it.advance(90 * SECOND, SECOND);
 }
 
-/// Nodes that want so many of each topic follow all; what the engine has room for, if it has not
-/// for all.
+/// Nodes that want `count` messages of each topic follow all; `room`: how many messages the engine
+/// stores, if it has a bound.
 fn begin(count: u32, room: Option<usize>) -> Scenario {
     let config = HistoryConfig { queue_count: 12, ..HistoryConfig::default() };
     let mut it = Scenario::new(NODES, &config);
@@ -163,7 +162,7 @@ proptest! {
         count_max in prop_oneof![Just(1_000_usize), 1..12_usize],
         ops in prop::collection::vec(anything(), 1..60),
     ) {
-        // Of each topic an engine keeps as many as anybody wants, or more.
+        // Of each topic an engine stores as many as any node wants, or more.
         let mut it = begin(count_max.min(20) as u32, None);
         it.count_max = count_max;
         for op in ops {
@@ -176,7 +175,7 @@ proptest! {
         prop_assert!(it.nodes.iter().all(|node| node.keeping.waiting_bytes() == 0));
     }
 
-    /// Whatever the engine has removed, and for whichever reason.
+    /// Whatever the engine has removed, and for whatever reason.
     #[test]
     fn who_begins_late_has_everything_above_what_it_is_told(
         count_max in prop_oneof![Just(1_000_usize), 1..12_usize],
@@ -191,7 +190,7 @@ proptest! {
         }
     }
 
-    /// Nor is anything told to be missing that is not.
+    /// No gap is reported that does not exist.
     #[test]
     fn while_the_engine_has_everything_nothing_is_given_up(
         ops in prop::collection::vec(harmless(), 1..60),
@@ -204,7 +203,7 @@ proptest! {
         let checked = it.check(true);
         let said = || it.nodes.iter().map(|node| &node.sink.events).collect::<Vec<_>>();
         prop_assert_eq!(checked.gaps, 0, "{:#?}", said());
-        // Each knows its own, and no other.
+        // Each node recognizes only its own.
         for node in &it.nodes {
             let told = node.sink.events.values().flatten();
             for message in told.flat_map(messages) {

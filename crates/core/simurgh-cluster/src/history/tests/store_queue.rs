@@ -1,4 +1,4 @@
-//! What is to be stored: what gathers, in which order it goes, and what becomes of it.
+//! The store queue: gathering, the order of sending, and outcomes.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ impl Scenario {
         self.keeping.push(topic, &Storing::Item(store), self.now_ns, &mut self.sink);
     }
 
-    /// All that is handed over now.
+    /// Everything that is handed over now.
     fn leaves(&mut self) -> Vec<Outgoing> {
         let mut all = Vec::new();
         while let Some(next) = self.keeping.next(&mut self.n, self.now_ns) {
@@ -243,7 +243,7 @@ fn what_was_sent_is_unconfirmed_in_time_and_its_topic_waits_for_the_answer() {
     assert_eq!((it.keeping.counts().unconfirmed, it.keeping.waiting_bytes()), (3, 0));
 }
 
-/// Its number is that of its envelope: whatever the adapter takes first, it has none twice.
+/// The number is its envelope's: whatever the adapter takes first, no number is used twice.
 #[test]
 fn what_the_adapter_has_not_taken_is_the_next_or_never_sent() {
     let mut it = Scenario::new();
@@ -331,7 +331,7 @@ fn a_wish_to_forget_has_its_place_among_what_is_stored() {
     assert_eq!(it.keeping.counts().purges_failed, 1);
 }
 
-/// Its number would be that of what nobody wished to forget.
+/// In a new engine this number would be that of another message.
 #[test]
 fn what_is_to_be_removed_of_an_engine_that_is_lost_is_not_removed_of_the_next() {
     let mut it = Scenario::new();
@@ -343,7 +343,7 @@ fn what_is_to_be_removed_of_an_engine_that_is_lost_is_not_removed_of_the_next() 
     assert!(it.keeping.next(&mut it.n, 0).is_none());
 }
 
-/// Topics that come and go while the engine is away leave nothing.
+/// Topics that begin and end without an engine leave nothing.
 #[test]
 fn topics_without_anything_to_store_are_forgotten() {
     let mut it = Scenario::new();

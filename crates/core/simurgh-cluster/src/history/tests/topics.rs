@@ -1,4 +1,4 @@
-//! What is followed: how it begins, what is missing and found, what is gone.
+//! Followed topics: how they begin, and what is missing, fetched or removed.
 
 use simurgh_history::StoredAt;
 
@@ -13,7 +13,6 @@ pub(super) fn scenario(nodes: usize) -> Scenario {
     Scenario::new(nodes, &HistoryConfig::default())
 }
 
-/// What was told, in short.
 pub(super) fn short(said: &[SeenEvent]) -> Vec<String> {
     let texts = |all: &[Message]| {
         let texts: Vec<&str> = all.iter().map(|it| &*it.text).collect();
@@ -90,7 +89,7 @@ fn a_topic_without_anything_begins_at_the_number_of_the_log() {
     assert_eq!(it.take_texts(0), ["1"]);
 }
 
-/// So that a position of another node's, behind which something was removed, is below the floor.
+/// Otherwise a position of another node, with a removed message behind it, is above the floor.
 #[test]
 fn where_an_engine_does_not_say_its_number_the_highest_known_is_taken() {
     let mut it = scenario(1);
@@ -98,7 +97,6 @@ fn where_an_engine_does_not_say_its_number_the_highest_known_is_taken() {
     it.follow(0, "rooms:lobby");
     it.follow(0, A);
     assert_eq!(it.take_texts(0), ["0<<=0"]);
-    // Of a topic in the same stream, where streams are by the first digit.
     let stream = |topic: &str| super::super::topic::stream_of(topic);
     assert!(stream(A) != stream("rooms:lobby"));
     it.store_many(0, 3);
@@ -135,7 +133,6 @@ fn what_is_gone_is_told_before_what_is_newer() {
     assert_eq!(it.take_texts(1), ["0<<=0", "1", "gap 4", "5", "6", "7"]);
     assert_eq!(it.nodes[1].keeping.counts().gaps, 1);
     assert_eq!(it.nodes[1].keeping.counts().holes_filled, 0);
-    // All that is between may be gone, too.
     it.nodes[1].loses = 2;
     it.store_many(0, 2);
     let next = it.store(0, A);
@@ -150,7 +147,7 @@ fn what_is_gone_is_told_before_what_is_newer() {
     assert_eq!(it.take_texts(1), ["gap 12", "13"]);
 }
 
-/// Somebody has removed single messages, while the last that is known is still there.
+/// Single messages were removed, while the last known one is still there.
 #[test]
 fn what_was_removed_behind_the_last_that_is_known_is_told_before_what_waits() {
     let mut it = scenario(2);
@@ -167,7 +164,7 @@ fn what_was_removed_behind_the_last_that_is_known_is_told_before_what_waits() {
     assert_eq!(it.nodes[1].keeping.follows.jobs, 0);
 }
 
-/// Else what is between would be told to be missing.
+/// Otherwise the messages between would be reported as a gap.
 #[test]
 fn a_topic_begins_only_with_what_came_before_the_first_that_waits() {
     let mut it = scenario(2);
@@ -181,7 +178,7 @@ fn a_topic_begins_only_with_what_came_before_the_first_that_waits() {
     assert_eq!(it.take_texts(1), ["0<1,2<=2", "3"], "members who were here before hear the last");
 }
 
-/// What a copy does not have is no gap; the leader is asked last.
+/// Messages missing in a copy are not a gap; the leader is asked last.
 #[test]
 fn of_a_copy_that_lags_it_is_asked_again_and_at_last_of_the_leader() {
     let mut it = scenario(2);
@@ -238,7 +235,6 @@ fn what_this_node_has_stored_and_not_heard_is_missed_after_a_second_and_known_as
 fn a_node_knows_its_own_and_no_other_in_whatever_order_it_is_told() {
     let mut it = scenario(2);
     (0..2).for_each(|at| it.follow(at, A));
-    // The engine of these tests answers before or after it sends.
     for at in [0, 1, 0, 0, 1, 0] {
         it.store_many(at, 1);
     }
@@ -332,7 +328,7 @@ fn with_another_epoch_everything_begins_anew() {
     it.check(true);
 }
 
-/// Its last message is long gone: that alone is no loss.
+/// Its last message was removed long ago: that alone is not a loss.
 #[test]
 fn a_quiet_topic_is_not_told_to_miss_something_after_a_link() {
     let mut it = scenario(2);
@@ -359,7 +355,6 @@ fn what_may_have_come_and_gone_while_there_was_no_link_is_told() {
     assert_eq!(it.take_texts(1), ["0<<=0", "1", "unknown", "gap 2", "known"]);
     it.store_many(0, 1);
     assert_eq!(it.take_texts(1), ["3"]);
-    // Where the engine does not say its number: before the next.
     it.down(1);
     it.store_many(0, 1);
     it.advance(400 * SECOND, 10 * SECOND);
@@ -372,7 +367,7 @@ fn what_may_have_come_and_gone_while_there_was_no_link_is_told() {
     it.check(true);
 }
 
-/// Of too many, those that are left are as many as are kept.
+/// If too many were stored, those left are as many as are kept.
 #[test]
 fn what_newer_ones_have_pushed_out_is_told() {
     let mut it = scenario(2);
@@ -411,7 +406,7 @@ fn a_wish_to_forget_is_told_in_its_place_and_what_was_before_is_not_filled() {
     it.check(true);
 }
 
-/// The engine may not be allowed to forget it.
+/// The engine may not be allowed to remove it.
 #[test]
 fn what_was_to_be_forgotten_and_is_still_there_is_not_filled() {
     let mut it = scenario(2);

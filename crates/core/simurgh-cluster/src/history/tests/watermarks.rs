@@ -1,4 +1,4 @@
-//! Behind which number of a topic something may be missing, for who begins to follow it late.
+//! Watermarks: from which number on a topic is complete for a node that begins to follow it late.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::*;
 
 const A: &str = TOPICS[0];
 
-/// What was removed for its age or for the count is behind the number that is told, and nothing
-/// that a client may have heard last elsewhere.
+/// Messages removed for their age or for the count are below the reported number, which is not
+/// above one that a client may have received last elsewhere.
 #[test]
 fn who_begins_late_is_told_that_something_may_be_missing_only_where_it_may_be() {
     let mut it = scenario(2);
@@ -18,7 +18,7 @@ fn who_begins_late_is_told_that_something_may_be_missing_only_where_it_may_be() 
     it.advance(200 * SECOND, SECOND);
     it.skip(2);
     it.follow(1, A);
-    // 8 goes after 300 s.
+    // 8 is removed after 300 s.
     assert_eq!(it.take_texts(1), ["0<1<=10"]);
     it.end(1, A);
     it.advance(90 * SECOND, SECOND);
@@ -28,7 +28,6 @@ fn who_begins_late_is_told_that_something_may_be_missing_only_where_it_may_be() 
     it.advance(20 * SECOND, SECOND);
     it.follow(1, A);
     assert_eq!(it.take_texts(1), ["ended", "8<<=10"]);
-    // As many as are wanted: there may have been more.
     it.wants.count = 3;
     for expected in ["8<2,3<=12", "10<2,3,4<=13"] {
         it.store_many(0, if expected.contains('4') { 1 } else { 2 });
@@ -37,7 +36,6 @@ fn who_begins_late_is_told_that_something_may_be_missing_only_where_it_may_be() 
         it.follow(1, A);
         assert_eq!(it.take_texts(1), [expected]);
     }
-    // And where somebody wished to forget what was before.
     it.forget(0, A);
     it.run();
     it.end(1, A);
@@ -89,7 +87,7 @@ fn what_is_young_is_asked_once_for_all_topics_and_again_before_it_is_too_old() {
     }
 }
 
-/// Nor for one that says nothing.
+/// Nor if the engine does not answer.
 #[test]
 fn a_topic_does_not_wait_long_for_what_the_engine_does_not_say() {
     let mut it = scenario(1);
@@ -99,7 +97,6 @@ fn a_topic_does_not_wait_long_for_what_the_engine_does_not_say() {
     assert_eq!(it.take_texts(0), ["9<<=9"]);
     it.end(0, A);
     it.take_events(0, A);
-    // Request again after ten seconds; the answer takes its time.
     it.advance(11 * SECOND, SECOND);
     (it.knows_since, it.delay_ns) = (true, 400 * MILLISECOND);
     it.follow(0, A);

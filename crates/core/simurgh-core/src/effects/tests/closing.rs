@@ -1,4 +1,4 @@
-//! Interceptors that end by what they are given, and what is said before they do.
+//! Interceptors that end by what they receive, and what is sent before that.
 
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
@@ -7,7 +7,7 @@ use super::{BYE, CLOSED, CRASHED, heard, interceptor, pushed};
 use crate::testing::*;
 use crate::*;
 
-/// Whoever stops or crashes over a broadcast gets no more of them.
+/// An interceptor that stops or crashes over a broadcast gets no more of them.
 #[test]
 fn an_interceptor_may_end_by_what_it_is_given() {
     for (how, last) in [("\"stop\"", CLOSED), ("\"crash\"", CRASHED)] {
@@ -24,8 +24,8 @@ fn an_interceptor_may_end_by_what_it_is_given() {
     }
 }
 
-/// The same on the way to something said: that was due, and nothing may follow the notice (PROTOCOL
-/// §6). It ends once, for the first reason, and sees nothing more.
+/// The same before another message: that was due, and nothing may follow the notice (PROTOCOL §6).
+/// It ends once, for the first reason, and sees nothing more.
 #[test]
 fn an_interceptor_that_ends_says_first_what_is_due() {
     let answer = ok(1, 2, "t", "{}");
@@ -56,7 +56,7 @@ fn an_interceptor_that_ends_says_first_what_is_due() {
     }
 }
 
-/// What it does itself may be what it ends by: all that the callback does is said before.
+/// Its own effects may end it: all effects of the callback are carried out before.
 #[test]
 fn a_channel_that_ends_by_its_own_broadcast_says_all_it_has_to() {
     let notes = Notes::default();
@@ -89,7 +89,6 @@ fn a_channel_that_ends_by_its_own_broadcast_says_all_it_has_to() {
     let key = it.joined(&["t"]);
     it.sends(key, r#"[1,2,"t","all",{}]"#);
     assert_eq!(it.receives(key), [pushed("1"), pushed("2"), ok(1, 2, "t", "null"), CLOSED.into()]);
-    // A socket that closes has no use for the answer.
     let key = it.joined(&["t"]);
     it.sends(key, r#"[1,2,"t","close",{}]"#);
     assert_eq!(it.receives(key), [&*pushed("1"), &*pushed("2"), CLOSED, "close 1008 "]);
@@ -97,7 +96,6 @@ fn a_channel_that_ends_by_its_own_broadcast_says_all_it_has_to() {
     let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
     it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
     assert_eq!(it.receives(key), [pushed("1"), CLOSED.into()]);
-    // The same where a handle has it say something, or its join function does.
     let key = it.joined(&["t"]);
     let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
     it.broadcasts("t", "shout", "0");

@@ -1,4 +1,4 @@
-//! Members who have not taken all they were sent, and the bytes that wait for them.
+//! Members that have not taken everything they were sent, and the bytes that wait for them.
 
 use std::time::Duration;
 
@@ -10,12 +10,9 @@ use crate::registry::BEHIND;
 use crate::testing::*;
 use crate::*;
 
-/// How often it is looked whether withheld bytes may be given back.
 const LOOK: Next = Next::After(Duration::from_millis(5));
-/// What each of these broadcasts weighs.
 const WEIGHT: usize = 4 + "t".len() + "news".len() + 64;
 
-/// Members of `t`, of whom so many take nothing.
 fn members(it: &mut TestShard, count: usize, slow: usize) -> Vec<Key> {
     let keys: Vec<Key> = (0..count).map(|_| it.joined(&["t"])).collect();
     keys[..slow].iter().for_each(|key| it.out.peer(*key).window = 0);
@@ -33,7 +30,6 @@ fn behind(it: &TestShard) -> u32 {
     topic.deliveries.behind
 }
 
-/// Bytes that still count as under way, and whether others are to be called off.
 fn under_way(it: &mut TestShard) -> (usize, Next) {
     let next = it.core.settle(&mut it.out);
     (it.node.charged(0), next)
@@ -60,7 +56,6 @@ fn bytes_are_withheld_while_most_have_not_taken_them() {
     }
 }
 
-/// Who leaves is waited for no longer, and whoever comes changes what most is.
 #[test]
 fn who_is_gone_is_not_waited_for() {
     let mut it = TestShard::new();
@@ -78,7 +73,6 @@ fn who_is_gone_is_not_waited_for() {
     assert_eq!(it.core.metrics.topics.value(), 0);
 }
 
-/// A member that was not behind may be the one whose leave turns the others into few.
 #[test]
 fn a_leave_of_another_may_give_bytes_back() {
     let mut it = TestShard::new();
@@ -99,7 +93,7 @@ fn a_leave_of_another_may_give_bytes_back() {
     assert_eq!((behind(&it), under_way(&mut it)), (1, (0, Next::Idle)), "one of two");
 }
 
-/// One who has a quarter of what may wait for it before it is given time, alone among many.
+/// A reader with a quarter of its limit waiting is given time, alone among many.
 #[test]
 fn one_that_lags_is_given_time() {
     for (bytes, withheld) in [(1000, false), (1001, true)] {
@@ -114,7 +108,6 @@ fn one_that_lags_is_given_time() {
     }
 }
 
-/// That it lagged is forgotten with the next lap, unless it still does.
 #[test]
 fn one_that_lags_no_more_is_not_waited_for() {
     let config = Config { outbound_bytes_max: 4000, ..Config::default() };
@@ -146,7 +139,7 @@ fn what_is_withheld_is_given_back_at_a_pace() {
     it.advances(Duration::from_nanos(1));
     assert_eq!(under_way(&mut it), (2 * WEIGHT, LOOK));
     assert_eq!(it.core.metrics.fanout_bytes.value(), 2 * WEIGHT as u64);
-    // More is withheld behind what is.
+    // More is withheld behind that.
     it.broadcasts("t", "news", "null");
     it.fans_out();
     assert_eq!(it.core.fanout.withheld.len(), 1, "the topic is there once");
@@ -160,8 +153,8 @@ fn what_is_withheld_is_given_back_at_a_pace() {
     assert_eq!((behind(&it), it.core.metrics.fanout_bytes.value()), (1, 0));
 }
 
-/// While somebody is behind, what comes next is put behind what they wait for: their queues grow
-/// by nothing. Else what was sent would be kept for what comes.
+/// While a member is behind, the next frames are linked behind those it waits for, so its queue
+/// does not grow. Otherwise the sent frames would be kept for the next ones.
 #[test]
 fn what_comes_next_follows_while_somebody_is_behind() {
     let mut it = TestShard::new();
@@ -180,7 +173,6 @@ fn what_comes_next_follows_while_somebody_is_behind() {
     }
 }
 
-/// What is given back of one topic is no word on the others.
 #[test]
 fn each_topic_has_what_is_withheld_of_it() {
     let config = Config { slow_after: Duration::from_millis(1), ..Config::default() };
@@ -198,7 +190,7 @@ fn each_topic_has_what_is_withheld_of_it() {
     assert_eq!(under_way(&mut it), (0, Next::Idle));
 }
 
-/// A topic that everybody has left stays for what is withheld of it, and no longer.
+/// A topic without members stays for what is withheld of it, and no longer.
 #[test]
 fn a_topic_goes_with_what_is_withheld() {
     let mut it = TestShard::new();
@@ -213,7 +205,6 @@ fn a_topic_goes_with_what_is_withheld() {
     assert_eq!(under_way(&mut it), (0, Next::Idle));
 }
 
-/// What passes its channel, and what is sent to all but one, is waited for as well.
 #[test]
 fn whoever_is_sent_something_may_be_behind() {
     let passing = scripted(|ctx, heard| match heard {
@@ -228,7 +219,7 @@ fn whoever_is_sent_something_may_be_behind() {
     it.broadcasts("t", "news", "null");
     it.fans_out();
     it.out.end_turn();
-    // What its channel pushed is counted once the turn's bytes have met the slow peer.
+    // Its channel's push is counted once the turn's bytes have met the slow peer.
     it.broadcasts("t", "news", "null");
     it.fans_out();
     assert_eq!((behind(&it), it.out.peer(keys[0]).received().len()), (1, 2));
@@ -248,7 +239,6 @@ fn whoever_is_sent_something_may_be_behind() {
     assert_eq!(behind(&it), 1);
 }
 
-/// The sender of what is for the others may be slow, too.
 #[test]
 fn a_slow_sender_is_behind_with_what_is_for_it() {
     let mut it = TestShard::new();
@@ -267,7 +257,6 @@ fn a_slow_sender_is_behind_with_what_is_for_it() {
     assert_eq!(it.receives(keys[0]), ["0", "2"].map(news));
 }
 
-/// A member that has ended by what it was sent is behind with nothing.
 #[test]
 fn whoever_ends_by_what_it_is_sent_is_not_behind() {
     let stopping = scripted(|ctx, heard| match heard {

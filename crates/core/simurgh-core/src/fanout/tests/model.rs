@@ -1,5 +1,5 @@
-//! The fan-out of one shard against the plainest model there is: a list, for each member, of what
-//! it must get.
+//! The fan-out of one shard against the plainest model: a list, for each member, of what it must
+//! get.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::*;
 
 const PEERS: usize = 20;
 const TOPICS: [&str; 2] = ["topic-a", "topic-b"];
-/// Longer than what is sent between two looks at the clock.
+/// Longer than what is sent between two readings of the clock.
 const LONG: usize = 17 << 10;
 
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ enum Step {
         topic: usize,
         is_from: bool,
     },
-    /// A slice of so many looks at the clock.
+    /// A slice of so many readings of the clock.
     Slice(u64),
     Turn,
     /// A peer takes so much and no more, until it takes more.
@@ -70,7 +70,6 @@ struct Pair {
     number: u32,
 }
 
-/// The number in what was said, and the topic.
 fn read(text: &str) -> Option<(usize, u32)> {
     let (_, number) = text.split_once("\"#")?;
     let number = number.split(|it: char| !it.is_ascii_digit()).next()?.parse().ok()?;
@@ -79,7 +78,7 @@ fn read(text: &str) -> Option<(usize, u32)> {
 
 impl Pair {
     fn new() -> Self {
-        // What passes an interceptor comes out as it was; publishers are held early.
+        // An interceptor pushes what it gets unchanged; publishers are held early.
         let passing = scripted(|ctx, heard| match heard {
             ChannelCall::Out(event, payload) => {
                 ctx.push(event, payload);
@@ -132,7 +131,7 @@ impl Pair {
         self.must.get(&(peer, topic)).is_some_and(|(_, is_member)| *is_member)
     }
 
-    /// A broadcast is for all members there are, but perhaps one.
+    /// A broadcast is for all members, except perhaps one.
     fn is_for_all(&mut self, number: u32, topic: usize, but: Option<usize>) {
         for ((peer, at), (list, is_member)) in &mut self.must {
             if *at == topic && *is_member && Some(*peer) != but {
@@ -220,7 +219,7 @@ impl Pair {
         }
     }
 
-    /// What is marked is what is counted.
+    /// The marked members are the counted ones.
     fn check(&self) {
         let registry = &self.test_shard.core.registry;
         for topic in TOPICS.iter().filter_map(|topic| registry.topic(registry.find(topic)?)) {
@@ -267,7 +266,6 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120)
     ) {
         let mut pair = Pair::new();
-        // Some are there from the beginning, so that slices have something to cut.
         (0..PEERS).for_each(|peer| pair.take(&Step::Join(peer, peer % 2)));
         for step in &steps {
             pair.take(step);

@@ -1,4 +1,4 @@
-//! Who publishes, and who is held for having published too much.
+//! Publishers, and which are held for having published too much.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,10 @@ use simurgh_reactor::{Key, Next};
 use crate::testing::*;
 use crate::*;
 
-/// What a broadcast on `t` weighs whose payload is a text of so many bytes.
 const fn weight(bytes: usize) -> usize {
     bytes + "t".len() + "news".len() + 64
 }
 
-/// A JSON string of so many bytes.
 fn text(bytes: usize) -> String {
     format!("\"{}\"", "x".repeat(bytes - 2))
 }
@@ -23,7 +21,7 @@ fn sends(it: &mut TestShard, key: Key, event: &str, bytes: usize) {
     it.sends(key, &format!(r#"[1,2,"t","{event}",{}]"#, text(bytes)));
 }
 
-/// A shard of several, of which 800 bytes may be under way, and 100 of one flow.
+/// A shard of several, of which 800 bytes may be in flight, and 100 of one flow.
 fn test_shard(shards: usize) -> TestShard {
     let config = Config { mailbox_bytes_max: 800, outbound_bytes_max: 2000, ..Config::default() };
     TestShard::with_node(TestNode::new(shards, config, vec![scripted(standard).user_socket()]))
@@ -61,7 +59,7 @@ fn a_broadcast_is_posted_to_all_other_shards() {
     assert_eq!(it.node.charged(0), 0);
 }
 
-/// While they are under way, and not only when some of them come back.
+/// While they are in flight, and not only when some of them are released.
 #[test]
 fn bytes_under_way_are_counted_at_the_end_of_each_turn() {
     let mut it = test_shard(2);
@@ -80,7 +78,7 @@ fn bytes_under_way_are_counted_at_the_end_of_each_turn() {
     assert_eq!(counted(&mut it), 0);
 }
 
-/// Nobody here is on its topic: it is done as it comes.
+/// Without members here a broadcast is done at once.
 #[test]
 fn a_broadcast_for_nobody_is_done() {
     let mut it = test_shard(1);
@@ -112,7 +110,7 @@ fn a_broadcast_that_is_too_large_is_not_sent() {
     assert_eq!(broadcast(1001), Err(BroadcastError::TooLarge { bytes: 1001, bytes_max: 1000 }));
 }
 
-/// A broadcast of nobody is for all shards or for none.
+/// A broadcast from outside of channels is for all shards or for none.
 #[test]
 fn a_broadcast_is_refused_while_too_much_is_under_way() {
     let it = test_shard(3);
@@ -129,7 +127,7 @@ fn a_broadcast_is_refused_while_too_much_is_under_way() {
     assert_eq!(broadcast(), Ok(()), "what an ended shard has never comes back");
 }
 
-/// An eighth of what may be under way is one flow's.
+/// A flow has an eighth of what may be in flight.
 #[test]
 fn a_publisher_with_more_than_its_share_under_way_is_held() {
     let mut it = test_shard(1);
@@ -152,7 +150,7 @@ fn a_publisher_with_more_than_its_share_under_way_is_held() {
     assert_eq!(it.core.settle(&mut it.out), Next::Idle);
 }
 
-/// What one topic's publishers have under way is no reason to hold those of another.
+/// A topic's bytes in flight do not hold the publishers of another.
 #[test]
 fn a_flow_is_that_of_its_topic() {
     let mut it = test_shard(1);
@@ -166,7 +164,6 @@ fn a_flow_is_that_of_its_topic() {
     assert!(it.out.deeds().is_empty());
 }
 
-/// While all is congested only those go on of whom nothing is under way; jammed, not even those.
 #[test]
 fn a_congested_node_holds_publishers() {
     for (bytes, first, second) in [(1600, false, false), (1601, false, true), (6401, true, true)] {
@@ -175,7 +172,7 @@ fn a_congested_node_holds_publishers() {
             TestShard::with_node(TestNode::new(2, config, vec![scripted(standard).user_socket()]));
         for is_held in [first, second] {
             let key = it.joined(&["t"]);
-            // What another shard has by then, since what this one has changes as well.
+            // The bytes of another shard by then, since this one's change as well.
             it.node.log().bytes = vec![0, bytes - weight(1)];
             it.sends(key, r#"[1,2,"t","bcast",1]"#);
             assert_eq!(
@@ -187,11 +184,10 @@ fn a_congested_node_holds_publishers() {
     }
 }
 
-/// Half of its share has to have left, and half of what may be under way, so that none flutters;
-/// or all of its own.
+/// Half of its share must have left, and half of what may be in flight, so that it does not
+/// alternate; or all of its own.
 #[test]
 fn a_publisher_is_read_again_when_enough_has_left() {
-    // What others have under way; what is left of its own; whether it goes on.
     for (bytes, left, goes_on) in [
         (400, 50, true),
         (400, 51, false),
@@ -237,7 +233,7 @@ fn so_many_publishers_are_read_again_in_one_turn() {
     assert!(!keys.iter().any(|key| it.out.is_held(*key)));
 }
 
-/// Who waits for something else stays held for that; who is gone is forgotten.
+/// A publisher that waits for something else stays held for that; one that is gone is forgotten.
 #[test]
 fn a_publisher_that_waits_or_is_gone_is_not_released() {
     let mut it = test_shard(1);
@@ -255,7 +251,7 @@ fn a_publisher_that_waits_or_is_gone_is_not_released() {
     assert!(!keys.iter().any(|key| it.core.fanout.holds_back(*key)));
 }
 
-/// Who is gone keeps nobody from being looked at, nor its place.
+/// A publisher that is gone does not keep others from being checked, nor its place.
 #[test]
 fn a_publisher_that_is_gone_leaves_nothing_behind() {
     let mut it = test_shard(1);
@@ -272,7 +268,7 @@ fn a_publisher_that_is_gone_leaves_nothing_behind() {
     assert_eq!((it.out.deeds(), left(&it)), (vec!["release 0".into()], Some((0, 0))));
 }
 
-/// Its end may be what a channel broadcasts: whoever is gone is not held.
+/// A channel may broadcast in `terminate`: a socket that is gone is not held.
 #[test]
 fn a_publisher_that_is_gone_is_not_held() {
     let mut it = TestShard::with_node(TestNode::new(
@@ -294,7 +290,6 @@ fn a_publisher_that_is_gone_is_not_held() {
     assert_eq!(it.core.metrics.publishers_held.value(), 0);
 }
 
-/// A topic remembers what was published on it for as long as something of that is under way.
 #[test]
 fn a_topic_lets_its_flow_go() {
     let mut it = test_shard(2);
@@ -313,7 +308,7 @@ fn a_topic_lets_its_flow_go() {
     assert!(!has_flow(&it));
 }
 
-/// Whoever leaves and comes back is the same publisher.
+/// A client that leaves and joins again is the same publisher.
 #[test]
 fn what_is_under_way_counts_when_the_last_member_has_left() {
     let config = Config { mailbox_bytes_max: 1600, ..Config::default() };
@@ -323,14 +318,13 @@ fn what_is_under_way_counts_when_the_last_member_has_left() {
     sends(&mut it, key, "bcast", 90);
     it.fans_out();
     assert!(!it.out.is_held(key));
-    // Its first broadcast still lies in the mailbox of the other shard.
+    // Its first broadcast is still in the mailbox of the other shard.
     it.sends(key, r#"[1,2,"t","phx_leave",{}]"#);
     it.sends(key, r#"[1,1,"t","phx_join",{}]"#);
     sends(&mut it, key, "bcast", 90);
     assert!(it.out.is_held(key), "both count");
 }
 
-/// Its answer to the close is to be read.
 #[test]
 fn a_publisher_whose_socket_closes_is_not_held() {
     let mut it = TestShard::running(scripted(|ctx, heard| match heard {

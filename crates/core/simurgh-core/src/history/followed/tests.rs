@@ -1,5 +1,5 @@
 //! A node of two shards whose topics an engine numbers, and that engine: a list in the test, which
-//! says what it has as the cluster's thread would, or late, or never.
+//! sends what it has as the cluster's thread would, or late, or never.
 
 mod gaps;
 mod joins;
@@ -31,7 +31,6 @@ fn as_ann(since: &str) -> String {
     format!(r#"{{"simurgh":{{"id":"ann's tab","since":{since}}}}}"#)
 }
 
-/// A user socket that keeps what is broadcast on its topics.
 fn keeping(channel: Scripted, rule: HistoryRule) -> UserSocket {
     let mut user_socket = channel.user_socket();
     if let Kind::Channels(routes) = &mut user_socket.kind {
@@ -40,7 +39,6 @@ fn keeping(channel: Scripted, rule: HistoryRule) -> UserSocket {
     user_socket
 }
 
-/// A channel that says what it is told to, and what comes behind that.
 fn talking() -> Scripted {
     scripted(|ctx, heard| match heard {
         ChannelCall::In("say", payload) => {
@@ -56,29 +54,24 @@ fn talking() -> Scripted {
     })
 }
 
-/// A broadcast, or a purge, as the engine has it.
 #[derive(Clone)]
 struct Logged {
     topic: String,
     seq: u64,
     index: u16,
     at_ms: u64,
-    /// None: a purge.
+    /// `None`: a purge.
     what: Option<(String, Payload<'static>)>,
     sender: u64,
     except: Option<ChannelId>,
-    /// The node that has had it kept, and its number there.
     by: Option<(usize, u64)>,
 }
 
-/// What keeps and numbers.
 struct Engine {
     epoch: u64,
     seq: u64,
-    /// Other topics' numbers between two of ours.
     step: u64,
     log: Vec<Logged>,
-    /// What is at or below this was removed by itself.
     floor: u64,
     now_ms: u64,
 }
@@ -105,7 +98,6 @@ impl Engine {
         }
     }
 
-    /// Keeps what a node asks it to.
     fn keeps(&mut self, node: usize, store: StoreRequest, is_joined: bool) -> StoredAt {
         let StoreRequest { number, broadcast, sender, .. } = store;
         let (seq, index) = self.number(is_joined);
@@ -122,7 +114,7 @@ impl Engine {
         StoredAt { epoch: self.epoch, seq, index, is_duplicate: false }
     }
 
-    /// Keeps what a node asks of which nothing else is known.
+    /// Keeps the store of a node that is not part of the test.
     fn receives(&mut self, topic: &str, n: u64, is_joined: bool) {
         let (seq, index) = self.number(is_joined);
         let payload = Payload::from_json(format!(r#"{{"n":{n}}}"#));
@@ -138,7 +130,6 @@ impl Engine {
         self.log.push(Logged { topic, seq, index, at_ms, what: None, sender, except, by });
     }
 
-    /// What a node hears of one of them.
     fn told(&self, node: usize, at: usize) -> FromEngine {
         let it = &self.log[at];
         match self.item(node, at) {
@@ -158,7 +149,6 @@ impl Engine {
         Some(KeptItem { seq, index, at_ms, mine, sender, broadcast })
     }
 
-    /// All it has of a topic above a number.
     fn begun(&self, node: usize, topic: &str, floor: u64) -> FromEngine {
         let of = |at: &usize| self.log[*at].topic == topic;
         let all: Vec<usize> = (0..self.log.len()).filter(of).collect();
@@ -180,7 +170,6 @@ struct Node {
     notes: Notes,
     here: String,
     there: String,
-    /// Topics that are followed.
     begun: BTreeSet<String>,
     /// Stores that the engine has not seen yet.
     stores: VecDeque<StoreRequest>,
@@ -218,7 +207,6 @@ impl Node {
         }
     }
 
-    /// What the node's shards have asked of the engine since this was last looked at.
     fn looks(&mut self) {
         for asked in self.test_shard.node.asked() {
             match asked {
@@ -235,14 +223,12 @@ impl Node {
         }
     }
 
-    /// A turn of both shards.
     fn takes_turns(&mut self) {
         let mail = std::mem::take(&mut self.test_shard.node.log().mail[1]);
         mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
         self.test_shard.handles_mail();
     }
 
-    /// Turns until nothing is left to be done.
     fn settles(&mut self) {
         for _ in 0..10 {
             self.takes_turns();
@@ -252,7 +238,7 @@ impl Node {
         self.test_shard.fans_out();
     }
 
-    /// The engine does all that it is asked, and says so.
+    /// The engine does everything that it is asked, and answers.
     fn is_served(&mut self, engine: &mut Engine) {
         for _ in 0..10 {
             self.settles();
@@ -280,7 +266,6 @@ impl Node {
         self.settles();
     }
 
-    /// It hears what the engine has kept last, if it follows that topic.
     fn hears_last(&mut self, engine: &Engine) {
         let at = engine.log.len() - 1;
         let topic = &engine.log[at].topic;
@@ -289,13 +274,11 @@ impl Node {
         }
     }
 
-    /// The engine says something of a topic.
     fn is_told(&mut self, topic: &str, what: FromEngine) {
         self.test_shard.node.post_kept(topic, what);
         self.settles();
     }
 
-    /// Somebody elsewhere says something, which is heard here.
     fn hears_of(&mut self, engine: &mut Engine, topic: &str, n: u64) {
         engine.receives(topic, n, false);
         self.hears_last(engine);
@@ -306,7 +289,6 @@ impl Node {
         self.test_shard.opens(wire)
     }
 
-    /// A client says something; nothing else happens.
     fn sends(&mut self, key: Key, topic: &str, event: &str, payload: &str) {
         let text = match self.test_shard.out.peer(key).socket.wire() {
             Wire::V1 => {
@@ -318,7 +300,6 @@ impl Node {
         self.test_shard.sends(key, &text);
     }
 
-    /// A client joins a topic, and all that follows from that.
     fn joins(&mut self, engine: &mut Engine, topic: &str, params: &str) -> (Key, Vec<String>) {
         let key = self.opens(Wire::V2);
         (key, self.joins_as(engine, key, topic, params))
@@ -334,7 +315,6 @@ impl Node {
         self.test_shard.receives(key)
     }
 
-    /// Time passes in steps, each with its turn.
     fn advances(&mut self, time: Duration) {
         self.test_shard.advances(time);
         self.out.turn_ns = self.test_shard.out.turn_ns;
@@ -345,7 +325,6 @@ impl Node {
         self.settles();
     }
 
-    /// Both kinds of topics: whose home is the members' shard, and another.
     fn topics(&self) -> [String; 2] {
         [self.here.clone(), self.there.clone()]
     }
@@ -354,14 +333,12 @@ impl Node {
         self.test_shard.core.history_waits() + self.other.history_waits()
     }
 
-    /// What is still charged to the shards.
     fn charged(&self) -> [usize; 2] {
         let told = self.test_shard.node.log();
         [told.bytes[0], told.bytes[1]]
     }
 }
 
-/// The position in a frame.
 fn position_of(text: &str) -> String {
     try_position(text).unwrap_or_else(|| panic!("a position in {text}")).to_owned()
 }
@@ -370,7 +347,7 @@ fn try_position(text: &str) -> Option<&str> {
     text.split('"').find(|part| Position::parse(part).is_some())
 }
 
-/// Events, and what they say of themselves: `news 7`, `phx_reply ok`, `simurgh:gap lost`.
+/// Events in short: `news 7`, `phx_reply ok`, `simurgh:gap lost`.
 fn gist(heard: &[String]) -> Vec<String> {
     heard.iter().map(|text| said(text)).collect()
 }

@@ -1,4 +1,4 @@
-//! What is let go of, and what is counted of that.
+//! Bounds of histories, and the counters of removed messages.
 
 use super::read::{kept, store};
 use super::*;
@@ -20,13 +20,11 @@ fn asked(kept: &mut KeptTopics, topic: &str, since: Position, now_ms: u64) -> Op
     kept.missed(&ask, &HistoryConfig::default(), now_ms).0.gap
 }
 
-/// Slots in all tables, whether or not they are taken.
 fn places(kept: &KeptTopics) -> [usize; 4] {
     let KeptTopics { slots, by_name, free, events, .. } = kept;
     [slots.capacity(), by_name.capacity(), free.capacity(), events.capacity()]
 }
 
-/// Rounds of the sweep.
 fn sweeps(kept: &mut KeptTopics, now_ms: u64) {
     while !kept.sweep(2_048, now_ms) {}
 }
@@ -54,12 +52,10 @@ fn a_million_topics_touched_once_take_no_more_than_they_may_and_then_nothing() {
     assert_eq!(dropped.evicted as u64, TOPICS - fit as u64, "all others, each once");
     let [slots, names, free, _] = places(&kept);
     assert!(slots <= 2 * fit && names <= 4 * fit && free <= 2 * fit, "{:?}", places(&kept));
-    // The last are there, and who has heard the first is told why it is not.
     let last = kept.list(0, usize::MAX, usize::MAX).topics;
     assert!(last.iter().any(|it| &*it.name == "rooms:0999999"));
     assert!(!last.iter().any(|it| &*it.name == "rooms:0000000"));
     assert_eq!(asked(&mut kept, "rooms:0000000", first.unwrap(), 1_000), Some(GapReason::Evicted));
-    // What was said is over, and is remembered for as long again.
     sweeps(&mut kept, 301_000);
     assert_eq!(kept.counts(), (fit, 0, 0));
     sweeps(&mut kept, 601_001);
@@ -81,7 +77,6 @@ fn what_a_crowd_of_topics_has_taken_is_given_back_though_one_stays() {
     let [slots, names, free, events] = places(&kept);
     assert_eq!(kept.counts().0, 1);
     assert!(slots == 1 && names <= 8 && free == 0 && events <= 8, "{:?}", places(&kept));
-    // Those that come next take the first places.
     for n in 0..10 {
         store(&mut kept, &format!("next {n}"), 8, 202);
     }
@@ -120,7 +115,6 @@ fn names_of_events_are_no_more_than_their_broadcasts_need() {
     sweeps(&mut kept, 1);
     assert_eq!(kept.events.len(), 5, "those of what is kept");
     assert_eq!(kept.counts().2, 5 * 104);
-    // One that is no longer short is nobody's to share, and is counted.
     let long = "e".repeat(65);
     say(&mut kept, &long, 1);
     assert_eq!(kept.counts().2, 5 * 104 + 65);
@@ -141,7 +135,7 @@ fn an_answer_is_not_kept_for_longer_than_a_round() {
     let weak = Arc::downgrade(&broadcast.unwrap());
     let first = Position { epoch: Epoch::from_seed(7), place: Default::default() };
     assert_eq!(asked(&mut kept, "t", first, 1), None);
-    // Nothing has changed since but that it is too old.
+    // Nothing has changed since, except that it is too old.
     sweeps(&mut kept, 300_001);
     assert!(weak.upgrade().is_none(), "only the last answer could have it");
 }
@@ -216,7 +210,6 @@ fn who_resumes_is_counted_by_what_it_is_told_and_how_long_it_waited() {
     assert_eq!(metrics.resume_gap_epoch.value(), 2);
     assert_eq!(metrics.resume_messages.value(), 2 * (1 + 2 + 2));
     assert_eq!(metrics.resume_times.value().0.iter().sum::<u64>(), 8, "the refused one is none");
-    // One whose answer comes from another shard, three milliseconds later.
     let (topic, key) = (it.there.clone(), it.test_shard.opens(Wire::V2));
     let before = it.test_shard.core.metrics.resume_times.value();
     it.test_shard.sends(key, &format!(r#"["1","1","{topic}","phx_join",{OPTED_IN}]"#));
@@ -267,7 +260,6 @@ fn who_looks_sees_each_kept_topic_once_and_where_it_stands() {
     }
 }
 
-/// Bytes that each shard keeps.
 fn kept_bytes(it: &Node) -> [u64; 2] {
     let all = [&it.test_shard.core, &it.other];
     all.map(|core| core.history.as_ref().map_or(0, |history| history.kept.counts().2))
@@ -292,12 +284,10 @@ fn the_shard_that_keeps_most_forgets_and_nothing_goes_that_fits() {
     sends(&mut it, &here, 4);
     sends(&mut it, &there, 6);
     assert_eq!(kept_bytes(&it), [4 * 98, 6 * 98], "as much as may be");
-    // The other shard keeps most, so what is too much here is forgotten there.
     sends(&mut it, &here, 1);
     assert_eq!(kept_bytes(&it), [5 * 98, 3 * 98]);
     sends(&mut it, &here, 2);
     assert_eq!(kept_bytes(&it), [7 * 98, 3 * 98]);
-    // And now this one does.
     sends(&mut it, &there, 1);
     let [here_bytes, there_bytes] = kept_bytes(&it);
     assert_eq!(there_bytes, 4 * 98);

@@ -1,4 +1,4 @@
-//! What is asked from outside of channels.
+//! Requests from outside of channels.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,7 +28,6 @@ pub(super) fn store(kept: &mut KeptTopics, topic: &str, bytes: usize, now_ms: u6
     kept.store(Broadcast::new(topic, "e", payload), None, 0, now_ms).0
 }
 
-/// The numbers of a page's messages.
 fn seqs(page: &HistoryPage) -> Vec<u64> {
     page.messages.iter().map(|it| it.position.place.seq).collect()
 }
@@ -104,7 +103,6 @@ fn what_is_purged_is_gone_from_memory() {
     let payload = Payload::from_bytes(vec![7; 5_000]);
     let (first, broadcast) = kept.store(Broadcast::new("t", "e", payload), None, 0, 1);
     let weak = Arc::downgrade(&broadcast.unwrap());
-    // An answer is kept for who asks the same.
     let (since, topic) =
         (Since::After(Position { place: Default::default(), ..first }), "t".into());
     let ask = MissedRequest {
@@ -134,7 +132,6 @@ fn topics_are_listed_a_few_places_at_a_time() {
     let rule = HistoryRule { age: Duration::from_millis(10), ..HistoryRule::default() };
     let mut kept = kept(rule);
     for n in 0..10 {
-        // Those with an odd number are long over.
         store(&mut kept, &format!("{n}"), 1, if n % 2 == 0 { 1_000 } else { 1 });
     }
     kept.sweep(100, 1_000);

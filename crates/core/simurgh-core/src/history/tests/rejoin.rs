@@ -1,9 +1,9 @@
 //! Clients that leave and join again, on the same connection or on the next: what they are given,
-//! what they are told to have lost, and what is remembered of them.
+//! which gaps they receive, and what is remembered of them.
 
 use super::*;
 
-/// A channel whose words are another's too, and that says one with its last breath.
+/// A channel whose broadcasts are also another's, and that broadcasts in `terminate`.
 fn talkative() -> Scripted {
     scripted(|ctx, heard| match heard {
         ChannelCall::In("twice", _) => {
@@ -19,7 +19,6 @@ fn talkative() -> Scripted {
     })
 }
 
-/// A channel that passes on what it intercepts.
 fn passing() -> Scripted {
     let it = scripted(|ctx, heard| match heard {
         ChannelCall::Out(event, payload) => {
@@ -45,7 +44,6 @@ fn lost(heard: &[String]) -> bool {
 }
 
 impl Node {
-    /// Broadcasts of nobody, which come to the first shard at once, and no further.
     fn is_told(&mut self, topic: &str, n: u32) {
         let payload = Payload::from_json(format!(r#"{{"n":{n}}}"#));
         let broadcast = Broadcast::new(topic, "news", payload);
@@ -60,15 +58,15 @@ impl Node {
     }
 }
 
-/// What it pushes waits for its own broadcast, but not what it passes on of others': that would
-/// come behind what is newer, and its client would take the older for heard.
+/// Its pushes wait for its own broadcast, but intercepted broadcasts do not: they would follow
+/// newer ones, and its client would take the older for received.
 #[test]
 fn what_is_intercepted_comes_in_order_though_its_channel_waits() {
     let mut it = Node::running(passing());
     let topic = it.there.clone();
     let (key, _) = it.joins(Wire::V2, &topic, OPTED_IN);
     it.test_shard.sends(key, &format!(r#"["1","2","{topic}","say",{{}}]"#));
-    // Stored before it, and heard while it is waited for.
+    // Stored before it, and received while it is waited for.
     let mail = std::mem::take(&mut it.test_shard.node.log().mail[1]);
     it.is_told(&topic, 1);
     it.test_shard.fans_out();
@@ -82,7 +80,7 @@ fn what_is_intercepted_comes_in_order_though_its_channel_waits() {
     assert_eq!((positions(&heard).0, events), (vec![2], vec!["mine".into(), "behind".into()]));
 }
 
-/// Whoever has an id is known by it when the channel that spoke is gone.
+/// A client with an id is recognized by it when its old channel is gone.
 #[test]
 fn a_client_does_not_hear_its_own_last_words_when_it_is_back() {
     for is_here in [true, false] {
@@ -92,7 +90,6 @@ fn a_client_does_not_hear_its_own_last_words_when_it_is_back() {
         let (key, joined) = it.joins(Wire::V2, &topic, &as_ann("null"));
         let first = position_of(&joined[1]);
         it.test_shard.sends(key, &format!(r#"["1","2","{topic}","twice",{{}}]"#));
-        // What waits is said by a channel that is gone.
         it.test_shard.disconnects(key);
         it.settles();
         let (other, heard) = it.joins(Wire::V2, &topic, &since(&first));
@@ -103,7 +100,6 @@ fn a_client_does_not_hear_its_own_last_words_when_it_is_back() {
         let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
         assert_eq!(events[2..], ["first", "simurgh:at"]);
         let last = position_of(heard.last().unwrap());
-        // The same where the channel alone ends: the next hears that of the one before.
         let heard = it.joins_again(key, &topic, &as_ann(&format!("\"{last}\"")));
         let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
         assert!(!events.contains(&"last".to_owned()), "{events:?}");
@@ -128,7 +124,7 @@ fn of_who_is_gone_nothing_is_remembered() {
         it.sends(key, topic, "phx_leave", "{}");
     }
     assert_eq!(it.remembers(), 1, "one connection");
-    // Joined again, some with a gap told, and all with something seen, it goes without a word.
+    // After a rejoin with gaps and progress noted, it leaves without a message.
     let mut gaps = 0;
     for topic in &topics {
         let position = format!("{}.0", simurgh_history::Epoch::from_seed(7));
@@ -142,7 +138,7 @@ fn of_who_is_gone_nothing_is_remembered() {
     assert_eq!((it.remembers(), it.test_shard.core.history_waits()), (0, 0));
 }
 
-/// Its next channel would be taken to have heard what it says, and was told that it had not.
+/// Its next channel would be taken to have received the gap, which it had not.
 #[test]
 fn a_gap_that_was_told_to_a_channel_that_is_gone_is_told_to_the_next() {
     let rule = HistoryRule { count: 1, ..HistoryRule::default() };
@@ -156,7 +152,7 @@ fn a_gap_that_was_told_to_a_channel_that_is_gone_is_told_to_the_next() {
         }
         let (key, heard) = it.joins(Wire::V2, &topic, &since(&first));
         assert!(heard[1].contains(r#""reason":"overwritten","count":1"#), "{heard:?}");
-        // It joined again before that came: it says what it said before.
+        // It joined again before that arrived: its join states the same position.
         let heard = it.joins_again(key, &topic, &since(&first));
         assert!(lost(&heard), "{heard:?}");
         let last = position_of(heard.iter().rfind(|it| it.contains("resumed")).unwrap());
@@ -165,7 +161,7 @@ fn a_gap_that_was_told_to_a_channel_that_is_gone_is_told_to_the_next() {
     }
 }
 
-/// It bears the old channel's join_ref, and the client that has joined anew drops it.
+/// It has the old channel's join_ref, and the client that has joined again drops it.
 #[test]
 fn what_an_interceptor_sent_to_a_channel_that_is_joined_anew_is_lost_and_told() {
     let rule = HistoryRule { age: Duration::from_secs(5), ..HistoryRule::default() };
@@ -185,8 +181,8 @@ fn what_an_interceptor_sent_to_a_channel_that_is_joined_anew_is_lost_and_told() 
     }
 }
 
-/// It leaves, drops what comes, and joins and leaves again: of what it is sent once more it cannot
-/// say whether that has come.
+/// It leaves, drops what it receives, and joins and leaves again: whether what was sent once more
+/// has arrived is unknown.
 #[test]
 fn what_was_sent_once_more_and_may_be_on_its_way_is_not_sent_a_third_time() {
     for is_here in [true, false] {
@@ -201,7 +197,7 @@ fn what_was_sent_once_more_and_may_be_on_its_way_is_not_sent_a_third_time() {
         assert!(heard.iter().any(|it| it.contains(r#"{"recovered":true,"count":1}"#)), "{heard:?}");
         let heard = it.joins_again(key, &topic, &seen(&first, &last));
         assert!(lost(&heard), "{heard:?}");
-        // Of what came behind that, what has arrived says so.
+        // The position of the next message shows what has arrived.
         it.is_told(&topic, 2);
         it.test_shard.fans_out();
         let newest = position_of(&it.receives(key)[0]);
@@ -210,7 +206,7 @@ fn what_was_sent_once_more_and_may_be_on_its_way_is_not_sent_a_third_time() {
     }
 }
 
-/// What it was not given for want of its key does not count as sent when it says the key.
+/// Messages withheld without its key do not count as sent when it sends the key.
 #[test]
 fn who_says_its_key_too_late_is_told_what_it_was_not_given() {
     let rule = HistoryRule { only_own: true, ..HistoryRule::default() };
@@ -230,7 +226,7 @@ fn who_says_its_key_too_late_is_told_what_it_was_not_given() {
     }
 }
 
-/// It would be told how much it has missed, and not be given that.
+/// It would receive how much it has missed, and not the messages.
 #[test]
 fn who_speaks_in_values_is_told_no_positions() {
     for is_here in [true, false] {

@@ -1,4 +1,4 @@
-//! What is too much to be told at once is told part by part.
+//! Replays of more than can be sent at once, in parts.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +9,6 @@ use simurgh_proto::ws::CloseCode;
 
 use super::*;
 
-/// Two messages at once.
 fn two_at_once(channel: Scripted, rule: HistoryRule) -> Node {
     let mut config = Config::default();
     config.history.portion = ReplayLimits { count: 2, bytes: 64 << 10 };
@@ -17,7 +16,6 @@ fn two_at_once(channel: Scripted, rule: HistoryRule) -> Node {
 }
 
 impl Node {
-    /// Somebody speaks, and has done so so many times.
     fn is_full(&mut self, is_here: bool, count: u64) -> (Key, String, String) {
         let topic = if is_here { self.here.clone() } else { self.there.clone() };
         let (speaker, joined) = self.joins(Wire::V2, &topic, OPTED_IN);
@@ -30,7 +28,6 @@ impl Node {
         self.sends(speaker, topic, "bcast", &format!(r#"{{"n":{n}}}"#));
     }
 
-    /// A broadcast that is not kept.
     fn tells_who_comes(&mut self, topic: &str) {
         let broadcast = Broadcast::new(topic, "joins", Payload::EMPTY_OBJECT);
         self.test_shard.node.post_charged(0, Posted::new(Arc::new(broadcast), None));
@@ -38,8 +35,6 @@ impl Node {
         self.test_shard.fans_out();
     }
 
-    /// Somebody joins who has heard nothing since then, and is told a first part; nothing more
-    /// happens.
     fn comes_back(&mut self, wire: Wire, topic: &str, last: &str) -> Key {
         let key = self.test_shard.opens(wire);
         self.test_shard.sends(key, &format!(r#"["1","1","{topic}","phx_join",{}]"#, since(last)));
@@ -48,7 +43,6 @@ impl Node {
     }
 }
 
-/// A channel that pushes as soon as its join is answered.
 fn greeting(ctx: &mut Context<'_>, heard: ChannelCall<'_>) -> Outcome {
     match heard {
         ChannelCall::Joined => {
@@ -69,7 +63,7 @@ fn a_long_replay_comes_in_parts_and_what_is_new_behind_it() {
         assert!(heard[1].contains(r#"{"recovered":true,"count":7}"#), "{heard:?}");
         assert_eq!(positions(&heard[2..]).0, [1, 2], "a part");
         assert!(it.test_shard.out.is_held(key), "what it says waits until it has heard all");
-        // What is broadcast meanwhile, and is in this shard's log, comes once, in its place.
+        // A broadcast meanwhile, which is in this shard's log, is sent once, in its place.
         it.test_shard.sends(speaker, &format!(r#"["1","1","{topic}","bcast",{{"n":8}}]"#));
         it.takes_turns();
         it.test_shard.fans_out();
@@ -107,7 +101,6 @@ fn who_is_slow_is_asked_for_nothing_more_and_told_what_it_could_not_be_told() {
         let heard = it.receives(key);
         let gap = r#""simurgh:gap",{"recovered":false,"reason":"overwritten"}"#;
         assert!(heard[0].contains(gap), "{heard:?}");
-        // The position of the gap, from which the rest follows.
         assert_eq!(positions(&heard).0, [4, 5, 6, 7, 8, 9]);
         assert!(!it.test_shard.out.is_held(key));
     }
@@ -139,7 +132,6 @@ fn a_channel_that_ends_by_what_it_is_told_is_told_no_more() {
             ["phx_reply", "simurgh:resumed", "seen", "seen", "seen", "phx_close", "you_left"];
         assert_eq!(events, expected);
         assert!(!it.test_shard.out.is_held(key));
-        // And may come back, from where it was.
         ends.store(false, Relaxed);
         let heard = it.joins_again(key, &topic, &since(&first));
         assert_eq!(positions(&heard[2..]).0, [4, 5, 6]);
@@ -160,7 +152,7 @@ fn a_socket_that_goes_in_the_middle_of_a_replay_leaves_nothing() {
     assert_eq!(it.test_shard.core.history_waits(), 0);
 }
 
-/// Word of who has come and gone has no position, and is missed by nobody.
+/// Presence diffs have no position, and are never missed.
 #[test]
 fn what_has_no_position_comes_behind_a_replay() {
     for channel in [scripted(standard), scripted(standard).intercepting(&["other"])] {

@@ -20,7 +20,6 @@ fn what_was_kept_is_there_after_a_restart_and_numbers_go_on() {
     for cut in 0..bytes.len() {
         assert!(SavedHistory::decode(&bytes[..cut], 2, 1).is_err(), "cut at {cut}");
     }
-    // One shard where there were two.
     let user_sockets = vec![keeping(scripted(standard), HistoryRule::default())];
     let mut next = TestShard::with_node(TestNode::new(1, Config::default(), user_sockets));
     let mut decoded = SavedHistory::decode(&bytes, 1, 1).unwrap();

@@ -3,7 +3,6 @@
 
 use super::*;
 
-/// A channel that answers what it intercepts with a broadcast, once, or ends by it.
 fn answering() -> Scripted {
     let it = scripted(|ctx, heard| match heard {
         ChannelCall::Out("news", payload) => {
@@ -32,13 +31,11 @@ fn answering() -> Scripted {
 }
 
 impl Node {
-    /// A broadcast of nobody, which the first shard has taken and sent to nobody yet.
     fn has_pending(&mut self, topic: &str, json: &'static str) {
         self.has_mail(topic, json);
         self.test_shard.handles_mail();
     }
 
-    /// One that is kept, and on its way to the first shard.
     fn has_mail(&mut self, topic: &str, json: &'static str) {
         let broadcast = Broadcast::new(topic, "news", Payload::from_json(json));
         crate::Node::broadcast(&*self.test_shard.node, broadcast).expect("there is room");
@@ -46,7 +43,6 @@ impl Node {
         mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
     }
 
-    /// A socket with a channel that intercepts, on a topic that is kept elsewhere.
     fn answers() -> (Self, Key, String) {
         let mut it = Self::running(answering());
         let topic = it.there.clone();
@@ -63,8 +59,8 @@ impl Node {
     }
 }
 
-/// The handle's broadcast comes when the end is waiting already, and what is broadcast meanwhile
-/// finds a channel that hears no more.
+/// The handle's broadcast arrives when the end waits already, and what is broadcast meanwhile finds
+/// a channel that receives nothing more.
 #[test]
 fn a_channel_that_waits_to_end_ends_whatever_its_handle_says() {
     let (mut it, key, topic) = Node::answers();
@@ -106,7 +102,7 @@ fn who_joins_again_is_let_in_although_its_interceptor_has_broadcast_meanwhile() 
     assert_eq!(it.waits(), 0);
 }
 
-/// It is brought up to date for a push, wants to end by what it sees, and has broadcast behind the
+/// It is brought up to date for a push, ends by what it intercepts, and has broadcast behind the
 /// push.
 #[test]
 fn who_wants_to_end_and_waits_ends_when_all_it_did_is_said() {
@@ -123,7 +119,7 @@ fn who_wants_to_end_and_waits_ends_when_all_it_did_is_said() {
     assert_eq!((it.waits(), it.test_shard.core.ends.len()), (0, 0));
 }
 
-/// The same, and its socket goes meanwhile.
+/// The same, and its socket closes meanwhile.
 #[test]
 fn of_who_wants_to_end_and_is_gone_nothing_is_left() {
     let (mut it, key, topic) = Node::answers();

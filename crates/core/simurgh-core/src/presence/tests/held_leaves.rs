@@ -1,4 +1,4 @@
-//! Leaves that are told late, or with the join that follows.
+//! Leaves that are sent late, or with the join that follows.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use simurgh_channel::PresenceConfig;
 
 use super::{Client, INTERVAL, sends, test_shard, turn};
 
-/// Who comes back in a moment was never away to the others; who does not leaves later.
+/// A key that is soon back never left for the others; another leaves later.
 #[test]
 fn a_leave_is_held_until_it_is_known_that_nobody_comes_back() {
     let delay = Duration::from_secs(5);

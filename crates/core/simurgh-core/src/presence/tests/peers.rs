@@ -1,5 +1,5 @@
-//! Homes of one topic on several nodes: what they say to each other arrives late, twice, in another
-//! order or never; once they have been asked anew, all know the same, and so do their members.
+//! Homes of one topic on several nodes: their messages arrive late, twice, in another order or
+//! never; once they have been requested again, all agree, and so do their members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use simurgh_presence::{FromPeers, ToPeers};
 const TOPIC: &str = "t";
 const MILLISECOND: u64 = 1_000_000;
 
-/// SplitMix64.
 struct Dice(u64);
 
 impl Dice {
@@ -31,7 +30,6 @@ impl Dice {
 
 type Refs = BTreeMap<String, BTreeSet<String>>;
 
-/// What the official client makes of states and diffs.
 #[derive(Default)]
 struct Member {
     state: Option<Refs>,
@@ -88,7 +86,6 @@ impl Member {
 struct Node {
     owner: Owner,
     home: Home,
-    /// By the number of their membership.
     channels: BTreeMap<u32, Member>,
 }
 
@@ -99,7 +96,7 @@ impl Node {
     }
 }
 
-/// What is on its way: when, to whom, what.
+/// A message in flight: when, to which node, what.
 type Sent = (u64, usize, Arc<dyn Fn() -> FromPeers>);
 
 struct Scenario {
@@ -107,7 +104,7 @@ struct Scenario {
     sent: Vec<Sent>,
     dice: Dice,
     now_ns: u64,
-    /// Of a hundred messages so many are lost, and as many come twice.
+    /// Of a hundred messages so many are lost, and as many are doubled.
     loss: u64,
     next: u32,
     config: PresenceConfig,
@@ -120,7 +117,6 @@ fn channel(membership: u32) -> ChannelId {
 impl Scenario {
     fn new(seed: u64, loss: u64) -> Self {
         let nodes = (1..=3).map(|n| Node::new(n << 16)).collect();
-        // In some worlds leaves are held.
         let leave_delay = Duration::from_millis([0, 0, 300][seed as usize % 3]);
         let config = PresenceConfig { leave_delay, ..PresenceConfig::default() };
         let dice = Dice(seed);
@@ -148,7 +144,6 @@ impl Scenario {
         self.nodes.iter().position(|it| it.owner == owner)
     }
 
-    /// What the thread of the cluster does on each node.
     fn passes_on(&mut self, at: usize) {
         let me = self.nodes[at].owner;
         for (topic, what) in self.nodes[at].home.take_outbox() {
@@ -230,7 +225,7 @@ impl Scenario {
         self.passes_on(at);
     }
 
-    /// A node dies with all its members, and comes back as another.
+    /// A node ends with all its members, and restarts as another.
     fn restarts(&mut self, at: usize) {
         let gone = self.nodes[at].owner;
         self.nodes[at] = Node::new(gone.0 + 1);
@@ -253,7 +248,7 @@ impl Scenario {
                 FromPeers::State(it) => Some(it.owner),
                 _ => None,
             };
-            // Of a node that is gone nothing is passed on any more.
+            // Nothing of a node that is gone is passed on any more.
             if from.is_none_or(|it| self.at(it).is_some()) {
                 self.nodes[to].home.peers_message(TOPIC, what, &self.config, now_ns);
             }
@@ -288,7 +283,6 @@ impl Scenario {
         self.passes_on(at);
     }
 
-    /// What members of a node are shown that join now.
     fn shows(&self, at: usize) -> Refs {
         let Some(topic) = self.nodes[at].home.topics.get(TOPIC) else { return Refs::new() };
         let list: Value =
@@ -308,12 +302,11 @@ impl Scenario {
                 self.asks(at);
             }
         }
-        // Until the last changes were output again for the last time.
         for _ in 0..270 {
             self.advances(100);
         }
         assert!(self.sent.is_empty(), "nobody has anything more to say");
-        // Of all who are there somebody tells: each owner its own.
+        // The union of what each owner has of its own.
         let mut union = Refs::new();
         for node in &self.nodes {
             let Some(topic) = node.home.topics.get(TOPIC) else { continue };
@@ -364,7 +357,7 @@ fn the_first_list_of_a_topic_has_who_is_on_other_nodes() {
         world.passes_on(at);
     };
     join(&mut world, 0, 1);
-    // Nodes 1 and 2 say that nobody is there.
+    // Nodes 1 and 2 answer that they have no presences.
     (0..30).for_each(|_| world.advances(10));
     assert_eq!(world.nodes[0].channels[&1].state.as_ref().map(Refs::len), Some(1));
     join(&mut world, 1, 2);
@@ -373,7 +366,6 @@ fn the_first_list_of_a_topic_has_who_is_on_other_nodes() {
     (0..15).for_each(|_| world.advances(10));
     let state = world.nodes[1].channels[&2].state.clone().expect("all have answered");
     assert_eq!(state.keys().collect::<Vec<_>>(), ["m1", "m2"]);
-    // A node that never answers is waited for no longer than 300 ms.
     world.loss = 100;
     join(&mut world, 2, 3);
     (0..29).for_each(|_| world.advances(10));

@@ -11,7 +11,6 @@ use simurgh_proto::message::{OwnedRef, Payload};
 
 use super::*;
 
-/// A channel that has nothing to say.
 struct Silent;
 
 impl Channel for Silent {
@@ -20,7 +19,7 @@ impl Channel for Silent {
     }
 }
 
-/// Deliveries of which nothing is ever under way, unless a test says so.
+/// Deliveries without broadcasts in flight, unless a test sets some.
 #[derive(Default)]
 pub(super) struct Nothing {
     pub(super) is_busy: bool,
@@ -55,7 +54,6 @@ pub(super) const SOCKETS: usize = 5;
 pub(super) const TOPICS: [&str; 3] = ["a", "b", "c"];
 pub(super) const KINDS: [u16; 4] = [0, COUNTED, RELAY, SOCKET_ID];
 
-/// One operation. Places are taken modulo what there is.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Subscribe { socket: usize, topic: usize, kind: usize, count: usize },
@@ -70,7 +68,6 @@ pub(super) enum Step {
     Shrink,
 }
 
-/// What is known of a membership.
 struct Known {
     socket: usize,
     topic: usize,
@@ -89,13 +86,11 @@ impl Known {
     }
 }
 
-/// The registry, and the same in the plainest way.
 pub(super) struct Pair {
     registry: Registry<Nothing>,
     metrics: Arc<ShardMetrics>,
     lists: [List; SOCKETS],
     all: BTreeMap<u32, Known>,
-    /// By socket, the last to come first.
     order: [Vec<u32>; SOCKETS],
     heads: [u32; TOPICS.len()],
     busy: [bool; TOPICS.len()],
@@ -184,7 +179,7 @@ impl Pair {
         Some(id)
     }
 
-    /// The hand's side of each is told by whom it visits: nobody twice in a round, nobody not.
+    /// The cursor visits each member exactly once in a pass.
     fn visit(&mut self, topic: usize, count: usize) {
         let head = self.heads[topic];
         let mut visited = Vec::new();
@@ -284,7 +279,7 @@ impl Pair {
         self.check_topics();
     }
 
-    /// They are there while they have members or something is under way, and each is shown once.
+    /// Topics exist while they have members or something in flight, and each is shown once.
     fn check_topics(&mut self) {
         let is_there = |topic: &usize| self.busy[*topic] || self.members(*topic) > 0;
         let expected: BTreeSet<&str> =
@@ -308,7 +303,7 @@ impl Pair {
     }
 }
 
-/// Operations as the fuzzer has them: a byte says which, two or three more with what.
+/// Operations of the fuzzer: a byte chooses the operation, two or three more its arguments.
 fn read(data: &mut std::slice::Iter<'_, u8>) -> Option<Step> {
     let kind = data.next()?;
     let mut next = || data.next().map(|byte| usize::from(*byte));
@@ -333,7 +328,7 @@ fn read(data: &mut std::slice::Iter<'_, u8>) -> Option<Step> {
     })
 }
 
-/// Carries out the operations that an input of the fuzzer means, at most some hundreds of them.
+/// Carries out the operations of a fuzzer's input, at most some hundreds of them.
 #[allow(unreachable_pub, reason = "the fuzz target calls it")]
 pub fn run(data: &[u8]) {
     let (mut pair, mut data) = (Pair::new(), data.iter());

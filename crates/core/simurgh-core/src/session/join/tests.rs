@@ -20,7 +20,6 @@ fn closed(join_ref: u32) -> String {
     format!(r#"[{join_ref},{join_ref},"t","phx_close",{{}}]"#)
 }
 
-/// Joins are decided as their payload says.
 fn deciding() -> UserSocket {
     user_socket(|ctx, payload| {
         ctx.push("early", Payload::EMPTY_OBJECT);
@@ -43,7 +42,6 @@ fn test_shard(user_socket: UserSocket) -> TestShard {
     TestShard::with(Config::default(), vec![user_socket])
 }
 
-/// Somebody who hears what joins broadcast, and who joins.
 fn listener_and_joiner(it: &mut TestShard) -> (Key, Key) {
     let listener = it.joined_as(r#"[1,1,"hall","phx_join",{}]"#);
     let joiner = it.opens(Wire::V2);
@@ -53,7 +51,7 @@ fn listener_and_joiner(it: &mut TestShard) -> (Key, Key) {
     (listener, joiner)
 }
 
-/// Row 19 and 26: refs come back as they were sent, whatever they are.
+/// PROTOCOL rows 19 and 26.
 #[test]
 fn a_join_is_answered_with_its_own_refs() {
     let long = format!("\"{}\"", "x".repeat(300));
@@ -79,7 +77,7 @@ fn a_join_is_answered_with_its_own_refs() {
     }
 }
 
-/// Row 20 and 28.
+/// PROTOCOL rows 20 and 28.
 #[test]
 fn a_join_takes_any_payload_and_answers_with_any() {
     let mut it = test_shard(user_socket(|_, payload| {
@@ -94,7 +92,7 @@ fn a_join_takes_any_payload_and_answers_with_any() {
     assert_eq!(format!("{refused:?}"), "Join::error", "a refusal has its own payload");
 }
 
-/// Row 21. Of what the function did, the client hears nothing and others what concerns them.
+/// PROTOCOL row 21. Only the function's effects for others are carried out.
 #[test]
 fn a_refused_join_makes_no_channel() {
     let mut it = test_shard(deciding());
@@ -118,7 +116,7 @@ fn a_refused_join_makes_no_channel() {
     assert_eq!(it.counts(), ["messages_out +1", "errors_unmatched_topic +1"]);
 }
 
-/// Row 22.
+/// PROTOCOL row 22.
 #[test]
 fn a_join_that_crashes_leaves_the_socket() {
     let mut it = test_shard(deciding());
@@ -142,7 +140,7 @@ fn a_join_that_crashes_leaves_the_socket() {
     assert_eq!(it.receives(key), [ok(1, 1, "t", "{}"), r#"[1,null,"t","early",{}]"#.into()]);
 }
 
-/// Rows 23–25: no pattern, no join; the answer bears no join_ref.
+/// PROTOCOL rows 23–25: without a matching pattern there is no join; the answer has no join_ref.
 #[test]
 fn the_first_pattern_that_matches_takes_a_topic() {
     let route = |pattern: &str, name: &'static str| Route {
@@ -170,7 +168,7 @@ fn the_first_pattern_that_matches_takes_a_topic() {
     assert_eq!(it.counts(), ["messages_out +3", "errors_unmatched_topic +3"]);
 }
 
-/// Row 27, and §3: the reply and the close bear null, pushes the ref of the join.
+/// PROTOCOL row 27, and §3: the reply and the close have null, pushes the ref of the join.
 #[test]
 fn a_join_without_join_ref_lends_its_ref_to_pushes() {
     let mut it = TestShard::new();
@@ -191,7 +189,7 @@ fn a_join_without_join_ref_lends_its_ref_to_pushes() {
     );
 }
 
-/// Row 31: a channel that is joined again is no more than before.
+/// PROTOCOL row 31: a rejoin does not count as one more.
 #[test]
 fn a_socket_holds_so_many_channels_and_no_more() {
     let mut it = test_shard(UserSocket { channels_max: 2, ..scripted(standard).user_socket() });
@@ -211,7 +209,7 @@ fn a_socket_holds_so_many_channels_and_no_more() {
     assert_eq!(it.receives(key), [ok(3, 3, "c", "{}")]);
 }
 
-/// What a membership keeps is limited, to the byte.
+/// The size of a membership is limited, to the byte.
 #[test]
 fn a_join_that_is_too_long_is_refused() {
     let mut it = TestShard::new();
@@ -237,8 +235,8 @@ fn a_join_that_is_too_long_is_refused() {
     assert_eq!(it.counts(), ["sockets +1", "upgrades +1", "joins_refused +3", "messages_out +3"]);
 }
 
-/// §6: the channel that is there stays, and has heard what was broadcast before; if it ends by
-/// that, the refusal is said before.
+/// PROTOCOL §6: the existing channel stays, and has received earlier broadcasts; if it ends by
+/// that, the refusal is sent before.
 #[test]
 fn a_join_that_is_too_long_is_refused_behind_what_was_broadcast() {
     let long_ref = format!("\"{}\"", "x".repeat(REF_BYTES_MAX));
@@ -272,7 +270,7 @@ fn a_join_that_is_too_long_is_refused_behind_what_was_broadcast() {
     assert_eq!(it.receives(key), [refused("null", 3, "t", "unmatched topic")], "it has ended");
 }
 
-/// Rows 29 and 30, and §6: what was broadcast before goes to the old channel, and first.
+/// PROTOCOL rows 29 and 30, and §6: earlier broadcasts go to the old channel, and first.
 #[test]
 fn a_rejoin_is_answered_before_the_old_channel_closes() {
     let mut it = test_shard(user_socket(|ctx, _| {
@@ -317,7 +315,7 @@ fn a_rejoin_is_answered_before_the_old_channel_closes() {
     assert_eq!(it.receives(key), [r#"[null,null,"t","after",1]"#], "once");
 }
 
-/// Whatever becomes of the new join, the old channel has ended, and its close follows the reply.
+/// Whatever the outcome of the join, the old channel has ended, and its close follows the reply.
 #[test]
 fn a_rejoin_that_fails_has_ended_the_old_channel() {
     for (payload, status, response) in [
@@ -343,7 +341,7 @@ fn a_rejoin_that_fails_has_ended_the_old_channel() {
     }
 }
 
-/// A last breath may be to close the socket: then there is nobody to let in.
+/// Its `terminate` may close the socket: then no client is left to admit.
 #[test]
 fn an_old_channel_may_close_the_socket_that_joins_again() {
     let leaving = scripted(|ctx, heard| {
@@ -368,7 +366,7 @@ fn an_old_channel_may_close_the_socket_that_joins_again() {
     assert!(it.node.log().decides.is_empty(), "nobody waits for it");
 }
 
-/// What the old channel sees on its way out may end it before the join does.
+/// The old channel may end by what it receives before the join ends it.
 #[test]
 fn an_old_channel_may_end_before_it_is_replaced() {
     let stopping = scripted(|ctx, heard| match heard {
@@ -384,7 +382,7 @@ fn an_old_channel_may_end_before_it_is_replaced() {
     assert_eq!(it.core.metrics.channels.value(), 1);
 }
 
-/// §5.5: the channel is there before its reply leaves; what it broadcasts then reaches itself.
+/// PROTOCOL §5.5: the channel is there before its reply, so its broadcasts reach itself.
 #[test]
 fn what_is_broadcast_after_the_join_follows_the_reply() {
     let mut it = test_shard(user_socket(|ctx, _| {
@@ -404,13 +402,13 @@ fn what_is_broadcast_after_the_join_follows_the_reply() {
     it.fans_out();
     let news = |event: &str| format!(r#"[null,null,"t","{event}",{{}}]"#);
     let fourth = r#"[1,null,"t","fourth",{}]"#.to_owned();
-    // Whoever lets the member in speaks for it by then: the second is not for itself.
+    // By then the channel is the member that broadcasts: the second is not for itself.
     assert_eq!(it.receives(key), [ok(1, 1, "t", "{}"), news("first"), news("third"), fourth]);
     let callbacks = [Callback::Join, Callback::AfterJoin];
     assert_eq!(it.node.log().callbacks, callbacks, "what it answers after_join is not asked");
 }
 
-/// The channel is let in by what it says; that may close its socket before it is heard.
+/// The channel's admission is carried out first; its effects may close its socket.
 #[test]
 fn a_join_may_close_its_socket() {
     for payload in ["0", "1"] {
@@ -431,7 +429,7 @@ fn a_join_may_close_its_socket() {
     }
 }
 
-/// Who is asked what events it wants to see may panic, too.
+/// `intercept` may panic, too.
 #[test]
 fn a_channel_that_crashes_when_it_is_asked_is_not_let_in() {
     struct Crashing(#[allow(dead_code, reason = "its drop crashes, too")] Bomb);
@@ -471,7 +469,7 @@ fn members_are_counted_where_a_user_socket_says_so() {
     assert_eq!(it.node.member_count("t"), Some(0));
 }
 
-/// What is made of a long message where it is read comes to the function, and to the channel.
+/// The prepared form of a long message is passed to the join function, and to the channel.
 #[test]
 fn what_was_prepared_is_in_the_hand_of_who_is_asked() {
     let mut it = test_shard(user_socket(|ctx, _| {
@@ -493,7 +491,6 @@ fn what_was_prepared_is_in_the_hand_of_who_is_asked() {
     assert_eq!(it.receives(key), [ok(1, 1, "t", "{}"), ok(1, 2, "t", "null")]);
 }
 
-/// A plain user socket's one channel is joined with the upgrade; nothing is said of it.
 #[test]
 fn a_plain_socket_joins_as_it_opens() {
     let join = std::sync::Arc::new(|_: &mut Context<'_>, payload: Payload<'_>| {

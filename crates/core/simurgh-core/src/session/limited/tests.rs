@@ -1,4 +1,4 @@
-//! What a client hears that says too much, by PROTOCOL §6.7, and who is not concerned.
+//! Clients that exceed their limits, by PROTOCOL §6.7, and clients that do not.
 
 use std::time::Duration;
 
@@ -44,7 +44,6 @@ fn rate_limited(limit: &str, ms: u32) -> String {
 }
 
 impl TestShard {
-    /// Says `echo` with this ref on a topic; what comes.
     fn echoes(&mut self, key: Key, topic: &str, msg_ref: u32) -> Vec<String> {
         self.sends(key, &format!(r#"[1,{msg_ref},"{topic}","echo",{{}}]"#));
         self.receives(key)
@@ -149,7 +148,7 @@ fn bytes_are_the_same_in_every_serializer() {
     it.sends(two, r#"[1,3,"a","echo",[10]]"#);
     assert_eq!(it.receives(two), [ok(1, 3, "a", "[10]")]);
     assert_eq!(it.echoes(two, "a", 4), [over(4, "a", "bytes", 819)]);
-    // A byte more than ever would be there: to wait would not help.
+    // A byte more than the bucket holds: waiting would not help.
     it.advances(SECOND);
     it.sends(two, r#"[1,5,"a","echo",[100]]"#);
     let never = r#"{"reason":"rate_limited","limit":"bytes"}"#;
@@ -180,7 +179,6 @@ fn heartbeats_and_leaves_count_and_are_answered_unless_too_much_closes() {
         it.sends(key, r#"[1,2,"a","phx_leave",{}]"#);
         assert_eq!(it.receives(key)[0], ok(1, 2, "a", "{}"));
         assert!(!it.counts().iter().any(|it| it.starts_with("limited")));
-        // They have used up what there was.
         it.sends(key, r#"[1,2,"b","phx_join",{}]"#);
         assert_eq!(it.counts()[0], "joins_refused +1");
     }
@@ -259,7 +257,7 @@ fn a_payload_may_be_as_long_as_the_channel_says_also_of_a_join() {
         assert_eq!(it.receives(key), [refused(1, 3, "a", "payload_too_large")]);
     }
     assert_eq!(it.counts(), ["joins_refused +1", "messages_out +3", "limited_payload_bytes +2"]);
-    // What was prepared elsewhere counts as long as it was.
+    // A prepared message counts with its original length.
     let message = simurgh_proto::serializer::Serializer::V2;
     let message = message.decode(Frame::Text(r#"[1,4,"a","echo",null]"#)).unwrap();
     let received = Received { message, prepared: None, taken_bytes: 1 };
@@ -300,7 +298,7 @@ fn plain_messages_have_no_answers() {
     }
 }
 
-/// It has no refs and no topic, and what event it is called by is the core's own.
+/// It has no refs and no topic, and its event is the core's own.
 #[test]
 fn of_a_plain_message_its_data_is_counted() {
     let join: JoinFn = std::sync::Arc::new(|_, _| Join::ok(scripted(|_, _| Outcome::NoReply)));
@@ -319,7 +317,6 @@ fn of_a_plain_message_its_data_is_counted() {
     }
 }
 
-/// Tracks with its join, and as it is told.
 fn present() -> Scripted {
     scripted(|ctx, heard| {
         let event = match heard {
@@ -366,7 +363,6 @@ fn changes_of_presence_beyond_the_rate_are_not_made() {
         };
         let user_socket = limit(present().user_socket(), socket, channel);
         let mut it = TestShard::with(Config::default(), vec![user_socket]);
-        // What a join does is not counted, nor is an end.
         let key = it.joined(&["t"]);
         let mails = |it: &mut TestShard| std::mem::take(&mut it.node.log().mail[0]).len();
         assert_eq!(mails(&mut it), 1);
@@ -376,14 +372,13 @@ fn changes_of_presence_beyond_the_rate_are_not_made() {
         it.sends(key, r#"[1,9,"t","state",{}]"#);
         assert_eq!((mails(&mut it), it.receives(key).len()), (8, 8));
         it.counts();
-        // Of two the first is within the limit.
         it.sends(key, r#"[1,10,"t","both",{}]"#);
         assert_eq!(mails(&mut it), if policy == LimitPolicy::Close { 2 } else { 1 });
         assert!(it.counts().contains(&"limited_presence_calls +1".to_owned()));
         match policy {
             LimitPolicy::Reply => {
                 assert_eq!(it.receives(key), [over(10, "t", "presence_calls", 500)]);
-                // Also where the channel would have said nothing.
+                // Also if the channel would not have answered.
                 it.sends(key, r#"[1,11,"t","update",{}]"#);
                 assert_eq!(it.receives(key), [over(11, "t", "presence_calls", 500)]);
             }
@@ -428,8 +423,8 @@ fn without_limits_there_are_no_meters_and_with_some_they_go_by_themselves() {
 }
 
 proptest! {
-    /// Whatever is said when: no more is handled than the limits of socket and channel let, each
-    /// socket for itself, and what is not is answered.
+    /// No more is handled than the limits of socket and channel allow, each socket by itself, and
+    /// the rest is answered.
     #[test]
     fn no_more_is_handled_than_burst_and_rate(
         steps in prop::collection::vec((0_u64..400, 0_usize..2, prop::bool::ANY), 1..120)
@@ -459,7 +454,7 @@ proptest! {
     }
 }
 
-/// An error would be a message like any other to them.
+/// They would receive an error as an ordinary message.
 #[test]
 fn plain_clients_do_not_hear_of_changes_of_presence_beyond_the_rate() {
     for policy in [LimitPolicy::Reply, LimitPolicy::Drop] {

@@ -1,4 +1,4 @@
-//! What cannot be delivered is told before anything newer is, and to nobody else.
+//! Lost messages are reported before anything newer, only to members with positions.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use simurgh_history::ReplayLimits;
 
 use super::*;
 
-/// What those hear who are told no positions, whatever they speak.
+/// Members that receive no positions, on every wire.
 struct Others {
     v1: Key,
     v2: Key,
@@ -34,7 +34,7 @@ impl Others {
         Self { v1, v2, values, listener }
     }
 
-    /// They have heard these, and not a byte else.
+    /// They have received these, and nothing else.
     fn heard(&self, it: &mut Node, topic: &str, all: &[u64]) {
         let each = |text: &dyn Fn(u64) -> String| all.iter().map(|n| text(*n)).collect::<Vec<_>>();
         let v1 =
@@ -72,7 +72,7 @@ fn who_is_told_positions_is_told_of_a_gap_before_what_is_newer() {
         let heard = it.receives(v1);
         assert_eq!(gist(&heard), ["news 1", "simurgh:gap lost", "news 3"]);
         others.heard(&mut it, &topic, &[1, 3]);
-        // Who was away is told the same; who has heard of it has missed nothing else.
+        // A client that was away receives the same; one that received the gap missed nothing else.
         let (_, heard) = it.joins(&mut engine, &topic, &since(&position_of(&joined[1])));
         assert_eq!(gist(&heard)[1..], ["simurgh:resumed lost", "news 3"]);
         let (_, heard) = it.joins(&mut engine, &topic, &since(&place));
@@ -92,7 +92,6 @@ fn another_life_of_the_engine_is_told_and_what_it_had_is_not_told_again() {
         let others = Others::join(&mut it, &topic);
         it.hears_of(&mut engine, &topic, 1);
         assert_eq!(gist(&it.receives(key)), ["news 1"]);
-        // What it has is older, or newer, or both.
         engine.epoch += 1;
         engine.receives(&topic, 2, false);
         it.is_told(&topic, engine.begun(0, &topic, 0));
@@ -106,7 +105,7 @@ fn another_life_of_the_engine_is_told_and_what_it_had_is_not_told_again() {
     }
 }
 
-/// As far as the log had come before, which only its epoch tells from that.
+/// The epoch is all that distinguishes this position from one before.
 #[test]
 fn who_joins_a_quiet_topic_is_told_the_engines_life_of_now() {
     for shard in [0, 1] {
@@ -135,7 +134,6 @@ fn what_was_missed_while_it_was_not_known_comes_in_order_or_is_told() {
         it.hears_of(&mut engine, &topic, 1);
         it.is_told(&topic, FromEngine::Unknown);
         (2..=3).for_each(|n| engine.receives(&topic, n, false));
-        // It goes back no further than to what is here.
         it.is_told(&topic, engine.begun(0, &topic, engine.log[0].seq - 1));
         assert_eq!(gist(&it.receives(key)), ["news 1", "news 2", "news 3"]);
         it.is_told(&topic, FromEngine::Unknown);
@@ -221,7 +219,7 @@ fn a_node_that_has_not_followed_a_topic_knows_why_its_oldest_are_gone() {
     }
 }
 
-/// Nobody here holds those back who speak on other nodes.
+/// Publishers on other nodes cannot be held back from here.
 #[test]
 fn what_is_far_too_much_for_a_home_is_lost_and_told_and_what_fits_goes_on() {
     let config = Config { mailbox_bytes_max: 1_000, ..Config::default() };
@@ -247,7 +245,7 @@ fn what_is_far_too_much_for_a_home_is_lost_and_told_and_what_fits_goes_on() {
     }
 }
 
-/// The parts that it is told come from what is kept, where the gap is.
+/// The parts are read from what is kept, which has the gap.
 #[test]
 fn who_is_told_part_by_part_is_told_of_a_gap_in_the_middle() {
     let mut config = Config::default();
@@ -271,7 +269,7 @@ fn who_is_told_part_by_part_is_told_of_a_gap_in_the_middle() {
     }
 }
 
-/// A channel hears of a further topic what is said there, and nothing of where that stands.
+/// A channel receives the broadcasts of a further topic without their positions.
 #[test]
 fn who_subscribes_to_a_further_topic_is_told_nothing_of_its_gaps() {
     let (mut it, mut engine) = (Node::running(talking()), Engine::new());

@@ -1,10 +1,9 @@
-//! Who joins, and comes back: before the topic has begun, while it is not known, from another node.
+//! Clients that join or return: before the topic has begun, while it is unknown, from another node.
 
 use simurgh_history::ReplayLimits;
 
 use super::*;
 
-/// Asks to join and lets all happen but what the engine does.
 pub(super) fn asks(it: &mut Node, wire: Wire, topic: &str, params: &str) -> Key {
     let key = it.opens(wire);
     it.sends(key, topic, "phx_join", params);
@@ -41,7 +40,6 @@ fn a_join_waits_until_the_topic_has_begun_and_gets_all_that_is_missing_once() {
         assert!(it.receives(key).is_empty() && it.test_shard.out.is_held(key));
         it.looks();
         assert_eq!(it.follows, [&*topic]);
-        // What comes while it is being filled comes behind.
         it.test_shard.node.post_kept(&topic, engine.begun(0, &topic, 0));
         engine.receives(&topic, 4, false);
         it.test_shard.node.post_kept(&topic, engine.told(0, 3));
@@ -71,7 +69,6 @@ fn all_who_ask_before_the_topic_has_begun_are_answered_and_in_order_with_what_is
         let from = since(&engine.position(first).to_string());
         engine.receives(&topic, 2, false);
         let keys: Vec<Key> = (0..50).map(|_| asks(&mut it, Wire::V2, &topic, &from)).collect();
-        // The first words, and all turns of the shards in between.
         it.test_shard.node.post_kept(&topic, engine.begun(0, &topic, 0));
         it.takes_turns();
         engine.receives(&topic, 3, false);
@@ -95,13 +92,12 @@ fn while_it_is_not_known_what_there_is_a_join_waits_and_is_answered_if_it_is_aga
         it.hears_of(&mut engine, &topic, 1);
         it.receives(live);
         it.is_told(&topic, FromEngine::Unknown);
-        // From now on is where it stands.
+        // A join without a position begins at the current one.
         let new = asks(&mut it, Wire::V2, &topic, OPTED_IN);
         assert_eq!(gist(&it.receives(new)), ["phx_reply ok", "simurgh:resumed true"]);
         let key = asks(&mut it, Wire::V2, &topic, &since(&first));
         it.advances(Duration::from_millis(1_500));
         assert!(it.receives(key).is_empty());
-        // What was missed meanwhile comes in order, and then it is known again.
         it.hears_of(&mut engine, &topic, 2);
         it.is_told(&topic, FromEngine::Known);
         let all = ["phx_reply ok", "simurgh:resumed true", "news 1", "news 2"];
@@ -129,7 +125,7 @@ fn who_has_waited_long_enough_gets_what_there_is_and_a_gap_and_later_what_it_mis
             let heard = gist(&it.receives(key));
             assert_eq!(heard[..2], ["phx_reply ok", "simurgh:resumed unavailable"]);
             assert_eq!(&heard[2..], expected);
-            // Nothing was missing: it is told nothing, and others who ask the same are told that.
+            // Nothing was missing: it receives nothing, and so do others with the same request.
             it.is_told(&topic, FromEngine::Known);
             assert!(it.receives(key).is_empty());
             let other = asks(&mut it, Wire::V2, &topic, &params);
@@ -161,7 +157,6 @@ fn who_has_heard_more_elsewhere_is_let_in_when_this_node_has_come_as_far() {
         assert_eq!(gist(&it.receives(key)), ["phx_reply ok", "simurgh:resumed true"]);
         it.is_told(&topic, engine.told(0, 2));
         assert_eq!(gist(&it.receives(key)), ["news 3"]);
-        // What nobody has heard is of nowhere.
         let far = format!("{}.999999", Epoch::from_seed(1_000));
         let key = asks(&mut it, Wire::V2, &topic, &since(&far));
         it.advances(Duration::from_secs(1));
@@ -171,7 +166,7 @@ fn who_has_heard_more_elsewhere_is_let_in_when_this_node_has_come_as_far() {
     }
 }
 
-/// Each node says as the position of a quiet topic how far the engine's log had come by then.
+/// Each node reports the engine's last number at its time as the position of a quiet topic.
 #[test]
 fn who_comes_from_another_node_to_a_quiet_topic_has_missed_nothing_and_does_not_wait() {
     for topic in [0, 1] {
@@ -243,7 +238,7 @@ fn who_asks_while_the_topic_ends_is_answered_when_it_has_begun_again() {
         it.is_told(&topic, engine.begun(0, &topic, 0));
         let heard = gist(&it.receives(key));
         assert_eq!(heard, ["phx_reply ok", "simurgh:resumed true", "news 1"]);
-        // Where nobody is, nothing is left.
+        // Without members nothing is left.
         it.test_shard.disconnects(key);
         it.advances(Duration::from_secs(20));
         it.is_told(&topic, FromEngine::Ended);
@@ -255,7 +250,7 @@ fn who_asks_while_the_topic_ends_is_answered_when_it_has_begun_again() {
     }
 }
 
-/// It was let in a moment before, and does not know that the topic has ended.
+/// It was admitted a moment before, and does not know that the topic has ended.
 #[test]
 fn who_was_let_in_as_the_topic_ended_misses_nothing_or_is_told() {
     for topic in [0, 1] {
@@ -268,7 +263,6 @@ fn who_was_let_in_as_the_topic_ended_misses_nothing_or_is_told() {
         it.is_told(&topic, engine.begun(0, &topic, 0));
         it.hears_of(&mut engine, &topic, 3);
         assert_eq!(gist(&it.receives(key)), ["news 2", "news 3"]);
-        // The same with nothing new, and with too much.
         for (floor, heard) in [(0, &["news 4"][..]), (1, &["simurgh:gap unavailable", "news 4"])] {
             let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
             it.is_told(&topic, FromEngine::Ended);
@@ -295,7 +289,6 @@ fn what_was_here_as_a_topic_ended_is_not_heard_again_and_not_passed_over() {
         for older in older {
             it.is_told(&topic, older);
         }
-        // The rest comes when it is looked after.
         it.is_told(&topic, engine.told(0, 1));
         it.hears_of(&mut engine, &topic, 3);
         assert_eq!(gist(&it.receives(key)), ["news 1", "news 2", "news 3"]);
@@ -404,7 +397,7 @@ fn binary_broadcasts_are_told_with_their_place_before_them() {
     }
 }
 
-/// The floor of a connection goes on with numbers that have holes, and items.
+/// The floor of a connection continues with numbers that have holes, and items.
 #[test]
 fn what_a_connection_was_sent_is_not_sent_again_when_it_joins_anew() {
     for topic in [0, 1] {
@@ -429,7 +422,7 @@ fn what_a_connection_was_sent_is_not_sent_again_when_it_joins_anew() {
     }
 }
 
-/// It left before it could hear of the gap, and says so.
+/// It left before it could receive the gap, and its join shows that.
 #[test]
 fn who_joins_again_before_it_has_heard_of_a_gap_is_told_of_it() {
     for topic in [0, 1] {
@@ -471,7 +464,7 @@ fn nodes_that_hear_the_same_tell_the_same() {
         let first = engine.log.len();
         for n in 0..30 {
             engine.receives(topic, n, n % 3 > 0);
-            // They hear it at other times, and one of them is told more than once.
+            // They receive it at different times, and one of them more than once.
             let at = engine.log.len() - 1;
             nodes[0].is_told(topic, engine.told(0, at));
             nodes[0].is_told(topic, engine.told(0, first));

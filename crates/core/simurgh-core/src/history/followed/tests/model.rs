@@ -1,6 +1,6 @@
-//! Random publishes, joins, drops and resumes on two nodes, words of the engine that come late, and
-//! words that something is missing: what each client hears, on whichever node, is the stored order
-//! without a hole, or it was told of a gap before anything newer.
+//! Random publishes, joins, drops and resumes on two nodes, late messages of the engine, and gaps:
+//! what each client receives, on whichever node, is the stored order without a hole, or a gap was
+//! sent before anything newer.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,40 +11,37 @@ use simurgh_history::{Place, ReplayLimits};
 
 use super::*;
 
-/// What happens; numbers choose among what there is.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A client says something, to all or to all others.
+    /// A client broadcasts, to all or to all others.
     Says(usize, bool),
     /// The engine keeps the oldest that it was asked to, in the envelope of the one before it or
-    /// not; and answers before it is heard, behind that, or never.
+    /// not; and answers before the delivery, behind it, or never.
     Keeps(bool, u8),
-    /// Somebody elsewhere has something kept.
+    /// A client of another node has a broadcast kept.
     Elsewhere(bool),
-    /// The node hears the next.
+    /// The node receives the next.
     Hears(usize),
     Unknown,
     Known,
-    /// It is told anew what there is, of which so many are missing.
+    /// It begins again with what there is, of which so many are missing.
     BeginsAnew(usize),
     /// The next are lost to it.
     Loses(usize),
     Purges,
-    /// So many of the oldest are too old; and so much behind them is what nodes that begin are told
-    /// of that.
+    /// So many of the oldest are too old; and by how much more the floor is raised for nodes that
+    /// begin.
     Expires(usize, u64),
     /// Other topics have so many numbers.
     Others(u64),
-    /// The engine has another life, if this is 0.
+    /// The engine begins a new epoch, if this is 0.
     OtherEpoch(u8),
     Ends,
-    /// As somebody who has heard nothing, if the second is 0.
+    /// As a client that has received nothing, if the second is 0.
     Joins(usize, u8),
     Leaves(usize),
     Drops(usize),
-    /// Milliseconds.
     Passes(u64),
-    /// Only one shard has its turn.
     Turn(bool),
     FansOut,
     Settles,
@@ -80,33 +77,28 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A client: what it has heard up to, and what it makes of what it hears.
 #[derive(Default)]
 struct Client {
     key: Option<Key>,
-    /// On which node.
     on: usize,
     is_joined: bool,
-    /// It is told positions.
     is_opted_in: bool,
     position: Option<Position>,
-    /// Its id, or nothing.
     id: Option<&'static str>,
     wire: Option<Wire>,
-    /// Where the last stands that it has heard without being told that.
+    /// The position of the last broadcast that it received without its position.
     last: Option<Position>,
 }
 
-/// What is stored, of all epochs.
 #[derive(Default)]
 struct Stored {
-    /// By the number that a broadcast bears: its epoch, its place in that, and who has said it to
+    /// By the number in a broadcast: its epoch, its place in that, and which client sent it to
     /// others alone.
     by_n: HashMap<u64, (Position, Option<usize>)>,
 }
 
 impl Stored {
-    /// Those that a client must have heard between two places.
+    /// Those that a client must have received between two places.
     fn between(&self, client: usize, from: Position, to: Place) -> Vec<u64> {
         let is_missed = |(position, but): &(Position, Option<usize>)| {
             position.epoch == from.epoch
@@ -119,28 +111,23 @@ impl Stored {
     }
 }
 
-/// A node, and what the engine has said there.
+/// A node, and what the engine has sent there.
 struct Side {
     it: Node,
-    /// How much of the log it was told.
     told: usize,
     has_begun: bool,
-    /// Answers that the engine owes.
     owed: Vec<(u64, StoredAt)>,
 }
 
 struct Scenario {
     sides: Vec<Side>,
-    /// The node that the step in hand is about.
     at: usize,
     engine: Engine,
     topic: String,
     clients: Vec<Client>,
     stored: Stored,
-    /// Who has said what: the client, if others alone are to hear it.
     said: HashMap<u64, Option<usize>>,
     next: u64,
-    /// At or below this number all may be too old.
     old: u64,
     log_of: Vec<String>,
 }
@@ -181,7 +168,6 @@ impl Scenario {
         self.log_of.push(text.into());
     }
 
-    /// What is stored last, by what it bears.
     fn is_stored(&mut self) {
         let at = self.engine.log.len() - 1;
         let position = self.engine.position(at);
@@ -212,7 +198,6 @@ impl Scenario {
             Step::Hears(count) => (0..count).for_each(|_| self.hears_next()),
             Step::Unknown => self.tells(FromEngine::Unknown),
             Step::Known => {
-                // It is known again when all that was missed has come.
                 if self.side().has_begun {
                     while self.side().told < self.engine.log.len() {
                         self.hears_next();
@@ -256,7 +241,6 @@ impl Scenario {
         (0..self.clients.len()).for_each(|who| self.listens(who));
     }
 
-    /// A turn of a node, or some of it.
     fn takes(&mut self, step: &Step) {
         match *step {
             Step::Passes(ms) => {
@@ -276,7 +260,7 @@ impl Scenario {
         }
     }
 
-    /// The engine has lost what it had, which all nodes hear at once.
+    /// The engine has lost what it had, which all nodes receive at once.
     fn lives_anew(&mut self) {
         self.engine.epoch += 1;
         self.engine.log.clear();
@@ -290,12 +274,11 @@ impl Scenario {
         }
     }
 
-    /// The node of a client.
     fn node_of(&mut self, who: usize) -> &mut Node {
         &mut self.sides[self.clients[who].on].it
     }
 
-    /// Whether a node was told all of the last envelope: nothing more comes into it.
+    /// Whether a node was sent all of the last envelope: nothing more is added to it.
     fn is_cut(&self) -> bool {
         self.sides.iter().any(|it| it.told == self.engine.log.len())
     }
@@ -305,7 +288,6 @@ impl Scenario {
         self.side().it.test_shard.node.post_kept(&topic, what);
     }
 
-    /// The topic is followed when that is asked for.
     fn serves(&mut self) {
         let side = self.side();
         side.it.looks();
@@ -356,7 +338,7 @@ impl Scenario {
         }
     }
 
-    /// It is told what there is, but for some of what it has not heard of yet.
+    /// It begins with what there is, except for some of what it has not received yet.
     fn begins(&mut self, lost: usize) {
         let (end, told, on) = (self.engine.log.len(), self.side().told, self.at);
         let lost = (told + lost).min(end);
@@ -368,7 +350,7 @@ impl Scenario {
         self.tells(begun);
     }
 
-    /// What is too old is not told to nodes that begin; the next number is seven higher.
+    /// Expired broadcasts are not sent to nodes that begin; the next number is seven higher.
     fn expires(&mut self, count: usize, by: u64) {
         let log = &self.engine.log;
         let young = log.iter().filter(|it| it.seq > self.old);
@@ -390,7 +372,6 @@ impl Scenario {
         self.tells(FromEngine::Gap { through });
     }
 
-    /// A client that may speak.
     fn free(&self, who: usize) -> Option<Key> {
         let client = &self.clients[who];
         let (key, out) = (client.key?, &self.sides[client.on].it.test_shard.out);
@@ -407,7 +388,7 @@ impl Scenario {
         }
         let Some(key) = self.free(who) else { return };
         let client = &mut self.clients[who];
-        // Over V1 a client does not know whose word it hears that joins twice on a connection.
+        // Over V1 a client that joins twice on a connection cannot tell the channels apart.
         if client.is_joined {
             return;
         }
@@ -427,7 +408,6 @@ impl Scenario {
         self.node_of(who).sends(key, &topic, "phx_join", &params);
     }
 
-    /// What a client makes of what it hears.
     fn listens(&mut self, who: usize) {
         let Some(key) = self.clients[who].key else { return };
         for text in self.node_of(who).receives(key) {
@@ -458,18 +438,18 @@ impl Scenario {
             let n = payload["n"].as_u64().unwrap();
             assert_eq!(self.stored.by_n.get(&n).map(|it| it.0), Some(at), "{}", self.story());
         }
-        // What it was told of a gap it has to make the best of.
+        // A client accepts a gap as reported.
         let has_gap = payload.get("recovered") == Some(&serde_json::Value::Bool(false));
         let nowhere = Epoch::from_seed(crate::Node::id(&*self.sides[0].it.test_shard.node));
         let start = Position { epoch: at.epoch, place: Place::ZERO };
         if let Some(before) = before.filter(|_| !has_gap) {
-            // It stood nowhere, and nothing was said before this.
+            // It had no position, and nothing was sent before this.
             let is_first = before.epoch == nowhere && event == "simurgh:at";
             let before = if is_first { start } else { before };
             assert_eq!(before.epoch, at.epoch, "{}", self.story());
             let is_word = event == "simurgh:resumed";
             let is_same = is_word && at.place == before.place;
-            // Two nodes say at two times how far a topic with nothing in it reaches.
+            // Two nodes report at two times up to where a topic without messages reaches.
             let is_of_nothing = is_word && before.place.item == Place::ITEM_MAX;
             let is_later = at.place > before.place || is_same || is_of_nothing;
             assert!(is_later, "{who} hears twice, or goes back: {}", self.story());
@@ -492,7 +472,7 @@ impl Scenario {
         assert!(!before.is_some_and(|it| is_older(&it)), "{}", self.story());
     }
 
-    /// All comes that is on its way, and everybody is up to date.
+    /// Everything in flight arrives, and all clients are up to date.
     fn ends(&mut self) {
         self.note("the end");
         for on in [0, 1].repeat(4) {
@@ -556,7 +536,7 @@ proptest! {
     }
 }
 
-/// Or the above would say little.
+/// Otherwise the test above would prove little.
 #[test]
 fn random_steps_come_to_all_that_clients_can_be_told() {
     let mut runner = TestRunner::deterministic();

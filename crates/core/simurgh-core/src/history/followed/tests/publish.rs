@@ -4,7 +4,6 @@ use std::sync::Mutex;
 
 use super::*;
 
-/// What the engine does last is asked by the node's only store.
 fn only_store(it: &mut Node) -> StoreRequest {
     it.looks();
     assert_eq!(it.stores.len(), 1);
@@ -65,7 +64,7 @@ fn who_is_told_that_nothing_is_kept_has_done_nothing_behind_it() {
             assert_eq!(gist(&it.receives(key)), [format!("phx_reply {told}")]);
             assert!(!it.test_shard.out.is_held(key));
             assert_eq!(it.charged(), [0; 2]);
-            // What was kept all the same is heard, and that is all.
+            // A kept broadcast is received all the same, and nothing else.
             engine.keeps(0, store, false);
             it.is_told(&topic, engine.told(0, 0));
             assert_eq!(gist(&it.receives(key)), ["news 1"]);
@@ -117,7 +116,6 @@ fn what_is_never_answered_is_given_up_and_counts_no_longer() {
         it.advances(Duration::from_secs(12));
         assert_eq!(*answers.lock().unwrap(), [Err(NotKept::Unconfirmed)]);
         assert_eq!((it.charged(), it.other.history_waits()), ([0; 2], 0));
-        // The words come late, and twice.
         it.looks();
         for store in std::mem::take(&mut it.stores) {
             let number = store.number;
@@ -168,7 +166,6 @@ fn answers_may_come_in_any_order_twice_or_for_nobody() {
         assert_eq!(all.drain(own + 1..own + 3).collect::<Vec<_>>(), ["behind", "phx_reply ok"]);
         assert_eq!(all, ["news 0", "news 1", "news 2"]);
     }
-    // One that was heard before is nobody's.
     (0..3).for_each(|at| it.is_told(&topic, engine.told(0, at)));
     assert!(keys.iter().all(|key| it.receives(*key).is_empty()));
     assert_eq!(it.charged(), [0; 2]);
@@ -189,7 +186,6 @@ fn who_publishes_faster_than_the_engine_keeps_is_refused_at_last() {
     });
     let taken = taken.count();
     assert!((20..40).contains(&taken), "{taken} of 67 bytes and a little each");
-    // A client that speaks where nobody did is heard, unless it is far too much.
     it.sends(key, &topic, "say", r#"{"n":1}"#);
     it.settles();
     it.looks();
@@ -213,7 +209,7 @@ fn a_client_is_left_out_of_its_own_broadcast_and_nobody_elsewhere_by_its_members
         let (ann, joined) = it.joins(&mut engine, &topic, &as_ann("null"));
         let first = position_of(&joined[1]);
         let (plain, _) = it.joins(&mut engine, &topic, "{}");
-        // Its members have the same names there.
+        // Its members have the same ids there.
         let (bob, _) = far.joins(&mut engine, &topic, OPTED_IN);
         let (eve, _) = far.joins(&mut engine, &topic, OPTED_IN);
         for (key, n) in [(ann, 1), (plain, 2)] {
@@ -226,7 +222,6 @@ fn a_client_is_left_out_of_its_own_broadcast_and_nobody_elsewhere_by_its_members
         assert_eq!(gist(&it.receives(plain)), ["news 1"]);
         assert_eq!(gist(&far.receives(bob)), ["news 1", "news 2"]);
         assert_eq!(gist(&far.receives(eve)), ["news 1", "news 2"]);
-        // On the other node it is the same client.
         let since = as_ann(&format!("\"{first}\""));
         let (_, heard) = far.joins(&mut engine, &topic, &since);
         assert_eq!(gist(&heard[1..]), ["simurgh:resumed true", "news 2"]);
@@ -275,7 +270,7 @@ fn who_goes_while_it_waits_has_said_what_others_hear() {
     }
 }
 
-/// Its first member speaks before the engine has said what it has of the topic.
+/// Its first member broadcasts before the engine has sent what it has of the topic.
 #[test]
 fn what_a_member_says_before_its_topic_has_begun_comes_to_it_and_before_the_reply() {
     for topic in [0, 1] {

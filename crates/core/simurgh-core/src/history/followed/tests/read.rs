@@ -1,4 +1,4 @@
-//! What is asked from outside of channels.
+//! Requests from outside of channels.
 
 use std::sync::Mutex;
 
@@ -7,7 +7,6 @@ use simurgh_history::GapReason;
 use super::*;
 
 impl Node {
-    /// Asks for all that follows a position; what comes of it at once, if something does.
     fn asks_for(&mut self, topic: &str, since: Option<Position>) -> Arc<Mutex<Vec<HistoryPage>>> {
         let pages: Arc<Mutex<Vec<HistoryPage>>> = Arc::default();
         let heard = Arc::clone(&pages);
@@ -18,7 +17,6 @@ impl Node {
         pages
     }
 
-    /// What is there already.
     pub(super) fn reads(&mut self, topic: &str, since: Option<Position>) -> HistoryPage {
         let pages = self.asks_for(topic, since);
         let page = pages.lock().unwrap().pop();
@@ -42,7 +40,7 @@ fn a_topic_that_is_read_is_followed_and_answered_when_it_is_known() {
         let page = pages.lock().unwrap().pop().unwrap();
         assert_eq!((page.gap, seqs(&page)), (None, vec![17, 24]));
         assert!(page.messages.iter().all(|it| it.at_ms == 1_000_000));
-        // As long as it is read, it is said to be wanted now and then.
+        // While it is read, it is followed again now and then.
         assert_eq!(seqs(&it.reads(&topic, Some(engine.position(0)))), [24]);
         it.looks();
         assert!(it.follows.is_empty());
@@ -50,7 +48,6 @@ fn a_topic_that_is_read_is_followed_and_answered_when_it_is_known() {
         it.reads(&topic, None);
         it.looks();
         assert_eq!(it.follows, [&*topic]);
-        // What was kept by way of another node is there when it has come.
         engine.receives(&topic, 3, false);
         let pages = it.asks_for(&topic, Some(engine.position(2)));
         assert!(pages.lock().unwrap().is_empty());
@@ -124,7 +121,6 @@ fn the_topics_that_are_followed_are_listed_and_stay_for_as_long_as_they_are() {
         std::mem::take(&mut *listed.lock().unwrap())
     };
     assert_eq!(list(&mut it), [1]);
-    // All of it is too old; where it stands is known for as long as it is followed.
     (0..20).for_each(|_| it.advances(Duration::from_secs(6)));
     assert_eq!(list(&mut it), [0]);
     let last = engine.position(0).to_string();

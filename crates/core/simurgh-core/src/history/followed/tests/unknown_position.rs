@@ -1,4 +1,4 @@
-//! Clients that are let in before it is known where their topic stands.
+//! Clients that are admitted before the position of their topic is known.
 
 use super::joins::{asks, engine_position};
 use super::*;
@@ -27,7 +27,6 @@ fn who_joins_where_nothing_is_known_goes_on_when_the_topic_begins() {
         assert!(!positions[0].starts_with("a000rs"), "it is not known");
         assert_eq!(positions[1], engine_position(), "it is where it was");
         let (plain, _) = it.joins_unserved(&topic);
-        // Something was said that they did not hear.
         engine.receives(&topic, 1, false);
         it.is_told(&topic, engine.begun(0, &topic, 0));
         it.begun.insert(topic.clone());
@@ -41,7 +40,7 @@ fn who_joins_where_nothing_is_known_goes_on_when_the_topic_begins() {
     }
 }
 
-/// Nothing was ever said there, but what was said where they come from is lost.
+/// There were no messages, but those of the client's previous epoch are lost.
 #[test]
 fn who_has_come_to_another_epoch_elsewhere_is_told_of_it_when_the_topic_begins_empty() {
     let other = format!("{}.12", Epoch::from_seed(999));
@@ -58,7 +57,7 @@ fn who_has_come_to_another_epoch_elsewhere_is_told_of_it_when_the_topic_begins_e
     }
 }
 
-/// Its position is as good elsewhere as it was, and here when the topic has begun.
+/// Its position stays valid elsewhere, and here when the topic has begun.
 #[test]
 fn who_leaves_again_before_a_topic_has_begun_has_lost_nothing_by_that() {
     for topic in [0, 1] {
@@ -110,7 +109,6 @@ fn where_nothing_was_said_before_a_topic_begins_nothing_is_missing() {
         let heard = it.receives(key);
         assert_eq!(gist(&heard), ["simurgh:at"]);
         let place = position_of(&heard[0]);
-        // With it the client comes back, here and elsewhere.
         it.test_shard.disconnects(key);
         it.hears_of(&mut engine, &topic, 1);
         let (_, heard) = it.joins(&mut engine, &topic, &since(&place));

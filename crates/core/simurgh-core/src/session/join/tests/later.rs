@@ -7,7 +7,7 @@ use super::{JOIN, deciding, listener_and_joiner, test_shard};
 use crate::testing::*;
 use crate::*;
 
-/// Row 33 and §5.4: nothing is read from the socket until the join is decided.
+/// PROTOCOL row 33 and §5.4: nothing is read from the socket until the join is decided.
 #[test]
 fn a_join_that_is_decided_later_holds_its_socket() {
     let mut it = test_shard(deciding());
@@ -51,7 +51,7 @@ fn a_decision_may_be_a_refusal_a_panic_or_another_decision() {
     assert_eq!(it.receives(key), [reply(1, 3, "t", "error", "null")]);
 }
 
-/// What was awaited before is told from what is awaited now.
+/// An earlier decision is distinguished from the awaited one.
 #[test]
 fn an_answer_that_comes_too_late_is_dropped() {
     let mut it = test_shard(deciding());
@@ -107,7 +107,7 @@ fn a_socket_that_closes_waits_for_no_decision() {
     assert_eq!(it.out.peer(key).socket.phase(), Phase::Closing, "only who waits goes on");
 }
 
-/// Its own state outlives what it waits for.
+/// Its own state outlives the wait.
 #[test]
 fn a_socket_with_an_id_keeps_it_after_a_decision() {
     let mut it = test_shard(deciding());
@@ -121,8 +121,8 @@ fn a_socket_with_an_id_keeps_it_after_a_decision() {
     assert_eq!(socket.last_heard(), 7, "its silence begins anew");
 }
 
-/// One that publishes too much while it waits is held for that when its join is decided: else
-/// whoever joins and leaves could have any amount under way.
+/// A socket that publishes too much while it waits is held for that when its join is decided:
+/// otherwise a client that joins and leaves could have any amount in flight.
 #[test]
 fn who_publishes_too_much_while_it_waits_is_not_read_after_it() {
     for by_join in [true, false] {
@@ -157,7 +157,6 @@ fn who_publishes_too_much_while_it_waits_is_not_read_after_it() {
         it.core.settle(&mut it.out);
         assert!(!it.out.is_held(key));
         assert_eq!(it.core.metrics.publishers_held.value(), 1);
-        // Where that has left before, it is read as soon as its join is decided.
         it.sends(key, r#"[1,1,"u","phx_join","later"]"#);
         it.fans_out();
         it.core.settle(&mut it.out);
@@ -167,7 +166,6 @@ fn who_publishes_too_much_while_it_waits_is_not_read_after_it() {
     }
 }
 
-/// A socket that is held for what it published stays held when its join is decided.
 #[test]
 fn a_decision_does_not_release_who_published_too_much() {
     let config = Config { mailbox_bytes_max: 800, ..Config::default() };
@@ -182,7 +180,7 @@ fn a_decision_does_not_release_who_published_too_much() {
     assert_eq!(it.out.peer(key).socket.phase(), Phase::Open);
 }
 
-/// What the join function did waits with the channel, and nothing is lost of it.
+/// The join function's effects wait with the channel, and none is lost.
 #[test]
 fn a_client_that_is_held_is_let_in_with_all_that_its_join_did() {
     let held = |payload: &str| match payload {
