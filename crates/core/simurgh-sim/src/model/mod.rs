@@ -143,7 +143,7 @@ pub(crate) struct Chan {
     pub(crate) conn: u32,
     pub(crate) topic: u8,
     pub(crate) life: Life,
-    /// How many of [`EVENTS`](simurgh_sim_kit::EVENTS) it intercepts, and bits of [`presence`].
+    /// How many of [`EVENTS`] it intercepts, and bits of [`presence`].
     pub(crate) intercepts: u8,
     /// The join_ref of its pushes, and whether the client sent it.
     pub(crate) join_ref: u32,
