@@ -9,6 +9,7 @@ use simurgh_proto::ws::handshake::{
 /// The most cuts of one input that are tried.
 const CUTS_MAX: usize = 64;
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let [choice, bytes @ ..] = data else { return };
     let limits = match choice % 3 {

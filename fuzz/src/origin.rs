@@ -1,6 +1,7 @@
 //! Any two lines as an allow-list entry and an Origin header.
 use simurgh_proto::origin::{CheckOrigin, OriginPattern, OwnOrigin};
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (entry, origin) = text.split_once('\n').unwrap_or((&text, &text));

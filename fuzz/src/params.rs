@@ -2,6 +2,7 @@
 use serde_json::Value;
 use simurgh_proto::params::{DEPTH_MAX, NotAString, decode, vsn};
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let query = String::from_utf8_lossy(data);
     let quick = vsn(&query);

@@ -8,6 +8,7 @@ use simurgh_proto::serializer::{
     DecodeError, EncodeError, Frame, Kind, Serializer, ServerMessage, json,
 };
 
+/// Runs the target over one input.
 pub fn run(serializer: Serializer, data: &[u8]) {
     let [choice, bytes @ ..] = data else { return };
     let text = std::str::from_utf8(bytes);

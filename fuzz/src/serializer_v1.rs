@@ -1,6 +1,7 @@
 //! Any frame as a message of V1; see [`super::serializer`].
 use simurgh_proto::serializer::Serializer;
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     super::serializer::run(Serializer::V1, data);
 }

@@ -15,6 +15,7 @@ use simurgh_proto::session::server::{self, MessageKind};
 const OPERATIONS_MAX: usize = 2000;
 const TOPICS: [&str; 3] = ["a", "room:1", "r\u{e4}um"];
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let [choice, operations @ ..] = data else { return };
     let serializer = if choice & 1 == 0 { Serializer::V2 } else { Serializer::V1 };

@@ -1,6 +1,7 @@
 //! Any two lines as a topic pattern and a topic.
 use simurgh_proto::topic::Pattern;
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (pattern, topic) = text.split_once('\n').unwrap_or((&text, &text));

@@ -8,6 +8,7 @@ use simurgh_proto::ws::{
 
 type Seen = (Vec<Event<'static>>, Option<FrameError>);
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let [choice, seed, stream @ ..] = data else { return };
     let role = if choice & 1 == 0 { Role::Server } else { Role::Client };

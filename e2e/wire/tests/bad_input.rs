@@ -1,5 +1,5 @@
 //! What a broken or hostile peer may send: each ends in the right answer for that peer alone. In
-//! every test a bystander on the same server still gets its heartbeat answered afterwards.
+//! every test a probe on the same server still gets its heartbeat answered afterwards.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use wire_tests::{
 /// Bytes one frame and one message may have.
 const FRAME_BYTES_MAX: u64 = 10_000_000;
 
-/// A shared server with a bystander on it.
+/// A shared server with a probe on it.
 struct Scene {
     server: Arc<Server>,
-    bystander: Client,
+    probe: Client,
 }
 
 impl Scene {
     fn new() -> Scene {
         let server = Server::shared_conformance();
-        let mut bystander = Client::open(&server, Vsn::V2);
-        bystander.heartbeat();
-        Scene { server, bystander }
+        let mut probe = Client::open(&server, Vsn::V2);
+        probe.heartbeat();
+        Scene { server, probe }
     }
 
     /// A new, upgraded V2 connection.
@@ -65,7 +65,7 @@ impl Scene {
     /// Nobody else noticed.
     #[track_caller]
     fn unharmed(mut self) {
-        self.bystander.heartbeat();
+        self.probe.heartbeat();
         assert!(self.server.is_running());
         Client::open(&self.server, Vsn::V2).heartbeat();
     }
@@ -203,8 +203,8 @@ fn bad_close_code() {
 #[test]
 fn half_a_handshake_and_silence() {
     let server = Server::serve().args("--handshake-timeout 500ms").start();
-    let mut bystander = Client::open(&server, Vsn::V2);
-    bystander.heartbeat();
+    let mut probe = Client::open(&server, Vsn::V2);
+    probe.heartbeat();
     let head = Head::upgrade("/socket/websocket").text();
     let mut half = Raw::connect(server.addr());
     half.send(&head.as_bytes()[..head.len() / 2]);
@@ -223,7 +223,7 @@ fn half_a_handshake_and_silence() {
         peer.drain();
     }
     assert!(start.elapsed() < Duration::from_secs(4));
-    bystander.heartbeat();
+    probe.heartbeat();
 
     // The limit is for the handshake alone, and not over at once.
     let mut slow = Raw::connect(server.addr());

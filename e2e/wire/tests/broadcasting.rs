@@ -164,14 +164,14 @@ fn row_59_a_further_subscription_is_relayed() {
     let (own, elsewhere) = (unique("test:own"), unique("test:else"));
     let mut relay = Client::open(&server, Vsn::V2);
     let join_ref = relay.join(&own, json!({}));
-    let mut bystander = member(&server, Vsn::V2, &own, "by");
+    let mut probe = member(&server, Vsn::V2, &own, "by");
     relay.ask(&own, "subscribe", json!({"topic": elsewhere}), "ok", json!({}));
     let mut sender = member(&server, Vsn::V2, &elsewhere, "s");
     sender.push(&elsewhere, "bcast", json!({"n": 1}));
     sender.recv().expect_broadcast(&elsewhere, "news", json!({"n": 1}));
     relay.recv().expect(&*join_ref, (), &own, "news", json!({"n": 1}));
     relay.expect_quiet();
-    bystander.expect_quiet();
+    probe.expect_quiet();
     // With the channel goes its subscription.
     relay.push(&own, "phx_leave", json!({}));
     assert_eq!(relay.recv().replied().status, "ok");

@@ -335,7 +335,7 @@ fn row_105_disconnect_ends_a_session() {
     let server = Server::shared_conformance();
     let id = unique("");
     let mut poller = Poller::open(server.addr(), "/socket", &format!("&user_id=poll{id}"), Vsn::V2);
-    let bystander = Poller::open(server.addr(), "/socket", "&user_id=bystander", Vsn::V2);
+    let probe = Poller::open(server.addr(), "/socket", "&user_id=probe", Vsn::V2);
     let topic = unique("test:kicked");
     poller.join(&topic, json!({}));
     let mut waiting = poller.begin_poll();
@@ -347,5 +347,5 @@ fn row_105_disconnect_ends_a_session() {
     assert_eq!((answer.status, answer.messages.len()), (410, 0));
     let heartbeat = r#"[null,"1","phoenix","heartbeat",{}]"#;
     assert_eq!(poller.post(heartbeat), 410);
-    assert_eq!(bystander.post(heartbeat), 200);
+    assert_eq!(probe.post(heartbeat), 200);
 }

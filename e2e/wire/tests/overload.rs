@@ -18,7 +18,7 @@ fn reader_that_stops_reading() {
     let server = Server::serve().args("--outbound-bytes-max 64KiB").start();
     let cuts = || server.metrics(|name| name == "simurgh_slow_peer_disconnects_total");
     assert_eq!(cuts(), 0.0);
-    let mut bystander = Client::open(&server, Vsn::V2);
+    let mut probe = Client::open(&server, Vsn::V2);
     // A kernel gives a socket that is not read a small window, but the sender's buffer may take
     // megabytes.
     let mut slow = Raw::websocket(server.addr(), &Vsn::V2.path());
@@ -45,7 +45,7 @@ fn reader_that_stops_reading() {
     }
     assert_eq!(cuts(), 1.0, "only the slow reader is slow");
     sender.heartbeat();
-    bystander.heartbeat();
+    probe.heartbeat();
 
     // What the peer finds when it reads at last: whole frames and then 1013, or a reset.
     let deadline = Instant::now() + 2 * WAIT;
@@ -59,15 +59,15 @@ fn reader_that_stops_reading() {
 }
 
 /// Hundreds of half-sent 9 MB messages: memory stays within the budget, those beyond it are refused
-/// with 1013, a bystander is served, and the budget comes back when they go.
+/// with 1013, a probe is served, and the budget comes back when they go.
 #[test]
 fn half_sent_messages() {
     const PEERS: usize = 300;
     const SENT: usize = 1_000_000;
     let server =
         Server::serve().args("--shards 1 --inbound-budget 32MiB --message-bytes-max 10MB").start();
-    let mut bystander = Client::open(&server, Vsn::V2);
-    bystander.heartbeat();
+    let mut probe = Client::open(&server, Vsn::V2);
+    probe.heartbeat();
     let before = server.peak_rss_bytes();
     let start = Frame { declared: Some(9_000_000), ..frame(opcode::TEXT, vec![b' '; SENT]) };
     let start = start.bytes();
@@ -88,7 +88,7 @@ fn half_sent_messages() {
             stream
         })
         .collect();
-    bystander.heartbeat();
+    probe.heartbeat();
 
     let (mut held, mut told, mut reset) = (0, 0, 0);
     for stream in &mut peers {
@@ -115,7 +115,7 @@ fn half_sent_messages() {
     assert!(grown < 96 << 20, "resident memory grew by {} MiB; {counts}", grown >> 20);
 
     drop(peers);
-    bystander.heartbeat();
+    probe.heartbeat();
     // A long message of an honest client fits again.
     let long = format!(r#"[null,"1","nothing:here","e","{}"]"#, "x".repeat(9_000_000));
     let long = frame(opcode::TEXT, long).bytes();
@@ -124,7 +124,7 @@ fn half_sent_messages() {
         let answer = raw.try_send(&long).is_ok().then(|| raw.frame());
         answer.is_some_and(|frame| frame.opcode == opcode::TEXT)
     });
-    bystander.heartbeat();
+    probe.heartbeat();
 }
 
 fn is_end(kind: ErrorKind) -> bool {
@@ -148,7 +148,7 @@ fn read_head(stream: &mut TcpStream) {
 #[test]
 fn full_shard() {
     let server = Server::serve().args("--shards 1").nofile(256).start();
-    let mut bystander = Client::open(&server, Vsn::V2);
+    let mut probe = Client::open(&server, Vsn::V2);
     let head = Head::upgrade(&Vsn::V2.path());
     let mut served = Vec::new();
     let refusal = loop {
@@ -165,7 +165,7 @@ fn full_shard() {
     let wait = refusal.header("retry-after").expect("503 says when to come back");
     assert!(wait.parse::<u32>().is_ok(), "Retry-After: {wait}");
     assert!(served.len() >= 100, "only {} of 256 descriptors serve", served.len());
-    bystander.heartbeat();
+    probe.heartbeat();
     let last = served.last_mut().expect("some are served");
     last.send_frame(&frame(opcode::TEXT, r#"[null,"1","phoenix","heartbeat",{}]"#));
     assert_eq!(last.frame().opcode, opcode::TEXT);
@@ -174,7 +174,7 @@ fn full_shard() {
     eventually("room for a new connection", || {
         Raw::connect(server.addr()).request(&head).status == 101
     });
-    bystander.heartbeat();
+    probe.heartbeat();
 }
 
 /// Beyond `max_connections` an upgrade gets 503 with Retry-After, exactly and on whichever shard,

@@ -13,6 +13,7 @@ use simurgh_proto::serializer::{Frame, Kind as Sort, Serializer, ServerMessage};
 
 const ORIGIN: NodeId = NodeId(7);
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let [choice, bytes @ ..] = data else { return };
     match choice {

@@ -2,6 +2,7 @@
 use serde_json::{Map, Value};
 use simurgh_history::{Position, Resume, Since};
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     if let Some(position) = Position::parse(text) {

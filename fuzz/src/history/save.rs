@@ -3,6 +3,7 @@ use simurgh_history::{KeptTopic, Place, SaveError, Saver, saved};
 
 const HEAD: &[u8] = b"simurgh\n\x01";
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     if let Ok(topics) = read(data) {
         check(&topics);

@@ -4,6 +4,7 @@
 use simurgh_load::answer::{AnswerText, CompiledFind, JsonPath, decode_html};
 use simurgh_load::scenario::Find;
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let [language, data @ ..] = data else { return };
     let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());

@@ -5,6 +5,7 @@
 use simurgh_load::answer::AnswerText;
 use simurgh_load::http::{Done, Event, Kept, Limits, Response, ResponseError};
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let [to_head, size, wire @ ..] = data else { return };
     let to_head = to_head % 2 == 1;

@@ -8,6 +8,7 @@ use simurgh_load::toml;
 /// Addresses instead of names: nothing is looked up while fuzzing.
 const HOSTS: [&str; 2] = ["127.0.0.1", "::1"];
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     // Names of hosts and files would make the outcome depend on the machine.

@@ -32,6 +32,7 @@ impl Environment for Nowhere {
     }
 }
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let [flags, text @ ..] = data else { return };
     let text = String::from_utf8_lossy(text);

@@ -8,6 +8,7 @@ use simurgh_load::scenario::Find;
 /// Longer expressions are refused; the target builds longer ones of the input.
 const LENGTH_MAX: usize = 300;
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
     let (expression, page) = data.split_at(end);

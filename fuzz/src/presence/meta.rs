@@ -2,6 +2,7 @@
 use serde_json::{Map, Value};
 use simurgh_presence::{Extra, Meta, Owner, PhxRefs, Table};
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let meta = Meta::parse(data);
     let extra = Extra::parse(data);

@@ -1,6 +1,7 @@
 //! Any bytes as a term of Erlang.
 use simurgh_token::etf;
 
+/// Runs the target over one input.
 pub fn run(data: &[u8]) {
     let value = match etf::decode(data) {
         Ok(value) => value,

@@ -2,7 +2,7 @@
 
 use simurgh_cluster::{Draft, Item, ItemPayload, NodeId, Prefix, Space};
 
-use super::interests::Heard;
+use super::interests::Receivers;
 use crate::plan::broker::Brokers;
 use crate::plan::node::{EVENT, PREFIX, TOPIC};
 
@@ -40,13 +40,13 @@ pub struct Copies {
 }
 
 /// Counts them from the simulated interests.
-pub fn copies(heard: &Heard, brokers: &Brokers) -> Copies {
-    let others = heard.nodes.1 as f64 - 1.0;
+pub fn copies(receivers: &Receivers, brokers: &Brokers) -> Copies {
+    let others = receivers.nodes.1 as f64 - 1.0;
     let servers = brokers.servers.unwrap_or(1.0);
-    let on = |nodes: f64| 1.0 - (1.0 - heard.hears.min(1.0)).powf(nodes.max(1.0));
+    let on = |nodes: f64| 1.0 - (1.0 - receivers.hears.min(1.0)).powf(nodes.max(1.0));
     Copies {
-        nodes: others * heard.hears,
-        wanted: others * heard.hears * (1.0 - heard.unwanted),
+        nodes: others * receivers.hears,
+        wanted: others * receivers.hears * (1.0 - receivers.unwanted),
         routes: brokers.regions * (servers - 1.0) * on(brokers.nodes / servers),
         regions: (brokers.regions - 1.0) * on(brokers.nodes),
     }
@@ -78,8 +78,8 @@ mod tests {
         (load.clients, load.rooms, load.presence) = (1e6, 20_000.0, 0.0);
         let machines = Machines { node_clients: 2e4, ..Machines::default() };
         let plan = Plan::new(&load, &machines, &prices);
-        let heard = interests::run(&load, &machines, &prices, plan.left, 5);
-        let copies = copies(&heard, &plan.brokers);
+        let receivers = interests::run(&load, &machines, &prices, plan.left, 5);
+        let copies = copies(&receivers, &plan.brokers);
         let per_message = |copies: f64| copies * plan.brokers.regions / load.published();
         let beats = plan.node.flows.beats.0 * plan.left;
         let expected = per_message(plan.brokers.copies[0]) - beats / load.published();

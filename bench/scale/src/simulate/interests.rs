@@ -18,7 +18,7 @@ const PLACED_MAX: f64 = 2.0e8;
 
 /// Means of the examined nodes; topics are drawn in proportion to their messages.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
+pub struct Receivers {
     /// Examined nodes, and all nodes of the cell.
     pub nodes: (usize, usize),
     /// Topics with members on a node.
@@ -36,21 +36,21 @@ pub struct Heard {
 }
 
 /// Examines a tenth of the nodes, at least three.
-pub fn run(load: &Load, machines: &Machines, prices: &Prices, nodes: f64, seed: u64) -> Heard {
+pub fn run(load: &Load, machines: &Machines, prices: &Prices, nodes: f64, seed: u64) -> Receivers {
     let cell = Cell::new(load, machines, prices, nodes);
     let all = (cell.nodes.round() as usize).max(1);
     let looked = all.div_ceil(10).max(3).min(all);
     let mut random = SplitMix64::new(seed);
     let topics = place(&cell, all, looked, &mut random);
     let asked = asked(&cell, &mut random);
-    let mut heard = Heard { nodes: (looked, all), ..Heard::default() };
+    let mut receivers = Receivers { nodes: (looked, all), ..Receivers::default() };
     let (mut hears, mut wanted) = (0.0, 0.0);
     for (at, topics) in topics.iter().enumerate() {
         let node = View::new(topics, load.presence, prices, seed ^ at as u64);
-        heard.topics += topics.len() as f64 / looked as f64;
-        heard.exact += node.exact as f64 / looked as f64;
-        heard.whole += node.whole as f64 / looked as f64;
-        heard.most = heard.most.max(node.exact + node.whole);
+        receivers.topics += topics.len() as f64 / looked as f64;
+        receivers.exact += node.exact as f64 / looked as f64;
+        receivers.whole += node.whole as f64 / looked as f64;
+        receivers.most = receivers.most.max(node.exact + node.whole);
         for (topic, weight) in &asked {
             // They were placed in order.
             let is_wanted = topics.binary_search(topic).is_ok();
@@ -59,9 +59,9 @@ pub fn run(load: &Load, machines: &Machines, prices: &Prices, nodes: f64, seed: 
         }
     }
     let weight: f64 = asked.iter().map(|it| it.1).sum::<f64>() * looked as f64;
-    heard.hears = hears / weight;
-    heard.unwanted = if hears > 0.0 { 1.0 - wanted / hears } else { 0.0 };
-    heard
+    receivers.hears = hears / weight;
+    receivers.unwanted = if hears > 0.0 { 1.0 - wanted / hears } else { 0.0 };
+    receivers
 }
 
 struct View {
@@ -176,17 +176,20 @@ mod tests {
 
     fn agrees(load: &Load, machines: &Machines, nodes: f64) {
         let prices = Prices::read(None).unwrap();
-        let heard = run(load, machines, &prices, nodes, 11);
+        let receivers = run(load, machines, &prices, nodes, 11);
         let cell = Cell::new(load, machines, &prices, nodes);
         let wants = &cell.wants;
         let near = |one: f64, other: f64| (one - other).abs() <= SHARE * other + 1.0;
-        assert!(near(heard.topics, wants.topics), "{heard:?} {wants:?}");
-        assert!(near(heard.exact + heard.whole, wants.exact + wants.whole), "{heard:?} {wants:?}");
-        assert!((heard.hears - cell.hears()).abs() < CHANCE, "{heard:?} {}", cell.hears());
+        assert!(near(receivers.topics, wants.topics), "{receivers:?} {wants:?}");
+        assert!(
+            near(receivers.exact + receivers.whole, wants.exact + wants.whole),
+            "{receivers:?} {wants:?}"
+        );
+        assert!((receivers.hears - cell.hears()).abs() < CHANCE, "{receivers:?} {}", cell.hears());
         let (wanted, all) = cell.heard();
         let unwanted = if all > 0.0 { 1.0 - wanted / all } else { 0.0 };
-        assert!((heard.unwanted - unwanted).abs() < 2.0 * CHANCE, "{heard:?} {unwanted}");
-        assert!(heard.most <= 8192);
+        assert!((receivers.unwanted - unwanted).abs() < 2.0 * CHANCE, "{receivers:?} {unwanted}");
+        assert!(receivers.most <= 8192);
     }
 
     fn rooms(rooms: f64, size: f64) -> Load {
@@ -218,7 +221,10 @@ mod tests {
     #[test]
     fn a_topic_with_everybody_is_heard_by_all_and_wanted_by_all() {
         let lobby = rooms(1.0, 1e6);
-        let heard = run(&lobby, &Machines::default(), &Prices::read(None).unwrap(), 20.0, 1);
-        assert!((heard.hears - 1.0).abs() < 1e-9 && heard.unwanted.abs() < 1e-9, "{heard:?}");
+        let receivers = run(&lobby, &Machines::default(), &Prices::read(None).unwrap(), 20.0, 1);
+        assert!(
+            (receivers.hears - 1.0).abs() < 1e-9 && receivers.unwanted.abs() < 1e-9,
+            "{receivers:?}"
+        );
     }
 }

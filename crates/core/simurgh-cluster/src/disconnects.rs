@@ -88,7 +88,7 @@ pub struct DisconnectSend<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiting {
-    Here,
+    Local,
     /// It is gone after silence: not waited for, but asked if it sends a hello.
     Lost,
 }
@@ -107,7 +107,7 @@ struct Disconnect {
 
 impl Disconnect {
     fn is_waiting(&self) -> bool {
-        self.open.iter().any(|it| it.1 == Waiting::Here)
+        self.open.iter().any(|it| it.1 == Waiting::Local)
     }
 
     fn nodes(&self) -> usize {
@@ -165,10 +165,10 @@ impl Disconnects {
         lost: impl IntoIterator<Item = NodeId>,
         now_ns: u64,
     ) -> Result<DisconnectNumber, TooManyDisconnects> {
-        let here = here.into_iter().map(|it| (it, Waiting::Here));
+        let here = here.into_iter().map(|it| (it, Waiting::Local));
         let lost = lost.into_iter().map(|it| (it, Waiting::Lost));
         let mut open: Vec<_> = here.chain(lost).collect();
-        open.sort_by_key(|it| (it.0, it.1 != Waiting::Here));
+        open.sort_by_key(|it| (it.0, it.1 != Waiting::Local));
         open.dedup_by_key(|it| it.0);
         if open.len() > NODES_MAX {
             return Err(TooManyDisconnects);
@@ -213,9 +213,9 @@ impl Disconnects {
                 continue;
             }
             match it.open.iter_mut().find(|it| it.0 == node) {
-                Some((_, waiting)) => *waiting = Waiting::Here,
+                Some((_, waiting)) => *waiting = Waiting::Local,
                 None if self.nodes < NODES_MAX => {
-                    it.open.push((node, Waiting::Here));
+                    it.open.push((node, Waiting::Local));
                     self.nodes += 1;
                 }
                 None => continue,
@@ -266,7 +266,7 @@ impl Disconnects {
             it.span_ns = it.span_ns.saturating_mul(2).clamp(SPAN_MIN_NS, SPAN_MAX_NS);
             it.again_ns = now_ns.saturating_add(it.span_ns);
             self.again.insert((it.again_ns, number));
-            let here = it.open.iter().filter(|it| it.1 == Waiting::Here);
+            let here = it.open.iter().filter(|it| it.1 == Waiting::Local);
             if here.clone().count() > ONE_BY_ONE {
                 self.sends.insert((number, None));
             } else {

@@ -91,20 +91,20 @@ fn a_time_that_is_past_is_now() {
 }
 
 /// Sleeps until the time of its last mail, and reports when it wakes.
-struct Told {
+struct RecordingHandler {
     until_ns: Option<u64>,
     woken: Sender<()>,
     /// Descriptors that no other thread can have.
     files: Vec<std::fs::File>,
 }
 
-impl Told {
+impl RecordingHandler {
     fn new(woken: Sender<()>) -> Self {
         Self { until_ns: None, woken, files: Vec::new() }
     }
 }
 
-impl Handler for Told {
+impl Handler for RecordingHandler {
     type Conn = ();
     /// From now, nanoseconds.
     type Mail = u64;
@@ -137,7 +137,7 @@ fn a_nearer_time_takes_the_place_of_a_far_one() {
     let mut set = ShardSet::prepare(1, 1024).unwrap();
     let mailbox = set.mailboxes()[0].clone();
     let (sender, woken) = channel();
-    let make = move |_: &_| Told::new(sender);
+    let make = move |_: &_| RecordingHandler::new(sender);
     let shard = set.spawn("told", Config::default(), make).unwrap();
     for _ in 0..20 {
         for ns in [HOUR_NS, 2_500_000, 400_000] {
@@ -161,7 +161,7 @@ fn a_full_table_makes_wakes_coarse_and_not_wrong() {
     let (sender, woken) = channel();
     let make = move |_: &_| {
         let files = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
-        Told { files, ..Told::new(sender) }
+        RecordingHandler { files, ..RecordingHandler::new(sender) }
     };
     let shard = set.spawn("full", Config::default(), make).unwrap();
     for _ in 0..10 {

@@ -16,7 +16,7 @@ use crate::command::WorkerCommand;
 use crate::program::compile;
 use crate::schedule::Share;
 use crate::shared::Shared;
-use crate::worker::{Seat, Worker};
+use crate::worker::{Worker, WorkerSetup};
 
 pub(crate) use crate::worker::EventSender;
 
@@ -71,7 +71,7 @@ impl WorkerPool {
         let mut pool =
             Self { set, handles: Vec::new(), stopped: BTreeSet::new(), ended: BTreeSet::new() };
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let seat = Seat {
+        let setup = WorkerSetup {
             scenario: Arc::clone(scenario),
             share: Share { index: part.first, of: part.of },
             id: WorkerId { host: part.host as u16, thread: 0 },
@@ -92,10 +92,10 @@ impl WorkerPool {
                 ..Config::default()
             };
             let share = Share { index: part.first + thread as u64, of: part.of };
-            let id = WorkerId { thread: thread as u16, ..seat.id };
-            let seat = Seat { share, id, ..seat.clone() };
+            let id = WorkerId { thread: thread as u16, ..setup.id };
+            let setup = WorkerSetup { share, id, ..setup.clone() };
             let name = format!("worker-{thread}");
-            let handle = pool.set.spawn(&name, config, move |_| Worker::new(seat));
+            let handle = pool.set.spawn(&name, config, move |_| Worker::new(setup));
             let handle = handle.map_err(|error| RunError::Worker(error.to_string()))?;
             pool.handles.push(Some(handle));
         }

@@ -201,6 +201,7 @@ pub struct OfServer {
 }
 
 impl OfServer {
+    /// Counts a connection that has ended.
     pub fn disconnected(&mut self) {
         self.connected = self.connected.saturating_sub(1);
     }

@@ -122,10 +122,10 @@ fn made() -> impl Strategy<Value = Made> {
 }
 
 /// The result of parsing: what was kept, how it ended, and what was left unread.
-type Told = (Kept, Result<Option<Done>, ResponseError>, usize);
+type Parsed = (Kept, Result<Option<Done>, ResponseError>, usize);
 
 /// Feeds `wire` in pieces; the sizes are used in turn.
-fn feed(wire: &[u8], sizes: &[usize], to_head: bool) -> Told {
+fn feed(wire: &[u8], sizes: &[usize], to_head: bool) -> Parsed {
     let mut response = Response::new(to_head, Limits { head_bytes_max: 600 });
     let mut kept = Kept::new(usize::MAX);
     let (mut at, mut sizes) = (0, sizes.iter().cycle());

@@ -14,11 +14,11 @@ use outside::{Ran, Server, close, frame, lock, of, run, run_with, scenario};
 use simurgh_load::record::{Count, ErrorKind as E, Metric};
 
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<BTreeMap<String, Vec<String>>>>);
+struct Received(Arc<Mutex<BTreeMap<String, Vec<String>>>>);
 
-impl Heard {
+impl Received {
     fn server(&self) -> Server {
-        let heard = self.clone();
+        let received = self.clone();
         Server::new(move |mut peer| {
             if !peer.upgrade() {
                 return;
@@ -29,7 +29,7 @@ impl Heard {
                     return;
                 }
                 let text = String::from_utf8(got.payload.clone()).unwrap();
-                lock(&heard.0).entry(peer.path.clone()).or_default().push(text);
+                lock(&received.0).entry(peer.path.clone()).or_default().push(text);
                 peer.send(frame(got.opcode, got.payload));
             }
         })
@@ -47,13 +47,13 @@ fn said(
     steps: &str,
     workers: usize,
 ) -> (BTreeMap<String, Vec<String>>, Ran) {
-    let heard = Heard::default();
-    let server = heard.server();
+    let received = Received::default();
+    let server = received.server();
     let steps =
         format!("steps = [{{ connect = \"/{{{{user_id}}}}\" }}, {steps}, {{ close = true }}]");
     let ran = run_with(&of(server.addr, users, "raw", head, &steps), workers);
     ran.users_are(u64::from(users), 0);
-    (heard.all(), ran)
+    (received.all(), ran)
 }
 
 #[test]
@@ -83,9 +83,9 @@ fn rows_are_dealt_out_each_once() {
     let files = "[files]\npeople = [\"ann;1\", \"bob;2\", \"cid;3\", \"dan;4\"]\n";
     let steps = "{ set = [\"name\", \"number\"], row = \"people\" }, \
                  { send = \"{{name}}={{number}}\", reply = true }";
-    let (heard, ran) = said(8, files, steps, 3);
+    let (received, ran) = said(8, files, steps, 3);
     ran.errors_are(&[]);
-    let mut all: Vec<String> = heard.into_values().flatten().collect();
+    let mut all: Vec<String> = received.into_values().flatten().collect();
     all.sort();
     assert_eq!(all, ["ann=1", "ann=1", "bob=2", "bob=2", "cid=3", "cid=3", "dan=4", "dan=4"]);
 }
@@ -109,11 +109,11 @@ fn conditions_and_loops_go_where_they_should() {
         { repeat = 4, while = \"state == go\", steps = [{ send = \"again\", reply = true }] }, \
         { repeat = 9, until = \"state == done\", steps = [{ send = \"done\", reply = true, \
           capture = { state = { regex = \"(done)\" } } }] }";
-    let (heard, ran) = said(3, "", steps, 1);
+    let (received, ran) = said(3, "", steps, 1);
     ran.errors_are(&[]);
     let expected = "three i1 i2 i3 d5 d3 d1 x x x x x x {\"l\":[\"p\",\"q\",\"r\"]} ep er \
                     again again again again done";
-    for said in heard.values() {
+    for said in received.values() {
         assert_eq!(said.join(" "), expected);
     }
 }
@@ -136,8 +136,8 @@ fn a_transaction_takes_as_long_as_what_is_in_it() {
 #[test]
 fn a_loop_without_a_wait_lets_others_live() {
     // The server reads all; the user with the endless loop must not block the others.
-    let heard = Heard::default();
-    let server = heard.server();
+    let received = Received::default();
+    let server = received.server();
     let text = format!(
         "duration = \"2s\"\n[target]\nurl = \"ws://{}\"\n[[phase]]\nduration = \"1s\"\nrate = 20\n\
          weights = {{ busy = 0 }}\n[[appointment]]\nat = \"1ms\"\nsession = \"busy\"\n\
@@ -159,14 +159,14 @@ fn a_loop_without_a_wait_lets_others_live() {
 fn checks_send_users_back_or_away() {
     let steps = "{ send = \"a\", reply = true, check = { pattern = \"b\", when = \"missing\", \
                  do = { loop = 3, sleep = \"600ms\" } } }, { send = \"z\", reply = true }";
-    let (heard, ran) = said(4, "", steps, 1);
+    let (received, ran) = said(4, "", steps, 1);
     ran.errors_are(&[]);
-    assert!(heard.values().all(|said| said.join("") == "aaaaz"), "{heard:?}");
+    assert!(received.values().all(|said| said.join("") == "aaaaz"), "{received:?}");
     assert_eq!(ran.count(Count::NoMatches), 16);
     let lag = ran.record.times(Metric::StepLag).unwrap().max();
     assert!(lag < 500_000, "a sleep is no lateness: {lag} µs\n{}", ran.text());
-    let heard = Heard::default();
-    let server = heard.server();
+    let received = Received::default();
+    let server = received.server();
     let steps = "steps = [{ connect = \"/{{user_id}}\" }, { send = \"a\", reply = true, \
                  check = { pattern = \"b\", when = \"missing\", do = { restart = 2 } } }]";
     let ran = run(&of(server.addr, 4, "raw", "", steps));
@@ -306,8 +306,8 @@ fn a_slow_reader_reads_slowly_and_others_do_not_wait_for_it() {
 
 #[test]
 fn a_scenario_that_ends_the_run_ends_it_for_all() {
-    let heard = Heard::default();
-    let server = heard.server();
+    let received = Received::default();
+    let server = received.server();
     let steps = "steps = [{ connect = \"/\" }, { send = \"x\", reply = true }, \
                  { if = \"who == 7\", steps = [{ abort = \"run\" }] }, { receive = \"end\" }]";
     let steps =

@@ -316,12 +316,12 @@ async fn who_hardly_reads_what_it_has_missed_is_cut_and_goes_on_from_there() {
         config.close_timeout = Duration::from_millis(200);
     }));
     let topic = "kept:1";
-    let (mut bystander, _, first) = joined(&server, topic, &json!({}));
+    let (mut probe, _, first) = joined(&server, topic, &json!({}));
     let text = "x".repeat(100_000);
     for n in 0..MESSAGES {
         let message = json!({"n": n, "text": text});
         server.pubsub().broadcast_kept(topic, "said", message).await.unwrap();
-        while bystander.recv()[4]["n"] != n {}
+        while probe.recv()[4]["n"] != n {}
     }
     let connect = |since: &Value, is_slow: bool| {
         let stream = TcpStream::connect(server.addresses()[0]).unwrap();
@@ -342,7 +342,7 @@ async fn who_hardly_reads_what_it_has_missed_is_cut_and_goes_on_from_there() {
         assert!(Instant::now() < until, "nobody is cut");
         // Others are served meanwhile.
         let asked = Instant::now();
-        bystander.heartbeat();
+        probe.heartbeat();
         assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
     }
     is_slow.store(false, Relaxed);

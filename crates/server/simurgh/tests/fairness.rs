@@ -64,7 +64,7 @@ fn readers_that_read_are_not_cut_by_the_speed_of_a_publisher() {
             std::thread::spawn(move || (0..count).all(|n| reader.recv()[4]["n"] == n))
         };
         let readers: Vec<_> = readers.into_iter().map(read).collect();
-        let mut bystander = member(&endpoint, "rooms:b");
+        let mut probe = member(&endpoint, "rooms:b");
         let mut writer = publisher.0.get_ref().try_clone().unwrap();
         let mut all = Vec::new();
         for n in 0..count {
@@ -75,8 +75,8 @@ fn readers_that_read_are_not_cut_by_the_speed_of_a_publisher() {
         for n in 0..count {
             assert_eq!(publisher.recv()[4]["n"], n, "the publisher itself");
             if n % 500 == 0 {
-                bystander.push("2", "rooms:b", "all", json!({"n": n}));
-                assert_eq!(bystander.recv()[4]["n"], n);
+                probe.push("2", "rooms:b", "all", json!({"n": n}));
+                assert_eq!(probe.recv()[4]["n"], n);
             }
         }
         writing.join().unwrap();
@@ -163,7 +163,7 @@ fn who_never_reads_is_cut_when_its_time_is_up() {
         config.slow_after = Duration::from_millis(500);
         config.close_timeout = Duration::from_millis(200);
     });
-    let mut bystander = member(&endpoint, "rooms:b");
+    let mut probe = member(&endpoint, "rooms:b");
     let long = "x".repeat(9_900_000);
     let _deaf: Vec<Client> = (0..4)
         .map(|n| {
@@ -175,20 +175,20 @@ fn who_never_reads_is_cut_when_its_time_is_up() {
         })
         .collect();
     eventually("all of them to be cut", || {
-        bystander.heartbeat();
+        probe.heartbeat();
         metric(&endpoint, "simurgh_slow_stalled_total") == 4
     });
     eventually("what waited for them to be free", || {
         metric(&endpoint, "simurgh_waiting_bytes") == 0
             && metric(&endpoint, "simurgh_queued_bytes") == 0
     });
-    bystander.heartbeat();
+    probe.heartbeat();
 }
 
 #[test]
 fn when_too_much_waits_the_largest_goes_and_the_server_stays() {
     let endpoint = server(|config| config.outbound_budget_bytes = 16 << 20);
-    let mut bystander = member(&endpoint, "rooms:b");
+    let mut probe = member(&endpoint, "rooms:b");
     let long = "x".repeat(9_000_000);
     let mut deaf: Vec<Client> = (0..12).map(|_| member(&endpoint, "rooms:a")).collect();
     for client in &mut deaf {
@@ -198,7 +198,7 @@ fn when_too_much_waits_the_largest_goes_and_the_server_stays() {
         });
     }
     assert!(metric(&endpoint, "simurgh_slow_shed_total") > 0);
-    bystander.heartbeat();
+    probe.heartbeat();
 }
 
 fn raw(endpoint: &Endpoint) -> TcpStream {
@@ -363,14 +363,14 @@ fn a_long_message_is_handled_in_its_turn() {
     let mut client = member(&endpoint, "rooms:a");
     let escapes = "\n".repeat(1_000_000);
     let (told, tell) = channel();
-    let mut bystander = member(&endpoint, "rooms:b");
+    let mut probe = member(&endpoint, "rooms:b");
     for n in 0..3 {
         client.push("2", "rooms:a", "echo", json!(escapes));
         client.push("3", "rooms:a", "echo", json!(n));
     }
     std::thread::spawn(move || {
         for _ in 0..20 {
-            bystander.heartbeat();
+            probe.heartbeat();
         }
         told.send(()).unwrap();
     });

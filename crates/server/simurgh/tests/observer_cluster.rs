@@ -80,7 +80,7 @@ fn wait_for(endpoint: &Endpoint, path: &str, mut wanted: impl FnMut(&Value) -> b
 }
 
 /// The service of observers between nodes, as in other versions.
-const LOOK: u16 = 2;
+const OBSERVE_SERVICE: u16 = 2;
 const CLUSTER: &str = "/observer/api/cluster";
 
 fn names(cluster: &Value) -> Vec<&str> {
@@ -277,17 +277,17 @@ fn a_node_that_drains_says_so() {
 /// A client that may publish at the engine and speaks the nodes' protocol.
 struct Stranger {
     node: simurgh_cluster::Cluster<Loopback>,
-    heard: Heard,
+    heard: Received,
     began: Instant,
 }
 
 #[derive(Default)]
-struct Heard {
+struct Received {
     calls: Vec<(NodeId, u64)>,
     answers: Vec<Option<Answer>>,
 }
 
-impl LocalNode for Heard {
+impl LocalNode for Received {
     fn broadcast(&mut self, _: &str, _: &Item<'_>, _: Shards<'_>) {}
     fn disconnect(&mut self, _: &str) {}
     fn presence(&mut self, _: &str, _: FromPeers) {}
@@ -295,7 +295,7 @@ impl LocalNode for Heard {
     fn disconnected(&mut self, _: DisconnectNumber, _: simurgh_cluster::DisconnectOutcome) {}
 
     fn called(&mut self, by: NodeId, number: u64, service: u16, _: Vec<u8>) {
-        assert_eq!(service, LOOK);
+        assert_eq!(service, OBSERVE_SERVICE);
         self.calls.push((by, number));
     }
 
@@ -316,7 +316,7 @@ impl Stranger {
         config.version = "9<b>".into();
         let adapter = Box::new(engine.network.adapter(&engine.prefix));
         let node = simurgh_cluster::Cluster::new(config, adapter, NodeId(5), 5, Time::default());
-        let mut stranger = Self { node, heard: Heard::default(), began: Instant::now() };
+        let mut stranger = Self { node, heard: Received::default(), began: Instant::now() };
         stranger.node.set_sockets(u64::MAX);
         stranger
     }
@@ -437,7 +437,7 @@ fn a_flood_of_questions_is_answered_in_part_and_the_server_serves_on() {
             _ => b"{\"members\":{\"topic\":\"t\"}}",
         };
         let time = stranger.time();
-        stranger.node.call(asked, CallNumber(number), (LOOK, question), time).unwrap();
+        stranger.node.call(asked, CallNumber(number), (OBSERVE_SERVICE, question), time).unwrap();
     }
     while stranger.heard.answers.len() < count as usize {
         turns(&mut stranger);

@@ -104,7 +104,7 @@ struct Plan {
 }
 
 /// A client and the sender's side of its model: the topics it will have joined, with their refs.
-struct Seat {
+struct Participant {
     peer: Peer,
     joined: Vec<(String, String)>,
     next_ref: u64,
@@ -114,7 +114,7 @@ struct Seat {
 struct Stress {
     endpoint: Endpoint,
     random: Random,
-    seats: Vec<Seat>,
+    participants: Vec<Participant>,
     counts: HashMap<Stream, u64>,
     connections: usize,
 }
@@ -123,16 +123,16 @@ fn id(name: &str) -> String {
     format!("ids:{name}")
 }
 
-fn connect(endpoint: &Endpoint, number: usize) -> Seat {
+fn connect(endpoint: &Endpoint, number: usize) -> Participant {
     let (v2, name) = (!number.is_multiple_of(3), format!("c{number}"));
     let vsn = if v2 { "2.0.0" } else { "1.0.0" };
     let path = format!("/socket/websocket?vsn={vsn}&id={}", id(&name));
     let socket = Client::connect(endpoint.addresses()[0], &path);
     let plan = Plan { sends: Vec::new(), end: End::Stays };
-    Seat { peer: Peer::new(socket, v2, name), joined: Vec::new(), next_ref: 0, plan }
+    Participant { peer: Peer::new(socket, v2, name), joined: Vec::new(), next_ref: 0, plan }
 }
 
-impl Seat {
+impl Participant {
     fn send(&mut self, join_ref: &str, topic: &str, event: &str, payload: &Value) -> String {
         self.next_ref += 1;
         let own = self.next_ref.to_string();
@@ -219,9 +219,9 @@ impl Stress {
             // No client here is meant to exceed the limit of slow readers.
             config.outbound_bytes_max = 64 << 20;
         }));
-        let seats = (0..CLIENTS).map(|number| connect(&endpoint, number)).collect();
+        let participants = (0..CLIENTS).map(|number| connect(&endpoint, number)).collect();
         let (random, counts) = (Random(seed), HashMap::new());
-        Self { endpoint, random, seats, counts, connections: CLIENTS }
+        Self { endpoint, random, participants, counts, connections: CLIENTS }
     }
 
     fn count(&self, sender: &str, topic: &str) -> u64 {
@@ -248,14 +248,15 @@ impl Stress {
             let topic = *self.random.pick(&topics);
             self.operate(at, topic, &topics, &mut report);
         }
-        for (at, seat) in self.seats.iter_mut().enumerate() {
-            seat.heartbeat();
-            seat.plan.end = match self.random.below(40) {
+        for (at, participant) in self.participants.iter_mut().enumerate() {
+            participant.heartbeat();
+            participant.plan.end = match self.random.below(40) {
                 n @ 0..=1 => End::Drops { half: n == 0 },
                 2 => End::Disconnected,
                 _ => End::Stays,
             };
-            let _ = write!(report, "\n{at} is {}, {:?}", seat.peer.name, seat.plan.end);
+            let _ =
+                write!(report, "\n{at} is {}, {:?}", participant.peer.name, participant.plan.end);
         }
         let mut casts = Vec::new();
         for _ in 0..30 {
@@ -266,28 +267,28 @@ impl Stress {
     }
 
     fn operate(&mut self, at: usize, topic: &str, topics: &[&str], report: &mut String) {
-        let name = self.seats[at].peer.name.clone();
+        let name = self.participants[at].peer.name.clone();
         let own = self.count(&name, topic);
         let choice = self.random.below(20);
-        let old: Vec<_> = self.seats[at].joined.iter().map(|it| it.0.clone()).collect();
+        let old: Vec<_> = self.participants[at].joined.iter().map(|it| it.0.clone()).collect();
         let what = match choice {
             0..=4 => {
-                self.seats[at].join(topic, own);
+                self.participants[at].join(topic, own);
                 "join"
             }
             5..=6 => {
-                self.seats[at].leave(topic, own);
+                self.participants[at].leave(topic, own);
                 "leave"
             }
             7 if !old.is_empty() => {
                 let topic = self.random.pick(&old).clone();
                 let own = self.count(&name, &topic);
-                self.seats[at].leave(&topic, own);
+                self.participants[at].leave(&topic, own);
                 let _ = write!(report, "{at} leave {topic}; ");
                 return;
             }
             7..=8 => {
-                self.seats[at].heartbeat();
+                self.participants[at].heartbeat();
                 "heartbeat"
             }
             _ => return self.push(at, topic, topics, choice, report),
@@ -296,14 +297,14 @@ impl Stress {
     }
 
     fn push(&mut self, at: usize, topic: &str, topics: &[&str], choice: u64, report: &mut String) {
-        let joined = self.seats[at].joined.iter().find(|it| it.0 == topic);
+        let joined = self.participants[at].joined.iter().find(|it| it.0 == topic);
         let Some(join_ref) = joined.map(|it| it.1.clone()) else {
-            let seat = &mut self.seats[at];
-            let msg_ref = seat.send("", topic, "all", &json!({}));
+            let participant = &mut self.participants[at];
+            let msg_ref = participant.send("", topic, "all", &json!({}));
             let _ = write!(report, "{at} pushes unjoined {topic}; ");
-            return seat.expect(msg_ref, "error", None);
+            return participant.expect(msg_ref, "error", None);
         };
-        let name = self.seats[at].peer.name.clone();
+        let name = self.participants[at].peer.name.clone();
         let other = *self.random.pick(topics);
         let (event, payload, length) = match choice {
             9..=10 => {
@@ -315,31 +316,31 @@ impl Stress {
             15..=17 => ("others", self.next(&format!("{name}o"), topic), None),
             _ => (other, self.next(&name, other), None),
         };
-        let seat = &mut self.seats[at];
+        let participant = &mut self.participants[at];
         // A join_ref may be omitted.
         let join_ref = if choice.is_multiple_of(2) { &*join_ref } else { "" };
-        let msg_ref = seat.send(join_ref, topic, event, &payload);
-        seat.expect(msg_ref, "ok", length);
+        let msg_ref = participant.send(join_ref, topic, event, &payload);
+        participant.expect(msg_ref, "ok", length);
         let _ = write!(report, "{at} {event} on {topic} {}; ", payload["n"]);
     }
 
     fn round(&mut self, casts: Vec<(String, Value)>) -> Result<(), String> {
         let stay = self.everybody(casts)?;
         let mut dead_names = Vec::new();
-        let seats = std::mem::take(&mut self.seats);
-        for (seat, stays) in seats.into_iter().zip(stay) {
+        let participants = std::mem::take(&mut self.participants);
+        for (participant, stays) in participants.into_iter().zip(stay) {
             match stays {
-                true => self.seats.push(seat),
-                false => dead_names.push(seat.peer.name),
+                true => self.participants.push(participant),
+                false => dead_names.push(participant.peer.name),
             }
         }
         // Messages of vanished clients are handled once their sockets are gone.
-        self.wait_for(&["simurgh_sockets"], self.seats.len() as u64)?;
+        self.wait_for(&["simurgh_sockets"], self.participants.len() as u64)?;
         self.level(&dead_names)?;
         let dead = |sender: &str| dead_names.iter().any(|it| sender.trim_end_matches('o') == it);
         self.counts.retain(|(sender, _), _| !dead(sender));
-        while self.seats.len() < CLIENTS {
-            self.seats.push(connect(&self.endpoint, self.connections));
+        while self.participants.len() < CLIENTS {
+            self.participants.push(connect(&self.endpoint, self.connections));
             self.connections += 1;
         }
         Ok(())
@@ -347,13 +348,16 @@ impl Stress {
 
     /// All clients do their part on a few threads, while the endpoint broadcasts from another.
     fn everybody(&mut self, casts: Vec<(String, Value)>) -> Result<Vec<bool>, String> {
-        let (endpoint, seats) = (&self.endpoint, &mut self.seats);
+        let (endpoint, participants) = (&self.endpoint, &mut self.participants);
         std::thread::scope(|scope| {
             scope.spawn(move || casts.into_iter().for_each(|it| cast(endpoint, &it.0, it.1)));
-            let parts = seats.chunks_mut(CLIENTS.div_ceil(THREADS)).map(|seats| {
-                let name = |seat: &Seat, why| format!("{}: {why}", seat.peer.name);
-                let run = move |seat: &mut Seat| seat.run(endpoint).map_err(|why| name(seat, why));
-                scope.spawn(move || seats.iter_mut().map(run).collect::<Vec<_>>())
+            let parts = participants.chunks_mut(CLIENTS.div_ceil(THREADS)).map(|participants| {
+                let name =
+                    |participant: &Participant, why| format!("{}: {why}", participant.peer.name);
+                let run = move |participant: &mut Participant| {
+                    participant.run(endpoint).map_err(|why| name(participant, why))
+                };
+                scope.spawn(move || participants.iter_mut().map(run).collect::<Vec<_>>())
             });
             let parts: Vec<_> = parts.collect();
             parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
@@ -363,7 +367,7 @@ impl Stress {
     /// Ends a round: a last broadcast on every topic reaches every member; then all is compared.
     fn level(&mut self, dead_names: &[String]) -> Result<(), String> {
         let mut topics: Vec<String> = self.counts.keys().map(|(_, topic)| topic.clone()).collect();
-        let windows = self.seats.iter().flat_map(|seat| seat.peer.windows());
+        let windows = self.participants.iter().flat_map(|participant| participant.peer.windows());
         topics.extend(windows.map(|(source, _)| source.to_owned()));
         topics.sort();
         topics.dedup();
@@ -372,35 +376,41 @@ impl Stress {
             cast(&self.endpoint, &topic, payload);
         }
         let mut dead = HashMap::new();
-        for seat in &mut self.seats {
+        for participant in &mut self.participants {
             let mut level = || {
-                while !seat.peer.is_level(&self.counts) {
-                    seat.peer.step(None)?;
+                while !participant.peer.is_level(&self.counts) {
+                    participant.peer.step(None)?;
                 }
-                seat.peer.settle(&self.counts, &mut dead, dead_names)
+                participant.peer.settle(&self.counts, &mut dead, dead_names)
             };
-            level().map_err(|why| format!("{} at the barrier: {why}", seat.peer.name))?;
+            level().map_err(|why| format!("{} at the barrier: {why}", participant.peer.name))?;
         }
         Ok(())
     }
 
     /// All leave right after a broadcast, in several ways. Then nothing may remain.
     fn finish(mut self) -> Result<(), String> {
-        for at in 0..self.seats.len() {
-            for (topic, join_ref) in self.seats[at].joined.clone() {
-                let seat = &mut self.seats[at];
-                seat.send(&join_ref, &topic, "all", &json!({"s": "bye", "n": 1, "x": topic}));
+        for at in 0..self.participants.len() {
+            for (topic, join_ref) in self.participants[at].joined.clone() {
+                let participant = &mut self.participants[at];
+                participant.send(
+                    &join_ref,
+                    &topic,
+                    "all",
+                    &json!({"s": "bye", "n": 1, "x": topic}),
+                );
                 if at.is_multiple_of(3) {
-                    seat.send(&join_ref, &topic, "phx_leave", &json!({}));
+                    participant.send(&join_ref, &topic, "phx_leave", &json!({}));
                 }
             }
         }
-        for (at, mut seat) in std::mem::take(&mut self.seats).into_iter().enumerate() {
-            for text in std::mem::take(&mut seat.plan.sends) {
-                seat.peer.socket.0.send(Message::text(text)).map_err(|it| it.to_string())?;
+        for (at, mut participant) in std::mem::take(&mut self.participants).into_iter().enumerate()
+        {
+            for text in std::mem::take(&mut participant.plan.sends) {
+                participant.peer.socket.0.send(Message::text(text)).map_err(|it| it.to_string())?;
             }
             if at.is_multiple_of(2) {
-                seat.peer.socket.0.close(None).map_err(|it| it.to_string())?;
+                participant.peer.socket.0.close(None).map_err(|it| it.to_string())?;
             }
         }
         let gauges = ["sockets", "channels", "topics", "fanout_bytes", "inbound_bytes"];

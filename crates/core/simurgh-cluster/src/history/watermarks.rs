@@ -52,7 +52,7 @@ struct Watermark {
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// When it was requested, or is about to be.
-    Asked { at_ns: u64 },
+    Requested { at_ns: u64 },
     /// Nothing behind this number is too old; with the times of request and answer.
     Behind { seq: u64, at_ns: u64, at_ms: u64 },
     /// The engine has not answered; it is asked again at this time.
@@ -75,7 +75,7 @@ impl Watermark {
 
     fn is_due(&self, now_ns: u64) -> bool {
         match self.state {
-            State::Asked { .. } => false,
+            State::Requested { .. } => false,
             State::Behind { at_ns, .. } => {
                 now_ns.saturating_sub(at_ns) >= good_for_ms(self.age_ms) * MILLISECOND
             }
@@ -105,13 +105,13 @@ impl Watermarks {
             }
         };
         let found = self.known.get_mut(place)?;
-        if let State::Asked { at_ns } = found.state {
+        if let State::Requested { at_ns } = found.state {
             return Some(at_ns + WAIT_NS).filter(|it| *it > now_ns);
         }
         if !found.is_due(now_ns) {
             return None;
         }
-        found.state = State::Asked { at_ns: now_ns };
+        found.state = State::Requested { at_ns: now_ns };
         self.queue.push_back((place, subject()));
         Some(now_ns + WAIT_NS)
     }
@@ -124,7 +124,7 @@ impl Watermarks {
     pub(super) fn next(&mut self, now_ns: u64) -> Option<(usize, Subject, Duration)> {
         let (place, subject) = self.queue.pop_front()?;
         let found = self.known.get_mut(place)?;
-        found.state = State::Asked { at_ns: now_ns };
+        found.state = State::Requested { at_ns: now_ns };
         let age = Duration::from_millis(found.age_ms - margin_ms(found.age_ms));
         Some((place, subject, age))
     }
@@ -137,7 +137,7 @@ impl Watermarks {
     pub(super) fn answered(&mut self, place: usize, behind: Option<u64>, time: Time) {
         let Some(found) = self.known.get_mut(place) else { return };
         found.state = match (found.state, behind) {
-            (State::Asked { at_ns }, Some(seq)) => {
+            (State::Requested { at_ns }, Some(seq)) => {
                 State::Behind { seq, at_ns, at_ms: time.unix_ms }
             }
             _ => State::Unknown { until_ns: time.ns.saturating_add(RETRY_NS) },

@@ -19,9 +19,9 @@ type Leaving = HashMap<PhxRef, (Fate, PhxRef), FixedState>;
 #[derive(Clone, Copy)]
 enum Fate {
     /// All members have received it, and its leave must be sent.
-    Told,
+    Announced,
     /// Only newcomers may have received it.
-    Untold,
+    Unannounced,
     /// It has come back.
     Back,
 }
@@ -38,7 +38,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
         let changes = self.aside.as_mut()?.changes.take()?;
         let mut going = HashMap::with_capacity_and_hasher(changes.left.len(), self.hasher.clone());
         for left in &changes.left {
-            let fate = if left.told { Fate::Told } else { Fate::Untold };
+            let fate = if left.told { Fate::Announced } else { Fate::Unannounced };
             going.insert(left.phx_ref, (fate, left.prev));
         }
         let mut joins = Vec::new();
@@ -124,10 +124,10 @@ impl<M: Copy + Eq + Hash> Table<M> {
                 break;
             }
             at = entry.before;
-            let replaces_told = matches!(going.get(&entry.prev), Some((Fate::Told, _)));
+            let replaces_told = matches!(going.get(&entry.prev), Some((Fate::Announced, _)));
             let was = going.get_mut(&entry.phx_ref);
             let was = was.map(|(fate, prev)| (mem::replace(fate, Fate::Back), *prev));
-            let is_known = if let Some((Fate::Told, prev)) = was {
+            let is_known = if let Some((Fate::Announced, prev)) = was {
                 entry.prev = prev;
                 !exposed
             } else {

@@ -40,7 +40,7 @@ pub(crate) struct TaggedMail {
 pub(crate) enum MailTag {
     Nothing,
     Broadcast(u32),
-    Told(u32, Intent),
+    ToChannel(u32, Intent),
     Joined(u32, u32, Answer),
     Listen(u32),
     Unlisten(u32),
@@ -215,7 +215,8 @@ impl LinkedWork for Untold {
 impl NodeHandle for SimNode {
     fn send(&self, channel: ChannelId, what: ToChannel) {
         let Some((chan, intent)) = locked(&self.shared.intent).take() else { return };
-        let tagged = TaggedMail::new(Mail::ToChannel(channel, what), MailTag::Told(chan, intent));
+        let tagged =
+            TaggedMail::new(Mail::ToChannel(channel, what), MailTag::ToChannel(chan, intent));
         self.put(usize::from(channel.shard), tagged);
     }
 
@@ -316,7 +317,7 @@ impl Node for SimNode {
         let tag = match &mail {
             Mail::Broadcast(posted) => MailTag::Broadcast(number_of(posted.broadcast())),
             Mail::ToChannel(..) => match self.state().spoken {
-                Some((chan, intent)) => MailTag::Told(chan, intent),
+                Some((chan, intent)) => MailTag::ToChannel(chan, intent),
                 None => MailTag::Nothing,
             },
             _ => MailTag::Nothing,

@@ -266,7 +266,7 @@ impl NodeSimulation {
             match tag {
                 MailTag::Nothing => {}
                 MailTag::Broadcast(id) => model.accept(shard, id),
-                MailTag::Told(chan, intent) => model.told(chan, intent),
+                MailTag::ToChannel(chan, intent) => model.told(chan, intent),
                 MailTag::Joined(conn, ticket, answer) => model.decided(conn, ticket, answer),
                 MailTag::Listen(number) => model.listens(number),
                 MailTag::Unlisten(number) => model.unlistens(number),
@@ -383,7 +383,7 @@ fn mail_text(mail: &Mail, tag: MailTag) -> String {
         (Mail::Broadcast(posted), MailTag::Broadcast(id)) => {
             format!("broadcast #{id} on {}", posted.broadcast().topic())
         }
-        (_, MailTag::Told(chan, intent)) => format!("{intent:?} for channel {chan}"),
+        (_, MailTag::ToChannel(chan, intent)) => format!("{intent:?} for channel {chan}"),
         (_, MailTag::Joined(conn, _, answer)) => {
             format!("the word on a join of #{conn}: {answer:?}")
         }

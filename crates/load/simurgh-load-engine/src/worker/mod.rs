@@ -59,7 +59,7 @@ pub(crate) struct Worker {
 }
 
 #[derive(Clone)]
-pub(crate) struct Seat {
+pub(crate) struct WorkerSetup {
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) share: Share,
     pub(crate) id: WorkerId,
@@ -117,9 +117,18 @@ const SLICE_NS: u64 = 300_000;
 const REPORT_NS: u64 = 1_000_000_000;
 
 impl Worker {
-    pub(crate) fn new(seat: Seat) -> Self {
-        let Seat { scenario, share, id, run, tls, shared, events, receive_stamps, unix_zero } =
-            seat;
+    pub(crate) fn new(setup: WorkerSetup) -> Self {
+        let WorkerSetup {
+            scenario,
+            share,
+            id,
+            run,
+            tls,
+            shared,
+            events,
+            receive_stamps,
+            unix_zero,
+        } = setup;
         // It was compiled once before without an error.
         let program = Rc::new(compile(&scenario).unwrap_or_else(|_| Program::empty(&scenario)));
         let samples = scenario.tsung.as_ref().is_some_and(|tsung| tsung.full_stats);

@@ -171,6 +171,7 @@ impl Figure {
     }
 }
 
+/// The figure with this name, as thresholds write it.
 pub fn parse(name: &str) -> Option<Figure> {
     let known = match name {
         "users" => Some(Figure::Users),

@@ -43,7 +43,7 @@ pub(super) const TRIES: [Verb; 3] = [Verb::TryDirect, Verb::TryLeader, Verb::Try
 enum Step {
     #[default]
     Idle,
-    Asked {
+    Requested {
         verb: Verb,
         again_ms: u64,
     },
@@ -108,7 +108,7 @@ impl Check {
 
     fn ask(&mut self, verb: Verb, now_ms: u64) -> Vec<Verb> {
         self.seen_at_ask = self.seen;
-        self.step = Step::Asked { verb, again_ms: now_ms + AGAIN_MS };
+        self.step = Step::Requested { verb, again_ms: now_ms + AGAIN_MS };
         vec![verb]
     }
 
@@ -127,7 +127,7 @@ impl Check {
 
     pub(super) fn on_answer(&mut self, verb: Verb, message: &Message, now_ms: u64) -> Vec<Verb> {
         match (&self.step, verb) {
-            (Step::Asked { verb: asked, .. }, Verb::Info | Verb::Create | Verb::Update)
+            (Step::Requested { verb: asked, .. }, Verb::Info | Verb::Create | Verb::Update)
                 if *asked == verb =>
             {
                 match api::read::<StreamInfo>(message) {
@@ -168,7 +168,7 @@ impl Check {
         if self.is_set_back(info) {
             if info.replicas() > 1 && self.doubts < DOUBTS_MAX {
                 self.doubts += 1;
-                self.step = Step::Asked { verb: Verb::Info, again_ms: now_ms + DOUBT_MS };
+                self.step = Step::Requested { verb: Verb::Info, again_ms: now_ms + DOUBT_MS };
                 return Vec::new();
             }
             if self.may_change && self.changes < CHANGES_MAX {
@@ -222,7 +222,7 @@ impl Check {
             // Repeated: a cluster of servers that is starting does not answer yet.
             _ if failure.is_passing() => {
                 self.trouble = Some(failure.to_string());
-                if let Step::Asked { again_ms, .. } = &mut self.step {
+                if let Step::Requested { again_ms, .. } = &mut self.step {
                     *again_ms = now_ms + AGAIN_MS / 2;
                 }
             }
@@ -284,7 +284,7 @@ impl Check {
     /// The requests to repeat now.
     pub(super) fn tick(&mut self, now_ms: u64) -> Vec<Verb> {
         match &mut self.step {
-            Step::Asked { again_ms, .. } if *again_ms <= now_ms => {
+            Step::Requested { again_ms, .. } if *again_ms <= now_ms => {
                 // Starts with INFO: a stream may have been created without an answer.
                 self.ask(Verb::Info, now_ms)
             }
@@ -299,7 +299,7 @@ impl Check {
 
     pub(super) fn next_tick_ms(&self) -> Option<u64> {
         match self.step {
-            Step::Asked { again_ms, .. } | Step::Trying { again_ms, .. } => Some(again_ms),
+            Step::Requested { again_ms, .. } | Step::Trying { again_ms, .. } => Some(again_ms),
             _ => None,
         }
     }

@@ -33,7 +33,7 @@ pub struct Reject(Box<Kind>);
 
 #[derive(Debug)]
 enum Kind {
-    Said(Payload<'static>),
+    Response(Payload<'static>),
     Payload(String),
     /// Logged; the client receives a generic reason.
     Internal(Box<dyn Error + Send + Sync>),
@@ -48,7 +48,7 @@ impl Reject {
 
     /// Answers with this payload, by convention an object with a `reason`.
     pub fn with(response: impl Into<Payload<'static>>) -> Self {
-        Self::of(Kind::Said(response.into()))
+        Self::of(Kind::Response(response.into()))
     }
 
     /// For the last arm of a `match event`: as
@@ -70,7 +70,7 @@ impl Reject {
     /// The payload that the client receives.
     pub fn response(&self) -> Payload<'static> {
         match &*self.0 {
-            Kind::Said(response) => response.clone(),
+            Kind::Response(response) => response.clone(),
             Kind::Payload(reason) => json!({"reason": reason}).into(),
             Kind::Internal(_) => json!({"reason": "internal error"}).into(),
             Kind::Stop(_) => json!({"reason": "the channel has ended"}).into(),
@@ -150,7 +150,7 @@ impl<E: Error + Send + Sync + 'static> From<E> for Reject {
 impl fmt::Display for Reject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
-            Kind::Said(response) => match response.json() {
+            Kind::Response(response) => match response.json() {
                 Some(json) => f.write_str(json),
                 None => f.write_str("a binary response"),
             },
