@@ -8,7 +8,7 @@
 //! it, so slices never change an order that PROTOCOL §6 promises.
 //!
 //! Broadcasts that go to application code are not delivered here but returned to the caller
-//! ([`Through`]).
+//! ([`ChannelDelivery`]).
 
 mod backlog;
 mod batch;
