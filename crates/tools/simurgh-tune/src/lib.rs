@@ -4,7 +4,7 @@
 //! `machine` reads, `needs` compares without reading anything, `apply` writes settings and restores
 //! them, `dropins` and `table` write texts. Only `--apply` and `--undo` change anything.
 //!
-//! Another command may do the same in three steps: [`report`], then [`apply`] with the report's
+//! Another command may do the same in three steps: [`report`], then [`apply()`] with the report's
 //! changes, then [`undo`].
 
 mod apply;
