@@ -209,7 +209,7 @@ fn deny() -> Outcome {
 
 /// Unit, integration and doc tests of every crate, this one included.
 fn cargo_test(ready: &Ready) -> Outcome {
-    let mut task = Task::new("cargo", &["test", "--workspace", "--no-fail-fast"], 25);
+    let mut task = Task::new("cargo", &["test", "--workspace", "--no-fail-fast"], 40);
     if let Ok(engine) = &ready.engine {
         task = task.env(engine::VARIABLE, engine);
     }
