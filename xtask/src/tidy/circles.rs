@@ -98,9 +98,9 @@ impl Crate<'_> {
         imports: usize,
     ) -> Option<(usize, &Module<'_>)> {
         let way = path.resolved(module.name, |name| self.find(name).is_some())?;
-        let depths = (0..=way.len()).rev();
+        let mut depths = (0..=way.len()).rev();
         let (depth, (at, home)) =
-            depths.into_iter().find_map(|n| Some((n, self.find(&way.get(..n)?.join("/"))?)))?;
+            depths.find_map(|n| Some((n, self.find(&way.get(..n)?.join("/"))?)))?;
         // An import of the module may lead to another.
         let next = way.get(depth).filter(|_| imports > 0).and_then(|name| {
             home.code.paths.iter().find(|path| path.import.as_deref() == Some(name))
