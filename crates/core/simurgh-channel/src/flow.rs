@@ -1,9 +1,9 @@
-//! Bytes of broadcasts in flight, topic by topic.
+//! Bytes of broadcasts and of changes of presences in flight, topic by topic.
 //!
-//! A *flow* is what one shard's members publish on one topic. Its bytes count from the publishing
-//! until the broadcast has been written for most readers of every shard. While a flow has more than
-//! its share in flight, sockets that publish into it are not read; publishers of other topics are
-//! not affected.
+//! A *flow* is what one shard's members cause on one topic. The bytes of a broadcast count until it
+//! has been written for most readers of every shard, those of a change of presences until the
+//! topic's members are sent the diff. While a flow has more than its share in flight, sockets that
+//! publish into it are not read; publishers of other topics are not affected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -31,11 +31,18 @@ impl Flow {
     }
 }
 
-/// A broadcast's bytes in its flow.
+/// The bytes of a broadcast, or of a change of presences, in its flow.
 #[derive(Debug)]
 pub struct Charge {
     flow: Arc<Flow>,
     bytes: usize,
+}
+
+impl Charge {
+    /// How many bytes it counts.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 impl Drop for Charge {

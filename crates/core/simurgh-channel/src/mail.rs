@@ -1,12 +1,13 @@
 //! Mail from other threads to a core.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use simurgh_presence::Owner;
 use simurgh_reactor::Key;
 
 use crate::channel::Join;
-use crate::flow::Posted;
+use crate::flow::{Charge, Posted};
 use crate::history::HistoryMail;
 use crate::id::ChannelId;
 use crate::listener::Listener;
@@ -29,8 +30,9 @@ pub enum Mail {
     Unlisten(Box<str>, ChannelId),
     /// A node of the cluster is gone, and with it the presences there.
     NodeGone(Owner),
-    /// Mail about the presences of a topic whose home is this shard.
-    Presence(Box<str>, PresenceMail),
+    /// Mail about the presences of a topic whose home is this shard, with its charge in the flow of
+    /// the member that sent it.
+    Presence(Box<str>, PresenceMail, Option<Arc<Charge>>),
     /// An event for several channels.
     Push(SharedPush),
     /// Mail about the history of a topic.

@@ -14,7 +14,7 @@ use crate::broadcast::{Broadcast, BroadcastError};
 use crate::channel::Join;
 use crate::cluster::{Cluster, ToCluster};
 use crate::config::Config;
-use crate::flow::Posted;
+use crate::flow::{Charge, Posted};
 use crate::history::engine::{self, FromEngine, NotKept};
 use crate::history::{HistoryMail, HistoryRequest, KeepRequest, KeptCallback, KeptFor};
 use crate::id::ChannelId;
@@ -312,15 +312,16 @@ pub trait Node: NodeHandle + Sized + 'static {
         Ok(())
     }
 
-    /// Posts to the shard that keeps a topic's presences, and charges the bytes to it.
-    fn post_home(&self, topic: &str, mail: PresenceMail) {
+    /// Posts to the shard that keeps a topic's presences, and charges the bytes to it; `charge`
+    /// counts them in the flow of the member that caused them.
+    fn post_home(&self, topic: &str, mail: PresenceMail, charge: Option<Arc<Charge>>) {
         let (shard, bytes) = (home_shard(topic, self.shards()), mail.weight() + topic.len());
-        self.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail));
+        self.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail, charge));
     }
 
     /// Implements [`NodeHandle::list_presences`].
     fn request_presences(&self, topic: &str, callback: PresenceCallback) {
-        self.post_home(topic, PresenceMail::List(callback));
+        self.post_home(topic, PresenceMail::List(callback), None);
     }
 
     /// Whether a broadcast that may be refused is taken.

@@ -135,6 +135,11 @@ pub struct PresenceList {
     pub json: String,
 }
 
+/// Bytes of a mail in addition to its texts.
+const MAIL_BYTES: usize = 128;
+/// Bytes of a call and its two states in a diff in addition to their texts.
+const CALL_BYTES: usize = 512;
+
 /// Mail to and from the shard that keeps a topic's presences.
 pub enum PresenceMail {
     /// A member's call; its weight was charged to the shard.
@@ -151,9 +156,10 @@ pub enum PresenceMail {
 }
 
 impl PresenceMail {
-    /// The bytes charged to the shard while it is on its way.
+    /// The bytes charged to the shard while it is on its way. A call counts for what follows from
+    /// it, too: the entry, its old and its new state in the next diff.
     pub fn weight(&self) -> usize {
-        let own = match self {
+        let text = match self {
             Self::Call(_, PresenceCall::Track(key, meta, extra)) => {
                 let extra = extra.as_ref().map_or(0, |extra| extra.as_str().len());
                 key.len() + meta.as_str().len() + extra
@@ -164,7 +170,10 @@ impl PresenceMail {
             Self::Peers(what) => what.bytes(),
             Self::Call(..) | Self::List(_) | Self::ListAnswer(None) | Self::Begin => 0,
         };
-        own + 128
+        match self {
+            Self::Call(..) => 2 * text + CALL_BYTES,
+            _ => text + MAIL_BYTES,
+        }
     }
 }
 

@@ -153,6 +153,12 @@ impl<N: Node> Core<N> {
         self.fanout.holds_back(key)
     }
 
+    /// Bytes of presence calls of topics whose home this is that members have not been sent the
+    /// changes of.
+    pub fn presence_bytes(&self) -> usize {
+        self.presence.charged_bytes()
+    }
+
     /// Members that get what they have missed in parts.
     pub fn replays(&self) -> usize {
         self.history.as_ref().map_or(0, |it| it.replays.len())

@@ -136,7 +136,7 @@ impl<N: Node> Core<N> {
                 }
                 Effect::Assign(value) => self.assign(out, speaker.conn, value),
                 Effect::Presence(call) => {
-                    let told = self.presence_call(speaker, call).unwrap_or_default();
+                    let told = self.presence_call(out, speaker, call).unwrap_or_default();
                     for (event, json) in &*told {
                         self.push_to(out, speaker, event, Payload::from_json(&**json));
                     }

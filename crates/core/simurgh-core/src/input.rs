@@ -24,7 +24,7 @@ impl<N: Node> Core<N> {
             Mail::Listen(topic, listener) => self.listen(topic, listener),
             Mail::Unlisten(topic, name) => self.unlisten(topic, name),
             Mail::NodeGone(node) => self.node_is_gone(node),
-            Mail::Presence(topic, mail) => self.presence_came(out, &topic, mail),
+            Mail::Presence(topic, mail, charge) => self.presence_came(out, &topic, mail, charge),
             Mail::Push(push) => self.push_all(out, push),
             Mail::History(HistoryMail::Missed(key, ticket, missed, own)) => {
                 self.missed_came(out, key, ticket, (missed, own));

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use simurgh_channel::{
-    Assigns, Audience, Broadcast, Channel, ChannelId, Effect, Lifetime, Node, Reason,
+    Assigns, Audience, Broadcast, Channel, ChannelId, Effect, Lifetime, Node, PresenceCall, Reason,
 };
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
@@ -90,7 +90,7 @@ impl<N: Node> Core<N> {
             self.proceed(out, speaker.conn, speaker.id);
         }
         if tracks {
-            self.presence_ended(speaker.id, &speaker.topic);
+            self.post_presence(out, speaker, PresenceCall::End);
         }
         effects
     }

@@ -133,7 +133,7 @@ impl LocalNode for LocalShards {
         let (start, mut ledger) = (self.start, self.node.shared.ledger());
         ledger.note(|| format!("start {start} hears of presences of {topic}: {what:?}"));
         drop(ledger);
-        self.node.post_home(topic, PresenceMail::Peers(what));
+        self.node.post_home(topic, PresenceMail::Peers(what), None);
     }
 
     fn gone(&mut self, node: NodeId) {

@@ -131,7 +131,7 @@ fn presences_of_a_topic_begin_with_the_first_member_who_uses_them() {
     it.handles_mail();
     assert_eq!(told.take(), ["presences of t: Begin"]);
     let asked = FromPeers::Requested([].into());
-    it.node.post_home("t", PresenceMail::Peers(asked));
+    it.node.post_home("t", PresenceMail::Peers(asked), None);
     it.handles_mail();
     it.core.tick(&mut it.out);
     it.handles_mail();
@@ -174,7 +174,7 @@ fn who_has_no_list_hears_of_those_who_are_forgotten_with_the_topic() {
     let entry = Shared { key: "far".into(), phx_ref, phx_ref_prev: None, meta, extra: None };
     let delta = Delta { owner: other, from: 0, to: 1, joins: vec![entry], leaves: vec![] };
     for what in [FromPeers::Requested([].into()), FromPeers::Delta(delta)] {
-        it.node.post_home("t", PresenceMail::Peers(what));
+        it.node.post_home("t", PresenceMail::Peers(what), None);
     }
     let passes = |it: &mut TestShard, seconds| {
         it.handles_mail();

@@ -1,6 +1,6 @@
 //! Ends of channels and sockets. Part of `effects`: each calls the other.
 
-use simurgh_channel::{ChannelId, Effect, Node, Reason};
+use simurgh_channel::{ChannelId, Effect, Node, PresenceCall, Reason};
 use simurgh_proto::message::Ref;
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
@@ -145,7 +145,7 @@ impl<N: Node> Core<N> {
             let channel = self.has_left(left);
             if let Some(speaker) = speaker {
                 if tracks {
-                    self.presence_ended(speaker.id, &speaker.topic);
+                    self.post_presence(out, &speaker, PresenceCall::End);
                 }
                 let mut effects = self.take_waiting(speaker.id);
                 effects.extend(self.application.terminate(

@@ -54,10 +54,21 @@ impl<N: Node> Fanout<N> {
             tracing::warn!(topic, %error, "broadcast not sent");
             return None;
         }
-        let flow = self.flow(registry, broadcast.topic());
+        Some(self.charge(registry, broadcast.topic(), broadcast.weight()))
+    }
+
+    /// Counts bytes that a member of this shard causes on a topic in that topic's flow.
+    #[inline]
+    pub(crate) fn charge(
+        &mut self,
+        registry: &mut Registry,
+        topic: &str,
+        bytes: usize,
+    ) -> Admitted {
+        let flow = self.flow(registry, topic);
         let is_first = flow.bytes() == 0;
-        let charge = flow.charge(broadcast.weight());
-        Some(Admitted { flow, charge, is_first })
+        let charge = flow.charge(bytes);
+        Admitted { flow, charge, is_first }
     }
 
     /// Passes a broadcast on: here at once, by mail to all other shards except `apart`.

@@ -16,15 +16,26 @@ impl HeldLeaves {
     /// Holds the leaves of a diff back, and gives it those that are due: leaves that have waited
     /// long enough, and those whose key is here again. A meta that left and returned is in neither
     /// list, since members still have it.
-    pub(super) fn hold(&mut self, diff: Diff, delay: Duration, now_ns: u64) -> Option<Diff> {
+    ///
+    /// Of more than `leaves_max` the oldest are due, so that clients that leave under ever new keys
+    /// do not fill memory.
+    pub(super) fn hold(
+        &mut self,
+        diff: Diff,
+        delay: Duration,
+        leaves_max: usize,
+        now_ns: u64,
+    ) -> Option<Diff> {
         let Diff { mut joins, leaves } = diff;
         let until_ns = now_ns.saturating_add(nanoseconds(delay));
         self.leaves.extend(leaves.into_iter().map(|change| (until_ns, change)));
+        let excess = self.leaves.len().saturating_sub(leaves_max);
         let here: HashMap<Box<str>, usize> =
             joins.iter().enumerate().map(|(at, it)| (it.key.clone(), at)).collect();
         let mut told: HashMap<Box<str>, Change> = HashMap::new();
         let mut order = Vec::new();
-        for (until_ns, mut change) in std::mem::take(&mut self.leaves) {
+        let leaves = std::mem::take(&mut self.leaves).into_iter().enumerate();
+        for (at, (until_ns, mut change)) in leaves {
             let join = here.get(&change.key).and_then(|at| joins.get_mut(*at));
             let is_here = join.is_some();
             if let Some(join) = join {
@@ -33,7 +44,7 @@ impl HeldLeaves {
             if change.metas.is_empty() {
                 continue;
             }
-            if until_ns > now_ns && !is_here {
+            if until_ns > now_ns && !is_here && at >= excess {
                 self.leaves.push_back((until_ns, change));
                 continue;
             }
@@ -93,20 +104,20 @@ mod tests {
     #[test]
     fn a_leave_is_told_when_its_time_is_over() {
         let mut held = HeldLeaves::default();
-        assert_eq!(held.hold(diff(&[], &[("a", &[1])]), DELAY, 0), None);
-        assert_eq!(held.hold(Diff::default(), DELAY, 99), None);
+        assert_eq!(held.hold(diff(&[], &[("a", &[1])]), DELAY, 100, 0), None);
+        assert_eq!(held.hold(Diff::default(), DELAY, 100, 99), None);
         assert_eq!(held.next_ns(), Some(100));
-        assert_eq!(held.hold(Diff::default(), DELAY, 100), Some(diff(&[], &[("a", &[1])])));
+        assert_eq!(held.hold(Diff::default(), DELAY, 100, 100), Some(diff(&[], &[("a", &[1])])));
         assert!(held.is_empty() && held.next_ns().is_none());
     }
 
     #[test]
     fn a_leave_is_told_with_the_join_that_follows_it() {
         let mut held = HeldLeaves::default();
-        assert_eq!(held.hold(diff(&[], &[("a", &[1]), ("b", &[2])]), DELAY, 0), None);
-        let update = held.hold(diff(&[("a", &[3])], &[]), DELAY, 50);
+        assert_eq!(held.hold(diff(&[], &[("a", &[1]), ("b", &[2])]), DELAY, 100, 0), None);
+        let update = held.hold(diff(&[("a", &[3])], &[]), DELAY, 100, 50);
         assert_eq!(update, Some(diff(&[("a", &[3])], &[("a", &[1])])));
-        let in_one = held.hold(diff(&[("c", &[5])], &[("c", &[4])]), DELAY, 60);
+        let in_one = held.hold(diff(&[("c", &[5])], &[("c", &[4])]), DELAY, 100, 60);
         assert_eq!(in_one, Some(diff(&[("c", &[5])], &[("c", &[4])])));
         assert_eq!(held.next_ns(), Some(100), "the other is still held");
     }
@@ -114,12 +125,20 @@ mod tests {
     #[test]
     fn what_left_and_came_back_is_not_told_at_all() {
         let mut held = HeldLeaves::default();
-        assert_eq!(held.hold(diff(&[], &[("a", &[1, 2])]), DELAY, 0), None);
+        assert_eq!(held.hold(diff(&[], &[("a", &[1, 2])]), DELAY, 100, 0), None);
         // The other has left for good, which does not matter while the key is here.
-        let rest = held.hold(diff(&[("a", &[1])], &[]), DELAY, 10);
+        let rest = held.hold(diff(&[("a", &[1])], &[]), DELAY, 100, 10);
         assert_eq!(rest, Some(diff(&[], &[("a", &[2])])));
-        assert_eq!(held.hold(diff(&[], &[("b", &[3])]), DELAY, 20), None);
-        assert_eq!(held.hold(diff(&[("b", &[3])], &[]), DELAY, 30), None);
+        assert_eq!(held.hold(diff(&[], &[("b", &[3])]), DELAY, 100, 20), None);
+        assert_eq!(held.hold(diff(&[("b", &[3])], &[]), DELAY, 100, 30), None);
         assert!(held.is_empty());
+    }
+
+    #[test]
+    fn oldest_leaves_beyond_the_most_are_told_early() {
+        let mut held = HeldLeaves::default();
+        let three = diff(&[], &[("a", &[1]), ("b", &[2]), ("c", &[3])]);
+        assert_eq!(held.hold(three, DELAY, 2, 0), Some(diff(&[], &[("a", &[1])])));
+        assert_eq!(held.hold(Diff::default(), DELAY, 2, 99), None);
     }
 }

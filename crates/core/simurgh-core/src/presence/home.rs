@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use simurgh_channel::{
-    ChannelId, PresenceCall, PresenceCallback, PresenceConfig, PresenceList, SharedEvent,
+    ChannelId, Charge, PresenceCall, PresenceCallback, PresenceConfig, PresenceList, SharedEvent,
 };
 use simurgh_presence::{FromPeers, Owner, PhxRefs, Snapshot, ToPeers};
 
@@ -50,6 +50,20 @@ pub(super) enum CallOutcome {
     Refused,
 }
 
+/// A member's call, with its charge in the flow of the topic.
+pub(super) struct MemberCall {
+    pub(super) channel: ChannelId,
+    pub(super) call: PresenceCall,
+    pub(super) charge: Option<Arc<Charge>>,
+}
+
+#[cfg(test)]
+impl MemberCall {
+    pub(super) fn uncharged(channel: ChannelId, call: PresenceCall) -> Self {
+        Self { channel, call, charge: None }
+    }
+}
+
 impl Home {
     pub(crate) fn new(node: Owner, shard: u16, is_clustered: bool, seed: u64) -> Self {
         let (topics, due) = (HashMap::new(), BinaryHeap::new());
@@ -80,6 +94,11 @@ impl Home {
         self.topics.is_empty()
     }
 
+    /// Bytes of calls that members have not been sent the changes of, in their flows.
+    pub(crate) fn charged_bytes(&self) -> usize {
+        self.topics.values().map(Topic::charged_bytes).sum()
+    }
+
     pub(crate) fn answers(&self) -> usize {
         self.answers.len()
     }
@@ -102,10 +121,11 @@ impl Home {
     pub(super) fn call(
         &mut self,
         name: &str,
-        (channel, call): (ChannelId, PresenceCall),
+        call: MemberCall,
         config: &PresenceConfig,
         now_ns: u64,
     ) -> CallOutcome {
+        let MemberCall { channel, call, charge } = call;
         if !self.topics.contains_key(name) {
             match call {
                 PresenceCall::End => return CallOutcome::Done,
@@ -124,6 +144,7 @@ impl Home {
         if let Some(peers) = topic.peers.as_mut().filter(|_| is_end) {
             peers.channels = peers.channels.saturating_sub(1);
         }
+        topic.keep_charge(charge);
         self.schedule(name, config, now_ns);
         if is_taken { CallOutcome::Done } else { CallOutcome::Refused }
     }

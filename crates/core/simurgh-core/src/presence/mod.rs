@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use simurgh_channel::{
-    Broadcast, ChannelId, Mail, Node, Posted, PresenceCall, PresenceMail, SharedEvent, SharedPush,
+    Broadcast, Charge, Mail, Node, Posted, PresenceCall, PresenceMail, SharedEvent, SharedPush,
     ToCluster,
 };
 use simurgh_presence::Owner;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Next;
 
-use self::home::CallOutcome;
+use self::home::{CallOutcome, MemberCall};
 use self::output::Output;
 use crate::core::Core;
 use crate::registry::TRACKS;
@@ -43,6 +43,7 @@ impl<N: Node> Core<N> {
     /// reply to its join that is one write.
     pub(crate) fn presence_call(
         &mut self,
+        out: &mut impl Sockets,
         speaker: &Speaker,
         call: PresenceCall,
     ) -> Option<Events> {
@@ -52,7 +53,7 @@ impl<N: Node> Core<N> {
             return None;
         }
         if self.node.cluster().is_some() && self.registry.mark(id.membership, TRACKS, true) {
-            self.node.post_home(topic, PresenceMail::Begin);
+            self.node.post_home(topic, PresenceMail::Begin, None);
         }
         if matches!(call, PresenceCall::PushState)
             && let Some(told) = self.presence.answer(topic)
@@ -60,22 +61,41 @@ impl<N: Node> Core<N> {
             return Some(told);
         }
         self.registry.mark(id.membership, TRACKS, true);
-        self.node.post_home(topic, PresenceMail::Call(*id, call));
+        self.post_presence(out, speaker, call);
         None
     }
 
-    pub(crate) fn presence_ended(&self, channel: ChannelId, topic: &str) {
-        self.node.post_home(topic, PresenceMail::Call(channel, PresenceCall::End));
+    /// Sends a call to the topic's home. It counts in the topic's flow until members have been sent
+    /// what it changes: the socket of a member that calls faster is not read meanwhile.
+    pub(crate) fn post_presence(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        call: PresenceCall,
+    ) {
+        let Speaker { id, conn, topic, .. } = speaker;
+        let mail = PresenceMail::Call(*id, call);
+        let bytes = mail.weight() + topic.len();
+        let admitted = self.fanout.charge(&mut self.registry, topic, bytes);
+        self.node.post_home(topic, mail, Some(Arc::clone(&admitted.charge)));
+        self.fanout.hold_back(out, *conn, admitted);
     }
 
-    pub(crate) fn presence_came(&mut self, out: &impl Sockets, topic: &str, mail: PresenceMail) {
+    pub(crate) fn presence_came(
+        &mut self,
+        out: &impl Sockets,
+        topic: &str,
+        mail: PresenceMail,
+        charge: Option<Arc<Charge>>,
+    ) {
         let (node, now_ns) = (Arc::clone(&self.node), out.now().ns);
         let (shard, config) = (self.shard, &node.config().presence);
         node.discharge(usize::from(shard), mail.weight() + topic.len());
         let home = &mut self.presence;
         match mail {
             PresenceMail::Call(channel, call) => {
-                if home.call(topic, (channel, call), config, now_ns) == CallOutcome::Refused {
+                let call = MemberCall { channel, call, charge };
+                if home.call(topic, call, config, now_ns) == CallOutcome::Refused {
                     self.metrics.errors_presence_refused.add(1);
                     let entries_max = config.channel_entries_max;
                     tracing::debug!(topic, entries_max, "a presence twice, too many, or not there");
@@ -161,7 +181,7 @@ fn post_output<N: Node>(node: &N, topic: &str, output: Output) {
             for shard in 0..node.shards() {
                 let mail = PresenceMail::ListAnswer(events.clone());
                 let bytes = mail.weight() + topic.len();
-                node.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail));
+                node.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail, None));
             }
         }
         Output::Some(events, channels) | Output::Again(events, channels) => {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_channel::{ChannelId, PresenceCall, PresenceConfig, SharedEvent, nanoseconds};
+use simurgh_channel::{ChannelId, Charge, PresenceCall, PresenceConfig, SharedEvent, nanoseconds};
 use simurgh_presence::{Diff, Owner, Table};
 
 use super::held_leaves::HeldLeaves;
@@ -36,6 +36,8 @@ pub(super) struct Topic {
     pub(super) peers: Option<Box<Peers>>,
     /// `None` if leaves are sent at once.
     held: Option<Box<HeldLeaves>>,
+    /// Of calls whose changes members have not been sent: their callers wait.
+    charges: Vec<Arc<Charge>>,
 }
 
 impl Topic {
@@ -53,6 +55,7 @@ impl Topic {
             table,
             peers,
             held: None,
+            charges: Vec::new(),
             asking: Vec::new(),
             state: None,
             getting: VecDeque::new(),
@@ -97,6 +100,18 @@ impl Topic {
                 true
             }
         }
+    }
+
+    /// Keeps a call's charge until its change is sent; a summary is not sent for each.
+    pub(super) fn keep_charge(&mut self, charge: Option<Arc<Charge>>) {
+        let is_due = self.table.has_changes() && !self.is_summary;
+        if is_due || !self.asking.is_empty() {
+            self.charges.extend(charge);
+        }
+    }
+
+    pub(super) fn charged_bytes(&self) -> usize {
+        self.charges.iter().map(|charge| charge.bytes()).sum()
     }
 
     pub(super) fn next_ns(&self, config: &PresenceConfig) -> Option<u64> {
@@ -151,6 +166,7 @@ impl Topic {
         self.asking.sort_unstable();
         self.asking.dedup();
         self.state = None;
+        self.charges = Vec::new();
         self.told_ns = Some(now_ns);
         let was_summary = self.is_summary;
         self.is_summary = self.is_too_long(config, bytes_max);
@@ -184,7 +200,7 @@ impl Topic {
     pub(super) fn rest(&mut self) -> Option<Diff> {
         let diff = self.table.take_diff();
         match self.held.take() {
-            Some(mut held) => held.hold(diff.unwrap_or_default(), Duration::ZERO, u64::MAX),
+            Some(mut held) => held.hold(diff.unwrap_or_default(), Duration::ZERO, 0, u64::MAX),
             None => diff,
         }
     }
@@ -196,7 +212,7 @@ impl Topic {
             return diff;
         }
         let held = self.held.get_or_insert_default();
-        let diff = held.hold(diff.unwrap_or_default(), config.leave_delay, now_ns);
+        let diff = held.hold(diff.unwrap_or_default(), config.leave_delay, config.list_max, now_ns);
         self.held.take_if(|held| held.is_empty());
         diff
     }
@@ -290,15 +306,21 @@ impl Topic {
         text(json)
     }
 
-    pub(super) fn sample(&self, keys_max: usize, seed: u64) -> String {
+    /// As many keys as a sample has, which share as many metas.
+    pub(super) fn sample(&self, config: &PresenceConfig, seed: u64) -> String {
+        let keys = self.table.keys().clamp(1, config.sample.max(1));
+        self.keys(config.sample, (config.sample / keys).max(1), seed)
+    }
+
+    pub(super) fn keys(&self, keys_max: usize, metas_max: usize, seed: u64) -> String {
         let mut json = Vec::new();
-        self.table.encode_sample(keys_max, seed, &mut json);
+        self.table.encode_sample(keys_max, metas_max, seed, &mut json);
         text(json)
     }
 
     fn summary(&self, config: &PresenceConfig, seed: u64) -> String {
         let (count, keys) = (self.table.len(), self.table.keys());
-        let sample = self.sample(config.sample, seed);
+        let sample = self.sample(config, seed);
         format!("{{\"count\":{count},\"keys\":{keys},\"sample\":{sample}}}")
     }
 }

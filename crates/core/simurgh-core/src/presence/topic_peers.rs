@@ -96,7 +96,11 @@ impl Topic {
         if entries == 0 {
             return PresenceList { json: NOBODY.into(), ..PresenceList::default() };
         }
-        let keys_max = if entries > config.list_max { config.sample } else { keys };
-        PresenceList { entries, keys, json: self.sample(keys_max, seed) }
+        let json = if entries > config.list_max {
+            self.sample(config, seed)
+        } else {
+            self.keys(keys, usize::MAX, seed)
+        };
+        PresenceList { entries, keys, json }
     }
 }

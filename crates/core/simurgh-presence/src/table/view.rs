@@ -90,11 +90,13 @@ impl<M: Copy + Eq + Hash> Table<M> {
     }
 
     /// As [`encode_state`](Self::encode_state) for some `n` keys, or all if there are no more;
-    /// another seed chooses others.
-    pub fn encode_sample(&self, n: usize, seed: u64, out: &mut Vec<u8>) {
-        encode::keys(out, self.sample(n, seed), |it, out| {
-            let metas = it.table.chain(it.key).map(|e| (&e.meta, e.phx_ref, e.prev.some()));
-            encode::key(it.key(), metas, it.extra(), out);
+    /// another seed chooses others. Of each key it appends the first `metas_max` metas: one key may
+    /// have all entries of the topic.
+    pub fn encode_sample(&self, n: usize, metas_max: usize, seed: u64, out: &mut Vec<u8>) {
+        encode::keys(out, self.sample(n, seed), |key, out| {
+            let entries = key.table.chain(key.key).take(metas_max);
+            let metas = entries.map(|entry| (&entry.meta, entry.phx_ref, entry.prev.some()));
+            encode::key(key.key(), metas, key.extra(), out);
         });
     }
 

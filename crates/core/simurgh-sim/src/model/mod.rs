@@ -247,6 +247,8 @@ pub(crate) struct Now {
     pub(crate) published: Option<Published>,
     pub(crate) flows: Vec<(u32, Flow)>,
     pub(crate) published_bytes: usize,
+    /// Whether a channel called presence: its socket may be held for that.
+    pub(crate) is_presence_called: bool,
     pub(crate) must_hold: Vec<u32>,
     pub(crate) waits: Vec<u32>,
     /// Channels that proceeded, and since when they had held their socket.

@@ -74,6 +74,7 @@ impl Model {
         self.now.waits.clear();
         self.now.proceeded.clear();
         self.now.published_bytes = 0;
+        self.now.is_presence_called = false;
         (self.now.seq, self.now.tick) = (self.seq, tick);
     }
 

@@ -22,14 +22,14 @@ pub(crate) fn is_of_presence(mail: &Mail) -> bool {
 impl SimNode {
     pub(crate) fn post_presence(&self, shard: usize, mail: Mail) -> bool {
         let tag = match &mail {
-            Mail::Presence(topic, PresenceMail::ListAnswer(events)) => {
+            Mail::Presence(topic, PresenceMail::ListAnswer(events), _) => {
                 let mut model = self.shared.model();
                 let topic = model.topics.number(topic).unwrap_or_default();
                 let events =
                     events.as_ref().map(|it| it.iter().map(|(event, json)| (*event, &**json)));
                 MailTag::Answers(model.answers_go(topic, events))
             }
-            Mail::Presence(topic, it) => MailTag::Present(self.for_home(shard, topic, it)),
+            Mail::Presence(topic, it, _) => MailTag::Present(self.for_home(shard, topic, it)),
             Mail::Push(push) => MailTag::Pushes(self.shared.model().presence_pushes(push)),
             Mail::Broadcast(posted) => MailTag::Broadcast(self.told_all(posted.broadcast())),
             _ => MailTag::Nothing,
@@ -64,6 +64,7 @@ impl SimNode {
                     PresenceCall::PushState => PresenceAction::Ask,
                     PresenceCall::End => PresenceAction::End,
                 };
+                model.now.is_presence_called = true;
                 model.presence_posted(*channel, topic, shard, does)
             }
             // Only nodes in a cluster send these.

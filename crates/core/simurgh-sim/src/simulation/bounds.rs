@@ -36,8 +36,10 @@ impl NodeSimulation {
             return;
         };
         let state = self.node.state();
-        // A flow has at most the bytes of all shards, and so has each of these.
-        let all = state.charged.iter().sum::<usize>() + state.done_in_step;
+        // A flow has at most the bytes of all shards, and so has each of these; calls whose changes
+        // wait for the next diff are in no mailbox.
+        let changing: usize = self.servers.iter().map(|it| it.core.presence_bytes()).sum();
+        let all = state.charged.iter().sum::<usize>() + state.done_in_step + changing;
         let max = self.shared.profile.config.mailbox_bytes_max;
         // A channel that held the socket may have released it in the same step.
         let is_open = |it: &&Key| {

@@ -231,7 +231,10 @@ impl NodeSimulation {
         self.check_publishers(shard, &mut model);
         self.check_permits(&mut model);
         self.check_closing(shard, &mut model);
-        let flows = std::mem::take(&mut model.now.flows);
+        let mut flows = std::mem::take(&mut model.now.flows);
+        if model.now.is_presence_called {
+            flows.clear();
+        }
         drop(model);
         self.note_holds(shard, &flows);
         // A socket that publishes while far too much is in transit is not read. The broadcast of a

@@ -46,7 +46,7 @@ impl LocalNode for Shard {
     }
 
     fn presence(&mut self, topic: &str, what: FromPeers) {
-        self.server.post_home(topic, PresenceMail::Peers(what));
+        self.server.post_home(topic, PresenceMail::Peers(what), None);
     }
 
     fn gone(&mut self, node: NodeId) {

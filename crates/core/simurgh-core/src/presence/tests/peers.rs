@@ -9,7 +9,7 @@ use serde_json::Value;
 use simurgh_channel::{PresenceCall, PresenceConfig};
 use simurgh_presence::{Meta, Owner};
 
-use crate::presence::home::Home;
+use crate::presence::home::{Home, MemberCall};
 use crate::presence::output::Output;
 use crate::*;
 use simurgh_presence::{FromPeers, ToPeers};
@@ -189,7 +189,8 @@ impl Scenario {
 
     fn call(&mut self, at: usize, membership: u32, call: PresenceCall) {
         let node = &mut self.nodes[at];
-        node.home.call(TOPIC, (channel(membership), call), &self.config, self.now_ns);
+        let call = MemberCall::uncharged(channel(membership), call);
+        node.home.call(TOPIC, call, &self.config, self.now_ns);
     }
 
     fn acts(&mut self) {
