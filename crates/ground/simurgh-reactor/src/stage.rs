@@ -52,6 +52,8 @@ impl Stage {
         if has_written {
             self.bytes_out = io.counts.bytes_out;
         }
-        pending_calls(io) >= self.dirty_max || (looks && io.clock_ns() >= self.until_ns)
+        io.is_late
+            || pending_calls(io) >= self.dirty_max
+            || (looks && io.clock_ns() >= self.until_ns)
     }
 }

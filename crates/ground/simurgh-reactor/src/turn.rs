@@ -89,6 +89,7 @@ impl<H: Handler> Reactor<H> {
             let begun_ns = self.io.clock_ns();
             self.note_lost(begun_ns, waited);
             self.io.now = Now::at(begun_ns, self.io.lost_ns);
+            self.io.is_late = false;
             self.turn();
             let stop = self.io.stop || self.inbox.asked_to_stop();
             if stop {

@@ -32,6 +32,9 @@ use crate::stamps::Stamps;
 use crate::stats::{Counts, ReactorStats};
 use crate::tables::Descriptor;
 
+/// The time of a turn for messages, mail and writes; fan-out has its own.
+const TURN_NS: u64 = 1_000_000;
+
 /// The shard's connections, and all operations on them.
 pub struct Io<T> {
     pub(crate) poll: Poll,
@@ -39,6 +42,8 @@ pub struct Io<T> {
     pub(crate) outbox: Outbox,
     pub(crate) counts: Counts,
     pub(crate) now: Now,
+    /// This turn has used its time: each of its stages ends after the next step.
+    pub(crate) is_late: bool,
     pub(crate) ports: Ports,
     /// Only if the kernel is to stamp what it receives.
     pub(crate) stamps: Option<Stamps>,
@@ -99,6 +104,7 @@ impl<T> Io<T> {
             outbox: Outbox::default(),
             counts: Counts::default(),
             now: Now::from_ns(clock.ns()),
+            is_late: false,
             ports: Ports::default(),
             stamps: config.receive_stamps.then(|| Stamps::new(clock)),
             lists: Lists::default(),
@@ -130,6 +136,14 @@ impl<T> Io<T> {
     /// A new reading of the same clock, where the time of the turn is too coarse.
     pub fn clock_ns(&self) -> u64 {
         self.clock.ns()
+    }
+
+    /// Looks at the clock: whether this turn has used its time. Then a handler stops where it can,
+    /// and all stages of the turn end after their next step. For use after work that may take more
+    /// than some microseconds; stages look by themselves only now and then.
+    pub fn is_late(&mut self) -> bool {
+        self.is_late |= self.clock_ns() >= self.now.ns.saturating_add(TURN_NS);
+        self.is_late
     }
 
     /// When the kernel received the last segment of the bytes that are being handled, on the same

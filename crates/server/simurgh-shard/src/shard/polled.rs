@@ -303,6 +303,9 @@ impl Shard {
                 Line::Malformed => self.crash_polled(io, key, CloseCode::INTERNAL),
                 Line::TooBig => self.crash_polled(io, key, CloseCode::TOO_BIG),
             }
+            if io.is_late() {
+                break;
+            }
         }
         io.announce_local(key);
     }

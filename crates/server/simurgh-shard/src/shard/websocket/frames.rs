@@ -7,6 +7,7 @@ use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_proto::ws::{self, CloseCode, Event, FrameError, OpCode, Role};
 use simurgh_reactor::Key;
 
+use super::unfinished::is_costly;
 use super::waiting::{Long, TEXT_BYTES_MAX};
 use crate::shard::{Io, Shard};
 
@@ -35,6 +36,7 @@ impl Shard {
                 Phase::Head | Phase::Full | Phase::Ending => return,
             }
             let is_open = phase == Phase::Open;
+            let mut is_worth_a_look = false;
             let mut decoder = std::mem::take(&mut conn.decoder);
             let event = decoder.next(Role::Server, &limits, &mut rest);
             if let Some(conn) = io.conn(key) {
@@ -50,10 +52,12 @@ impl Shard {
                 Ok(Some(_)) if !is_open => {}
                 Ok(Some(Event::Text(text))) => {
                     self.inbound.is_whole = true;
+                    is_worth_a_look |= is_costly(text.len());
                     self.text(io, key, text);
                 }
                 Ok(Some(Event::Binary(data))) => {
                     self.inbound.is_whole = true;
+                    is_worth_a_look |= is_costly(data.len());
                     self.message(io, key, Frame::Binary(&data));
                 }
                 Ok(Some(Event::Ping(payload))) => {
@@ -61,6 +65,10 @@ impl Shard {
                 }
                 Ok(Some(Event::Pong(_))) => {}
                 Err(error) => return self.frame_error(io, key, error),
+            }
+            is_worth_a_look |= !rest.is_empty();
+            if is_worth_a_look && io.is_late() && !rest.is_empty() {
+                return self.finish_later(io, key, rest);
             }
         }
     }

@@ -2,13 +2,16 @@
 //! protocol's own answers.
 //!
 //! Bytes before the upgrade go to `upgrade`, later ones to `frames`, which decodes messages;
-//! `inbound` bounds incomplete messages, and `waiting` holds connections that have to wait.
+//! `inbound` bounds incomplete messages, `waiting` holds connections that have to wait, and
+//! `unfinished` those with messages that a turn had no time for.
 
 mod frames;
 mod inbound;
+mod unfinished;
 mod upgrade;
 mod waiting;
 
 pub(crate) use inbound::Inbound;
+pub(crate) use unfinished::Unfinished;
 pub(crate) use upgrade::{check, client};
 pub use waiting::{Long, TEXT_BYTES_MAX, receive};
