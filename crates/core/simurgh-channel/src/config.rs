@@ -5,6 +5,10 @@ use std::time::Duration;
 use crate::history::HistoryConfig;
 use crate::presence::PresenceConfig;
 
+/// Largest payload, in bytes, that the server itself parses on a shard: tokens, the position of a
+/// client that resumes, presences. Longer ones are refused, since parsing them delays all others.
+pub const PARSED_BYTES_MAX: usize = 64 << 10;
+
 /// Limits and times of a core; the settings of the server document each for the user.
 #[derive(Debug, Clone)]
 pub struct Config {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use simurgh_channel::{
     Callback, Channel, Effect, HistoryMail, Join, JoinFn, JoinKind, Kind, Mail, MissedRequest,
-    Node, Outcome, Prepared, Requester, UserSocket, home_shard,
+    Node, Outcome, PARSED_BYTES_MAX, Prepared, Requester, UserSocket, home_shard,
 };
 use simurgh_history::{Resume, Since};
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
@@ -66,6 +66,12 @@ impl<N: Node> Core<N> {
         }
         // Sockets within the process get no history.
         let may_resume = wire != Wire::Values && self.keeps(&topic);
+        if may_resume && payload.len() > PARSED_BYTES_MAX {
+            self.metrics.joins_refused.add(1);
+            let response = session::JOIN_PAYLOAD_TOO_LONG;
+            let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
+            return self.send_behind(out, key, joined, refusal);
+        }
         let resume = match may_resume.then(|| resume(&payload, out)).transpose() {
             Ok(resume) => resume.flatten(),
             Err(error) => {

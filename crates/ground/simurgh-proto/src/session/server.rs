@@ -20,6 +20,9 @@ pub const JOIN_TIMED_OUT: Payload<'static> = reason(r#"{"reason":"join timed out
 pub const TOO_MANY_CHANNELS: Payload<'static> = reason(r#"{"reason":"too many channels joined"}"#);
 /// The response to a join whose topic or refs are longer than a server keeps.
 pub const JOIN_TOO_LONG: Payload<'static> = reason(r#"{"reason":"topic or join_ref too long"}"#);
+/// The reply to a join whose payload the server would have to parse, and that is too long for it.
+pub const JOIN_PAYLOAD_TOO_LONG: Payload<'static> =
+    reason(r#"{"reason":"payload_too_large","limit":65536}"#);
 /// The response to a join of a topic with a history whose resume params cannot be read.
 pub const BAD_RESUME: Payload<'static> = reason(r#"{"reason":"bad resume"}"#);
 const UNMATCHED: Payload<'static> = reason(r#"{"reason":"unmatched topic"}"#);

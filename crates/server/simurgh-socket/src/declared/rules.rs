@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
-use simurgh_channel::{Channel, Context, Join, Outcome};
+use serde_json::json;
+use simurgh_channel::{Channel, Context, Join, Outcome, PARSED_BYTES_MAX};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
@@ -75,6 +76,10 @@ impl Rules {
         payload: &Payload<'_>,
         then: impl FnOnce(&mut Context<'_>, Option<Claims>) -> Join,
     ) -> Join {
+        if self.own.is_some() && payload.len() > PARSED_BYTES_MAX {
+            let response = json!({"reason": "payload_too_large", "limit": PARSED_BYTES_MAX});
+            return Join::error(response);
+        }
         let unauthorized = || Join::error(Refusal::Because("unauthorized").response());
         let brought = self.own.as_ref().and_then(|own| own.brought(payload));
         if let Some((policy, token)) = brought {

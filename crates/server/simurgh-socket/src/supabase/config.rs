@@ -3,9 +3,8 @@
 use serde_json::{Map, Value};
 use simurgh_proto::message::Payload;
 
-/// Longer ones are refused, because they are parsed on a shard. A token and twenty filters have 4
-/// kB.
-pub(super) const JOIN_BYTES_MAX: usize = 64 << 10;
+/// Most changes of tables that a join may ask for: each is encoded for its id on a shard.
+pub(super) const CHANGES_MAX: usize = 100;
 
 /// The settings of a join. Missing or misshapen ones are ignored, as with Supabase; only changes
 /// that cannot be answered are an error.
@@ -26,7 +25,7 @@ pub(super) struct JoinConfig {
     pub(super) token: Option<String>,
 }
 
-/// A filter of `postgres_changes` is not an object.
+/// A filter of `postgres_changes` is not an object, or there are too many.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WrongChanges;
 
@@ -73,6 +72,9 @@ fn key(value: &Value) -> Option<String> {
 /// The requested changes, without nulls, with ids.
 fn changes(value: &Value) -> Result<Vec<Map<String, Value>>, WrongChanges> {
     let Value::Array(wanted) = value else { return Ok(Vec::new()) };
+    if wanted.len() > CHANGES_MAX {
+        return Err(WrongChanges);
+    }
     let wanted = wanted.iter().filter(|wanted| !wanted.is_null());
     wanted
         .map(|wanted| {
@@ -183,6 +185,14 @@ mod tests {
         let ids: Vec<_> = config.changes.iter().map(|it| it["id"].as_u64().unwrap()).collect();
         assert!(ids[0] == ids[2] && ids[0] != ids[1] && ids.iter().all(|id| *id < 1 << 27));
         assert_ne!(ids[1], 9, "ids are the server's");
+        let many = |count| {
+            let wanted = json!({"config": {"postgres_changes": vec![json!({}); count]}});
+            JoinConfig::read(&Payload::from(wanted)).map(|config| config.changes.len())
+        };
+        assert_eq!(
+            (many(CHANGES_MAX), many(CHANGES_MAX + 1)),
+            (Ok(CHANGES_MAX), Err(WrongChanges))
+        );
         for wanted in [json!([7]), json!([[]]), json!(["public"]), json!([{}, true])] {
             let said = Payload::from(json!({"config": {"postgres_changes": wanted}}));
             assert_eq!(JoinConfig::read(&said), Err(WrongChanges), "{wanted}");

@@ -2,15 +2,17 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use serde_json::value::RawValue;
 use simurgh_channel::{
-    Bucket, Channel, Context, HandleInfo, Outcome, PresenceError, Stop, nanoseconds,
+    Bucket, Channel, Context, HandleInfo, Outcome, PARSED_BYTES_MAX, PresenceError, Stop,
+    nanoseconds,
 };
 use simurgh_proto::message::{Payload, events};
+use tokio::sync::watch;
 
 use super::Realtime;
 #[cfg(feature = "token")]
@@ -23,9 +25,8 @@ pub(super) struct Member {
     key: Option<Box<str>>,
     /// Limits its events; made with the first one.
     bucket: Option<Box<Bucket>>,
-    /// How often its token was replaced: distinguishes the expiry of an old token from that of the
-    /// current one.
-    tokens: u32,
+    /// When its token expires; none: with its socket's.
+    deadline: Option<watch::Sender<Instant>>,
     /// Lifetime of its first token, seconds; 0: as long as its socket's.
     lifetime_s: u32,
     acks: bool,
@@ -40,17 +41,14 @@ pub(super) struct Member {
 // The cost of a joined client, in addition to its membership.
 const _: () = assert!(size_of::<Member>() <= 56);
 
-/// The token number `.0` has expired.
-struct Expired(u32);
+/// The token may have expired, unless it was replaced meanwhile.
+struct Expired;
 
 enum Refused {
     TooLarge,
     WrongPayload,
     Unauthorized,
 }
-
-/// Longer ones are not parsed: their meta would be too large.
-const PRESENCE_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Deserialize)]
 struct Presence<'a> {
@@ -80,7 +78,7 @@ impl Member {
             realtime,
             key: config.key.map(String::into_boxed_str),
             bucket: None,
-            tokens: 0,
+            deadline: None,
             lifetime_s: u32::try_from(lifetime_s).unwrap_or(0),
             acks: config.ack,
             hears_itself: config.own,
@@ -142,7 +140,7 @@ impl Member {
     }
 
     fn presence(&mut self, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Outcome {
-        if payload.len() > PRESENCE_BYTES_MAX {
+        if payload.len() > PARSED_BYTES_MAX {
             return shut_down(ctx, "Track message size exceeded");
         }
         let Ok(Presence { event, payload }) = payload.parse::<Presence<'_>>() else {
@@ -199,6 +197,10 @@ impl Member {
             #[serde(borrow)]
             access_token: Option<Cow<'a, str>>,
         }
+        if payload.len() > PARSED_BYTES_MAX {
+            ctx.count_wrong_payload();
+            return shut_down(ctx, "The token provided is not a valid JWT");
+        }
         let fresh = match payload.parse::<AccessToken<'_>>() {
             Ok(fresh) => fresh.access_token,
             Err(_) => {
@@ -212,7 +214,6 @@ impl Member {
             Renewed::Refused(why) => shut_down(ctx, &why),
             Renewed::Pass(pass) => {
                 self.may_publish = pass.may_publish;
-                self.tokens = self.tokens.wrapping_add(1);
                 if let Some(lifetime) = pass.lifetime {
                     self.expire_in(ctx, lifetime);
                 }
@@ -226,11 +227,30 @@ impl Member {
         Outcome::NoReply
     }
 
-    fn expire_in(&self, ctx: &mut Context<'_>, lifetime: Duration) {
-        let (this, which) = (ctx.handle::<Self>(), self.tokens);
+    /// Sets its deadline; one task waits for it, however often it is set.
+    fn expire_in(&mut self, ctx: &mut Context<'_>, lifetime: Duration) {
+        let Some(end) = Instant::now().checked_add(lifetime) else { return };
+        if let Some(deadline) = &self.deadline {
+            deadline.send_replace(end);
+            return;
+        }
+        let (deadline, mut current) = watch::channel(end);
+        self.deadline = Some(deadline);
+        let this = ctx.handle::<Self>();
         ctx.spawn_linked(async move {
-            tokio::time::sleep(lifetime).await;
-            this.send(Expired(which));
+            loop {
+                let end = (*current.borrow_and_update()).into();
+                let changed = match tokio::time::timeout_at(end, current.changed()).await {
+                    Ok(changed) => changed,
+                    Err(_) => {
+                        this.send(Expired);
+                        current.changed().await
+                    }
+                };
+                if changed.is_err() {
+                    return;
+                }
+            }
         });
     }
 
@@ -292,8 +312,9 @@ impl Channel for Member {
 }
 
 impl HandleInfo<Expired> for Member {
-    fn handle_info(&mut self, ctx: &mut Context<'_>, Expired(which): Expired) -> Outcome {
-        if which != self.tokens {
+    fn handle_info(&mut self, ctx: &mut Context<'_>, _: Expired) -> Outcome {
+        let deadline = self.deadline.as_ref().map(|deadline| *deadline.borrow());
+        if deadline.is_none_or(|deadline| Instant::now() < deadline) {
             return Outcome::NoReply;
         }
         shut_down(ctx, "Token has expired")

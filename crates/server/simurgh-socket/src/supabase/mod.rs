@@ -35,9 +35,9 @@ use simurgh_proto::message::Payload;
 use crate::ids::Ids;
 #[cfg(feature = "token")]
 use access::Access;
-use config::{JOIN_BYTES_MAX, JoinConfig};
+use config::{CHANGES_MAX, JoinConfig};
 use member::Member;
-use simurgh_channel::{Context, Join, Rate};
+use simurgh_channel::{Context, Join, PARSED_BYTES_MAX, Rate};
 
 /// The path of Supabase's user socket, below a project's address.
 pub const HOSTED_PATH: &str = "/realtime/v1";
@@ -112,14 +112,15 @@ impl Realtime {
             let why = "You must provide a topic name".to_owned();
             return Err(Refusal("TopicNameRequired", why));
         }
-        if payload.len() > JOIN_BYTES_MAX {
+        if payload.len() > PARSED_BYTES_MAX {
             ctx.count_wrong_payload();
-            let why = format!("a join has {JOIN_BYTES_MAX} bytes at most");
+            let why = format!("a join has {PARSED_BYTES_MAX} bytes at most");
             return Err(Refusal("InvalidJoinPayload", why));
         }
         let config = JoinConfig::read(payload).map_err(|_| {
             ctx.count_wrong_payload();
-            Refusal("InvalidJoinPayload", "postgres_changes: expected objects".to_owned())
+            let why = format!("postgres_changes: expected {CHANGES_MAX} objects at most");
+            Refusal("InvalidJoinPayload", why)
         })?;
         #[cfg(feature = "token")]
         let pass = self.access.join(ctx, &config)?;

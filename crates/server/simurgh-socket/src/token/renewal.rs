@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::json;
-use simurgh_channel::{Channel, Context, JoinFn, Outcome};
+use simurgh_channel::{Channel, Context, JoinFn, Outcome, PARSED_BYTES_MAX};
 use simurgh_proto::message::Payload;
 use simurgh_token::Claims;
 
@@ -43,6 +43,9 @@ struct AccessToken {
 
 impl Renewing {
     fn renew(&self, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Result<Claims, Refused> {
+        if payload.len() > PARSED_BYTES_MAX {
+            return Err(Refused { reason: "malformed" });
+        }
         let fresh = payload.parse::<AccessToken>().map_err(|_| Refused { reason: "missing" })?;
         let claims = self.policy.verify_on_shard(ctx, Some(&fresh.access_token));
         let claims = claims.map_err(|reason| Refused { reason })?;

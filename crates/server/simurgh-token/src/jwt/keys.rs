@@ -39,6 +39,9 @@ pub(super) enum Material {
     },
 }
 
+/// Keys that one token is checked with.
+const TRIED_MAX: usize = 8;
+
 /// A key of a set that is not used, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -185,7 +188,8 @@ impl Keys {
     /// Verifies a signed payload that need not be a JWT, without checks of claims.
     ///
     /// The key is selected by the token's `kid`. Keys without a name, or all keys if the token has
-    /// no `kid`, are tried if they are for its `alg`; a set has at most 64.
+    /// no `kid`, are tried if they are for its `alg`, unless there are more than eight: a forged
+    /// token must not cost more than some checks. A set has at most 64 keys.
     ///
     /// # Errors
     /// The first that applies: missing, too long, malformed, encrypted, unsigned, no key for its
@@ -217,10 +221,16 @@ impl Keys {
             .keys
             .iter()
             .filter(|key| Some(key.algorithm()) == algorithm)
-            .filter(|key| id.is_none() || key.id.is_none() || key.id.as_deref() == id)
-            .peekable();
-        if let (Some(id), None) = (id, candidates.peek()) {
-            return Err(TokenError::UnknownKey { kid: id.to_owned() });
+            .filter(|key| id.is_none() || key.id.is_none() || key.id.as_deref() == id);
+        match (id, candidates.clone().nth(TRIED_MAX), candidates.clone().next()) {
+            (_, Some(_), _) => {
+                let why = "it names no key (kid), and there are too many to try them all";
+                return Err(TokenError::malformed(Part::Header, why));
+            }
+            (Some(id), None, None) => {
+                return Err(TokenError::UnknownKey { kid: id.to_owned() });
+            }
+            _ => {}
         }
         match candidates.any(|key| key.verifies(parts.message.as_bytes(), &parts.signature)) {
             true => Ok(()),
