@@ -5,8 +5,7 @@
 //! bytes, and its broadcasts must fit into frames.
 use simurgh_cluster::{
     Draft, Envelope, EnvelopeError, Header, Item, ItemPayload, Kind, Message, NodeId,
-    PresenceParts, PresenceUpdate, ask_drafts, delta_drafts, is_reserved, resent, stamped,
-    state_drafts,
+    PresenceParts, PresenceUpdate, ask_drafts, delta_drafts, resent, stamped, state_drafts,
 };
 use simurgh_proto::message::events;
 use simurgh_proto::serializer::{Frame, Kind as Sort, Serializer, ServerMessage};

@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
+use axum::http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header,
+};
 use axum::response::IntoResponse;
 use http_body_util::Limited;
 use hyper::body::{Frame, Incoming, SizeHint};
@@ -262,6 +264,8 @@ async fn answer(
     }
     request.extensions_mut().insert(ConnectInfo(answers.peer));
     let request = request.map(|body| body_of(body, limits));
+    let is_options = request.method() == Method::OPTIONS;
+    let is_root = matches!(request.uri().path(), "/" | "*");
     let mut router = answers.pages.at(request.uri().path());
     let mut routed = pin!(router.call(request));
     let mut response = poll_fn(|context| match watch.is_given_up() {
@@ -269,6 +273,18 @@ async fn answer(
         false => routed.as_mut().poll(context),
     })
     .await?;
+    // The default check of HAProxy is `OPTIONS /`: the server lives, whether or not it has a page.
+    let is_asked = match response.status() {
+        StatusCode::METHOD_NOT_ALLOWED => is_options,
+        StatusCode::NOT_FOUND => is_options && is_root,
+        _ => false,
+    };
+    if is_asked {
+        let allow = response.headers_mut().remove(header::ALLOW);
+        response = StatusCode::NO_CONTENT.into_response();
+        let allow = allow.unwrap_or(HeaderValue::from_static("OPTIONS"));
+        response.headers_mut().insert(header::ALLOW, allow);
+    }
     answers.mark_last(number, &mut response);
     if response.body().size_hint().exact().is_some_and(|bytes| bytes <= SMALL_BYTES) {
         watch.answered();
@@ -310,9 +326,14 @@ async fn answer_poll(
 
 /// `close` is the default before HTTP/1.1.
 fn wants_close(version: Version, headers: &HeaderMap) -> bool {
-    let values = headers.get_all(header::CONNECTION).iter();
-    let mut words = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    version != Version::HTTP_11 || words.any(|it| it.trim_ascii().eq_ignore_ascii_case(b"close"))
+    version != Version::HTTP_11 || lists(headers, &header::CONNECTION, b"close")
+}
+
+/// Whether a list header has this element, in any case and on any of its lines.
+fn lists(headers: &HeaderMap, name: &HeaderName, element: &[u8]) -> bool {
+    let lines = headers.get_all(name).iter();
+    let mut elements = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    elements.any(|listed| listed.trim_ascii().eq_ignore_ascii_case(element))
 }
 
 /// The body of an answer that may take long: until its end the connection is not idle.
@@ -385,10 +406,7 @@ impl Answers {
     }
 
     fn is_for_a_user_socket(&self, request: &Request<Incoming>) -> bool {
-        let wants_upgrade = request
-            .headers()
-            .get(header::UPGRADE)
-            .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
+        let wants_upgrade = lists(request.headers(), &header::UPGRADE, b"websocket");
         let path = request.uri().path();
         self.can_go_back
             && self

@@ -15,7 +15,7 @@ use simurgh_socket::{Connect, ConnectInfo, ConnectKind, Transport, UserSocket};
 
 use crate::connections::is_reserved;
 use crate::peer_limits::TooMany;
-use crate::proxies::{is_trusted, origin_is_allowed, real_peer};
+use crate::proxies::{Page, is_trusted, names_client, real_peer};
 use crate::server::Server;
 use crate::shard::Passing;
 use crate::shard::{Io, Shard};
@@ -66,8 +66,7 @@ impl Shard {
             return self.refuse_full(io, key);
         }
         let server = Arc::clone(&self.server);
-        let wants_upgrade =
-            request.header("upgrade").is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"));
+        let wants_upgrade = request.wants_websocket();
         let user_socket =
             server.user_sockets.iter().position(|it| it.takes(request.path(), wants_upgrade));
         let Some((index, user_socket)) =
@@ -90,7 +89,9 @@ impl Shard {
         drop(request);
         let rest = request_bytes.get_mut(length..).unwrap_or_default();
         match answer {
-            Answer::Refused { status, body } => self.refuse(io, key, status, &body),
+            Answer::Refused { status, headers, body } => {
+                self.refuse_with(io, key, status, headers, &body);
+            }
             Answer::Accepted { wire, response, connect } => {
                 if let Some(conn) = io.conn(key) {
                     conn.socket.lead_to(index as u8, wire);
@@ -115,7 +116,7 @@ impl Shard {
             return Ok(Some((0, known)));
         }
         let Ok(peer) = io.peer_addr(key) else { return Err(()) };
-        if !config.trusted_proxies.iter().any(|net| net.contains(&peer.ip())) {
+        if !is_trusted(&config.trusted_proxies, peer.ip()) {
             return Ok(Some((0, None)));
         }
         use ppp::{HeaderResult, PartialResult as _};
@@ -187,15 +188,18 @@ impl Shard {
             }
         };
         if let ConnectKind::Refuse { status, body } = connect.0 {
-            return Answer::Refused { status, body };
+            return Answer::Refused { status, headers: &[], body };
         }
         match handshake::check_upgrade(request) {
             Ok(upgrade) => {
                 let mut response = Vec::with_capacity(160);
-                handshake::write_accept(upgrade.key, checked.subprotocol.as_deref(), &mut response);
+                handshake::write_accept(&upgrade, checked.subprotocol.as_deref(), &mut response);
                 Answer::Accepted { wire: checked.wire, response, connect }
             }
-            Err(error) => Answer::Refused { status: error.status(), body: format!("{error}\n") },
+            Err(error) => {
+                let (status, headers) = (error.status(), error.headers());
+                Answer::Refused { status, headers, body: format!("{error}\n") }
+            }
         }
     }
 
@@ -301,17 +305,17 @@ impl Shard {
 }
 
 enum Answer {
-    Refused { status: u16, body: String },
+    Refused { status: u16, headers: &'static [(&'static str, &'static str)], body: String },
     Accepted { wire: Wire, response: Vec<u8>, connect: Connect },
 }
 
 impl Answer {
     fn refused(status: u16) -> Self {
-        Self::Refused { status, body: String::new() }
+        Self::Refused { status, headers: &[], body: String::new() }
     }
 
     fn too_many(what: TooMany) -> Self {
-        Self::Refused { status: 429, body: what.text().to_owned() }
+        Self::Refused { status: 429, headers: &[], body: what.text().to_owned() }
     }
 }
 
@@ -331,11 +335,15 @@ pub(crate) fn check(
     key: Key,
 ) -> Result<Checked, u16> {
     let vsn = params::vsn(request.query());
-    let text = |name| request.header(name).and_then(|value| std::str::from_utf8(value).ok());
-    let origin = request.header("origin").map(|value| std::str::from_utf8(value).unwrap_or(""));
     let policy = user_socket.check_origin.as_ref().unwrap_or(&server.origin_policy);
-    let is_https = text("x-forwarded-proto") == Some("https") && proxy_is_trusted(server, io, key);
-    if !origin_is_allowed(policy, origin, text("host"), is_https) {
+    let page = Page {
+        origin: request.header("origin"),
+        host: request.header("host"),
+        proxy: proxy_is_trusted(server, request, io, key)
+            .then(|| request.named("x-forwarded-proto").collect()),
+        is_polled: false,
+    };
+    if !page.may_connect(&server.config, policy) {
         return Err(403);
     }
     let configured: Vec<&str> = user_socket.subprotocols.iter().map(String::as_str).collect();
@@ -352,9 +360,11 @@ pub(crate) fn check(
     Ok(Checked { wire, subprotocol, token: negotiated.token })
 }
 
-fn proxy_is_trusted(server: &Server, io: &Io, key: Key) -> bool {
-    let trusted = &server.config.trusted_proxies;
-    !trusted.is_empty() && io.peer_addr(key).is_ok_and(|hop| is_trusted(trusted, hop.ip()))
+/// Whether a trusted proxy passes the request on.
+fn proxy_is_trusted(server: &Server, request: &Request<'_>, io: &Io, key: Key) -> bool {
+    let config = &server.config;
+    names_client(config, |name| request.header(name).is_some())
+        && io.peer_addr(key).is_ok_and(|hop| is_trusted(&config.trusted_proxies, hop.ip()))
 }
 
 /// The client's address: from a PROXY header, else from trusted proxies' `x-forwarded-for`.
@@ -367,6 +377,6 @@ pub(crate) fn client(
 ) -> SocketAddr {
     let hop = || io.peer_addr(key).unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
     let peer = peer.unwrap_or_else(hop);
-    let forwarded = request.header("x-forwarded-for").and_then(|it| std::str::from_utf8(it).ok());
-    real_peer(peer, forwarded, &server.config.trusted_proxies)
+    let lines: Vec<_> = request.named("x-forwarded-for").collect();
+    real_peer(peer, &lines, &server.config.trusted_proxies)
 }
