@@ -127,6 +127,10 @@ fn forwarded_addresses_count_only_behind_a_trusted_proxy() {
     let header = "x-forwarded-for: 198.51.100.7\r\n";
     let trusting = tells_peers(&["127.0.0.0/8"], false);
     assert_eq!(who(&trusting, b"", header), "198.51.100.7:0");
+    let forged = "x-forwarded-for: 1.1.1.1\r\nx-forwarded-for: 198.51.100.7\r\n";
+    assert_eq!(who(&trusting, b"", forged), "198.51.100.7:0");
+    let with_port = "x-forwarded-for: [2001:db8::1]:5000\r\n";
+    assert_eq!(who(&trusting, b"", with_port), "[2001:db8::1]:0");
     let wary = tells_peers(&["192.0.2.0/24"], false);
     assert!(who(&wary, b"", header).starts_with("127.0.0.1:"));
 }

@@ -274,12 +274,10 @@ async fn answer(
     })
     .await?;
     // The default check of HAProxy is `OPTIONS /`: the server lives, whether or not it has a page.
-    let is_asked = match response.status() {
-        StatusCode::METHOD_NOT_ALLOWED => is_options,
-        StatusCode::NOT_FOUND => is_options && is_root,
-        _ => false,
-    };
-    if is_asked {
+    let status = response.status();
+    let has_no_answer =
+        status == StatusCode::METHOD_NOT_ALLOWED || (is_root && status.is_client_error());
+    if is_options && has_no_answer {
         let allow = response.headers_mut().remove(header::ALLOW);
         response = StatusCode::NO_CONTENT.into_response();
         let allow = allow.unwrap_or(HeaderValue::from_static("OPTIONS"));

@@ -97,9 +97,8 @@ pub fn static_files_keeping(
 /// Removes a range that means nothing (RFC 9110 §14.2), and slashes before the path: a redirect to
 /// `//dir/` would lead to another host.
 fn make_plain(request: &mut Request) {
-    let range = request.headers().get(RANGE).map(HeaderValue::as_bytes);
-    let unit = range.and_then(|range| range.split(|byte| *byte == b'=').next());
-    let is_known = unit.is_some_and(|unit| unit.eq_ignore_ascii_case(b"bytes"));
+    let unit = request.headers().get(RANGE).and_then(|range| range.as_bytes().get(..6));
+    let is_known = unit.is_some_and(|unit| unit.eq_ignore_ascii_case(b"bytes="));
     if request.method() != Method::GET || !is_known {
         request.headers_mut().remove(RANGE);
     }
