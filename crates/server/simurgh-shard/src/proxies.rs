@@ -55,6 +55,24 @@ fn address(hop: &[u8]) -> Option<IpAddr> {
     bare.parse::<IpAddr>().or_else(|_| with_port()).ok().map(|ip| ip.to_canonical())
 }
 
+/// The line that names the client of a connection whose PROXY header has been read: it goes before
+/// the connection's bytes where a shard and the HTTP side pass the connection on to each other.
+pub fn proxy_line(client: SocketAddr) -> String {
+    let (version, other) = if client.is_ipv4() { (4, "0.0.0.0") } else { (6, "::") };
+    format!("PROXY TCP{version} {} {other} {} 0\r\n", client.ip(), client.port())
+}
+
+/// Takes that line from the front of a connection's bytes.
+pub fn take_proxy_line(bytes: &mut Vec<u8>) -> Option<SocketAddr> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')? + 1;
+    let line = str::from_utf8(bytes.get(..end)?).ok()?;
+    let mut words = line.strip_prefix("PROXY TCP")?.split_ascii_whitespace().skip(1);
+    let ip = words.next()?.parse().ok()?;
+    let port = words.nth(1)?.parse().ok()?;
+    bytes.drain(..end);
+    Some(SocketAddr::new(ip, port))
+}
+
 /// What a request tells of the page that sent it.
 #[derive(Debug, Clone, Default)]
 pub struct Page<'a> {
@@ -150,6 +168,17 @@ mod tests {
         for hop in ["unknown", "_hidden", "203.0.113.1:x", "[203.0.113.1", "\u{e9}"] {
             let line = format!("198.51.100.7, {hop}, 10.0.0.1");
             assert_eq!(real(PROXY, &[&line]), "10.0.0.1", "{hop}");
+        }
+    }
+
+    #[test]
+    fn a_client_named_by_a_proxy_header_stays_known_across_threads() {
+        for client in ["198.51.100.7:5000", "[2001:db8::1]:5000"] {
+            let client = client.parse().unwrap();
+            let mut bytes = format!("{}GET / HTTP/1.1\r\n", proxy_line(client)).into_bytes();
+            assert_eq!(take_proxy_line(&mut bytes), Some(client));
+            assert_eq!(take_proxy_line(&mut bytes), None);
+            assert_eq!(bytes, b"GET / HTTP/1.1\r\n");
         }
     }
 

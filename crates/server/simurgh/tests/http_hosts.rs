@@ -133,6 +133,14 @@ fn a_proxy_on_this_machine_passes_on_its_own_host_if_it_is_trusted() {
     assert_eq!(connect(&trusting, "chat.example", own), 403, "no proxy names a client");
     assert_eq!(poll(&trusting, "chat.example", "x-forwarded-for: 192.0.2.1\r\n"), 410);
     assert_eq!(poll(&trusting, "chat.example", ""), 403);
+    let proxied = start(builder(|config| {
+        config.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+        config.proxy_protocol = true;
+    }));
+    let mut raw = Raw::connect(proxied.addresses()[0]);
+    raw.send("PROXY TCP4 192.0.2.1 192.0.2.2 5000 80\r\n");
+    raw.send("GET /socket/longpoll?vsn=2.0.0 HTTP/1.1\r\nhost: chat.example\r\n\r\n");
+    assert!(raw.answer().text().contains("\"status\":410"));
 }
 
 #[test]

@@ -8,7 +8,6 @@
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -30,6 +29,7 @@ use hyper_util::rt::TokioIo;
 use simurgh_reactor::HandOffEnd;
 use simurgh_shard::config::HttpConfig;
 use simurgh_shard::connections::{ConnectionSlot, HttpConnections, Overdue, Watch};
+use simurgh_shard::proxies::{is_trusted, proxy_line, take_proxy_line};
 use simurgh_shard::server::Server;
 use simurgh_socket::LongPoll;
 use tokio::io::unix::AsyncFd;
@@ -41,7 +41,7 @@ use tower_service::Service;
 use super::Pages;
 use super::gate::Gate;
 use super::waiting_poll::{self, WaitingPoll};
-use crate::longpoll::{self, LongPolls, Served};
+use crate::longpoll::{self, Client, LongPolls, Served};
 
 /// How long a client may continue to send after its answer, and how many bytes.
 const LINGER: Duration = Duration::from_secs(2);
@@ -55,7 +55,7 @@ pub(super) type Back = Arc<AsyncFd<HandOffEnd>>;
 struct Answers {
     server: Arc<Server>,
     pages: Pages,
-    peer: SocketAddr,
+    client: Client,
     watch: Arc<Watch>,
     /// The head of an upgrade request: with it the connection returns to its shard.
     upgrade: Mutex<Option<Vec<u8>>>,
@@ -77,13 +77,17 @@ pub(super) fn serve(
     mut ahead: Vec<u8>,
     mut slot: ConnectionSlot,
 ) -> impl Future<Output = io::Result<()>> + Send {
-    let answers = stream.peer_addr().map(|peer| {
+    let answers = stream.peer_addr().map(|hop| {
+        let is_proxy = is_trusted(&server.config.trusted_proxies, hop.ip());
+        let names_client = is_proxy && server.config.proxy_protocol && back.is_some();
+        let named = if names_client { take_proxy_line(&mut ahead) } else { None };
+        let client = Client { peer: named.unwrap_or(hop), is_named: named.is_some(), is_proxy };
         let watch = Arc::new(Watch::new(Instant::now()));
         slot.enter(&watch);
         Arc::new(Answers {
             server,
             pages,
-            peer,
+            client,
             watch,
             upgrade: Mutex::new(None),
             waiting: Mutex::new(None),
@@ -98,7 +102,11 @@ pub(super) fn serve(
             let ended;
             (ended, stream, ahead) = boxed(|| serve_requests(answers, stream, ahead)).await?;
             match (ended, &back) {
-                (Ended::Upgrade(head), Some(back)) => return give_back(back, stream, head, &ahead),
+                (Ended::Upgrade(head), Some(back)) => {
+                    let client = &answers.client;
+                    let line = client.is_named.then(|| proxy_line(client.peer)).unwrap_or_default();
+                    return give_back(back, stream, [line.into_bytes(), head].concat(), &ahead);
+                }
                 (Ended::Waits(parked), _) => {
                     if !boxed(|| answer_waiting(answers, &mut stream, parked)).await? {
                         return boxed(|| linger(stream)).await;
@@ -262,7 +270,7 @@ async fn answer(
         // On the heap, so that the futures of other requests stay small.
         return Ok(Box::pin(answer_poll(&answers, polls, polled, number, request)).await);
     }
-    request.extensions_mut().insert(ConnectInfo(answers.peer));
+    request.extensions_mut().insert(ConnectInfo(answers.client.peer));
     let request = request.map(|body| body_of(body, limits));
     let is_options = request.method() == Method::OPTIONS;
     let is_root = matches!(request.uri().path(), "/" | "*");
@@ -302,7 +310,7 @@ async fn answer_poll(
     let watch = &answers.watch;
     let closes = wants_close(request.version(), request.headers());
     let request = request.map(|body| body_of(body, &answers.server.config.http));
-    let mut served = pin!(longpoll::serve(polls, polled, request, answers.peer, write_head));
+    let mut served = pin!(longpoll::serve(polls, polled, request, answers.client, write_head));
     let served = poll_fn(|context| match watch.is_given_up() {
         true => Poll::Ready(Served::Now(refusal(408))),
         false => served.as_mut().poll(context),

@@ -15,7 +15,7 @@ use simurgh_socket::{Connect, ConnectInfo, ConnectKind, Transport, UserSocket};
 
 use crate::connections::is_reserved;
 use crate::peer_limits::TooMany;
-use crate::proxies::{Page, is_trusted, names_client, real_peer};
+use crate::proxies::{Page, is_trusted, names_client, proxy_line, real_peer};
 use crate::server::Server;
 use crate::shard::Passing;
 use crate::shard::{Io, Shard};
@@ -73,7 +73,13 @@ impl Shard {
             user_socket.and_then(|at| Some((at, server.user_sockets.get(at)?)))
         else {
             let is_reserved = is_reserved(request.path());
-            return self.hand_off(io, key, request_bytes, is_reserved);
+            return match peer {
+                None => self.hand_off(io, key, request_bytes, is_reserved),
+                Some(client) => {
+                    let named = [proxy_line(client).as_bytes(), request_bytes].concat();
+                    self.hand_off(io, key, &named, is_reserved)
+                }
+            };
         };
         if server.connection_limit.is_full() {
             return self.refuse_full(io, key);
