@@ -104,8 +104,8 @@ impl OriginPattern {
     /// `//*.h.com` (h.com and every subdomain of it).
     ///
     /// # Errors
-    /// If it has no `//`, no host, a malformed port, or a `*` elsewhere; or if no browser sends such
-    /// an origin.
+    /// If it has no `//`, no host, a malformed port, or a `*` elsewhere; or if no browser sends
+    /// such an origin.
     pub fn parse(text: &str) -> Result<Self, OriginPatternError> {
         let parts = OriginParts::parse(text).ok_or(OriginPatternError::Form)?;
         let (host, subdomains) = match parts.host.strip_prefix("*.") {
