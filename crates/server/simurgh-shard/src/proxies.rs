@@ -183,10 +183,8 @@ mod tests {
     }
 
     fn listening(on: &str) -> Config {
-        let mut config = Config::default();
-        config.listen = vec![on.parse().unwrap()];
-        config.trusted_hosts = vec!["listed.example".to_owned()];
-        config
+        let trusted_hosts = vec!["listed.example".to_owned()];
+        Config { listen: vec![on.parse().unwrap()], trusted_hosts, ..Config::default() }
     }
 
     #[test]

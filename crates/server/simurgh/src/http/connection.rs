@@ -103,8 +103,8 @@ pub(super) fn serve(
             (ended, stream, ahead) = boxed(|| serve_requests(answers, stream, ahead)).await?;
             match (ended, &back) {
                 (Ended::Upgrade(head), Some(back)) => {
-                    let client = &answers.client;
-                    let line = client.is_named.then(|| proxy_line(client.peer)).unwrap_or_default();
+                    let Client { peer, is_named, .. } = answers.client;
+                    let line = if is_named { proxy_line(peer) } else { String::new() };
                     return give_back(back, stream, [line.into_bytes(), head].concat(), &ahead);
                 }
                 (Ended::Waits(parked), _) => {
