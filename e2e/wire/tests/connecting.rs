@@ -368,6 +368,9 @@ fn row_155_on_loopback_a_foreign_host_has_no_pages() {
         answer(&server, &head).status
     };
     assert_eq!(connects("rebound.example:4000", "http://rebound.example:4000"), 403);
+    let rebound = Head::upgrade("/echo").set("host", "a.example").set("origin", "http://a.example");
+    let told = answer(&server, &rebound).text();
+    assert!(told.contains("trusted_hosts") && told.contains("trusted_proxies"), "{told}");
     assert_eq!(connects("localhost:4000", "http://localhost:4000"), 101);
     assert_eq!(connects("127.0.0.1", "127.0.0.1"), 101, "Tsung");
     // A client that is no browser sends no Origin, and may use any name.

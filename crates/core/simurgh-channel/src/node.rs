@@ -342,10 +342,10 @@ pub trait Node: NodeHandle + Sized + 'static {
     fn check(&self, broadcast: &Broadcast) -> Result<(), BroadcastError> {
         let (topic, payload) = (broadcast.topic(), broadcast.payload());
         self.fits(topic, broadcast.event(), payload.len())?;
-        match self.user_sockets().any(|it| it.is_plain_on(topic)) {
-            true => Ok(()),
-            false => payload.validate().map_err(BroadcastError::Payload),
+        if self.user_sockets().any(|user_socket| user_socket.is_plain_on(topic)) {
+            return Ok(());
         }
+        payload.validate().map_err(BroadcastError::Payload)
     }
 
     /// Whether a broadcast that may be refused is taken.

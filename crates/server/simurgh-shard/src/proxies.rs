@@ -19,8 +19,8 @@ pub fn is_trusted(trusted: &[IpNet], hop: IpAddr) -> bool {
 /// Whether a request names its client as trusted proxies do, if there are any. A browser beside a
 /// proxy has the proxy's address, but opens sockets without such a header.
 pub fn names_client(config: &Config, has: impl Fn(&str) -> bool) -> bool {
-    let names = || config.proxy_protocol || has("x-forwarded-for") || has("x-forwarded-proto");
-    !config.trusted_proxies.is_empty() && names()
+    !config.trusted_proxies.is_empty()
+        && (config.proxy_protocol || has("x-forwarded-for") || has("x-forwarded-proto"))
 }
 
 /// The elements of a list header, the last first; empty ones do not count.
@@ -51,8 +51,8 @@ pub fn addresses(lines: &[&[u8]]) -> impl Iterator<Item = Option<IpAddr>> {
 fn address(hop: &[u8]) -> Option<IpAddr> {
     let hop = str::from_utf8(hop).ok()?.trim_matches('"');
     let bare = hop.strip_prefix('[').and_then(|hop| hop.strip_suffix(']')).unwrap_or(hop);
-    let with_port = || hop.parse::<SocketAddr>().map(|hop| hop.ip());
-    bare.parse::<IpAddr>().or_else(|_| with_port()).ok().map(|ip| ip.to_canonical())
+    let ip = bare.parse().or_else(|_| hop.parse().map(|hop: SocketAddr| hop.ip()));
+    ip.ok().map(|ip: IpAddr| ip.to_canonical())
 }
 
 /// The line that names the client of a connection whose PROXY header has been read: it goes before
@@ -73,6 +73,10 @@ pub fn take_proxy_line(bytes: &mut Vec<u8>) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
+/// Why a page is refused whose host the settings do not know.
+pub const UNKNOWN_HOST: &str = "this server listens on loopback and does not know the host of the \
+                                page: list it in trusted_hosts, or its proxy in trusted_proxies\n";
+
 /// What a request tells of the page that sent it.
 #[derive(Debug, Clone, Default)]
 pub struct Page<'a> {
@@ -91,29 +95,42 @@ impl Page<'_> {
     ///
     /// On loopback a host that is neither this machine nor listed is no page's own: any site can
     /// resolve its own name to 127.0.0.1 (DNS rebinding). Only a trusted proxy may pass on others.
-    pub fn may_connect(&self, config: &Config, policy: &CheckOrigin) -> bool {
+    ///
+    /// # Errors
+    /// It may not: [`UNKNOWN_HOST`] if the settings do not know its host, else nothing.
+    pub fn check(&self, config: &Config, policy: &CheckOrigin) -> Result<(), &'static str> {
         let proto = self.proxy.as_deref().and_then(|lines| last_first(lines).last());
-        let is_https = |proto: &[u8]| {
-            proto.eq_ignore_ascii_case(b"https") || proto.eq_ignore_ascii_case(b"wss")
+        let scheme = if proto.is_some_and(is_secure) { "https" } else { "http" };
+        let named = self.host.and_then(|host| OwnOrigin::from_host_header(scheme, text(host)));
+        let passes_on = self.proxy.is_some() || !config.is_loopback();
+        let own = named.filter(|own| passes_on || is_known(config, own));
+        let is_allowed = if self.is_polled && self.origin.is_none() && own.is_none() {
+            *policy == CheckOrigin::Off
+        } else {
+            let none = OwnOrigin { scheme, host: "", port: 0 };
+            policy.allows(self.origin.map(text), own.unwrap_or(none))
         };
-        let scheme = if proto.is_some_and(is_https) { "https" } else { "http" };
-        let text = |value| str::from_utf8(value).unwrap_or_default();
-        let own = self.host.and_then(|host| OwnOrigin::from_host_header(scheme, text(host)));
-        let own = own
-            .filter(|own| self.proxy.is_some() || !config.is_loopback() || is_known(config, own));
-        if self.is_polled && self.origin.is_none() && own.is_none() {
-            return *policy == CheckOrigin::Off;
+        if is_allowed {
+            return Ok(());
         }
-        let none = OwnOrigin { scheme, host: "", port: 0 };
-        policy.allows(self.origin.map(text), own.unwrap_or(none))
+        Err(if named.is_some() && own.is_none() { UNKNOWN_HOST } else { "" })
     }
+}
+
+fn is_secure(proto: &[u8]) -> bool {
+    proto.eq_ignore_ascii_case(b"https") || proto.eq_ignore_ascii_case(b"wss")
+}
+
+/// The text of a header; empty if it is none, which no policy but `off` allows.
+fn text(value: &[u8]) -> &str {
+    str::from_utf8(value).unwrap_or_default()
 }
 
 /// Whether a server on loopback is asked for by a name of this machine, or by one of
 /// `trusted_hosts`.
 pub fn is_known(config: &Config, own: &OwnOrigin<'_>) -> bool {
-    let is_listed = |host: &String| host.eq_ignore_ascii_case(own.host);
-    own.is_this_machine() || config.trusted_hosts.iter().any(is_listed)
+    let mut listed = config.trusted_hosts.iter();
+    own.is_this_machine() || listed.any(|host| host.eq_ignore_ascii_case(own.host))
 }
 
 #[cfg(test)]
@@ -194,7 +211,7 @@ mod tests {
             let proxy = Some(lines.iter().map(|line| line.as_bytes()).collect());
             let (origin, host) = (Some(origin.as_bytes()), Some(&b"h.com"[..]));
             let page = Page { origin, host, proxy, ..Page::default() };
-            page.may_connect(&config, &CheckOrigin::Conn)
+            page.check(&config, &CheckOrigin::Conn).is_ok()
         };
         for lines in [
             &["https"][..],
@@ -224,19 +241,21 @@ mod tests {
         let listed = page("http://listed.example", "listed.example");
         let listing = CheckOrigin::list(["//evil.example"]).unwrap();
         for policy in [CheckOrigin::Local, CheckOrigin::Conn] {
-            assert!(!rebound.may_connect(&local, &policy));
-            assert!(rebound.may_connect(&public, &policy));
+            assert!(rebound.check(&local, &policy) == Err(UNKNOWN_HOST));
+            assert!(rebound.check(&public, &policy).is_ok());
             let forwarded = Page { proxy: Some(Vec::new()), ..rebound.clone() };
-            assert!(forwarded.may_connect(&local, &policy), "a trusted proxy passes it on");
-            assert!(listed.may_connect(&local, &policy));
-            assert!(page("http://localhost:4000", "localhost:4000").may_connect(&local, &policy));
+            assert!(forwarded.check(&local, &policy).is_ok(), "a trusted proxy passes it on");
+            assert!(listed.check(&local, &policy).is_ok());
+            assert!(page("http://localhost:4000", "localhost:4000").check(&local, &policy).is_ok());
             let other_client = Page { origin: None, ..rebound.clone() };
-            assert!(other_client.may_connect(&local, &policy), "no browser");
+            assert!(other_client.check(&local, &policy).is_ok(), "no browser");
             let polled = Page { is_polled: true, ..other_client };
-            assert!(!polled.may_connect(&local, &policy) && polled.may_connect(&public, &policy));
+            assert!(
+                polled.check(&local, &policy).is_err() && polled.check(&public, &policy).is_ok()
+            );
         }
-        assert!(page("127.0.0.1", "127.0.0.1").may_connect(&local, &CheckOrigin::Local), "Tsung");
-        assert!(rebound.may_connect(&local, &CheckOrigin::Off));
-        assert!(rebound.may_connect(&local, &listing));
+        assert!(page("127.0.0.1", "127.0.0.1").check(&local, &CheckOrigin::Local).is_ok(), "Tsung");
+        assert!(rebound.check(&local, &CheckOrigin::Off).is_ok());
+        assert!(rebound.check(&local, &listing).is_ok());
     }
 }

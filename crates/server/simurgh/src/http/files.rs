@@ -112,9 +112,9 @@ fn make_plain(request: &mut Request) {
 /// Whether the range of a request counts, by its answer: the file is the one that `If-Range` names
 /// (RFC 9110 §13.1.5), and has bytes.
 fn range_counts(answered: &HeaderMap, if_range: Option<&HeaderValue>) -> bool {
-    let is_weak = |it: &HeaderValue| it.as_bytes().starts_with(b"W/");
     let names = [ETAG, LAST_MODIFIED].map(|name| answered.get(name));
-    let is_same = if_range.is_none_or(|it| !is_weak(it) && names.contains(&Some(it)));
+    let is_same = if_range
+        .is_none_or(|named| !named.as_bytes().starts_with(b"W/") && names.contains(&Some(named)));
     is_same && answered.get(CONTENT_RANGE).is_none_or(|range| !range.as_bytes().ends_with(b"/0"))
 }
 

@@ -103,7 +103,7 @@ impl PollRequest<'_> {
             proxy: of_proxy.then(|| lines(headers, "x-forwarded-proto")),
             is_polled: true,
         };
-        page.may_connect(config, policy)
+        page.check(config, policy).is_ok()
     }
 
     /// Refuses a session. Of statuses over 499 clients know only 500, after which they retry; any

@@ -176,7 +176,9 @@ impl Shard {
         }
         let checked = match check(server, user_socket, request, io, key) {
             Ok(checked) => checked,
-            Err(status) => return Answer::refused(status),
+            Err((status, why)) => {
+                return Answer::Refused { status, headers: &[], body: why.to_owned() };
+            }
         };
         let connect = match &user_socket.connect {
             None => Connect::ok(),
@@ -332,14 +334,15 @@ fn keep_head(io: &mut Io, key: Key, bytes: &[u8], peer: Option<SocketAddr>) {
 }
 
 /// Checks origin, auth token, subprotocols and serializer, before the application's connect. The
-/// error is an HTTP status.
+/// error is an HTTP status and a body.
 pub(crate) fn check(
     server: &Server,
     user_socket: &UserSocket,
     request: &Request<'_>,
     io: &Io,
     key: Key,
-) -> Result<Checked, u16> {
+) -> Result<Checked, (u16, &'static str)> {
+    const REFUSED: (u16, &str) = (403, "");
     let vsn = params::vsn(request.query());
     let policy = user_socket.check_origin.as_ref().unwrap_or(&server.origin_policy);
     let page = Page {
@@ -349,17 +352,15 @@ pub(crate) fn check(
             .then(|| request.named("x-forwarded-proto").collect()),
         is_polled: false,
     };
-    if !page.may_connect(&server.config, policy) {
-        return Err(403);
-    }
+    page.check(&server.config, policy).map_err(|why| (403, why))?;
     let configured: Vec<&str> = user_socket.subprotocols.iter().map(String::as_str).collect();
     let negotiated =
-        handshake::negotiate(request, &configured, user_socket.auth_token).map_err(|_| 403_u16)?;
+        handshake::negotiate(request, &configured, user_socket.auth_token).map_err(|_| REFUSED)?;
     let wire = match &user_socket.channels.kind {
         Kind::Plain { .. } => Wire::Plain,
         Kind::Channels(_) => {
-            let vsn = vsn.map_err(|_| 403_u16)?;
-            Wire::from(Serializer::for_vsn(vsn.as_deref()).map_err(|_| 403_u16)?)
+            let vsn = vsn.map_err(|_| REFUSED)?;
+            Wire::from(Serializer::for_vsn(vsn.as_deref()).map_err(|_| REFUSED)?)
         }
     };
     let subprotocol = negotiated.subprotocol.map(str::to_owned);
