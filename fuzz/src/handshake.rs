@@ -66,7 +66,7 @@ fn answer(request: &Request<'_>) {
             continue;
         };
         out.clear();
-        write_accept(upgrade.key, negotiated.subprotocol, &mut out);
+        write_accept(&upgrade, negotiated.subprotocol, &mut out);
         let opened = check_response(&out, upgrade.key, &["phoenix", "other"]);
         let (response, head_bytes) = opened.expect("accepted").expect("whole");
         assert_eq!((response.status, head_bytes), (101, out.len()));

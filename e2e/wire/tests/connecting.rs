@@ -1,5 +1,5 @@
-//! Rows 1–18 of PROTOCOL §14: which upgrades are accepted, which serializer they pick, and
-//! what the connect callback gets to see.
+//! Rows 1–18 and 150–155 of PROTOCOL §14: which upgrades are accepted, which serializer they pick,
+//! and what the connect callback gets to see.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use base64::Engine;
@@ -273,4 +273,110 @@ fn row_18_params_reach_connect_decoded() {
         })
     );
     assert_eq!(response["user_id"], json!("42"));
+}
+
+/// Row 150. Another WebSocket version, or none: 400, and the one that is spoken.
+#[test]
+fn row_150_another_websocket_version_is_told_13() {
+    let server = Server::shared_conformance();
+    for version in ["8", "12", "14", "13, 8", ""] {
+        let response = answer(&server, &Head::upgrade(V2).set("sec-websocket-version", version));
+        assert_eq!(response.status, 400, "{version}");
+        assert_eq!(response.header("sec-websocket-version"), Some("13"), "{version}");
+    }
+    let response = answer(&server, &Head::upgrade(V2).without("sec-websocket-version"));
+    assert_eq!(response.header("sec-websocket-version"), Some("13"));
+    let response = answer(&server, &Head::upgrade(V2).set("sec-websocket-key", "short"));
+    assert_eq!((response.status, response.header("sec-websocket-version")), (400, None));
+}
+
+/// Row 151. `Expect: 100-continue`: 100, then 101; a refusal comes without 100.
+#[test]
+fn row_151_expect_is_answered_before_the_upgrade() {
+    let server = Server::shared_conformance();
+    let expecting = |path: &str| Head::upgrade(path).set("expect", "100-continue");
+    let mut raw = Raw::connect(server.addr());
+    assert_eq!(raw.request(&expecting(V2)).status, 100);
+    assert_eq!(raw.response().status, 101);
+    let refused = format!("{V2}&reject=true");
+    assert_eq!(answer(&server, &expecting(&refused)).status, 403);
+}
+
+/// Row 152. `Upgrade` and `Connection` are lists, on one line or more.
+#[test]
+fn row_152_upgrade_may_be_a_list() {
+    let server = Server::shared_conformance();
+    for path in [V2, "/echo"] {
+        for upgrade in ["h2c, websocket", "WebSocket", "h2c\r\nupgrade: websocket", ",websocket,"] {
+            let head = Head::upgrade(path)
+                .set("upgrade", upgrade)
+                .set("connection", "keep-alive\r\nconnection: Upgrade, HTTP2-Settings");
+            assert_eq!(answer(&server, &head).status, 101, "{path}: {upgrade}");
+        }
+        // Also as a later request of a connection that is kept alive.
+        let mut raw = Raw::connect(server.addr());
+        assert_eq!(raw.request(&Head::new("GET", "/healthz")).status, 200);
+        let head = Head::upgrade(path).set("upgrade", "h2c, websocket");
+        assert_eq!(raw.request(&head).status, 101, "{path}");
+    }
+}
+
+/// Row 153. Slashes at the end and doubled ones mean nothing.
+#[test]
+fn row_153_slashes_more_are_the_same_endpoint() {
+    let server = Server::shared_conformance();
+    for path in [
+        "/socket//websocket",
+        "//socket/websocket",
+        "/socket/websocket/",
+        "//socket///websocket//",
+        "/realtime/v1//websocket",
+        "/echo/",
+    ] {
+        assert_eq!(status(&server, &format!("{path}?vsn=2.0.0")), 101, "{path}");
+        let mut raw = Raw::connect(server.addr());
+        assert_eq!(raw.request(&Head::new("GET", "/healthz")).status, 200);
+        let head = Head::upgrade(&format!("{path}?vsn=2.0.0"));
+        assert_eq!(raw.request(&head).status, 101, "{path}, later");
+    }
+    for path in ["/socket//longpoll", "//socket/longpoll/"] {
+        let response = answer(&server, &Head::new("GET", &format!("{path}?vsn=2.0.0")));
+        assert!(response.text().contains("\"status\":410"), "{path}: {response:?}");
+    }
+    assert_eq!(status(&server, "/socketwebsocket?vsn=2.0.0"), 404);
+}
+
+/// Row 154. `Origin` or `Authorization` twice: 400.
+#[test]
+fn row_154_headers_about_rights_occur_once() {
+    let server = Server::shared_conformance();
+    for path in [V2, "/socket/longpoll?vsn=2.0.0", "/healthz"] {
+        for twice in ["origin", "authorization"] {
+            let value = format!("http://example.com\r\n{twice}: http://example.com");
+            let head = Head::upgrade(path).set(twice, &value);
+            assert_eq!(answer(&server, &head).status, 400, "{path}: {twice}");
+        }
+    }
+}
+
+/// Row 155. On loopback a foreign Host is no page's own.
+#[test]
+fn row_155_on_loopback_a_foreign_host_has_no_pages() {
+    let server = Server::shared_conformance();
+    let connects = |host: &str, origin: &str| {
+        let head = Head::upgrade("/echo").set("host", host).set("origin", origin);
+        answer(&server, &head).status
+    };
+    assert_eq!(connects("rebound.example:4000", "http://rebound.example:4000"), 403);
+    let rebound = Head::upgrade("/echo").set("host", "a.example").set("origin", "http://a.example");
+    let told = answer(&server, &rebound).text();
+    assert!(told.contains("trusted_hosts") && told.contains("trusted_proxies"), "{told}");
+    assert_eq!(connects("localhost:4000", "http://localhost:4000"), 101);
+    assert_eq!(connects("127.0.0.1", "127.0.0.1"), 101, "Tsung");
+    // A client that is no browser sends no Origin, and may use any name.
+    let head = Head::upgrade("/echo").set("host", "rebound.example");
+    assert_eq!(answer(&server, &head).status, 101);
+    // A browser sends none either if its page polls its own host.
+    let head = Head::new("GET", "/socket/longpoll?vsn=2.0.0").set("host", "rebound.example");
+    assert!(answer(&server, &head).text().contains("\"status\":403"));
 }

@@ -5,8 +5,7 @@
 //! bytes, and its broadcasts must fit into frames.
 use simurgh_cluster::{
     Draft, Envelope, EnvelopeError, Header, Item, ItemPayload, Kind, Message, NodeId,
-    PresenceParts, PresenceUpdate, ask_drafts, delta_drafts, is_reserved, resent, stamped,
-    state_drafts,
+    PresenceParts, PresenceUpdate, ask_drafts, delta_drafts, resent, stamped, state_drafts,
 };
 use simurgh_proto::message::events;
 use simurgh_proto::serializer::{Frame, Kind as Sort, Serializer, ServerMessage};
@@ -133,7 +132,7 @@ fn told_again(envelope: &Envelope<'_>, told: Option<PresenceUpdate>) {
 
 /// The V2 frame must have the item's content.
 fn in_a_frame(topic: &str, item: &Item<'_>) {
-    assert!(!is_reserved(item.event));
+    assert!(!events::is_reserved(item.event));
     let payload = item.payload.to_payload();
     let mut out = Vec::new();
     let Ok(sort) = Serializer::V2.broadcast(&mut out, topic, item.event, &payload) else {

@@ -1,6 +1,7 @@
 //! A message to all members of a topic.
 
 use simurgh_history::Position;
+use simurgh_proto::json::JsonError;
 use simurgh_proto::message::Payload;
 use thiserror::Error;
 
@@ -108,6 +109,11 @@ impl Broadcast {
     }
 }
 
+/// The longest topic of a broadcast, bytes: longer ones cannot be joined either.
+pub const TOPIC_BYTES_MAX: usize = 16 << 10;
+/// The longest event of a broadcast, bytes: binary frames and other nodes take no longer one.
+pub const EVENT_BYTES_MAX: usize = 255;
+
 /// Why a broadcast was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -124,6 +130,18 @@ pub enum BroadcastError {
         /// The largest allowed, with these names.
         bytes_max: usize,
     },
+    /// Only the server itself sends events with this prefix; clients would take it for the server.
+    #[error("events that begin with \"phx_\" or \"simurgh:\" are the server's own")]
+    Reserved,
+    /// The topic has more bytes than [`TOPIC_BYTES_MAX`].
+    #[error("a topic of {0} bytes is too long: {TOPIC_BYTES_MAX} is the most")]
+    TopicTooLong(usize),
+    /// The event has more bytes than [`EVENT_BYTES_MAX`].
+    #[error("an event of {0} bytes is too long: {EVENT_BYTES_MAX} is the most")]
+    EventTooLong(usize),
+    /// The payload is not what a client may send.
+    #[error("payload: {0}")]
+    Payload(JsonError),
     /// No node has this name.
     #[error("no node has this name")]
     UnknownNode,

@@ -219,7 +219,7 @@ counters! {
     errors_inbound_budget: counter,
     /// Messages and heads that took too long to become whole (1013).
     errors_message_timeout: counter,
-    /// Broadcasts of the application larger than half of `outbound_bytes_max`, not sent.
+    /// Broadcasts of channels that were not sent: too large, or with a reserved event.
     errors_broadcast_too_big: counter,
     /// Connects, joins and messages with too much behind them that the application took too long
     /// for.

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use simurgh_history::StoredAt;
 use simurgh_proto::message::Payload;
+use simurgh_proto::message::events::is_reserved;
 use simurgh_reactor::Key;
 
-use crate::broadcast::{Broadcast, BroadcastError};
+use crate::broadcast::{Broadcast, BroadcastError, EVENT_BYTES_MAX, TOPIC_BYTES_MAX};
 use crate::channel::Join;
 use crate::cluster::{Cluster, ToCluster};
 use crate::config::Config;
@@ -180,13 +181,12 @@ pub trait Node: NodeHandle + Sized + 'static {
     /// them has too much in flight. Several threads at once may exceed the limit by a little.
     ///
     /// # Errors
-    /// The payload is too large, or too much is in flight.
+    /// As [`check`](Self::check), or too much is in flight.
     fn broadcast(&self, broadcast: Broadcast) -> Result<(), BroadcastError> {
         if self.keeps(broadcast.topic()) {
             return self.keep(broadcast, None, None);
         }
-        let (topic, event) = (broadcast.topic(), broadcast.event());
-        self.may_broadcast(topic, event, broadcast.payload().len())?;
+        self.may_broadcast(&broadcast)?;
         let broadcast = Arc::new(broadcast);
         if let Some(cluster) = self.cluster() {
             cluster.send(ToCluster::Broadcast(Arc::clone(&broadcast)));
@@ -198,10 +198,9 @@ pub trait Node: NodeHandle + Sized + 'static {
     /// A broadcast from outside of channels, by any thread, for this node alone.
     ///
     /// # Errors
-    /// The payload is too large, or too much is in flight.
+    /// As [`check`](Self::check), or too much is in flight.
     fn broadcast_local(&self, broadcast: Broadcast) -> Result<(), BroadcastError> {
-        let (topic, event) = (broadcast.topic(), broadcast.event());
-        self.may_broadcast(topic, event, broadcast.payload().len())?;
+        self.may_broadcast(&broadcast)?;
         self.broadcast_here(Arc::new(broadcast));
         Ok(())
     }
@@ -214,18 +213,29 @@ pub trait Node: NodeHandle + Sized + 'static {
         }
     }
 
-    /// Whether a payload with these names is small enough to be broadcast.
+    /// Whether a payload of this size may be broadcast with these names: the rule for channels,
+    /// which pass on what was checked when it came in.
     ///
     /// # Errors
-    /// It is too large for readers here, or for the other nodes.
+    /// The event is reserved, a name is too long, or the payload is too large for readers here or
+    /// for the other nodes.
     fn fits(&self, topic: &str, event: &str, bytes: usize) -> Result<(), BroadcastError> {
+        if is_reserved(event) {
+            return Err(BroadcastError::Reserved);
+        }
+        if event.len() > EVENT_BYTES_MAX {
+            return Err(BroadcastError::EventTooLong(event.len()));
+        }
+        if topic.len() > TOPIC_BYTES_MAX {
+            return Err(BroadcastError::TopicTooLong(topic.len()));
+        }
         let bytes_max = self.config().broadcast_bytes_max();
         if bytes > bytes_max {
             return Err(BroadcastError::TooLarge { bytes, bytes_max });
         }
         let Some(cluster) = self.cluster() else { return Ok(()) };
         let bytes_max = cluster.broadcast_bytes_max().saturating_sub(topic.len() + event.len());
-        match bytes > bytes_max || topic.len() > usize::from(u16::MAX) {
+        match bytes > bytes_max {
             true => Err(BroadcastError::TooLargeForCluster { bytes, bytes_max }),
             false => Ok(()),
         }
@@ -240,15 +250,14 @@ pub trait Node: NodeHandle + Sized + 'static {
     /// one with an id is kept and delivered only once. `callback` receives where it is kept.
     ///
     /// # Errors
-    /// The payload is too large, or too much is in flight.
+    /// As [`check`](Self::check), or too much is in flight.
     fn keep(
         &self,
         broadcast: Broadcast,
         id: Option<Box<str>>,
         callback: Option<KeptCallback>,
     ) -> Result<(), BroadcastError> {
-        let (topic, event) = (broadcast.topic(), broadcast.event());
-        self.may_broadcast(topic, event, broadcast.payload().len())?;
+        self.may_broadcast(&broadcast)?;
         let (shard, weight) = (home_shard(broadcast.topic(), self.shards()), broadcast.weight());
         let kept_for = callback.map_or(KeptFor::Nobody, KeptFor::Caller);
         let keep = KeepRequest { broadcast, charge: None, sender: 0, id, kept_for };
@@ -296,7 +305,7 @@ pub trait Node: NodeHandle + Sized + 'static {
     /// Implements [`NodeHandle::broadcast_by`].
     ///
     /// # Errors
-    /// The payload is too large, or too much is in flight.
+    /// As [`check`](Self::check), or too much is in flight.
     fn broadcast_for(
         &self,
         channel: ChannelId,
@@ -305,7 +314,8 @@ pub trait Node: NodeHandle + Sized + 'static {
         audience: Audience,
     ) -> Result<(), BroadcastError> {
         // The topic is known when the broadcast arrives at its channel.
-        self.may_broadcast("", event, payload.len())?;
+        self.fits("", event, payload.len())?;
+        self.has_room()?;
         let what = ToChannel::Broadcast(event.into(), payload, audience);
         let (shard, bytes) = (usize::from(channel.shard), what.weight());
         self.post_weighed(shard, bytes, Mail::ToChannel(channel, what));
@@ -324,9 +334,29 @@ pub trait Node: NodeHandle + Sized + 'static {
         self.post_home(topic, PresenceMail::List(callback), None);
     }
 
+    /// Whether a broadcast from outside of channels is one that clients can receive: the rule for
+    /// all entrances outside of shards (PROTOCOL §6.3).
+    ///
+    /// # Errors
+    /// As [`fits`](Self::fits), or the payload is no JSON that a client may send. Members of plain
+    /// sockets receive any text.
+    fn check(&self, broadcast: &Broadcast) -> Result<(), BroadcastError> {
+        let (topic, payload) = (broadcast.topic(), broadcast.payload());
+        self.fits(topic, broadcast.event(), payload.len())?;
+        if self.user_sockets().any(|user_socket| user_socket.is_plain_on(topic)) {
+            return Ok(());
+        }
+        payload.validate().map_err(BroadcastError::Payload)
+    }
+
     /// Whether a broadcast that may be refused is taken.
-    fn may_broadcast(&self, topic: &str, event: &str, bytes: usize) -> Result<(), BroadcastError> {
-        self.fits(topic, event, bytes)?;
+    fn may_broadcast(&self, broadcast: &Broadcast) -> Result<(), BroadcastError> {
+        self.check(broadcast)?;
+        self.has_room()
+    }
+
+    /// Whether there is room for one more broadcast.
+    fn has_room(&self) -> Result<(), BroadcastError> {
         if self.is_congested() {
             return Err(BroadcastError::Congested);
         }

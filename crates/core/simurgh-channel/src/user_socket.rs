@@ -107,6 +107,11 @@ impl UserSocket {
         self.routes().iter().filter_map(|it| Some((&it.pattern, it.history?)))
     }
 
+    /// Whether members of this topic are plain sockets.
+    pub fn is_plain_on(&self, topic: &str) -> bool {
+        matches!(&self.kind, Kind::Plain { topic: own, .. } if own == topic)
+    }
+
     /// The route of a topic.
     pub fn route(&self, topic: &str) -> Option<&Route> {
         match &self.kind {

@@ -43,7 +43,7 @@ pub use duplicate_filter::DuplicateFilter;
 pub use durations::{DURATION_BOUNDS_NS, Durations};
 pub use envelope::{
     Draft, ENVELOPE_BYTES_MAX, ENVELOPE_VERSION, EncodeError, Envelope, EnvelopeError, Except,
-    Flags, Header, Item, ItemPayload, Items, Kind, is_reserved, resent, stamped,
+    Flags, Header, Item, ItemPayload, Items, Kind, resent, stamped,
 };
 pub use history::{
     HistoryConfig, HistoryCounts, HistoryEvent, HistoryItem, HistoryNotice, HistoryPosition,

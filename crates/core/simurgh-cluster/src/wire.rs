@@ -34,7 +34,8 @@ pub enum EnvelopeError {
     /// An item has flags that do not exist, or not together.
     #[error("an item has the flags {0:#04x}")]
     ItemFlags(u8),
-    /// A broadcast has an event that is the protocol's own ([`is_reserved`](crate::is_reserved)).
+    /// A broadcast has an event that is the protocol's own
+    /// ([`is_reserved`](simurgh_proto::message::events::is_reserved)).
     #[error("a broadcast of an event that is the protocol's own")]
     Reserved,
     /// A broadcast's payload should be JSON.

@@ -14,7 +14,8 @@ pub struct Topics {
     pub over: Option<u8>,
 }
 
-const TOPIC_BYTES_MAX: usize = 16 << 10;
+/// Longest topic of a join or a broadcast.
+pub const TOPIC_BYTES_MAX: usize = 16 << 10;
 /// Longest field of a binary frame.
 pub const FIELD_BYTES_MAX: usize = 255;
 

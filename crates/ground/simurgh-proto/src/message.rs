@@ -36,6 +36,19 @@ pub mod events {
     pub const DISCONNECT: &str = "disconnect";
     /// The topic of heartbeats, which has no channel.
     pub const PHOENIX_TOPIC: &str = "phoenix";
+
+    /// Prefixes of the events that only the server itself may send.
+    pub const RESERVED: [&str; 2] = ["phx_", "simurgh:"];
+
+    /// Whether only the server itself may send this event: a broadcast `phx_close` would end the
+    /// channels of all members, a `simurgh:gap` would report missed messages to them.
+    ///
+    /// Every other event may be broadcast, and some applications do: `presence_diff` if they keep
+    /// presences themselves, `disconnect` on the id of sockets to close them.
+    #[inline]
+    pub fn is_reserved(event: &str) -> bool {
+        RESERVED.iter().any(|prefix| event.starts_with(prefix))
+    }
 }
 
 /// One Channels message: five fields, in the order V2 writes them (PROTOCOL §3).
@@ -109,6 +122,18 @@ impl<'a> Payload<'a> {
     /// Raw bytes.
     pub fn from_bytes(bytes: impl Into<Cow<'a, [u8]>>) -> Self {
         Payload::Binary(bytes.into())
+    }
+
+    /// Whether its JSON text is what a client may send: for payloads that other code made.
+    ///
+    /// # Errors
+    /// As [`checked`](Self::checked).
+    pub fn validate(&self) -> Result<(), json::JsonError> {
+        match self {
+            Payload::Json(text) => json::validate(text),
+            Payload::User(broadcast) => broadcast.json_text().map_or(Ok(()), json::validate),
+            Payload::Binary(_) => Ok(()),
+        }
     }
 
     /// The JSON text, if the payload is one.

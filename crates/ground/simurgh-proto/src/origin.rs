@@ -3,8 +3,9 @@
 //! A browser sends the origin of the page that opens a socket; a server that accepts every page can
 //! be driven by any site that its user visits. Other clients send no Origin and are accepted.
 use alloc::boxed::Box;
+use alloc::string::ToString as _;
 use alloc::vec::Vec;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
 
 use thiserror::Error;
 
@@ -80,6 +81,11 @@ impl<'a> OwnOrigin<'a> {
         let (host, port) = host_and_port(header)?;
         Some(OwnOrigin { scheme, host, port: port.or_else(|| usual_port(scheme))? })
     }
+
+    /// Whether the host is this machine: a loopback address, `localhost`, or a name below it.
+    pub fn is_this_machine(&self) -> bool {
+        is_this_machine(self.host)
+    }
 }
 
 /// One entry of an allow list.
@@ -98,16 +104,33 @@ impl OriginPattern {
     /// `//*.h.com` (h.com and every subdomain of it).
     ///
     /// # Errors
-    /// If it has no `//`, no host, a malformed port, or a `*` elsewhere.
+    /// If it has no `//`, no host, a malformed port, or a `*` elsewhere; or if no browser sends
+    /// such an origin.
     pub fn parse(text: &str) -> Result<Self, OriginPatternError> {
-        let parts = OriginParts::parse(text).ok_or(OriginPatternError)?;
+        let parts = OriginParts::parse(text).ok_or(OriginPatternError::Form)?;
         let (host, subdomains) = match parts.host.strip_prefix("*.") {
             Some(parent) => (parent, true),
             None => (parts.host, false),
         };
         if host.is_empty() || host.contains('*') {
-            return Err(OriginPatternError);
+            return Err(OriginPatternError::Form);
         }
+        if !host.is_ascii() {
+            return Err(OriginPatternError::NotAscii);
+        }
+        if parts.scheme.is_some_and(|scheme| {
+            scheme.eq_ignore_ascii_case("ws") || scheme.eq_ignore_ascii_case("wss")
+        }) {
+            return Err(OriginPatternError::WebSocket);
+        }
+        let authority = text.split_once("//").map_or("", |(_, rest)| rest);
+        let authority = authority.strip_suffix('/').unwrap_or(authority);
+        if authority.contains(['/', '?', '#', '@', '%']) {
+            return Err(OriginPatternError::Form);
+        }
+        // Browsers write an address of version 6 in one way.
+        let canonical = host.parse::<Ipv6Addr>().map(|address| address.to_string());
+        let host = canonical.as_deref().unwrap_or(host);
         Ok(OriginPattern {
             scheme: parts.scheme.map(Box::from),
             host: host.into(),
@@ -133,8 +156,17 @@ impl OriginPattern {
 
 /// An entry of an Origin list that cannot be read. An error in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("an origin is written https://h.com, //h.com, //h.com:888 or //*.h.com")]
-pub struct OriginPatternError;
+pub enum OriginPatternError {
+    /// It is written in another way.
+    #[error("an origin is written https://h.com, //h.com, //h.com:888 or //*.h.com")]
+    Form,
+    /// Its host has characters beyond ASCII.
+    #[error("browsers send a host like bücher.example in its ASCII form, xn--bcher-kva.example")]
+    NotAscii,
+    /// The scheme is that of the socket, not that of the page that opens it.
+    #[error("the origin of a page begins with https:// or http://, not with wss:// or ws://")]
+    WebSocket,
+}
 
 /// The parts of a URL that the check uses.
 struct OriginParts<'a> {
@@ -342,7 +374,28 @@ mod tests {
             "//h.com:x",
             "1http://h.com",
         ] {
-            assert_eq!(OriginPattern::parse(text), Err(OriginPatternError), "{text}");
+            assert_eq!(OriginPattern::parse(text), Err(OriginPatternError::Form), "{text}");
         }
+    }
+
+    #[test]
+    fn patterns_that_no_browser_sends_are_refused() {
+        use OriginPatternError::{Form, NotAscii, WebSocket};
+        for (text, error) in [
+            ("wss://h.com", WebSocket),
+            ("WS://*.h.com", WebSocket),
+            ("https://b\u{fc}cher.example", NotAscii),
+            ("//*.b\u{fc}cher.example", NotAscii),
+            ("https://h.com/app", Form),
+            ("https://h.com?x", Form),
+            ("https://user@h.com", Form),
+            ("//b%C3%BCcher.example", Form),
+        ] {
+            assert_eq!(OriginPattern::parse(text), Err(error), "{text}");
+        }
+        for entry in ["https://h.com/", "app://h.com", "//xn--bcher-kva.example", "//h_1.com"] {
+            assert!(OriginPattern::parse(entry).is_ok(), "{entry}");
+        }
+        assert!(allowed("//[0:0::1]", "http://[::1]:4000"));
     }
 }

@@ -168,7 +168,7 @@ impl Read for OurServer {
             let negotiated = negotiate(&request, &[], true).unwrap();
             assert_eq!(negotiated.token.as_deref(), Some("123"));
             let mut out = Vec::new();
-            write_accept(upgrade.key, negotiated.subprotocol, &mut out);
+            write_accept(&upgrade, negotiated.subprotocol, &mut out);
             out.extend_from_slice(b"\x81\x05Hello");
             Cursor::new(out)
         });

@@ -1,56 +1,261 @@
-//! A client's address and origin, as far as trusted proxies report them.
+//! A client's address and page, as far as its request and trusted proxies tell them: the same rules
+//! for WebSockets, long polls and plain HTTP.
+//!
+//! A header that is a list may come on several lines (RFC 9110 §5.3): all lines count, in order.
 
 use std::net::{IpAddr, SocketAddr};
+use std::str;
 
 use ipnet::IpNet;
 use simurgh_proto::origin::{CheckOrigin, OwnOrigin};
 
+use crate::config::Config;
+
 pub fn is_trusted(trusted: &[IpNet], hop: IpAddr) -> bool {
+    let hop = hop.to_canonical();
     trusted.iter().any(|net| net.contains(&hop))
 }
 
-/// Whether a page of this origin may connect; `host` is the request's own header.
-pub fn origin_is_allowed(
-    policy: &CheckOrigin,
-    origin: Option<&str>,
-    host: Option<&str>,
-    is_https: bool,
-) -> bool {
-    let scheme = if is_https { "https" } else { "http" };
-    // Without a usable Host no origin can be the request's own.
-    let own = OwnOrigin::from_host_header(scheme, host.unwrap_or_default());
-    policy.allows(origin, own.unwrap_or(OwnOrigin { scheme, host: "", port: 0 }))
+/// Whether a request names its client as trusted proxies do, if there are any. A browser beside a
+/// proxy has the proxy's address, but opens sockets without such a header.
+pub fn names_client(config: &Config, has: impl Fn(&str) -> bool) -> bool {
+    !config.trusted_proxies.is_empty()
+        && (config.proxy_protocol || has("x-forwarded-for") || has("x-forwarded-proto"))
 }
 
-/// The client's address as reported by the last untrusted hop: walks `x-forwarded-for` from the
-/// right while the addresses belong to trusted proxies.
-pub fn real_peer(peer: SocketAddr, forwarded_for: Option<&str>, trusted: &[IpNet]) -> SocketAddr {
-    let mut real = peer;
-    for hop in forwarded_for.unwrap_or_default().rsplit(',') {
-        if !is_trusted(trusted, real.ip()) {
-            break;
-        }
-        match hop.trim().parse::<IpAddr>() {
-            Ok(ip) => real = SocketAddr::new(ip, 0),
-            Err(_) => break,
+/// The elements of a list header, the last first; empty ones do not count.
+fn last_first<'h>(lines: &[&'h [u8]]) -> impl Iterator<Item = &'h [u8]> {
+    let elements = lines.iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b','));
+    elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
+}
+
+/// The client's address as the last hop that is not trusted: walks `x-forwarded-for` from the right
+/// while the addresses belong to trusted proxies. `lines` has the header's lines.
+pub fn real_peer(peer: SocketAddr, lines: &[&[u8]], trusted: &[IpNet]) -> SocketAddr {
+    let mut real = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    for hop in addresses(lines) {
+        match hop {
+            Some(ip) if is_trusted(trusted, real.ip()) => real = SocketAddr::new(ip, 0),
+            _ => break,
         }
     }
     real
+}
+
+/// The addresses of a list header, the last first; `None` for what is none.
+pub fn addresses(lines: &[&[u8]]) -> impl Iterator<Item = Option<IpAddr>> {
+    last_first(lines).map(address)
+}
+
+/// An address as proxies write it: alone, in brackets, with a port, or in quotes.
+fn address(hop: &[u8]) -> Option<IpAddr> {
+    let hop = str::from_utf8(hop).ok()?.trim_matches('"');
+    let bare = hop.strip_prefix('[').and_then(|hop| hop.strip_suffix(']')).unwrap_or(hop);
+    let ip = bare.parse().or_else(|_| hop.parse().map(|hop: SocketAddr| hop.ip()));
+    ip.ok().map(|ip: IpAddr| ip.to_canonical())
+}
+
+/// The line that names the client of a connection whose PROXY header has been read: it goes before
+/// the connection's bytes where a shard and the HTTP side pass the connection on to each other.
+pub fn proxy_line(client: SocketAddr) -> String {
+    let (version, other) = if client.is_ipv4() { (4, "0.0.0.0") } else { (6, "::") };
+    format!("PROXY TCP{version} {} {other} {} 0\r\n", client.ip(), client.port())
+}
+
+/// Takes that line from the front of a connection's bytes.
+pub fn take_proxy_line(bytes: &mut Vec<u8>) -> Option<SocketAddr> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')? + 1;
+    let line = str::from_utf8(bytes.get(..end)?).ok()?;
+    let mut words = line.strip_prefix("PROXY TCP")?.split_ascii_whitespace().skip(1);
+    let ip = words.next()?.parse().ok()?;
+    let port = words.nth(1)?.parse().ok()?;
+    bytes.drain(..end);
+    Some(SocketAddr::new(ip, port))
+}
+
+/// Why a page is refused whose host the settings do not know.
+pub const UNKNOWN_HOST: &str = "this server listens on loopback and does not know the host of the \
+                                page: list it in trusted_hosts, or its proxy in trusted_proxies\n";
+
+/// What a request tells of the page that sent it.
+#[derive(Debug, Clone, Default)]
+pub struct Page<'a> {
+    /// The header `origin`.
+    pub origin: Option<&'a [u8]>,
+    /// The header `host`.
+    pub host: Option<&'a [u8]>,
+    /// What the trusted proxy in front tells, if there is one: the lines of `x-forwarded-proto`.
+    pub proxy: Option<Vec<&'a [u8]>>,
+    /// A long poll: a browser sends no `origin` if it polls the host of its own page.
+    pub is_polled: bool,
+}
+
+impl Page<'_> {
+    /// Whether the page may connect under a policy.
+    ///
+    /// On loopback a host that is neither this machine nor listed is no page's own: any site can
+    /// resolve its own name to 127.0.0.1 (DNS rebinding). Only a trusted proxy may pass on others.
+    ///
+    /// # Errors
+    /// It may not: [`UNKNOWN_HOST`] if the settings do not know its host, else nothing.
+    pub fn check(&self, config: &Config, policy: &CheckOrigin) -> Result<(), &'static str> {
+        let proto = self.proxy.as_deref().and_then(|lines| last_first(lines).last());
+        let scheme = if proto.is_some_and(is_secure) { "https" } else { "http" };
+        let named = self.host.and_then(|host| OwnOrigin::from_host_header(scheme, text(host)));
+        let passes_on = self.proxy.is_some() || !config.is_loopback();
+        let own = named.filter(|own| passes_on || is_known(config, own));
+        let is_allowed = if self.is_polled && self.origin.is_none() && own.is_none() {
+            *policy == CheckOrigin::Off
+        } else {
+            let none = OwnOrigin { scheme, host: "", port: 0 };
+            policy.allows(self.origin.map(text), own.unwrap_or(none))
+        };
+        if is_allowed {
+            return Ok(());
+        }
+        Err(if named.is_some() && own.is_none() { UNKNOWN_HOST } else { "" })
+    }
+}
+
+fn is_secure(proto: &[u8]) -> bool {
+    proto.eq_ignore_ascii_case(b"https") || proto.eq_ignore_ascii_case(b"wss")
+}
+
+/// The text of a header; empty if it is none, which no policy but `off` allows.
+fn text(value: &[u8]) -> &str {
+    str::from_utf8(value).unwrap_or_default()
+}
+
+/// Whether a server on loopback is asked for by a name of this machine, or by one of
+/// `trusted_hosts`.
+pub fn is_known(config: &Config, own: &OwnOrigin<'_>) -> bool {
+    let mut listed = config.trusted_hosts.iter();
+    own.is_this_machine() || listed.any(|host| host.eq_ignore_ascii_case(own.host))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const PROXY: &str = "127.0.0.1:9";
+
+    fn trusted() -> Vec<IpNet> {
+        ["127.0.0.0/8", "10.0.0.0/8", "fd00::/8"].map(|net| net.parse().unwrap()).into()
+    }
+
+    fn real(peer: &str, lines: &[&str]) -> String {
+        let lines: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
+        real_peer(peer.parse().unwrap(), &lines, &trusted()).ip().to_string()
+    }
+
     #[test]
-    fn forwarded_for_is_believed_only_from_trusted_proxies() {
-        let trusted: Vec<IpNet> = vec!["127.0.0.0/8".parse().unwrap()];
-        let proxy: SocketAddr = "127.0.0.1:9".parse().unwrap();
-        let stranger: SocketAddr = "192.0.2.9:9".parse().unwrap();
-        let header = Some("198.51.100.7, 192.0.2.1, 127.0.0.3");
-        assert_eq!(real_peer(proxy, header, &trusted).ip().to_string(), "192.0.2.1");
-        assert_eq!(real_peer(stranger, header, &trusted), stranger);
-        assert_eq!(real_peer(proxy, None, &trusted), proxy);
-        assert_eq!(real_peer(proxy, Some("rubbish"), &trusted), proxy);
+    fn forwarded_for_counts_only_from_trusted_proxies() {
+        let header = ["198.51.100.7, 192.0.2.1, 127.0.0.3"];
+        assert_eq!(real(PROXY, &header), "192.0.2.1");
+        assert_eq!(real("192.0.2.9:9", &header), "192.0.2.9");
+        assert_eq!(real(PROXY, &[]), "127.0.0.1");
+        assert_eq!(real("[::ffff:127.0.0.1]:9", &header), "192.0.2.1", "a mapped proxy");
+    }
+
+    #[test]
+    fn forwarded_for_is_one_list_on_all_its_lines() {
+        assert_eq!(real(PROXY, &["1.1.1.1", "203.0.113.1"]), "203.0.113.1");
+        assert_eq!(real(PROXY, &["1.1.1.1, 203.0.113.1", "10.0.0.1"]), "203.0.113.1");
+        assert_eq!(real(PROXY, &["203.0.113.1,, ,", " , "]), "203.0.113.1", "empty elements");
+    }
+
+    #[test]
+    fn forwarded_addresses_may_have_ports_brackets_and_quotes() {
+        for (hop, address) in [
+            ("203.0.113.1:5000", "203.0.113.1"),
+            ("[2001:db8::1]:5000", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("\"[2001:db8::1]:5000\"", "2001:db8::1"),
+            ("\t203.0.113.1 ", "203.0.113.1"),
+            ("::ffff:203.0.113.1", "203.0.113.1"),
+            ("203.0.113.1, [fd00::1]:443, 10.0.0.1:5000", "203.0.113.1"),
+        ] {
+            assert_eq!(real(PROXY, &[hop]), address, "{hop}");
+        }
+    }
+
+    #[test]
+    fn an_unreadable_hop_ends_the_walk() {
+        for hop in ["unknown", "_hidden", "203.0.113.1:x", "[203.0.113.1", "\u{e9}"] {
+            let line = format!("198.51.100.7, {hop}, 10.0.0.1");
+            assert_eq!(real(PROXY, &[&line]), "10.0.0.1", "{hop}");
+        }
+    }
+
+    #[test]
+    fn a_client_named_by_a_proxy_header_stays_known_across_threads() {
+        for client in ["198.51.100.7:5000", "[2001:db8::1]:5000"] {
+            let client = client.parse().unwrap();
+            let mut bytes = format!("{}GET / HTTP/1.1\r\n", proxy_line(client)).into_bytes();
+            assert_eq!(take_proxy_line(&mut bytes), Some(client));
+            assert_eq!(take_proxy_line(&mut bytes), None);
+            assert_eq!(bytes, b"GET / HTTP/1.1\r\n");
+        }
+    }
+
+    fn listening(on: &str) -> Config {
+        let trusted_hosts = vec!["listed.example".to_owned()];
+        Config { listen: vec![on.parse().unwrap()], trusted_hosts, ..Config::default() }
+    }
+
+    #[test]
+    fn the_forwarded_scheme_is_read_in_any_case_and_from_lists() {
+        let config = listening("0.0.0.0:4000");
+        let allows = |origin: &'static str, lines: &[&'static str]| {
+            let proxy = Some(lines.iter().map(|line| line.as_bytes()).collect());
+            let (origin, host) = (Some(origin.as_bytes()), Some(&b"h.com"[..]));
+            let page = Page { origin, host, proxy, ..Page::default() };
+            page.check(&config, &CheckOrigin::Conn).is_ok()
+        };
+        for lines in [
+            &["https"][..],
+            &["HTTPS"],
+            &["wss"],
+            &["https, http"],
+            &[" ,https"],
+            &["https", "http"],
+        ] {
+            assert!(allows("https://h.com", lines), "{lines:?}");
+            assert!(!allows("http://h.com", lines), "{lines:?}");
+        }
+        for lines in [&["http"][..], &["ws"], &["http, https"], &[], &["httpsx"]] {
+            assert!(allows("http://h.com", lines) && !allows("https://h.com", lines), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn on_loopback_a_foreign_host_is_no_pages_own() {
+        let (local, public) = (listening("127.0.0.1:4000"), listening("0.0.0.0:4000"));
+        let page = |origin: &'static str, host: &'static str| Page {
+            origin: Some(origin.as_bytes()),
+            host: Some(host.as_bytes()),
+            ..Page::default()
+        };
+        let rebound = page("http://evil.example:4000", "evil.example:4000");
+        let listed = page("http://listed.example", "listed.example");
+        let listing = CheckOrigin::list(["//evil.example"]).unwrap();
+        for policy in [CheckOrigin::Local, CheckOrigin::Conn] {
+            assert!(rebound.check(&local, &policy) == Err(UNKNOWN_HOST));
+            assert!(rebound.check(&public, &policy).is_ok());
+            let forwarded = Page { proxy: Some(Vec::new()), ..rebound.clone() };
+            assert!(forwarded.check(&local, &policy).is_ok(), "a trusted proxy passes it on");
+            assert!(listed.check(&local, &policy).is_ok());
+            assert!(page("http://localhost:4000", "localhost:4000").check(&local, &policy).is_ok());
+            let other_client = Page { origin: None, ..rebound.clone() };
+            assert!(other_client.check(&local, &policy).is_ok(), "no browser");
+            let polled = Page { is_polled: true, ..other_client };
+            assert!(
+                polled.check(&local, &policy).is_err() && polled.check(&public, &policy).is_ok()
+            );
+        }
+        assert!(page("127.0.0.1", "127.0.0.1").check(&local, &CheckOrigin::Local).is_ok(), "Tsung");
+        assert!(rebound.check(&local, &CheckOrigin::Off).is_ok());
+        assert!(rebound.check(&local, &listing).is_ok());
     }
 }

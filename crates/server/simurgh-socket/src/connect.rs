@@ -224,13 +224,18 @@ impl fmt::Debug for Connect {
     }
 }
 
+/// The parts of a path between slashes.
+pub(crate) fn segments(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|segment| !segment.is_empty())
+}
+
 /// The variables of a user socket's path, with their values in a path.
 pub(crate) fn variables<'p>(
     own: &'p str,
     path: &'p str,
 ) -> impl Iterator<Item = (&'p str, &'p str)> {
-    own.split('/')
-        .zip(path.split('/'))
+    segments(own)
+        .zip(segments(path))
         .filter_map(|(own, value)| own.strip_prefix(':').map(|name| (name, value)))
 }
 

@@ -5,9 +5,10 @@
 //! anywhere; both show in `Host`. So `/metrics`, the observer and the publish API accept this
 //! machine's own names, and those that the settings list.
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use simurgh_proto::origin::OwnOrigin;
 use simurgh_shard::config::Config;
+use simurgh_shard::proxies;
 use subtle::ConstantTimeEq;
 
 /// The token of a request, compared with the server's.
@@ -34,6 +35,11 @@ pub(crate) fn bearer(config: &Config, headers: &HeaderMap) -> Bearer {
     }
 }
 
+/// The values of all headers of a name, in order.
+pub(crate) fn lines<'h>(headers: &'h HeaderMap, name: &str) -> Vec<&'h [u8]> {
+    headers.get_all(name).iter().map(HeaderValue::as_bytes).collect()
+}
+
 /// The response to a request for another host.
 pub(crate) const FOREIGN: &str = "this server listens on loopback and does not know the host that \
                                   was asked for: say 127.0.0.1 or localhost, or list the host in \
@@ -44,14 +50,10 @@ pub(crate) fn is_known(config: &Config, is_admin: bool, headers: &HeaderMap) -> 
         Some(address) if is_admin => address.ip().is_loopback(),
         _ => config.is_loopback(),
     };
-    let is_listed = || {
-        simurgh_page::one(headers, header::HOST.as_str())
+    !is_loopback
+        || simurgh_page::one(headers, header::HOST.as_str())
             .and_then(|host| OwnOrigin::from_host_header("http", host))
-            .is_some_and(|own| {
-                config.trusted_hosts.iter().any(|it| it.eq_ignore_ascii_case(own.host))
-            })
-    };
-    !is_loopback || simurgh_page::names_this_host(headers) || is_listed()
+            .is_some_and(|own| proxies::is_known(config, &own))
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ impl PubSub {
         let broadcast = Broadcast::new(topic, event, payload.into());
         let inbox = self.0.cluster.as_ref().ok_or(BroadcastError::UnknownNode)?;
         let node = inbox.view().find(node).ok_or(BroadcastError::UnknownNode)?;
-        self.0.fits(topic, event, broadcast.payload().len())?;
+        self.0.check(&broadcast)?;
         inbox.direct(node, broadcast);
         Ok(())
     }

@@ -4,9 +4,14 @@
 //! and wakes its program by writing to a descriptor; on a shard, which has its own descriptor
 //! table, that number may be a client's socket.
 
+use std::time::{Duration, Instant};
+
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::handle::Handle;
+
+/// Signals this soon after the first are part of the same request.
+const SAME_REQUEST: Duration = Duration::from_millis(200);
 
 /// The signals that end a server, blocked in all existing and later threads.
 #[derive(Debug)]
@@ -30,21 +35,23 @@ impl Signals {
     /// From now on the first signal drains the server, and the second ends the process at once,
     /// with 128 plus the signal's number as its status. Fails if the system has no thread left.
     pub fn drain(self, server: Handle) -> std::io::Result<()> {
-        self.drain_telling(server, || {})
+        self.drain_telling(server, || {}, || {})
     }
 
-    /// As [`drain`](Self::drain), and calls `tell` before the drain begins.
+    /// As [`drain`](Self::drain), and calls `tell` before the drain begins, and `last` before a
+    /// second signal ends the process, for example to write out the log.
     pub fn drain_telling(
         self,
         server: Handle,
         tell: impl FnOnce() + Send + 'static,
+        last: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<()> {
         let drain = move |signal| {
             tracing::info!(signal, "draining; a second signal exits at once");
             tell();
             server.drain();
         };
-        self.first_then_exit(drain, || {})
+        self.first_then_exit(drain, last)
     }
 
     /// From now on each signal calls `heard`, on another thread, with its name and with the exit
@@ -59,8 +66,9 @@ impl Signals {
     }
 
     /// From now on the first signal calls `first` with its name, on another thread; the second
-    /// calls `second` and ends the process at once. Exit status and errors as for
-    /// [`Signals::drain`].
+    /// calls `second` and ends the process at once. Signals within 200 ms of the first are the same
+    /// request: `timeout` and terminals send it to the process and to its group. Exit status and
+    /// errors as for [`Signals::drain`].
     pub fn first_then_exit(
         self,
         first: impl FnOnce(&'static str) + Send + 'static,
@@ -68,8 +76,12 @@ impl Signals {
     ) -> std::io::Result<()> {
         let wait = move || {
             let Ok(signal) = self.0.wait() else { return };
+            let asked = Instant::now();
             first(signal.as_str());
-            if let Ok(signal) = self.0.wait() {
+            while let Ok(signal) = self.0.wait() {
+                if asked.elapsed() < SAME_REQUEST {
+                    continue;
+                }
                 second();
                 // The status that a shell reports for a process ended by a signal.
                 std::process::exit(128 + signal as i32);

@@ -85,6 +85,11 @@ fn other_threads_get_an_error_when_too_much_is_under_way() {
 }
 
 fn who(endpoint: &Endpoint, before_upgrade: &[u8], header: &str) -> String {
+    who_behind(endpoint, before_upgrade, header, "")
+}
+
+/// As `who`, after an answer to what was sent before, if that begins in this way.
+fn who_behind(endpoint: &Endpoint, before_upgrade: &[u8], header: &str, answer: &str) -> String {
     let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
     stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
     stream.write_all(before_upgrade).unwrap();
@@ -93,6 +98,15 @@ fn who(endpoint: &Endpoint, before_upgrade: &[u8], header: &str) -> String {
          connection: upgrade\r\nsec-websocket-version: 13\r\n\
          sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{header}\r\n"
     );
+    if !answer.is_empty() {
+        let mut came = Vec::new();
+        while !came.ends_with(b"ok\n") {
+            let mut byte = [0_u8];
+            assert_eq!(stream.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&came));
+            came.push(byte[0]);
+        }
+        assert!(came.starts_with(answer.as_bytes()), "{}", String::from_utf8_lossy(&came));
+    }
     // In two parts: a PROXY header and a head may be cut anywhere.
     let (one, two) = request.split_at(20);
     stream.write_all(one.as_bytes()).unwrap();
@@ -127,6 +141,10 @@ fn forwarded_addresses_count_only_behind_a_trusted_proxy() {
     let header = "x-forwarded-for: 198.51.100.7\r\n";
     let trusting = tells_peers(&["127.0.0.0/8"], false);
     assert_eq!(who(&trusting, b"", header), "198.51.100.7:0");
+    let forged = "x-forwarded-for: 1.1.1.1\r\nx-forwarded-for: 198.51.100.7\r\n";
+    assert_eq!(who(&trusting, b"", forged), "198.51.100.7:0");
+    let with_port = "x-forwarded-for: [2001:db8::1]:5000\r\n";
+    assert_eq!(who(&trusting, b"", with_port), "[2001:db8::1]:0");
     let wary = tells_peers(&["192.0.2.0/24"], false);
     assert!(who(&wary, b"", header).starts_with("127.0.0.1:"));
 }
@@ -139,6 +157,9 @@ fn proxy_headers_of_both_versions_name_the_client() {
     let mut v2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
     v2.extend_from_slice(&[198, 51, 100, 8, 203, 0, 113, 1, 0x13, 0x88, 0, 80]);
     assert_eq!(who(&endpoint, &v2, ""), "198.51.100.8:5000");
+    // An upgrade as a later request of the same connection.
+    let page = [&v1[..], b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"].concat();
+    assert_eq!(who_behind(&endpoint, &page, "", "HTTP/1.1 200"), "198.51.100.7:5000");
     let unknown = b"PROXY UNKNOWN\r\n";
     assert!(who(&endpoint, unknown, "").starts_with("127.0.0.1:"));
 }

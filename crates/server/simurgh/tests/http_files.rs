@@ -162,6 +162,59 @@ fn ranges_are_sent_alone() {
 }
 
 #[test]
+fn range_that_means_nothing_gets_the_whole_file() {
+    let scene = Scene::new("void-ranges");
+    fs::write(scene.root.join("files/empty.txt"), "").unwrap();
+    let whole = TEXT.repeat(100);
+    for range in ["bites=0-2", "x=0-", "items=0-2", "bytes"] {
+        let answer = scene.request("GET /long.txt", &format!("range: {range}\r\n"));
+        assert_eq!((answer.status, answer.text()), (200, whole.as_str()), "{range}");
+        assert_eq!(answer.header("content-range"), None);
+    }
+    for range in ["bytes=0-", "bytes=0-0", "bytes=-1"] {
+        let answer = scene.request("GET /empty.txt", &format!("range: {range}\r\n"));
+        assert_eq!((answer.status, answer.text()), (200, ""), "{range}: {answer:?}");
+        assert_eq!(answer.header("content-length"), Some("0"));
+    }
+    assert_eq!(scene.request("HEAD /long.txt", "range: bytes=0-2\r\n").status, 200);
+}
+
+#[test]
+fn range_counts_for_the_file_that_if_range_names() {
+    let scene = Scene::new("if-range");
+    let first = scene.get("/long.txt");
+    let (tag, date) = (first.header("etag").unwrap(), first.header("last-modified").unwrap());
+    let answer = |range: &str, if_range: &str| {
+        let headers = format!("range: {range}\r\nif-range: {if_range}\r\n");
+        scene.request("GET /long.txt", &headers)
+    };
+    for same in [tag, date] {
+        assert_eq!(
+            (answer("bytes=0-2", same).status, answer("bytes=0-2", same).text()),
+            (206, "All")
+        );
+    }
+    let weak = format!("W/{tag}");
+    for stale in ["\"stale\"", "Thu, 01 Jan 1970 00:00:00 GMT", &weak, "x"] {
+        for range in ["bytes=0-2", "bytes=99999-"] {
+            let answer = answer(range, stale);
+            assert_eq!((answer.status, answer.text()), (200, first.text()), "{range} {stale}");
+            assert_eq!(answer.header("content-range"), None);
+        }
+    }
+}
+
+#[test]
+fn redirect_to_a_directory_stays_on_this_host() {
+    let scene = Scene::new("redirects");
+    for path in ["/sub", "//sub", "///sub", "/\\sub", "/\\/sub"] {
+        let answer = scene.get(path);
+        assert_eq!((answer.status, answer.header("location")), (307, Some("/sub/")), "{path}");
+    }
+    assert_eq!(scene.get("//long.txt").status, 200);
+}
+
+#[test]
 fn what_can_be_compressed_is_as_the_client_takes_it() {
     let scene = Scene::new("compression");
     for encoding in ["gzip", "br"] {

@@ -8,7 +8,7 @@ mod support;
 use serde_json::Value;
 use simurgh::axum::Router;
 use simurgh::axum::routing::get;
-use simurgh::{Builder, CheckOrigin, Config, Endpoint, UserSocket};
+use simurgh::{Builder, CheckOrigin, Config, Endpoint, LongPoll, UserSocket};
 use support::raw::{Answer, Raw};
 use support::start;
 
@@ -16,7 +16,8 @@ const BROADCAST: &str = "{\"topic\":\"a\",\"event\":\"b\",\"payload\":{}}";
 const OWN: [(&str, u16); 3] = [("/metrics", 200), ("/observer/", 200), ("/api/broadcast", 202)];
 
 fn builder(change: impl FnOnce(&mut Config)) -> Builder {
-    let user_socket = UserSocket::new("/socket").channel("room:*", support::no_channel);
+    let user_socket =
+        UserSocket::new("/socket").channel("room:*", support::no_channel).longpoll(LongPoll::new());
     let page = Router::new().route("/", get(|| async { "page\n" }));
     Endpoint::builder().socket(user_socket).http(page).configure(|config| {
         config.api_token = Some("s3cret".into());
@@ -90,12 +91,99 @@ fn on_loopback_pages_of_this_machine_and_of_the_host_itself_may_connect() {
     for origin in ["http://evil.example", "https://localhost.evil.example", "null", "file://"] {
         assert_eq!(connect(&server, host, origin), 403, "{origin}");
     }
-    // A proxy on this machine forwards the browser's host, and terminates TLS.
-    assert_eq!(connect(&server, "chat.example", "https://chat.example"), 101);
-    assert_eq!(connect(&server, "chat.example", "https://evil.example"), 403);
+    // Any site can resolve its own name to 127.0.0.1.
+    assert_eq!(connect(&server, "rebound.example:4000", "http://rebound.example:4000"), 403);
     // Tsung sends no scheme; browsers always do.
     assert_eq!(connect(&server, "127.0.0.1", "127.0.0.1"), 101);
     assert_eq!(connect(&server, "127.0.0.1", "evil.example"), 403);
+}
+
+/// The status of a new session, as an answer's body has it.
+fn poll(endpoint: &Endpoint, host: &str, headers: &str) -> u64 {
+    let mut raw = Raw::connect(endpoint.addresses()[0]);
+    raw.send(format!("GET /socket/longpoll?vsn=2.0.0 HTTP/1.1\r\nhost: {host}\r\n{headers}\r\n"));
+    serde_json::from_slice::<Value>(&raw.answer().body).unwrap()["status"].as_u64().unwrap()
+}
+
+#[test]
+fn on_loopback_long_polls_are_for_this_machine_alone() {
+    let server = start(builder(|_| {}));
+    for host in ["127.0.0.1:4000", "localhost", "app.localhost:4000", "[::1]:4000"] {
+        assert_eq!(poll(&server, host, ""), 410, "{host}");
+        assert_eq!(poll(&server, host, "origin: http://localhost:5173\r\n"), 410, "{host}");
+    }
+    // A browser sends no Origin with a GET of its page's own host, which may be a rebound one.
+    for headers in ["", "origin: http://rebound.example\r\n", "x-forwarded-for: 192.0.2.1\r\n"] {
+        assert_eq!(poll(&server, "rebound.example", headers), 403, "{headers}");
+    }
+}
+
+#[test]
+fn a_proxy_on_this_machine_passes_on_its_own_host_if_it_is_trusted() {
+    let listing = start(builder(|config| config.trusted_hosts = vec!["chat.example".into()]));
+    assert_eq!(connect(&listing, "chat.example", "https://chat.example"), 101);
+    assert_eq!(connect(&listing, "chat.example", "https://evil.example"), 403);
+    assert_eq!(poll(&listing, "chat.example", ""), 410);
+    let trusting = start(builder(|config| {
+        config.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    }));
+    let own = "https://chat.example";
+    let forwarded = format!("{own}\r\nx-forwarded-for: 192.0.2.1\r\nx-forwarded-proto: https");
+    assert_eq!(connect(&trusting, "chat.example", &forwarded), 101);
+    assert_eq!(connect(&trusting, "chat.example", own), 403, "no proxy names a client");
+    assert_eq!(poll(&trusting, "chat.example", "x-forwarded-for: 192.0.2.1\r\n"), 410);
+    assert_eq!(poll(&trusting, "chat.example", ""), 403);
+    let proxied = start(builder(|config| {
+        config.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+        config.proxy_protocol = true;
+    }));
+    let mut raw = Raw::connect(proxied.addresses()[0]);
+    raw.send("PROXY TCP4 192.0.2.1 192.0.2.2 5000 80\r\n");
+    raw.send("GET /socket/longpoll?vsn=2.0.0 HTTP/1.1\r\nhost: chat.example\r\n\r\n");
+    assert!(raw.answer().text().contains("\"status\":410"));
+}
+
+#[test]
+fn two_authorization_or_origin_headers_are_refused() {
+    let server = start(builder(|_| {}));
+    let status = |path: &str, headers: &str| {
+        let mut raw = Raw::connect(server.addresses()[0]);
+        raw.send(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n"));
+        raw.answer().status
+    };
+    let bearer = "authorization: Bearer s3cret\r\n";
+    let origin = "origin: http://localhost\r\n";
+    assert_eq!(status("/observer/api/overview", bearer), 200);
+    for (path, header) in [
+        ("/observer/api/overview", bearer),
+        ("/api/presence?topic=a", bearer),
+        ("/", origin),
+        ("/socket/longpoll?vsn=2.0.0", origin),
+        ("/socket/websocket?vsn=2.0.0", origin),
+    ] {
+        assert_eq!(status(path, &header.repeat(2)), 400, "{path}");
+    }
+}
+
+#[test]
+fn options_is_answered_without_a_handler() {
+    let server = start(builder(|_| {}));
+    let pageless = start(Endpoint::builder());
+    for (endpoint, line, status) in [
+        (&server, "OPTIONS / HTTP/1.0", 204),
+        (&server, "OPTIONS / HTTP/1.1\r\nhost: a", 204),
+        (&server, "OPTIONS * HTTP/1.1\r\nhost: a", 204),
+        (&server, "OPTIONS /healthz HTTP/1.1\r\nhost: a", 204),
+        (&server, "OPTIONS /nothing HTTP/1.1\r\nhost: localhost", 404),
+        (&server, "DELETE / HTTP/1.1\r\nhost: a", 405),
+        (&pageless, "OPTIONS / HTTP/1.0", 204),
+    ] {
+        let mut raw = Raw::connect(endpoint.addresses()[0]);
+        raw.send(format!("{line}\r\n\r\n"));
+        let answer = raw.answer();
+        assert_eq!(answer.status, status, "{line}: {answer:?}");
+        assert_eq!(answer.header("allow").is_some(), matches!(status, 204 | 405), "{answer:?}");
+    }
 }
 
 #[test]

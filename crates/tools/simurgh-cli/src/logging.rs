@@ -6,6 +6,8 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
 use std::panic::PanicHookInfo;
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -14,10 +16,31 @@ use crate::settings::values::LogFormat;
 /// Queued lines, of a few hundred bytes each.
 const LINES_MAX: usize = 16_384;
 
-/// Starts logging, including panics; dropping the guard writes the queue out.
+/// The queue of log lines; dropping this writes it out.
+pub(crate) struct Log(Arc<Mutex<Option<WorkerGuard>>>);
+
+impl Log {
+    /// Writes the queue out from another thread, which ends the process.
+    pub(crate) fn finisher(&self) -> impl FnOnce() + Send + 'static {
+        let guard = Arc::clone(&self.0);
+        move || finish(&guard)
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        finish(&self.0);
+    }
+}
+
+fn finish(guard: &Mutex<Option<WorkerGuard>>) {
+    drop(guard.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
+/// Starts logging, including panics.
 ///
 /// An application's own `tracing` setup is kept.
-pub(crate) fn start(level: LevelFilter, format: LogFormat) -> WorkerGuard {
+pub(crate) fn start(level: LevelFilter, format: LogFormat) -> Log {
     let (writer, guard) = NonBlockingBuilder::default()
         .lossy(true)
         .buffered_lines_limit(LINES_MAX)
@@ -38,7 +61,7 @@ pub(crate) fn start(level: LevelFilter, format: LogFormat) -> WorkerGuard {
     if is_first.is_ok() {
         std::panic::set_hook(Box::new(log_panic));
     }
-    guard
+    Log(Arc::new(Mutex::new(Some(guard))))
 }
 
 /// Replaces the standard hook, which writes to standard error from the thread that panics.

@@ -12,7 +12,7 @@ pub(crate) fn serve(
 ) -> Result<(), String> {
     let Settings { config, declared, cluster, log, log_format } = settings;
     let signals = signals::block()?;
-    let _log = logging::start(log, log_format);
+    let log = logging::start(log, log_format);
     let drained_within = config.drain_time + config.close_timeout;
     let mut builder = Endpoint::builder().config(config);
     if let Some(cluster) = cluster {
@@ -21,7 +21,12 @@ pub(crate) fn serve(
     let endpoint = application(builder, declared).start().map_err(|error| error.to_string())?;
     let shards = endpoint.handle().metrics().len();
     let stopping = move || notify::stopping(drained_within);
-    signals.drain_telling(endpoint.handle(), stopping).map_err(signals::no_thread)?;
+    let finish_log = log.finisher();
+    let last = move || {
+        tracing::warn!("ended at once by a second signal");
+        finish_log();
+    };
+    signals.drain_telling(endpoint.handle(), stopping, last).map_err(signals::no_thread)?;
     for address in endpoint.addresses() {
         print(&format!("listening on http://{address}\n"));
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use simurgh_proto::message::{Message, Payload, events};
+use simurgh_proto::message::{Message, Payload, events, events::is_reserved};
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage, json};
 
 use super::EnvelopeError;
@@ -15,18 +15,6 @@ const BINARY: u8 = 1;
 const EXCEPT: u8 = 2;
 const EXCLUSION: u8 = 4;
 const USER: u8 = 8;
-
-/// Prefixes of the protocol's own events.
-const RESERVED: [&str; 2] = ["phx_", "simurgh:"];
-
-/// Whether an event is the protocol's own and must not be broadcast: a `phx_close` would end the
-/// channels of all members, a `simurgh:gap` would report missed messages to them.
-///
-/// Everything else may be broadcast, and some applications do: `presence_diff` if they keep
-/// presences themselves, `disconnect` on the id of sockets to close them.
-pub fn is_reserved(event: &str) -> bool {
-    RESERVED.iter().any(|prefix| event.starts_with(prefix))
-}
 
 /// One broadcast, or the content of an envelope of another kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

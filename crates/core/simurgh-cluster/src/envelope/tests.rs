@@ -7,6 +7,8 @@ use simurgh_proto::message::{Payload, UserBroadcast, events};
 use simurgh_proto::serializer::json;
 
 use super::*;
+use simurgh_proto::message::events::is_reserved;
+
 use crate::TOPIC_BYTES_MAX;
 
 const ORIGIN: NodeId = NodeId(0x0102_0304_0506_0708);

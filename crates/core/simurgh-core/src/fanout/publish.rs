@@ -41,7 +41,7 @@ impl<N: Node> Fanout<N> {
         self.hold_back(out, publisher, admitted);
     }
 
-    /// Counts a broadcast of this shard in its flow; `None` if it is too large.
+    /// Counts a broadcast of this shard in its flow; `None` if it must not be sent.
     #[inline(always)]
     pub(crate) fn admit(
         &mut self,

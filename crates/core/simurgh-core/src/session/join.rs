@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use simurgh_channel::{
     Callback, Channel, Effect, HistoryMail, Join, JoinFn, JoinKind, Kind, Mail, MissedRequest,
-    Node, Outcome, PARSED_BYTES_MAX, Prepared, Requester, UserSocket, home_shard,
+    Node, Outcome, PARSED_BYTES_MAX, Prepared, Requester, TOPIC_BYTES_MAX, UserSocket, home_shard,
 };
 use simurgh_history::{Resume, Since};
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
@@ -23,9 +23,8 @@ use crate::socket::{Granted, Phase, Resuming};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
-/// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic,
-/// so without one a socket could pin a whole message for each of its channels.
-const TOPIC_BYTES_MAX: usize = 16 << 10;
+/// Longest ref of a join, bytes. The protocol sets no limit to it or to a topic, but a membership
+/// keeps both: without limits a socket could pin a whole message for each of its channels.
 const REF_BYTES_MAX: usize = 1 << 10;
 
 /// Fixed, so that clients keep their numbers over a restart. Finding an id with another client's

@@ -358,11 +358,12 @@ impl Model {
         (id, payload)
     }
 
-    /// The bytes a broadcast is charged with; 0 for one that is too large.
+    /// The bytes a broadcast is charged with; 0 for one that is too large, or has too long a topic.
     pub(crate) fn weight(&self, topic: u8, event: &str, payload: &Payload<'_>) -> u32 {
         let bytes = payload.len();
         let weight = bytes + self.topics.name(topic).len() + event.len() + 64;
-        if bytes > self.broadcast_bytes_max { 0 } else { weight as u32 }
+        let is_refused = bytes > self.broadcast_bytes_max || self.topics.over == Some(topic);
+        if is_refused { 0 } else { weight as u32 }
     }
 
     /// The number and the word of a payload, which must have the very bytes it was made of.

@@ -18,6 +18,7 @@ use simurgh_reactor::Key;
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::peer::Flow;
 use simurgh_sim_kit::setup::locked;
+use simurgh_sim_kit::topics::TOPIC_BYTES_MAX;
 use simurgh_sim_kit::{NONE, payload};
 
 use self::flows::Flows;
@@ -437,8 +438,15 @@ pub(crate) fn number_of(broadcast: &Broadcast) -> u32 {
 }
 
 impl SimNode {
-    /// The result that broadcasting a payload of this many bytes must have.
-    pub(crate) fn may_broadcast_bytes(&self, bytes: usize) -> Result<(), BroadcastError> {
+    /// The result that broadcasting a payload of this many bytes on a topic must have.
+    pub(crate) fn may_broadcast_bytes(
+        &self,
+        topic: &str,
+        bytes: usize,
+    ) -> Result<(), BroadcastError> {
+        if topic.len() > TOPIC_BYTES_MAX {
+            return Err(BroadcastError::TopicTooLong(topic.len()));
+        }
         let bytes_max = self.config().broadcast_bytes_max();
         match self.is_congested() {
             _ if bytes > bytes_max => Err(BroadcastError::TooLarge { bytes, bytes_max }),

@@ -44,7 +44,7 @@ impl NodeSimulation {
         }
         let speech = Speech::new(&self.shared, &mut model, chan as u32, 1, c.rotate_right(8));
         drop(model);
-        let expected = self.node.may_broadcast_bytes(speech.payload.len());
+        let expected = self.node.may_broadcast_bytes("", speech.payload.len());
         let done = speech.by(&self.shared, &handle);
         if done != expected {
             self.shared.model().fail("bounds", format!("{done:?}, not {expected:?}"));

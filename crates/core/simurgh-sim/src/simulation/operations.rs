@@ -258,7 +258,7 @@ impl NodeSimulation {
         let (id, payload) = model.payload(made, c, pad);
         let name = model.topics.name(topic).to_owned();
         drop(model);
-        let expected = self.node.may_broadcast_bytes(payload.len());
+        let expected = self.node.may_broadcast_bytes(&name, payload.len());
         let mut broadcast = Broadcast::new(&*name, EVENTS[usize::from(event)], payload);
         if self.shared.profile.features.reaches && c >> 20 & 3 == 0 {
             broadcast = self.but_for(broadcast, id, c >> 22);

@@ -18,7 +18,8 @@ pub use http::HttpConfig;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// Where to listen, IPv4 and IPv6; port 0 takes a free one.
+    /// Where to listen, IPv4 and IPv6; port 0 takes a free one. `[::]` takes IPv6 alone: list
+    /// `0.0.0.0` beside it for IPv4.
     pub listen: Vec<SocketAddr>,
     /// Address of `/metrics` and the observer when a listening address is public; on loopback alone
     /// they are served on the same port. Default: none.
@@ -97,8 +98,9 @@ pub struct Config {
     /// loopback alone.
     pub check_origin: Option<CheckOrigin>,
     /// While the server listens on loopback alone, `/metrics`, the observer and the publish API
-    /// answer requests whose `Host` is a name of loopback or one of these (without a port), for a
-    /// proxy on this machine that passes them on. Default: none.
+    /// answer requests whose `Host` is a name of loopback or one of these (without a port), and
+    /// sockets let in pages of such a host alone: for a proxy on this machine that passes them on.
+    /// Default: none.
     pub trusted_hosts: Vec<String>,
     /// Proxies whose `x-forwarded-for` and `x-forwarded-proto` are trusted. Default: none.
     pub trusted_proxies: Vec<IpNet>,

@@ -14,14 +14,10 @@ use super::{
     PayloadShape, Reach, supabase,
 };
 
-/// The prefixes of the protocol's own events.
-pub(super) const RESERVED: [&str; 2] = ["phx_", "simurgh:"];
-
 /// Whether members must not broadcast an event: the protocol's own, and the one that closes every
 /// socket whose id is the topic.
 pub(super) fn is_reserved(event: &str) -> bool {
-    RESERVED.iter().any(|prefix| event.starts_with(prefix))
-        || event == simurgh_proto::message::events::DISCONNECT
+    events::is_reserved(event) || event == events::DISCONNECT
 }
 
 /// The highest rate of a member; a higher limit would not protect anything.

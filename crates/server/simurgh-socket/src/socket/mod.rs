@@ -16,7 +16,7 @@ use simurgh_proto::ws::Limits;
 use simurgh_proto::ws::handshake::Request;
 
 use crate::asynchronous::{self, ConnectRequest, IntoJoin, JoinContext, Reject};
-use crate::connect::{Connect, ConnectFn, ConnectInfo, Transport};
+use crate::connect::{Connect, ConnectFn, ConnectInfo, Transport, segments};
 use crate::shape::PayloadShape;
 use crate::supabase::Realtime;
 
@@ -440,7 +440,8 @@ impl UserSocket {
     #[doc(hidden)]
     pub fn polled_at(&self, path: &str) -> Option<LongPoll> {
         let longpoll = self.longpoll?;
-        let (path, own) = (path.strip_suffix("/longpoll")?, self.path.strip_suffix("/websocket")?);
+        let path = path.trim_end_matches('/').strip_suffix("/longpoll")?;
+        let own = self.path.strip_suffix("/websocket")?;
         let is_here = matches!(self.channels.kind, Kind::Channels(_)) && leads(own, path);
         is_here.then_some(longpoll)
     }
@@ -464,16 +465,14 @@ impl UserSocket {
     }
 }
 
-/// Whether `path` matches a user socket's path, which may have variables.
+/// Whether `path` matches a user socket's path, which may have variables. Slashes at the end and
+/// doubled ones mean nothing, as in Phoenix: clients append `/websocket` to what they are given.
 fn leads(own: &str, path: &str) -> bool {
-    if !own.contains(':') {
-        return own == path;
-    }
-    let (mut own, mut other) = (own.split('/'), path.split('/'));
+    let (mut own, mut other) = (segments(own), segments(path));
     loop {
         match (own.next(), other.next()) {
             (None, None) => return true,
-            (Some(own), Some(other)) if own.starts_with(':') && !other.is_empty() => {}
+            (Some(own), Some(_)) if own.starts_with(':') => {}
             (Some(own), Some(other)) if own == other => {}
             _ => return false,
         }
@@ -514,7 +513,25 @@ mod tests {
         assert!(user_socket.matches("/sockets/acme/websocket"));
         assert!(!user_socket.matches("/sockets//websocket"));
         assert!(!user_socket.matches("/sockets/acme/longpoll"));
-        let variables: Vec<_> = variables(&user_socket.path, "/sockets/acme/websocket").collect();
-        assert_eq!(variables, [("tenant", "acme")]);
+        for path in ["/sockets/acme/websocket", "//sockets//acme/websocket/"] {
+            assert_eq!(
+                variables(&user_socket.path, path).collect::<Vec<_>>(),
+                [("tenant", "acme")]
+            );
+        }
+    }
+
+    #[test]
+    fn slashes_at_the_end_and_doubled_ones_mean_nothing() {
+        let user_socket = user_socket().longpoll(LongPoll::new());
+        for path in ["/socket/websocket", "/socket//websocket", "//socket/websocket/"] {
+            assert!(user_socket.matches(path), "{path}");
+        }
+        for path in ["/socket/longpoll", "/socket//longpoll/", "//socket/longpoll"] {
+            assert!(user_socket.polled_at(path).is_some(), "{path}");
+        }
+        for path in ["/socket", "/socket/", "/socket/websocket/x", "/socketwebsocket", "//"] {
+            assert!(!user_socket.matches(path) && user_socket.polled_at(path).is_none(), "{path}");
+        }
     }
 }

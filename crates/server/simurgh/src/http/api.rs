@@ -97,8 +97,16 @@ impl From<Broadcast> for Published {
     }
 }
 
-/// Sends the broadcasts in order; 202 with their number, 413, 503 or 504.
+/// Sends the broadcasts in order; 202 with their number, 413, 503 or 504. 400 and none is sent if
+/// clients could not receive one of them.
 pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Response {
+    for (index, Published { broadcast, .. }) in broadcasts.iter().enumerate() {
+        if let Err(error) = server.check(broadcast)
+            && !is_too_large(error)
+        {
+            return wrong(&format!("message {index}: {error}"));
+        }
+    }
     let count = broadcasts.len();
     let has_ids = broadcasts.iter().any(|it| it.id.is_some());
     let are_kept: Vec<bool> =
@@ -160,9 +168,9 @@ impl Serialize for At {
 fn refused(error: &NotKept, taken: usize) -> Response {
     let said = Json(json!({"error": error.to_string(), "taken": taken}));
     match error {
-        NotKept::Refused(
-            BroadcastError::TooLarge { .. } | BroadcastError::TooLargeForCluster { .. },
-        ) => (StatusCode::PAYLOAD_TOO_LARGE, said).into_response(),
+        NotKept::Refused(error) if is_too_large(*error) => {
+            (StatusCode::PAYLOAD_TOO_LARGE, said).into_response()
+        }
         NotKept::Unconfirmed(_) => (StatusCode::GATEWAY_TIMEOUT, said).into_response(),
         // Any other error is temporary.
         _ => {
@@ -170,6 +178,11 @@ fn refused(error: &NotKept, taken: usize) -> Response {
             (StatusCode::SERVICE_UNAVAILABLE, later, said).into_response()
         }
     }
+}
+
+fn is_too_large(error: BroadcastError) -> bool {
+    use BroadcastError::{TooLarge, TooLargeForCluster};
+    matches!(error, TooLarge { .. } | TooLargeForCluster { .. })
 }
 
 #[derive(Deserialize)]

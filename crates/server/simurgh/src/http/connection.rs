@@ -8,7 +8,6 @@
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -18,7 +17,9 @@ use std::time::{Duration, Instant};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
+use axum::http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header,
+};
 use axum::response::IntoResponse;
 use http_body_util::Limited;
 use hyper::body::{Frame, Incoming, SizeHint};
@@ -28,6 +29,7 @@ use hyper_util::rt::TokioIo;
 use simurgh_reactor::HandOffEnd;
 use simurgh_shard::config::HttpConfig;
 use simurgh_shard::connections::{ConnectionSlot, HttpConnections, Overdue, Watch};
+use simurgh_shard::proxies::{is_trusted, proxy_line, take_proxy_line};
 use simurgh_shard::server::Server;
 use simurgh_socket::LongPoll;
 use tokio::io::unix::AsyncFd;
@@ -39,7 +41,7 @@ use tower_service::Service;
 use super::Pages;
 use super::gate::Gate;
 use super::waiting_poll::{self, WaitingPoll};
-use crate::longpoll::{self, LongPolls, Served};
+use crate::longpoll::{self, Client, LongPolls, Served};
 
 /// How long a client may continue to send after its answer, and how many bytes.
 const LINGER: Duration = Duration::from_secs(2);
@@ -53,7 +55,7 @@ pub(super) type Back = Arc<AsyncFd<HandOffEnd>>;
 struct Answers {
     server: Arc<Server>,
     pages: Pages,
-    peer: SocketAddr,
+    client: Client,
     watch: Arc<Watch>,
     /// The head of an upgrade request: with it the connection returns to its shard.
     upgrade: Mutex<Option<Vec<u8>>>,
@@ -75,13 +77,17 @@ pub(super) fn serve(
     mut ahead: Vec<u8>,
     mut slot: ConnectionSlot,
 ) -> impl Future<Output = io::Result<()>> + Send {
-    let answers = stream.peer_addr().map(|peer| {
+    let answers = stream.peer_addr().map(|hop| {
+        let is_proxy = is_trusted(&server.config.trusted_proxies, hop.ip());
+        let names_client = is_proxy && server.config.proxy_protocol && back.is_some();
+        let named = if names_client { take_proxy_line(&mut ahead) } else { None };
+        let client = Client { peer: named.unwrap_or(hop), is_named: named.is_some(), is_proxy };
         let watch = Arc::new(Watch::new(Instant::now()));
         slot.enter(&watch);
         Arc::new(Answers {
             server,
             pages,
-            peer,
+            client,
             watch,
             upgrade: Mutex::new(None),
             waiting: Mutex::new(None),
@@ -96,7 +102,11 @@ pub(super) fn serve(
             let ended;
             (ended, stream, ahead) = boxed(|| serve_requests(answers, stream, ahead)).await?;
             match (ended, &back) {
-                (Ended::Upgrade(head), Some(back)) => return give_back(back, stream, head, &ahead),
+                (Ended::Upgrade(head), Some(back)) => {
+                    let Client { peer, is_named, .. } = answers.client;
+                    let line = if is_named { proxy_line(peer) } else { String::new() };
+                    return give_back(back, stream, [line.into_bytes(), head].concat(), &ahead);
+                }
                 (Ended::Waits(parked), _) => {
                     if !boxed(|| answer_waiting(answers, &mut stream, parked)).await? {
                         return boxed(|| linger(stream)).await;
@@ -260,8 +270,10 @@ async fn answer(
         // On the heap, so that the futures of other requests stay small.
         return Ok(Box::pin(answer_poll(&answers, polls, polled, number, request)).await);
     }
-    request.extensions_mut().insert(ConnectInfo(answers.peer));
+    request.extensions_mut().insert(ConnectInfo(answers.client.peer));
     let request = request.map(|body| body_of(body, limits));
+    let is_options = request.method() == Method::OPTIONS;
+    let is_root = matches!(request.uri().path(), "/" | "*");
     let mut router = answers.pages.at(request.uri().path());
     let mut routed = pin!(router.call(request));
     let mut response = poll_fn(|context| match watch.is_given_up() {
@@ -269,6 +281,16 @@ async fn answer(
         false => routed.as_mut().poll(context),
     })
     .await?;
+    // The default check of HAProxy is `OPTIONS /`: the server lives, whether or not it has a page.
+    let status = response.status();
+    let has_no_answer =
+        status == StatusCode::METHOD_NOT_ALLOWED || (is_root && status.is_client_error());
+    if is_options && has_no_answer {
+        let allow = response.headers_mut().remove(header::ALLOW);
+        response = StatusCode::NO_CONTENT.into_response();
+        let allow = allow.unwrap_or(HeaderValue::from_static("OPTIONS"));
+        response.headers_mut().insert(header::ALLOW, allow);
+    }
     answers.mark_last(number, &mut response);
     if response.body().size_hint().exact().is_some_and(|bytes| bytes <= SMALL_BYTES) {
         watch.answered();
@@ -288,7 +310,7 @@ async fn answer_poll(
     let watch = &answers.watch;
     let closes = wants_close(request.version(), request.headers());
     let request = request.map(|body| body_of(body, &answers.server.config.http));
-    let mut served = pin!(longpoll::serve(polls, polled, request, answers.peer, write_head));
+    let mut served = pin!(longpoll::serve(polls, polled, request, answers.client, write_head));
     let served = poll_fn(|context| match watch.is_given_up() {
         true => Poll::Ready(Served::Now(refusal(408))),
         false => served.as_mut().poll(context),
@@ -310,9 +332,14 @@ async fn answer_poll(
 
 /// `close` is the default before HTTP/1.1.
 fn wants_close(version: Version, headers: &HeaderMap) -> bool {
-    let values = headers.get_all(header::CONNECTION).iter();
-    let mut words = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    version != Version::HTTP_11 || words.any(|it| it.trim_ascii().eq_ignore_ascii_case(b"close"))
+    version != Version::HTTP_11 || lists(headers, &header::CONNECTION, b"close")
+}
+
+/// Whether a list header has this element, in any case and on any of its lines.
+fn lists(headers: &HeaderMap, name: &HeaderName, element: &[u8]) -> bool {
+    let lines = headers.get_all(name).iter();
+    let mut elements = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    elements.any(|listed| listed.trim_ascii().eq_ignore_ascii_case(element))
 }
 
 /// The body of an answer that may take long: until its end the connection is not idle.
@@ -385,10 +412,7 @@ impl Answers {
     }
 
     fn is_for_a_user_socket(&self, request: &Request<Incoming>) -> bool {
-        let wants_upgrade = request
-            .headers()
-            .get(header::UPGRADE)
-            .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
+        let wants_upgrade = lists(request.headers(), &header::UPGRADE, b"websocket");
         let path = request.uri().path();
         self.can_go_back
             && self

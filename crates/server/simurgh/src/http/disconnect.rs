@@ -13,6 +13,7 @@ use simurgh_shard::cluster_inbox::Disconnected;
 use simurgh_shard::server::Server;
 
 use super::api::{authorized_body, wrong};
+use crate::BroadcastError;
 use crate::pubsub::{DisconnectError, PubSub};
 
 pub(super) fn router() -> Router<Arc<Server>> {
@@ -46,6 +47,9 @@ async fn disconnect(State(server): State<Arc<Server>>, request: Request) -> Resp
 }
 
 fn not_done(error: DisconnectError) -> Response {
+    if let DisconnectError::Refused(BroadcastError::TopicTooLong(_)) = error {
+        return wrong(&error.to_string());
+    }
     let said = Json(json!({"error": error.to_string()}));
     (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], said).into_response()
 }

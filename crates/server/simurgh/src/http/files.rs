@@ -14,10 +14,11 @@ use std::task::{Context, Poll};
 use std::time::SystemTime;
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::HeaderValue;
-use axum::http::header::{CACHE_CONTROL, RANGE};
+use axum::http::header::{CACHE_CONTROL, CONTENT_RANGE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE};
+use axum::http::uri::PathAndQuery;
+use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::middleware::map_response;
 use axum::response::Response;
 use tokio::fs::File as TokioFile;
@@ -72,15 +73,49 @@ pub fn static_files_keeping(
             .precompressed_zstd()
             .precompressed_gzip()
     });
-    let serve = move |request: Request| {
+    let serve = move |mut request: Request| {
+        let if_range = request.headers_mut().remove(IF_RANGE);
+        make_plain(&mut request);
         // A range is of the file itself; and our copies cannot be requested by name.
-        let is_plain = request.headers().contains_key(RANGE)
-            || Encoding::of(Path::new(request.uri().path())).is_some();
+        let is_range = request.headers().contains_key(RANGE);
+        let is_plain = is_range || Encoding::of(Path::new(request.uri().path())).is_some();
         let mut files = if is_plain { as_they_are.clone() } else { copied.clone() };
-        async move { files.call(request).await }
+        let (mut head, body) = request.into_parts();
+        async move {
+            let answered = files.call(Request::from_parts(head.clone(), body)).await?;
+            if !is_range || range_counts(answered.headers(), if_range.as_ref()) {
+                return Ok(answered);
+            }
+            head.headers.remove(RANGE);
+            files.call(Request::from_parts(head, Body::empty())).await
+        }
     };
     let router = Router::new().fallback(serve).layer(map_response(finish));
     Ok(with_security_headers(router, policy))
+}
+
+/// Removes a range that means nothing (RFC 9110 §14.2), and slashes before the path: a redirect to
+/// `//dir/` would lead to another host.
+fn make_plain(request: &mut Request) {
+    let unit = request.headers().get(RANGE).and_then(|range| range.as_bytes().get(..6));
+    let is_known = unit.is_some_and(|unit| unit.eq_ignore_ascii_case(b"bytes="));
+    if request.method() != Method::GET || !is_known {
+        request.headers_mut().remove(RANGE);
+    }
+    let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+    if path.starts_with("//") || path.starts_with("/\\") {
+        let path = path.trim_start_matches(['/', '\\']);
+        *request.uri_mut() = format!("/{path}").parse().unwrap_or_default();
+    }
+}
+
+/// Whether the range of a request counts, by its answer: the file is the one that `If-Range` names
+/// (RFC 9110 §13.1.5), and has bytes.
+fn range_counts(answered: &HeaderMap, if_range: Option<&HeaderValue>) -> bool {
+    let names = [ETAG, LAST_MODIFIED].map(|name| answered.get(name));
+    let is_same = if_range
+        .is_none_or(|named| !named.as_bytes().starts_with(b"W/") && names.contains(&Some(named)));
+    is_same && answered.get(CONTENT_RANGE).is_none_or(|range| !range.as_bytes().ends_with(b"/0"))
 }
 
 async fn finish(mut response: Response) -> Response {

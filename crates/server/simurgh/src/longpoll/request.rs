@@ -15,7 +15,7 @@ use simurgh_proto::serializer::Serializer;
 use simurgh_shard::cluster_inbox::ClusterInbox;
 use simurgh_shard::mail::Mail;
 use simurgh_shard::mail::poll::{Opener, Opening, PollCommand};
-use simurgh_shard::proxies::{is_trusted, origin_is_allowed, real_peer};
+use simurgh_shard::proxies::{Page, names_client, real_peer};
 use simurgh_shard::server::Server;
 use simurgh_socket::{LongPoll, UserSocket};
 use tokio::sync::oneshot;
@@ -25,6 +25,7 @@ use super::frames::is_ndjson;
 use super::session_request::{PollOutcome, SessionRequest};
 use super::token::{Claim, now_s};
 use super::{LongPolls, Reply, Waiting, other_node};
+use crate::access::lines;
 
 /// Newer clients send their token in this header; it takes precedence over the one in the address.
 const TOKEN_HEADER: &str = "x-phoenix-longpoll-token";
@@ -43,14 +44,23 @@ impl From<Reply<'_>> for Served {
     }
 }
 
+/// The other end of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Client {
+    /// The address of the client or a proxy, or the one that a PROXY header has named.
+    pub(crate) peer: SocketAddr,
+    pub(crate) is_named: bool,
+    /// It is a trusted proxy.
+    pub(crate) is_proxy: bool,
+}
+
 struct PollRequest<'a> {
     polls: &'a Arc<LongPolls>,
     server: &'a Arc<Server>,
     at: u8,
     user_socket: &'a UserSocket,
     longpoll: LongPoll,
-    /// The other end of the connection: the client or a proxy.
-    hop: SocketAddr,
+    client: Client,
     parts: Parts,
     /// Writes the original head, for the application's connect.
     head: fn(&Parts) -> Vec<u8>,
@@ -61,7 +71,7 @@ pub(crate) async fn serve(
     polls: &Arc<LongPolls>,
     (at, longpoll): (u8, LongPoll),
     request: Request<Body>,
-    hop: SocketAddr,
+    client: Client,
     head: fn(&Parts) -> Vec<u8>,
 ) -> Served {
     let server = &polls.server;
@@ -69,7 +79,7 @@ pub(crate) async fn serve(
         return Served::Now(bare(StatusCode::NOT_FOUND));
     };
     let (parts, body) = request.into_parts();
-    let request_of = PollRequest { polls, server, at, user_socket, longpoll, hop, parts, head };
+    let request_of = PollRequest { polls, server, at, user_socket, longpoll, client, parts, head };
     if !request_of.origin_is_allowed() {
         return request_of.refuse(403);
     }
@@ -83,13 +93,17 @@ pub(crate) async fn serve(
 
 impl PollRequest<'_> {
     fn origin_is_allowed(&self) -> bool {
-        let text = |name: &str| self.parts.headers.get(name).and_then(|it| it.to_str().ok());
-        let origin = self.parts.headers.get(header::ORIGIN);
-        let origin = origin.map(|origin| origin.to_str().unwrap_or_default());
-        let is_https = text("x-forwarded-proto") == Some("https")
-            && is_trusted(&self.server.config.trusted_proxies, self.hop.ip());
+        let (headers, config) = (&self.parts.headers, &self.server.config);
+        let of_proxy =
+            self.client.is_proxy && names_client(config, |name| headers.contains_key(name));
         let policy = self.user_socket.check_origin.as_ref().unwrap_or(&self.server.origin_policy);
-        origin_is_allowed(policy, origin, text("host"), is_https)
+        let page = Page {
+            origin: headers.get(header::ORIGIN).map(HeaderValue::as_bytes),
+            host: headers.get(header::HOST).map(HeaderValue::as_bytes),
+            proxy: of_proxy.then(|| lines(headers, "x-forwarded-proto")),
+            is_polled: true,
+        };
+        page.check(config, policy).is_ok()
     }
 
     /// Refuses a session. Of statuses over 499 clients know only 500, after which they retry; any
@@ -171,7 +185,7 @@ impl PollRequest<'_> {
         let headers = &self.parts.headers;
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let auth_token = text(AUTH_TOKEN_HEADER).filter(|_| self.user_socket.auth_token);
-        let forwarded = text("x-forwarded-for");
+        let forwarded_for = lines(headers, "x-forwarded-for");
         let (answer, opened) = oneshot::channel();
         let opening = Opening {
             head: (self.head)(&self.parts).into(),
@@ -179,7 +193,7 @@ impl PollRequest<'_> {
             wire,
             params,
             auth_token: auth_token.map(str::to_owned),
-            peer: real_peer(self.hop, forwarded, &server.config.trusted_proxies),
+            peer: real_peer(self.client.peer, &forwarded_for, &server.config.trusted_proxies),
             opener: Opener { nonce, answer },
         };
         server.post_to(shard, Mail::LongPoll(Box::new(PollCommand::Open(opening))));

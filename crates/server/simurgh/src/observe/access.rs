@@ -15,8 +15,9 @@ use axum::http::{Extensions, HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use simurgh_shard::config::Config;
+use simurgh_shard::proxies;
 
-use crate::access::{Bearer, FOREIGN, bearer, is_known};
+use crate::access::{Bearer, FOREIGN, bearer, is_known, lines};
 
 /// Headers of proxies that name their client, besides those that begin with `x-forwarded`. Through
 /// a proxy on this machine every client would look local.
@@ -144,9 +145,10 @@ fn is_local(config: &Config, headers: &HeaderMap, peer: Option<SocketAddr>) -> b
 /// Whether a trusted proxy reports this machine as its client, and no other header, which it may
 /// have passed on from a proxy before it, contradicts that.
 fn speaks_for_this_machine(headers: &HeaderMap) -> bool {
-    let is_here = |hop: &str| hop.trim().parse().is_ok_and(is_here);
     let says_so = |name: &str| {
-        simurgh_page::one(headers, name).is_some_and(|hops| hops.split(',').all(is_here))
+        let lines = lines(headers, name);
+        let mut hops = proxies::addresses(&lines).peekable();
+        hops.peek().is_some() && hops.all(|hop| hop.is_some_and(is_here))
     };
     says_so("x-forwarded-for")
         && OF_PROXIES.iter().all(|name| !headers.contains_key(*name) || says_so(name))

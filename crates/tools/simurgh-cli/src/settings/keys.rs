@@ -19,7 +19,8 @@ settings! {
         takes: "a list of addresses with ports, IPv4 or IPv6, such as [\"127.0.0.1:4000\", \
                 \"[::]:4000\"]; port 0 is any free one",
         default: "[\"127.0.0.1:4000\"]",
-        about: "Where to listen. Beyond loopback, browsers may connect from this host's own pages \
+        about: "Where to listen; [::] takes IPv6 alone, so list 0.0.0.0 beside it for IPv4. Beyond \
+                loopback, browsers may connect from this host's own pages \
                 only (check_origin) and metrics move to admin_listen",
         cost: "one listening socket per address and shard",
     }
@@ -176,12 +177,14 @@ settings! {
         default: "[]",
         about: "While listen is loopback alone, /metrics, the observer, POST /api/broadcast and \
                 GET /api/presence answer requests whose Host is a name of loopback or one of \
-                these; others get 421. For a proxy on this machine that passes them on",
+                these; others get 421. Sockets let in pages of such a host alone: others get 403. \
+                For a proxy on this machine that passes them on",
     }
     trusted_proxies: Vec<IpNet> = comma_list("NETWORKS", values::network) => trusted_proxies {
         takes: "a list of networks such as [\"10.0.0.0/8\", \"::1\"] (commas in a flag)",
         default: "[]",
-        about: "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed",
+        about: "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed, and on loopback \
+                the Host that they pass on",
     }
     proxy_protocol: bool = switch("BOOL", ()) => proxy_protocol {
         takes: "true or false; true needs trusted_proxies",

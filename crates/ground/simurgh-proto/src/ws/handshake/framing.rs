@@ -32,6 +32,9 @@ pub enum FramingError {
     /// No `Host`, several, or another than that of the target.
     #[error("one 'host' is wanted, that of the target")]
     Host,
+    /// `Authorization` or `Origin` more than once: readers would believe different ones.
+    #[error("one 'authorization' and one 'origin' at most")]
+    Twice,
     /// CONNECT, which is for proxies.
     #[error("CONNECT is for proxies")]
     Method,
@@ -65,6 +68,9 @@ impl Request<'_> {
     /// close the connection (RFC 9112 §6.3, §3.2).
     pub fn framing(&self) -> Result<Framing, FramingError> {
         self.check_host()?;
+        if ["authorization", "origin"].iter().any(|name| self.named(name).nth(1).is_some()) {
+            return Err(FramingError::Twice);
+        }
         let mut encodings = self.named("transfer-encoding");
         let mut lengths = self.named("content-length");
         let (encoding, length) = (encodings.next(), lengths.next());
@@ -211,6 +217,15 @@ mod tests {
         assert_eq!(get, Err(FramingError::BodyNotExpected));
         let get = framing("GET / HTTP/1.1", "host: a\r\ncontent-length: 0\r\n");
         assert_eq!(get, Ok(Framing::Length(0)));
+    }
+
+    #[test]
+    fn headers_that_decide_about_rights_occur_once() {
+        for name in ["authorization", "Origin"] {
+            let line = format!("{name}: a\r\n");
+            assert_eq!(post(&line), Ok(Framing::Length(0)));
+            assert_eq!(post(&line.repeat(2)), Err(FramingError::Twice), "{name}");
+        }
     }
 
     #[test]

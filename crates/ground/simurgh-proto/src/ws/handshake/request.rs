@@ -104,7 +104,19 @@ impl<'a> Request<'a> {
         self.split_target().1
     }
 
-    pub(super) fn named(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    /// Whether it asks for a WebSocket: `Upgrade` may be a list.
+    #[must_use]
+    pub fn wants_websocket(&self) -> bool {
+        self.lists("upgrade", "websocket")
+    }
+
+    /// Whether a list header has this element, in any case.
+    pub(super) fn lists(&self, name: &str, element: &str) -> bool {
+        self.header_tokens(name).any(|listed| listed.eq_ignore_ascii_case(element))
+    }
+
+    /// The values of all headers of that name, in order.
+    pub fn named(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let named = self.headers().filter(move |(other, _)| other.eq_ignore_ascii_case(name));
         named.map(|(_, value)| value)
     }
@@ -155,6 +167,8 @@ fn is_scheme(text: &str) -> bool {
 pub struct Upgrade<'a> {
     /// The `Sec-WebSocket-Key`, for [`super::write_accept`].
     pub key: &'a str,
+    /// The client waits for 100 (Continue), which comes before 101 (RFC 9110 §7.8).
+    pub expects_continue: bool,
 }
 
 /// Why a request is not a WebSocket upgrade.
@@ -189,6 +203,15 @@ impl UpgradeError {
     pub const fn status(self) -> u16 {
         400
     }
+
+    /// Headers of the refusal: the WebSocket version that the server speaks (RFC 6455 §4.2.2).
+    #[must_use]
+    pub const fn headers(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::WebSocketVersion => &[("sec-websocket-version", "13")],
+            _ => &[],
+        }
+    }
 }
 
 /// Checks that a request opens a WebSocket (RFC 6455 §4.2.1).
@@ -196,9 +219,6 @@ impl UpgradeError {
 /// # Errors
 /// The first condition that it does not meet.
 pub fn check_upgrade<'a>(request: &Request<'a>) -> Result<Upgrade<'a>, UpgradeError> {
-    let lists = |name, token: &str| {
-        request.header_tokens(name).any(|listed| listed.eq_ignore_ascii_case(token))
-    };
     if request.method != "GET" {
         return Err(UpgradeError::Method);
     }
@@ -206,17 +226,17 @@ pub fn check_upgrade<'a>(request: &Request<'a>) -> Result<Upgrade<'a>, UpgradeEr
         return Err(UpgradeError::Version);
     }
     single(request, "host").ok_or(UpgradeError::Host)?;
-    if !lists("upgrade", "websocket") {
+    if !request.wants_websocket() {
         return Err(UpgradeError::Upgrade);
     }
-    if !lists("connection", "upgrade") {
+    if !request.lists("connection", "upgrade") {
         return Err(UpgradeError::Connection);
     }
     if single(request, "sec-websocket-version") != Some(b"13") {
         return Err(UpgradeError::WebSocketVersion);
     }
     let key = single(request, "sec-websocket-key").and_then(check_key).ok_or(UpgradeError::Key)?;
-    Ok(Upgrade { key })
+    Ok(Upgrade { key, expects_continue: request.lists("expect", "100-continue") })
 }
 
 fn single<'a>(request: &Request<'a>, name: &str) -> Option<&'a [u8]> {

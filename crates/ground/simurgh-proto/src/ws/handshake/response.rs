@@ -2,17 +2,20 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::accept_key;
+use super::{Upgrade, accept_key};
 
 /// Appends the 101 response to `out`, without any extension: compression is not supported.
 ///
-/// `key` is that of [`super::Upgrade`], `subprotocol` that of [`super::Negotiated`].
-pub fn write_accept(key: &str, subprotocol: Option<&str>, out: &mut Vec<u8>) {
+/// `subprotocol` is that of [`super::Negotiated`].
+pub fn write_accept(upgrade: &Upgrade<'_>, subprotocol: Option<&str>, out: &mut Vec<u8>) {
+    if upgrade.expects_continue {
+        out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+    }
     out.extend_from_slice(
         b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
           sec-websocket-accept: ",
     );
-    out.extend_from_slice(&accept_key(key));
+    out.extend_from_slice(&accept_key(upgrade.key));
     out.extend_from_slice(b"\r\n");
     if let Some(subprotocol) = subprotocol {
         write_header("sec-websocket-protocol", subprotocol, out);

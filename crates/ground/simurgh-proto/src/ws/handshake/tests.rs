@@ -36,10 +36,11 @@ fn the_rfc_request_is_read_and_answered() {
     assert_eq!((request.method, request.path(), request.query()), ("GET", "/chat", ""));
     assert_eq!(request.header("ORIGIN"), Some(&b"http://example.com"[..]));
     assert_eq!(request.headers().count(), 7);
-    assert_eq!(check_upgrade(&request), Ok(Upgrade { key: KEY }));
+    let upgrade = Upgrade { key: KEY, expects_continue: false };
+    assert_eq!(check_upgrade(&request), Ok(upgrade));
     assert_eq!(accept_key(KEY), ACCEPT.as_bytes());
     let mut out = b"before".to_vec();
-    write_accept(KEY, Some("chat"), &mut out);
+    write_accept(&upgrade, Some("chat"), &mut out);
     let expected = format!(
         "beforeHTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
          sec-websocket-accept: {ACCEPT}\r\nsec-websocket-protocol: chat\r\n\r\n"
@@ -323,7 +324,7 @@ fn a_client_opens_what_a_server_accepts() {
     let negotiated = negotiate(&request, &[], true).unwrap();
     assert_eq!(negotiated.token.as_deref(), Some("123"));
     let mut answer = Vec::new();
-    write_accept(upgrade.key, negotiated.subprotocol, &mut answer);
+    write_accept(&upgrade, negotiated.subprotocol, &mut answer);
     for cut in 0..answer.len() {
         assert_eq!(check_response(&answer[..cut], &key, client.subprotocols), Ok(None));
     }

@@ -15,7 +15,7 @@ use simurgh_socket::{Connect, ConnectInfo, ConnectKind, Transport, UserSocket};
 
 use crate::connections::is_reserved;
 use crate::peer_limits::TooMany;
-use crate::proxies::{is_trusted, origin_is_allowed, real_peer};
+use crate::proxies::{Page, is_trusted, names_client, proxy_line, real_peer};
 use crate::server::Server;
 use crate::shard::Passing;
 use crate::shard::{Io, Shard};
@@ -66,15 +66,20 @@ impl Shard {
             return self.refuse_full(io, key);
         }
         let server = Arc::clone(&self.server);
-        let wants_upgrade =
-            request.header("upgrade").is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"));
+        let wants_upgrade = request.wants_websocket();
         let user_socket =
             server.user_sockets.iter().position(|it| it.takes(request.path(), wants_upgrade));
         let Some((index, user_socket)) =
             user_socket.and_then(|at| Some((at, server.user_sockets.get(at)?)))
         else {
             let is_reserved = is_reserved(request.path());
-            return self.hand_off(io, key, request_bytes, is_reserved);
+            return match peer {
+                None => self.hand_off(io, key, request_bytes, is_reserved),
+                Some(client) => {
+                    let named = [proxy_line(client).as_bytes(), request_bytes].concat();
+                    self.hand_off(io, key, &named, is_reserved)
+                }
+            };
         };
         if server.connection_limit.is_full() {
             return self.refuse_full(io, key);
@@ -90,7 +95,9 @@ impl Shard {
         drop(request);
         let rest = request_bytes.get_mut(length..).unwrap_or_default();
         match answer {
-            Answer::Refused { status, body } => self.refuse(io, key, status, &body),
+            Answer::Refused { status, headers, body } => {
+                self.refuse_with(io, key, status, headers, &body);
+            }
             Answer::Accepted { wire, response, connect } => {
                 if let Some(conn) = io.conn(key) {
                     conn.socket.lead_to(index as u8, wire);
@@ -115,7 +122,7 @@ impl Shard {
             return Ok(Some((0, known)));
         }
         let Ok(peer) = io.peer_addr(key) else { return Err(()) };
-        if !config.trusted_proxies.iter().any(|net| net.contains(&peer.ip())) {
+        if !is_trusted(&config.trusted_proxies, peer.ip()) {
             return Ok(Some((0, None)));
         }
         use ppp::{HeaderResult, PartialResult as _};
@@ -169,7 +176,9 @@ impl Shard {
         }
         let checked = match check(server, user_socket, request, io, key) {
             Ok(checked) => checked,
-            Err(status) => return Answer::refused(status),
+            Err((status, why)) => {
+                return Answer::Refused { status, headers: &[], body: why.to_owned() };
+            }
         };
         let connect = match &user_socket.connect {
             None => Connect::ok(),
@@ -187,15 +196,18 @@ impl Shard {
             }
         };
         if let ConnectKind::Refuse { status, body } = connect.0 {
-            return Answer::Refused { status, body };
+            return Answer::Refused { status, headers: &[], body };
         }
         match handshake::check_upgrade(request) {
             Ok(upgrade) => {
                 let mut response = Vec::with_capacity(160);
-                handshake::write_accept(upgrade.key, checked.subprotocol.as_deref(), &mut response);
+                handshake::write_accept(&upgrade, checked.subprotocol.as_deref(), &mut response);
                 Answer::Accepted { wire: checked.wire, response, connect }
             }
-            Err(error) => Answer::Refused { status: error.status(), body: format!("{error}\n") },
+            Err(error) => {
+                let (status, headers) = (error.status(), error.headers());
+                Answer::Refused { status, headers, body: format!("{error}\n") }
+            }
         }
     }
 
@@ -301,17 +313,17 @@ impl Shard {
 }
 
 enum Answer {
-    Refused { status: u16, body: String },
+    Refused { status: u16, headers: &'static [(&'static str, &'static str)], body: String },
     Accepted { wire: Wire, response: Vec<u8>, connect: Connect },
 }
 
 impl Answer {
     fn refused(status: u16) -> Self {
-        Self::Refused { status, body: String::new() }
+        Self::Refused { status, headers: &[], body: String::new() }
     }
 
     fn too_many(what: TooMany) -> Self {
-        Self::Refused { status: 429, body: what.text().to_owned() }
+        Self::Refused { status: 429, headers: &[], body: what.text().to_owned() }
     }
 }
 
@@ -322,39 +334,44 @@ fn keep_head(io: &mut Io, key: Key, bytes: &[u8], peer: Option<SocketAddr>) {
 }
 
 /// Checks origin, auth token, subprotocols and serializer, before the application's connect. The
-/// error is an HTTP status.
+/// error is an HTTP status and a body.
 pub(crate) fn check(
     server: &Server,
     user_socket: &UserSocket,
     request: &Request<'_>,
     io: &Io,
     key: Key,
-) -> Result<Checked, u16> {
+) -> Result<Checked, (u16, &'static str)> {
+    const REFUSED: (u16, &str) = (403, "");
     let vsn = params::vsn(request.query());
-    let text = |name| request.header(name).and_then(|value| std::str::from_utf8(value).ok());
-    let origin = request.header("origin").map(|value| std::str::from_utf8(value).unwrap_or(""));
     let policy = user_socket.check_origin.as_ref().unwrap_or(&server.origin_policy);
-    let is_https = text("x-forwarded-proto") == Some("https") && proxy_is_trusted(server, io, key);
-    if !origin_is_allowed(policy, origin, text("host"), is_https) {
-        return Err(403);
-    }
+    let page = Page {
+        origin: request.header("origin"),
+        host: request.header("host"),
+        proxy: proxy_is_trusted(server, request, io, key)
+            .then(|| request.named("x-forwarded-proto").collect()),
+        is_polled: false,
+    };
+    page.check(&server.config, policy).map_err(|why| (403, why))?;
     let configured: Vec<&str> = user_socket.subprotocols.iter().map(String::as_str).collect();
     let negotiated =
-        handshake::negotiate(request, &configured, user_socket.auth_token).map_err(|_| 403_u16)?;
+        handshake::negotiate(request, &configured, user_socket.auth_token).map_err(|_| REFUSED)?;
     let wire = match &user_socket.channels.kind {
         Kind::Plain { .. } => Wire::Plain,
         Kind::Channels(_) => {
-            let vsn = vsn.map_err(|_| 403_u16)?;
-            Wire::from(Serializer::for_vsn(vsn.as_deref()).map_err(|_| 403_u16)?)
+            let vsn = vsn.map_err(|_| REFUSED)?;
+            Wire::from(Serializer::for_vsn(vsn.as_deref()).map_err(|_| REFUSED)?)
         }
     };
     let subprotocol = negotiated.subprotocol.map(str::to_owned);
     Ok(Checked { wire, subprotocol, token: negotiated.token })
 }
 
-fn proxy_is_trusted(server: &Server, io: &Io, key: Key) -> bool {
-    let trusted = &server.config.trusted_proxies;
-    !trusted.is_empty() && io.peer_addr(key).is_ok_and(|hop| is_trusted(trusted, hop.ip()))
+/// Whether a trusted proxy passes the request on.
+fn proxy_is_trusted(server: &Server, request: &Request<'_>, io: &Io, key: Key) -> bool {
+    let config = &server.config;
+    names_client(config, |name| request.header(name).is_some())
+        && io.peer_addr(key).is_ok_and(|hop| is_trusted(&config.trusted_proxies, hop.ip()))
 }
 
 /// The client's address: from a PROXY header, else from trusted proxies' `x-forwarded-for`.
@@ -367,6 +384,6 @@ pub(crate) fn client(
 ) -> SocketAddr {
     let hop = || io.peer_addr(key).unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
     let peer = peer.unwrap_or_else(hop);
-    let forwarded = request.header("x-forwarded-for").and_then(|it| std::str::from_utf8(it).ok());
-    real_peer(peer, forwarded, &server.config.trusted_proxies)
+    let lines: Vec<_> = request.named("x-forwarded-for").collect();
+    real_peer(peer, &lines, &server.config.trusted_proxies)
 }
