@@ -437,8 +437,14 @@ fn make_server(
         permits: FanoutPermits::new(shards, cores()),
         connection_limit: ConnectionLimit::new(config.max_connections),
         peer_limits: PeerLimits::new(&config),
-        http_connections: Arc::new(HttpConnections::new(config.http.connections_max, reserved)),
-        admin_connections: Arc::new(HttpConnections::new(reserved, 0)),
+        http_connections: Arc::new(
+            HttpConnections::new(config.http.connections_max, reserved)
+                .with_budgets(config.inbound_budget_bytes, config.outbound_budget_bytes),
+        ),
+        admin_connections: Arc::new(
+            HttpConnections::new(reserved, 0)
+                .with_budgets(config.inbound_budget_bytes, config.outbound_budget_bytes),
+        ),
         history_key,
         saved: Saved::default(),
         drain_began: OnceLock::new(),

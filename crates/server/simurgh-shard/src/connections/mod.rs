@@ -5,9 +5,11 @@
 //! for the server's own paths (monitoring and publishing), so that a full server does not look like
 //! a dead one.
 
+mod held;
 mod watch;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,6 +17,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::peer_limits::address_key;
+use held::Budget;
+pub use held::{HeldBytes, Side};
 pub use watch::{Overdue, Wait, Watch};
 
 /// One of so many places is kept free by asking idle connections to close.
@@ -50,8 +55,11 @@ pub struct HttpConnections {
     is_draining: AtomicBool,
     is_closing: AtomicBool,
     is_over: AtomicBool,
+    budgets: [Budget; 2],
     pub evicted: AtomicU64,
     pub refused: AtomicU64,
+    /// Connections closed because all together held too much memory.
+    pub shed: AtomicU64,
     /// Connections that the system had no descriptor for.
     pub lost: AtomicU64,
 }
@@ -59,9 +67,18 @@ pub struct HttpConnections {
 #[derive(Debug)]
 struct Present {
     next: u64,
-    all: HashMap<u64, Arc<Watch>>,
+    all: HashMap<u64, Seat>,
+    /// Connections of each client address.
+    addresses: HashMap<IpAddr, usize>,
     leaving: usize,
     paused_until: Instant,
+}
+
+#[derive(Debug)]
+struct Seat {
+    watch: Arc<Watch>,
+    /// Its client's; `None` for connections that are not counted by address.
+    address: Option<IpAddr>,
 }
 
 /// A place of a connection; freed when this is dropped.
@@ -69,12 +86,13 @@ struct Present {
 pub struct ConnectionSlot {
     http_connections: Arc<HttpConnections>,
     number: Option<u64>,
+    address: Option<IpAddr>,
 }
 
 impl HttpConnections {
     pub fn new(most: usize, reserve: usize) -> Self {
-        let present =
-            Present { next: 0, all: HashMap::new(), leaving: 0, paused_until: Instant::now() };
+        let (all, addresses) = (HashMap::new(), HashMap::new());
+        let present = Present { next: 0, all, addresses, leaving: 0, paused_until: Instant::now() };
         Self {
             most,
             reserve,
@@ -85,9 +103,26 @@ impl HttpConnections {
             is_draining: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
+            budgets: [Budget::new(usize::MAX), Budget::new(usize::MAX)],
+            shed: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+        }
+    }
+
+    /// Limits the bytes of bodies that are not answered, and of answers that are not written.
+    #[must_use]
+    pub fn with_budgets(mut self, inbound: usize, outbound: usize) -> Self {
+        self.budgets = [Budget::new(inbound), Budget::new(outbound)];
+        self
+    }
+
+    fn budget(&self, side: Side) -> &Budget {
+        let [inbound, outbound] = &self.budgets;
+        match side {
+            Side::Inbound => inbound,
+            Side::Outbound => outbound,
         }
     }
 
@@ -137,7 +172,7 @@ impl HttpConnections {
 
     /// The place that was taken before the connection was accepted.
     pub fn slot(self: &Arc<Self>) -> ConnectionSlot {
-        ConnectionSlot { http_connections: Arc::clone(self), number: None }
+        ConnectionSlot { http_connections: Arc::clone(self), number: None, address: None }
     }
 
     /// How long a connection may be idle: as configured while half of the places are free, and less
@@ -161,27 +196,28 @@ impl HttpConnections {
         }
         let mut present = self.present();
         let excess = excess(present.leaving);
-        let now = Instant::now();
-        if excess == 0 || now < present.paused_until {
-            return;
+        if excess > 0 {
+            let asked = present.ask_idle(excess + headroom / 4, |_| true);
+            self.evicted.fetch_add(asked as u64, Relaxed);
         }
-        let mut idle: Vec<(Instant, &Arc<Watch>)> = present
-            .all
-            .values()
-            .filter_map(|watch| watch.idle_since().map(|since| (since, watch)))
-            .collect();
-        let asked = (excess + headroom / 4).min(idle.len());
-        if asked == 0 {
-            present.paused_until = now + PAUSE;
-            return;
+    }
+
+    /// Counts a connection of an address. Once half of all places are taken, an address with a
+    /// quarter of them has to close idle connections for it, and is refused if it has none.
+    fn count_address(&self, address: IpAddr) -> bool {
+        let mut present = self.present();
+        let count = present.addresses.get(&address).copied().unwrap_or_default();
+        if self.taken() > self.most / 2 && count >= (self.most / 4).max(1) {
+            let asked_max = (self.most / HEADROOM / 4).max(1);
+            let asked = present.ask_idle(asked_max, |seat| seat.address == Some(address));
+            self.evicted.fetch_add(asked as u64, Relaxed);
+            if asked == 0 {
+                self.refused.fetch_add(1, Relaxed);
+                return false;
+            }
         }
-        idle.select_nth_unstable_by_key(asked - 1, |(since, _)| *since);
-        for (_, watch) in idle.iter().take(asked) {
-            watch.ask_to_leave();
-        }
-        drop(idle);
-        present.leaving += asked;
-        self.evicted.fetch_add(asked as u64, Relaxed);
+        present.addresses.insert(address, count + 1);
+        true
     }
 
     /// Makes room whenever a connection was refused a place.
@@ -210,8 +246,8 @@ impl HttpConnections {
         self.drain();
         self.is_closing.store(true, SeqCst);
         let mut present = self.present();
-        for watch in present.all.values() {
-            watch.ask_to_leave();
+        for seat in present.all.values() {
+            seat.watch.ask_to_leave();
         }
         while self.taken.load(SeqCst) > 0 && !self.is_over.load(Relaxed) {
             let left = until.saturating_duration_since(Instant::now());
@@ -236,7 +272,53 @@ impl HttpConnections {
     }
 }
 
+impl Present {
+    /// Asks so many of the longest idle connections to close; returns how many were asked. After a
+    /// search that found none there is a pause.
+    fn ask_idle(&mut self, most: usize, is_meant: impl Fn(&Seat) -> bool) -> usize {
+        let now = Instant::now();
+        if now < self.paused_until {
+            return 0;
+        }
+        let meant = self.all.values().filter(|seat| is_meant(seat));
+        let mut idle: Vec<(Instant, &Arc<Watch>)> = meant
+            .filter_map(|seat| seat.watch.idle_since().map(|since| (since, &seat.watch)))
+            .collect();
+        let asked = most.min(idle.len());
+        if asked == 0 {
+            self.paused_until = now + PAUSE;
+            return 0;
+        }
+        idle.select_nth_unstable_by_key(asked - 1, |(since, _)| *since);
+        for (_, watch) in idle.iter().take(asked) {
+            watch.ask_to_leave();
+        }
+        self.leaving += asked;
+        asked
+    }
+
+    fn uncount(&mut self, address: IpAddr) {
+        if let Some(count) = self.addresses.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.addresses.remove(&address);
+            }
+        }
+        if self.addresses.is_empty() {
+            self.addresses = HashMap::new();
+        }
+    }
+}
+
 impl ConnectionSlot {
+    /// Counts the connection by its client's address; `false` if that has its share already.
+    pub fn count_address(&mut self, address: IpAddr) -> bool {
+        let address = address_key(address);
+        let is_counted = self.http_connections.count_address(address);
+        self.address = is_counted.then_some(address);
+        is_counted
+    }
+
     pub fn enter(&mut self, watch: &Arc<Watch>) {
         let http_connections = &self.http_connections;
         let mut present = http_connections.present();
@@ -247,7 +329,8 @@ impl ConnectionSlot {
         }
         let number = present.next;
         present.next += 1;
-        present.all.insert(number, Arc::clone(watch));
+        let seat = Seat { watch: Arc::clone(watch), address: self.address };
+        present.all.insert(number, seat);
         self.number = Some(number);
     }
 
@@ -258,12 +341,14 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let number = self.number.take();
-        if let Some(number) = number {
+        if self.number.is_some() || self.address.is_some() {
             let mut present = self.http_connections.present();
-            let watch = present.all.remove(&number);
-            if watch.is_some_and(|watch| watch.has_to_leave()) {
+            let seat = self.number.take().and_then(|number| present.all.remove(&number));
+            if seat.is_some_and(|seat| seat.watch.has_to_leave()) {
                 present.leaving = present.leaving.saturating_sub(1);
+            }
+            if let Some(address) = self.address {
+                present.uncount(address);
             }
         }
         self.http_connections.give_back();

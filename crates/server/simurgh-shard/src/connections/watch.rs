@@ -5,12 +5,15 @@
 //! fires: no wait can be over before the shortest limit has passed since it began, so it is enough
 //! to check that often.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
 use std::task::Context;
 use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
 
+use super::Side;
 use crate::config::HttpConfig;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +54,9 @@ pub struct Watch {
     since_ms: AtomicU64,
     /// When a write began to wait; 0 if none waits.
     write_since_ms: AtomicU64,
+    /// How long writes of the current answer have waited, and the bytes taken since they first did.
+    write_waited_ms: AtomicU64,
+    write_bytes: AtomicU64,
     /// Bytes received of the current body, and how long they were waited for.
     body_bytes: AtomicU64,
     body_waited_ms: AtomicU64,
@@ -63,7 +69,14 @@ pub struct Watch {
     refusal: AtomicU16,
     /// Bytes after the last head are not trusted.
     is_last: AtomicBool,
-    is_given_up: AtomicBool,
+    /// The status that the current request is given up with; 0 if it is not.
+    given_up: AtomicU16,
+    /// Bytes of bodies and answers in memory, and since when there are any, ms since the
+    /// connection began.
+    held: [AtomicUsize; 2],
+    held_since_ms: [AtomicU64; 2],
+    /// Set by other threads: it closes at once, since it holds too much memory.
+    is_shed: AtomicBool,
     /// Set by other threads: it closes when it is idle.
     has_to_leave: AtomicBool,
     task: AtomicWaker,
@@ -76,6 +89,8 @@ impl Watch {
             wait: AtomicU8::new(Wait::Nothing as u8),
             since_ms: AtomicU64::new(0),
             write_since_ms: AtomicU64::new(0),
+            write_waited_ms: AtomicU64::new(0),
+            write_bytes: AtomicU64::new(0),
             body_bytes: AtomicU64::new(0),
             body_waited_ms: AtomicU64::new(0),
             heads: AtomicU64::new(0),
@@ -83,7 +98,10 @@ impl Watch {
             answered: AtomicU64::new(0),
             refusal: AtomicU16::new(0),
             is_last: AtomicBool::new(false),
-            is_given_up: AtomicBool::new(false),
+            given_up: AtomicU16::new(0),
+            held: Default::default(),
+            held_since_ms: Default::default(),
+            is_shed: AtomicBool::new(false),
             has_to_leave: AtomicBool::new(false),
             task: AtomicWaker::new(),
         }
@@ -110,6 +128,8 @@ impl Watch {
         self.wait.store(Wait::Nothing as u8, Relaxed);
         self.body_bytes.store(0, Relaxed);
         self.body_waited_ms.store(0, Relaxed);
+        self.write_bytes.store(0, Relaxed);
+        self.write_waited_ms.store(0, Relaxed);
         self.heads.store(self.heads.load(Relaxed) + 1, Relaxed);
         if is_last {
             self.is_last.store(true, Relaxed);
@@ -124,9 +144,13 @@ impl Watch {
 
     /// A write was taken, at least in part, or has to wait. A client cannot be expected to send the
     /// next request while it receives an answer, so that wait begins again.
-    pub fn wrote(&self, is_taken: bool) {
-        if is_taken {
+    pub fn wrote(&self, taken: Option<usize>) {
+        if let Some(bytes) = taken {
+            self.write_waited_ms.store(self.write_waited_ms(self.now_ms()), Relaxed);
             self.write_since_ms.store(0, Relaxed);
+            if self.write_waited_ms.load(Relaxed) > 0 {
+                self.write_bytes.store(self.write_bytes.load(Relaxed) + bytes as u64, Relaxed);
+            }
             self.wait.store(Wait::Nothing as u8, Relaxed);
         } else if self.write_since_ms.load(Relaxed) == 0 {
             self.write_since_ms.store(self.now_ms().max(1), Relaxed);
@@ -137,13 +161,59 @@ impl Watch {
         self.write_since_ms.load(Relaxed) != 0
     }
 
-    pub fn give_up(&self) {
-        self.is_given_up.store(true, Relaxed);
+    /// The current request is refused with this status, whatever it waits for.
+    pub fn give_up(&self, status: u16) {
+        self.given_up.store(status, Relaxed);
         self.is_last.store(true, Relaxed);
     }
 
-    pub fn is_given_up(&self) -> bool {
-        self.is_given_up.load(Relaxed)
+    /// The status of [`give_up`](Self::give_up).
+    pub fn given_up(&self) -> Option<u16> {
+        Some(self.given_up.load(Relaxed)).filter(|status| *status != 0)
+    }
+
+    pub(super) fn hold(&self, side: Side, bytes: usize) {
+        let (held, since_ms) = self.held_of(side);
+        if held.fetch_add(bytes, Relaxed) == 0 {
+            since_ms.store(self.now_ms(), Relaxed);
+        }
+    }
+
+    pub(super) fn release(&self, side: Side, bytes: usize) {
+        self.held_of(side).0.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Bytes in memory of this side, and how long there have been any, ms. From any thread.
+    pub(super) fn held(&self, side: Side) -> (usize, u64) {
+        let (held, since_ms) = self.held_of(side);
+        (held.load(Relaxed), self.now_ms().saturating_sub(since_ms.load(Relaxed)))
+    }
+
+    fn held_of(&self, side: Side) -> (&AtomicUsize, &AtomicU64) {
+        let ([inbound, outbound], [since_in, since_out]) = (&self.held, &self.held_since_ms);
+        match side {
+            Side::Inbound => (inbound, since_in),
+            Side::Outbound => (outbound, since_out),
+        }
+    }
+
+    /// Its memory is wanted: a request is refused with 503, an answer that is not read is cut off.
+    /// From any thread.
+    pub(super) fn shed(&self, side: Side) {
+        if side == Side::Inbound {
+            self.give_up(503);
+        }
+        self.is_shed.store(true, Relaxed);
+        self.task.wake();
+    }
+
+    pub fn is_shed(&self) -> bool {
+        self.is_shed.load(Relaxed)
+    }
+
+    /// Whether its answer is cut off: nothing more is written.
+    pub fn is_cut_off(&self) -> bool {
+        self.is_shed() && self.given_up().is_none()
     }
 
     /// Sets the task that is woken when the connection has to close.
@@ -210,7 +280,10 @@ impl Watch {
         };
         let write_left = match self.write_since_ms.load(Relaxed) {
             0 => shortest,
-            since_ms => left(limits.write_timeout, since_ms).ok_or(Overdue::Answer)?,
+            since_ms => left(limits.write_timeout, since_ms)
+                .zip(self.write_left(limits, now_ms))
+                .map(|(silence, whole)| silence.min(whole))
+                .ok_or(Overdue::Answer)?,
         };
         let since_ms = self.since_ms.load(Relaxed);
         let read_left = match self.wait() {
@@ -231,6 +304,24 @@ impl Watch {
         let waited = Duration::from_millis(self.body_waited_ms(now_ms));
         let time = limits.body_timeout.saturating_add(Duration::from_millis(earned_ms));
         time.checked_sub(waited).filter(|left| !left.is_zero())
+    }
+
+    /// Remaining time of the current answer, whose client has to read at the least rate.
+    fn write_left(&self, limits: &HttpConfig, now_ms: u64) -> Option<Duration> {
+        let bytes = self.write_bytes.load(Relaxed);
+        let earned_ms = bytes.saturating_mul(1_000) / limits.body_rate_min.max(1);
+        let waited = Duration::from_millis(self.write_waited_ms(now_ms));
+        let time = limits.write_timeout.saturating_add(Duration::from_millis(earned_ms));
+        time.checked_sub(waited).filter(|left| !left.is_zero())
+    }
+
+    /// How long the client was waited for while it read the current answer.
+    fn write_waited_ms(&self, now_ms: u64) -> u64 {
+        let this = match self.write_since_ms.load(Relaxed) {
+            0 => 0,
+            since_ms => now_ms.saturating_sub(since_ms),
+        };
+        self.write_waited_ms.load(Relaxed) + this
     }
 
     /// How long the current body was waited for, the present wait included.

@@ -1,12 +1,12 @@
 //! The keys that each connection is counted by, where connections are limited by address or user.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 
 use simurgh_reactor::Key;
 
 use super::Shard;
-use crate::peer_limits::TooMany;
+use crate::peer_limits::{TooMany, address_key};
 
 /// Connections in a page of keys.
 const PAGE: usize = 1024;
@@ -100,17 +100,6 @@ impl Shard {
             if let Some((peer_limits, who)) = peer_limits.as_ref().zip(who) {
                 peer_limits.uncount(who);
             }
-        }
-    }
-}
-
-/// The part that counts as one address: of IPv6 the first 64 bits, which one household has.
-fn address_key(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => {
-            let network = u128::from(address) >> 64 << 64;
-            IpAddr::V6(Ipv6Addr::from(network))
         }
     }
 }

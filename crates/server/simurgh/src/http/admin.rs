@@ -9,7 +9,7 @@ use axum::Router;
 use axum::http::header;
 use axum::routing::get;
 use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
-use simurgh_shard::connections::HttpConnections;
+use simurgh_shard::connections::{HttpConnections, Side};
 use simurgh_shard::server::Server;
 
 use super::cluster_metrics::{self, histogram};
@@ -189,9 +189,21 @@ const HTTP_METRICS: &[(&str, &str, &str, fn(&HttpConnections) -> u64)] = &[
         it.evicted.load(Relaxed)
     }),
     (
+        "http_held_bytes",
+        "gauge",
+        "Bytes of bodies that are not answered, and of answers that are not written.",
+        |it| (it.held_bytes(Side::Inbound) + it.held_bytes(Side::Outbound)) as u64,
+    ),
+    (
+        "http_shed",
+        "counter",
+        "HTTP connections closed because all together held too much memory.",
+        |it| it.shed.load(Relaxed),
+    ),
+    (
         "http_refused",
         "counter",
-        "HTTP connections refused with 503 because all places were taken.",
+        "HTTP connections refused: 503, all places were taken; 429, one address had its share.",
         |it| it.refused.load(Relaxed),
     ),
     (

@@ -14,21 +14,21 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::request::Parts;
 use axum::http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header,
 };
 use axum::response::IntoResponse;
-use http_body_util::Limited;
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use simurgh_reactor::HandOffEnd;
-use simurgh_shard::config::HttpConfig;
-use simurgh_shard::connections::{ConnectionSlot, HttpConnections, Overdue, Watch};
+use simurgh_shard::connections::{
+    ConnectionSlot, HeldBytes, HttpConnections, Overdue, Side, Watch,
+};
 use simurgh_shard::proxies::{is_trusted, proxy_line, take_proxy_line};
 use simurgh_shard::server::Server;
 use simurgh_socket::LongPoll;
@@ -39,15 +39,14 @@ use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
 use super::Pages;
+use super::bodies::{self, Watched};
 use super::gate::Gate;
-use super::waiting_poll::{self, WaitingPoll};
+use super::waiting_poll::{self, WaitingPoll, Writing};
 use crate::longpoll::{self, Client, LongPolls, Served};
 
 /// How long a client may continue to send after its answer, and how many bytes.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 8 << 20;
-/// A body up to this size counts as sent when the response begins.
-const SMALL_BYTES: u64 = 64 << 10;
 
 /// The shard that a connection came from, and may return to.
 pub(super) type Back = Arc<AsyncFd<HandOffEnd>>;
@@ -142,7 +141,8 @@ async fn answer_waiting(
     let body = waiting_poll::wait(stream, &mut parked.waiting).await;
     let WaitingPoll { number, closes, .. } = *parked;
     let closes = closes || number >= limits.requests_max || answers.is_over(number);
-    waiting_poll::write(stream, &body, closes, limits.write_timeout).await?;
+    let writing = Writing { watch: &answers.watch, held: answers.held(Side::Outbound), limits };
+    waiting_poll::write(stream, body, closes, writing).await?;
     answers.watch.answered();
     Ok(!closes)
 }
@@ -166,6 +166,9 @@ async fn serve_requests(
     let mut timer = pin!(sleep(limits.shortest_timeout()));
     let ended = poll_fn(|context| {
         answers.watch.is_watched_by(context);
+        if answers.watch.is_cut_off() {
+            return Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut)));
+        }
         match look(answers, timer.as_mut(), context) {
             Ok(()) => {}
             Err(Overdue::Idle) => return Poll::Ready(Ok(Ended::Served)),
@@ -216,8 +219,8 @@ fn look(
         let next =
             match watch.look(limits, answers.http_connections.idle_limit(limits.idle_timeout)) {
                 Ok(next) => next,
-                Err(Overdue::Request) if !watch.is_given_up() => {
-                    watch.give_up();
+                Err(Overdue::Request) if watch.given_up().is_none() => {
+                    watch.give_up(408);
                     limits.shortest_timeout()
                 }
                 Err(overdue) => return Err(overdue),
@@ -271,14 +274,15 @@ async fn answer(
         return Ok(Box::pin(answer_poll(&answers, polls, polled, number, request)).await);
     }
     request.extensions_mut().insert(ConnectInfo(answers.client.peer));
-    let request = request.map(|body| body_of(body, limits));
+    let came = Arc::new(answers.held(Side::Inbound));
+    let request = request.map(|body| bodies::received(body, limits, &came));
     let is_options = request.method() == Method::OPTIONS;
     let is_root = matches!(request.uri().path(), "/" | "*");
     let mut router = answers.pages.at(request.uri().path());
     let mut routed = pin!(router.call(request));
-    let mut response = poll_fn(|context| match watch.is_given_up() {
-        true => Poll::Ready(Ok(refusal(408))),
-        false => routed.as_mut().poll(context),
+    let mut response = poll_fn(|context| match watch.given_up() {
+        Some(status) => Poll::Ready(Ok(refusal(status))),
+        None => routed.as_mut().poll(context),
     })
     .await?;
     // The default check of HAProxy is `OPTIONS /`: the server lives, whether or not it has a page.
@@ -292,11 +296,7 @@ async fn answer(
         response.headers_mut().insert(header::ALLOW, allow);
     }
     answers.mark_last(number, &mut response);
-    if response.body().size_hint().exact().is_some_and(|bytes| bytes <= SMALL_BYTES) {
-        watch.answered();
-        return Ok(response);
-    }
-    Ok(response.map(|body| Body::new(Watched { body, watch: Arc::clone(watch) })))
+    Ok(answers.send(response))
 }
 
 /// A long-poll request: answered, or pending forever if its connection is to be parked.
@@ -309,11 +309,13 @@ async fn answer_poll(
 ) -> Response<Body> {
     let watch = &answers.watch;
     let closes = wants_close(request.version(), request.headers());
-    let request = request.map(|body| body_of(body, &answers.server.config.http));
+    let came = Arc::new(answers.held(Side::Inbound));
+    let limits = &answers.server.config.http;
+    let request = request.map(|body| bodies::received(body, limits, &came));
     let mut served = pin!(longpoll::serve(polls, polled, request, answers.client, write_head));
-    let served = poll_fn(|context| match watch.is_given_up() {
-        true => Poll::Ready(Served::Now(refusal(408))),
-        false => served.as_mut().poll(context),
+    let served = poll_fn(|context| match watch.given_up() {
+        Some(status) => Poll::Ready(Served::Now(refusal(status))),
+        None => served.as_mut().poll(context),
     });
     let mut response = match served.await {
         Served::Now(response) => response,
@@ -326,8 +328,7 @@ async fn answer_poll(
         }
     };
     answers.mark_last(number, &mut response);
-    watch.answered();
-    response
+    answers.send(response)
 }
 
 /// `close` is the default before HTTP/1.1.
@@ -342,50 +343,6 @@ fn lists(headers: &HeaderMap, name: &HeaderName, element: &[u8]) -> bool {
     elements.any(|listed| listed.trim_ascii().eq_ignore_ascii_case(element))
 }
 
-/// The body of an answer that may take long: until its end the connection is not idle.
-struct Watched {
-    body: Body,
-    watch: Arc<Watch>,
-}
-
-impl HttpBody for Watched {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.watch.answered();
-    }
-}
-
-/// A chunked body has a limit; one with a length was checked before.
-fn body_of(body: Incoming, limits: &HttpConfig) -> Body {
-    match body.size_hint().exact() {
-        Some(0) => Body::empty(),
-        Some(_) => Body::new(body),
-        None => {
-            let most = usize::try_from(limits.body_bytes_max).unwrap_or(usize::MAX);
-            Body::new(Limited::new(body, most))
-        }
-    }
-}
-
 fn refusal(status: u16) -> Response<Body> {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
     let reason = status.canonical_reason().unwrap_or_default();
@@ -393,6 +350,21 @@ fn refusal(status: u16) -> Response<Body> {
 }
 
 impl Answers {
+    /// Counts bytes that the connection holds.
+    fn held(&self, side: Side) -> HeldBytes {
+        HeldBytes::new(&self.http_connections, &self.watch, side)
+    }
+
+    fn send(&self, response: Response<Body>) -> Response<Body> {
+        if bodies::is_small(&response) {
+            self.watch.answered();
+            return response;
+        }
+        let (watch, http_connections) =
+            (Arc::clone(&self.watch), Arc::clone(&self.http_connections));
+        response.map(|body| Body::new(Watched { body, watch, http_connections }))
+    }
+
     fn is_over(&self, number: u64) -> bool {
         self.watch.is_last(number)
             || self.watch.has_to_leave()

@@ -229,8 +229,8 @@ impl AsyncRead for Gate {
         let this = &mut *self;
         let before = buffer.filled().len();
         loop {
-            if this.pass == Pass::Head && this.watch.is_given_up() {
-                this.refuse(408);
+            if let Some(status) = this.watch.given_up().filter(|_| this.pass == Pass::Head) {
+                this.refuse(status);
             }
             if let Pass::Refusal(left) = this.pass {
                 // Nothing follows: the connection ends with its answer.
@@ -267,7 +267,10 @@ impl AsyncWrite for Gate {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.watch.wrote(written.is_ready());
+        match &written {
+            Poll::Ready(taken) => self.watch.wrote(Some(*taken.as_ref().unwrap_or(&0))),
+            Poll::Pending => self.watch.wrote(None),
+        }
         written
     }
 

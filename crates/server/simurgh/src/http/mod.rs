@@ -8,6 +8,7 @@
 mod admin;
 mod admin_listener;
 mod api;
+mod bodies;
 mod cluster_metrics;
 mod connection;
 mod copies;

@@ -8,13 +8,16 @@
     reason = "these sockets came by SCM_RIGHTS and belong to the main table"
 )]
 
-use std::io;
+use std::io::{self, Write};
 use std::net::TcpStream as StdTcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use simurgh_proto::ws::handshake;
 use simurgh_reactor::HandOffEnd;
 use simurgh_shard::connections::ConnectionSlot;
+use simurgh_shard::peer_limits::TooMany;
+use simurgh_shard::proxies::is_trusted;
 use simurgh_shard::server::Server;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
@@ -123,7 +126,7 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
         let Ok(mut ready) = end.readable().await else { return };
         match ready.get_inner().recv() {
             Ok(Some((descriptor, read_ahead))) => {
-                let slot = server.http_connections.slot();
+                let mut slot = server.http_connections.slot();
                 server.http_connections.make_room();
                 let Some(descriptor) = descriptor else {
                     server.http_connections.lost.fetch_add(1, Relaxed);
@@ -132,11 +135,16 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
                     }
                     continue;
                 };
+                let stream = StdTcpStream::from(descriptor);
+                if !has_share(&server, &stream, &mut slot) {
+                    refuse(&stream);
+                    continue;
+                }
                 let fewest = |it: &&Thread| it.connections.load(Relaxed);
                 let Some(thread) = threads.iter().min_by_key(fewest) else { return };
                 thread.connections.fetch_add(1, Relaxed);
                 let counted = Counted(Arc::clone(&thread.connections));
-                let (stream, back) = (StdTcpStream::from(descriptor), Arc::clone(&end));
+                let back = Arc::clone(&end);
                 // Fails only when that thread has ended; this task is then about to end, too.
                 let _ = thread.inbox.send(Taken { stream, read_ahead, back, slot, counted });
             }
@@ -145,6 +153,20 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
             Err(error) => return tracing::debug!(%error, "hand-off ended"),
         }
     }
+}
+
+/// Whether the client's address may have one more connection. A trusted proxy's are of many clients.
+fn has_share(server: &Server, stream: &StdTcpStream, slot: &mut ConnectionSlot) -> bool {
+    let Ok(peer) = stream.peer_addr() else { return true };
+    is_trusted(&server.config.trusted_proxies, peer.ip()) || slot.count_address(peer.ip())
+}
+
+/// Tells a client that it has too many connections, as far as that is possible without blocking.
+fn refuse(mut stream: &StdTcpStream) {
+    let mut refusal = Vec::new();
+    let reason = TooMany::OfAddress.text();
+    handshake::write_refusal(429, &[("retry-after", "1")], reason, &mut refusal);
+    let _ = stream.write(&refusal);
 }
 
 async fn serve_all(server: Arc<Server>, pages: Pages, mut taken: mpsc::UnboundedReceiver<Taken>) {

@@ -6,12 +6,15 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use tokio::io::{AsyncWriteExt, ReadBuf};
+use simurgh_shard::config::HttpConfig;
+use simurgh_shard::connections::{HeldBytes, Watch};
+use tokio::io::{AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::longpoll::{HEADERS, Waiting};
 
@@ -36,25 +39,48 @@ pub(super) async fn wait(stream: &TcpStream, waiting: &mut Waiting) -> Vec<u8> {
     waiting.answer(left).await
 }
 
-/// Writes the answer; the client has to accept some of it within `time`, again and again.
+/// What bounds the writing of an answer.
+pub(super) struct Writing<'a> {
+    pub(super) watch: &'a Watch,
+    /// Counts the answer while it is written.
+    pub(super) held: HeldBytes,
+    pub(super) limits: &'a HttpConfig,
+}
+
+/// Writes the answer; the client has to accept some of it within `write_timeout`, again and again,
+/// and all of it at the least rate. It is cut off if its memory is wanted.
 pub(super) async fn write(
     stream: &mut TcpStream,
-    body: &[u8],
+    body: Vec<u8>,
     closes: bool,
-    time: Duration,
+    writing: Writing<'_>,
 ) -> io::Result<()> {
+    let Writing { watch, held, limits } = writing;
     let mut bytes = head(body.len(), closes);
-    bytes.extend_from_slice(body);
-    let mut rest = &*bytes;
-    while !rest.is_empty() {
-        let written = tokio::time::timeout(time, stream.write(rest)).await;
-        let written = written.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
+    bytes.extend_from_slice(&body);
+    drop(body);
+    held.add(bytes.len());
+    let seconds = bytes.len() as u64 / limits.body_rate_min.max(1);
+    let whole = limits.write_timeout.saturating_add(Duration::from_secs(seconds));
+    let write_all = async {
+        let mut rest = &*bytes;
+        while !rest.is_empty() {
+            let taken = poll_fn(|context| {
+                watch.is_watched_by(context);
+                if watch.is_cut_off() {
+                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                }
+                Pin::new(&mut *stream).poll_write(context, rest)
+            });
+            let taken = timeout(limits.write_timeout, taken).await??;
+            if taken == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            rest = rest.get(taken..).unwrap_or_default();
         }
-        rest = rest.get(written..).unwrap_or_default();
-    }
-    Ok(())
+        Ok(())
+    };
+    timeout(whole, write_all).await?
 }
 
 fn head(body_bytes: usize, closes: bool) -> Vec<u8> {
