@@ -203,7 +203,7 @@ mod tests {
         let allows = |origin: &'static str, lines: &[&'static str]| {
             let proxy = Some(lines.iter().map(|line| line.as_bytes()).collect());
             let (origin, host) = (Some(origin.as_bytes()), Some(&b"h.com"[..]));
-            let page = Page { origin, host, proxy, ..Page::default() };
+            let page = Page { origin, host, proxy };
             page.check(&config, &CheckOrigin::Conn).is_ok()
         };
         for lines in [
