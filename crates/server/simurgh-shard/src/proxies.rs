@@ -86,8 +86,6 @@ pub struct Page<'a> {
     pub host: Option<&'a [u8]>,
     /// What the trusted proxy in front tells, if there is one: the lines of `x-forwarded-proto`.
     pub proxy: Option<Vec<&'a [u8]>>,
-    /// A long poll: a browser sends no `origin` if it polls the host of its own page.
-    pub is_polled: bool,
 }
 
 impl Page<'_> {
@@ -104,13 +102,8 @@ impl Page<'_> {
         let named = self.host.and_then(|host| OwnOrigin::from_host_header(scheme, text(host)));
         let passes_on = self.proxy.is_some() || !config.is_loopback();
         let own = named.filter(|own| passes_on || is_known(config, own));
-        let is_allowed = if self.is_polled && self.origin.is_none() && own.is_none() {
-            *policy == CheckOrigin::Off
-        } else {
-            let none = OwnOrigin { scheme, host: "", port: 0 };
-            policy.allows(self.origin.map(text), own.unwrap_or(none))
-        };
-        if is_allowed {
+        let none = OwnOrigin { scheme, host: "", port: 0 };
+        if policy.allows(self.origin.map(text), own.unwrap_or(none)) {
             return Ok(());
         }
         Err(if named.is_some() && own.is_none() { UNKNOWN_HOST } else { "" })
@@ -210,7 +203,7 @@ mod tests {
         let allows = |origin: &'static str, lines: &[&'static str]| {
             let proxy = Some(lines.iter().map(|line| line.as_bytes()).collect());
             let (origin, host) = (Some(origin.as_bytes()), Some(&b"h.com"[..]));
-            let page = Page { origin, host, proxy, ..Page::default() };
+            let page = Page { origin, host, proxy };
             page.check(&config, &CheckOrigin::Conn).is_ok()
         };
         for lines in [
@@ -249,10 +242,6 @@ mod tests {
             assert!(page("http://localhost:4000", "localhost:4000").check(&local, &policy).is_ok());
             let other_client = Page { origin: None, ..rebound.clone() };
             assert!(other_client.check(&local, &policy).is_ok(), "no browser");
-            let polled = Page { is_polled: true, ..other_client };
-            assert!(
-                polled.check(&local, &policy).is_err() && polled.check(&public, &policy).is_ok()
-            );
         }
         assert!(page("127.0.0.1", "127.0.0.1").check(&local, &CheckOrigin::Local).is_ok(), "Tsung");
         assert!(rebound.check(&local, &CheckOrigin::Off).is_ok());

@@ -106,16 +106,17 @@ fn poll(endpoint: &Endpoint, host: &str, headers: &str) -> u64 {
 }
 
 #[test]
-fn on_loopback_long_polls_are_for_this_machine_alone() {
+fn on_loopback_long_polls_are_for_pages_of_this_machine() {
     let server = start(builder(|_| {}));
     for host in ["127.0.0.1:4000", "localhost", "app.localhost:4000", "[::1]:4000"] {
         assert_eq!(poll(&server, host, ""), 410, "{host}");
         assert_eq!(poll(&server, host, "origin: http://localhost:5173\r\n"), 410, "{host}");
     }
-    // A browser sends no Origin with a GET of its page's own host, which may be a rebound one.
-    for headers in ["", "origin: http://rebound.example\r\n", "x-forwarded-for: 192.0.2.1\r\n"] {
+    let rebound = "origin: http://rebound.example\r\n";
+    for headers in [rebound, &format!("{rebound}x-forwarded-for: 192.0.2.1\r\n")] {
         assert_eq!(poll(&server, "rebound.example", headers), 403, "{headers}");
     }
+    assert_eq!(poll(&server, "rebound.example", ""), 410, "a client that is no browser");
 }
 
 #[test]
@@ -123,7 +124,8 @@ fn a_proxy_on_this_machine_passes_on_its_own_host_if_it_is_trusted() {
     let listing = start(builder(|config| config.trusted_hosts = vec!["chat.example".into()]));
     assert_eq!(connect(&listing, "chat.example", "https://chat.example"), 101);
     assert_eq!(connect(&listing, "chat.example", "https://evil.example"), 403);
-    assert_eq!(poll(&listing, "chat.example", ""), 410);
+    let page = "origin: https://chat.example\r\n";
+    assert_eq!(poll(&listing, "chat.example", page), 410);
     let trusting = start(builder(|config| {
         config.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
     }));
@@ -131,15 +133,18 @@ fn a_proxy_on_this_machine_passes_on_its_own_host_if_it_is_trusted() {
     let forwarded = format!("{own}\r\nx-forwarded-for: 192.0.2.1\r\nx-forwarded-proto: https");
     assert_eq!(connect(&trusting, "chat.example", &forwarded), 101);
     assert_eq!(connect(&trusting, "chat.example", own), 403, "no proxy names a client");
-    assert_eq!(poll(&trusting, "chat.example", "x-forwarded-for: 192.0.2.1\r\n"), 410);
-    assert_eq!(poll(&trusting, "chat.example", ""), 403);
+    let forwarded = format!("{page}x-forwarded-for: 192.0.2.1\r\n");
+    assert_eq!(poll(&trusting, "chat.example", &forwarded), 410);
+    assert_eq!(poll(&trusting, "chat.example", page), 403);
     let proxied = start(builder(|config| {
         config.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
         config.proxy_protocol = true;
     }));
     let mut raw = Raw::connect(proxied.addresses()[0]);
     raw.send("PROXY TCP4 192.0.2.1 192.0.2.2 5000 80\r\n");
-    raw.send("GET /socket/longpoll?vsn=2.0.0 HTTP/1.1\r\nhost: chat.example\r\n\r\n");
+    raw.send(format!(
+        "GET /socket/longpoll?vsn=2.0.0 HTTP/1.1\r\nhost: chat.example\r\n{page}\r\n"
+    ));
     assert!(raw.answer().text().contains("\"status\":410"));
 }
 

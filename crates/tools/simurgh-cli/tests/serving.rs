@@ -250,6 +250,30 @@ fn a_signal_drains_and_logs_it() {
 }
 
 #[test]
+fn signals_at_once_are_one_request_to_drain() {
+    let server = Server::start("", &[&ANYWHERE[..], &["--drain-time", "0s"]].concat());
+    // As `timeout` sends them, to the process and to its group; of two kinds, so that none is lost.
+    server.signal("TERM");
+    server.signal("INT");
+    let (status, log) = server.ended();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.trim_end().ends_with("stopped"), "{log}");
+}
+
+#[test]
+fn log_is_written_out_before_a_second_signal_ends_the_process() {
+    let server = Server::start("", &[&ANYWHERE[..], &["--drain-time", "60s"]].concat());
+    let mut client = server.client();
+    client.expect_quiet();
+    server.signal("TERM");
+    std::thread::sleep(Duration::from_millis(500));
+    server.signal("TERM");
+    let (status, log) = server.ended();
+    assert_eq!(status.code(), Some(143), "{log}");
+    assert!(log.contains("draining") && log.trim_end().ends_with("by a second signal"), "{log}");
+}
+
+#[test]
 fn a_second_signal_ends_at_once_with_its_number() {
     for (signal, code) in [("TERM", 143), ("INT", 130)] {
         let args = ["--drain-time", "60s", "--log", "off"];

@@ -101,7 +101,6 @@ impl PollRequest<'_> {
             origin: headers.get(header::ORIGIN).map(HeaderValue::as_bytes),
             host: headers.get(header::HOST).map(HeaderValue::as_bytes),
             proxy: of_proxy.then(|| lines(headers, "x-forwarded-proto")),
-            is_polled: true,
         };
         page.check(config, policy).is_ok()
     }

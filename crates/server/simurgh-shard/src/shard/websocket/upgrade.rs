@@ -350,7 +350,6 @@ pub(crate) fn check(
         host: request.header("host"),
         proxy: proxy_is_trusted(server, request, io, key)
             .then(|| request.named("x-forwarded-proto").collect()),
-        is_polled: false,
     };
     page.check(&server.config, policy).map_err(|why| (403, why))?;
     let configured: Vec<&str> = user_socket.subprotocols.iter().map(String::as_str).collect();
