@@ -150,3 +150,59 @@ fn the_admin_address_has_few_places_and_the_main_port_does_not_notice() {
     assert_eq!(get_at(main, "/healthz").answer().text(), "ok\n");
     assert!(crowd[0].is_closed_within(SOON));
 }
+
+/// A connection from another loopback address.
+fn get_from(source: &str, address: SocketAddr, path: &str) -> Raw {
+    let mut raw = Raw::connect_from(source, address);
+    raw.send(format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"));
+    raw
+}
+
+#[test]
+fn one_address_leaves_half_of_the_places_to_others() {
+    let server = server(|config| config.http.connections_max = 40);
+    let address = server.addresses()[0];
+    let _crowd: Vec<Raw> = (0..24).map(|_| get_from("127.0.0.2", address, "/never")).collect();
+    wait_until("the address has its share", || {
+        figure(address, "simurgh_http_refused_total{listener=\"main\"}") >= 1
+    });
+    // The scrapes have had places, too.
+    let mut more: Vec<Raw> = (0..5).map(|_| get_from("127.0.0.2", address, "/never")).collect();
+    let one_more = more.last_mut().unwrap().answer();
+    assert_eq!(
+        (one_more.status, one_more.text()),
+        (429, "too many connections from this address\n")
+    );
+    let others: Vec<Raw> = (0..15).map(|_| get_from("127.0.0.3", address, "/")).collect();
+    for mut raw in others {
+        assert_eq!(raw.answer().status, 200);
+    }
+    assert_eq!(get_from("127.0.0.2", address, "/healthz").answer().status, 200);
+}
+
+#[test]
+fn unfinished_bodies_over_the_budget_are_refused_with_503_the_largest_first() {
+    let server = server(|config| {
+        config.inbound_budget_bytes = 4 << 20;
+        config.http.body_timeout = Duration::from_secs(60);
+    });
+    let address = server.addresses()[0];
+    let begin = |bytes: usize| {
+        let mut raw = Raw::connect(address);
+        let head = "POST /api/broadcast HTTP/1.1\r\nhost: 127.0.0.1\r\n\
+                    authorization: Bearer s3cret\r\ncontent-length: 7900000\r\n\r\n";
+        raw.send(head).send(vec![b' '; bytes]);
+        raw
+    };
+    let mut small = begin(100_000);
+    let mut large = begin(3_900_000);
+    let held = || figure(address, "simurgh_http_held_bytes{listener=\"main\"}");
+    wait_until("both are held", || held() >= 3_900_000);
+    let other = begin(300_000);
+    assert_eq!(large.answer().status, 503);
+    assert_eq!(figure(address, "simurgh_http_shed_total{listener=\"main\"}"), 1);
+    wait_until("its memory is free", || held() <= 500_000);
+    assert!(!small.is_closed_within(Duration::from_millis(50)), "a small one stays");
+    drop((small, other));
+    wait_until("nothing is held", || held() == 0);
+}

@@ -468,3 +468,30 @@ fn a_token_of_another_node_names_no_session_here() {
     assert_eq!(status(&raw.send(post(&session.target, NDJSON, "")).answer()), 410);
     assert_eq!(session.post(""), 200);
 }
+
+/// Answers stay in memory until they are written, so together they have a budget.
+#[test]
+fn unread_answers_over_the_budget_are_cut_off() {
+    let endpoint = start(builder().configure(|config| {
+        config.shards = 1;
+        config.outbound_budget_bytes = 24 << 20;
+        config.outbound_bytes_max = 24 << 20;
+        config.http.body_bytes_max = 10 << 20;
+    }));
+    let mut unread = Vec::new();
+    let held = || metric_of_all(&endpoint, "simurgh_http_held_bytes{listener=\"main\"}");
+    let shed = || metric_of_all(&endpoint, "simurgh_http_shed_total{listener=\"main\"}");
+    // More than the system's own buffers take.
+    let payload = "x".repeat(9 << 20);
+    for n in 0..5 {
+        let mut session = Session::joined(&endpoint, &format!("room:{n}"));
+        unread.push(session.begin_poll(&endpoint));
+        let echo = format!(r#"["1","2","room:{n}","echo","{payload}"]"#);
+        assert_eq!(session.post(&echo), 200);
+        assert!(held() <= 36 << 20, "{} bytes are held", held());
+        unread.push(session.raw);
+    }
+    eventually(|| shed() > 0 && held() <= 24 << 20);
+    drop(unread);
+    eventually(|| held() == 0);
+}

@@ -24,6 +24,8 @@ pub use watch::{Overdue, Wait, Watch};
 
 /// One of so many places is kept free by asking idle connections to close.
 const HEADROOM: usize = 16;
+/// Connections that one address may have however few places there are.
+const SHARE_LEAST: usize = 8;
 /// Least time between two searches through all connections that found none idle.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How often a search for a place is repeated, and the time between two tries.
@@ -207,7 +209,7 @@ impl HttpConnections {
     fn count_address(&self, address: IpAddr) -> bool {
         let mut present = self.present();
         let count = present.addresses.get(&address).copied().unwrap_or_default();
-        if self.taken() > self.most / 2 && count >= (self.most / 4).max(1) {
+        if self.taken() > self.most / 2 && count >= (self.most / 4).max(SHARE_LEAST) {
             let asked_max = (self.most / HEADROOM / 4).max(1);
             let asked = present.ask_idle(asked_max, |seat| seat.address == Some(address));
             self.evicted.fetch_add(asked as u64, Relaxed);

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use simurgh_proto::ws::handshake;
 use simurgh_reactor::HandOffEnd;
-use simurgh_shard::connections::ConnectionSlot;
+use simurgh_shard::connections::{ConnectionSlot, is_reserved};
 use simurgh_shard::peer_limits::TooMany;
 use simurgh_shard::proxies::is_trusted;
 use simurgh_shard::server::Server;
@@ -136,7 +136,7 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
                     continue;
                 };
                 let stream = StdTcpStream::from(descriptor);
-                if !has_share(&server, &stream, &mut slot) {
+                if !is_reserved(path(&read_ahead)) && !has_share(&server, &stream, &mut slot) {
                     refuse(&stream);
                     continue;
                 }
@@ -159,6 +159,13 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
 fn has_share(server: &Server, stream: &StdTcpStream, slot: &mut ConnectionSlot) -> bool {
     let Ok(peer) = stream.peer_addr() else { return true };
     is_trusted(&server.config.trusted_proxies, peer.ip()) || slot.count_address(peer.ip())
+}
+
+/// The path of a request, by its first line.
+fn path(request: &[u8]) -> &str {
+    let target = request.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+    std::str::from_utf8(path).unwrap_or_default()
 }
 
 /// Tells a client that it has too many connections, as far as that is possible without blocking.

@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{AddressFamily, SocketType};
 
 use super::WAIT_MAX;
 
@@ -36,7 +37,19 @@ pub struct Raw {
 
 impl Raw {
     pub fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+        Self::of(TcpStream::connect(address).unwrap())
+    }
+
+    /// From a loopback address.
+    pub fn connect_from(source: &str, address: SocketAddr) -> Self {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        let source = SocketAddr::new(source.parse().unwrap(), 0);
+        rustix::net::bind(&socket, &source).unwrap();
+        rustix::net::connect(&socket, &address).unwrap();
+        Self::of(socket.into())
+    }
+
+    fn of(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
         stream.set_write_timeout(Some(WAIT_MAX)).unwrap();
         stream.set_nodelay(true).unwrap();
