@@ -260,7 +260,7 @@ pub trait Node: NodeHandle + Sized + 'static {
         self.may_broadcast(&broadcast)?;
         let (shard, weight) = (home_shard(broadcast.topic(), self.shards()), broadcast.weight());
         let kept_for = callback.map_or(KeptFor::Nobody, KeptFor::Caller);
-        let keep = KeepRequest { broadcast, charge: None, sender: 0, id, kept_for };
+        let keep = KeepRequest { broadcast, charge: None, sender: 0, client: 0, id, kept_for };
         self.post_weighed(shard, weight, Mail::History(HistoryMail::Keep(Box::new(keep))));
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::{self, Write as _};
+use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -64,21 +64,23 @@ impl Saved {
     }
 
     /// Writes the shards' histories: all of them, or nothing.
-    pub fn write(&self, path: &Path) {
+    ///
+    /// # Errors
+    /// The file cannot be written, or is another's; what was written of it is removed.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
         let all = std::mem::take(&mut *lock(&self.after));
         if self.is_foreign.load(Relaxed) && path.exists() {
-            return tracing::error!(?path, "history is not saved over this file: {ALONE}");
+            tracing::error!(?path, "history is not saved over this file: {ALONE}");
+            return Err(io::Error::other("the file is not a save of this server"));
         }
-        let bytes = SavedHistory::encode(&all);
-        match write_whole(path, &bytes) {
-            Ok(()) => {
-                let topics: usize = all.iter().map(SavedHistory::topics).sum();
-                tracing::info!(?path, topics, bytes = bytes.len(), "history is saved");
-            }
+        let written = write_whole(path, all);
+        match &written {
+            Ok(topics) => tracing::info!(?path, topics, "history is saved"),
             Err(error) => {
                 tracing::error!(?path, %error, "history cannot be saved: clients will have gaps");
             }
         }
+        written.map(drop)
     }
 }
 
@@ -87,17 +89,29 @@ fn lock<T>(it: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Writes a temporary file and renames it, so that the file is never incomplete. Clients' messages
-/// are readable by the owner only.
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// are readable by the owner only. Returns the number of topics.
+fn write_whole(path: &Path, all: Vec<SavedHistory>) -> io::Result<usize> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
     let beside = PathBuf::from(beside);
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    sync_folder(path)
+    let written = write_new(&beside, all).and_then(|topics| {
+        fs::rename(&beside, path)?;
+        sync_folder(path)?;
+        Ok(topics)
+    });
+    if written.is_err() {
+        // It may not have been made.
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+fn write_new(path: &Path, all: Vec<SavedHistory>) -> io::Result<usize> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let mut file = BufWriter::with_capacity(1 << 20, file);
+    let topics = SavedHistory::encode(all, |part| file.write_all(part))?;
+    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    Ok(topics)
 }
 
 /// Makes the renames in a file's folder survive a loss of power.

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -68,6 +69,8 @@ pub struct Server {
     pub unconfirmed: Arc<AtomicU64>,
     /// The histories that are kept over a planned restart.
     pub saved: Saved,
+    /// Hashes users and addresses of clients.
+    pub client_hasher: RandomState,
     /// Signs the proofs of clients' first joins.
     pub history_key: hmac::Key,
     /// When the server was started, by both clocks: histories age by the monotonic one.

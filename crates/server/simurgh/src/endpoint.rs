@@ -1,6 +1,7 @@
 //! An [`Endpoint`]: user sockets, shards and the HTTP side, started and stopped as one.
 
 use std::fmt;
+use std::hash::RandomState;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -207,7 +208,9 @@ impl Endpoint {
             && !self.is_saved
         {
             self.is_saved = true;
-            self.server.saved.write(path);
+            if let Err(error) = self.server.saved.write(path) {
+                result = result.and(Err(Error::HistorySave(path.clone(), error)));
+            }
         }
         if let Some(began) = self.server.drain_began.get() {
             http::finish(&self.server, *began + self.server.config.drain_time + DRAIN_GRACE);
@@ -445,6 +448,7 @@ fn make_server(
             HttpConnections::new(reserved, 0)
                 .with_budgets(config.inbound_budget_bytes, config.outbound_budget_bytes),
         ),
+        client_hasher: RandomState::new(),
         history_key,
         saved: Saved::default(),
         drain_began: OnceLock::new(),

@@ -45,6 +45,9 @@ pub enum Error {
          keeps them, leave that file out"
     )]
     HistorySaveInCluster(PathBuf),
+    /// The histories could not be saved to this file at the end.
+    #[error("history cannot be saved to {0:?}: {1}. Clients will have gaps.")]
+    HistorySave(PathBuf, #[source] io::Error),
     /// There was no link to the cluster's engine within this time, and why.
     #[error("no link to the cluster's engine within {0:?} ({1})")]
     NoEngine(Duration, String),

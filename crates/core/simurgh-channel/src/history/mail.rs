@@ -63,6 +63,8 @@ pub struct KeepRequest {
     pub charge: Option<Arc<Charge>>,
     /// The excluded client, by the hash of its id; 0: none.
     pub sender: u64,
+    /// The client that caused it, by a hash of its user or address; 0: none.
+    pub client: u64,
     /// A broadcast with the same id is kept only once.
     pub id: Option<Box<str>>,
     /// Which caller is informed.

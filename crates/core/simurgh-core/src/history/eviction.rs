@@ -47,7 +47,8 @@ impl KeptTopics {
     }
 
     pub(super) fn forget(&mut self, at: usize) {
-        let Some(slot) = self.slots.get_mut(at).and_then(Option::take) else { return };
+        let Some(mut slot) = self.slots.get_mut(at).and_then(Option::take) else { return };
+        self.holdings.release(&mut slot);
         self.own_bytes = self.own_bytes.saturating_sub(own_bytes(&slot.name));
         self.forgotten.note(&slot.name, slot.topic.ring().position());
         self.by_name.remove(&slot.name, at as u32);
@@ -65,6 +66,7 @@ impl KeptTopics {
     fn give_back(&mut self) {
         // After many simultaneous joins, clients have missed something else.
         self.last = Vec::new();
+        self.holdings.look_again();
         self.events.retain(|event| Arc::strong_count(event) > 1);
         let len = self.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         // The work is in proportion to the freed memory.
@@ -74,9 +76,7 @@ impl KeptTopics {
             self.free.retain(|Reverse(at)| (*at as usize) < len);
             self.free.shrink_to_fit();
         }
-        if self.by_name.len() < self.by_name.capacity() / 4 {
-            self.by_name.give_room_back(|at| name_at(&self.slots, at));
-        }
+        self.by_name.give_room_back(|at| name_at(&self.slots, at));
     }
 
     /// Has the least recently used of some topics drop the older half of its messages.
@@ -84,6 +84,7 @@ impl KeptTopics {
         let Some(at) = self.least_used(|slot| !slot.topic.ring().is_empty()) else { return };
         let Some(Some(slot)) = self.slots.get_mut(at) else { return };
         let dropped = slot.topic.evict_half();
+        self.holdings.count(slot);
         self.count(dropped);
     }
 
@@ -103,9 +104,12 @@ impl KeptTopics {
         }
     }
 
+    /// The least recently used of some topics: of the client that holds a large part of all, if
+    /// there is one and some of its topics are found; those without messages first.
     fn least_used(&mut self, is_meant: impl Fn(&Slot) -> bool) -> Option<usize> {
         let places = self.slots.len();
-        let mut oldest: Option<(u64, usize)> = None;
+        let large = self.holdings.large(self.bytes + self.own_bytes);
+        let mut oldest: Option<(bool, bool, u64, usize)> = None;
         let mut seen = 0;
         for _ in 0..places.min(PLACES) {
             self.evict_slot = if self.evict_slot + 1 >= places { 0 } else { self.evict_slot + 1 };
@@ -113,14 +117,17 @@ impl KeptTopics {
             if !is_meant(slot) {
                 continue;
             }
-            if oldest.is_none_or(|(used_ms, _)| slot.used_ms < used_ms) {
-                oldest = Some((slot.used_ms, self.evict_slot));
+            let is_others = large.is_some_and(|client| slot.client != client);
+            let has_messages = !slot.topic.ring().is_empty();
+            let found = (is_others, has_messages, slot.used_ms, self.evict_slot);
+            if oldest.is_none_or(|oldest| found < oldest) {
+                oldest = Some(found);
             }
-            seen += 1;
+            seen += usize::from(!is_others);
             if seen == SAMPLE {
                 break;
             }
         }
-        oldest.map(|(_, at)| at)
+        oldest.map(|(.., at)| at)
     }
 }

@@ -44,7 +44,12 @@ impl<N: Node> Core<N> {
             kept_for = KeptFor::Channel { channel: speaker.id, ticket, is_member };
         }
         let sender = if broadcast.except.is_some() { speaker.client } else { 0 };
-        let keep = KeepRequest { broadcast, charge, sender, id: None, kept_for };
+        let kept = self.history.as_ref().map(|history| &history.kept);
+        let client = match kept.filter(|_| is_home) {
+            Some(kept) if kept.is_of_all(broadcast.topic()) => 0,
+            _ => out.client(speaker.conn),
+        };
+        let keep = KeepRequest { broadcast, charge, sender, client, id: None, kept_for };
         match is_home {
             true => {
                 if uses_engine {
@@ -110,9 +115,10 @@ impl<N: Node> Core<N> {
         if history.followed_topics.is_some() {
             return self.store_in_engine(out, keep);
         }
-        let KeepRequest { broadcast, charge, sender, id, kept_for } = keep;
+        let KeepRequest { broadcast, charge, sender, client, id, kept_for } = keep;
         let now_ms = self.node.unix_ms(out.now().ns);
-        let (position, broadcast) = history.kept.store(broadcast, id.as_deref(), sender, now_ms);
+        let (position, broadcast) =
+            history.kept.store(broadcast, id.as_deref(), sender, client, now_ms);
         let is_duplicate = broadcast.is_none();
         match is_duplicate {
             true => self.metrics.history_duplicates.add(1),

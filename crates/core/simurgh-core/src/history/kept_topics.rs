@@ -16,6 +16,7 @@ use simurgh_proto::topic::Pattern;
 
 use super::answer::{ANSWERS_MAX, Request, missed};
 use super::content::value;
+use super::holdings::Holdings;
 use super::last_positions::LastPositions;
 use super::name_table::NameTable;
 
@@ -44,6 +45,8 @@ pub(crate) struct KeptTopics {
     pub(super) evicted_through: Place,
     /// Bytes of topics in addition to their messages.
     pub(super) own_bytes: u64,
+    /// Bytes of topics that one client alone has made and filled.
+    pub(super) holdings: Holdings,
     pub(super) messages: usize,
     pub(super) bytes: u64,
     /// Counts of messages that are not kept any more, or never were.
@@ -59,6 +62,10 @@ pub(super) struct Slot {
     pub(super) name: Rc<str>,
     pub(super) topic: KeptTopic<Kept>,
     pub(super) used_ms: u64,
+    /// The client that made the topic, while nobody else has published on it; 0: of all.
+    pub(super) client: u64,
+    /// Bytes of it that count in its client's holding.
+    pub(super) counted: u64,
 }
 
 pub(super) fn name_at(slots: &[Option<Box<Slot>>], at: u32) -> Option<&str> {
@@ -78,6 +85,7 @@ impl KeptTopics {
             forgotten: LastPositions::new(epoch, seed),
             evicted_through: Place::ZERO,
             own_bytes: 0,
+            holdings: Holdings::default(),
             messages: 0,
             bytes: 0,
             dropped: Dropped::default(),
@@ -96,6 +104,12 @@ impl KeptTopics {
     pub(super) fn slot_mut(&mut self, topic: &str) -> Option<&mut Slot> {
         let at = self.place(topic)?;
         self.slots.get_mut(at as usize)?.as_deref_mut()
+    }
+
+    /// Whether several clients have published on a topic, or none alone.
+    pub(super) fn is_of_all(&self, topic: &str) -> bool {
+        let slot = self.place(topic).and_then(|at| self.slots.get(at as usize)?.as_ref());
+        slot.is_some_and(|slot| slot.client == 0)
     }
 
     pub(crate) fn rule(&self, topic: &str) -> Option<&HistoryRule> {
@@ -119,15 +133,20 @@ impl KeptTopics {
         mut broadcast: Broadcast,
         id: Option<&str>,
         sender: u64,
+        client: u64,
         now_ms: u64,
     ) -> (Position, Option<Arc<Broadcast>>) {
         let limits = self.limits(&broadcast.topic);
-        let at = self.open(&broadcast.topic);
+        let at = self.open(&broadcast.topic, client);
         let events = &mut self.events;
         let Some(Some(slot)) = self.slots.get_mut(at as usize) else {
             return (self.now_at(&broadcast.topic), None);
         };
         slot.used_ms = now_ms;
+        if slot.client != client {
+            self.holdings.release(slot);
+            slot.client = 0;
+        }
         if let Some(position) = id.and_then(|id| slot.topic.stored(id, now_ms)) {
             return (position, None);
         }
@@ -143,6 +162,7 @@ impl KeptTopics {
                 self.messages += 1;
                 self.bytes += bytes as u64;
                 self.too_large += u64::from(bytes as u64 > limits.bytes);
+                self.holdings.count(slot);
                 self.count(dropped);
                 (position, Some(broadcast))
             }
@@ -258,18 +278,23 @@ impl KeptTopics {
         self.by_name.clear();
         (self.free, self.last, self.events) = Default::default();
         (self.messages, self.bytes, self.own_bytes) = (0, 0, 0);
+        self.holdings = Holdings::default();
         (self.sweep_slot, self.evict_slot) = (0, 0);
         slots.map(|slot| (Box::from(&*slot.name), slot.topic)).collect()
     }
 
-    fn open(&mut self, name: &str) -> u32 {
+    fn open(&mut self, name: &str, client: u64) -> u32 {
         if let Some(at) = self.place(name) {
             return at;
         }
         // Older messages are behind its floor.
         let Position { epoch, place } = self.forgotten.head(name);
         let ring = Ring::new(epoch, place);
-        self.insert(name, KeptTopic::of(ring, Ids::new(self.seed)), 0)
+        let at = self.insert(name, KeptTopic::of(ring, Ids::new(self.seed)), 0);
+        if let Some(Some(slot)) = self.slots.get_mut(at as usize) {
+            slot.client = client;
+        }
+        at
     }
 
     pub(super) fn insert(&mut self, name: &str, topic: KeptTopic<Kept>, used_ms: u64) -> u32 {
@@ -277,7 +302,8 @@ impl KeptTopics {
         self.messages += topic.ring().len();
         self.bytes += topic.ring().bytes();
         self.own_bytes += own_bytes(name);
-        let slot = Some(Box::new(Slot { name: name.into(), topic, used_ms }));
+        let slot =
+            Some(Box::new(Slot { name: name.into(), topic, used_ms, client: 0, counted: 0 }));
         let at = match self.free.pop() {
             Some(Reverse(at)) => {
                 if let Some(place) = self.slots.get_mut(at as usize) {

@@ -16,6 +16,7 @@ mod engine_numbers;
 mod eviction;
 pub(crate) mod followed;
 mod from_engine;
+mod holdings;
 mod join_proof;
 mod keep;
 pub(crate) mod kept_topics;

@@ -1,4 +1,7 @@
 //! Places of topics by name: four bytes each, since the places have the names.
+//!
+//! A table that grows hashes all its names again, so there are many small ones: none of them takes
+//! long, however many topics clients make.
 
 use std::hash::BuildHasher;
 
@@ -6,26 +9,39 @@ use hashbrown::HashTable;
 
 use crate::seeded_state::SeededState;
 
+/// With four million names, a part has 16,000: growing takes a millisecond.
+const PARTS: usize = 256;
+/// Parts that give room back in one call.
+const PARTS_PER_CALL: usize = 8;
+
 pub(super) struct NameTable {
-    places: HashTable<u32>,
+    /// By the highest bits of the hash; empty until the first name.
+    parts: Vec<HashTable<u32>>,
+    len: usize,
     hasher: SeededState,
 }
 
 impl NameTable {
     pub(super) fn new(seed: u64) -> Self {
-        Self { places: HashTable::new(), hasher: SeededState::new(seed) }
+        Self { parts: Vec::new(), len: 0, hasher: SeededState::new(seed) }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.places.len()
+        self.len
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.len == 0
     }
 
+    #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
-        self.places.capacity()
+        self.parts.iter().map(HashTable::capacity).sum()
+    }
+
+    #[cfg(test)]
+    pub(super) fn largest_part(&self) -> usize {
+        self.parts.iter().map(HashTable::len).max().unwrap_or_default()
     }
 
     /// The slot of a name; `name_at` returns a slot's name.
@@ -35,7 +51,7 @@ impl NameTable {
         name_at: impl Fn(u32) -> Option<&'a str>,
     ) -> Option<u32> {
         let hash = self.hasher.hash_one(name);
-        self.places.find(hash, |at| name_at(*at) == Some(name)).copied()
+        self.parts.get(part_of(hash))?.find(hash, |at| name_at(*at) == Some(name)).copied()
     }
 
     pub(super) fn insert<'a>(
@@ -44,24 +60,45 @@ impl NameTable {
         at: u32,
         name_at: impl Fn(u32) -> Option<&'a str>,
     ) {
-        let Self { places, hasher } = self;
+        let Self { parts, hasher, .. } = self;
+        if parts.is_empty() {
+            parts.resize_with(PARTS, HashTable::new);
+        }
+        let name_hash = hasher.hash_one(name);
         let hash = |at: &u32| hasher.hash_one(name_at(*at).unwrap_or_default());
-        places.insert_unique(hasher.hash_one(name), at, hash);
+        if let Some(part) = parts.get_mut(part_of(name_hash)) {
+            part.insert_unique(name_hash, at, hash);
+            self.len += 1;
+        }
     }
 
     pub(super) fn remove(&mut self, name: &str, at: u32) {
         let hash = self.hasher.hash_one(name);
-        if let Ok(found) = self.places.find_entry(hash, |it| *it == at) {
+        let Some(part) = self.parts.get_mut(part_of(hash)) else { return };
+        if let Ok(found) = part.find_entry(hash, |it| *it == at) {
             found.remove();
+            self.len -= 1;
         }
     }
 
     pub(super) fn clear(&mut self) {
-        self.places = HashTable::new();
+        (self.parts, self.len) = (Vec::new(), 0);
     }
 
+    /// Some parts give back room that they do not need.
     pub(super) fn give_room_back<'a>(&mut self, name_at: impl Fn(u32) -> Option<&'a str>) {
-        let Self { places, hasher } = self;
-        places.shrink_to_fit(|at| hasher.hash_one(name_at(*at).unwrap_or_default()));
+        let Self { parts, hasher, .. } = self;
+        let too_large = parts.iter_mut().filter(|part| part.len() < part.capacity() / 4);
+        for part in too_large.take(PARTS_PER_CALL) {
+            part.shrink_to_fit(|at| hasher.hash_one(name_at(*at).unwrap_or_default()));
+        }
+        for part in parts.iter_mut().filter(|part| part.is_empty()) {
+            *part = HashTable::new();
+        }
     }
+}
+
+fn part_of(hash: u64) -> usize {
+    // The highest seven bits are the table's own.
+    (hash >> 48) as usize % PARTS
 }

@@ -23,14 +23,26 @@ impl SavedHistory {
         self.topics.len()
     }
 
-    /// Everything that shards have kept, as bytes.
-    pub fn encode<'a>(all: impl IntoIterator<Item = &'a Self>) -> Vec<u8> {
-        let (mut saver, mut out) = (Saver::new(), Vec::new());
-        for (name, topic) in all.into_iter().flat_map(|it| &it.topics) {
-            saver.topic(&mut out, name, topic, put);
+    /// Encodes everything that shards have kept, part by part, so that it is not in memory twice:
+    /// each topic is dropped when it is encoded. Returns how many topics there were.
+    ///
+    /// # Errors
+    /// The first error of `write`, which gets the parts in order.
+    pub fn encode<E>(
+        all: impl IntoIterator<Item = Self>,
+        mut write: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let (mut saver, mut out, mut topics) = (Saver::new(), Vec::new(), 0);
+        for (name, topic) in all.into_iter().flat_map(|it| it.topics) {
+            saver.topic(&mut out, &name, &topic, put);
+            drop(topic);
+            write(&out)?;
+            out.clear();
+            topics += 1;
         }
         saver.finish(&mut out);
-        out
+        write(&out)?;
+        Ok(topics)
     }
 
     /// Decodes it, by shards; `seed` is secret.

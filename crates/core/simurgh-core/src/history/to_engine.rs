@@ -19,7 +19,7 @@ impl<N: Node> Core<N> {
     }
 
     pub(super) fn store_in_engine(&mut self, out: &impl Sockets, keep: KeepRequest) {
-        let KeepRequest { broadcast, charge, sender, id, kept_for } = keep;
+        let KeepRequest { broadcast, charge, sender, client: _, id, kept_for } = keep;
         let weight = broadcast.weight();
         let asked_ns = out.now().ns;
         let pending = Pending { kept_for, charge, weight, asked_ns, is_stored: false };

@@ -1,6 +1,8 @@
 //! The server drains, ends, and starts again. With what it has saved, clients resume as if it had
 //! not ended; topics that were not saved have a new epoch.
 
+use std::convert::Infallible;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
@@ -33,13 +35,18 @@ impl HistorySimulation {
         let saved: Vec<SavedHistory> =
             self.shards.iter_mut().map(|it| it.core.take_history()).collect();
         self.shards.iter_mut().for_each(|it| it.core.retire());
-        let bytes = SavedHistory::encode(&saved);
+        let topics = |all: &[SavedHistory]| all.iter().map(SavedHistory::topics).sum::<usize>();
+        let had = topics(&saved);
+        let mut bytes = Vec::new();
+        let written = SavedHistory::encode(saved, |part| {
+            bytes.extend_from_slice(part);
+            Ok::<_, Infallible>(())
+        });
         let decoded = SavedHistory::decode(&bytes, shards, self.node.id());
         let Ok(mut decoded) = decoded else {
             return self.shared.ledger().fail("save", "what was saved is not read");
         };
-        let topics = |all: &[SavedHistory]| all.iter().map(SavedHistory::topics).sum::<usize>();
-        if topics(&decoded) != topics(&saved) {
+        if topics(&decoded) != had || written != Ok(had) {
             self.shared.ledger().fail("save", "not all that was saved is read");
         }
         let has_forgotten = self.shared.setup.faults.happens(Fault::Amnesia);

@@ -100,8 +100,8 @@ impl Shard {
 
     /// The core, and the sockets that it uses during a call.
     pub(crate) fn parts<'a>(&'a mut self, io: &'a mut Io) -> (&'a mut Core<Server>, Transport<'a>) {
-        let Self { core, driven, later, .. } = self;
-        (core, Transport { io, driven, later })
+        let Self { core, driven, later, server, .. } = self;
+        (core, Transport { server, io, driven, later })
     }
 
     pub(crate) fn do_later(&mut self, io: &mut Io) {

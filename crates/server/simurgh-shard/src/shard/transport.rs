@@ -1,5 +1,6 @@
 //! The sockets' side of a shard's core: connections of the reactor, with or without a network.
 
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use simurgh_core::{AbandonReason, Broadcast, Socket, Sockets};
@@ -9,9 +10,12 @@ use simurgh_reactor::{Key, Now, Run, Shared};
 
 use super::Io;
 use super::driven::Driven;
+use crate::peer_limits::address_key;
+use crate::server::Server;
 
 /// The sockets that a core uses during a call.
 pub(crate) struct Transport<'a> {
+    pub(super) server: &'a Server,
     pub(super) io: &'a mut Io,
     /// None until there is a driver.
     pub(super) driven: &'a mut Option<Box<Driven>>,
@@ -58,6 +62,15 @@ impl Sockets for Transport<'_> {
         found: &mut Vec<Key>,
     ) {
         self.io.sweep(cursor, records, |key, conn| visit(key, &mut conn.socket), found);
+    }
+
+    fn client(&mut self, key: Key) -> u64 {
+        let socket = self.socket(key);
+        if let Some(id) = socket.and_then(|socket| socket.state()?.id.as_deref()) {
+            return self.server.client_hasher.hash_one(id);
+        }
+        let address = self.io.peer_addr(key).map(|peer| address_key(peer.ip()));
+        address.map_or(0, |address| self.server.client_hasher.hash_one(address))
     }
 
     #[inline]

@@ -104,7 +104,7 @@ fn places_of_topics_that_went_are_taken_from_the_first_on() {
 #[test]
 fn names_of_events_are_no_more_than_their_broadcasts_need() {
     let say = |kept: &mut KeptTopics, event: &str, now_ms| {
-        kept.store(Broadcast::new("t", event, Payload::from_bytes(vec![7; 8])), None, 0, now_ms);
+        kept.store(Broadcast::new("t", event, Payload::from_bytes(vec![7; 8])), None, 0, 0, now_ms);
     };
     let rule = HistoryRule { count: 5, ..HistoryRule::default() };
     let mut kept = kept(rule);
@@ -131,7 +131,7 @@ fn names_of_events_are_no_more_than_their_broadcasts_need() {
 fn an_answer_is_not_kept_for_longer_than_a_round() {
     let mut kept = kept(HistoryRule::default());
     let payload = Payload::from_bytes(vec![7; 5_000]);
-    let (_, broadcast) = kept.store(Broadcast::new("t", "e", payload), None, 0, 1);
+    let (_, broadcast) = kept.store(Broadcast::new("t", "e", payload), None, 0, 0, 1);
     let weak = Arc::downgrade(&broadcast.unwrap());
     let first = Position { epoch: Epoch::from_seed(7), place: Default::default() };
     assert_eq!(asked(&mut kept, "t", first, 1), None);
@@ -307,4 +307,51 @@ fn each_shard_has_its_part_of_the_room_for_topics_themselves() {
     }
     let own = it.test_shard.core.history.as_ref().unwrap().kept.own_bytes;
     assert!((500_000..=1 << 19).contains(&own), "{own}");
+}
+
+fn store_by(kept: &mut KeptTopics, client: u64, topic: &str, now_ms: u64) {
+    let payload = Payload::from_bytes(vec![7; 64]);
+    kept.store(Broadcast::new(topic, "e", payload), None, 0, client, now_ms);
+}
+
+/// Its topics are newer than all others.
+#[test]
+fn one_client_that_fills_ever_new_topics_evicts_its_own_only() {
+    const OWN_BYTES_MAX: u64 = 1 << 20;
+    let mut kept = kept(HistoryRule::default());
+    for n in 0..100 {
+        // Of one member each, and one that many use.
+        store_by(&mut kept, 1_000 + n, &format!("quiet:{n}"), 0);
+        store_by(&mut kept, 1_000 + n, "lobby", 0);
+    }
+    for n in 0..50_000 {
+        store_by(&mut kept, 1, &format!("flood:{n}"), 1_000 + n);
+        kept.forget_over(OWN_BYTES_MAX);
+    }
+    assert!(kept.own_bytes <= OWN_BYTES_MAX);
+    for n in 0..100 {
+        assert!(kept.place(&format!("quiet:{n}")).is_some(), "quiet:{n}");
+    }
+    assert!(kept.place("lobby").is_some() && kept.is_of_all("lobby"));
+    while kept.counts().2 > 50_000 {
+        kept.evict();
+    }
+    for n in 0..100 {
+        let at = kept.place(&format!("quiet:{n}")).unwrap() as usize;
+        assert_eq!(kept.slots[at].as_ref().unwrap().topic.ring().len(), 1, "quiet:{n}");
+    }
+}
+
+/// Growing a table of all names at once took half a second.
+#[test]
+fn no_part_of_the_name_table_has_a_large_share_of_the_names() {
+    let mut kept = kept(HistoryRule::default());
+    for n in 0..100_000 {
+        store(&mut kept, &format!("rooms:{n}"), 8, 0);
+    }
+    assert_eq!(kept.by_name.len(), 100_000);
+    assert!(kept.by_name.largest_part() < 1_000, "{}", kept.by_name.largest_part());
+    for n in 0..100_000 {
+        assert!(kept.place(&format!("rooms:{n}")).is_some(), "{n}");
+    }
 }

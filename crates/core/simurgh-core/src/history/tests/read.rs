@@ -25,7 +25,7 @@ pub(super) fn kept(rule: HistoryRule) -> KeptTopics {
 
 pub(super) fn store(kept: &mut KeptTopics, topic: &str, bytes: usize, now_ms: u64) -> Position {
     let payload = Payload::from_bytes(vec![7; bytes]);
-    kept.store(Broadcast::new(topic, "e", payload), None, 0, now_ms).0
+    kept.store(Broadcast::new(topic, "e", payload), None, 0, 0, now_ms).0
 }
 
 fn seqs(page: &HistoryPage) -> Vec<u64> {
@@ -101,7 +101,7 @@ fn what_is_purged_is_gone_from_memory() {
     let mut kept = kept(HistoryRule::default());
     store(&mut kept, "other", 5_000, 1);
     let payload = Payload::from_bytes(vec![7; 5_000]);
-    let (first, broadcast) = kept.store(Broadcast::new("t", "e", payload), None, 0, 1);
+    let (first, broadcast) = kept.store(Broadcast::new("t", "e", payload), None, 0, 0, 1);
     let weak = Arc::downgrade(&broadcast.unwrap());
     let (since, topic) =
         (Since::After(Position { place: Default::default(), ..first }), "t".into());

@@ -1,6 +1,18 @@
 //! Histories over a planned restart, with another number of shards.
 
+use std::convert::Infallible;
+
 use super::*;
+
+fn encoded(saved: impl IntoIterator<Item = SavedHistory>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let written = SavedHistory::encode(saved, |part| {
+        bytes.extend_from_slice(part);
+        Ok::<_, Infallible>(())
+    });
+    assert!(written.is_ok());
+    bytes
+}
 
 #[test]
 fn what_was_kept_is_there_after_a_restart_and_numbers_go_on() {
@@ -16,7 +28,7 @@ fn what_was_kept_is_there_after_a_restart_and_numbers_go_on() {
     }
     let saved = [it.test_shard.core.take_history(), it.other.take_history()];
     assert_eq!(saved.iter().map(SavedHistory::topics).collect::<Vec<_>>(), [1, 1]);
-    let bytes = SavedHistory::encode(&saved);
+    let bytes = encoded(saved);
     for cut in 0..bytes.len() {
         assert!(SavedHistory::decode(&bytes[..cut], 2, 1).is_err(), "cut at {cut}");
     }
@@ -45,7 +57,7 @@ fn what_no_rule_is_for_any_more_is_let_go() {
     let topic = it.here.clone();
     let (key, _) = it.joins(Wire::V2, &topic, OPTED_IN);
     it.sends(key, &topic, "bcast", "{}");
-    let bytes = SavedHistory::encode(&[it.test_shard.core.take_history()]);
+    let bytes = encoded([it.test_shard.core.take_history()]);
     let mut without = TestShard::running(scripted(standard));
     let decoded = SavedHistory::decode(&bytes, 1, 1).unwrap().remove(0);
     without.core.restore_history(decoded, 0);

@@ -1,0 +1,60 @@
+//! How much of the histories each client holds by itself: topics that it has made, and on which
+//! nobody else has published. One client must not push out what others keep.
+
+use std::collections::HashMap;
+
+use super::kept_topics::{Slot, own_bytes};
+
+/// A client with this part of all is the first that loses topics.
+const LARGE_PART: u64 = 16;
+
+#[derive(Default)]
+pub(super) struct Holdings {
+    by_client: HashMap<u64, u64>,
+    /// The client that holds most, as far as is known.
+    largest: (u64, u64),
+}
+
+impl Holdings {
+    /// Counts a topic as large as it is now, if it is one client's.
+    pub(super) fn count(&mut self, slot: &mut Slot) {
+        if slot.client == 0 {
+            return;
+        }
+        let bytes = own_bytes(&slot.name) + slot.topic.ring().bytes();
+        let held = self.by_client.entry(slot.client).or_default();
+        *held = (*held + bytes).saturating_sub(slot.counted);
+        slot.counted = bytes;
+        if slot.client == self.largest.0 || *held > self.largest.1 {
+            self.largest = (slot.client, *held);
+        }
+    }
+
+    /// A topic is gone, or is not one client's any more.
+    pub(super) fn release(&mut self, slot: &mut Slot) {
+        let counted = std::mem::take(&mut slot.counted);
+        let Some(held) = self.by_client.get_mut(&slot.client) else { return };
+        *held = held.saturating_sub(counted);
+        if slot.client == self.largest.0 {
+            self.largest.1 = *held;
+        }
+        if *held == 0 {
+            self.by_client.remove(&slot.client);
+        }
+    }
+
+    /// The client that holds most, if that is a large part of `all` bytes.
+    pub(super) fn large(&self, all: u64) -> Option<u64> {
+        let (client, held) = self.largest;
+        (held > all / LARGE_PART).then_some(client)
+    }
+
+    /// Looks again who holds most: others may, since the largest lost some.
+    pub(super) fn look_again(&mut self) {
+        let largest = self.by_client.iter().max_by_key(|(client, held)| (**held, **client));
+        self.largest = largest.map(|(client, held)| (*client, *held)).unwrap_or_default();
+        if self.by_client.is_empty() {
+            self.by_client = HashMap::new();
+        }
+    }
+}
