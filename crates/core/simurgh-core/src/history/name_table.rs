@@ -88,12 +88,12 @@ impl NameTable {
     /// Some parts give back room that they do not need.
     pub(super) fn give_room_back<'a>(&mut self, name_at: impl Fn(u32) -> Option<&'a str>) {
         let Self { parts, hasher, .. } = self;
+        for part in parts.iter_mut().filter(|part| part.is_empty()) {
+            *part = HashTable::new();
+        }
         let too_large = parts.iter_mut().filter(|part| part.len() < part.capacity() / 4);
         for part in too_large.take(PARTS_PER_CALL) {
             part.shrink_to_fit(|at| hasher.hash_one(name_at(*at).unwrap_or_default()));
-        }
-        for part in parts.iter_mut().filter(|part| part.is_empty()) {
-            *part = HashTable::new();
         }
     }
 }
