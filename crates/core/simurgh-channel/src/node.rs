@@ -313,8 +313,9 @@ pub trait Node: NodeHandle + Sized + 'static {
         payload: Payload<'static>,
         audience: Audience,
     ) -> Result<(), BroadcastError> {
-        // The topic is known when the broadcast arrives at its channel.
-        self.fits("", event, payload.len())?;
+        // The topic is known when the broadcast arrives at its channel, and has to fit then, too.
+        let topic_bytes = if self.cluster().is_some() { TOPIC_BYTES_MAX } else { 0 };
+        self.fits("", event, payload.len() + topic_bytes)?;
         self.has_room()?;
         let what = ToChannel::Broadcast(event.into(), payload, audience);
         let (shard, bytes) = (usize::from(channel.shard), what.weight());

@@ -11,6 +11,7 @@
 //! that message ([`Core::end_if_stopped`]).
 
 mod closing;
+mod refused;
 
 use std::sync::Arc;
 
@@ -70,6 +71,10 @@ impl<N: Node> Core<N> {
         let (result, effects) = match self.meters {
             None => (result, effects),
             Some(_) => self.within_limits(out, &speaker, callback, result, effects),
+        };
+        let (result, effects) = match message {
+            Some(_) => self.without_refused(&speaker, &message, result, effects),
+            None => (result, effects),
         };
         let effects = match position {
             None => effects,

@@ -28,9 +28,6 @@ use crate::history::{Confirmations, NotKept};
 use crate::presence::Presence;
 use crate::{Broadcast, BroadcastError};
 
-/// Largest body, bytes.
-pub(super) const BODY_MAX: usize = 8_000_000;
-
 const EXPECTED: &str =
     "expected {\"topic\": …, \"event\": …, \"payload\": {…}} or {\"messages\": [ … ]}";
 
@@ -40,8 +37,14 @@ pub(super) fn router(server: &Arc<Server>) -> Router {
         .route("/api/presence", get(presence))
         .merge(super::disconnect::router())
         .merge(super::history::router())
-        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(body_limit(server))
         .with_state(Arc::clone(server))
+}
+
+/// As many bytes as any body may have (`http_body_bytes_max`), in place of axum's 2 MB.
+pub(super) fn body_limit(server: &Server) -> DefaultBodyLimit {
+    let most = server.config.http.body_bytes_max;
+    DefaultBodyLimit::max(usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 #[derive(Deserialize)]
@@ -139,7 +142,7 @@ pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Resp
             }
             // Repeating the request would send it to local members again.
             None | Some(Err(NotKept::LocalOnly)) => None,
-            Some(Err(error)) => return refused(&error, count),
+            Some(Err(error)) => return refused(&error, positions.len()),
         });
     }
     (StatusCode::ACCEPTED, Json(Accepted { accepted: count, positions, duplicates }))

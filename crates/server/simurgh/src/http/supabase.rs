@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
+use axum::extract::{FromRequest, Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -21,7 +21,7 @@ use simurgh_shard::server::Server;
 use simurgh_socket::supabase::TOPIC_PREFIX;
 use simurgh_socket::{PayloadShape, UserSocket};
 
-use super::api::{BODY_MAX, Published, authorized_body, is_authorized, publish, unauthorized};
+use super::api::{Published, authorized_body, body_limit, is_authorized, publish, unauthorized};
 use crate::Broadcast;
 
 pub(super) fn router(server: &Arc<Server>) -> axum::Router {
@@ -29,7 +29,7 @@ pub(super) fn router(server: &Arc<Server>) -> axum::Router {
         .route("/realtime/v1/api/broadcast", post(many))
         .route("/realtime/v1/api/broadcast/{topic}/events/{event}", post(one))
         .route("/api/broadcast/{topic}/events/{event}", post(one))
-        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(body_limit(server))
         .with_state(Arc::clone(server))
 }
 
