@@ -93,14 +93,16 @@ fn broadcasts_of_channels_and_of_others_leave_once_each() {
 }
 
 #[test]
-fn what_is_too_large_for_other_nodes_is_heard_by_nobody() {
+fn message_too_large_for_other_nodes_is_refused_with_the_limit_and_delivered_to_nobody() {
     let (mut it, told) = clustered();
     let key = it.joined(&["t"]);
     told.take();
     let text = format!("\"{}\"", "x".repeat(1000));
     it.sends(key, &format!(r#"[1,2,"t","bcast",{text}]"#));
     it.fans_out();
-    assert_eq!((told.take(), it.receives(key)), (vec![], vec![]));
+    let response = r#"{"reason":"payload_too_large","limit":995}"#;
+    let refused = format!(r#"[1,2,"t","phx_reply",{{"status":"error","response":{response}}}]"#);
+    assert_eq!((told.take(), it.receives(key)), (vec![], vec![refused]));
     let names = "t".len() + "e".len();
     let refused = it.node.broadcast(Broadcast::new("t", "e", Payload::from_json(text)));
     let Err(error @ BroadcastError::TooLargeForCluster { bytes_max, .. }) = refused else {

@@ -93,12 +93,12 @@ fn a_broadcast_for_nobody_is_done() {
 
 /// Half of what may wait for one reader, to the byte.
 #[test]
-fn a_broadcast_that_is_too_large_is_not_sent() {
+fn broadcast_that_is_too_large_is_refused_with_a_reply() {
     let mut it = test_shard(2);
     let key = it.joined(&["t"]);
     it.counts();
     sends(&mut it, key, "bcast", 1001);
-    assert_eq!(it.counts(), ["errors_broadcast_too_big +1"]);
+    assert_eq!(it.counts(), ["messages_out +1", "errors_broadcast_too_big +1"]);
     assert_eq!((it.node.charged(0), posted(&it, 1).len(), it.fans_out()), (0, 0, Next::Idle));
     sends(&mut it, key, "bcast", 1000);
     assert_eq!((posted(&it, 1).len(), it.core.metrics.broadcasts.value()), (1, 1));
