@@ -26,6 +26,7 @@ mod error;
 pub mod etf;
 mod inspect;
 pub mod jwt;
+mod key_text;
 pub mod phoenix;
 mod rule;
 mod verifier;

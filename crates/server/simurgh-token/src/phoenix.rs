@@ -33,6 +33,7 @@ use serde_json::Value;
 use crate::base64url::decode_part;
 use crate::error::{KeyError, Part, TokenError};
 use crate::etf::Element;
+use crate::key_text::refuse_key;
 use crate::{base64url, etf, millis};
 
 /// How long a token is valid, from its signing.
@@ -160,6 +161,7 @@ impl Key {
         salt: &str,
         options: &KeyOptions,
     ) -> Result<Self, KeyError> {
+        refuse_key(secret_key_base.as_bytes())?;
         let bytes = secret_key_base.len();
         if bytes < SECRET_KEY_BASE_BYTES_MIN {
             return Err(KeyError::new(format!(

@@ -11,6 +11,7 @@ use super::jwk::{self, Jwk};
 use super::{Algorithm, Checks, Parts, der};
 use crate::claims::Claims;
 use crate::error::{KeyError, Part, TokenError, not_json, short};
+use crate::key_text::refuse_key;
 
 /// Verification keys, each for one algorithm.
 #[derive(Debug, Clone)]
@@ -313,9 +314,7 @@ impl PemObject for Section {
 
 /// A key for HS256, if the secret is long enough.
 pub(super) fn hmac_key(secret: &[u8]) -> Result<hmac::Key, String> {
-    if secret.trim_ascii_start().starts_with(b"-----BEGIN") {
-        return Err("it is a PEM key, which is no secret for HS256".to_owned());
-    }
+    refuse_key(secret).map_err(|error| error.to_string())?;
     if secret.len() < SECRET_BYTES_MIN {
         let bytes = secret.len();
         return Err(format!(

@@ -19,7 +19,7 @@ settings! {
         takes: "a list of addresses with ports, IPv4 or IPv6, such as [\"127.0.0.1:4000\", \
                 \"[::]:4000\"]; port 0 is any free one",
         default: "[\"127.0.0.1:4000\"]",
-        about: "Where to listen; [::] takes IPv6 alone, so list 0.0.0.0 beside it for IPv4. Beyond \
+        about: "Where to listen ([::] takes no IPv4, 0.0.0.0 does). Beyond \
                 loopback, browsers may connect from this host's own pages \
                 only (check_origin) and metrics move to admin_listen",
         cost: "one listening socket per address and shard",

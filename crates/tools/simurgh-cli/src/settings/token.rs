@@ -106,16 +106,11 @@ impl TokenSpec {
         checks.audiences.clone_from(&self.aud);
         checks.leeway = self.leeway(wrong).unwrap_or(checks.leeway);
         let (at, bytes) = self.key(wrong)?;
-        let text = std::str::from_utf8(&bytes).ok().map(str::trim_start);
-        let is_jwks = text.is_some_and(|text| text.starts_with('{'));
-        if let (true, Some(path)) = (is_jwks, &self.key_file) {
+        let keys =
+            wrong.note(at, KeySource::recognise(&bytes, algorithms == [Algorithm::Hs256]))?;
+        if let (KeySource::Jwks(_), Some(path)) = (&keys, &self.key_file) {
             return wrong.note(at, TokenPolicy::jwks_file(path, algorithms, checks));
         }
-        let keys = match text {
-            Some(text) if is_jwks => KeySource::Jwks(text.to_owned()),
-            Some(text) if text.starts_with("-----BEGIN") => KeySource::Pem(text.to_owned()),
-            _ => KeySource::Secret(bytes),
-        };
         let mut settings = JwtSettings::new(keys);
         (settings.algorithms, settings.checks) = (algorithms, checks);
         wrong.note(at, TokenPolicy::new(Settings::Jwt(settings)))

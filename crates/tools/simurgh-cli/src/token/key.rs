@@ -7,13 +7,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use simurgh_token::jwt::{Keys, SigningKey};
+use simurgh_token::{KeyError, KeySource};
 
 use super::{INPUT_BYTES_MAX, standard_input};
 
 /// The key, and what it is for.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// The key: PEM, a JWK or JWKS, a secret; or secret_key_base. A - reads standard input.
+    /// The key: PEM, a JWK or JWKS, a secret; or secret_key_base. One newline at its end is not
+    /// part of a secret. A - reads standard input.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// The environment variable that has the key, where there is no --key-file.
@@ -24,12 +26,18 @@ pub(super) struct Flags {
         conflicts_with = "key_file"
     )]
     key_env: String,
+    /// Says that the key is the secret of HS256, where its form does not.
+    #[arg(long, conflicts_with = "phoenix_salt")]
+    secret: bool,
     /// Says that the key is a secret_key_base, and what Phoenix.Token.sign is given as salt.
     #[arg(long, value_name = "SALT")]
     pub(super) phoenix_salt: Option<String>,
 }
 
-pub(super) struct Text(Vec<u8>);
+pub(super) struct Text {
+    bytes: Vec<u8>,
+    is_secret: bool,
+}
 
 impl Flags {
     pub(super) fn reads_standard_input(&self) -> bool {
@@ -50,7 +58,7 @@ impl Flags {
         };
         match bytes {
             Some(bytes) if bytes.trim_ascii().is_empty() => Err("the key is empty".to_owned()),
-            bytes => Ok(bytes.map(Text)),
+            bytes => Ok(bytes.map(|bytes| Text { bytes, is_secret: self.secret })),
         }
     }
 
@@ -66,7 +74,7 @@ impl Flags {
 impl Text {
     /// As a secret, without the final newline that an editor adds.
     fn secret(&self) -> &[u8] {
-        let bytes = self.0.strip_suffix(b"\n").unwrap_or(&self.0);
+        let bytes = self.bytes.strip_suffix(b"\n").unwrap_or(&self.bytes);
         bytes.strip_suffix(b"\r").unwrap_or(bytes)
     }
 
@@ -76,28 +84,35 @@ impl Text {
 
     /// A signing key; its format is recognised.
     pub(super) fn signing(&self) -> Result<SigningKey, String> {
-        match self.text() {
-            Some(pem) if pem.starts_with("-----BEGIN") => SigningKey::from_pem(pem),
-            Some(jwk) if jwk.starts_with('{') => SigningKey::from_jwk(jwk),
-            _ => SigningKey::from_secret(self.secret()),
-        }
-        .map_err(|error| error.to_string())
+        let key = self.source().and_then(|source| match source {
+            KeySource::Pem(pem) => SigningKey::from_pem(&pem),
+            KeySource::Jwks(jwk) => SigningKey::from_jwk(&jwk),
+            source => SigningKey::from_secret(secret_of(&source)),
+        });
+        key.map_err(|error| error.to_string())
     }
 
     /// Verification keys: public keys, or a signing key.
     pub(super) fn verifying(&self) -> Result<Keys, String> {
-        match self.text() {
-            Some(pem) if pem.starts_with("-----BEGIN") && pem.contains("PRIVATE KEY-----") => {
-                SigningKey::from_pem(pem).and_then(|key| key.verifying_key()).map(Keys::from)
+        let keys = self.source().and_then(|source| match source {
+            KeySource::Pem(pem) if pem.contains("PRIVATE KEY-----") => {
+                SigningKey::from_pem(&pem).and_then(|key| key.verifying_key()).map(Keys::from)
             }
-            Some(pem) if pem.starts_with("-----BEGIN") => Keys::from_pem(pem),
-            Some(jwks) if jwks.starts_with('{') => Keys::from_jwks(jwks),
-            _ => Keys::from_secret(self.secret()),
-        }
-        .map_err(|error| error.to_string())
+            KeySource::Pem(pem) => Keys::from_pem(&pem),
+            KeySource::Jwks(jwks) => Keys::from_jwks(&jwks),
+            source => Keys::from_secret(secret_of(&source)),
+        });
+        keys.map_err(|error| error.to_string())
     }
 
-    fn text(&self) -> Option<&str> {
-        std::str::from_utf8(&self.0).ok().map(str::trim_ascii_start)
+    fn source(&self) -> Result<KeySource, KeyError> {
+        KeySource::recognise(self.secret(), self.is_secret)
+    }
+}
+
+fn secret_of(source: &KeySource) -> &[u8] {
+    match source {
+        KeySource::Secret(secret) => secret,
+        _ => &[],
     }
 }
