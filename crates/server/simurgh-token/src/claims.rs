@@ -52,6 +52,13 @@ impl Claims {
         self.claims.get(name)
     }
 
+    /// A claim by its path: names of nested claims with dots between them. Names may have dots
+    /// themselves, such as `https://example.com/roles`.
+    #[must_use]
+    pub fn find(&self, path: &str) -> Option<&Value> {
+        crate::rule::at(&self.claims, path)
+    }
+
     /// The user of the token: `sub`, otherwise `user_id`, otherwise the data of a `Phoenix.Token`;
     /// none unless that is a string or a number.
     #[must_use]

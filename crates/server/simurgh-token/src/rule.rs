@@ -16,7 +16,8 @@ use crate::claims::{self, Claims};
 /// | `claims.role = editor` | tokens with this value, or with a list that contains it |
 /// | `nobody` | no token |
 ///
-/// `{sub}` is [`Claims::subject`]; any other name is a claim, with dots between nested names. A
+/// `{sub}` is [`Claims::subject`]; any other name is a claim, with dots between nested names, and
+/// names may have dots themselves (`claims.https://example.com/roles = editor`). A
 /// list allows by each of its entries. Strings, numbers and booleans are compared as text. An empty
 /// value never matches, and a value with a colon matches only at the end of a pattern:
 /// `org:{claims.org}:*` must not allow `org:a:b:*` to a user who chose the name `a:b`.
@@ -215,10 +216,18 @@ fn check_path(path: &str) -> Result<(), RuleError> {
     }
 }
 
-fn at<'c>(claims: &'c Map<String, Value>, path: &str) -> Option<&'c Value> {
-    let mut names = path.split('.');
-    let first = claims.get(names.next()?)?;
-    names.try_fold(first, |value, name| value.as_object()?.get(name))
+/// The claim of this path. Names may have dots themselves, such as `https://example.com/roles`: the
+/// longest name that is there counts.
+pub(crate) fn at<'c>(claims: &'c Map<String, Value>, path: &str) -> Option<&'c Value> {
+    if let Some(claim) = claims.get(path) {
+        return Some(claim);
+    }
+    let dots = path.rmatch_indices('.').map(|(dot, _)| path.split_at(dot));
+    let mut inner = dots.filter_map(|(name, rest)| {
+        let inner = claims.get(name)?.as_object()?;
+        at(inner, rest.get(1..)?)
+    });
+    inner.next()
 }
 
 /// The values that may replace a claim: its own, or those of its entries.
@@ -303,6 +312,12 @@ mod tests {
         assert!(allows("org:{claims.org.id}:*", "org:5:news", data()));
         assert!(!allows("org:{claims.org.id}:*", "org:55:news", data()));
         assert!(!allows("org:{claims.org}:*", "org::news", data()), "an object is no text");
+        let named = || json!({"https://example.com/roles": ["editor"], "a.b": {"c.d": 1}});
+        assert!(allows("claims.https://example.com/roles = editor", "t", named()));
+        assert!(!allows("claims.https://example.com/roles = admin", "t", named()));
+        assert!(allows("r:{claims.https://example.com/roles}", "r:editor", named()));
+        assert!(allows("claims.a.b.c.d = 1", "t", named()));
+        assert!(!allows("claims.a.b.c = 1", "t", named()));
         for topic in ["t:red:5", "t:true:5"] {
             assert!(allows("t:{teams}:{org.id}", topic, data()), "{topic}");
         }

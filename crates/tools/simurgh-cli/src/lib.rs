@@ -48,7 +48,7 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 use simurgh::{Builder, declared};
-use simurgh_text::output::{WRONG_SETTINGS, fail, print};
+use simurgh_text::output::{WRONG_SETTINGS, complain, fail, print};
 
 use flags::{Cli, Command};
 use settings::{Channels, Declared, Settings};
@@ -121,7 +121,10 @@ fn run_with(
         }
         Command::Config(config::Flags { check: Some(path), .. }) => {
             match Settings::check(&path, channels) {
-                Ok(()) => finish(Ok(format!("{}: ok\n", path.display()))),
+                Ok(warnings) => {
+                    warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));
+                    finish(Ok(format!("{}: ok\n", path.display())))
+                }
                 Err(refusal) => refusal.refuse("see `simurgh config` for every key"),
             }
         }

@@ -10,9 +10,10 @@ pub(crate) fn serve(
     settings: Settings,
     application: impl FnOnce(Builder, Option<Declared>) -> Builder,
 ) -> Result<(), String> {
-    let Settings { config, declared, cluster, log, log_format } = settings;
+    let Settings { config, declared, cluster, log, log_format, warnings } = settings;
     let signals = signals::block()?;
     let log = logging::start(log, log_format);
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let drained_within = config.drain_time + config.close_timeout;
     let mut builder = Endpoint::builder().config(config);
     if let Some(cluster) = cluster {

@@ -309,3 +309,30 @@ fn what_config_prints_of_the_table_can_be_taken_over() {
         assert!(ran.status.success(), "{toml}\n{}", ran.stderr);
     }
 }
+
+/// With verified names a client cannot speak as somebody else, whatever it sends.
+#[test]
+fn templates_use_the_verified_identity_and_check_warns_of_the_client_s_own_fields() {
+    let secret = "a secret of thirty-two bytes or more";
+    let dir = directory(&[("secret", secret)]);
+    let check = |event: &str| {
+        let toml = format!(
+            "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n\
+             [[channel.event]]\nname = \"say\"\nbroadcast = \"all\"\npayload = {event}\n"
+        );
+        std::fs::write(dir.path().join("f.toml"), toml).unwrap();
+        run(dir.path(), &["config", "--check", "f.toml"])
+    };
+    let trap = check("{ user = \"$user\", body = \"$body\" }");
+    assert!(trap.status.success(), "{}", trap.stderr);
+    assert!(trap.stderr.contains("f.toml:5: [[channel]]: \"$user\" is what the client says"));
+    assert!(trap.stderr.contains("$token.claims.user"), "{}", trap.stderr);
+    let good = check("{ user = \"$token.sub\", body = \"$body\" }");
+    assert!(good.status.success() && good.stderr.is_empty(), "{}", good.stderr);
+    let claims = check("{ user = \"$claims.sub\" }");
+    assert!(!claims.status.success() && claims.stderr.contains("$token.sub"), "{}", claims.stderr);
+    let toml = "[[channel]]\ntopic = \"a:*\"\njoin_reply = { me = \"$token.sub\" }\n";
+    std::fs::write(dir.path().join("f.toml"), toml).unwrap();
+    let without = run(dir.path(), &["config", "--check", "f.toml"]);
+    assert!(without.stderr.contains("add the table [token]"), "{}", without.stderr);
+}

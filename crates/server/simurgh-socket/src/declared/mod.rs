@@ -70,7 +70,7 @@ use size::limits;
 pub use size::parse_bytes;
 pub use supabase::{ChannelKind, hosted};
 use supabase::{Compiled, complete};
-use template::{Source, Template};
+use template::{Identity, Source, Template};
 
 /// One declared channel: a pattern of topics, and its behaviour.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -271,7 +271,41 @@ pub fn user_socket(
     #[cfg(feature = "token")]
     rules::none_needs_tokens(specs)?;
     let specs = complete(specs);
-    Ok(user_socket_of(path, &specs, defaults, check::compile(&specs, defaults)?))
+    let compiled = check::compile(&specs, defaults)?;
+    let needing = compiled.iter().enumerate().filter(|(_, compiled)| match compiled {
+        Compiled::Declared(declared) => declared.templates().any(Template::needs_identity),
+        Compiled::Supabase(_) => false,
+    });
+    let message = "uses $token, and no token is asked for: add the table [token]";
+    let mistake =
+        |(channel, _)| Mistake { channel, event: None, key: "topic", message: message.to_owned() };
+    let mistakes: Vec<Mistake> = needing.map(mistake).collect();
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    Ok(user_socket_of(path, &specs, defaults, compiled))
+}
+
+/// Templates of a server with tokens that show what a client says about itself where its verified
+/// identity is probably meant: one user could speak as another. For warnings; specs with mistakes
+/// have none.
+pub fn traps(specs: &[ChannelSpec], defaults: Defaults) -> Vec<Mistake> {
+    let compiled = check::compile(&complete(specs), defaults).unwrap_or_default();
+    let mut traps = Vec::new();
+    for (channel, compiled) in compiled.iter().enumerate() {
+        let Compiled::Declared(declared) = compiled else { continue };
+        let mut names: Vec<&str> = declared.templates().flat_map(Template::claimed_names).collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            let message = format!(
+                "\"${name}\" is what the client says, so one user can speak as another. \
+                 $token.sub and $token.claims.{name} are what the verified token says."
+            );
+            traps.push(Mistake { channel, event: None, key: "topic", message });
+        }
+    }
+    traps
 }
 
 /// The same with tokens, whose claims `join` and `publish` of the channels may use.
@@ -349,9 +383,31 @@ struct Declared {
     payload_bytes_max: usize,
     members_max: Option<u32>,
     presence: Option<Presence>,
+    /// Whether templates for joins need the verified identity.
+    needs_identity: bool,
     events: Vec<Event>,
     any_event: Option<Event>,
 }
+
+#[cfg(feature = "token")]
+type OwnClaims = crate::token::Claims;
+#[cfg(not(feature = "token"))]
+type OwnClaims = std::convert::Infallible;
+
+#[cfg(feature = "token")]
+fn subject(own: Option<&OwnClaims>) -> Option<&str> {
+    own.and_then(OwnClaims::subject)
+}
+
+#[cfg(not(feature = "token"))]
+fn subject(_: Option<&OwnClaims>) -> Option<&str> {
+    None
+}
+
+/// The reason for a payload that is not parsed on a shard ([`PARSED_BYTES_MAX`]).
+///
+/// [`PARSED_BYTES_MAX`]: simurgh_channel::PARSED_BYTES_MAX
+const TOO_LONG: &str = "payload_too_large";
 
 #[derive(Debug)]
 struct Announce {
@@ -369,6 +425,37 @@ struct Event {
     reply: Option<(Box<str>, Template)>,
 }
 
+impl Event {
+    fn templates(&self) -> impl Iterator<Item = &Template> {
+        [&self.payload].into_iter().chain(self.reply.as_ref().map(|(_, reply)| reply))
+    }
+
+    fn needs_identity(&self) -> bool {
+        self.templates().any(Template::needs_identity)
+    }
+}
+
+impl Declared {
+    /// The templates that a join fills.
+    fn of_joins(&self) -> impl Iterator<Item = &Template> {
+        let announce = self.announce.iter().map(|announce| &announce.payload);
+        let presence = self.presence.iter().flat_map(Presence::templates);
+        [&self.join_reply].into_iter().chain(announce).chain(presence)
+    }
+
+    /// Whether a template for an event needs the verified identity.
+    #[cfg(feature = "token")]
+    fn needs_identity(&self) -> bool {
+        self.events.iter().chain(&self.any_event).any(Event::needs_identity)
+    }
+
+    /// All templates.
+    fn templates(&self) -> impl Iterator<Item = &Template> {
+        let events = self.events.iter().chain(&self.any_event).flat_map(Event::templates);
+        self.of_joins().chain(events)
+    }
+}
+
 #[derive(Debug, PartialEq)]
 struct Welcome {
     reply: Payload<'static>,
@@ -381,6 +468,8 @@ struct Welcome {
 #[derive(Debug)]
 enum Prepared {
     Join(Welcome),
+    /// The payload is too long for templates that need the identity, which are filled on a shard.
+    Refused,
     Event(Result<Answer, Refusal>),
     TooLong,
 }
@@ -395,30 +484,41 @@ impl Declared {
     fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
         #[cfg(feature = "token")]
         return self.rules.join(ctx, payload, |ctx, own| {
-            self.join_allowed(ctx, payload, || self.rules.member(self, own))
+            let claims = own.clone();
+            self.join_allowed(ctx, payload, claims.as_ref(), || self.rules.member(self, own))
         });
         #[cfg(not(feature = "token"))]
-        self.join_allowed(ctx, payload, || None)
+        self.join_allowed(ctx, payload, None, || None)
     }
 
-    /// A join that tokens allow; `member` makes its channel.
+    /// A join that tokens allow, with the claims of its own one; `member` makes its channel.
     fn join_allowed(
         self: &Arc<Self>,
         ctx: &mut Context<'_>,
         payload: &Payload<'_>,
+        own: Option<&OwnClaims>,
         member: impl FnOnce() -> Option<Join>,
     ) -> Join {
         let prepared = match ctx.take_prepared() {
             Some(Prepared::Join(welcome)) => Some(welcome),
+            Some(Prepared::Refused) => {
+                return Join::error(Refusal::Because(TOO_LONG).response());
+            }
             _ => None,
         };
         let members = || ctx.member_count().unwrap_or(0);
-        let welcome = match self.admit(ctx.topic(), members, payload, prepared) {
+        let source = Source {
+            identity: self.identity(ctx, own),
+            payload,
+            topic: ctx.topic(),
+            event: events::JOIN,
+        };
+        let welcome = match self.admit(&source, members, prepared) {
             Ok(welcome) => welcome,
             Err(refusal) => return Join::error(refusal.counted(ctx)),
         };
         if let (Some(presence), Some(present)) = (&self.presence, welcome.present)
-            && let Err(error) = presence.track(ctx, present)
+            && let Err(error) = presence.track(ctx, present, subject(own))
         {
             return Join::error(json!({"reason": error.to_string()}));
         }
@@ -440,21 +540,41 @@ impl Declared {
         if payload.len() > self.payload_bytes_max {
             return Prepared::TooLong;
         }
+        let identity = Identity::default();
         if event == events::JOIN {
-            return Prepared::Join(self.welcome(topic, payload, true));
+            if self.needs_identity {
+                return Prepared::Refused;
+            }
+            let source = Source { identity, payload, topic, event: events::JOIN };
+            return Prepared::Join(self.welcome(&source, true));
+        }
+        if self.event(event).is_some_and(Event::needs_identity) {
+            return Prepared::Event(Err(Refusal::Because(TOO_LONG)));
         }
         let payload = std::mem::replace(payload, Payload::NULL);
-        Prepared::Event(self.answer(topic, event, payload))
+        Prepared::Event(self.answer(identity, topic, event, payload))
+    }
+
+    /// The verified identity of a member: its channel's own token counts before its socket's.
+    #[cfg(feature = "token")]
+    fn identity<'a>(&self, ctx: &'a Context<'_>, own: Option<&'a OwnClaims>) -> Identity<'a> {
+        let claims = own.or_else(|| ctx.assigns::<OwnClaims>());
+        Identity { claims, ..Identity::default() }
+    }
+
+    #[cfg(not(feature = "token"))]
+    fn identity<'a>(&self, _: &'a Context<'_>, _: Option<&'a OwnClaims>) -> Identity<'a> {
+        Identity::default()
     }
 
     /// Decides a join; `members` is the number of members before it.
     fn admit(
         &self,
-        topic: &str,
+        source: &Source<'_>,
         members: impl Fn() -> u32,
-        payload: &Payload<'_>,
         prepared: Option<Welcome>,
     ) -> Result<Welcome, Refusal> {
+        let Source { payload, topic, .. } = *source;
         if self.deny.iter().any(|pattern| pattern.matches(topic)) {
             return Err(Refusal::Because("unauthorized"));
         }
@@ -465,24 +585,29 @@ impl Declared {
             return Err(Refusal::Because("full"));
         }
         let announces = self.announce.as_ref().is_some_and(|it| members() < it.members_max);
-        let welcome = prepared.unwrap_or_else(|| self.welcome(topic, payload, announces));
+        let welcome = prepared.unwrap_or_else(|| self.welcome(source, announces));
         Ok(Welcome { announcement: welcome.announcement.filter(|_| announces), ..welcome })
     }
 
-    fn welcome(&self, topic: &str, payload: &Payload<'_>, announces: bool) -> Welcome {
-        let source = Source { payload, topic, event: events::JOIN };
+    fn welcome(&self, source: &Source<'_>, announces: bool) -> Welcome {
         let announce = self.announce.as_ref().filter(|_| announces);
         Welcome {
-            reply: self.join_reply.fill(&source),
-            announcement: announce.map(|it| it.payload.fill(&source)),
-            present: self.presence.as_ref().and_then(|it| it.present(&source)),
+            reply: self.join_reply.fill(source),
+            announcement: announce.map(|announce| announce.payload.fill(source)),
+            present: self.presence.as_ref().and_then(|presence| presence.present(source)),
         }
     }
 
-    fn handle(&self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle(
+        &self,
+        ctx: &mut Context<'_>,
+        event: &str,
+        payload: Payload<'_>,
+        own: Option<&OwnClaims>,
+    ) -> Outcome {
         let answer = match ctx.take_prepared() {
             Some(Prepared::Event(answer)) => answer,
-            _ => self.answer(ctx.topic(), event, payload),
+            _ => self.answer(self.identity(ctx, own), ctx.topic(), event, payload),
         };
         let Answer { broadcast, outcome } = match answer {
             Ok(answer) => answer,
@@ -496,7 +621,13 @@ impl Declared {
         outcome
     }
 
-    fn answer(&self, topic: &str, event: &str, payload: Payload<'_>) -> Result<Answer, Refusal> {
+    fn answer(
+        &self,
+        identity: Identity<'_>,
+        topic: &str,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Result<Answer, Refusal> {
         let Some(declared) = self.event(event) else {
             let outcome = match self.other_events {
                 OtherEvents::Error => return Err(Refusal::Because("unknown event")),
@@ -508,7 +639,7 @@ impl Declared {
         if let Some(found) = declared.shape.misfit(&payload) {
             return Err(Refusal::WrongPayload { expected: declared.shape, found });
         }
-        let source = Source { payload: &payload, topic, event };
+        let source = Source { identity, payload: &payload, topic, event };
         let outcome = match &declared.reply {
             Some((status, reply)) if &**status == "ok" => Outcome::ok(reply.fill(&source)),
             Some((status, reply)) => {
@@ -550,7 +681,7 @@ const _: () = assert!(size_of::<Member>() <= 8);
 
 impl Channel for Member {
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
-        self.declared.handle(ctx, event, payload)
+        self.declared.handle(ctx, event, payload, None)
     }
 }
 

@@ -80,6 +80,10 @@ impl Presence {
         self.meta.shows(field) || self.key.as_ref().is_some_and(|key| key.shows(field))
     }
 
+    pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
+        self.key.iter().chain([&self.meta])
+    }
+
     /// The presence of a member with such a join; `None` where the key's template gives neither a
     /// text nor a number: the member is not tracked.
     pub(super) fn present(&self, source: &Source<'_>) -> Option<Present> {
@@ -107,10 +111,14 @@ impl Presence {
         &self,
         ctx: &mut Context<'_>,
         Present { key, meta }: Present,
+        own_subject: Option<&str>,
     ) -> Result<(), PresenceError> {
         let key = match key {
             Key::Of(key) => key,
-            Key::OfSocket => ctx.socket_id().map_or_else(|| self.ids.hex(), str::to_owned),
+            Key::OfSocket => match own_subject.or(ctx.socket_id()) {
+                Some(id) => id.to_owned(),
+                None => self.ids.hex(),
+            },
         };
         ctx.presence().track(&key, meta)?;
         ctx.presence().push_state();
@@ -127,12 +135,14 @@ fn unix_seconds() -> u64 {
 mod tests {
     use serde_json::json;
 
+    use super::super::template::Identity;
     use super::*;
 
     fn present(declared: Value, joined: Value) -> Option<(Option<String>, Value)> {
         let presence = Presence::compile(&declared).unwrap().unwrap();
         let payload = Payload::from(joined);
-        let source = Source { payload: &payload, topic: "rooms:a", event: "phx_join" };
+        let (identity, topic, event) = (Identity::default(), "rooms:a", "phx_join");
+        let source = Source { identity, payload: &payload, topic, event };
         let Present { key, meta } = presence.present(&source)?;
         let key = match key {
             Key::Of(key) => Some(key),

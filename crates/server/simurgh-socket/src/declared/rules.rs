@@ -98,15 +98,13 @@ impl Rules {
 
     /// A membership on which not all members may publish; none, where all may.
     pub(super) fn member(&self, declared: &Arc<Declared>, own: Option<Claims>) -> Option<Join> {
-        if self.publish.is_empty() {
-            return None;
+        let needs_own = !self.publish.is_empty() || declared.needs_identity();
+        let member = GuardedMember { declared: Arc::clone(declared) };
+        match own.filter(|_| needs_own) {
+            Some(claims) => Some(Join::ok(OwnMember { member, claims })),
+            None if self.publish.is_empty() => None,
+            None => Some(Join::ok(member)),
         }
-        let declared = Arc::clone(declared);
-        let member = GuardedMember { declared };
-        Some(match own {
-            Some(claims) => Join::ok(OwnMember { member, claims }),
-            None => Join::ok(member),
-        })
     }
 }
 
@@ -179,7 +177,7 @@ impl GuardedMember {
         if publishes && !allow(&declared.rules.publish, ctx, own.or_else(|| ctx.assigns())) {
             return Outcome::error(Refusal::Because("unauthorized").response());
         }
-        declared.handle(ctx, event, payload)
+        declared.handle(ctx, event, payload, own)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Payload templates: checked and cut into pieces at start-up, filled by joining text.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
@@ -18,6 +19,31 @@ pub(super) struct Template {
     fields: Vec<Box<str>>,
 }
 
+/// The verified identity of a client: the claims of its token, if it has one.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Identity<'a> {
+    #[cfg(feature = "token")]
+    pub(super) claims: Option<&'a crate::token::Claims>,
+    pub(super) marker: PhantomData<&'a ()>,
+}
+
+impl Identity<'_> {
+    /// The subject (`sub`), or a claim (`claims.PATH`), as JSON; `null` if it is missing.
+    fn json(self, _path: &str) -> String {
+        #[cfg(feature = "token")]
+        if let Some(claims) = self.claims {
+            return match _path.strip_prefix(CLAIMS) {
+                None => claims.subject().map_or(NULL.to_owned(), quoted),
+                Some(path) => claims.find(path).map_or(NULL.to_owned(), Value::to_string),
+            };
+        }
+        NULL.to_owned()
+    }
+}
+
+/// Before the path of a claim.
+const CLAIMS: &str = "claims.";
+
 #[derive(Debug, PartialEq)]
 enum Piece {
     Text(String),
@@ -26,9 +52,12 @@ enum Piece {
     Topic,
     Subtopic,
     Event,
+    /// A claim of the verified token.
+    Token(Box<str>),
 }
 
 pub(super) struct Source<'a> {
+    pub(super) identity: Identity<'a>,
     pub(super) payload: &'a Payload<'a>,
     pub(super) topic: &'a str,
     pub(super) event: &'a str,
@@ -59,6 +88,16 @@ impl Template {
         self.pieces.contains(&Piece::Payload) || self.fields.iter().any(|it| **it == *field)
     }
 
+    /// Whether it contains something of the verified identity.
+    pub(super) fn needs_identity(&self) -> bool {
+        self.pieces.iter().any(|piece| matches!(piece, Piece::Token(_)))
+    }
+
+    /// Fields of the payload that are called like an identity, which the client chooses itself.
+    pub(super) fn claimed_names(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().map(|field| &**field).filter(|field| IDENTITIES.contains(field))
+    }
+
     pub(super) fn fill(&self, from: &Source<'_>) -> Payload<'static> {
         match self.pieces.as_slice() {
             [Piece::Payload] => from.payload.borrow().into_owned(),
@@ -85,6 +124,7 @@ impl Template {
                     out.push_str(&quoted(rest));
                 }
                 Piece::Event => out.push_str(&quoted(from.event)),
+                Piece::Token(path) => out.push_str(&from.identity.json(path)),
             }
         }
         out
@@ -130,6 +170,7 @@ impl Template {
             "topic" => Piece::Topic,
             "subtopic" => Piece::Subtopic,
             "event" => Piece::Event,
+            _ if form.starts_with(TOKEN) => Piece::Token(token_path(text)?),
             literal if literal.starts_with('$') => {
                 self.text(&quoted(literal));
                 return Ok(());
@@ -139,8 +180,10 @@ impl Template {
                 if !is_name(name) {
                     return Err(format!(
                         "{text:?} stands for nothing: $name and $payload.name are fields of the \
-                         payload (letters, digits, _ and -), $payload, $topic, $subtopic and \
-                         $event what they say; a text that begins with $ is written with $$"
+                         payload, which the client chooses (letters, digits, _ and -); $token.sub \
+                         and $token.claims.name are of its verified token; $payload, $topic, \
+                         $subtopic and $event are what they say; a text that begins with $ is \
+                         written with $$"
                     ));
                 }
                 Piece::Field(self.field(name)?)
@@ -171,6 +214,37 @@ impl Template {
 }
 
 const NULL: &str = "null";
+/// Before the parts of the verified token.
+const TOKEN: &str = "token.";
+/// Names by which clients tell who they are.
+const IDENTITIES: [&str; 12] = [
+    "user",
+    "user_id",
+    "userId",
+    "username",
+    "user_name",
+    "uid",
+    "sub",
+    "email",
+    "name",
+    "from",
+    "sender",
+    "author",
+];
+
+fn token_path(text: &str) -> Result<Box<str>, String> {
+    let path = text.get(1 + TOKEN.len()..).unwrap_or_default();
+    let is_claim = path
+        .strip_prefix(CLAIMS)
+        .is_some_and(|path| !path.is_empty() && path.split('.').all(|name| !name.is_empty()));
+    match cfg!(feature = "token") && (path == "sub" || is_claim) {
+        true => Ok(path.into()),
+        false => Err(format!(
+            "{text:?} is nothing of a token: there are $token.sub, and $token.claims.name for any \
+             claim"
+        )),
+    }
+}
 
 fn is_name(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -246,7 +320,8 @@ mod tests {
     use super::*;
 
     fn fill(template: Value, payload: Payload<'_>) -> Payload<'static> {
-        let source = Source { payload: &payload, topic: "rooms:a:\"b\"", event: "new:msg" };
+        let (identity, topic, event) = (Identity::default(), "rooms:a:\"b\"", "new:msg");
+        let source = Source { identity, payload: &payload, topic, event };
         Template::compile(&template).unwrap().fill(&source)
     }
 
@@ -311,5 +386,47 @@ mod tests {
         assert_eq!(template.pieces, [Piece::Text(r#"{"a":[1,null,{"b":"c"}]}"#.into())]);
         assert!(Template::compile(&json!("$payload")).unwrap().is_payload());
         assert!(!Template::compile(&json!(["$payload"])).unwrap().is_payload());
+    }
+
+    #[cfg(feature = "token")]
+    #[test]
+    fn verified_identity_comes_from_the_token_and_never_from_the_payload() {
+        use std::time::Duration;
+
+        use crate::token::{Settings, Signer, Verifier, jwt};
+
+        let secret = b"a secret of thirty-two bytes or more";
+        let data = json!({"sub": "7", "name": "Ann", "https://example.com/roles": ["editor"]});
+        let key = jwt::SigningKey::from_secret(secret).unwrap();
+        let token =
+            Signer::Jwt(key).mint(&data, Duration::ZERO, Some(Duration::from_secs(60))).unwrap();
+        let keys = crate::token::KeySource::Secret(secret.to_vec());
+        let verifier = Verifier::new(Settings::Jwt(crate::token::JwtSettings::new(keys))).unwrap();
+        let claims = verifier.verify(&token, Duration::ZERO).unwrap();
+        let template = json!({
+            "id": "$token.sub", "name": "$token.claims.name",
+            "roles": "$token.claims.https://example.com/roles", "none": "$token.claims.none",
+            "said": "$sub",
+        });
+        let template = Template::compile(&template).unwrap();
+        assert!(template.needs_identity() && template.claimed_names().eq(["sub"]));
+        let forged = r#"{"sub":"8","token.sub":"8","token":{"sub":"8","claims":{"name":"Eve"}}}"#;
+        let payload = Payload::checked(forged).unwrap();
+        let filled = |claims| {
+            let identity = Identity { claims, ..Identity::default() };
+            let source = Source { identity, payload: &payload, topic: "t", event: "e" };
+            template.fill(&source).parse::<Value>().unwrap()
+        };
+        let roles = json!(["editor"]);
+        let expected = json!({"id": "7", "name": "Ann", "roles": roles, "none": null, "said": "8"});
+        assert_eq!(filled(Some(&claims)), expected);
+        let expected = json!({"id": null, "name": null, "roles": null, "none": null, "said": "8"});
+        assert_eq!(filled(None), expected);
+        for wrong in ["$token.", "$token.name", "$token.claims.", "$token.claims..a"] {
+            let error = Template::compile(&json!(wrong)).unwrap_err();
+            assert!(error.contains("$token.sub"), "{error}");
+        }
+        let error = Template::compile(&json!("$claims.sub")).unwrap_err();
+        assert!(error.contains("$token.claims.name"), "{error}");
     }
 }

@@ -28,10 +28,22 @@ fn chat() -> Declared {
 }
 
 impl Declared {
+    /// Decides a join of a client without a token.
+    fn admits(
+        &self,
+        topic: &str,
+        members: impl Fn() -> u32,
+        payload: &Payload<'_>,
+        prepared: Option<Welcome>,
+    ) -> Result<Welcome, Refusal> {
+        let identity = Identity::default();
+        self.admit(&Source { identity, payload, topic, event: events::JOIN }, members, prepared)
+    }
+
     /// The effect of an event; a refusal as the error that its sender gets.
     fn told(&self, topic: &str, event: &str, payload: Payload<'_>) -> Answer {
         let refused = |refusal: Refusal| Outcome::error(refusal.response());
-        self.answer(topic, event, payload)
+        self.answer(Identity::default(), topic, event, payload)
             .unwrap_or_else(|refusal| Answer { broadcast: None, outcome: refused(refusal) })
     }
 }
@@ -65,13 +77,13 @@ fn joins_are_announced_in_small_rooms() {
     let chat = chat();
     for (members, announced) in [(0, true), (99, true), (100, false), (5_000, false)] {
         let joins = payload(json!({"user": 7, "x": 1}));
-        let welcome = chat.admit("rooms:a", || members, &joins, None);
+        let welcome = chat.admits("rooms:a", || members, &joins, None);
         let announcement = announced.then(|| payload(json!({"user": 7})));
         let expected = Ok(Welcome { reply: Payload::EMPTY_OBJECT, announcement, present: None });
         assert_eq!(welcome, expected);
         let message = &mut message("phx_join", joins.clone());
         let Prepared::Join(prepared) = chat.prepare(message) else { panic!("a join") };
-        assert_eq!(chat.admit("rooms:a", || members, &joins, Some(prepared)), expected);
+        assert_eq!(chat.admits("rooms:a", || members, &joins, Some(prepared)), expected);
     }
 }
 
@@ -82,7 +94,7 @@ fn joins_are_refused_by_topic_size_and_room() {
         "members_max": 3, "join_reply": {"at": "$topic", "who": "$u"},
     }));
     let because = |reason| Err(Refusal::Because(reason));
-    let join = |topic: &str, members, given| rooms.admit(topic, || members, &payload(given), None);
+    let join = |topic: &str, members, given| rooms.admits(topic, || members, &payload(given), None);
     for topic in ["rooms:private", "rooms:private:1", "rooms:x"] {
         assert_eq!(join(topic, 0, json!({})), because("unauthorized"));
     }
@@ -185,7 +197,7 @@ fn misfits() -> [(Payload<'static>, &'static str); 6] {
 fn what_is_no_object_goes_no_further_and_its_sender_is_told() {
     for (payload, found) in misfits() {
         let wrong = Refusal::WrongPayload { expected: PayloadShape::Object, found };
-        assert_eq!(chat().admit("rooms:a", || 0, &payload, None), Err(wrong));
+        assert_eq!(chat().admits("rooms:a", || 0, &payload, None), Err(wrong));
         let answer = chat().told("rooms:a", "new:msg", payload);
         assert!(answer.broadcast.is_none(), "{found}");
         let Outcome::Reply(reply) = &answer.outcome else { panic!("no reply: {answer:?}") };
@@ -205,7 +217,7 @@ fn channels_and_events_say_which_payloads_they_take() {
         channel.told("a", event, payload.clone()).broadcast.is_some()
     };
     for (payload, found) in misfits() {
-        assert!(channel.admit("a", || 0, &payload, None).is_ok(), "{found}");
+        assert!(channel.admits("a", || 0, &payload, None).is_ok(), "{found}");
         assert!(passes("any", &payload), "{found}");
         assert_eq!(passes("json", &payload), found != "binary", "{found}");
         assert!(!passes("object", &payload), "{found}");

@@ -92,7 +92,7 @@ fn run(
     let stop = Interrupt::on_signals()
         .map_err(|error| Failure::Because(format!("cannot wait for signals: {error}")))?;
     // It never joins a cluster.
-    let Settings { mut config, declared, cluster: _, log, log_format } = settings;
+    let Settings { mut config, declared, cluster: _, log, log_format, warnings: _ } = settings;
     let _log = logging::start(log, log_format);
     config.listen = flags.listen;
     let declared = declared.map(|declared| Declared {

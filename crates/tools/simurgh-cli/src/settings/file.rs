@@ -33,6 +33,8 @@ pub(crate) struct File {
     /// The table `[cluster]`, likewise.
     #[cfg(feature = "nats")]
     pub(crate) cluster: Option<Option<ClusterSpec>>,
+    /// What is allowed and probably not meant.
+    warnings: Vec<(usize, String)>,
     /// Channels with unreadable keys; their further mistakes are not reported.
     unreadable: BTreeSet<usize>,
     /// The position of each key by its path, such as `channel[0].event[1].reply`.
@@ -83,6 +85,18 @@ impl File {
         };
         let text = format!("{label} {}: {}", mistake.key, mistake.message);
         self.complain(&format!("{table}.{}", mistake.key), text);
+    }
+
+    /// Something about a channel that is allowed and probably not meant.
+    pub(crate) fn warn_of(&mut self, trap: &Mistake) {
+        let at = self.place(&format!("channel[{}].{}", trap.channel, trap.key));
+        self.warnings.push((at, format!("{CHANNEL}: {}", trap.message)));
+    }
+
+    /// The warnings, as `file:line: what`.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let warnings = self.warnings.iter();
+        warnings.map(|(at, text)| format!("{}:{}: {text}", self.name, self.line(*at))).collect()
     }
 
     /// In the order of the file, as `file:line: what`.

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use simurgh::axum::Router;
 use simurgh::axum::http::HeaderValue;
 use simurgh::declared::{self, ChannelSpec, Defaults};
@@ -39,6 +40,8 @@ pub(crate) struct Settings {
     pub(crate) cluster: Option<Cluster>,
     pub(crate) log: LevelFilter,
     pub(crate) log_format: LogFormat,
+    /// What is allowed and probably not meant, as `file:line: what`.
+    pub(crate) warnings: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -79,8 +82,11 @@ impl Settings {
     }
 
     /// Checks a file as if it were served without flags.
-    pub(crate) fn check(path: &Path, channels: Channels) -> Result<(), Refusal> {
-        Self::merge(PartialSettings::default(), File::read(path, channels)?, channels).map(drop)
+    /// Checks a file; returns its warnings.
+    pub(crate) fn check(path: &Path, channels: Channels) -> Result<Vec<String>, Refusal> {
+        let file = File::read(path, channels)?;
+        let settings = Self::merge(PartialSettings::default(), file, channels)?;
+        Ok(settings.warnings)
     }
 
     fn merge(flags: PartialSettings, mut file: File, channels: Channels) -> Result<Self, Refusal> {
@@ -107,6 +113,7 @@ impl Settings {
                 false => file.complain(key, format!("{key}: {text}")),
             }
         }
+        let warnings = file.warnings();
         complaints.extend(file.complaints());
         if !complaints.is_empty() {
             return Err(Refusal(complaints));
@@ -118,7 +125,7 @@ impl Settings {
         config.commit = version::COMMIT.to_owned();
         config.secret_key_base = secret.flatten();
         settings.fill(&mut config);
-        Ok(Self { declared, cluster, log, log_format, config })
+        Ok(Self { declared, cluster, log, log_format, config, warnings })
     }
 }
 
@@ -205,9 +212,10 @@ fn page(settings: &PartialSettings) -> Result<Router, String> {
 /// The declared channels, or the built-in chat if there are none.
 fn user_socket(settings: &PartialSettings, file: &mut File) -> Option<UserSocket> {
     let is_chat = file.channels.is_none();
+    let by_token = file.token.is_some();
     let specs = match file.channels.take() {
         Some(specs) => specs,
-        None => built_in_chat(settings),
+        None => built_in_chat(settings, by_token),
     };
     let mut defaults =
         Defaults { frame_bytes_max: settings.frame_bytes_max, ..Defaults::default() };
@@ -226,7 +234,9 @@ fn user_socket(settings: &PartialSettings, file: &mut File) -> Option<UserSocket
             return None;
         }
     };
-    let by_token = tokens.is_some();
+    if by_token {
+        declared::traps(&specs, defaults).iter().for_each(|trap| file.warn_of(trap));
+    }
     let user_socket = match tokens {
         Some(policy) => declared::user_socket_with_tokens(SOCKET_PATH, &specs, defaults, policy),
         None => declared::user_socket(SOCKET_PATH, &specs, defaults),
@@ -260,12 +270,22 @@ fn longpoll(settings: &PartialSettings, is_chat: bool) -> Option<LongPoll> {
 }
 
 /// A limit on messages applies to the built-in chat, too.
-fn built_in_chat(settings: &PartialSettings) -> Vec<ChannelSpec> {
+/// With tokens nobody can speak as somebody else: users are called as their tokens say.
+fn built_in_chat(settings: &PartialSettings, by_token: bool) -> Vec<ChannelSpec> {
     let text = CHAT.to_owned();
     let file = File::parse("the built-in chat", text, Channels::Declared);
     let mut specs = file.channels.unwrap_or_default();
     if settings.message_bytes_max.is_some() {
         specs.iter_mut().for_each(|spec| spec.message_bytes_max = None);
+    }
+    if by_token {
+        for spec in &mut specs {
+            spec.announce_payload = Some(json!({"user": "$token.sub"}));
+            spec.presence = Some(json!({"key": "$token.sub"}));
+            for event in &mut spec.event {
+                event.payload = Some(json!({"user": "$token.sub", "body": "$body"}));
+            }
+        }
     }
     specs
 }
