@@ -48,8 +48,8 @@ pub trait Sockets {
         found: &mut Vec<Key>,
     );
 
-    /// Whose socket it is, as a hash of its user or its address that is the same on all shards; 0 if
-    /// that is not known.
+    /// Whose socket it is, as a hash of its user or its address that is the same on all shards; 0
+    /// if that is not known.
     fn client(&mut self, _key: Key) -> u64 {
         0
     }

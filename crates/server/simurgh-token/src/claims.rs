@@ -56,7 +56,7 @@ impl Claims {
     /// themselves, such as `https://example.com/roles`.
     #[must_use]
     pub fn find(&self, path: &str) -> Option<&Value> {
-        crate::rule::at(&self.claims, path)
+        at(&self.claims, path)
     }
 
     /// The user of the token: `sub`, otherwise `user_id`, otherwise the data of a `Phoenix.Token`;
@@ -77,6 +77,20 @@ impl Claims {
     pub fn expires_at(&self) -> Option<u64> {
         self.expires_at
     }
+}
+
+/// The claim of this path. Names may have dots themselves, such as `https://example.com/roles`: the
+/// longest name that is there counts.
+pub(crate) fn at<'c>(claims: &'c Map<String, Value>, path: &str) -> Option<&'c Value> {
+    if let Some(claim) = claims.get(path) {
+        return Some(claim);
+    }
+    let dots = path.rmatch_indices('.').map(|(dot, _)| path.split_at(dot));
+    let mut inner = dots.filter_map(|(name, rest)| {
+        let inner = claims.get(name)?.as_object()?;
+        at(inner, rest.get(1..)?)
+    });
+    inner.next()
 }
 
 /// As [`Claims::subject`].

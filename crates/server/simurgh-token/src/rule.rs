@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::claims::{self, Claims};
+use crate::claims::{self, Claims, at};
 
 /// A permission by claim and topic.
 ///
@@ -214,20 +214,6 @@ fn check_path(path: &str) -> Result<(), RuleError> {
              names within each other"
         )),
     }
-}
-
-/// The claim of this path. Names may have dots themselves, such as `https://example.com/roles`: the
-/// longest name that is there counts.
-pub(crate) fn at<'c>(claims: &'c Map<String, Value>, path: &str) -> Option<&'c Value> {
-    if let Some(claim) = claims.get(path) {
-        return Some(claim);
-    }
-    let dots = path.rmatch_indices('.').map(|(dot, _)| path.split_at(dot));
-    let mut inner = dots.filter_map(|(name, rest)| {
-        let inner = claims.get(name)?.as_object()?;
-        at(inner, rest.get(1..)?)
-    });
-    inner.next()
 }
 
 /// The values that may replace a claim: its own, or those of its entries.

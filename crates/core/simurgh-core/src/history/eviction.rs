@@ -48,7 +48,7 @@ impl KeptTopics {
 
     pub(super) fn forget(&mut self, at: usize) {
         let Some(mut slot) = self.slots.get_mut(at).and_then(Option::take) else { return };
-        self.holdings.release(&mut slot);
+        self.holdings.release(slot.client, &mut slot.counted);
         self.own_bytes = self.own_bytes.saturating_sub(own_bytes(&slot.name));
         self.forgotten.note(&slot.name, slot.topic.ring().position());
         self.by_name.remove(&slot.name, at as u32);
@@ -84,7 +84,7 @@ impl KeptTopics {
         let Some(at) = self.least_used(|slot| !slot.topic.ring().is_empty()) else { return };
         let Some(Some(slot)) = self.slots.get_mut(at) else { return };
         let dropped = slot.topic.evict_half();
-        self.holdings.count(slot);
+        slot.count(&mut self.holdings);
         self.count(dropped);
     }
 

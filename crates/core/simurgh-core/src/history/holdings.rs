@@ -3,8 +3,6 @@
 
 use std::collections::HashMap;
 
-use super::kept_topics::{Slot, own_bytes};
-
 /// A client with this part of all is the first that loses topics.
 const LARGE_PART: u64 = 16;
 
@@ -16,30 +14,29 @@ pub(super) struct Holdings {
 }
 
 impl Holdings {
-    /// Counts a topic as large as it is now, if it is one client's.
-    pub(super) fn count(&mut self, slot: &mut Slot) {
-        if slot.client == 0 {
+    /// A topic of a client has so many bytes, of which `counted` are counted.
+    pub(super) fn count(&mut self, client: u64, counted: &mut u64, bytes: u64) {
+        if client == 0 {
             return;
         }
-        let bytes = own_bytes(&slot.name) + slot.topic.ring().bytes();
-        let held = self.by_client.entry(slot.client).or_default();
-        *held = (*held + bytes).saturating_sub(slot.counted);
-        slot.counted = bytes;
-        if slot.client == self.largest.0 || *held > self.largest.1 {
-            self.largest = (slot.client, *held);
+        let held = self.by_client.entry(client).or_default();
+        *held = (*held + bytes).saturating_sub(*counted);
+        *counted = bytes;
+        if client == self.largest.0 || *held > self.largest.1 {
+            self.largest = (client, *held);
         }
     }
 
     /// A topic is gone, or is not one client's any more.
-    pub(super) fn release(&mut self, slot: &mut Slot) {
-        let counted = std::mem::take(&mut slot.counted);
-        let Some(held) = self.by_client.get_mut(&slot.client) else { return };
+    pub(super) fn release(&mut self, client: u64, counted: &mut u64) {
+        let counted = std::mem::take(counted);
+        let Some(held) = self.by_client.get_mut(&client) else { return };
         *held = held.saturating_sub(counted);
-        if slot.client == self.largest.0 {
+        if client == self.largest.0 {
             self.largest.1 = *held;
         }
         if *held == 0 {
-            self.by_client.remove(&slot.client);
+            self.by_client.remove(&client);
         }
     }
 

@@ -68,6 +68,14 @@ pub(super) struct Slot {
     pub(super) counted: u64,
 }
 
+impl Slot {
+    /// Counts it as large as it is now.
+    pub(super) fn count(&mut self, holdings: &mut Holdings) {
+        let bytes = own_bytes(&self.name) + self.topic.ring().bytes();
+        holdings.count(self.client, &mut self.counted, bytes);
+    }
+}
+
 pub(super) fn name_at(slots: &[Option<Box<Slot>>], at: u32) -> Option<&str> {
     Some(&slots.get(at as usize)?.as_ref()?.name)
 }
@@ -144,7 +152,7 @@ impl KeptTopics {
         };
         slot.used_ms = now_ms;
         if slot.client != client {
-            self.holdings.release(slot);
+            self.holdings.release(slot.client, &mut slot.counted);
             slot.client = 0;
         }
         if let Some(position) = id.and_then(|id| slot.topic.stored(id, now_ms)) {
@@ -162,7 +170,7 @@ impl KeptTopics {
                 self.messages += 1;
                 self.bytes += bytes as u64;
                 self.too_large += u64::from(bytes as u64 > limits.bytes);
-                self.holdings.count(slot);
+                slot.count(&mut self.holdings);
                 self.count(dropped);
                 (position, Some(broadcast))
             }

@@ -1,5 +1,6 @@
 //! Which members receive which presences, when, and what is left afterwards.
 
+mod bounds;
 mod held_leaves;
 mod peers;
 
@@ -554,63 +555,4 @@ fn no_phx_ref_comes_again_after_nobody_was_there() {
     }
     let lists: Vec<String> = answers.try_iter().collect();
     assert_ne!(lists[0], lists[1]);
-}
-
-/// What a call changes is kept until the next diff, so its bytes count until then.
-#[test]
-fn member_that_calls_faster_than_diffs_leave_is_not_read_until_the_diff() {
-    let mut config = Config { presence: PresenceConfig::default(), ..Config::default() };
-    config.mailbox_bytes_max = 64 << 10;
-    let mut it = TestShard::with(config, vec![present().user_socket()]);
-    let key = it.joined(&["t"]);
-    sends(&mut it, key, "track", r#""a""#);
-    turn(&mut it);
-    let mut calls = 0;
-    while !it.out.is_held(key) {
-        sends(&mut it, key, "update", r#""a""#);
-        it.handles_mail();
-        calls += 1;
-        assert!(calls < 100, "never held");
-    }
-    assert!(it.core.presence_bytes() > 0 && it.node.charged(0) == 0, "the mail is handled");
-    turn(&mut it);
-    it.core.settle(&mut it.out);
-    assert!(it.out.is_held(key), "the interval is not over");
-    it.advances(INTERVAL);
-    turn(&mut it);
-    it.core.settle(&mut it.out);
-    assert_eq!((it.out.is_held(key), it.core.presence_bytes()), (false, 0));
-}
-
-#[test]
-fn rejoins_under_new_keys_are_paused_like_publishers() {
-    let mut config = Config { presence: PresenceConfig::default(), ..Config::default() };
-    config.mailbox_bytes_max = 64 << 10;
-    let mut it = TestShard::with(config, vec![present().user_socket()]);
-    let key = it.joined(&["t"]);
-    for n in 0..100 {
-        it.sends(key, &format!(r#"[{n},{n},"t","phx_join",{{}}]"#));
-        it.sends(key, &format!(r#"[{n},9,"t","track","k{n}"]"#));
-        it.handles_mail();
-        if it.out.is_held(key) {
-            return assert!(it.core.presence_bytes() < 3 * (8 << 10), "after {n} joins");
-        }
-    }
-    panic!("never held");
-}
-
-#[test]
-fn sample_of_a_key_with_all_entries_has_as_many_metas_as_a_sample_has_keys() {
-    let config = PresenceConfig { list_max: 10, sample: 3, ..PresenceConfig::default() };
-    let (mut home, meta) = (Home::new(Owner(1), 0, false, 1), || Meta::parse("{}").unwrap());
-    for membership in 0..11 {
-        let channel = ChannelId { shard: 0, membership, generation: 1 };
-        let call = PresenceCall::Track("k".into(), meta(), None);
-        home.call("t", MemberCall::uncharged(channel, call), &config, 0);
-    }
-    let output = home.tell("t", &config, 1 << 20, 0);
-    let Some(Output::All("presence_summary", text)) = output.last() else { panic!("{output:?}") };
-    let summary: Value = serde_json::from_str(text).unwrap();
-    assert_eq!((&summary["count"], &summary["keys"]), (&json!(11), &json!(1)));
-    assert_eq!(summary["sample"]["k"]["metas"].as_array().unwrap().len(), 3);
 }

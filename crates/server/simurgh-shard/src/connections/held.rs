@@ -76,7 +76,8 @@ impl HttpConnections {
         self.budget(side).bytes.load(Relaxed)
     }
 
-    /// Closes those that have held most for longest, until the rest is a sixteenth below the budget.
+    /// Closes those that have held most for longest, until the rest is a sixteenth below the
+    /// budget.
     #[cold]
     fn shed(&self, side: Side) {
         let budget = self.budget(side);

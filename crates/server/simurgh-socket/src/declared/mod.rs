@@ -25,6 +25,7 @@
 //! | `$payload` | the whole payload |
 //! | `$payload.name` | as `$name`, for fields with the name of one of these |
 //! | `$topic`, `$subtopic`, `$event` | the topic, its part after the first colon, the event |
+//! | `$token.sub`, `$token.claims.name` | of the verified token; `null` without one |
 //! | `$$…` | a text that begins with one `$` |
 //!
 //! Any other text that begins with `$` is a [`Mistake`]. The payload is never parsed into a tree:
@@ -45,6 +46,7 @@
 mod check;
 mod history;
 mod limits;
+mod member;
 mod presence;
 #[cfg(feature = "token")]
 mod rules;
@@ -55,22 +57,20 @@ mod template;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
-use simurgh_proto::message::{Message, Payload, events};
-use simurgh_proto::topic::Pattern;
+use serde_json::Value;
 use simurgh_proto::ws::Limits;
 
 pub use crate::shape::PayloadShape;
 use crate::socket::UserSocket;
 pub use check::Mistake;
 pub use limits::SocketLimitsSpec;
-use presence::{Presence, Present};
-use simurgh_channel::{Channel, ChannelLimits, Context, HistoryRule, Join, Outcome, Reply};
+use member::{Announce, Declared, Event, Refusal};
+use simurgh_channel::{ChannelLimits, HistoryRule};
 use size::limits;
 pub use size::parse_bytes;
 pub use supabase::{ChannelKind, hosted};
 use supabase::{Compiled, complete};
-use template::{Identity, Source, Template};
+use template::Template;
 
 /// One declared channel: a pattern of topics, and its behaviour.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -367,349 +367,6 @@ fn user_socket_of(
             None => user_socket,
         }
     })
-}
-
-/// A checked spec, shared by all members.
-#[derive(Debug)]
-struct Declared {
-    deny: Vec<Pattern>,
-    #[cfg(feature = "token")]
-    rules: rules::Rules,
-    /// For joins, and for events without their own.
-    shape: PayloadShape,
-    join_reply: Template,
-    announce: Option<Announce>,
-    other_events: OtherEvents,
-    payload_bytes_max: usize,
-    members_max: Option<u32>,
-    presence: Option<Presence>,
-    /// Whether templates for joins need the verified identity.
-    needs_identity: bool,
-    events: Vec<Event>,
-    any_event: Option<Event>,
-}
-
-#[cfg(feature = "token")]
-type OwnClaims = crate::token::Claims;
-#[cfg(not(feature = "token"))]
-type OwnClaims = std::convert::Infallible;
-
-#[cfg(feature = "token")]
-fn subject(own: Option<&OwnClaims>) -> Option<&str> {
-    own.and_then(OwnClaims::subject)
-}
-
-#[cfg(not(feature = "token"))]
-fn subject(_: Option<&OwnClaims>) -> Option<&str> {
-    None
-}
-
-/// The reason for a payload that is not parsed on a shard ([`PARSED_BYTES_MAX`]).
-///
-/// [`PARSED_BYTES_MAX`]: simurgh_channel::PARSED_BYTES_MAX
-const TOO_LONG: &str = "payload_too_large";
-
-#[derive(Debug)]
-struct Announce {
-    event: Box<str>,
-    payload: Template,
-    members_max: u32,
-}
-
-#[derive(Debug)]
-struct Event {
-    name: Box<str>,
-    shape: PayloadShape,
-    reach: Reach,
-    payload: Template,
-    reply: Option<(Box<str>, Template)>,
-}
-
-impl Event {
-    fn templates(&self) -> impl Iterator<Item = &Template> {
-        [&self.payload].into_iter().chain(self.reply.as_ref().map(|(_, reply)| reply))
-    }
-
-    fn needs_identity(&self) -> bool {
-        self.templates().any(Template::needs_identity)
-    }
-}
-
-impl Declared {
-    /// The templates that a join fills.
-    fn of_joins(&self) -> impl Iterator<Item = &Template> {
-        let announce = self.announce.iter().map(|announce| &announce.payload);
-        let presence = self.presence.iter().flat_map(Presence::templates);
-        [&self.join_reply].into_iter().chain(announce).chain(presence)
-    }
-
-    /// Whether a template for an event needs the verified identity.
-    #[cfg(feature = "token")]
-    fn needs_identity(&self) -> bool {
-        self.events.iter().chain(&self.any_event).any(Event::needs_identity)
-    }
-
-    /// All templates.
-    fn templates(&self) -> impl Iterator<Item = &Template> {
-        let events = self.events.iter().chain(&self.any_event).flat_map(Event::templates);
-        self.of_joins().chain(events)
-    }
-}
-
-#[derive(Debug, PartialEq)]
-struct Welcome {
-    reply: Payload<'static>,
-    announcement: Option<Payload<'static>>,
-    present: Option<Present>,
-}
-
-/// The prepared part of a long message: filling templates from megabytes takes longer than a turn
-/// of a shard has.
-#[derive(Debug)]
-enum Prepared {
-    Join(Welcome),
-    /// The payload is too long for templates that need the identity, which are filled on a shard.
-    Refused,
-    Event(Result<Answer, Refusal>),
-    TooLong,
-}
-
-#[derive(Debug)]
-struct Answer {
-    broadcast: Option<(Reach, Payload<'static>)>,
-    outcome: Outcome,
-}
-
-impl Declared {
-    fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
-        #[cfg(feature = "token")]
-        return self.rules.join(ctx, payload, |ctx, own| {
-            let claims = own.clone();
-            self.join_allowed(ctx, payload, claims.as_ref(), || self.rules.member(self, own))
-        });
-        #[cfg(not(feature = "token"))]
-        self.join_allowed(ctx, payload, None, || None)
-    }
-
-    /// A join that tokens allow, with the claims of its own one; `member` makes its channel.
-    fn join_allowed(
-        self: &Arc<Self>,
-        ctx: &mut Context<'_>,
-        payload: &Payload<'_>,
-        own: Option<&OwnClaims>,
-        member: impl FnOnce() -> Option<Join>,
-    ) -> Join {
-        let prepared = match ctx.take_prepared() {
-            Some(Prepared::Join(welcome)) => Some(welcome),
-            Some(Prepared::Refused) => {
-                return Join::error(Refusal::Because(TOO_LONG).response());
-            }
-            _ => None,
-        };
-        let members = || ctx.member_count().unwrap_or(0);
-        let source = Source {
-            identity: self.identity(ctx, own),
-            payload,
-            topic: ctx.topic(),
-            event: events::JOIN,
-        };
-        let welcome = match self.admit(&source, members, prepared) {
-            Ok(welcome) => welcome,
-            Err(refusal) => return Join::error(refusal.counted(ctx)),
-        };
-        if let (Some(presence), Some(present)) = (&self.presence, welcome.present)
-            && let Err(error) = presence.track(ctx, present, subject(own))
-        {
-            return Join::error(json!({"reason": error.to_string()}));
-        }
-        // Effects of a successful join are executed after its reply, when the new one is a member.
-        if let (Some(announce), Some(payload)) = (&self.announce, welcome.announcement) {
-            ctx.broadcast(&announce.event, payload);
-        }
-        member().unwrap_or_else(|| self.member()).reply(welcome.reply)
-    }
-
-    /// The cheapest kind of channel.
-    fn member(self: &Arc<Self>) -> Join {
-        Join::ok(Member { declared: Arc::clone(self) })
-    }
-
-    /// Prepares what does not depend on the members, and takes the payload of an event.
-    fn prepare(&self, message: &mut Message<'static>) -> Prepared {
-        let Message { topic, event, payload, .. } = message;
-        if payload.len() > self.payload_bytes_max {
-            return Prepared::TooLong;
-        }
-        let identity = Identity::default();
-        if event == events::JOIN {
-            if self.needs_identity {
-                return Prepared::Refused;
-            }
-            let source = Source { identity, payload, topic, event: events::JOIN };
-            return Prepared::Join(self.welcome(&source, true));
-        }
-        if self.event(event).is_some_and(Event::needs_identity) {
-            return Prepared::Event(Err(Refusal::Because(TOO_LONG)));
-        }
-        let payload = std::mem::replace(payload, Payload::NULL);
-        Prepared::Event(self.answer(identity, topic, event, payload))
-    }
-
-    /// The verified identity of a member: its channel's own token counts before its socket's.
-    #[cfg(feature = "token")]
-    fn identity<'a>(&self, ctx: &'a Context<'_>, own: Option<&'a OwnClaims>) -> Identity<'a> {
-        let claims = own.or_else(|| ctx.assigns::<OwnClaims>());
-        Identity { claims, ..Identity::default() }
-    }
-
-    #[cfg(not(feature = "token"))]
-    fn identity<'a>(&self, _: &'a Context<'_>, _: Option<&'a OwnClaims>) -> Identity<'a> {
-        Identity::default()
-    }
-
-    /// Decides a join; `members` is the number of members before it.
-    fn admit(
-        &self,
-        source: &Source<'_>,
-        members: impl Fn() -> u32,
-        prepared: Option<Welcome>,
-    ) -> Result<Welcome, Refusal> {
-        let Source { payload, topic, .. } = *source;
-        if self.deny.iter().any(|pattern| pattern.matches(topic)) {
-            return Err(Refusal::Because("unauthorized"));
-        }
-        if let Some(found) = self.shape.misfit(payload) {
-            return Err(Refusal::WrongPayload { expected: self.shape, found });
-        }
-        if self.members_max.is_some_and(|max| members() >= max) {
-            return Err(Refusal::Because("full"));
-        }
-        let announces = self.announce.as_ref().is_some_and(|it| members() < it.members_max);
-        let welcome = prepared.unwrap_or_else(|| self.welcome(source, announces));
-        Ok(Welcome { announcement: welcome.announcement.filter(|_| announces), ..welcome })
-    }
-
-    fn welcome(&self, source: &Source<'_>, announces: bool) -> Welcome {
-        let announce = self.announce.as_ref().filter(|_| announces);
-        Welcome {
-            reply: self.join_reply.fill(source),
-            announcement: announce.map(|announce| announce.payload.fill(source)),
-            present: self.presence.as_ref().and_then(|presence| presence.present(source)),
-        }
-    }
-
-    fn handle(
-        &self,
-        ctx: &mut Context<'_>,
-        event: &str,
-        payload: Payload<'_>,
-        own: Option<&OwnClaims>,
-    ) -> Outcome {
-        let answer = match ctx.take_prepared() {
-            Some(Prepared::Event(answer)) => answer,
-            _ => self.answer(self.identity(ctx, own), ctx.topic(), event, payload),
-        };
-        let Answer { broadcast, outcome } = match answer {
-            Ok(answer) => answer,
-            Err(refusal) => return Outcome::error(refusal.counted(ctx)),
-        };
-        match broadcast {
-            Some((Reach::All, payload)) => ctx.broadcast(event, payload),
-            Some((Reach::Others, payload)) => ctx.broadcast_from(event, payload),
-            Some((Reach::None, _)) | None => {}
-        }
-        outcome
-    }
-
-    fn answer(
-        &self,
-        identity: Identity<'_>,
-        topic: &str,
-        event: &str,
-        payload: Payload<'_>,
-    ) -> Result<Answer, Refusal> {
-        let Some(declared) = self.event(event) else {
-            let outcome = match self.other_events {
-                OtherEvents::Error => return Err(Refusal::Because("unknown event")),
-                OtherEvents::Ignore => Outcome::NoReply,
-                OtherEvents::Crash => Outcome::unknown_event(),
-            };
-            return Ok(Answer { broadcast: None, outcome });
-        };
-        if let Some(found) = declared.shape.misfit(&payload) {
-            return Err(Refusal::WrongPayload { expected: declared.shape, found });
-        }
-        let source = Source { identity, payload: &payload, topic, event };
-        let outcome = match &declared.reply {
-            Some((status, reply)) if &**status == "ok" => Outcome::ok(reply.fill(&source)),
-            Some((status, reply)) => {
-                Outcome::Reply(Reply::new(status.to_string(), reply.fill(&source)))
-            }
-            None => Outcome::NoReply,
-        };
-        let broadcast = match declared.reach {
-            Reach::None => None,
-            // The common case of chat messages: the payload is passed on without parsing.
-            reach if declared.payload.is_payload() => Some((reach, payload.into_owned())),
-            reach => Some((reach, declared.payload.fill(&source))),
-        };
-        Ok(Answer { broadcast, outcome })
-    }
-
-    /// The required shape of an event's payload, for members and other publishers.
-    fn shape(&self, event: &str) -> PayloadShape {
-        self.event(event).map_or(self.shape, |event| event.shape)
-    }
-
-    fn event(&self, name: &str) -> Option<&Event> {
-        // A broadcast of, say, phx_close would end the channels of all other members.
-        if check::is_reserved(name) || (self.presence.is_some() && presence::EVENTS.contains(&name))
-        {
-            return None;
-        }
-        self.events.iter().find(|event| *event.name == *name).or(self.any_event.as_ref())
-    }
-}
-
-/// A membership of a declared channel: only a pointer to its spec.
-struct Member {
-    declared: Arc<Declared>,
-}
-
-// The cost of a joined client, in addition to its membership.
-const _: () = assert!(size_of::<Member>() <= 8);
-
-impl Channel for Member {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
-        self.declared.handle(ctx, event, payload, None)
-    }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Refusal {
-    Because(&'static str),
-    WrongPayload { expected: PayloadShape, found: &'static str },
-}
-
-impl Refusal {
-    /// The reply to the client; its mistakes are counted.
-    fn counted(&self, ctx: &Context<'_>) -> Payload<'static> {
-        if let Self::WrongPayload { .. } = self {
-            ctx.count_wrong_payload();
-        }
-        self.response()
-    }
-
-    /// `{"reason": …}`; all texts are ours and need no escaping.
-    fn response(&self) -> Payload<'static> {
-        Payload::from_json(match self {
-            Self::Because(reason) => format!(r#"{{"reason":"{reason}"}}"#),
-            Self::WrongPayload { expected, found } => format!(
-                r#"{{"reason":"wrong_payload","expected":"{}","found":"{found}"}}"#,
-                expected.name()
-            ),
-        })
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! Replies of declared channels, and refused declarations.
 
 use serde_json::{Value, json};
-use simurgh_channel::{Kind, LimitPolicy, Rate, SizeLimit};
-use simurgh_proto::message::Ref;
+use simurgh_channel::{Kind, LimitPolicy, Outcome, Rate, SizeLimit};
+use simurgh_proto::message::{Message, Payload, Ref, events};
 
+use super::member::*;
+use super::template::{Identity, Source};
 use super::*;
 
 fn spec(value: Value) -> ChannelSpec {

@@ -155,7 +155,8 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
     }
 }
 
-/// Whether the client's address may have one more connection. A trusted proxy's are of many clients.
+/// Whether the client's address may have one more connection. A trusted proxy's are of many
+/// clients.
 fn has_share(server: &Server, stream: &StdTcpStream, slot: &mut ConnectionSlot) -> bool {
     let Ok(peer) = stream.peer_addr() else { return true };
     is_trusted(&server.config.trusted_proxies, peer.ip()) || slot.count_address(peer.ip())
