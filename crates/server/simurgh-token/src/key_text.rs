@@ -41,8 +41,8 @@ fn form(bytes: &[u8]) -> Option<&'static str> {
     if is_der(bytes) {
         return Some("a key in DER");
     }
-    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) || bytes.contains(&0) {
-        return Some("a text in UTF-16, or binary");
+    if is_utf16(bytes) {
+        return Some("a text in UTF-16");
     }
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_start_matches('\u{feff}').trim_start();
@@ -58,6 +58,13 @@ fn form(bytes: &[u8]) -> Option<&'static str> {
         return Some("a key of SSH");
     }
     decoded(text).into_iter().find_map(|bytes| of_decoded(&bytes))
+}
+
+/// Whether a text is in UTF-16: it says so, or each second byte is zero.
+fn is_utf16(bytes: &[u8]) -> bool {
+    let is_zero = |at: usize| bytes.iter().skip(at).step_by(2).all(|byte| *byte == 0);
+    let is_marked = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
+    is_marked || (bytes.len() > 1 && (is_zero(0) || is_zero(1)))
 }
 
 fn of_decoded(bytes: &[u8]) -> Option<&'static str> {
@@ -116,8 +123,7 @@ pub(crate) fn is_line(text: &str) -> bool {
     let is_printable = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
     let is_digit = |byte: u8| byte.is_ascii_hexdigit() || b": ".contains(&byte);
     let is_bare = |bytes: &Vec<u8>| bytes.len() == BARE_BYTES;
-    !text.starts_with('<')
-        && text.bytes().all(is_printable)
-        && !(text.contains([':', ' ']) && text.bytes().all(is_digit))
-        && !decoded(text).iter().any(is_bare)
+    let is_grouped = text.contains([':', ' ']) && text.bytes().all(is_digit);
+    let is_key = is_grouped || text.starts_with('<') || decoded(text).iter().any(is_bare);
+    text.bytes().all(is_printable) && !is_key
 }

@@ -173,7 +173,7 @@ fn one_address_leaves_half_of_the_places_to_others() {
         (one_more.status, one_more.text()),
         (429, "too many connections from this address\n")
     );
-    let others: Vec<Raw> = (0..15).map(|_| get_from("127.0.0.3", address, "/")).collect();
+    let others: Vec<Raw> = (0..8).map(|_| get_from("127.0.0.3", address, "/")).collect();
     for mut raw in others {
         assert_eq!(raw.answer().status, 200);
     }

@@ -72,6 +72,8 @@ struct Present {
     all: HashMap<u64, Seat>,
     /// Connections of each client address.
     addresses: HashMap<IpAddr, usize>,
+    /// Connections of all addresses.
+    counted: usize,
     leaving: usize,
     paused_until: Instant,
 }
@@ -94,7 +96,14 @@ pub struct ConnectionSlot {
 impl HttpConnections {
     pub fn new(most: usize, reserve: usize) -> Self {
         let (all, addresses) = (HashMap::new(), HashMap::new());
-        let present = Present { next: 0, all, addresses, leaving: 0, paused_until: Instant::now() };
+        let present = Present {
+            next: 0,
+            all,
+            addresses,
+            counted: 0,
+            leaving: 0,
+            paused_until: Instant::now(),
+        };
         Self {
             most,
             reserve,
@@ -209,7 +218,9 @@ impl HttpConnections {
     fn count_address(&self, address: IpAddr) -> bool {
         let mut present = self.present();
         let count = present.addresses.get(&address).copied().unwrap_or_default();
-        if self.taken() > self.most / 2 && count >= (self.most / 4).max(SHARE_LEAST) {
+        // Places that are taken by connections on their way do not count yet.
+        let there = present.counted.max(present.all.len());
+        if there >= self.most / 2 && count >= (self.most / 4).max(SHARE_LEAST) {
             let asked_max = (self.most / HEADROOM / 4).max(1);
             let asked = present.ask_idle(asked_max, |seat| seat.address == Some(address));
             self.evicted.fetch_add(asked as u64, Relaxed);
@@ -219,6 +230,7 @@ impl HttpConnections {
             }
         }
         present.addresses.insert(address, count + 1);
+        present.counted += 1;
         true
     }
 
@@ -300,6 +312,7 @@ impl Present {
     }
 
     fn uncount(&mut self, address: IpAddr) {
+        self.counted = self.counted.saturating_sub(1);
         if let Some(count) = self.addresses.get_mut(&address) {
             *count -= 1;
             if *count == 0 {

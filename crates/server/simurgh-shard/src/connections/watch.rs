@@ -74,7 +74,7 @@ pub struct Watch {
     /// Bytes of bodies and answers in memory, and since when there are any, ms since the
     /// connection began.
     held: [AtomicUsize; 2],
-    held_since_ms: [AtomicU64; 2],
+    held_since_ms: AtomicU64,
     /// Set by other threads: it closes at once, since it holds too much memory.
     is_shed: AtomicBool,
     /// Set by other threads: it closes when it is idle.
@@ -100,7 +100,7 @@ impl Watch {
             is_last: AtomicBool::new(false),
             given_up: AtomicU16::new(0),
             held: Default::default(),
-            held_since_ms: Default::default(),
+            held_since_ms: AtomicU64::new(0),
             is_shed: AtomicBool::new(false),
             has_to_leave: AtomicBool::new(false),
             task: AtomicWaker::new(),
@@ -173,27 +173,26 @@ impl Watch {
     }
 
     pub(super) fn hold(&self, side: Side, bytes: usize) {
-        let (held, since_ms) = self.held_of(side);
-        if held.fetch_add(bytes, Relaxed) == 0 {
-            since_ms.store(self.now_ms(), Relaxed);
+        if self.held_of(side).fetch_add(bytes, Relaxed) == 0 {
+            self.held_since_ms.store(self.now_ms(), Relaxed);
         }
     }
 
     pub(super) fn release(&self, side: Side, bytes: usize) {
-        self.held_of(side).0.fetch_sub(bytes, Relaxed);
+        self.held_of(side).fetch_sub(bytes, Relaxed);
     }
 
     /// Bytes in memory of this side, and how long there have been any, ms. From any thread.
     pub(super) fn held(&self, side: Side) -> (usize, u64) {
-        let (held, since_ms) = self.held_of(side);
-        (held.load(Relaxed), self.now_ms().saturating_sub(since_ms.load(Relaxed)))
+        let since_ms = self.held_since_ms.load(Relaxed);
+        (self.held_of(side).load(Relaxed), self.now_ms().saturating_sub(since_ms))
     }
 
-    fn held_of(&self, side: Side) -> (&AtomicUsize, &AtomicU64) {
-        let ([inbound, outbound], [since_in, since_out]) = (&self.held, &self.held_since_ms);
+    fn held_of(&self, side: Side) -> &AtomicUsize {
+        let [inbound, outbound] = &self.held;
         match side {
-            Side::Inbound => (inbound, since_in),
-            Side::Outbound => (outbound, since_out),
+            Side::Inbound => inbound,
+            Side::Outbound => outbound,
         }
     }
 

@@ -64,7 +64,9 @@ pub use crate::shape::PayloadShape;
 use crate::socket::UserSocket;
 pub use check::Mistake;
 pub use limits::SocketLimitsSpec;
-use member::{Announce, Declared, Event, Refusal};
+#[cfg(feature = "token")]
+use member::Refusal;
+use member::{Announce, Declared, Event};
 use simurgh_channel::{ChannelLimits, HistoryRule};
 use size::limits;
 pub use size::parse_bytes;

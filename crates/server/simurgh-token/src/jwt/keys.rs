@@ -72,6 +72,7 @@ impl Keys {
     /// A secret of less than 32 bytes (RFC 7518 §3.2), or a public key in PEM as secret: any reader
     /// of that could sign.
     pub fn from_secret(secret: &[u8]) -> Result<Self, KeyError> {
+        refuse_key(secret)?;
         let material = hmac_key(secret).map(Material::Hmac).map_err(KeyError::new)?;
         Ok(Self::from(Key { id: None, material }))
     }
@@ -314,7 +315,6 @@ impl PemObject for Section {
 
 /// A key for HS256, if the secret is long enough.
 pub(super) fn hmac_key(secret: &[u8]) -> Result<hmac::Key, String> {
-    refuse_key(secret).map_err(|error| error.to_string())?;
     if secret.len() < SECRET_BYTES_MIN {
         let bytes = secret.len();
         return Err(format!(

@@ -14,6 +14,7 @@ use super::keys::{Key, Section, hmac_key};
 use super::{Algorithm, der, keys};
 use crate::base64url;
 use crate::error::{KeyError, not_json};
+use crate::key_text::refuse_key;
 
 /// A key that signs. `Debug` does not show secrets.
 #[derive(Debug)]
@@ -36,6 +37,7 @@ impl SigningKey {
     /// # Errors
     /// As [`Keys::from_secret`](super::Keys::from_secret).
     pub fn from_secret(secret: &[u8]) -> Result<Self, KeyError> {
+        refuse_key(secret)?;
         let key = hmac_key(secret).map_err(KeyError::new)?;
         Ok(Self { id: None, material: Box::new(Material::Hmac(key)) })
     }

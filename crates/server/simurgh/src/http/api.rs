@@ -142,6 +142,8 @@ pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Resp
             }
             // Repeating the request would send it to local members again.
             None | Some(Err(NotKept::LocalOnly)) => None,
+            // Those that are not confirmed are under way, all others were taken before.
+            Some(Err(error @ NotKept::Unconfirmed(_))) => return refused(&error, count),
             Some(Err(error)) => return refused(&error, positions.len()),
         });
     }

@@ -142,7 +142,8 @@ async fn answer_waiting(
     let WaitingPoll { number, closes, .. } = *parked;
     let closes = closes || number >= limits.requests_max || answers.is_over(number);
     let writing = Writing { watch: &answers.watch, held: answers.held(Side::Outbound), limits };
-    waiting_poll::write(stream, body, closes, writing).await?;
+    // On the heap, so that it takes no space while the poll waits.
+    boxed(|| waiting_poll::write(stream, body, closes, writing)).await?;
     answers.watch.answered();
     Ok(!closes)
 }
