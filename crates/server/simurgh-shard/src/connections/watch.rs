@@ -6,7 +6,7 @@
 //! to check that often.
 
 use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering::Relaxed,
+    AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
 };
 use std::task::Context;
 use std::time::{Duration, Instant};
@@ -54,9 +54,10 @@ pub struct Watch {
     since_ms: AtomicU64,
     /// When a write began to wait; 0 if none waits.
     write_since_ms: AtomicU64,
-    /// How long writes of the current answer have waited, and the bytes taken since they first did.
-    write_waited_ms: AtomicU64,
-    write_bytes: AtomicU64,
+    /// How long writes of the current answer have waited, and the bytes taken since they first did
+    /// (up to 4 GB).
+    write_waited_ms: AtomicU32,
+    write_bytes: AtomicU32,
     /// Bytes received of the current body, and how long they were waited for.
     body_bytes: AtomicU64,
     body_waited_ms: AtomicU64,
@@ -89,8 +90,8 @@ impl Watch {
             wait: AtomicU8::new(Wait::Nothing as u8),
             since_ms: AtomicU64::new(0),
             write_since_ms: AtomicU64::new(0),
-            write_waited_ms: AtomicU64::new(0),
-            write_bytes: AtomicU64::new(0),
+            write_waited_ms: AtomicU32::new(0),
+            write_bytes: AtomicU32::new(0),
             body_bytes: AtomicU64::new(0),
             body_waited_ms: AtomicU64::new(0),
             heads: AtomicU64::new(0),
@@ -146,10 +147,13 @@ impl Watch {
     /// next request while it receives an answer, so that wait begins again.
     pub fn wrote(&self, taken: Option<usize>) {
         if let Some(bytes) = taken {
-            self.write_waited_ms.store(self.write_waited_ms(self.now_ms()), Relaxed);
+            let waited_ms = self.write_waited_ms(self.now_ms());
+            self.write_waited_ms.store(u32::try_from(waited_ms).unwrap_or(u32::MAX), Relaxed);
             self.write_since_ms.store(0, Relaxed);
             if self.write_waited_ms.load(Relaxed) > 0 {
-                self.write_bytes.store(self.write_bytes.load(Relaxed) + bytes as u64, Relaxed);
+                let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                let sum = self.write_bytes.load(Relaxed).saturating_add(bytes);
+                self.write_bytes.store(sum, Relaxed);
             }
             self.wait.store(Wait::Nothing as u8, Relaxed);
         } else if self.write_since_ms.load(Relaxed) == 0 {
@@ -308,7 +312,7 @@ impl Watch {
     /// Remaining time of the current answer, whose client has to read at the least rate.
     fn write_left(&self, limits: &HttpConfig, now_ms: u64) -> Option<Duration> {
         let bytes = self.write_bytes.load(Relaxed);
-        let earned_ms = bytes.saturating_mul(1_000) / limits.body_rate_min.max(1);
+        let earned_ms = u64::from(bytes).saturating_mul(1_000) / limits.body_rate_min.max(1);
         let waited = Duration::from_millis(self.write_waited_ms(now_ms));
         let time = limits.write_timeout.saturating_add(Duration::from_millis(earned_ms));
         time.checked_sub(waited).filter(|left| !left.is_zero())
@@ -320,7 +324,7 @@ impl Watch {
             0 => 0,
             since_ms => now_ms.saturating_sub(since_ms),
         };
-        self.write_waited_ms.load(Relaxed) + this
+        u64::from(self.write_waited_ms.load(Relaxed)) + this
     }
 
     /// How long the current body was waited for, the present wait included.
