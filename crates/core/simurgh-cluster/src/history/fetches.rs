@@ -165,6 +165,9 @@ impl Topics {
 
     fn not_answered(&mut self, at: u32, context: &mut Context<'_>) {
         self.report_unknown(at, context.sink);
+        // An engine that is parted may be losing messages meanwhile. The slow checks leave out a
+        // topic with a job, so nothing else shows since when.
+        self.note_unnoticed_loss(context.time.ns);
         let Some(job) = self.job_mut(at) else { return };
         let pause_ns = SECOND << job.failures;
         job.failures = (job.failures + 1).min(FAILURES_MAX);

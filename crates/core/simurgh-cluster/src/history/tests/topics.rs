@@ -284,6 +284,26 @@ fn an_engine_that_does_not_answer_is_asked_until_it_does() {
     assert_eq!(it.take_texts(0), ["known"]);
 }
 
+/// No slow check runs while the request is in flight, so the request shows the loss alone.
+#[test]
+fn messages_that_expire_while_the_engine_does_not_answer_are_a_gap() {
+    let mut it = scenario(2);
+    (it.age_ns, it.wants.age_ms) = (20 * SECOND, 20_000);
+    it.follow(1, A);
+    assert_eq!(it.take_texts(1), ["0<<=0"]);
+    it.answers = false;
+    it.nodes[1].keeping.check_at_leader(A);
+    it.run();
+    it.nodes[1].loses = 4;
+    it.store_many(0, 3);
+    it.advance(12 * SECOND, SECOND);
+    it.store_many(0, 1);
+    it.advance(10 * SECOND, SECOND);
+    it.answers = true;
+    it.advance(9 * SECOND, SECOND);
+    assert_eq!(it.take_texts(1), ["unknown", "gap 3", "4", "known"]);
+}
+
 #[test]
 fn a_topic_that_begins_without_a_link_is_told_so_and_begins_with_the_next() {
     let mut it = scenario(1);
