@@ -22,6 +22,8 @@ pub const CHANNEL_CRASH: u32 = u32::MAX - 6;
 pub const TOO_LONG: u32 = u32::MAX - 8;
 /// `payload_too_large`.
 pub const TOO_LARGE: u32 = u32::MAX - 9;
+/// The reason of a message whose broadcast cannot be sent.
+pub const REFUSED: u32 = u32::MAX - 10;
 
 /// Payloads of presence are numbered from their content, above all numbers of the application.
 const PRESENCE: u32 = 1 << 30;
@@ -78,6 +80,11 @@ fn fixed(bytes: &[u8]) -> u32 {
         b"{\"reason\":\"channel_crash\"}" => CHANNEL_CRASH,
         b"{\"reason\":\"topic or join_ref too long\"}" => TOO_LONG,
         b"{\"reason\":\"payload_too_large\"}" => TOO_LARGE,
+        _ if bytes.starts_with(b"{\"reason\":\"payload_too_large\",\"limit\":")
+            || bytes.starts_with(b"{\"reason\":\"broadcast_refused\"") =>
+        {
+            REFUSED
+        }
         _ if bytes.starts_with(b"{\"reason\":\"rate_limited\"") => {
             LIMITED | (hashed(0, bytes) >> 35) as u32
         }

@@ -10,8 +10,8 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::handle::Handle;
 
-/// Signals this soon after the first are part of the same request.
-const SAME_REQUEST: Duration = Duration::from_millis(200);
+/// The first signal once more, this soon after it, is part of the same request.
+const SAME_REQUEST: Duration = Duration::from_millis(50);
 
 /// The signals that end a server, blocked in all existing and later threads.
 #[derive(Debug)]
@@ -66,20 +66,20 @@ impl Signals {
     }
 
     /// From now on the first signal calls `first` with its name, on another thread; the second
-    /// calls `second` and ends the process at once. Signals within 200 ms of the first are the same
-    /// request: `timeout` and terminals send it to the process and to its group. Exit status and
-    /// errors as for [`Signals::drain`].
+    /// calls `second` and ends the process at once. The first signal again within 50 ms is the same
+    /// request: `timeout` sends it to the process and to its group. Exit status and errors as for
+    /// [`Signals::drain`].
     pub fn first_then_exit(
         self,
         first: impl FnOnce(&'static str) + Send + 'static,
         second: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<()> {
         let wait = move || {
-            let Ok(signal) = self.0.wait() else { return };
-            let asked = Instant::now();
-            first(signal.as_str());
+            let Ok(asked) = self.0.wait() else { return };
+            first(asked.as_str());
+            let since = Instant::now();
             while let Ok(signal) = self.0.wait() {
-                if asked.elapsed() < SAME_REQUEST {
+                if signal == asked && since.elapsed() < SAME_REQUEST {
                     continue;
                 }
                 second();

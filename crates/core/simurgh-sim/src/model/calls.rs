@@ -313,6 +313,7 @@ impl Model {
 
     pub(crate) fn end(&mut self, mut did: CallbackRecord) {
         self.within_limits(&mut did);
+        self.answers_refused(&mut did);
         self.note(|| {
             let CallbackRecord { chan, conn, call, effects, out, .. } = &did;
             let who = if *chan == NONE { String::new() } else { format!("channel {chan}, ") };
@@ -321,6 +322,29 @@ impl Model {
         let in_closing = self.now.closing.contains(&did.conn);
         self.frames.push(Frame { did, at: 0, horizon: None, in_closing });
         self.advance();
+    }
+
+    /// A message whose broadcast cannot be sent is answered with an error.
+    fn answers_refused(&mut self, did: &mut CallbackRecord) {
+        let is_refused = |it: &Action| match it {
+            Action::Broadcast(id) => self.made(*id).is_some_and(|it| it.weight == 0),
+            _ => false,
+        };
+        if !matches!(did.call, Call::HandleIn { .. }) || !did.effects.iter().any(is_refused) {
+            return;
+        }
+        let wants_none = did.msg_ref == 0;
+        did.out = match did.out {
+            CallbackEnd::Nothing if !wants_none => CallbackEnd::Reply(b'e', payload::REFUSED),
+            CallbackEnd::Reply(..) => CallbackEnd::Reply(b'e', payload::REFUSED),
+            CallbackEnd::Stop(how) if !wants_none => {
+                CallbackEnd::ReplyAndStop(b'e', payload::REFUSED, how)
+            }
+            CallbackEnd::ReplyAndStop(.., how) => {
+                CallbackEnd::ReplyAndStop(b'e', payload::REFUSED, how)
+            }
+            _ => return,
+        };
     }
 
     /// Carries out effects until a broadcast is accepted, or an interceptor catches up, first.
