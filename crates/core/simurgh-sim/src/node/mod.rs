@@ -71,6 +71,8 @@ pub(crate) struct State {
     pub(crate) permits_posted: usize,
     pub(crate) flows: Flows,
     pub(crate) done_in_step: usize,
+    /// Bytes of calls whose changes waited for the next diff when the step began.
+    pub(crate) changing_before: usize,
     pub(crate) has_spoken: bool,
     pub(crate) heaviest: usize,
     starts: u64,

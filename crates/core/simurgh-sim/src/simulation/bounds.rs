@@ -37,8 +37,8 @@ impl NodeSimulation {
         };
         let state = self.node.state();
         // A flow has at most the bytes of all shards, and so has each of these; calls whose changes
-        // wait for the next diff are in no mailbox.
-        let changing: usize = self.servers.iter().map(|it| it.core.presence_bytes()).sum();
+        // wait for the next diff are in no mailbox, and those of a diff of this step were held back.
+        let changing = self.changing_bytes().max(state.changing_before);
         let all = state.charged.iter().sum::<usize>() + state.done_in_step + changing;
         let max = self.shared.profile.config.mailbox_bytes_max;
         // A channel that held the socket may have released it in the same step.
@@ -51,6 +51,11 @@ impl NodeSimulation {
             model
                 .fail("bounds", format!("{key:?} is held although only {all} bytes are under way"));
         }
+    }
+
+    /// Bytes of calls of presence whose changes wait for the next diff.
+    pub(crate) fn changing_bytes(&self) -> usize {
+        self.servers.iter().map(|it| it.core.presence_bytes()).sum()
     }
 
     /// Notes for which flow sockets were held in this step, if they published on one only.

@@ -158,6 +158,7 @@ impl NodeSimulation {
         jumps: u64,
         act: impl FnOnce(&mut Core<SimNode>, &mut Transport, &Shared),
     ) {
+        let changing = self.changing_bytes();
         let Some(server) = self.servers.get_mut(shard).filter(|it| !it.has_ended) else { return };
         let now_ns = if server.is_in_turn { server.net.now.ns } else { self.clock_ns };
         server.is_in_turn = true;
@@ -166,6 +167,7 @@ impl NodeSimulation {
         let tick = server.net.now.tick;
         let mut state = self.node.state();
         (state.done_in_step, state.has_spoken) = (0, false);
+        state.changing_before = changing;
         if input == Input::FanOut {
             state.flows.fanned_out(shard);
         }
