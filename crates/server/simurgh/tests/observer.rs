@@ -451,10 +451,9 @@ fn what_is_kept_is_listed_by_its_bytes_with_and_without_members() {
         let rows = list["rows"].as_array().unwrap();
         let told: Vec<_> = rows.iter().map(|row| (&row["topic"], &row["kept"])).collect();
         assert_eq!(told, [(&json!("kept:7"), &expected), (&json!("plain"), &Value::Null)]);
-        let memory = wait_for(&endpoint, "/observer/api/overview", |it| {
-            it["memory"]["kept"].as_u64().unwrap() > 0
-        });
+        // Each shard tells its part in its own time.
         let (messages, topics) = (1 + 2 + 3 + 4 + 5 * 5, 9);
-        assert_eq!(memory["memory"]["kept"], messages * 103 + topics * 246);
+        let bytes = messages * 103 + topics * 246;
+        wait_for(&endpoint, "/observer/api/overview", |it| it["memory"]["kept"] == bytes);
     }
 }
