@@ -37,7 +37,7 @@ impl NodeSimulation {
         };
         let state = self.node.state();
         // A flow has at most the bytes of all shards, and so has each of these; calls whose changes
-        // wait for the next diff are in no mailbox, and those of a diff of this step were held back.
+        // wait for the next diff are in no mailbox, and those of this step no longer wait.
         let changing = self.changing_bytes().max(state.changing_before);
         let all = state.charged.iter().sum::<usize>() + state.done_in_step + changing;
         let max = self.shared.profile.config.mailbox_bytes_max;

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 use simurgh_proto::message::Payload;
+use thiserror::Error;
 
 /// Most changes of tables that a join may ask for: each is encoded for its id on a shard.
 pub(super) const CHANGES_MAX: usize = 100;
@@ -25,9 +26,14 @@ pub(super) struct JoinConfig {
     pub(super) token: Option<String>,
 }
 
-/// A filter of `postgres_changes` is not an object, or there are too many.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct WrongChanges;
+/// What is wrong with `postgres_changes`.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub(super) enum WrongChanges {
+    #[error("expected objects")]
+    NoObject,
+    #[error("expected {CHANGES_MAX} objects at most")]
+    TooMany,
+}
 
 impl JoinConfig {
     pub(super) fn read(payload: &Payload<'_>) -> Result<Self, WrongChanges> {
@@ -73,12 +79,12 @@ fn key(value: &Value) -> Option<String> {
 fn changes(value: &Value) -> Result<Vec<Map<String, Value>>, WrongChanges> {
     let Value::Array(wanted) = value else { return Ok(Vec::new()) };
     if wanted.len() > CHANGES_MAX {
-        return Err(WrongChanges);
+        return Err(WrongChanges::TooMany);
     }
     let wanted = wanted.iter().filter(|wanted| !wanted.is_null());
     wanted
         .map(|wanted| {
-            let mut wanted = wanted.as_object().cloned().ok_or(WrongChanges)?;
+            let mut wanted = wanted.as_object().cloned().ok_or(WrongChanges::NoObject)?;
             wanted.remove("id");
             let id = id(&Value::Object(wanted.clone()).to_string());
             wanted.insert("id".to_owned(), id.into());
@@ -191,11 +197,11 @@ mod tests {
         };
         assert_eq!(
             (many(CHANGES_MAX), many(CHANGES_MAX + 1)),
-            (Ok(CHANGES_MAX), Err(WrongChanges))
+            (Ok(CHANGES_MAX), Err(WrongChanges::TooMany))
         );
         for wanted in [json!([7]), json!([[]]), json!(["public"]), json!([{}, true])] {
             let said = Payload::from(json!({"config": {"postgres_changes": wanted}}));
-            assert_eq!(JoinConfig::read(&said), Err(WrongChanges), "{wanted}");
+            assert_eq!(JoinConfig::read(&said), Err(WrongChanges::NoObject), "{wanted}");
         }
     }
 }

@@ -35,7 +35,7 @@ use simurgh_proto::message::Payload;
 use crate::ids::Ids;
 #[cfg(feature = "token")]
 use access::Access;
-use config::{CHANGES_MAX, JoinConfig};
+use config::JoinConfig;
 use member::Member;
 use simurgh_channel::{Context, Join, PARSED_BYTES_MAX, Rate};
 
@@ -117,10 +117,9 @@ impl Realtime {
             let why = format!("a join has {PARSED_BYTES_MAX} bytes at most");
             return Err(Refusal("InvalidJoinPayload", why));
         }
-        let config = JoinConfig::read(payload).map_err(|_| {
+        let config = JoinConfig::read(payload).map_err(|wrong| {
             ctx.count_wrong_payload();
-            let why = format!("postgres_changes: expected {CHANGES_MAX} objects at most");
-            Refusal("InvalidJoinPayload", why)
+            Refusal("InvalidJoinPayload", format!("postgres_changes: {wrong}"))
         })?;
         #[cfg(feature = "token")]
         let pass = self.access.join(ctx, &config)?;
