@@ -82,7 +82,7 @@ pub use config::Config;
 pub use connection::{Closed, Key};
 pub use handler::{Accepted, Handler, Next, Slow};
 pub use handoff::{HandOffEnd, HandOffError, READ_AHEAD_BYTES_MAX};
-pub use io::Io;
+pub use io::{Io, Slice};
 pub use mailbox::{Full, Mailbox};
 pub use memory::{give_back_memory, give_back_memory_soon};
 pub use names::use_built_in_name_services;

@@ -34,6 +34,13 @@ use crate::tables::Descriptor;
 
 /// The time of a turn for messages, mail and writes; fan-out has its own.
 const TURN_NS: u64 = 1_000_000;
+/// Parts into which a turn is divided where many connections are ready: fifty busy ones delay a
+/// quiet one by five turns, not by fifty.
+pub(crate) const SLICES: usize = 10;
+
+/// The part of a turn that one connection has taken, see [`Io::is_over`].
+#[derive(Debug, Default)]
+pub struct Slice(Option<u64>);
 
 /// The shard's connections, and all operations on them.
 pub struct Io<T> {
@@ -44,6 +51,7 @@ pub struct Io<T> {
     pub(crate) now: Now,
     /// This turn has used its time: each of its stages ends after the next step.
     pub(crate) is_late: bool,
+    slice_ns: u64,
     pub(crate) ports: Ports,
     /// Only if the kernel is to stamp what it receives.
     pub(crate) stamps: Option<Stamps>,
@@ -105,6 +113,7 @@ impl<T> Io<T> {
             counts: Counts::default(),
             now: Now::from_ns(clock.ns()),
             is_late: false,
+            slice_ns: TURN_NS,
             ports: Ports::default(),
             stamps: config.receive_stamps.then(|| Stamps::new(clock)),
             lists: Lists::default(),
@@ -144,6 +153,20 @@ impl<T> Io<T> {
     pub fn is_late(&mut self) -> bool {
         self.is_late |= self.clock_ns() >= self.now.ns.saturating_add(TURN_NS);
         self.is_late
+    }
+
+    /// Looks at the clock, as [`is_late`](Self::is_late): whether this turn, or one connection's
+    /// part of it, has used its time. The part begins with its first look.
+    pub fn is_over(&mut self, slice: &mut Slice) -> bool {
+        let now_ns = self.clock_ns();
+        let since_ns = *slice.0.get_or_insert(now_ns);
+        self.is_late |= now_ns >= self.now.ns.saturating_add(TURN_NS);
+        self.is_late || now_ns.saturating_sub(since_ns) >= self.slice_ns
+    }
+
+    /// Divides the turn among so many connections, at most [`SLICES`].
+    pub(crate) fn share_among(&mut self, count: usize) {
+        self.slice_ns = TURN_NS / count.max(1) as u64;
     }
 
     /// When the kernel received the last segment of the bytes that are being handled, on the same

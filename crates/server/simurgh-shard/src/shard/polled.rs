@@ -8,7 +8,7 @@ use std::time::Duration;
 use simurgh_core::{Phase, Received, nanoseconds};
 use simurgh_proto::ws::handshake::{HeadLimits, Request};
 use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
-use simurgh_reactor::{Key, Next};
+use simurgh_reactor::{Key, Next, Slice};
 use simurgh_socket::{Connect, ConnectKind, Transport};
 use tokio::sync::oneshot;
 
@@ -274,6 +274,7 @@ impl Shard {
 
     /// Handles queued messages, until the socket is not read.
     pub(crate) fn resume_polled(&mut self, io: &mut Io, key: Key) {
+        let mut slice = Slice::default();
         for _ in 0..LINES_MAX {
             let Some(phase) = io.conn_ref(key).map(|conn| conn.socket.phase()) else { return };
             let is_held = phase.is_pending() || io.is_held(key);
@@ -303,7 +304,7 @@ impl Shard {
                 Line::Malformed => self.crash_polled(io, key, CloseCode::INTERNAL),
                 Line::TooBig => self.crash_polled(io, key, CloseCode::TOO_BIG),
             }
-            if io.is_late() {
+            if io.is_over(&mut slice) {
                 break;
             }
         }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use simurgh_core::{Phase, Received};
 use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_proto::ws::{self, CloseCode, Event, FrameError, OpCode, Role};
-use simurgh_reactor::Key;
+use simurgh_reactor::{Key, Slice};
 
 use super::unfinished::is_costly;
 use super::waiting::{Long, TEXT_BYTES_MAX};
@@ -25,7 +25,7 @@ impl Shard {
         // A message that could not be broadcast is too large.
         limits.message_bytes_max =
             limits.message_bytes_max.min(self.server.limits.broadcast_bytes_max());
-        let mut rest = data;
+        let (mut rest, mut slice) = (data, Slice::default());
         loop {
             let Some(conn) = io.conn(key) else { return };
             let phase = conn.socket.phase();
@@ -67,7 +67,7 @@ impl Shard {
                 Err(error) => return self.frame_error(io, key, error),
             }
             is_worth_a_look |= !rest.is_empty();
-            if is_worth_a_look && io.is_late() && !rest.is_empty() {
+            if is_worth_a_look && io.is_over(&mut slice) && !rest.is_empty() {
                 return self.finish_later(io, key, rest);
             }
         }
