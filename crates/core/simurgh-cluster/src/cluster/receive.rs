@@ -142,6 +142,12 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             Err(error) => return self.counts.count_unreadable(error),
         };
         count(&mut self.counts.received, header.kind);
+        if matches!(header.kind, Kind::Beat | Kind::Hello)
+            && !header.flags.is_resent()
+            && let Some(seen) = self.seen.get_mut(&header.origin)
+        {
+            seen.limit(header.n);
+        }
         self.on_message(&envelope, message, time, local);
         if !is_counted(header.kind) {
             self.handle_peer_events(time, local);
@@ -194,8 +200,10 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             }
             Message::Beat(beat) => self.peers.heard(&beat, time.ns, time.unix_ms),
             Message::Hello(hello) => {
-                self.peers.hello(&hello, time.ns, time.unix_ms);
                 self.disconnects.hello(origin, time.ns);
+                if self.peers.hello(&hello, time.ns, time.unix_ms) {
+                    self.send_hello(time);
+                }
             }
             Message::Bye => self.peers.bye(origin, time.ns),
             Message::Disconnect { number } => {

@@ -128,3 +128,58 @@ fn it_is_told_who_was_asked() {
     });
     assert_eq!(again, Some(vec![Owner(1001), Owner(1002)]));
 }
+
+fn forge(it: &mut Simulation, sender: NodeId, origin: NodeId, n: u64) {
+    let prefix = Prefix::new("a").unwrap();
+    let mut adapter = it.network.adapter(&prefix);
+    adapter.start(sender);
+    let draft = Draft::broadcast(origin, "t", &Item::new("e", ItemPayload::Json("0"))).unwrap();
+    adapter.publish(&prefix.topic(Space::Broadcast, "t"), stamped(draft.unnumbered(), n)).unwrap();
+    it.advance(SECOND);
+}
+
+#[test]
+fn forged_number_mutes_a_node_until_its_next_heartbeat() {
+    let mut it = Simulation::new(2, 37);
+    it.begin(1, "t", 0);
+    it.advance(SECOND);
+    it.broadcast(0, "t", "1");
+    it.advance(SECOND);
+    for (n, sender) in [(1_000_000, NodeId(77)), (u64::MAX, NodeId(78)), (60, NodeId(79))] {
+        forge(&mut it, sender, NodeId(1000), n);
+        it.advance(3 * SECOND);
+        it.broadcast(0, "t", "2");
+        it.advance(SECOND);
+        assert_eq!(it.take_broadcasts(1, "t").last().map(|it| &**it), Some("2"), "{n}");
+    }
+}
+
+fn differences(it: &mut Simulation, at: usize) -> Vec<(NodeId, Box<str>)> {
+    let cluster = &mut it.node(at).cluster;
+    let notices = std::iter::from_fn(|| cluster.poll_notice());
+    let differing = notices.filter_map(|notice| match notice {
+        Notice::Peer(PeerEvent::SettingsDiffer { node, pattern }) => Some((node, pattern)),
+        _ => None,
+    });
+    differing.collect()
+}
+
+#[test]
+fn new_node_and_old_ones_all_report_different_settings_once() {
+    let mut it = Simulation::new(1, 38);
+    for hash in [1, 1, 2] {
+        it.settings = vec![("rooms:*".into(), hash)];
+        it.starts("a");
+        it.advance(3 * SECOND);
+    }
+    it.advance(20 * SECOND);
+    let of = |nodes: &[usize]| -> Vec<(NodeId, Box<str>)> {
+        ids(nodes).into_iter().map(|node| (node, "rooms:*".into())).collect()
+    };
+    assert_eq!(differences(&mut it, 0), []);
+    assert_eq!(differences(&mut it, 1), of(&[3]));
+    assert_eq!(differences(&mut it, 2), of(&[3]));
+    let mut of_new = differences(&mut it, 3);
+    of_new.sort_unstable();
+    assert_eq!(of_new, of(&[1, 2]));
+}
