@@ -129,6 +129,31 @@ fn it_is_told_who_was_asked() {
     assert_eq!(again, Some(vec![Owner(1001), Owner(1002)]));
 }
 
+/// The state may be older than the request over the new link, and that request may be lost.
+#[test]
+fn state_from_before_a_new_link_is_requested_again() {
+    for is_sent in [true, false] {
+        let mut it = Simulation::new(2, 40);
+        it.presence(0, "t", ToPeers::Begin);
+        it.advance(12 * SECOND);
+        assert_eq!(wants(&mut it, 1), [1000]);
+        it.network.cut(1, if is_sent { Direction::Hearing } else { Direction::Both });
+        let state = Snapshot { owner: Owner(1001), version: 1, entries: Vec::new() };
+        if is_sent {
+            it.presence(1, "t", ToPeers::State(Owner(1000), state.clone()));
+        }
+        it.advance(100 * MILLISECOND);
+        it.network.reset(1);
+        it.advance(100 * MILLISECOND);
+        if !is_sent {
+            it.presence(1, "t", ToPeers::State(Owner(1000), state));
+        }
+        it.network.mend(1);
+        it.advance(5 * SECOND);
+        assert_eq!(wants(&mut it, 1), [1000], "{is_sent}");
+    }
+}
+
 fn forge(it: &mut Simulation, sender: NodeId, origin: NodeId, n: u64) {
     let prefix = Prefix::new("a").unwrap();
     let mut adapter = it.network.adapter(&prefix);
