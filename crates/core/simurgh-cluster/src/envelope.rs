@@ -127,8 +127,8 @@ impl Flags {
     /// No flag.
     pub const NONE: Self = Self(0);
     /// It is from before the publisher's link, and others may have received it already: the engine
-    /// had not confirmed it when the last link broke. Presences have the flag also if they waited to
-    /// be sent. Duplicates are recognized by numbers
+    /// had not confirmed it when the last link broke. Presences that waited for the link have the
+    /// flag, too. Duplicates are recognized by numbers
     /// ([`DuplicateFilter`](crate::DuplicateFilter)); the flag tells that something is not new.
     pub const RESENT: Self = Self(1);
 
