@@ -209,9 +209,12 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             }
             Message::Beat(beat) => self.peers.heard(&beat, time.ns, time.unix_ms),
             Message::Hello(hello) => {
-                self.disconnects.hello(origin, time.ns);
                 if self.peers.hello(&hello, time.ns, time.unix_ms) {
                     self.send_hello(time);
+                }
+                // A late hello of a node that has sent a bye: it confirms nothing.
+                if self.peers.get(origin).is_some() {
+                    self.disconnects.hello(origin, time.ns);
                 }
             }
             Message::Bye => self.peers.bye(origin, time.ns),

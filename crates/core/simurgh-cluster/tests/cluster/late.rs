@@ -1,7 +1,7 @@
 //! Messages that are missed, or arrive late, without a report: a partitioned engine, nodes that
 //! return, repeated envelopes.
 
-use simurgh_cluster::{delta_drafts, stamped};
+use simurgh_cluster::{Hello, delta_drafts, stamped};
 use simurgh_presence::{Meta, PhxRefs, Shared};
 
 use super::*;
@@ -152,6 +152,37 @@ fn state_from_before_a_new_link_is_requested_again() {
         it.advance(5 * SECOND);
         assert_eq!(wants(&mut it, 1), [1000], "{is_sent}");
     }
+}
+
+#[test]
+fn disconnect_does_not_wait_for_a_late_hello_of_a_node_that_has_ended() {
+    let mut it = Simulation::new(3, 41);
+    let time = it.time();
+    it.node(2).cluster.bye(time);
+    it.advance(SECOND);
+    it.stop(2);
+    it.network.cut(1, Direction::Both);
+    let time = it.time();
+    let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
+    let prefix = Prefix::new("a").unwrap();
+    let mut adapter = it.network.adapter(&prefix);
+    adapter.start(NodeId(80));
+    let beat = Beat {
+        id: NodeId(1002),
+        name: "node-2".into(),
+        version: "".into(),
+        envelopes: (1, 1),
+        sockets: 0,
+        is_draining: false,
+        unix_ms: 1,
+    };
+    let hello = Hello { beat, settings: Vec::new() }.draft().unwrap();
+    adapter.publish(&prefix.nodes(), stamped(hello.unnumbered(), 1)).unwrap();
+    it.advance(SECOND);
+    it.network.mend(1);
+    it.advance(20 * SECOND);
+    let outcome = it.node(0).heard.outcomes[&number].clone();
+    assert_eq!((outcome.confirmed, outcome.missing), (ids(&[1]), vec![]));
 }
 
 fn forge(it: &mut Simulation, sender: NodeId, origin: NodeId, n: u64) {
