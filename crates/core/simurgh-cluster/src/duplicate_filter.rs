@@ -50,6 +50,14 @@ impl DuplicateFilter {
         is_new
     }
 
+    /// Lowers numbers above that of a heartbeat which the peer sends for the first time. It has not
+    /// used them yet: they were forged, and its next broadcasts would count as duplicates.
+    pub fn limit(&mut self, n: u64) {
+        for highest in self.highest.iter_mut() {
+            *highest = n.min(*highest);
+        }
+    }
+
     /// Bytes of heap.
     pub const fn heap_bytes(&self) -> usize {
         size_of::<[u64; BUCKETS + 1]>()
@@ -105,6 +113,16 @@ mod tests {
         assert!(seen.take(Some(Bucket::new(4095)), 3));
         assert!(!seen.take(None, 5) && seen.take(None, 6));
         assert!(!seen.take(Some(Bucket::new(0)), 9));
+    }
+
+    #[test]
+    fn forged_number_is_lowered_by_the_next_heartbeat() {
+        let (mut seen, bucket) = (DuplicateFilter::new(), Some(Bucket::new(7)));
+        assert!(seen.take(bucket, 5) && seen.take(bucket, 1_000_000) && seen.take(None, 9));
+        assert!(!seen.take(bucket, 6));
+        seen.limit(10);
+        assert!(!seen.take(bucket, 10) && seen.take(bucket, 11));
+        assert!(!seen.take(None, 9) && seen.take(None, 10));
     }
 
     #[test]

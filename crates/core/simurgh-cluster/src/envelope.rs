@@ -126,10 +126,10 @@ pub struct Flags(pub u16);
 impl Flags {
     /// No flag.
     pub const NONE: Self = Self(0);
-    /// The publisher sends it again, because its link broke before the engine had confirmed it:
-    /// others may have received it the first time. Receivers use only numbers
-    /// ([`DuplicateFilter`](crate::DuplicateFilter)); the flag lets tests of adapters tell what may
-    /// arrive twice, and explains it in the engine's traffic.
+    /// It is from before the publisher's link, and others may have received it already: the engine
+    /// had not confirmed it when the last link broke. Presences that waited for the link have the
+    /// flag, too. Duplicates are recognized by numbers
+    /// ([`DuplicateFilter`](crate::DuplicateFilter)); the flag tells that something is not new.
     pub const RESENT: Self = Self(1);
 
     /// Whether [`RESENT`](Self::RESENT) is among them.

@@ -10,6 +10,7 @@ use std::ops::AddAssign;
 
 use bytes::Bytes;
 
+use crate::envelope::resent;
 use crate::subject::Subject;
 
 #[cfg(test)]
@@ -206,6 +207,13 @@ impl Outbox {
         let (class, ..) = self.front()?;
         let entry = self.queues[class as usize].pop()?;
         Some((class, entry.to, entry.envelope))
+    }
+
+    /// Marks what waits in a class as [`Flags::RESENT`](crate::Flags::RESENT).
+    pub fn mark_resent(&mut self, class: Class) {
+        for entry in self.queues[class as usize].pieces.iter_mut().flatten() {
+            entry.envelope = resent(std::mem::take(&mut entry.envelope));
+        }
     }
 
     /// Drops the plain envelopes that have waited too long.

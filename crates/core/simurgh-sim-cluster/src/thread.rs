@@ -197,6 +197,7 @@ fn from_engine(topic: &str, what: HistoryEvent<'_>) -> FromEngine {
         HistoryEvent::Gap { through } => FromEngine::Gap { through },
         HistoryEvent::Purged(HistoryPosition { seq, index }) => FromEngine::Purged { seq, index },
         HistoryEvent::Unknown => FromEngine::Unknown,
+        HistoryEvent::Unavailable => FromEngine::Unavailable,
         HistoryEvent::Known => FromEngine::Known,
         HistoryEvent::Ended => FromEngine::Ended,
     }

@@ -58,6 +58,8 @@ pub enum FromEngine {
     },
     /// The engine's state is unknown now. `Known` or `Begun` follows.
     Unknown,
+    /// The engine stores nothing: there is nothing to wait for.
+    Unavailable,
     /// It is known again, and nothing was missed.
     Known,
     /// The topic is no longer followed: no member or listener needs it.

@@ -38,7 +38,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     ) {
         self.interests.expect(topic, time.ns);
         if !self.keep(topic, wants) {
-            LocalNode::history(local, topic, HistoryEvent::Unknown);
+            LocalNode::history(local, topic, HistoryEvent::Unavailable);
         }
         self.report_history(local);
     }

@@ -10,6 +10,7 @@ use crate::disconnects::DisconnectNumber;
 use crate::envelope::{Envelope, Items, Kind};
 use crate::message::Message;
 use crate::node_id::NodeId;
+use crate::outbox::Class;
 use crate::peers::PeerEvent;
 use crate::presence::{Part, PresenceUpdate};
 use crate::subject::{Bucket, Interest, Space};
@@ -78,6 +79,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         self.session = Some(session);
         self.linked_ns = time.ns;
         self.is_full = false;
+        self.outbox.mark_resent(Class::Presence);
         self.peers.link_up(time.ns);
         self.enter(LinkState::CatchingUp, time);
         self.send_hello(time);
@@ -142,6 +144,12 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             Err(error) => return self.counts.count_unreadable(error),
         };
         count(&mut self.counts.received, header.kind);
+        if matches!(header.kind, Kind::Beat | Kind::Hello)
+            && !header.flags.is_resent()
+            && let Some(seen) = self.seen.get_mut(&header.origin)
+        {
+            seen.limit(header.n);
+        }
         self.on_message(&envelope, message, time, local);
         if !is_counted(header.kind) {
             self.handle_peer_events(time, local);
@@ -184,9 +192,16 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         local: &mut impl LocalNode,
     ) {
         let (origin, topic) = (envelope.header.origin, envelope.topic);
+        let is_resent = envelope.header.flags.is_resent();
         match message {
             Message::Broadcasts(items) => self.deliver_broadcasts(topic, items, local),
-            Message::Presence(part) => self.deliver_presence(origin, topic, part, local),
+            Message::Presence(part) => {
+                let is_state = self.deliver_presence(origin, topic, part, local);
+                if is_state && is_resent {
+                    // It may be older than the last request, which may be lost.
+                    self.presence_requests.add(Some(origin), topic, time.ns);
+                }
+            }
             Message::AskState(topics) => {
                 for topic in topics {
                     local.presence(topic, FromPeers::StateWanted(Owner(origin.0)));
@@ -194,8 +209,13 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             }
             Message::Beat(beat) => self.peers.heard(&beat, time.ns, time.unix_ms),
             Message::Hello(hello) => {
-                self.peers.hello(&hello, time.ns, time.unix_ms);
-                self.disconnects.hello(origin, time.ns);
+                if self.peers.hello(&hello, time.ns, time.unix_ms) {
+                    self.send_hello(time);
+                }
+                // A late hello of a node that has sent a bye: it confirms nothing.
+                if self.peers.get(origin).is_some() {
+                    self.disconnects.hello(origin, time.ns);
+                }
             }
             Message::Bye => self.peers.bye(origin, time.ns),
             Message::Disconnect { number } => {
@@ -243,17 +263,18 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
+    /// Returns whether it was all of a node's state.
     fn deliver_presence(
         &mut self,
         origin: NodeId,
         topic: &str,
         part: Part<'_>,
         local: &mut impl LocalNode,
-    ) {
+    ) -> bool {
         // Its entries would never be removed; once it is a peer its presences are requested.
         if self.peers.get(origin).is_none() {
             self.counts.late += 1;
-            return;
+            return false;
         }
         match self.parts.take(part) {
             Ok(None) => {}
@@ -261,10 +282,12 @@ impl<A: Adapter + ?Sized> Cluster<A> {
                 local.presence(topic, FromPeers::Delta(delta))
             }
             Ok(Some(PresenceUpdate::Snapshot(state))) => {
-                local.presence(topic, FromPeers::State(state))
+                local.presence(topic, FromPeers::State(state));
+                return true;
             }
             Err(error) => self.counts.count_unreadable(error),
         }
+        false
     }
 
     pub(super) fn handle_peer_events(&mut self, time: Time, local: &mut impl LocalNode) {

@@ -12,7 +12,7 @@ use crate::adapter::Adapter;
 use crate::beat::{Beat, Hello};
 use crate::calls::{CALL_BYTES_MAX, CALL_PIECE_BYTES, CallError, CallNumber, call_drafts};
 use crate::disconnects::{DisconnectNumber, TooManyDisconnects};
-use crate::envelope::{Draft, EncodeError, Header, Item, Kind, stamped};
+use crate::envelope::{Draft, EncodeError, Header, Item, Kind, resent, stamped};
 use crate::node_id::NodeId;
 use crate::outbox::{Class, OUTBOX_ENTRY_BYTES};
 use crate::presence::{ask_drafts, delta_drafts, state_drafts};
@@ -363,7 +363,11 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     }
 
     fn push(&mut self, class: Class, to: Subject, draft: Draft, time: Time) {
-        match self.outbox.push(class, to, draft.unnumbered(), time.ns) {
+        let mut envelope = draft.unnumbered();
+        if class == Class::Presence && self.session.is_none() {
+            envelope = resent(envelope);
+        }
+        match self.outbox.push(class, to, envelope, time.ns) {
             Ok(dropped) => self.counts.dropped += dropped,
             Err(why) => self.counts.refuse(why),
         }

@@ -52,8 +52,8 @@ impl HistoryItem<'_> {
     }
 }
 
-/// An event of a followed topic. The first is `Begun` or `Unknown`, the last `Ended`. Positions
-/// grow from one event to the next, except for a `Begun`, which restarts.
+/// An event of a followed topic. The first is `Begun`, `Unknown` or `Unavailable`, the last
+/// `Ended`. Positions grow from one event to the next, except for a `Begun`, which restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryEvent<'a> {
     /// The topic begins.
@@ -82,6 +82,8 @@ pub enum HistoryEvent<'a> {
     /// they missed cannot be answered. `Known`, `Begun` or `Ended` follows; messages in order may
     /// be received before that.
     Unknown,
+    /// As `Unknown`, but there is a link, to an engine that stores nothing: waiting does not help.
+    Unavailable,
     /// They are known again: nothing is behind the last message.
     Known,
     /// The topic is not followed any more.

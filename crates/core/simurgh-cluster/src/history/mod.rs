@@ -214,7 +214,7 @@ impl History {
             if !std::mem::replace(&mut self.has_nothing, true) {
                 self.notices.push_back(HistoryNotice::Nothing);
             }
-            return self.follows.down(now_ns);
+            return self.follows.down(true, now_ns);
         };
         self.has_nothing = false;
         if self.follows.era > 0 && self.follows.known_epoch != epoch {
@@ -226,7 +226,7 @@ impl History {
     }
 
     pub(crate) fn down(&mut self, now_ns: u64) {
-        self.follows.down(now_ns);
+        self.follows.down(false, now_ns);
     }
 
     pub(crate) fn in_force(&mut self, id: TopicId) {

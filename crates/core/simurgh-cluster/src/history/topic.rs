@@ -44,6 +44,7 @@ pub(super) enum Reported {
     Nothing,
     Known,
     Unknown,
+    Unavailable,
 }
 
 #[derive(Debug)]

@@ -50,6 +50,8 @@ pub(super) struct Topics {
     serial: u32,
     /// The epoch of the engine's streams, while there is a link.
     pub(super) epoch: Option<u64>,
+    /// Whether there is a link, to an engine that stores nothing.
+    stores_nothing: bool,
     pub(super) known_epoch: u64,
     pub(super) era: u32,
     /// The number of events that may have lost messages of all topics.
@@ -91,6 +93,7 @@ impl Topics {
             prefix,
             serial: 0,
             epoch: None,
+            stores_nothing: false,
             known_epoch: 0,
             era: 0,
             round: 0,
@@ -219,15 +222,17 @@ impl Topics {
             self.watermarks.forget();
         }
         (self.epoch, self.known_epoch) = (Some(epoch), epoch);
+        self.stores_nothing = false;
         self.unreported_from = None;
         self.unreported.clear();
         self.check_all();
     }
 
     /// There is no link, or the engine stores nothing.
-    pub(super) fn down(&mut self, now_ns: u64) {
+    pub(super) fn down(&mut self, stores_nothing: bool, now_ns: u64) {
         self.note_time(now_ns);
         self.epoch = None;
+        self.stores_nothing = stores_nothing;
         self.unreported_from = Some(0);
         self.sweep = None;
         self.note_loss(now_ns);
@@ -317,11 +322,16 @@ impl Topics {
     }
 
     pub(super) fn report_unknown(&mut self, at: u32, sink: &mut dyn HistorySink) {
+        let (reported, event) = if self.stores_nothing {
+            (Reported::Unavailable, HistoryEvent::Unavailable)
+        } else {
+            (Reported::Unknown, HistoryEvent::Unknown)
+        };
         if let Some(follow) = self.table.get_mut(at)
-            && follow.reported != Reported::Unknown
+            && follow.reported != reported
         {
-            follow.reported = Reported::Unknown;
-            sink.history(&follow.name, HistoryEvent::Unknown);
+            follow.reported = reported;
+            sink.history(&follow.name, event);
         }
     }
 

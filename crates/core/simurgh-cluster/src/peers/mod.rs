@@ -227,17 +227,20 @@ impl Peers {
     }
 
     /// A hello of a node was received: it has a new link. An own beat is due within 200 ms.
-    pub fn hello(&mut self, hello: &Hello, now_ns: u64, unix_ms: u64) {
+    ///
+    /// Returns whether its settings differ in a way that was not reported before. An own hello is
+    /// due then: only a hello carries settings, and the other node may not have received one.
+    pub fn hello(&mut self, hello: &Hello, now_ns: u64, unix_ms: u64) -> bool {
         self.run(now_ns);
         if hello.beat.id == self.me {
-            return;
+            return false;
         }
-        if self.receive(&hello.beat, true, now_ns, unix_ms) {
-            self.compare(hello);
-        }
+        let is_peer = self.receive(&hello.beat, true, now_ns, unix_ms);
+        let differs = is_peer && self.compare(hello);
         let earliest_ns = self.beaten_ns.map_or(0, |it| it.saturating_add(APART_NS));
         let answer_ns = now_ns.saturating_add(self.chance.within(&(0..=ANSWER_NS - 1)));
         self.beat_ns = self.beat_ns.min(answer_ns.max(earliest_ns));
+        differs
     }
 
     /// A node sent a bye: its sockets are closed, and it sends no more beats.
@@ -495,7 +498,8 @@ impl Peers {
         }
     }
 
-    fn compare(&mut self, hello: &Hello) {
+    /// Reports settings that differ. Returns whether some were not reported before.
+    fn compare(&mut self, hello: &Hello) -> bool {
         let own = &self.config.settings;
         let differs = |(pattern, hash): &(Box<str>, u64)| {
             let at = own.binary_search_by(|it| it.0.cmp(pattern)).ok()?;
@@ -505,15 +509,18 @@ impl Peers {
         differing.sort_unstable();
         differing.dedup();
         let node = hello.beat.id;
-        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let Some(peer) = self.peers.get_mut(&node) else { return false };
         let is_new = |at: &&u32| peer.differing.binary_search(at).is_err();
+        let mut has_new = false;
         for at in differing.iter().filter(is_new) {
+            has_new = true;
             if let Some((pattern, _)) = own.get(*at as usize) {
                 let pattern = pattern.clone();
                 self.events.push_back(PeerEvent::SettingsDiffer { node, pattern });
             }
         }
         peer.differing = differing;
+        has_new
     }
 
     fn schedule(&mut self) {

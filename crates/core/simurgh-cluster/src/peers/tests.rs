@@ -353,6 +353,10 @@ fn settings_that_differ_are_said_once() {
     assert_eq!(node.hello(&hello(&[("room:*", 1), ("chat:*", 0)])), [differ("chat:*")]);
     assert_eq!(node.hello(&hello(&[("room:*", 0)])), [differ("room:*")]);
     assert_eq!(node.peers.differing(B).count(), 0);
+    // An own hello is due at a new difference only, so two nodes do not answer for ever.
+    let other = hello(&[("chat:*", 0)]);
+    assert!(node.peers.hello(&other, node.now_ns, UNIX));
+    assert!(!node.peers.hello(&other, node.now_ns, UNIX));
 }
 
 #[test]

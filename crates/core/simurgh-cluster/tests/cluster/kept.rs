@@ -201,10 +201,16 @@ fn an_engine_that_keeps_nothing_refuses_in_its_words() {
     it.advance(10 * MILLISECOND);
     let why = StoreError::Refused("this engine keeps nothing".into());
     assert_eq!(it.stored(0, 1), Some(Err(why)));
-    assert_eq!(it.kept(0, "a"), [SeenEvent::Unknown]);
+    assert_eq!(it.kept(0, "a"), [SeenEvent::Unavailable]);
     let notices = std::iter::from_fn(|| it.node(0).cluster.poll_notice());
     let nothing = notices.filter(|it| *it == Notice::History(HistoryNotice::Nothing));
     assert_eq!(nothing.count(), 1);
+    it.network.kill();
+    it.advance(10 * SECOND);
+    assert_eq!(it.kept(0, "a"), [SeenEvent::Unknown]);
+    it.network.restart(RestartData::Stays);
+    it.advance(10 * SECOND);
+    assert_eq!(it.kept(0, "a"), [SeenEvent::Unavailable]);
 }
 
 #[test]
@@ -222,7 +228,7 @@ fn a_node_without_history_refuses_and_knows_nothing() {
     cluster.follow("a", WANTS, time, heard);
     assert!(matches!(it.stored(0, 1), Some(Err(StoreError::Refused(_)))));
     assert!(matches!(it.stored(0, 2), Some(Err(StoreError::Refused(_)))));
-    assert_eq!(it.kept(0, "a"), [SeenEvent::Unknown]);
+    assert_eq!(it.kept(0, "a"), [SeenEvent::Unavailable]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Messages that are missed, or arrive late, without a report: a partitioned engine, nodes that
 //! return, repeated envelopes.
 
-use simurgh_cluster::{delta_drafts, stamped};
+use simurgh_cluster::{Hello, delta_drafts, stamped};
 use simurgh_presence::{Meta, PhxRefs, Shared};
 
 use super::*;
@@ -127,4 +127,115 @@ fn it_is_told_who_was_asked() {
         _ => None,
     });
     assert_eq!(again, Some(vec![Owner(1001), Owner(1002)]));
+}
+
+/// The state may be older than the request over the new link, and that request may be lost.
+#[test]
+fn state_from_before_a_new_link_is_requested_again() {
+    for is_sent in [true, false] {
+        let mut it = Simulation::new(2, 40);
+        it.presence(0, "t", ToPeers::Begin);
+        it.advance(12 * SECOND);
+        assert_eq!(wants(&mut it, 1), [1000]);
+        it.network.cut(1, if is_sent { Direction::Hearing } else { Direction::Both });
+        let state = Snapshot { owner: Owner(1001), version: 1, entries: Vec::new() };
+        if is_sent {
+            it.presence(1, "t", ToPeers::State(Owner(1000), state.clone()));
+        }
+        it.advance(100 * MILLISECOND);
+        it.network.reset(1);
+        it.advance(100 * MILLISECOND);
+        if !is_sent {
+            it.presence(1, "t", ToPeers::State(Owner(1000), state));
+        }
+        it.network.mend(1);
+        it.advance(5 * SECOND);
+        assert_eq!(wants(&mut it, 1), [1000], "{is_sent}");
+    }
+}
+
+#[test]
+fn disconnect_does_not_wait_for_a_late_hello_of_a_node_that_has_ended() {
+    let mut it = Simulation::new(3, 41);
+    let time = it.time();
+    it.node(2).cluster.bye(time);
+    it.advance(SECOND);
+    it.stop(2);
+    it.network.cut(1, Direction::Both);
+    let time = it.time();
+    let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
+    let prefix = Prefix::new("a").unwrap();
+    let mut adapter = it.network.adapter(&prefix);
+    adapter.start(NodeId(80));
+    let beat = Beat {
+        id: NodeId(1002),
+        name: "node-2".into(),
+        version: "".into(),
+        envelopes: (1, 1),
+        sockets: 0,
+        is_draining: false,
+        unix_ms: 1,
+    };
+    let hello = Hello { beat, settings: Vec::new() }.draft().unwrap();
+    adapter.publish(&prefix.nodes(), stamped(hello.unnumbered(), 1)).unwrap();
+    it.advance(SECOND);
+    it.network.mend(1);
+    it.advance(20 * SECOND);
+    let outcome = it.node(0).heard.outcomes[&number].clone();
+    assert_eq!((outcome.confirmed, outcome.missing), (ids(&[1]), vec![]));
+}
+
+fn forge(it: &mut Simulation, sender: NodeId, origin: NodeId, n: u64) {
+    let prefix = Prefix::new("a").unwrap();
+    let mut adapter = it.network.adapter(&prefix);
+    adapter.start(sender);
+    let draft = Draft::broadcast(origin, "t", &Item::new("e", ItemPayload::Json("0"))).unwrap();
+    adapter.publish(&prefix.topic(Space::Broadcast, "t"), stamped(draft.unnumbered(), n)).unwrap();
+    it.advance(SECOND);
+}
+
+#[test]
+fn forged_number_mutes_a_node_until_its_next_heartbeat() {
+    let mut it = Simulation::new(2, 37);
+    it.begin(1, "t", 0);
+    it.advance(SECOND);
+    it.broadcast(0, "t", "1");
+    it.advance(SECOND);
+    for (n, sender) in [(1_000_000, NodeId(77)), (u64::MAX, NodeId(78)), (60, NodeId(79))] {
+        forge(&mut it, sender, NodeId(1000), n);
+        it.advance(3 * SECOND);
+        it.broadcast(0, "t", "2");
+        it.advance(SECOND);
+        assert_eq!(it.take_broadcasts(1, "t").last().map(|it| &**it), Some("2"), "{n}");
+    }
+}
+
+fn differences(it: &mut Simulation, at: usize) -> Vec<(NodeId, Box<str>)> {
+    let cluster = &mut it.node(at).cluster;
+    let notices = std::iter::from_fn(|| cluster.poll_notice());
+    let differing = notices.filter_map(|notice| match notice {
+        Notice::Peer(PeerEvent::SettingsDiffer { node, pattern }) => Some((node, pattern)),
+        _ => None,
+    });
+    differing.collect()
+}
+
+#[test]
+fn new_node_and_old_ones_all_report_different_settings_once() {
+    let mut it = Simulation::new(1, 38);
+    for hash in [1, 1, 2] {
+        it.settings = vec![("rooms:*".into(), hash)];
+        it.starts("a");
+        it.advance(3 * SECOND);
+    }
+    it.advance(20 * SECOND);
+    let of = |nodes: &[usize]| -> Vec<(NodeId, Box<str>)> {
+        ids(nodes).into_iter().map(|node| (node, "rooms:*".into())).collect()
+    };
+    assert_eq!(differences(&mut it, 0), []);
+    assert_eq!(differences(&mut it, 1), of(&[3]));
+    assert_eq!(differences(&mut it, 2), of(&[3]));
+    let mut of_new = differences(&mut it, 3);
+    of_new.sort_unstable();
+    assert_eq!(of_new, of(&[1, 2]));
 }

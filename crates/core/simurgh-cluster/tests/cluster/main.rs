@@ -96,6 +96,8 @@ struct Simulation {
     gone_ns: u64,
     /// The length of a step of time.
     step_ns: u64,
+    /// The settings of nodes that start from now on.
+    settings: Vec<(Box<str>, u64)>,
 }
 
 impl Simulation {
@@ -109,7 +111,8 @@ impl Simulation {
 
     fn on(network: Network, nodes: usize, gone_ns: u64) -> Self {
         let step_ns = MILLISECOND;
-        let mut world = Self { network, nodes: Vec::new(), now_ns: 0, gone_ns, step_ns };
+        let mut world =
+            Self { network, nodes: Vec::new(), now_ns: 0, gone_ns, step_ns, settings: Vec::new() };
         for _ in 0..nodes {
             world.starts("a");
         }
@@ -127,6 +130,7 @@ impl Simulation {
         let mut config = ClusterConfig::new(prefix, format!("node-{at}"));
         config.history = Some(HistoryConfig::default());
         config.peers.gone_ns = self.gone_ns;
+        config.peers.settings = self.settings.clone();
         config.peers.silent_ns = config.peers.silent_ns.min(self.gone_ns);
         let (me, seed) = (NodeId(1000 + at as u64), at as u64);
         let cluster = Cluster::new(config, adapter, me, seed, self.time());

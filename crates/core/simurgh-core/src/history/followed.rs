@@ -48,6 +48,8 @@ pub(super) enum TopicState {
     Live,
     /// It has begun, but what was stored since is unknown.
     Unknown,
+    /// The engine stores nothing.
+    Unavailable,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +121,8 @@ pub(super) enum Readiness {
     Ahead,
     /// It can be answered when the topic is known.
     Unknown,
+    /// It is answered with what is here: nothing else will be known.
+    Unavailable,
 }
 
 impl FollowedTopics {
@@ -162,10 +166,16 @@ impl FollowedTopics {
     /// begun.
     pub(super) fn readiness(&self, topic: &str, since: Since, head: Option<Position>) -> Readiness {
         let state = self.topics.get(topic).map(|it| it.state);
-        let (Some(state), Some(head)) = (state, head) else { return Readiness::Unknown };
+        let is_unavailable = state == Some(TopicState::Unavailable);
+        let (Some(state), Some(head)) = (state, head) else {
+            return if is_unavailable { Readiness::Unavailable } else { Readiness::Unknown };
+        };
         match (state, since) {
             // Unknown messages are behind the head, and arrive in order.
-            (TopicState::Live | TopicState::Unknown, Since::Now) => Readiness::Known,
+            (TopicState::Live | TopicState::Unknown | TopicState::Unavailable, Since::Now) => {
+                Readiness::Known
+            }
+            (TopicState::Unavailable, _) => Readiness::Unavailable,
             (TopicState::Live, _) if is_ahead(since, head) => Readiness::Ahead,
             (TopicState::Live, _) => Readiness::Known,
             _ => Readiness::Unknown,
@@ -198,8 +208,13 @@ impl FollowedTopics {
         self.due.push_back((until_ns, Deadline::Store(number, at)));
     }
 
-    /// Takes out up to a number of requests for a topic that can be answered. Returns also whether
-    /// there are more, and whether some clients are ahead of the topic.
+    pub(super) fn is_unavailable(&self, topic: &str) -> bool {
+        self.topics.get(topic).is_some_and(|followed| followed.state == TopicState::Unavailable)
+    }
+
+    /// Takes out up to a number of requests for a topic that can be answered: all, if it is
+    /// unavailable. Returns also whether there are more, and whether some clients are ahead of the
+    /// topic.
     pub(super) fn take_ready(
         &mut self,
         topic: &str,
@@ -207,10 +222,13 @@ impl FollowedTopics {
         count: usize,
     ) -> (Vec<PendingRequest>, bool, bool) {
         let Some(followed) = self.topics.get_mut(topic) else { return Default::default() };
-        let (Some(head), TopicState::Live) = (head, followed.state) else {
-            return Default::default();
+        let head = match (head, followed.state) {
+            (_, TopicState::Unavailable) => None,
+            (Some(head), TopicState::Live) => Some(head),
+            _ => return Default::default(),
         };
-        let is_ready = |it: &Waiting| !is_ahead(it.what.starts_behind(), head);
+        let is_ready =
+            |it: &Waiting| head.is_none_or(|head| !is_ahead(it.what.starts_behind(), head));
         let has_ahead = !followed.waiting.iter().all(is_ready);
         if !followed.waiting.iter().any(is_ready) {
             return (Vec::new(), false, has_ahead);

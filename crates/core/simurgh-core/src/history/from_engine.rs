@@ -50,6 +50,9 @@ impl<N: Node> Core<N> {
                 let state = if has_begun { TopicState::Unknown } else { TopicState::Requested };
                 followed_topics.open(topic).state = state;
             }
+            FromEngine::Unavailable => {
+                followed_topics.open(topic).state = TopicState::Unavailable;
+            }
             FromEngine::Known if has_begun => followed_topics.open(topic).state = TopicState::Live,
             FromEngine::Known => {}
             FromEngine::Ended => {

@@ -60,6 +60,7 @@ impl<N: Node> Core<N> {
             Readiness::Known => return self.answer_wanted(out, topic, what, false),
             Readiness::Ahead => true,
             Readiness::Unknown => false,
+            Readiness::Unavailable => return self.answer_wanted(out, topic, what, true),
         };
         if let Err(what) = followed_topics.wait(topic, is_ahead, what, out.now().ns) {
             return self.answer_wanted(out, topic, what, !is_ahead);
@@ -83,6 +84,7 @@ impl<N: Node> Core<N> {
         let head = history.kept.head(topic);
         let Some(followed_topics) = &mut history.followed_topics else { return };
         let (ready, has_more, has_ahead) = followed_topics.take_ready(topic, head, ANSWERS_MAX);
+        let is_away = followed_topics.is_unavailable(topic);
         if has_more {
             followed_topics.ready.push_back(Rc::from(topic));
         }
@@ -90,7 +92,7 @@ impl<N: Node> Core<N> {
             self.check_topic(topic, out.now().ns);
         }
         for what in ready {
-            self.answer_wanted(out, topic, what, false);
+            self.answer_wanted(out, topic, what, is_away);
         }
     }
 

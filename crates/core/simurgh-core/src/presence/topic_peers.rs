@@ -29,7 +29,11 @@ impl Topic {
             }
             FromPeers::StateWanted(node) => {
                 // Otherwise the receiver of the snapshot would have to ask again at the next delta.
-                peers.outbox.extend(self.table.take_delta().map(ToPeers::Delta));
+                if let Some(delta) = self.table.take_delta() {
+                    // It may be lost, as any other.
+                    peers.note_change(now_ns);
+                    peers.outbox.push(ToPeers::Delta(delta));
+                }
                 peers.outbox.push(ToPeers::State(node, self.table.snapshot()));
                 return;
             }

@@ -43,9 +43,14 @@ impl Failure {
         Self { code: STATUS_NOBODY.into(), err_code: 0, description }
     }
 
+    /// Whether no server has received the request.
+    pub(super) const fn is_nobody(&self) -> bool {
+        matches!((self.code, self.err_code), (503, 0))
+    }
+
     /// Whether the request had no effect, and a later attempt may succeed.
     pub(super) const fn is_passing(&self) -> bool {
-        matches!((self.code, self.err_code), (503, 0) | (_, UNAVAILABLE | INCOMPLETE))
+        self.is_nobody() || matches!(self.err_code, UNAVAILABLE | INCOMPLETE)
     }
 
     /// Whether the message may be stored: other servers of the stream may have it.

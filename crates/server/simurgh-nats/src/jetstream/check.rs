@@ -78,6 +78,8 @@ pub(super) struct Check {
     silent_since_ms: Option<u64>,
     /// Why the last request had no useful answer.
     trouble: Option<String>,
+    /// The engine has answered the last `INFO` with "no responders".
+    has_no_responder: bool,
     /// How this node found it set back, if that cannot be written into its metadata.
     set_back: String,
 }
@@ -98,7 +100,7 @@ impl Check {
 
     pub(super) fn begin(&mut self, now_ms: u64) -> Vec<Verb> {
         (self.changes, self.doubts, self.trouble) = (0, 0, None);
-        (self.silent_since_ms, self.republished) = (None, 0);
+        (self.silent_since_ms, self.republished, self.has_no_responder) = (None, 0, false);
         self.ask(Verb::Info, now_ms)
     }
 
@@ -221,6 +223,7 @@ impl Check {
             (Verb::Create, api::NAME_IN_USE) => return self.ask(Verb::Info, now_ms),
             // Repeated: a cluster of servers that is starting does not answer yet.
             _ if failure.is_passing() => {
+                self.has_no_responder = verb == Verb::Info && failure.is_nobody();
                 self.trouble = Some(failure.to_string());
                 if let Step::Requested { again_ms, .. } = &mut self.step {
                     *again_ms = now_ms + AGAIN_MS / 2;
@@ -340,6 +343,11 @@ impl Check {
             Step::Refused(why) => Some(why),
             _ => None,
         }
+    }
+
+    /// Whether no server can be asked for the stream: JetStream is not enabled.
+    pub(super) const fn has_no_responder(&self) -> bool {
+        self.has_no_responder
     }
 
     pub(super) fn trouble(&self) -> String {

@@ -42,7 +42,8 @@ use crate::wire::{self, Message};
 pub(crate) const INBOX_SID: u64 = 0;
 /// The first version of NATS whose streams have all needed features.
 const VERSION_MIN: (u32, u32) = (2, 11);
-/// How long the streams of a new link may be checked before the link is reported as up.
+/// How long the streams of a new link may be checked before the link is reported as up. An engine
+/// without JetStream ends the check with its first answer.
 const CHECK_MS: u64 = 3_000;
 /// The same, if they were known over the last link.
 const CHECK_AGAIN_MS: u64 = 1_000;
@@ -314,6 +315,14 @@ impl JetStream {
     fn decide(&mut self, now_ms: u64, out: &mut BytesMut, events: &mut VecDeque<Event>) -> Action {
         if let Some(why) = self.checks.iter().find_map(Check::why_not) {
             let why: Box<str> = why.into();
+            return self.is_off(why, now_ms);
+        }
+        let is_new = matches!(self.state, State::Checking { .. } | State::Off { .. });
+        if is_new
+            && !self.may_be_presumed()
+            && let Some(check) = self.checks.iter().find(|check| check.has_no_responder())
+        {
+            let why = check.trouble().into();
             return self.is_off(why, now_ms);
         }
         if !self.checks.iter().all(Check::fits) {

@@ -21,6 +21,7 @@ pub(crate) enum SeenEvent {
     Gap(u64),
     Purged(HistoryPosition),
     Unknown,
+    Unavailable,
     Known,
     Ended,
 }
@@ -37,6 +38,7 @@ impl SeenEvent {
             HistoryEvent::Gap { through } => Self::Gap(*through),
             HistoryEvent::Purged(at) => Self::Purged(*at),
             HistoryEvent::Unknown => Self::Unknown,
+            HistoryEvent::Unavailable => Self::Unavailable,
             HistoryEvent::Known => Self::Known,
             HistoryEvent::Ended => Self::Ended,
         }
@@ -109,6 +111,7 @@ pub(crate) fn check(
                 cursor = Some((epoch, through(*to)));
                 checked.gaps += 1;
             }
+            SeenEvent::Unavailable => is_unknown = Some(true),
             SeenEvent::Unknown => {
                 assert_ne!(is_unknown, Some(true), "{place}: told twice");
                 is_unknown = Some(true);

@@ -26,6 +26,7 @@ pub(super) fn short(said: &[SeenEvent]) -> Vec<String> {
         SeenEvent::Gap(through) => format!("gap {through}"),
         SeenEvent::Purged(at) => format!("purged {}", at.seq),
         SeenEvent::Unknown => "unknown".into(),
+        SeenEvent::Unavailable => "unavailable".into(),
         SeenEvent::Known => "known".into(),
         SeenEvent::Ended => "ended".into(),
     };
@@ -325,7 +326,7 @@ fn an_engine_that_keeps_nothing_is_told_of_once() {
         it.down(0);
         it.nodes[0].keeping.up(None, it.now_ns);
     }
-    assert_eq!(it.take_texts(0), ["0<<=0", "unknown"]);
+    assert_eq!(it.take_texts(0), ["0<<=0", "unavailable"]);
     assert_eq!(it.nodes[0].keeping.poll_notice(), Some(HistoryNotice::Nothing));
     assert_eq!(it.nodes[0].keeping.poll_notice(), None);
 }

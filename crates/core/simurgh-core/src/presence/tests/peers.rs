@@ -407,3 +407,36 @@ fn somebody_outside_is_told_who_is_on_other_nodes() {
     assert!(forgotten.starts_with(r#"{"joins":{},"#), "{forgotten}");
     assert!(world.nodes[1].home.is_empty(), "nothing is kept for whoever has asked");
 }
+
+/// Sends what is due. Returns the versions of the deltas for other nodes.
+fn take_deltas(home: &mut Home, config: &PresenceConfig, now_ns: u64) -> Vec<(u64, u64)> {
+    while let Some(topic) = home.take_due(now_ns) {
+        home.tell(&topic, config, 1 << 20, now_ns);
+    }
+    let deltas = home.take_outbox().into_iter().filter_map(|(_, what)| match what {
+        ToPeers::Delta(delta) => Some((delta.from, delta.to)),
+        _ => None,
+    });
+    deltas.collect()
+}
+
+#[test]
+fn delta_that_precedes_a_requested_state_is_repeated() {
+    let (mut home, config) = (Home::new(Owner(7), 0, true, 7), PresenceConfig::default());
+    let at_ns = |second: u64| 1 + second * 1_000 * MILLISECOND;
+    home.begin(TOPIC, &config, at_ns(0));
+    let track = PresenceCall::Track("k".into(), Meta::parse("{}").unwrap(), None);
+    home.call(TOPIC, MemberCall::uncharged(channel(1), track), &config, at_ns(0));
+    // The version of the join is not repeated any more.
+    for second in 0..40 {
+        take_deltas(&mut home, &config, at_ns(second));
+    }
+    home.call(TOPIC, MemberCall::uncharged(channel(1), PresenceCall::End), &config, at_ns(40));
+    home.peers_message(TOPIC, FromPeers::StateWanted(Owner(9)), &config, at_ns(40));
+    let mut sent = Vec::new();
+    for second in 40..80 {
+        sent.extend(take_deltas(&mut home, &config, at_ns(second)));
+    }
+    assert_eq!(sent, [(1, 2), (2, 2), (2, 2), (2, 2)]);
+    assert!(home.is_empty());
+}

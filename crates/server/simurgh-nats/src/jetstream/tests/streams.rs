@@ -35,6 +35,46 @@ fn a_node_without_histories_reports_it_and_sends_no_requests() {
 }
 
 #[test]
+fn engine_without_jetstream_ends_the_check_with_its_first_answer() {
+    let mut fixture = Fixture::new(StreamsConfig::default());
+    fixture.link();
+    let info = fixture.requests().remove(0);
+    assert_eq!(fixture.status(&info, 503, ""), Action::Continue);
+    assert_eq!(fixture.up(), None);
+    let words = fixture.jetstream.describe().unwrap();
+    assert!(words.contains("JetStream is not enabled"), "{words}");
+    // The node looks for JetStream again, once in a while.
+    assert_eq!(fixture.pass(3_000), Action::Continue);
+    assert!(fixture.requests().is_empty());
+    assert_eq!(fixture.pass(4_000), Action::Continue);
+    let again = fixture.requests().remove(0);
+    assert_eq!(fixture.status(&again, 503, ""), Action::Continue);
+    fixture.pass(7_000);
+    for _ in 0..3 {
+        for sent in fixture.requests() {
+            if let Action::Reconnect(why) = fixture.answer_check(&sent) {
+                assert_eq!(&*why, "the engine can keep topics now");
+                return;
+            }
+        }
+    }
+    panic!("it does not use JetStream");
+}
+
+#[test]
+fn known_stream_without_responder_is_presumed_for_a_while() {
+    let mut fixture = Fixture::on(StreamsConfig::default());
+    let epoch = fixture.jetstream.decided();
+    fixture.unlink();
+    fixture.link();
+    let info = fixture.requests().remove(0);
+    fixture.status(&info, 503, "");
+    assert_eq!(fixture.jetstream.decided(), None);
+    fixture.pass(1_100);
+    assert_eq!(fixture.jetstream.decided(), epoch);
+}
+
+#[test]
 fn nodes_agree_on_the_epoch_and_another_stream_has_another() {
     let epoch = |created: &str, last_seq: u64| {
         let mut fixture = Fixture::new(StreamsConfig::default());

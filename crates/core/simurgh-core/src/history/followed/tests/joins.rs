@@ -136,6 +136,35 @@ fn who_has_waited_long_enough_gets_what_there_is_and_a_gap_and_later_what_it_mis
     }
 }
 
+#[test]
+fn engine_that_stores_nothing_delays_no_join() {
+    for topic in [0, 1] {
+        let (mut it, mut engine) = (Node::running(talking()), Engine::new());
+        let topic = it.topics()[topic].clone();
+        let waiting = asks(&mut it, Wire::V2, &topic, &since(&engine_position()));
+        assert!(it.receives(waiting).is_empty());
+        it.is_told(&topic, FromEngine::Unavailable);
+        let unavailable = ["phx_reply ok", "simurgh:resumed unavailable"];
+        assert_eq!(gist(&it.receives(waiting)), unavailable);
+        for params in [OPTED_IN.to_owned(), since(&engine_position())] {
+            let key = asks(&mut it, Wire::V2, &topic, &params);
+            assert_eq!(gist(&it.receives(key)), unavailable);
+        }
+        // It stores again.
+        it.test_shard.node.post_kept(&topic, engine.begun(0, &topic, 0));
+        it.settles();
+        let (_, joined) = it.joins(&mut engine, &topic, OPTED_IN);
+        it.hears_of(&mut engine, &topic, 1);
+        it.is_told(&topic, FromEngine::Unavailable);
+        let since = since(&position_of(&joined[1]));
+        let key = asks(&mut it, Wire::V2, &topic, &since);
+        assert_eq!(gist(&it.receives(key)), [unavailable[0], unavailable[1], "news 1"]);
+        it.is_told(&topic, FromEngine::Known);
+        let key = asks(&mut it, Wire::V2, &topic, &since);
+        assert_eq!(gist(&it.receives(key))[1..], ["simurgh:resumed true", "news 1"]);
+    }
+}
+
 pub(super) fn engine_position() -> String {
     format!("{}.12", Epoch::from_seed(1_000))
 }

@@ -23,6 +23,7 @@ enum Step {
     /// The node receives the next.
     Hears(usize),
     Unknown,
+    Unavailable,
     Known,
     /// It begins again with what there is, of which so many are missing.
     BeginsAnew(usize),
@@ -59,6 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => any::<bool>().prop_map(Step::Elsewhere),
         16 => (1..4usize).prop_map(Step::Hears),
         1 => Just(Step::Unknown),
+        1 => Just(Step::Unavailable),
         2 => Just(Step::Known),
         1 => (0..4usize).prop_map(Step::BeginsAnew),
         1 => (1..3usize).prop_map(Step::Loses),
@@ -197,6 +199,7 @@ impl Scenario {
             }
             Step::Hears(count) => (0..count).for_each(|_| self.hears_next()),
             Step::Unknown => self.tells(FromEngine::Unknown),
+            Step::Unavailable => self.tells(FromEngine::Unavailable),
             Step::Known => {
                 if self.side().has_begun {
                     while self.side().told < self.engine.log.len() {
