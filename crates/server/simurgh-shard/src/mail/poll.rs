@@ -1,6 +1,8 @@
 //! Commands of long-poll requests for a shard.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use serde_json::Value;
 use simurgh_core::{Received, Wire};
@@ -53,11 +55,39 @@ pub enum Delivery {
     Newer,
 }
 
+/// Counts as under way until it is dropped, when the answer is made.
 #[derive(Debug)]
 pub struct Batch {
     /// The number of this answer: 0 where answers are not numbered.
     pub number: u32,
     pub messages: Messages,
+    bytes: usize,
+    underway: Arc<AtomicUsize>,
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.underway.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// Bytes of a shard's batches that no answer is made of yet: the threads of requests may be slower
+/// than the shard.
+#[derive(Debug, Default)]
+pub(crate) struct Underway(Arc<AtomicUsize>);
+
+impl Underway {
+    /// Beyond this, messages wait in their sessions, where they are limited.
+    const BYTES_MAX: usize = 4 << 20;
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.load(Relaxed) >= Self::BYTES_MAX
+    }
+
+    pub(crate) fn batch(&self, number: u32, messages: Messages, bytes: usize) -> Batch {
+        self.0.fetch_add(bytes, Relaxed);
+        Batch { number, messages, bytes, underway: Arc::clone(&self.0) }
+    }
 }
 
 pub type Messages = Vec<Box<str>>;

@@ -15,9 +15,11 @@ use tokio::sync::oneshot;
 use super::{Conn, Io, Requester, Shard};
 use crate::mail::POLLED;
 use crate::mail::poll::{
-    Batch, Delivery, Line, Messages, Nonce, Opener, Opening, PollAnswer, PollCommand, Post,
+    Delivery, Line, Messages, Nonce, Opener, Opening, PollAnswer, PollCommand, Post, Underway,
 };
 
+/// When answers are tried again that were too many for the threads of requests.
+const AGAIN: Duration = Duration::from_millis(1);
 /// Longest slice of answering polls.
 const SLICE: Duration = Duration::from_micros(400);
 /// Answers between two reads of the clock.
@@ -38,6 +40,7 @@ pub(crate) struct Polled {
     /// Bytes that wait to be polled, and bytes of messages that wait to be handled.
     outbound_bytes: usize,
     inbound_bytes: usize,
+    underway: Underway,
 }
 
 struct Session {
@@ -70,7 +73,7 @@ impl Session {
     }
 
     /// Answers the waiting poll with all messages; returns their bytes.
-    fn answer(&mut self, now_ns: u64) -> usize {
+    fn answer(&mut self, now_ns: u64, underway: &Underway) -> usize {
         if self.messages.is_empty() {
             return 0;
         }
@@ -78,14 +81,14 @@ impl Session {
         self.polled_ns = self.polled_ns.min(now_ns);
         let number = self.next_number();
         let messages = std::mem::take(&mut self.messages);
-        match poll.send(Delivery::Messages(Batch { number, messages })) {
+        match poll.send(Delivery::Messages(underway.batch(number, messages, self.bytes))) {
             Ok(()) => {
                 self.given = number;
                 std::mem::take(&mut self.bytes)
             }
-            Err(Delivery::Messages(given)) => {
+            Err(Delivery::Messages(mut given)) => {
                 // The poll is gone: the next gets them.
-                self.messages = given.messages;
+                self.messages = std::mem::take(&mut given.messages);
                 0
             }
             Err(Delivery::Newer) => 0,
@@ -99,13 +102,13 @@ impl Shard {
             PollCommand::Open(opening) => self.open_polled(io, opening),
             PollCommand::Poll { key, nonce, heard, is_elsewhere, answer } => {
                 let answered = self.poll(io, key, &nonce, heard, is_elsewhere);
-                let Err(PollAnswer::Messages(given)) = answer.send(answered) else { return };
+                let Err(PollAnswer::Messages(mut given)) = answer.send(answered) else { return };
                 // The request is gone: the next poll gets them.
                 if let Some(polled) = self.polled.as_deref_mut()
                     && let Some(session) = polled.sessions.get_mut(&key)
                 {
                     session.bytes = given.messages.iter().map(|it| weight(it)).sum();
-                    session.messages = given.messages;
+                    session.messages = std::mem::take(&mut given.messages);
                     session.given = heard;
                     polled.outbound_bytes += session.bytes;
                 }
@@ -223,6 +226,7 @@ impl Shard {
         is_elsewhere: bool,
     ) -> PollAnswer {
         let now_ns = io.now().ns;
+        let is_full = self.polled.as_ref().is_some_and(|polled| polled.underway.is_full());
         let Some(session) = self.session(io, key, nonce) else { return PollAnswer::Gone };
         if heard != session.given {
             self.metrics.longpoll_lost.add(1);
@@ -236,20 +240,23 @@ impl Shard {
             // The older poll may be gone.
             let _ = older.send(Delivery::Newer);
         }
-        if session.messages.is_empty() {
+        if session.messages.is_empty() || is_full {
             session.polled_ns = now_ns.saturating_add(session.window_ns);
             let (poll, heard) = oneshot::channel();
             session.poll = Some(poll);
+            let has_messages = !session.messages.is_empty();
+            if let Some(polled) = self.polled.as_deref_mut().filter(|_| has_messages) {
+                polled.ready.push_back(key);
+            }
             return PollAnswer::Waits(heard);
         }
         session.given = session.next_number();
         let number = session.given;
         let messages = std::mem::take(&mut session.messages);
         let bytes = std::mem::take(&mut session.bytes);
-        if let Some(polled) = self.polled.as_deref_mut() {
-            polled.outbound_bytes = polled.outbound_bytes.saturating_sub(bytes);
-        }
-        PollAnswer::Messages(Batch { number, messages })
+        let Some(polled) = self.polled.as_deref_mut() else { return PollAnswer::Gone };
+        polled.outbound_bytes = polled.outbound_bytes.saturating_sub(bytes);
+        PollAnswer::Messages(polled.underway.batch(number, messages, bytes))
     }
 
     /// Queues the messages of a POST; above the limit none of them is handled.
@@ -404,8 +411,12 @@ impl Shard {
         let deadline_ns = io.clock_ns() + nanoseconds(SLICE);
         let mut answered = 0_usize;
         while let Some(key) = polled.ready.pop_front() {
+            if polled.underway.is_full() {
+                polled.ready.push_front(key);
+                return Next::After(AGAIN);
+            }
             if let Some(session) = polled.sessions.get_mut(&key) {
-                let bytes = session.answer(now_ns);
+                let bytes = session.answer(now_ns, &polled.underway);
                 polled.outbound_bytes = polled.outbound_bytes.saturating_sub(bytes);
             }
             answered += 1;
@@ -451,7 +462,7 @@ impl Shard {
             (polled.sessions, polled.ready) = (HashMap::new(), VecDeque::new());
         }
         self.metrics.longpoll_sessions.set(polled.sessions.len() as u64);
-        session.answer(session.polled_ns);
+        session.answer(session.polled_ns, &polled.underway);
         self.drop_guarded(session);
     }
 }

@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use simurgh_core::Received;
 use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_shard::mail::Mail;
-use simurgh_shard::mail::poll::{Batch, Line, PollAnswer, PollCommand, Post};
+use simurgh_shard::mail::poll::{Line, PollAnswer, PollCommand, Post};
 use simurgh_shard::shard::{Long, TEXT_BYTES_MAX, receive};
 use simurgh_socket::UserSocket;
 use tokio::sync::oneshot;
@@ -43,9 +43,9 @@ impl SessionRequest<'_> {
         let poll = PollCommand::Poll { key, nonce, heard, is_elsewhere, answer };
         polls.server.post_to(shard, Mail::LongPoll(Box::new(poll)));
         match answered.await {
-            Ok(PollAnswer::Messages(Batch { number, messages })) => {
-                let token = token_of(polls, &claim, token, number);
-                PollOutcome::Body(Reply::poll(200, &token, &messages).body())
+            Ok(PollAnswer::Messages(batch)) => {
+                let token = token_of(polls, &claim, token, batch.number);
+                PollOutcome::Body(Reply::poll(200, &token, &batch.messages).body())
             }
             Ok(PollAnswer::Waits(heard)) => {
                 PollOutcome::Waits(Box::new(Waiting::here(polls, heard, claim, token, window)))

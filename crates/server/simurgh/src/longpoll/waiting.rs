@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use simurgh_cluster::Answer;
 use simurgh_shard::cluster_inbox::Calling;
-use simurgh_shard::mail::poll::{Batch, Delivery};
+use simurgh_shard::mail::poll::Delivery;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::time::sleep;
@@ -105,9 +105,9 @@ impl Waiting {
             (None, What::Elsewhere(_)) => Some(Ready::Elsewhere(None)),
         };
         match ready {
-            Some(Ready::Delivery(Ok(Delivery::Messages(Batch { number, messages })))) => {
-                let token = token_of(&self.polls, &self.claim, token, number);
-                Reply::poll(200, &token, &messages).body()
+            Some(Ready::Delivery(Ok(Delivery::Messages(batch)))) => {
+                let token = token_of(&self.polls, &self.claim, token, batch.number);
+                Reply::poll(200, &token, &batch.messages).body()
             }
             Some(Ready::Delivery(Ok(Delivery::Newer))) | None => {
                 Reply::poll(204, &token, &[]).body()
