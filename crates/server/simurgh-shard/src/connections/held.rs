@@ -80,6 +80,8 @@ impl HttpConnections {
     /// budget.
     #[cold]
     fn shed(&self, side: Side) {
+        // What is freed now must not add to what comes meanwhile.
+        simurgh_reactor::give_back_memory_soon();
         let budget = self.budget(side);
         let present = self.present();
         let allowed = budget.bytes_max - budget.bytes_max / 16;
