@@ -1,5 +1,6 @@
 //! Attacks of hostile clients: each row of [`ATTACKS`] runs against a fresh server. The table shows
-//! the server's memory, its longest turn, other clients, and how it ends. bench/README.md says more.
+//! the server's memory, its longest turn, other clients, and how it ends. bench/README.md says
+//! more.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,6 +61,8 @@ struct Attack {
     /// ES256 keys; more than one have no `kid`.
     keys: usize,
     history_mib: u32,
+    /// Whether it publishes on topics with a history.
+    keeps: bool,
     /// Well-behaved clients, each in a topic of its own with a message in its history.
     others: usize,
     /// Further lines of the settings.
@@ -69,12 +72,13 @@ struct Attack {
 }
 
 const fn usual(row: &'static str, run: fn(&Field<'_>) -> Result<()>) -> Attack {
-    Attack { row, run, shards: 1, keys: 1, history_mib: 64, others: 50, extra: "", save: "" }
+    let (keys, history_mib, keeps) = (1, 64, false);
+    Attack { row, run, shards: 1, keys, history_mib, keeps, others: 50, extra: "", save: "" }
 }
 
 const ATTACKS: [Attack; 19] = [
     Attack { shards: 4, ..usual("tracks", kinds::tracks) },
-    Attack { shards: 4, ..usual("new-keys", kinds::rejoins_with_keys) },
+    Attack { keeps: true, shards: 4, ..usual("new-keys", kinds::rejoins_with_keys) },
     usual("unread-polls", kinds::unread_polls),
     usual("bodies", kinds::unfinished_bodies),
     usual("renewals", kinds::renewals),
@@ -82,18 +86,18 @@ const ATTACKS: [Attack; 19] = [
     usual("es256", kinds::bad_tokens),
     Attack { keys: 64, ..usual("es256-64", kinds::bad_tokens) },
     usual("changes", kinds::changes),
-    usual("rejoins-10", kinds::rejoins_of_10),
-    usual("rejoins-50", kinds::rejoins_of_50),
+    Attack { keeps: true, ..usual("rejoins-10", kinds::rejoins_of_10) },
+    Attack { keeps: true, ..usual("rejoins-50", kinds::rejoins_of_50) },
     usual("metas", kinds::large_metas),
-    usual("evictions", kinds::evictions),
-    Attack { history_mib: 512, ..usual("name-table", kinds::evictions) },
-    usual("large-history", kinds::large_joins_history),
+    Attack { keeps: true, ..usual("evictions", kinds::evictions) },
+    Attack { keeps: true, history_mib: 512, ..usual("name-table", kinds::evictions) },
+    Attack { keeps: true, ..usual("large-history", kinds::large_joins_history) },
     usual("large-token", kinds::large_joins_token),
     Attack { extra: "http_connections_max = 400", ..usual("slots", kinds::http_slots) },
-    Attack { history_mib: 256, save: "disk", ..usual("save", kinds::histories) },
-    Attack { history_mib: 256, save: "full", ..usual("save-full", kinds::histories) },
+    Attack { keeps: true, history_mib: 256, save: "disk", ..usual("save", kinds::histories) },
+    Attack { keeps: true, history_mib: 256, save: "full", ..usual("save-full", kinds::histories) },
 ];
-const ALL: Attack = Attack { shards: 2, others: 1_000, ..usual("all", kinds::all) };
+const ALL: Attack = Attack { keeps: true, shards: 2, others: 1_000, ..usual("all", kinds::all) };
 
 fn attacks() -> impl Iterator<Item = &'static Attack> {
     ATTACKS.iter().chain([&ALL])
@@ -253,8 +257,7 @@ fn others(server: &Server, count: usize) -> Result<Crowd> {
 /// Waits for calm; then memory, CPU, turns and histories.
 fn after(server: &Server, attack: &Attack, idle: u64, sample: &mut Sample) -> Result<()> {
     // A history may keep what was published.
-    let keeps = ["evictions", "name-table", "large-history", "save", "save-full", "all"];
-    let kept_mib = if keeps.contains(&attack.row) { attack.history_mib * 2 } else { 0 };
+    let kept_mib = if attack.keeps { attack.history_mib * 2 } else { 0 };
     let permitted = idle as f64 + f64::from(kept_mib) * 1_048_576.0;
     let begun = Instant::now();
     loop {

@@ -12,7 +12,8 @@ use super::Attack;
 
 /// A P-256 point (the generator): a valid public key whose private key signs nothing here.
 const KEY: &str = r#"{"kty":"EC","crv":"P-256","alg":"ES256",
-"x":"axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY","y":"T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU""#;
+"x":"axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY",
+"y":"T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU""#;
 const SECRET: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY";
 
 /// Budgets of a shard in MiB: `inbound_budget`, `outbound_budget`, `mailbox_bytes_max`.
@@ -21,7 +22,8 @@ const BUDGETS_MIB: u32 = 64 + 64 + 16;
 /// What the server may take beyond its idle memory, MB: all budgets, and a tenth more. A history
 /// may cost as much again for its topics.
 pub(super) fn memory_limit_mb(attack: &Attack) -> f64 {
-    let mib = attack.shards * BUDGETS_MIB + 2 * attack.history_mib;
+    let history_mib = if attack.keeps { 2 * attack.history_mib } else { 0 };
+    let mib = attack.shards * BUDGETS_MIB + history_mib;
     f64::from(mib) * 1.048_576 * 1.1
 }
 
