@@ -6,11 +6,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use super::{HttpConnections, Watch};
 
 /// A connection that has held bytes for so many milliseconds more weighs twice as much.
 const AGE_UNIT_MS: u64 = 1_000;
+
+/// How often each thread looks whether it keeps much free memory, and how much is worth it.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(10);
+const GIVE_BACK_BYTES: usize = 1 << 20;
 
 /// Which memory it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +32,13 @@ pub enum Side {
 pub(super) struct Budget {
     bytes: AtomicUsize,
     bytes_max: usize,
+    /// Bytes that were released since the start.
+    released: AtomicUsize,
 }
 
 impl Budget {
     pub(super) fn new(bytes_max: usize) -> Self {
-        Self { bytes: AtomicUsize::new(0), bytes_max }
+        Self { bytes: AtomicUsize::new(0), bytes_max, released: AtomicUsize::new(0) }
     }
 }
 
@@ -66,7 +73,9 @@ impl Drop for HeldBytes {
     fn drop(&mut self) {
         let bytes = *self.bytes.get_mut();
         self.watch.release(self.side, bytes);
-        self.connections.budget(self.side).bytes.fetch_sub(bytes, Relaxed);
+        let budget = self.connections.budget(self.side);
+        budget.bytes.fetch_sub(bytes, Relaxed);
+        budget.released.fetch_add(bytes, Relaxed);
     }
 }
 
@@ -74,6 +83,22 @@ impl HttpConnections {
     /// Bytes that all connections hold of this side.
     pub fn held_bytes(&self, side: Side) -> usize {
         self.budget(side).bytes.load(Relaxed)
+    }
+
+    /// Has the allocator return what it keeps for the calling thread, now and then after much was
+    /// released. Never ends.
+    pub async fn give_back_memory(self: Arc<Self>) {
+        let mut before = 0_usize;
+        loop {
+            tokio::time::sleep(GIVE_BACK_EVERY).await;
+            let sides = [Side::Inbound, Side::Outbound];
+            let released = sides.map(|side| self.budget(side).released.load(Relaxed));
+            let released = released.into_iter().fold(0, usize::wrapping_add);
+            if released.wrapping_sub(before) > GIVE_BACK_BYTES {
+                simurgh_reactor::give_back_memory();
+                before = released;
+            }
+        }
     }
 
     /// Closes those that have held most for longest, until the rest is a sixteenth below the

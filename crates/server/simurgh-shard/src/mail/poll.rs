@@ -44,14 +44,15 @@ pub enum PollAnswer {
     Gone,
     /// The answer before it was lost, so the session has ended and its client begins anew.
     Lost,
-    Messages(Batch),
+    Messages(Box<Batch>),
     Waits(oneshot::Receiver<Delivery>),
 }
 
-/// The answer to a waiting poll. A dropped sender means that the session has ended.
+/// The answer to a waiting poll, small while it waits. A dropped sender means that the session has
+/// ended.
 #[derive(Debug)]
 pub enum Delivery {
-    Messages(Batch),
+    Messages(Box<Batch>),
     Newer,
 }
 
@@ -84,9 +85,9 @@ impl Underway {
         self.0.load(Relaxed) >= Self::BYTES_MAX
     }
 
-    pub(crate) fn batch(&self, number: u32, messages: Messages, bytes: usize) -> Batch {
+    pub(crate) fn batch(&self, number: u32, messages: Messages, bytes: usize) -> Box<Batch> {
         self.0.fetch_add(bytes, Relaxed);
-        Batch { number, messages, bytes, underway: Arc::clone(&self.0) }
+        Box::new(Batch { number, messages, bytes, underway: Arc::clone(&self.0) })
     }
 }
 

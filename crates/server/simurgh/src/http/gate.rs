@@ -13,7 +13,7 @@
     reason = "these sockets came by SCM_RIGHTS and belong to the main table"
 )]
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -195,6 +195,13 @@ impl Gate {
         }
     }
 
+    fn note_written(&self, written: &Poll<io::Result<usize>>) {
+        match written {
+            Poll::Ready(taken) => self.watch.wrote(Some(*taken.as_ref().unwrap_or(&0))),
+            Poll::Pending => self.watch.wrote(None),
+        }
+    }
+
     /// Checks whether the client is still there, since no read happens while an answer is prepared.
     /// A client that has only shut its side waits for its answer; whether it has also left shows
     /// only when something is written to it, so that wait has a limit.
@@ -267,11 +274,23 @@ impl AsyncWrite for Gate {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        match &written {
-            Poll::Ready(taken) => self.watch.wrote(Some(*taken.as_ref().unwrap_or(&0))),
-            Poll::Pending => self.watch.wrote(None),
-        }
+        self.note_written(&written);
         written
+    }
+
+    // Without it hyper copies each body, and the copy would not count as held.
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.note_written(&written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

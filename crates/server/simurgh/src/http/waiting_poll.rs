@@ -47,18 +47,17 @@ pub(super) struct Writing<'a> {
     pub(super) limits: &'a HttpConfig,
 }
 
-/// Writes the answer; the client has to accept some of it within `write_timeout`, again and again,
+/// Writes the answer with this body; the client has to accept some of it within `write_timeout`, again and again,
 /// and all of it at the least rate. It is cut off if its memory is wanted.
 pub(super) async fn write(
     stream: &mut TcpStream,
-    body: Vec<u8>,
+    mut bytes: Vec<u8>,
     closes: bool,
     writing: Writing<'_>,
 ) -> io::Result<()> {
     let Writing { watch, held, limits } = writing;
-    let mut bytes = head(body.len(), closes);
-    bytes.extend_from_slice(&body);
-    drop(body);
+    let head = head(bytes.len(), closes);
+    bytes.splice(0..0, head);
     held.add(bytes.len());
     let seconds = bytes.len() as u64 / limits.body_rate_min.max(1);
     let whole = limits.write_timeout.saturating_add(Duration::from_secs(seconds));
@@ -84,7 +83,7 @@ pub(super) async fn write(
 }
 
 fn head(body_bytes: usize, closes: bool) -> Vec<u8> {
-    let mut head = String::with_capacity(256 + body_bytes);
+    let mut head = String::with_capacity(256);
     head.push_str("HTTP/1.1 200 OK\r\n");
     for (name, value) in HEADERS {
         for part in [name, ": ", value, "\r\n"] {
