@@ -9,7 +9,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::load::Bare;
 use crate::measure::{MEASURES, Run};
-use crate::{cluster, fairness, history, http_load, load, page, presence, size};
+use crate::{attacks, cluster, fairness, history, http_load, load, page, presence, size};
 use simurgh_bench_kit::flags::number;
 use simurgh_bench_kit::rounds;
 
@@ -33,6 +33,9 @@ pub(crate) enum Command {
     /// What one client can take from the others: attacks `simurgh serve`. Rows: flood, cursors,
     /// never-reads, inbound, suspended, long-message
     Fairness(rounds::Options),
+    /// What hostile clients do to `simurgh serve`: its memory, its longest turn, other clients, its
+    /// end. bench/README.md lists the rows
+    Attacks(rounds::Options),
     /// What presence costs `simurgh serve`, beside a bare loop. Rows: crowd, leave, summary,
     /// memory, and, only if it is named, million
     Presence(rounds::Options),
@@ -118,7 +121,7 @@ fn run_or_fairness(run: Run) -> Result<Command, String> {
     match run.only.as_deref() {
         Some("fairness") => {
             let (runs, paths) = (Some(run.runs), run.paths);
-            let options = rounds::Options { only: Vec::new(), runs, short: run.short, paths };
+            let options = rounds::Options { runs, short: run.short, paths, ..Default::default() };
             options.for_suite(&fairness::SUITE).map(Command::Fairness)
         }
         _ if run.short => {
@@ -136,6 +139,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
     let Arguments { command, run } = Arguments::try_parse_from(words)?;
     let checked = match command.unwrap_or(Command::Run(run)) {
         Command::Run(run) => run_or_fairness(run),
+        Command::Attacks(it) => it.for_suite(&attacks::SUITE).map(Command::Attacks),
         Command::Fairness(it) => it.for_suite(&fairness::SUITE).map(Command::Fairness),
         Command::Presence(it) => it.for_suite(&presence::SUITE).map(Command::Presence),
         Command::History(it) => it.for_suite(&history::SUITE).map(Command::History),

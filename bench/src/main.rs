@@ -22,6 +22,7 @@ use simurgh_bench_kit::target::{CLIENT_CORE, Target};
 use simurgh_bench_kit::{nginx, sys};
 
 mod args;
+mod attacks;
 mod cluster;
 mod fairness;
 mod floor;
@@ -64,6 +65,7 @@ fn done(command: Command) -> Result<()> {
         Command::Nginx { directory, core } => nginx::serve(&nginx::Site::new(&directory, core)),
         Command::Page(options) => page::run(&options),
         Command::Fairness(options) => rounds::run(&fairness::SUITE, &options),
+        Command::Attacks(options) => rounds::run(&attacks::SUITE, &options),
         Command::Presence(options) => rounds::run(&presence::SUITE, &options),
         Command::History(options) => rounds::run(&history::SUITE, &options),
         Command::Cluster(options) => rounds::run(&cluster::SUITE, &options),

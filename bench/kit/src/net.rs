@@ -38,13 +38,22 @@ fn source(index: usize, server: SocketAddrV4) -> Option<SocketAddrV4> {
 /// Opens connection `index` to `server`. Dropping it resets it instead of lingering, so that no
 /// TIME_WAIT of one run affects the next.
 pub fn dial(server: SocketAddrV4, index: usize, blocking: bool) -> Result<OwnedFd> {
+    dial_from(source(index, server), server, blocking)
+}
+
+/// As [`dial`], from this address.
+pub fn dial_from(
+    source: Option<SocketAddrV4>,
+    server: SocketAddrV4,
+    blocking: bool,
+) -> Result<OwnedFd> {
     let mut flags = SocketFlags::CLOEXEC;
     flags.set(SocketFlags::NONBLOCK, !blocking);
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
         .context("socket")?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
-    if let Some(source) = source(index, server) {
+    if let Some(source) = source {
         rustix::net::bind(&socket, &source).with_context(|| format!("bind to {source}"))?;
     }
     match rustix::net::connect(&socket, &server) {

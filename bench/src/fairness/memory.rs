@@ -14,7 +14,7 @@ const EVERY: Duration = Duration::from_millis(20);
 const READS_MAX: u32 = 50 * 60 * 60;
 
 /// Reads the memory until it is dropped.
-pub(super) struct MemoryWatch {
+pub(crate) struct MemoryWatch {
     pid: u32,
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl MemoryWatch {
-    pub(super) fn start(pid: u32) -> Result<Self> {
+    pub(crate) fn start(pid: u32) -> Result<Self> {
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);
         let thread = thread::Builder::new().name("memory".into()).spawn(move || {
@@ -49,14 +49,14 @@ impl MemoryWatch {
     }
 
     /// Resident bytes of the idle server. Peaks are counted from here on.
-    pub(super) fn idle(&self) -> Result<u64> {
+    pub(crate) fn idle(&self) -> Result<u64> {
         let now = sys::resident(self.pid)?;
         self.state.most.store(now, Ordering::Relaxed);
         Ok(now)
     }
 
     /// Most resident bytes since [`MemoryWatch::idle`], and since the start by the kernel.
-    pub(super) fn most(&self) -> (u64, u64) {
+    pub(crate) fn most(&self) -> (u64, u64) {
         (self.state.most.load(Ordering::Relaxed), self.state.high_water.load(Ordering::Relaxed))
     }
 }

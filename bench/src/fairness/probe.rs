@@ -28,7 +28,7 @@ const BEATS_MAX: u32 = 200_000;
 const BODY: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Activity {
+pub(crate) enum Activity {
     /// A heartbeat each 10 ms, on a socket without rooms.
     Heartbeat,
     /// A message each 20 ms in its own room; it waits for the answer and the message.
@@ -50,13 +50,13 @@ struct Wait {
     took: Duration,
 }
 
-pub(super) struct Probe {
+pub(crate) struct Probe {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<Latencies>>,
 }
 
 #[derive(Default)]
-pub(super) struct Latencies {
+pub(crate) struct Latencies {
     all: Vec<Wait>,
     /// Why it ended too early.
     fault: Option<String>,
@@ -68,7 +68,7 @@ pub(super) struct Latencies {
 
 impl Probe {
     /// Connects and begins; it runs until `end`.
-    pub(super) fn start(server: SocketAddrV4, activity: Activity) -> Result<Self> {
+    pub(crate) fn start(server: SocketAddrV4, activity: Activity) -> Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let shared = Arc::clone(&is_over);
         let thread = thread::Builder::new().name("probe".into()).spawn(move || {
@@ -79,7 +79,7 @@ impl Probe {
     }
 
     /// Ends it, and returns its measurements.
-    pub(super) fn end(mut self) -> Result<Latencies> {
+    pub(crate) fn end(mut self) -> Result<Latencies> {
         self.is_over.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("it has ended")?;
         thread.join().map_err(|_| anyhow!("a probe panicked"))
@@ -94,7 +94,7 @@ impl Drop for Probe {
 
 impl Latencies {
     /// Records the waits due in this time as the figures of `who`, and the faults.
-    pub(super) fn put(&self, sample: &mut Sample, who: &str, from: Instant, to: Instant) {
+    pub(crate) fn put(&self, sample: &mut Sample, who: &str, from: Instant, to: Instant) {
         let (count, [p50, p99, max]) = self.between(from, to, [0.5, 0.99, 1.0]);
         sample.put_count(format!("{who}s"), count);
         for (value, quantile) in [(p50, "p50"), (p99, "p99"), (max, "max")] {
@@ -110,7 +110,7 @@ impl Latencies {
     }
 
     /// Of the waits due in this time: their number, and these quantiles, ms.
-    pub(super) fn between<const N: usize>(
+    pub(crate) fn between<const N: usize>(
         &self,
         from: Instant,
         to: Instant,

@@ -43,8 +43,8 @@ pub(crate) struct Options {
     /// A tenth of the sizes, one run: to see whether all works, not for figures.
     #[arg(long)]
     short: bool,
-    /// These parts only (several with commas): instructions, server, fairness, presence, history,
-    /// cluster, driver, page, load, http, road.
+    /// These parts only (several with commas): instructions, server, fairness, attacks, presence,
+    /// history, cluster, driver, page, load, http, road.
     #[arg(long, value_delimiter = ',', value_name = "PART", hide_possible_values = true,
           value_parser = PossibleValuesParser::new(PARTS.iter().map(|part| part.name)))]
     only: Vec<String>,

@@ -35,6 +35,11 @@ pub(crate) const PARTS: &[Part] = &[
         run: |session| in_rounds(session, "fairness"),
     },
     Part {
+        name: "attacks",
+        about: "what hostile clients do to the server (simurgh-bench attacks)",
+        run: |session| in_rounds(session, "attacks"),
+    },
+    Part {
         name: "presence",
         about: "a crowd whose members are present, and a leave (simurgh-bench presence)",
         run: |session| in_rounds(session, "presence"),

@@ -29,6 +29,9 @@ pub struct Options {
     /// Fewer and shorter: to see whether all works, not for figures
     #[arg(long)]
     pub short: bool,
+    /// How long each attack lasts, in seconds (`attacks` only)
+    #[arg(long, value_name = "N")]
+    pub seconds: Option<u64>,
     /// Where programs and figures are.
     #[command(flatten)]
     pub paths: Paths,
