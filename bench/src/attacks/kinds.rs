@@ -49,8 +49,7 @@ pub(super) fn rejoins_with_keys(field: &Field<'_>) -> Result<()> {
 /// Sessions of long polls ask for messages, and do not read the answers.
 pub(super) fn unread_polls(field: &Field<'_>) -> Result<()> {
     let server = field.address;
-    let sessions =
-        (0..40).map(|_| session(server, field.host)).collect::<Result<Vec<String>>>()?;
+    let sessions = (0..40).map(|_| session(server, field.host)).collect::<Result<Vec<String>>>()?;
     for token in &sessions {
         let target = format!("POST /socket/longpoll?vsn=2.0.0&token={token}");
         ask(server, field.host, &target, &join(1, "plain:polls", "{}"))?;
