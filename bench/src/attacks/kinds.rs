@@ -22,7 +22,7 @@ fn pad(bytes: usize) -> String {
 
 /// Supabase clients track another meta again and again.
 pub(super) fn tracks(field: &Field<'_>) -> Result<()> {
-    let mut crowd = Crowd::sockets(field.address, field.host, SOCKET, 2)?;
+    let mut crowd = Crowd::sockets(field.address, field.host, SOCKET, 8)?;
     let meta = pad(3_900);
     crowd.flood(field.until, |at, number| match number {
         0 => {
@@ -38,7 +38,7 @@ pub(super) fn tracks(field: &Field<'_>) -> Result<()> {
 
 /// Members of the chat join again and again, each time under another key.
 pub(super) fn rejoins_with_keys(field: &Field<'_>) -> Result<()> {
-    let mut crowd = Crowd::sockets(field.address, field.host, SOCKET, 3)?;
+    let mut crowd = Crowd::sockets(field.address, field.host, SOCKET, 8)?;
     let pad = pad(200);
     crowd.flood(field.until, |at, number| {
         let key = format!("{at}-{number}-{pad}");
@@ -139,7 +139,7 @@ pub(super) fn samples(field: &Field<'_>) -> Result<()> {
     let mut number = 0;
     while Instant::now() < field.until {
         number += 1;
-        joiner.push(0, &join(number, "plain:sample", "{}"));
+        joiner.push(0, &join(number, "plain:sample", "{\"presence\":\"me\"}"));
         joiner.pump(Duration::from_millis(5))?;
         members.pump(Duration::ZERO)?;
     }
@@ -199,7 +199,7 @@ pub(super) fn evictions(field: &Field<'_>) -> Result<()> {
         let half = number / 2;
         let topic = format!("rooms:new-{half}");
         match number % 2 {
-            0 => join(half + 1, &topic, "{\"simurgh\":{\"id\":\"x\",\"since\":null}}"),
+            0 => join(half + 1, &topic, "{\"simurgh\":{\"id\":\"client-0000001\",\"since\":null}}"),
             _ => format!("[\"{}\",\"{number}\",\"{topic}\",\"phx_leave\",{{}}]", half + 1),
         }
     })?;
@@ -210,9 +210,9 @@ pub(super) fn evictions(field: &Field<'_>) -> Result<()> {
 fn large_joins(field: &Field<'_>, topic: &str) -> Result<()> {
     let mut crowd = Crowd::sockets(field.address, field.host, SOCKET, 1)?;
     let list = vec!["[]"; 3_160_000].join(",");
-    crowd.flood(field.until, |_, number| {
-        join(number + 1, topic, &format!("{{\"token\":\"{}\",\"list\":[{list}]}}", field.token))
-    })
+    let (opts_in, token) = ("\"id\":\"client-0000001\",\"since\":null", field.token);
+    let payload = format!("{{\"simurgh\":{{{opts_in}}},\"token\":\"{token}\",\"list\":[{list}]}}");
+    crowd.flood(field.until, |_, number| join(number + 1, topic, &payload))
 }
 
 /// Joins of 9.5 MB in a channel with history.
