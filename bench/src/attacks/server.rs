@@ -8,8 +8,6 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 
-use super::Attack;
-
 /// A P-256 point (the generator): a valid public key whose private key signs nothing here.
 const KEY: &str = r#"{"kty":"EC","crv":"P-256","alg":"ES256",
 "x":"axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY","y":"T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU""#;
@@ -17,12 +15,12 @@ const SECRET: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY";
 
 /// Budgets of a shard in MiB: `inbound_budget`, `outbound_budget`, `mailbox_bytes_max`.
 const BUDGETS_MIB: u32 = 64 + 64 + 16;
+const HISTORY_MIB: u32 = 64;
 
 /// What the server may take beyond its idle memory, MB: all budgets, and a tenth more. A history
 /// may cost as much again for its topics.
-pub(super) fn memory_limit_mb(attack: &Attack) -> f64 {
-    let mib = attack.shards * BUDGETS_MIB + 2 * attack.history_mib;
-    f64::from(mib) * 1.048_576 * 1.1
+pub(super) const fn memory_limit_mb(shards: u32) -> f64 {
+    (shards * BUDGETS_MIB + 2 * HISTORY_MIB) as f64 * 1.048_576 * 1.1
 }
 
 /// A token in the form of ES256 with a signature of no key.
@@ -32,27 +30,21 @@ pub(super) fn bad_token() -> String {
     format!("{head}.{claims}.{}", BASE64.encode([0x5a_u8; 64]))
 }
 
-/// Writes the files that the settings name; returns the settings.
-pub(super) fn settings(attack: &Attack, scratch: &Path) -> Result<String> {
+/// Writes the keys, 64 of them without `kid`; returns the settings.
+pub(super) fn settings(scratch: &Path) -> Result<String> {
     let keys = scratch.join("keys.json");
     let mut all = vec![format!(r#"{{"kty":"oct","alg":"HS256","kid":"own","k":"{SECRET}"}}"#)];
-    let kid = if attack.keys == 1 { r#","kid":"one"}"# } else { "}" };
-    all.extend((0..attack.keys).map(|_| format!("{KEY}{kid}")));
+    all.extend((0..64).map(|_| format!("{KEY}}}")));
     fs::write(&keys, format!(r#"{{"keys":[{}]}}"#, all.join(",")))?;
-    let (keys, history, extra) = (keys.display(), attack.history_mib, attack.extra);
-    let save = match attack.save {
-        "" => String::new(),
-        place => format!("history_save = \"{}\"", scratch.join(place).join("history").display()),
-    };
+    let keys = keys.display();
     Ok(format!(
         r#"inbound_budget = "64MiB"
 outbound_budget = "64MiB"
-history_bytes_max = "{history}MiB"
+history_bytes_max = "{HISTORY_MIB}MiB"
+http_connections_max = 400
 max_channels = 1000
 longpoll = "10s"
 drain_time = "1s"
-{save}
-{extra}
 
 [token]
 kind = "jwt"
