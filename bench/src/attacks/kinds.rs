@@ -61,24 +61,28 @@ fn session(field: &Field<'_>) -> Result<String> {
     Ok(token)
 }
 
-/// 40 sessions send 160 polls and read no answer, while one client publishes.
+/// Four times: one client publishes 5.4 MB, then 40 sessions send a poll each and read no answer.
+/// It publishes on until the time is over.
 pub(super) fn unread_polls(field: &Field<'_>) -> Result<()> {
     let sessions = (0..40).map(|_| session(field)).collect::<Result<Vec<String>>>()?;
     let body = pad(54_000);
     let mut publisher = sockets(field, 1)?;
     let mut polls = http(field).unread();
-    for turn in 0..4 {
-        polls = polls.open(sessions.len())?;
-        polls.flood(Instant::now() + Duration::from_millis(200), |at, number| {
+    for turn in 1..=5 {
+        let half = Instant::now() + Duration::from_millis(500);
+        let (until, most) = if turn < 5 { (half, turn * 100) } else { (field.until, u64::MAX) };
+        publisher.flood(until, |_, number| match number {
+            0 => Some(join(1, "plain:polls", "{}")),
+            _ => (number < most).then(|| {
+                format!("[\"1\",\"{number}\",\"plain:polls\",\"say\",{{\"body\":\"{body}\"}}]")
+            }),
+        })?;
+        if turn < 5 {
+            polls = polls.open(sessions.len())?;
+        }
+        polls.flood(Instant::now() + Duration::from_millis(500), |at, number| {
             let token = sessions.get(at % sessions.len()).filter(|_| number == 0)?;
             Some(format!("GET {POLL}&token={token} HTTP/1.1\r\nHost: x\r\n\r\n"))
-        })?;
-        let left = field.until.saturating_duration_since(Instant::now());
-        publisher.flood(Instant::now() + left / (4 - turn), |_, number| match number {
-            0 => Some(join(1, "plain:polls", "{}")),
-            _ => Some(format!(
-                "[\"1\",\"{number}\",\"plain:polls\",\"say\",{{\"body\":\"{body}\"}}]"
-            )),
         })?;
     }
     Ok(())

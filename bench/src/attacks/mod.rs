@@ -1,5 +1,5 @@
 //! Attacks of hostile clients: each row of [`ATTACKS`] runs against a fresh server. The table shows
-//! the server's memory, its longest turn, other clients, and how it ends. bench/README.md says more.
+//! the server's memory, its longest turn, other clients, and how it ends: see bench/README.md.
 
 use std::collections::BTreeMap;
 use std::fs;

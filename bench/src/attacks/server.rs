@@ -10,7 +10,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 
 /// A P-256 point (the generator): a valid public key whose private key signs nothing here.
 const KEY: &str = r#"{"kty":"EC","crv":"P-256","alg":"ES256",
-"x":"axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY","y":"T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU""#;
+"x":"axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY",
+"y":"T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU""#;
 const SECRET: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY";
 
 /// Budgets of a shard in MiB: `inbound_budget`, `outbound_budget`, `mailbox_bytes_max`.
