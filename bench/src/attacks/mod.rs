@@ -124,7 +124,7 @@ const FIGURES: [(&str, &str, &str, Option<f64>); 10] = [
     ("ended", "server ended in the attack", "", Some(0.0)),
     ("sent_mb", "sent by the attackers", "MB", None),
     ("idle_mb", "memory before", "MB", None),
-    ("over_mb", "most memory over that", "MB", Some(server::memory_limit_mb(1))),
+    ("over_mb", "most memory over that", "MB", None),
     ("after_percent", "memory 40 s later, of that before", "%", Some(110.0)),
     ("turn_cpu_ms", "longest turn, CPU time", "ms", Some(5.0)),
     ("heartbeat_p99_ms", "another client's heartbeat, p99", "ms", Some(10.0)),
@@ -142,7 +142,7 @@ fn recipes(_: &Options) -> Result<Vec<Recipe>> {
         let own = (attack.row == "slots").then_some(REFUSED);
         for (figure, measure, unit, limit) in FIGURES.into_iter().chain(own) {
             let limit = match figure {
-                "over_mb" => Some(server::memory_limit_mb(attack.shards)),
+                "over_mb" => Some(server::memory_limit_mb(attack)),
                 "after_percent" if attack.fills => None,
                 _ => limit,
             };

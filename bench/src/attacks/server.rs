@@ -8,6 +8,8 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 
+use super::Attack;
+
 /// A P-256 point (the generator): a valid public key whose private key signs nothing here.
 const KEY: &str = r#"{"kty":"EC","crv":"P-256","alg":"ES256",
 "x":"axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY",
@@ -16,12 +18,15 @@ const SECRET: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY";
 
 /// Budgets of a shard in MiB: `inbound_budget`, `outbound_budget`, `mailbox_bytes_max`.
 const BUDGETS_MIB: u32 = 64 + 64 + 16;
+/// `inbound_budget` and `outbound_budget` again, for all HTTP connections together.
+const HTTP_MIB: u32 = 64 + 64;
 const HISTORY_MIB: u32 = 64;
 
 /// What the server may take beyond its idle memory, MB: all budgets, and a tenth more. A history
 /// may cost as much again for its topics.
-pub(super) const fn memory_limit_mb(shards: u32) -> f64 {
-    (shards * BUDGETS_MIB + 2 * HISTORY_MIB) as f64 * 1.048_576 * 1.1
+pub(super) fn memory_limit_mb(attack: &Attack) -> f64 {
+    let histories = if attack.fills { 2 * HISTORY_MIB } else { 0 };
+    f64::from(attack.shards * BUDGETS_MIB + HTTP_MIB + histories) * 1.048_576 * 1.1
 }
 
 /// A token in the form of ES256 with a signature of no key.
