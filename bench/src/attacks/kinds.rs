@@ -183,7 +183,7 @@ pub(super) fn large_joins(field: &Field<'_>) -> Result<()> {
         .flood(field.until, |_, number| Some(join(number + 1, "large:joins", &payload)))
 }
 
-/// 500 requests without an end from one address, of 400 places; another address begins long polls.
+/// 500 heads without an end from one address, of 400 places; another address begins long polls.
 pub(super) fn slots(field: &Field<'_>) -> Result<()> {
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -197,9 +197,7 @@ pub(super) fn slots(field: &Field<'_>) -> Result<()> {
             field.put("others_refused", refused);
         });
         http(field).open(500)?.flood(field.until, |_, number| {
-            let head =
-                "POST /socket/longpoll HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
-            (number == 0).then(|| head.to_owned())
+            (number == 0).then(|| "GET / HTTP/1.1\r\nHost: x\r\n".to_owned())
         })
     })
 }
