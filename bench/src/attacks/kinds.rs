@@ -183,8 +183,11 @@ pub(super) fn large_joins(field: &Field<'_>) -> Result<()> {
         .flood(field.until, |_, number| Some(join(number + 1, "large:joins", &payload)))
 }
 
-/// 500 heads without an end from one address, of 400 places; another address begins long polls.
+/// 500 POST requests without their bodies from one address take all 400 places, and another address
+/// begins long polls.
 pub(super) fn slots(field: &Field<'_>) -> Result<()> {
+    let token = session(field)?;
+    let head = format!("POST {POLL}&token={token} HTTP/1.1\r\nHost: x\r\nContent-Length: 9999");
     thread::scope(|scope| {
         scope.spawn(|| {
             let (mut asked, mut refused) = (0, 0);
@@ -196,9 +199,9 @@ pub(super) fn slots(field: &Field<'_>) -> Result<()> {
             field.put("others_asked", asked);
             field.put("others_refused", refused);
         });
-        http(field).open(500)?.flood(field.until, |_, number| {
-            (number == 0).then(|| "GET / HTTP/1.1\r\nHost: x\r\n".to_owned())
-        })
+        http(field)
+            .open(500)?
+            .flood(field.until, |_, number| (number == 0).then(|| format!("{head}\r\n\r\n")))
     })
 }
 
