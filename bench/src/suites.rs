@@ -3,9 +3,9 @@
 use simurgh_bench_kit::rounds::table::{rows, text};
 use simurgh_bench_kit::rounds::{Options, Sample, Suite};
 
-use crate::{cluster, history, presence};
+use crate::{attacks, cluster, history, presence};
 
-const SUITES: [&Suite; 3] = [&presence::SUITE, &history::SUITE, &cluster::SUITE];
+const SUITES: [&Suite; 4] = [&attacks::SUITE, &presence::SUITE, &history::SUITE, &cluster::SUITE];
 
 fn options(only: &[&str]) -> Options {
     let only = only.iter().map(|row| (*row).to_owned()).collect();

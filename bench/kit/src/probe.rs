@@ -161,8 +161,14 @@ fn work(
 /// Connects, and upgrades to a WebSocket.
 pub fn upgraded(server: SocketAddrV4, at: usize, script: &Script) -> Result<TcpStream> {
     let mut stream = TcpStream::from(net::dial(server, at, true)?);
+    upgrade(&mut stream, &script.upgrade)?;
+    Ok(stream)
+}
+
+/// Upgrades a connection to a WebSocket with this request.
+pub fn upgrade(stream: &mut TcpStream, request: &[u8]) -> Result<()> {
     stream.set_read_timeout(Some(WAIT_MAX))?;
-    stream.write_all(&script.upgrade)?;
+    stream.write_all(request)?;
     let mut head = Vec::new();
     let mut byte = [0];
     while head_length(&head).is_none() {
@@ -170,8 +176,7 @@ pub fn upgraded(server: SocketAddrV4, at: usize, script: &Script) -> Result<TcpS
         head.extend_from_slice(&byte);
         ensure!(head.len() < 16_384, "no end of the response head");
     }
-    check_upgrade(&head)?;
-    Ok(stream)
+    check_upgrade(&head)
 }
 
 /// Makes one join after the other, each at its time or as soon as the one before is answered, while

@@ -222,7 +222,8 @@ impl Server {
         Ok(positions)
     }
 
-    fn request(&self, method: &str, path: &str, header: &str, body: &str) -> Result<String> {
+    /// The body of the answer to a request with the back end's token.
+    pub fn request(&self, method: &str, path: &str, header: &str, body: &str) -> Result<String> {
         let address = self.address;
         let mut stream = TcpStream::connect_timeout(&address.into(), REQUEST_TIMEOUT)?;
         stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;

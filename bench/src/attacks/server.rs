@@ -18,13 +18,15 @@ const SECRET: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY";
 
 /// Budgets of a shard in MiB: `inbound_budget`, `outbound_budget`, `mailbox_bytes_max`.
 const BUDGETS_MIB: u32 = 64 + 64 + 16;
+/// `inbound_budget` and `outbound_budget` again, for all HTTP connections together.
+const HTTP_MIB: u32 = 64 + 64;
+const HISTORY_MIB: u32 = 64;
 
 /// What the server may take beyond its idle memory, MB: all budgets, and a tenth more. A history
 /// may cost as much again for its topics.
 pub(super) fn memory_limit_mb(attack: &Attack) -> f64 {
-    let history_mib = if attack.keeps { 2 * attack.history_mib } else { 0 };
-    let mib = attack.shards * BUDGETS_MIB + history_mib;
-    f64::from(mib) * 1.048_576 * 1.1
+    let histories = if attack.fills { 2 * HISTORY_MIB } else { 0 };
+    f64::from(attack.shards * BUDGETS_MIB + HTTP_MIB + histories) * 1.048_576 * 1.1
 }
 
 /// A token in the form of ES256 with a signature of no key.
@@ -34,27 +36,21 @@ pub(super) fn bad_token() -> String {
     format!("{head}.{claims}.{}", BASE64.encode([0x5a_u8; 64]))
 }
 
-/// Writes the files that the settings name; returns the settings.
-pub(super) fn settings(attack: &Attack, scratch: &Path) -> Result<String> {
+/// Writes the keys, 64 of them without `kid`; returns the settings.
+pub(super) fn settings(scratch: &Path) -> Result<String> {
     let keys = scratch.join("keys.json");
     let mut all = vec![format!(r#"{{"kty":"oct","alg":"HS256","kid":"own","k":"{SECRET}"}}"#)];
-    let kid = if attack.keys == 1 { r#","kid":"one"}"# } else { "}" };
-    all.extend((0..attack.keys).map(|_| format!("{KEY}{kid}")));
+    all.extend((0..64).map(|_| format!("{KEY}}}")));
     fs::write(&keys, format!(r#"{{"keys":[{}]}}"#, all.join(",")))?;
-    let (keys, history, extra) = (keys.display(), attack.history_mib, attack.extra);
-    let save = match attack.save {
-        "" => String::new(),
-        place => format!("history_save = \"{}\"", scratch.join(place).join("history").display()),
-    };
+    let keys = keys.display();
     Ok(format!(
         r#"inbound_budget = "64MiB"
 outbound_budget = "64MiB"
-history_bytes_max = "{history}MiB"
+history_bytes_max = "{HISTORY_MIB}MiB"
+http_connections_max = 400
 max_channels = 1000
 longpoll = "10s"
 drain_time = "1s"
-{save}
-{extra}
 
 [token]
 kind = "jwt"

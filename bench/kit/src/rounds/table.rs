@@ -190,5 +190,7 @@ fn command(suite: &Suite, options: &Options) -> String {
     let short = if options.short { " --short" } else { "" };
     let only = options.only.join(",");
     let runs = options.runs.unwrap_or(suite.runs);
-    format!("simurgh-bench {} --only {only} --runs {runs}{short}", suite.name)
+    let seconds =
+        options.seconds.map_or_else(String::new, |seconds| format!(" --seconds {seconds}"));
+    format!("simurgh-bench {} --only {only} --runs {runs}{short}{seconds}", suite.name)
 }
