@@ -47,8 +47,8 @@ pub(super) struct Writing<'a> {
     pub(super) limits: &'a HttpConfig,
 }
 
-/// Writes the answer with this body; the client has to accept some of it within `write_timeout`, again and again,
-/// and all of it at the least rate. It is cut off if its memory is wanted.
+/// Writes the answer with this body; the client has to accept some of it within `write_timeout`,
+/// again and again, and all of it at the least rate. It is cut off if its memory is wanted.
 pub(super) async fn write(
     stream: &mut TcpStream,
     mut bytes: Vec<u8>,
