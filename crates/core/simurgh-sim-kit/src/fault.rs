@@ -19,6 +19,12 @@ pub enum Fault {
     LosePermit,
     /// Bytes that were counted are not given back.
     Forget,
+    /// A mail is not charged to its shard.
+    Free,
+    /// A call of presence is not charged to its topic.
+    Uncharged,
+    /// The clock stands still for a slice of the fan-out.
+    Freeze,
     /// A member is not counted.
     Miscount,
     /// A closed socket still counts towards the limit of connections.

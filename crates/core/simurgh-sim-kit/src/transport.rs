@@ -19,6 +19,9 @@ use crate::payload::{self, hashed};
 use crate::peer::{Peer, Value};
 use crate::setup::Setup;
 
+/// The longest slice of a step's work.
+const SLICE_NS: u64 = 400_000;
+
 #[derive(Debug, Default)]
 struct Place {
     generation: u32,
@@ -34,6 +37,10 @@ pub struct Transport {
     /// The last reading of its clock, in nanoseconds.
     pub clock: Cell<u64>,
     jumps: Cell<u64>,
+    /// When a slice of work began, how much was sent in it after its time, and whether its clock
+    /// stands still.
+    slice: Cell<(u64, bool)>,
+    sent_late: Cell<u32>,
     places: Vec<Place>,
     free: Vec<u32>,
     count: usize,
@@ -93,6 +100,19 @@ impl Transport {
         self.now = Now::from_ns(now_ns);
         self.clock.set(self.clock.get().max(now_ns));
         self.jumps.set(jumps | 1);
+        self.slice.set((u64::MAX, false));
+        self.sent_late.set(0);
+    }
+
+    /// How much was sent in this step after a slice of 400 µs.
+    pub fn sent_late(&self) -> u32 {
+        self.sent_late.get()
+    }
+
+    fn count_sent(&self) {
+        if self.clock.get() > self.slice.get().0.saturating_add(SLICE_NS) {
+            self.sent_late.set(self.sent_late.get() + 1);
+        }
     }
 
     /// Opens a socket, whose client takes this many bytes at once.
@@ -234,6 +254,7 @@ impl Transport {
 
     fn put(&mut self, key: Key, bytes: &[u8]) {
         self.hash = hashed(self.hash, bytes);
+        self.count_sent();
         let setup = Arc::clone(&self.setup);
         let Some(peer) = self.peer_mut(key) else { return };
         if setup.faults.happens(Fault::Lose) {
@@ -313,7 +334,11 @@ impl Sockets for Transport {
         let most = u64::from(self.setup.jump_ns).max(1);
         let clock = self.clock.get() + 1 + bits % most;
         self.clock.set(clock);
-        clock
+        let (begun_ns, is_frozen) = self.slice.get();
+        let begun_ns = begun_ns.min(clock);
+        let is_frozen = is_frozen || self.setup.faults.happens(Fault::Freeze);
+        self.slice.set((begun_ns, is_frozen));
+        if is_frozen { begun_ns } else { clock }
     }
 
     fn socket(&self, key: Key) -> Option<&Socket> {
@@ -399,6 +424,7 @@ impl Sockets for Transport {
     }
 
     fn deliver(&mut self, key: Key, message: &ServerMessage<'_>) {
+        self.count_sent();
         let (topic, line, sum) = Delivery::of(&self.setup.topics, message);
         self.hear_line(key, topic, line, sum);
     }

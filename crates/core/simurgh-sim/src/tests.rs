@@ -186,6 +186,21 @@ fn bytes_that_are_not_given_back_are_noticed() {
 }
 
 #[test]
+fn a_mail_that_nobody_charges_is_noticed() {
+    notices(Fault::Free, &["bytes"]);
+}
+
+#[test]
+fn a_call_of_presence_that_its_topic_does_not_count_is_noticed() {
+    notices(Fault::Uncharged, &["bytes"]);
+}
+
+#[test]
+fn a_fan_out_that_goes_on_after_its_time_is_noticed() {
+    notices_after(Fault::Freeze, 40, &["slice"]);
+}
+
+#[test]
 fn a_census_that_misses_one_is_noticed() {
     notices(Fault::Miscount, &["census"]);
 }

@@ -304,6 +304,7 @@ impl Node for SimNode {
 
     fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
         match presence::is_of_presence(&mail) {
+            true if self.shared.is_faulty(Fault::Free) => {}
             // The broadcast was not made by a callback.
             true => self.state().charge_for_presence(shard, bytes),
             false => self.charge(shard, bytes),

@@ -20,7 +20,12 @@ pub(crate) fn is_of_presence(mail: &Mail) -> bool {
 }
 
 impl SimNode {
-    pub(crate) fn post_presence(&self, shard: usize, mail: Mail) -> bool {
+    pub(crate) fn post_presence(&self, shard: usize, mut mail: Mail) -> bool {
+        if let Mail::Presence(_, PresenceMail::Call(..), charge) = &mut mail
+            && self.shared.is_faulty(Fault::Uncharged)
+        {
+            *charge = None;
+        }
         let tag = match &mail {
             Mail::Presence(topic, PresenceMail::ListAnswer(events), _) => {
                 let mut model = self.shared.model();

@@ -1,18 +1,20 @@
 //! Checks after every step the bounds that a configuration promises.
 
-use simurgh_core::{Node, Phase};
+use simurgh_core::{Mail, Node, Phase, PresenceMail};
 use simurgh_reactor::Key;
 use simurgh_sim_kit::peer::{Flow, Peer};
 
 use super::checks::check_waits;
 use super::{NodeSimulation, Server};
-use crate::model::Model;
+use crate::model::{Input, Model};
 use crate::node::SimNode;
 use crate::node::flows::flow_bytes_max;
 
 /// Publishers that are read again in one turn at most.
 const RELEASED_MAX: usize = 16;
 const SECOND: u64 = 1_000_000_000;
+/// Frames that the fan-out sends between two readings of the clock.
+const SENT_LATE_MAX: u32 = 0;
 
 /// How many bytes a shard may give back before all sockets have them.
 #[derive(Debug, Default)]
@@ -53,6 +55,29 @@ impl NodeSimulation {
         }
     }
 
+    /// What waits in mailboxes is charged to their shards, and calls of presence to their topics.
+    pub(crate) fn check_charges(&self, model: &mut Model) {
+        let state = self.node.state();
+        for (shard, (mailbox, charged)) in state.mailboxes.iter().zip(&state.charged).enumerate() {
+            let present: usize = mailbox.iter().map(|it| weight(&it.mail)).sum();
+            if present > *charged {
+                let text = format!("{present} bytes wait for shard {shard}, {charged} charged");
+                return model.fail("bytes", text);
+            }
+            if let Some(mail) = mailbox.iter().find(|it| is_uncharged(&it.mail)) {
+                return model.fail("bytes", format!("{:?} is not charged to its topic", mail.mail));
+            }
+        }
+    }
+
+    /// The fan-out ends with the first reading of the clock that shows that its time is over.
+    pub(crate) fn check_slice(&self, shard: usize, input: Input, model: &mut Model) {
+        let sent = self.servers.get(shard).map_or(0, |it| it.net.sent_late());
+        if input == Input::FanOut && sent > SENT_LATE_MAX {
+            model.fail("slice", format!("shard {shard} sends {sent} times after its time"));
+        }
+    }
+
     /// Bytes of calls of presence whose changes wait for the next diff.
     pub(crate) fn changing_bytes(&self) -> usize {
         self.servers.iter().map(|it| it.core.presence_bytes()).sum()
@@ -75,6 +100,22 @@ impl NodeSimulation {
         let link = self.links.get(conn as usize).filter(|it| it.shard == shard)?;
         self.servers.get(shard)?.net.peer(link.key).filter(|it| it.socket.is_open())
     }
+}
+
+/// The bytes that a mail takes in a mailbox, at least.
+fn weight(mail: &Mail) -> usize {
+    match mail {
+        Mail::Broadcast(posted) => posted.broadcast().weight(),
+        Mail::Presence(_, mail, _) => mail.weight(),
+        Mail::Push(push) => push.weight(),
+        Mail::ToChannel(_, what) => what.weight(),
+        _ => 0,
+    }
+}
+
+fn is_uncharged(mail: &Mail) -> bool {
+    let Mail::Presence(_, call @ PresenceMail::Call(..), charge) = mail else { return false };
+    charge.as_ref().is_none_or(|charge| charge.bytes() < call.weight())
 }
 
 impl Server {

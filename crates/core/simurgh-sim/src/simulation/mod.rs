@@ -231,6 +231,8 @@ impl NodeSimulation {
         }
         self.check_waits(shard, &mut model);
         self.check_publishers(shard, &mut model);
+        self.check_charges(&mut model);
+        self.check_slice(shard, input, &mut model);
         self.check_permits(&mut model);
         self.check_closing(shard, &mut model);
         let mut flows = std::mem::take(&mut model.now.flows);
