@@ -66,6 +66,7 @@ mod listeners;
 mod membership;
 mod metering;
 mod meters;
+mod name_table;
 mod presence;
 mod registry;
 mod seeded_state;

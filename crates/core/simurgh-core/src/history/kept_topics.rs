@@ -18,7 +18,7 @@ use super::answer::{ANSWERS_MAX, Request, missed};
 use super::content::value;
 use super::holdings::Holdings;
 use super::last_positions::LastPositions;
-use super::name_table::NameTable;
+use crate::name_table::NameTable;
 
 /// Bytes of one page of a topic's history, if it has more than one message.
 const PAGE_BYTES: u64 = 4 << 20;

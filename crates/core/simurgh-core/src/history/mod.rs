@@ -22,7 +22,6 @@ mod keep;
 pub(crate) mod kept_topics;
 mod last_positions;
 pub(crate) mod missed;
-mod name_table;
 mod pending;
 mod read;
 mod replay;

@@ -4,13 +4,12 @@
 //! others have not, and that stays so when members leave. Only the fan-out gives the cursors of
 //! members their meaning.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use simurgh_reactor::Key;
 
 use super::pages::Pages;
-use crate::seeded_state::SeededState;
+use crate::name_table::NameTable;
 
 /// Index of a topic in its shard's table.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -142,19 +141,18 @@ impl<D> Topic<D> {
 }
 
 pub(crate) struct Topics<D> {
-    by_name: HashMap<Rc<str>, TopicId, SeededState>,
+    by_name: NameTable,
     topics: Vec<Option<Box<Topic<D>>>>,
     free: Vec<u32>,
 }
 
 impl<D: Deliveries> Topics<D> {
     pub(super) fn new(seed: u64) -> Self {
-        let by_name = HashMap::with_hasher(SeededState::new(seed));
-        Self { by_name, topics: Vec::new(), free: Vec::new() }
+        Self { by_name: NameTable::new(seed), topics: Vec::new(), free: Vec::new() }
     }
 
     pub(super) fn find(&self, name: &str) -> Option<TopicId> {
-        self.by_name.get(name).copied()
+        self.by_name.get(name, |at| name_at(&self.topics, at)).map(TopicId)
     }
 
     #[inline]
@@ -194,9 +192,8 @@ impl<D: Deliveries> Topics<D> {
         if let Some(id) = self.find(name) {
             return id;
         }
-        let name: Rc<str> = name.into();
         let (members, deliveries) = (Pages::default(), D::default());
-        let topic = Box::new(Topic { name: Rc::clone(&name), members, next: 0, deliveries });
+        let topic = Box::new(Topic { name: name.into(), members, next: 0, deliveries });
         let id = match self.free.pop() {
             Some(slot) => {
                 if let Some(place) = self.topics.get_mut(slot as usize) {
@@ -209,7 +206,8 @@ impl<D: Deliveries> Topics<D> {
                 TopicId(self.topics.len() as u32 - 1)
             }
         };
-        self.by_name.insert(name, id);
+        let Self { by_name, topics, .. } = self;
+        by_name.insert(name, id.0, |at| name_at(topics, at));
         id
     }
 
@@ -235,16 +233,21 @@ impl<D: Deliveries> Topics<D> {
         let is_over =
             |topic: &mut Box<Topic<D>>| topic.members.len() == 0 && topic.deliveries.is_idle();
         let Some(topic) = place.take_if(is_over) else { return false };
-        self.by_name.remove(&topic.name);
+        self.by_name.remove(&topic.name, id.0);
+        if self.by_name.is_empty() {
+            self.by_name.clear();
+        }
         self.free.push(id.0);
         true
     }
 }
 
+fn name_at<D>(topics: &[Option<Box<Topic<D>>>], at: u32) -> Option<&str> {
+    topics.get(at as usize)?.as_deref().map(|topic| &*topic.name)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::hash::BuildHasher as _;
-
     use super::super::model::Nothing;
     use super::*;
 
@@ -324,7 +327,7 @@ mod tests {
     /// Otherwise names could be chosen that all collide.
     #[test]
     fn where_a_name_stands_depends_on_the_seed() {
-        let hash = |seed| Topics::<Nothing>::new(seed).by_name.hasher().hash_one("a");
+        let hash = |seed| Topics::<Nothing>::new(seed).by_name.hash("a");
         assert_eq!(hash(1), hash(1));
         assert_ne!(hash(1), hash(2));
     }

@@ -1,7 +1,7 @@
 //! Places of topics by name: four bytes each, since the places have the names.
 //!
-//! A table that grows hashes all its names again, so there are many small ones: none of them takes
-//! long, however many topics clients make.
+//! They serve the registry and the histories. A table that grows hashes all its names again, so
+//! there are many small ones: none of them takes long, however many topics clients make.
 
 use std::hash::BuildHasher;
 
@@ -14,7 +14,7 @@ const PARTS: usize = 256;
 /// Parts that give room back in one call.
 const PARTS_PER_CALL: usize = 8;
 
-pub(super) struct NameTable {
+pub(crate) struct NameTable {
     /// By the highest bits of the hash; empty until the first name.
     parts: Vec<HashTable<u32>>,
     len: usize,
@@ -22,30 +22,35 @@ pub(super) struct NameTable {
 }
 
 impl NameTable {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { parts: Vec::new(), len: 0, hasher: SeededState::new(seed) }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
+    pub(crate) fn hash(&self, name: &str) -> u64 {
+        self.hasher.hash_one(name)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
         self.parts.iter().map(HashTable::capacity).sum()
     }
 
     #[cfg(test)]
-    pub(super) fn largest_part(&self) -> usize {
+    pub(crate) fn largest_part(&self) -> usize {
         self.parts.iter().map(HashTable::len).max().unwrap_or_default()
     }
 
     /// The slot of a name; `name_at` returns a slot's name.
-    pub(super) fn get<'a>(
+    pub(crate) fn get<'a>(
         &self,
         name: &str,
         name_at: impl Fn(u32) -> Option<&'a str>,
@@ -54,7 +59,7 @@ impl NameTable {
         self.parts.get(part_of(hash))?.find(hash, |at| name_at(*at) == Some(name)).copied()
     }
 
-    pub(super) fn insert<'a>(
+    pub(crate) fn insert<'a>(
         &mut self,
         name: &str,
         at: u32,
@@ -72,7 +77,7 @@ impl NameTable {
         }
     }
 
-    pub(super) fn remove(&mut self, name: &str, at: u32) {
+    pub(crate) fn remove(&mut self, name: &str, at: u32) {
         let hash = self.hasher.hash_one(name);
         let Some(part) = self.parts.get_mut(part_of(hash)) else { return };
         if let Ok(found) = part.find_entry(hash, |it| *it == at) {
@@ -81,12 +86,12 @@ impl NameTable {
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         (self.parts, self.len) = (Vec::new(), 0);
     }
 
     /// Some parts give back room that they do not need.
-    pub(super) fn give_room_back<'a>(&mut self, name_at: impl Fn(u32) -> Option<&'a str>) {
+    pub(crate) fn give_room_back<'a>(&mut self, name_at: impl Fn(u32) -> Option<&'a str>) {
         let Self { parts, hasher, .. } = self;
         for part in parts.iter_mut().filter(|part| part.is_empty()) {
             *part = HashTable::new();
