@@ -55,6 +55,7 @@ const CHANNEL_ROOMS: &[&str] = &[
 
 const CORE_ROOMS: &[&str] = &[
     "seeded_state",
+    "name_table",
     "flow",
     "client_keys",
     "meters",
@@ -94,7 +95,6 @@ const CORE_ROOMS: &[&str] = &[
     "history/replays",
     "history/answer",
     "history/last_positions",
-    "history/name_table",
     "history/holdings",
     "history/content",
     "history/kept_topics",
