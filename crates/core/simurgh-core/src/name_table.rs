@@ -55,6 +55,10 @@ impl NameTable {
         name: &str,
         name_at: impl Fn(u32) -> Option<&'a str>,
     ) -> Option<u32> {
+        // Hashing costs most of it.
+        if self.is_empty() {
+            return None;
+        }
         let hash = self.hasher.hash_one(name);
         self.parts.get(part_of(hash))?.find(hash, |at| name_at(*at) == Some(name)).copied()
     }

@@ -22,7 +22,7 @@ use crate::accept::Listeners;
 use crate::clock::Now;
 use crate::connection::{Closed, HAND_OFF, Key, LISTENER, SPECIAL, TIMER, WAKER, key_of};
 use crate::handler::{Handler, Next};
-use crate::io::{Io, SLICES};
+use crate::io::Io;
 use crate::mailbox::Inbox;
 use crate::slab::{
     CLOSE_SCHEDULED, CONNECTING, HELD, LISTED, MUTE, NO_READ, OVER, PEER_SHUT, UNREAD,
@@ -137,6 +137,7 @@ impl<H: Handler> Reactor<H> {
         if asleep {
             self.inbox.awake();
         }
+        self.io.share_among(self.events_done);
         self.events_done = 0;
         self.events_left = true;
         match polled {
@@ -231,7 +232,6 @@ impl<H: Handler> Reactor<H> {
         // The list is moved out while its events are handled; an empty one allocates nothing.
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         let mut left = false;
-        self.io.share_among(events.iter().skip(self.events_done).take(SLICES).count());
         for event in events.iter().skip(self.events_done) {
             self.events_done += 1;
             self.take_event(event);

@@ -36,7 +36,7 @@ use crate::tables::Descriptor;
 const TURN_NS: u64 = 1_000_000;
 /// Parts into which a turn is divided where many connections are ready: fifty busy ones delay a
 /// quiet one by five turns, not by fifty.
-pub(crate) const SLICES: usize = 10;
+const SLICES_MAX: u32 = 10;
 
 /// The part of a turn that one connection has taken, see [`Io::is_over`].
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ pub struct Io<T> {
     pub(crate) now: Now,
     /// This turn has used its time: each of its stages ends after the next step.
     pub(crate) is_late: bool,
-    slice_ns: u64,
+    slices: u32,
     pub(crate) ports: Ports,
     /// Only if the kernel is to stamp what it receives.
     pub(crate) stamps: Option<Stamps>,
@@ -113,7 +113,7 @@ impl<T> Io<T> {
             counts: Counts::default(),
             now: Now::from_ns(clock.ns()),
             is_late: false,
-            slice_ns: TURN_NS,
+            slices: 1,
             ports: Ports::default(),
             stamps: config.receive_stamps.then(|| Stamps::new(clock)),
             lists: Lists::default(),
@@ -161,12 +161,13 @@ impl<T> Io<T> {
         let now_ns = self.clock_ns();
         let since_ns = *slice.0.get_or_insert(now_ns);
         self.is_late |= now_ns >= self.now.ns.saturating_add(TURN_NS);
-        self.is_late || now_ns.saturating_sub(since_ns) >= self.slice_ns
+        self.is_late || now_ns.saturating_sub(since_ns) >= TURN_NS / u64::from(self.slices)
     }
 
-    /// Divides the turn among so many connections, at most [`SLICES`].
+    /// Divides turns among so many connections, which were ready together, and slowly among fewer.
     pub(crate) fn share_among(&mut self, count: usize) {
-        self.slice_ns = TURN_NS / count.max(1) as u64;
+        let count = u32::try_from(count).unwrap_or(SLICES_MAX);
+        self.slices = count.max(self.slices - 1).clamp(1, SLICES_MAX);
     }
 
     /// When the kernel received the last segment of the bytes that are being handled, on the same
