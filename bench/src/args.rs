@@ -33,8 +33,8 @@ pub(crate) enum Command {
     /// What one client can take from the others: attacks `simurgh serve`. Rows: flood, cursors,
     /// never-reads, inbound, suspended, long-message
     Fairness(rounds::Options),
-    /// What hostile clients do to `simurgh serve`: its memory, its longest turn, other clients, its
-    /// end. bench/README.md lists the rows
+    /// Runs hostile clients against `simurgh serve`, and measures its memory, its longest turn, the
+    /// delay of other clients and the time to its end. bench/README.md lists the rows
     Attacks(rounds::Options),
     /// What presence costs `simurgh serve`, beside a bare loop. Rows: crowd, leave, summary,
     /// memory, and, only if it is named, million

@@ -31,7 +31,7 @@ const CALM: Duration = Duration::from_secs(40);
 /// Time that the server has to end, at most; the limit is shorter.
 const END_MAX: Duration = Duration::from_secs(40);
 
-/// What an attack works with.
+/// The server under attack, the time and address of the attacker, and where its figures go.
 #[derive(Clone, Copy)]
 struct Field<'a> {
     server: &'a Server,
@@ -174,7 +174,7 @@ fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     sample.put("idle_mb", mb(idle));
 
     sent.store(0, Ordering::Relaxed);
-    attacked(bench, attack, (&server, &token, &sent), sample)?;
+    attacked(bench, attack, &server, &token, &sent, sample)?;
     sample.put("sent_mb", mb(sent.load(Ordering::Relaxed)));
     sample.put("over_mb", mb(memory.most().0.saturating_sub(idle)));
     let status = server.process.status()?;
@@ -197,7 +197,9 @@ fn mb(bytes: u64) -> f64 {
 fn attacked(
     bench: &Bench<'_>,
     attack: &Attack,
-    (server, token, sent): (&Server, &str, &AtomicU64),
+    server: &Server,
+    token: &str,
+    sent: &AtomicU64,
     sample: &mut Sample,
 ) -> Result<()> {
     let probe = Probe::start(server.address, Activity::Heartbeat)?;

@@ -22,8 +22,8 @@ const BUDGETS_MIB: u32 = 64 + 64 + 16;
 const HTTP_MIB: u32 = 64 + 64;
 const HISTORY_MIB: u32 = 64;
 
-/// What the server may take beyond its idle memory, MB: all budgets, and a tenth more. A history
-/// may cost as much again for its topics.
+/// The limit of memory beyond that of the idle server, MB: all budgets × 1.1. Histories may take
+/// twice their budget, because their topics take memory, too.
 pub(super) fn memory_limit_mb(attack: &Attack) -> f64 {
     let histories = if attack.fills { 2 * HISTORY_MIB } else { 0 };
     f64::from(attack.shards * BUDGETS_MIB + HTTP_MIB + histories) * 1.048_576 * 1.1

@@ -81,12 +81,16 @@ impl NameTable {
         }
     }
 
+    /// Takes a name out. The last one frees all room.
     pub(crate) fn remove(&mut self, name: &str, at: u32) {
         let hash = self.hasher.hash_one(name);
         let Some(part) = self.parts.get_mut(part_of(hash)) else { return };
         if let Ok(found) = part.find_entry(hash, |it| *it == at) {
             found.remove();
             self.len -= 1;
+        }
+        if self.is_empty() {
+            self.clear();
         }
     }
 

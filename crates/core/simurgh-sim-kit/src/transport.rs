@@ -37,9 +37,11 @@ pub struct Transport {
     /// The last reading of its clock, in nanoseconds.
     pub clock: Cell<u64>,
     jumps: Cell<u64>,
-    /// When a slice of work began, how much was sent in it after its time, and whether its clock
-    /// stands still.
-    slice: Cell<(u64, bool)>,
+    /// The first reading of the clock in this step.
+    slice_ns: Cell<u64>,
+    /// Whether the clock stands still in this step.
+    is_frozen: Cell<bool>,
+    /// What was sent in this step when its slice was over.
     sent_late: Cell<u32>,
     places: Vec<Place>,
     free: Vec<u32>,
@@ -100,7 +102,8 @@ impl Transport {
         self.now = Now::from_ns(now_ns);
         self.clock.set(self.clock.get().max(now_ns));
         self.jumps.set(jumps | 1);
-        self.slice.set((u64::MAX, false));
+        self.slice_ns.set(u64::MAX);
+        self.is_frozen.set(false);
         self.sent_late.set(0);
     }
 
@@ -110,7 +113,7 @@ impl Transport {
     }
 
     fn count_sent(&self) {
-        if self.clock.get() > self.slice.get().0.saturating_add(SLICE_NS) {
+        if self.clock.get() > self.slice_ns.get().saturating_add(SLICE_NS) {
             self.sent_late.set(self.sent_late.get() + 1);
         }
     }
@@ -334,11 +337,11 @@ impl Sockets for Transport {
         let most = u64::from(self.setup.jump_ns).max(1);
         let clock = self.clock.get() + 1 + bits % most;
         self.clock.set(clock);
-        let (begun_ns, is_frozen) = self.slice.get();
-        let begun_ns = begun_ns.min(clock);
-        let is_frozen = is_frozen || self.setup.faults.happens(Fault::Freeze);
-        self.slice.set((begun_ns, is_frozen));
-        if is_frozen { begun_ns } else { clock }
+        self.slice_ns.set(self.slice_ns.get().min(clock));
+        if self.setup.faults.happens(Fault::Freeze) {
+            self.is_frozen.set(true);
+        }
+        if self.is_frozen.get() { self.slice_ns.get() } else { clock }
     }
 
     fn socket(&self, key: Key) -> Option<&Socket> {

@@ -54,7 +54,6 @@ impl KeptTopics {
         self.by_name.remove(&slot.name, at as u32);
         self.free.push(Reverse(at as u32));
         if self.by_name.is_empty() {
-            self.by_name.clear();
             (self.slots, self.free) = Default::default();
             (self.sweep_slot, self.evict_slot) = (0, 0);
             self.last.clear();

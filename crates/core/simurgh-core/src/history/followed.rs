@@ -166,18 +166,16 @@ impl FollowedTopics {
     /// begun.
     pub(super) fn readiness(&self, topic: &str, since: Since, head: Option<Position>) -> Readiness {
         let state = self.topics.get(topic).map(|it| it.state);
-        let is_unavailable = state == Some(TopicState::Unavailable);
-        let (Some(state), Some(head)) = (state, head) else {
-            return if is_unavailable { Readiness::Unavailable } else { Readiness::Unknown };
-        };
-        match (state, since) {
+        match (state, head, since) {
             // Unknown messages are behind the head, and arrive in order.
-            (TopicState::Live | TopicState::Unknown | TopicState::Unavailable, Since::Now) => {
-                Readiness::Known
-            }
-            (TopicState::Unavailable, _) => Readiness::Unavailable,
-            (TopicState::Live, _) if is_ahead(since, head) => Readiness::Ahead,
-            (TopicState::Live, _) => Readiness::Known,
+            (
+                Some(TopicState::Live | TopicState::Unknown | TopicState::Unavailable),
+                Some(_),
+                Since::Now,
+            ) => Readiness::Known,
+            (Some(TopicState::Unavailable), ..) => Readiness::Unavailable,
+            (Some(TopicState::Live), Some(head), _) if is_ahead(since, head) => Readiness::Ahead,
+            (Some(TopicState::Live), Some(_), _) => Readiness::Known,
             _ => Readiness::Unknown,
         }
     }

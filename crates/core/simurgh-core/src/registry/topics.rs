@@ -234,9 +234,6 @@ impl<D: Deliveries> Topics<D> {
             |topic: &mut Box<Topic<D>>| topic.members.len() == 0 && topic.deliveries.is_idle();
         let Some(topic) = place.take_if(is_over) else { return false };
         self.by_name.remove(&topic.name, id.0);
-        if self.by_name.is_empty() {
-            self.by_name.clear();
-        }
         self.free.push(id.0);
         true
     }

@@ -164,7 +164,8 @@ impl<T> Io<T> {
         self.is_late || now_ns.saturating_sub(since_ns) >= TURN_NS / u64::from(self.slices)
     }
 
-    /// Divides turns among so many connections, which were ready together, and slowly among fewer.
+    /// Divides turns by the number of connections that were ready together. The number of parts
+    /// rises at once and falls by one a turn.
     pub(crate) fn share_among(&mut self, count: usize) {
         let count = u32::try_from(count).unwrap_or(SLICES_MAX);
         self.slices = count.max(self.slices - 1).clamp(1, SLICES_MAX);

@@ -32,13 +32,11 @@ pub enum Side {
 pub(super) struct Budget {
     bytes: AtomicUsize,
     bytes_max: usize,
-    /// Bytes that were released since the start.
-    released: AtomicUsize,
 }
 
 impl Budget {
     pub(super) fn new(bytes_max: usize) -> Self {
-        Self { bytes: AtomicUsize::new(0), bytes_max, released: AtomicUsize::new(0) }
+        Self { bytes: AtomicUsize::new(0), bytes_max }
     }
 }
 
@@ -73,9 +71,8 @@ impl Drop for HeldBytes {
     fn drop(&mut self) {
         let bytes = *self.bytes.get_mut();
         self.watch.release(self.side, bytes);
-        let budget = self.connections.budget(self.side);
-        budget.bytes.fetch_sub(bytes, Relaxed);
-        budget.released.fetch_add(bytes, Relaxed);
+        self.connections.budget(self.side).bytes.fetch_sub(bytes, Relaxed);
+        self.connections.released.fetch_add(bytes, Relaxed);
     }
 }
 
@@ -91,9 +88,7 @@ impl HttpConnections {
         let mut before = 0_usize;
         loop {
             tokio::time::sleep(GIVE_BACK_EVERY).await;
-            let sides = [Side::Inbound, Side::Outbound];
-            let released = sides.map(|side| self.budget(side).released.load(Relaxed));
-            let released = released.into_iter().fold(0, usize::wrapping_add);
+            let released = self.released.load(Relaxed);
             if released.wrapping_sub(before) > GIVE_BACK_BYTES {
                 simurgh_reactor::give_back_memory();
                 before = released;
@@ -105,7 +100,7 @@ impl HttpConnections {
     /// budget.
     #[cold]
     fn shed(&self, side: Side) {
-        // What is freed now must not add to what comes meanwhile.
+        // The freed memory must be back before others take more.
         simurgh_reactor::give_back_memory_soon();
         let budget = self.budget(side);
         let present = self.present();

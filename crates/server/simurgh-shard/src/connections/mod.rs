@@ -58,6 +58,8 @@ pub struct HttpConnections {
     is_closing: AtomicBool,
     is_over: AtomicBool,
     budgets: [Budget; 2],
+    /// Bytes that were held and were released, since the start.
+    released: AtomicUsize,
     pub evicted: AtomicU64,
     pub refused: AtomicU64,
     /// Connections closed because all together held too much memory.
@@ -115,6 +117,7 @@ impl HttpConnections {
             is_closing: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             budgets: [Budget::new(usize::MAX), Budget::new(usize::MAX)],
+            released: AtomicUsize::new(0),
             shed: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             refused: AtomicU64::new(0),

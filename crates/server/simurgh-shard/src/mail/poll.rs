@@ -62,7 +62,7 @@ pub struct Batch {
     /// The number of this answer: 0 where answers are not numbered.
     pub number: u32,
     pub messages: Messages,
-    bytes: usize,
+    pub(crate) bytes: usize,
     underway: Arc<AtomicUsize>,
 }
 

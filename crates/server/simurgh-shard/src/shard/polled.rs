@@ -107,7 +107,7 @@ impl Shard {
                 if let Some(polled) = self.polled.as_deref_mut()
                     && let Some(session) = polled.sessions.get_mut(&key)
                 {
-                    session.bytes = given.messages.iter().map(|it| weight(it)).sum();
+                    session.bytes = given.bytes;
                     session.messages = std::mem::take(&mut given.messages);
                     session.given = heard;
                     polled.outbound_bytes += session.bytes;
@@ -240,12 +240,12 @@ impl Shard {
             // The older poll may be gone.
             let _ = older.send(Delivery::Newer);
         }
-        if session.messages.is_empty() || is_full {
+        let has_messages = !session.messages.is_empty();
+        if is_full || !has_messages {
             session.polled_ns = now_ns.saturating_add(session.window_ns);
             let (poll, heard) = oneshot::channel();
             session.poll = Some(poll);
-            let has_messages = !session.messages.is_empty();
-            if let Some(polled) = self.polled.as_deref_mut().filter(|_| has_messages) {
+            if has_messages && let Some(polled) = self.polled.as_deref_mut() {
                 polled.ready.push_back(key);
             }
             return PollAnswer::Waits(heard);

@@ -26,7 +26,7 @@ pub(super) struct JoinConfig {
     pub(super) token: Option<String>,
 }
 
-/// What is wrong with `postgres_changes`.
+/// Why `postgres_changes` are refused.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub(super) enum WrongChanges {
     #[error("expected objects")]

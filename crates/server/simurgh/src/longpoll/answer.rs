@@ -12,8 +12,8 @@ pub(crate) const HEADERS: [(&str, &str); 3] = [
     ("cache-control", "no-store"),
 ];
 
-/// Room for the head of an answer in front of its body.
-const HEAD_BYTES: usize = 512;
+/// Room for the head of an answer, and for all of its body but the messages.
+const HEAD_BYTES: usize = 768;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Reply<'a> {
@@ -37,7 +37,7 @@ impl<'a> Reply<'a> {
         // Grown step by step, a large body would take thrice its size.
         let texts = self.messages.unwrap_or_default().iter();
         let bytes: usize = texts.map(|text| text.len() + text.len() / 8 + 8).sum();
-        let mut body = Vec::with_capacity(bytes + HEAD_BYTES + 256);
+        let mut body = Vec::with_capacity(bytes + HEAD_BYTES);
         // Texts and numbers: writing cannot fail.
         let _ = serde_json::to_writer(&mut body, self);
         body
