@@ -15,6 +15,8 @@ use crate::sockets::Sockets;
 pub(super) const SWEEP_TOPICS: usize = 2048;
 /// Topics may take as many bytes in addition to their messages as those, but at least this many.
 const OWN_BYTES_MIN: usize = 1 << 20;
+/// Topics that are looked at for what to drop, in one turn: a few hundred microseconds.
+const LOOKED_AT_MAX: usize = 4096;
 const ROUND: Duration = Duration::from_secs(1);
 
 impl<N: Node> Core<N> {
@@ -36,7 +38,10 @@ impl<N: Node> Core<N> {
             history.next_round_ns = now_ns + ROUND.as_nanos() as u64;
         }
         self.count_history();
-        if is_round { Next::After(ROUND) } else { Next::Now }
+        self.evict();
+        let has_some = self.history.as_ref().is_some_and(|history| history.kept.counts().2 > 0);
+        let has_more = !is_round || has_some && self.is_too_much();
+        if has_more { Next::Now } else { Next::After(ROUND) }
     }
 
     /// Counts how much is kept here, and has the shard that keeps most drop some if it is too much.
@@ -65,16 +70,17 @@ impl<N: Node> Core<N> {
         total > self.node.config().history.bytes_max as u64
     }
 
-    /// Drops half of a topic that has not been used for long, unless enough was dropped meanwhile:
-    /// several shards may have requested it.
+    /// Drops older halves of topics that have not been used for long, until there is not too much
+    /// (another shard may have dropped enough) or the turn is long enough: a sweep goes on.
     pub(super) fn evict(&mut self) {
-        if !self.is_too_much() {
-            return;
+        let mut looked_at = 0;
+        while looked_at < LOOKED_AT_MAX && self.is_too_much() {
+            match self.history.as_mut().map_or(0, |history| history.kept.evict()) {
+                0 => return,
+                more => looked_at += more,
+            }
+            self.count_history();
         }
-        if let Some(history) = &mut self.history {
-            history.kept.evict();
-        }
-        self.count_history();
     }
 
     /// Takes out what is kept here: the shard ends.

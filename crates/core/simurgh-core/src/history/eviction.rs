@@ -8,10 +8,12 @@ use simurgh_history::Dropped;
 
 use super::kept_topics::{KeptTopics, Slot, name_at, own_bytes};
 
-/// Topics that are compared to find the least recently used, and slots that are searched for them:
-/// most topics may have no messages.
+/// Topics that are compared to find the least recently used, and that are looked at to find as many
+/// of the client that holds most.
 const SAMPLE: usize = 32;
-const PLACES: usize = 2048;
+const LOOKED_AT_MAX: usize = 512;
+/// In [`Slot::filled_at`]: not listed as having messages.
+pub(super) const NOT_FILLED: u32 = u32::MAX;
 
 impl KeptTopics {
     /// Sweeps some of the topics for what is too old. Returns whether that was the last of a round.
@@ -40,13 +42,39 @@ impl KeptTopics {
         // missed nothing.
         let is_over = slot.topic.is_empty()
             && now_ms.saturating_sub(slot.used_ms) > limits.age_ms.saturating_mul(2);
+        if slot.topic.is_empty() {
+            self.unlist_filled(at);
+        }
         self.count(dropped);
         if is_over && !self.has_engine_numbers {
             self.forget(at);
         }
     }
 
+    /// Lists a topic among those with messages.
+    pub(super) fn list_filled(&mut self, at: u32) {
+        let Some(Some(slot)) = self.slots.get_mut(at as usize) else { return };
+        if slot.filled_at == NOT_FILLED && !slot.topic.ring().is_empty() {
+            slot.filled_at = self.filled.len() as u32;
+            self.filled.push(at);
+        }
+    }
+
+    fn unlist_filled(&mut self, at: usize) {
+        let Some(Some(slot)) = self.slots.get_mut(at) else { return };
+        let filled_at = std::mem::replace(&mut slot.filled_at, NOT_FILLED);
+        if filled_at == NOT_FILLED {
+            return;
+        }
+        self.filled.swap_remove(filled_at as usize);
+        let moved = self.filled.get(filled_at as usize);
+        if let Some(Some(Some(slot))) = moved.map(|moved| self.slots.get_mut(*moved as usize)) {
+            slot.filled_at = filled_at;
+        }
+    }
+
     pub(super) fn forget(&mut self, at: usize) {
+        self.unlist_filled(at);
         let Some(mut slot) = self.slots.get_mut(at).and_then(Option::take) else { return };
         self.holdings.release(slot.client, &mut slot.counted);
         self.own_bytes = self.own_bytes.saturating_sub(own_bytes(&slot.name));
@@ -54,8 +82,8 @@ impl KeptTopics {
         self.by_name.remove(&slot.name, at as u32);
         self.free.push(Reverse(at as u32));
         if self.by_name.is_empty() {
-            (self.slots, self.free) = Default::default();
-            (self.sweep_slot, self.evict_slot) = (0, 0);
+            (self.slots, self.free, self.filled) = Default::default();
+            (self.sweep_slot, self.forget_slot, self.evict_next) = (0, 0, 0);
             self.last.clear();
             self.events = Default::default();
         }
@@ -75,23 +103,46 @@ impl KeptTopics {
             self.free.retain(|Reverse(at)| (*at as usize) < len);
             self.free.shrink_to_fit();
         }
+        if self.filled.len() < self.filled.capacity() / 4 {
+            self.filled.shrink_to_fit();
+        }
         self.by_name.give_room_back(|at| name_at(&self.slots, at));
     }
 
-    /// Has the least recently used of some topics drop the older half of its messages.
-    pub(crate) fn evict(&mut self) {
-        let Some(at) = self.least_used(|slot| !slot.topic.ring().is_empty()) else { return };
-        let Some(Some(slot)) = self.slots.get_mut(at) else { return };
-        let dropped = slot.topic.evict_half();
-        slot.count(&mut self.holdings);
-        self.count(dropped);
+    /// Has the least recently used of some topics drop the older half of its messages. Returns how
+    /// many topics it has looked at: none, if no topic has messages.
+    pub(crate) fn evict(&mut self) -> usize {
+        let mut search = Search::new(self.holdings.large(self.bytes + self.own_bytes));
+        let mut emptied = 0;
+        while !search.is_over(self.filled.len()) {
+            self.evict_next = (self.evict_next + 1) % self.filled.len();
+            let Some(&at) = self.filled.get(self.evict_next) else { break };
+            match self.slots.get(at as usize) {
+                Some(Some(slot)) if !slot.topic.is_empty() => search.look_at(slot, at as usize),
+                _ if emptied == LOOKED_AT_MAX => break,
+                _ => {
+                    emptied += 1;
+                    self.unlist_filled(at as usize);
+                }
+            }
+        }
+        let found = search.found().unwrap_or(usize::MAX);
+        if let Some(Some(slot)) = self.slots.get_mut(found) {
+            let dropped = slot.topic.evict_half();
+            slot.count(&mut self.holdings);
+            if slot.topic.is_empty() {
+                self.unlist_filled(found);
+            }
+            self.count(dropped);
+        }
+        search.looked_at + emptied
     }
 
     /// Forgets topics until they take no more than this in addition to their messages. Topics that
     /// an engine numbers end when no member here wants them.
     pub(crate) fn forget_over(&mut self, own_bytes_max: u64) {
         while self.own_bytes > own_bytes_max && !self.has_engine_numbers {
-            let Some(at) = self.least_used(|_| true) else { return };
+            let Some(at) = self.least_used() else { return };
             let Some(Some(slot)) = self.slots.get_mut(at) else { return };
             let mut dropped = Dropped::default();
             while !slot.topic.ring().is_empty() {
@@ -103,30 +154,50 @@ impl KeptTopics {
         }
     }
 
-    /// The least recently used of some topics: of the client that holds a large part of all, if
-    /// there is one and some of its topics are found; those without messages first.
-    fn least_used(&mut self, is_meant: impl Fn(&Slot) -> bool) -> Option<usize> {
-        let places = self.slots.len();
-        let large = self.holdings.large(self.bytes + self.own_bytes);
-        let mut oldest: Option<(bool, bool, u64, usize)> = None;
-        let mut seen = 0;
-        for _ in 0..places.min(PLACES) {
-            self.evict_slot = if self.evict_slot + 1 >= places { 0 } else { self.evict_slot + 1 };
-            let Some(Some(slot)) = self.slots.get(self.evict_slot) else { continue };
-            if !is_meant(slot) {
-                continue;
+    fn least_used(&mut self) -> Option<usize> {
+        let mut search = Search::new(self.holdings.large(self.bytes + self.own_bytes));
+        for _ in 0..self.slots.len() {
+            self.forget_slot = (self.forget_slot + 1) % self.slots.len();
+            if let Some(Some(slot)) = self.slots.get(self.forget_slot) {
+                search.look_at(slot, self.forget_slot);
             }
-            let is_others = large.is_some_and(|client| slot.client != client);
-            let has_messages = !slot.topic.ring().is_empty();
-            let found = (is_others, has_messages, slot.used_ms, self.evict_slot);
-            if oldest.is_none_or(|oldest| found < oldest) {
-                oldest = Some(found);
-            }
-            seen += usize::from(!is_others);
-            if seen == SAMPLE {
+            if search.is_over(self.by_name.len()) {
                 break;
             }
         }
-        oldest.map(|(.., at)| at)
+        search.found()
+    }
+}
+
+/// Looks for the least recently used of some topics: of the client that holds a large part of all,
+/// if there is one and some of its topics are found; those without messages first.
+struct Search {
+    large: Option<u64>,
+    looked_at: usize,
+    of_large: usize,
+    oldest: Option<(bool, bool, u64, usize)>,
+}
+
+impl Search {
+    fn new(large: Option<u64>) -> Self {
+        Self { large, looked_at: 0, of_large: 0, oldest: None }
+    }
+
+    fn is_over(&self, topics: usize) -> bool {
+        self.looked_at >= topics.min(LOOKED_AT_MAX) || self.of_large == SAMPLE
+    }
+
+    fn look_at(&mut self, slot: &Slot, at: usize) {
+        let is_others = self.large.is_some_and(|client| slot.client != client);
+        let seen = (is_others, !slot.topic.is_empty(), slot.used_ms, at);
+        if self.oldest.is_none_or(|oldest| seen < oldest) {
+            self.oldest = Some(seen);
+        }
+        self.looked_at += 1;
+        self.of_large += usize::from(!is_others);
+    }
+
+    fn found(&self) -> Option<usize> {
+        self.oldest.map(|(.., at)| at)
     }
 }

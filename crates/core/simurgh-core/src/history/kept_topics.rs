@@ -16,6 +16,7 @@ use simurgh_proto::topic::Pattern;
 
 use super::answer::{ANSWERS_MAX, Request, missed};
 use super::content::value;
+use super::eviction::NOT_FILLED;
 use super::holdings::Holdings;
 use super::last_positions::LastPositions;
 use crate::name_table::NameTable;
@@ -52,8 +53,11 @@ pub(crate) struct KeptTopics {
     /// Counts of messages that are not kept any more, or never were.
     dropped: Dropped,
     pub(super) too_large: u64,
+    /// The slots of topics with messages, and perhaps some that have become empty.
+    pub(super) filled: Vec<u32>,
     pub(super) sweep_slot: usize,
-    pub(super) evict_slot: usize,
+    pub(super) forget_slot: usize,
+    pub(super) evict_next: usize,
     pub(super) events: HashSet<Arc<str>>,
     pub(super) last: Vec<(Request, Arc<Missed>)>,
 }
@@ -66,6 +70,8 @@ pub(super) struct Slot {
     pub(super) client: u64,
     /// Bytes of it that count in its client's holding.
     pub(super) counted: u64,
+    /// Its place among the topics with messages.
+    pub(super) filled_at: u32,
 }
 
 impl Slot {
@@ -98,8 +104,10 @@ impl KeptTopics {
             bytes: 0,
             dropped: Dropped::default(),
             too_large: 0,
+            filled: Vec::new(),
             sweep_slot: 0,
-            evict_slot: 0,
+            forget_slot: 0,
+            evict_next: 0,
             events: HashSet::new(),
             last: Vec::new(),
         }
@@ -172,6 +180,7 @@ impl KeptTopics {
                 self.too_large += u64::from(bytes as u64 > limits.bytes);
                 slot.count(&mut self.holdings);
                 self.count(dropped);
+                self.list_filled(at);
                 (position, Some(broadcast))
             }
             Stored::Duplicate(position) => (position, None),
@@ -284,10 +293,10 @@ impl KeptTopics {
     pub(super) fn drain(&mut self) -> Vec<(Box<str>, KeptTopic<Kept>)> {
         let slots = std::mem::take(&mut self.slots).into_iter().flatten();
         self.by_name.clear();
-        (self.free, self.last, self.events) = Default::default();
+        (self.free, self.filled, self.last, self.events) = Default::default();
         (self.messages, self.bytes, self.own_bytes) = (0, 0, 0);
         self.holdings = Holdings::default();
-        (self.sweep_slot, self.evict_slot) = (0, 0);
+        (self.sweep_slot, self.forget_slot, self.evict_next) = (0, 0, 0);
         slots.map(|slot| (Box::from(&*slot.name), slot.topic)).collect()
     }
 
@@ -310,8 +319,10 @@ impl KeptTopics {
         self.messages += topic.ring().len();
         self.bytes += topic.ring().bytes();
         self.own_bytes += own_bytes(name);
-        let slot =
-            Some(Box::new(Slot { name: name.into(), topic, used_ms, client: 0, counted: 0 }));
+        let name: Rc<str> = name.into();
+        let (client, counted, filled_at) = (0, 0, NOT_FILLED);
+        let slot = Slot { name: Rc::clone(&name), topic, used_ms, client, counted, filled_at };
+        let slot = Some(Box::new(slot));
         let at = match self.free.pop() {
             Some(Reverse(at)) => {
                 if let Some(place) = self.slots.get_mut(at as usize) {
@@ -324,7 +335,8 @@ impl KeptTopics {
                 self.slots.len() as u32 - 1
             }
         };
-        self.by_name.insert(name, at, |at| name_at(&self.slots, at));
+        self.by_name.insert(&name, at, |at| name_at(&self.slots, at));
+        self.list_filled(at);
         at
     }
 

@@ -30,6 +30,21 @@ fn sweeps(kept: &mut KeptTopics, now_ms: u64) {
 }
 
 #[test]
+fn one_message_in_each_of_many_topics_stays_below_the_limit() {
+    const BYTES_MAX: u64 = 1 << 20;
+    let mut kept = kept(HistoryRule::default());
+    for n in 0..100_000 {
+        store(&mut kept, &format!("rooms:{n:07}"), 1_000, n);
+        while kept.counts().2 > BYTES_MAX {
+            assert!(kept.evict() > 0, "{n}: {} bytes", kept.counts().2);
+        }
+    }
+    assert_eq!(kept.filled.len(), kept.counts().1, "one message a topic");
+    sweeps(&mut kept, 1_000_000);
+    assert_eq!((kept.counts(), kept.evict()), ((0, 0, 0), 0));
+}
+
+#[test]
 fn a_million_topics_touched_once_take_no_more_than_they_may_and_then_nothing() {
     const TOPICS: u64 = 1_000_000;
     const OWN_BYTES_MAX: u64 = 16 << 20;
