@@ -181,6 +181,24 @@ fn one_address_leaves_half_of_the_places_to_others() {
 }
 
 #[test]
+fn connections_wait_for_the_narrow_way_to_the_http_side_instead_of_being_refused() {
+    let server = server(|_| {});
+    let address = server.addresses()[0];
+    let head = "GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+    let behind = format!("{head}GET / HTTP/1.1\r\nx-a: {}", "y".repeat(15_000));
+    let mut crowd: Vec<Raw> = (0..400).map(|_| Raw::connect_from("127.0.0.2", address)).collect();
+    for raw in &mut crowd {
+        raw.send(&behind);
+    }
+    for _ in 0..20 {
+        assert_eq!(get_from("127.0.0.3", address, "/healthz").answer().status, 200);
+    }
+    for mut raw in crowd {
+        assert_eq!(raw.answer().status, 200);
+    }
+}
+
+#[test]
 fn unfinished_bodies_over_the_budget_are_refused_with_503_the_largest_first() {
     let server = server(|config| {
         config.inbound_budget_bytes = 4 << 20;

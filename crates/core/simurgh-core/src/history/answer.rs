@@ -2,8 +2,10 @@
 
 use std::rc::Rc;
 
-use simurgh_channel::{HistoryConfig, Kept, Missed, MissedRequest, Requester};
-use simurgh_history::{Entry, GapReason, Place, ReplayLimits, Ring, Since};
+use simurgh_channel::{
+    HistoryConfig, HistoryPage, Kept, KeptMessage, Missed, MissedRequest, Range, Requester,
+};
+use simurgh_history::{Entry, GapReason, Place, Position, ReplayLimits, Ring, Since};
 
 /// Answers that are remembered: clients that missed the same request one part after another.
 pub(super) const ANSWERS_MAX: usize = 4;
@@ -68,4 +70,41 @@ pub(super) fn missed(ring: &Ring<Kept>, ask: &MissedRequest, config: &HistoryCon
         count,
         messages: ring.entries(entries).map(of).collect(),
     }
+}
+
+/// Bytes of one page of a topic's history, if it has more than one message.
+const PAGE_BYTES: u64 = 4 << 20;
+
+/// Part of a ring, from the requested position or what is left behind it, in the requested order.
+pub(super) fn page(ring: &Ring<Kept>, range: &Range) -> HistoryPage {
+    // A position of another epoch counts as none.
+    let is_known = |it: &Position| it.epoch == ring.epoch() && it.place <= ring.head();
+    let since = range.since.filter(is_known).map(|it| it.place);
+    let gap = match since {
+        Some(place) => ring.has_all_after(place).err(),
+        None => range.since.map(|_| GapReason::Epoch),
+    };
+    let entries = match (since, range.is_reverse) {
+        (None, _) => 0..ring.len(),
+        (Some(place), false) => ring.index_after(place)..ring.len(),
+        (Some(place), true) => 0..ring.index_at(place),
+    };
+    let mut bytes = 0;
+    let mut fits = |entry: &Entry<'_, Kept>| {
+        let is_first = bytes == 0;
+        bytes += entry.bytes;
+        is_first || bytes <= PAGE_BYTES
+    };
+    let message = |entry: Entry<'_, Kept>| KeptMessage {
+        position: ring.position_of(entry.place),
+        at_ms: entry.at_ms,
+        content: entry.value.content.clone(),
+    };
+    let entries = ring.entries(entries);
+    let messages = match range.is_reverse {
+        true => entries.rev().take(range.limit).take_while(&mut fits).map(message).collect(),
+        false => entries.take(range.limit).take_while(&mut fits).map(message).collect(),
+    };
+    let first = ring.first().map(|it| ring.position_of(it.place));
+    HistoryPage { gap, first, position: ring.position(), messages }
 }

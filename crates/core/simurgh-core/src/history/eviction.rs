@@ -12,8 +12,6 @@ use super::kept_topics::{KeptTopics, Slot, name_at, own_bytes};
 /// of the client that holds most.
 const SAMPLE: usize = 32;
 const LOOKED_AT_MAX: usize = 512;
-/// In [`Slot::filled_at`]: not listed as having messages.
-pub(super) const NOT_FILLED: u32 = u32::MAX;
 
 impl KeptTopics {
     /// Sweeps some of the topics for what is too old. Returns whether that was the last of a round.
@@ -48,28 +46,6 @@ impl KeptTopics {
         self.count(dropped);
         if is_over && !self.has_engine_numbers {
             self.forget(at);
-        }
-    }
-
-    /// Lists a topic among those with messages.
-    pub(super) fn list_filled(&mut self, at: u32) {
-        let Some(Some(slot)) = self.slots.get_mut(at as usize) else { return };
-        if slot.filled_at == NOT_FILLED && !slot.topic.ring().is_empty() {
-            slot.filled_at = self.filled.len() as u32;
-            self.filled.push(at);
-        }
-    }
-
-    fn unlist_filled(&mut self, at: usize) {
-        let Some(Some(slot)) = self.slots.get_mut(at) else { return };
-        let filled_at = std::mem::replace(&mut slot.filled_at, NOT_FILLED);
-        if filled_at == NOT_FILLED {
-            return;
-        }
-        self.filled.swap_remove(filled_at as usize);
-        let moved = self.filled.get(filled_at as usize);
-        if let Some(Some(Some(slot))) = moved.map(|moved| self.slots.get_mut(*moved as usize)) {
-            slot.filled_at = filled_at;
         }
     }
 

@@ -7,25 +7,24 @@ use std::sync::Arc;
 
 use simurgh_channel::{
     Broadcast, HistoryConfig, HistoryPage, HistoryRule, HistoryTopic, HistoryTopics, Kept,
-    KeptMark, KeptMessage, Missed, MissedRequest, Range,
+    KeptMark, Missed, MissedRequest, Range,
 };
 use simurgh_history::{
-    Dropped, Entry, Epoch, GapReason, Ids, KeptTopic, Limits, Place, Position, Ring, Since, Stored,
+    Dropped, Epoch, GapReason, Ids, KeptTopic, Limits, Place, Position, Ring, Since, Stored,
 };
 use simurgh_proto::topic::Pattern;
 
-use super::answer::{ANSWERS_MAX, Request, missed};
+use super::answer::{ANSWERS_MAX, Request, missed, page};
 use super::content::value;
-use super::eviction::NOT_FILLED;
 use super::holdings::Holdings;
 use super::last_positions::LastPositions;
 use crate::name_table::NameTable;
 
-/// Bytes of one page of a topic's history, if it has more than one message.
-const PAGE_BYTES: u64 = 4 << 20;
 /// Bytes that a topic takes in addition to its name and messages: its record, its places in the
 /// tables, and the allocator's overhead.
 const TOPIC_BYTES: usize = 240;
+/// In [`Slot::filled_at`]: not listed as having messages.
+const NOT_FILLED: u32 = u32::MAX;
 
 pub(crate) struct KeptTopics {
     /// The first rule that matches a topic counts.
@@ -340,6 +339,28 @@ impl KeptTopics {
         at
     }
 
+    /// Lists a topic among those with messages.
+    fn list_filled(&mut self, at: u32) {
+        let Some(Some(slot)) = self.slots.get_mut(at as usize) else { return };
+        if slot.filled_at == NOT_FILLED && !slot.topic.ring().is_empty() {
+            slot.filled_at = self.filled.len() as u32;
+            self.filled.push(at);
+        }
+    }
+
+    pub(super) fn unlist_filled(&mut self, at: usize) {
+        let Some(Some(slot)) = self.slots.get_mut(at) else { return };
+        let filled_at = std::mem::replace(&mut slot.filled_at, NOT_FILLED);
+        if filled_at == NOT_FILLED {
+            return;
+        }
+        self.filled.swap_remove(filled_at as usize);
+        let moved = self.filled.get(filled_at as usize);
+        if let Some(Some(Some(slot))) = moved.map(|moved| self.slots.get_mut(*moved as usize)) {
+            slot.filled_at = filled_at;
+        }
+    }
+
     pub(super) fn count(&mut self, dropped: Dropped) {
         self.messages = self.messages.saturating_sub(dropped.count());
         self.bytes = self.bytes.saturating_sub(dropped.bytes);
@@ -355,38 +376,4 @@ impl KeptTopics {
 
 pub(super) fn own_bytes(name: &str) -> u64 {
     (TOPIC_BYTES + name.len()) as u64
-}
-
-/// Part of a ring, from the requested position or what is left behind it, in the requested order.
-fn page(ring: &Ring<Kept>, range: &Range) -> HistoryPage {
-    // A position of another epoch counts as none.
-    let is_known = |it: &Position| it.epoch == ring.epoch() && it.place <= ring.head();
-    let since = range.since.filter(is_known).map(|it| it.place);
-    let gap = match since {
-        Some(place) => ring.has_all_after(place).err(),
-        None => range.since.map(|_| GapReason::Epoch),
-    };
-    let entries = match (since, range.is_reverse) {
-        (None, _) => 0..ring.len(),
-        (Some(place), false) => ring.index_after(place)..ring.len(),
-        (Some(place), true) => 0..ring.index_at(place),
-    };
-    let mut bytes = 0;
-    let mut fits = |entry: &Entry<'_, Kept>| {
-        let is_first = bytes == 0;
-        bytes += entry.bytes;
-        is_first || bytes <= PAGE_BYTES
-    };
-    let message = |entry: Entry<'_, Kept>| KeptMessage {
-        position: ring.position_of(entry.place),
-        at_ms: entry.at_ms,
-        content: entry.value.content.clone(),
-    };
-    let entries = ring.entries(entries);
-    let messages = match range.is_reverse {
-        true => entries.rev().take(range.limit).take_while(&mut fits).map(message).collect(),
-        false => entries.take(range.limit).take_while(&mut fits).map(message).collect(),
-    };
-    let first = ring.first().map(|it| ring.position_of(it.place));
-    HistoryPage { gap, first, position: ring.position(), messages }
 }

@@ -36,7 +36,7 @@ use simurgh_socket::enter_shard;
 use survey::Observed;
 use transport::Later;
 pub(crate) use transport::Transport;
-use websocket::{Inbound, Unfinished};
+use websocket::{HandingOff, Inbound, Unfinished};
 pub use websocket::{Long, TEXT_BYTES_MAX, receive};
 
 /// The sockets of this shard, as handlers of the reactor get them.
@@ -59,6 +59,8 @@ pub struct Shard {
     pub(crate) inbound: Inbound,
     /// None unless a turn had no time for some messages.
     pub(crate) unfinished: Option<Box<Unfinished>>,
+    /// None unless connections wait for the HTTP side.
+    pub(crate) handing_off: Option<Box<HandingOff>>,
     /// None unless connections are limited by address or user.
     pub(crate) counted_peers: Option<Box<CountedPeers>>,
     tidying: Tidying,
@@ -68,8 +70,8 @@ pub struct Shard {
     pub(crate) observed: Option<Box<Observed>>,
 }
 
-// 1 KiB, and 8 bytes for the list of unfinished sockets.
-const _: () = assert!(size_of::<Shard>() <= 1032, "a shard without clients is over its budget");
+// 1 KiB, and 8 bytes each for unfinished sockets and for those that wait for the HTTP side.
+const _: () = assert!(size_of::<Shard>() <= 1040, "a shard without clients is over its budget");
 
 impl Shard {
     /// Must be called on the shard's own thread.
@@ -91,6 +93,7 @@ impl Shard {
             metrics,
             inbound: Inbound::default(),
             unfinished: None,
+            handing_off: None,
             counted_peers: None,
             tidying: Tidying::default(),
             tickets: 0,
@@ -266,6 +269,7 @@ impl Handler for Shard {
     fn turn_end(&mut self, io: &mut Io) -> Next {
         let now = io.now();
         let unfinished = self.go_on(io);
+        let handing_off = self.hand_off_waiting(io);
         self.do_later(io);
         // Early, so that the rest of this turn covers the sockets opened by drivers.
         let driving = self.drive(io);
@@ -292,6 +296,7 @@ impl Handler for Shard {
         let polling = self.answer_polls(io);
         let next = fanning_out.sooner(due, now).sooner(judged, now).sooner(tidied, now);
         let next = next.sooner(settling, now).sooner(driving, now).sooner(looking, now);
-        next.sooner(expiring, now).sooner(polling, now).sooner(unfinished, now)
+        let next = next.sooner(expiring, now).sooner(polling, now);
+        next.sooner(unfinished, now).sooner(handing_off, now)
     }
 }

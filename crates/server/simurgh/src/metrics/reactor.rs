@@ -13,9 +13,12 @@ pub(crate) const REACTOR_METRICS: &[(&str, &str, &str, fn(&Counts) -> f64)] = &[
     ("closed", "counter", "Connections ended.", |it| it.closed as f64),
     ("handed_off", "counter", "Connections given to the HTTP side.", |it| it.taken as f64),
     ("handed_back", "counter", "Connections given back for an upgrade.", |it| it.adopted as f64),
-    ("hand_off_refused", "counter", "Hand-offs refused, answered with 503.", |it| {
-        it.hand_off_refused as f64
-    }),
+    (
+        "hand_off_refused",
+        "counter",
+        "Hand-offs that failed: the connection waits, or gets 503.",
+        |it| it.hand_off_refused as f64,
+    ),
     ("received_bytes", "counter", "Bytes read.", |it| it.bytes_in as f64),
     ("sent_bytes", "counter", "Bytes written.", |it| it.bytes_out as f64),
     ("reads", "counter", "Reads that brought bytes.", |it| it.reads as f64),

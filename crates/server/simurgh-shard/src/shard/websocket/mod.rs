@@ -6,11 +6,13 @@
 //! `unfinished` those with messages that a turn had no time for.
 
 mod frames;
+mod hand_off;
 mod inbound;
 mod unfinished;
 mod upgrade;
 mod waiting;
 
+pub(crate) use hand_off::HandingOff;
 pub(crate) use inbound::Inbound;
 pub(crate) use unfinished::Unfinished;
 pub(crate) use upgrade::{check, client};

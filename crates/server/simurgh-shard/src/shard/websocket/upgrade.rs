@@ -21,7 +21,7 @@ use crate::shard::Passing;
 use crate::shard::{Io, Shard};
 
 /// Seconds after which a client refused by a full shard may try again.
-const RETRY_AFTER_S: &str = "1";
+pub(super) const RETRY_AFTER_S: &str = "1";
 
 pub(crate) struct Checked {
     pub(crate) wire: Wire,
@@ -264,7 +264,7 @@ impl Shard {
         core.opened(&mut out, key, state);
     }
 
-    fn refuse_full(&mut self, io: &mut Io, key: Key) {
+    pub(super) fn refuse_full(&mut self, io: &mut Io, key: Key) {
         self.metrics.refused_full.add(1);
         self.refuse_for_now(io, key);
     }
@@ -278,7 +278,7 @@ impl Shard {
         self.refuse_with(io, key, status, &[], body);
     }
 
-    fn refuse_with(
+    pub(super) fn refuse_with(
         &mut self,
         io: &mut Io,
         key: Key,
@@ -297,18 +297,6 @@ impl Shard {
         }
         io.send_with(key, |out| handshake::write_refusal(status, headers, body, out));
         io.shutdown_write(key);
-    }
-
-    /// Gives the connection, with the bytes read so far, to the HTTP side, where some places are
-    /// reserved for the server's own paths.
-    fn hand_off(&mut self, io: &mut Io, key: Key, read_ahead: &[u8], is_reserved: bool) {
-        if !self.server.http_connections.take(is_reserved) {
-            return self.refuse_full(io, key);
-        }
-        if io.hand_off(key, read_ahead).is_err() {
-            self.server.http_connections.give_back();
-            self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
-        }
     }
 }
 

@@ -232,7 +232,7 @@ impl Shard {
 }
 
 /// Takes `passing` of a connection if its ticket matches, with the bytes held before.
-fn take_passing(
+pub(super) fn take_passing(
     io: &mut Io,
     key: Key,
     is_it: impl FnOnce(&Passing) -> bool,

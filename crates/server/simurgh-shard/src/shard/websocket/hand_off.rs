@@ -1,0 +1,94 @@
+//! Connections that are given to the HTTP side, with the bytes read so far.
+//!
+//! The way there is narrow: some hundred kilobytes. When it is full a connection waits here, not
+//! read meanwhile, behind those that had to wait before it; requests for the server's own paths are
+//! first. Its time for a whole head goes on.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use simurgh_reactor::{HandOffError, Key, Next};
+
+use super::upgrade::RETRY_AFTER_S;
+use super::waiting::take_passing;
+use crate::shard::{Io, Passing, Shard};
+
+/// Connections that wait; further ones are refused.
+const WAITING_MAX: usize = 1024;
+/// When the way is tried again.
+const AGAIN: Duration = Duration::from_millis(1);
+
+/// In the order in which they go, and whether each is for one of the server's own paths.
+pub(crate) type HandingOff = VecDeque<(Key, bool)>;
+
+impl Shard {
+    /// Gives the connection to the HTTP side, where some places are reserved for the server's own
+    /// paths.
+    pub(super) fn hand_off(&mut self, io: &mut Io, key: Key, head: &[u8], is_reserved: bool) {
+        let is_first = is_reserved || self.handing_off.is_none();
+        if is_first && self.pass_on(io, key, head, is_reserved) {
+            return;
+        }
+        let waiting = self.handing_off.get_or_insert_default();
+        if waiting.len() >= WAITING_MAX {
+            return self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
+        }
+        match is_reserved {
+            true => waiting.push_front((key, true)),
+            false => waiting.push_back((key, false)),
+        }
+        keep(io, key, head.to_vec());
+        io.hold(key);
+    }
+
+    /// Goes on with the connections that wait.
+    pub(crate) fn hand_off_waiting(&mut self, io: &mut Io) -> Next {
+        while let Some((key, is_reserved)) =
+            self.handing_off.as_mut().and_then(|waiting| waiting.pop_front())
+        {
+            let is_head = |passing: &Passing| matches!(passing, Passing::Head { .. });
+            if let Some((before, Passing::Head { bytes, .. })) = take_passing(io, key, is_head) {
+                io.release(key);
+                let is_done = self.pass_on(io, key, &bytes, is_reserved);
+                if !is_done {
+                    keep(io, key, bytes);
+                    io.hold(key);
+                }
+                self.account_inbound(io, key, before);
+                if !is_done {
+                    self.handing_off.get_or_insert_default().push_front((key, is_reserved));
+                    return Next::After(AGAIN);
+                }
+            } else if io.is_held(key) {
+                // Its time was up.
+                io.release(key);
+            }
+            if io.is_late() {
+                return Next::Now;
+            }
+        }
+        self.handing_off = None;
+        Next::Idle
+    }
+
+    /// Whether the connection was passed on or refused; `false` if it has to wait.
+    fn pass_on(&mut self, io: &mut Io, key: Key, head: &[u8], is_reserved: bool) -> bool {
+        if !self.server.http_connections.take(is_reserved) {
+            self.refuse_full(io, key);
+            return true;
+        }
+        let Err(error) = io.hand_off(key, head) else { return true };
+        self.server.http_connections.give_back();
+        if error == HandOffError::Full {
+            return false;
+        }
+        self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
+        true
+    }
+}
+
+fn keep(io: &mut Io, key: Key, bytes: Vec<u8>) {
+    if let Some(conn) = io.conn(key) {
+        conn.passing = Some(Box::new(Passing::Head { bytes, peer: None }));
+    }
+}
