@@ -21,6 +21,7 @@ const GUARDED = `
 [token]
 kind = "jwt"
 key_file = "key"
+algorithms = "HS256"
 
 [[channel]]
 kind = "supabase"

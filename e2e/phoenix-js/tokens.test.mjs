@@ -23,6 +23,7 @@ longpoll = "10s"
 kind = "jwt"
 connect = "optional"
 key_file = "secret"
+algorithms = "HS256"
 leeway = "0s"
 on_expiry = "renew"
 

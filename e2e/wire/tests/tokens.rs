@@ -20,6 +20,7 @@ const ROOMS: &str = r#"
     [token]
     kind = "jwt"
     key_file = "KEY"
+    algorithms = "HS256"
     aud = "chat"
     leeway = "0s"
     on_expiry = "renew"

@@ -1,8 +1,6 @@
-//! What the bytes of a key are: recognised positively, never by default.
+//! Keys in forms that are no secret, whatever the configuration says.
 //!
-//! A public key that is taken for a secret lets everybody sign who can read it. So a text is the
-//! secret of HS256 only if the configuration says so, or if it is one line that no format of keys
-//! has.
+//! A public key that is taken for a secret lets everybody sign who can read it.
 
 use base64::Engine as _;
 use base64::alphabet::{STANDARD, URL_SAFE};
@@ -16,8 +14,8 @@ const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
 pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(&STANDARD, LENIENT);
 pub(crate) const BASE64URL: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, LENIENT);
 
-/// Bytes of a bare public key of Ed25519 or X25519, and of as many random ones.
-const BARE_BYTES: usize = 32;
+/// The least bytes of a key in DER.
+const DER_BYTES_MIN: usize = 32;
 /// Bytes of a bare point of P-256, which begins with this byte.
 const POINT_BYTES: usize = 65;
 const POINT: u8 = 4;
@@ -114,16 +112,5 @@ fn is_der(bytes: &[u8]) -> bool {
         }
         length => (usize::from(*length), rest),
     };
-    size >= BARE_BYTES && size == content.len()
-}
-
-/// Whether a text is one line, and not one in which bare keys are written.
-pub(crate) fn is_line(text: &str) -> bool {
-    let text = text.trim_end();
-    let is_printable = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
-    let is_digit = |byte: u8| byte.is_ascii_hexdigit() || b": ".contains(&byte);
-    let is_bare = |bytes: &Vec<u8>| bytes.len() == BARE_BYTES;
-    let is_grouped = text.contains([':', ' ']) && text.bytes().all(is_digit);
-    let is_key = is_grouped || text.starts_with('<') || decoded(text).iter().any(is_bare);
-    text.bytes().all(is_printable) && !is_key
+    size >= DER_BYTES_MIN && size == content.len()
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::claims::Claims;
 use crate::error::{KeyError, TokenError};
 use crate::jwt::{self, Algorithm, Checks};
-use crate::key_text::{is_line, refuse_key};
+use crate::key_text::refuse_key;
 use crate::phoenix::{self, KeyOptions, MaxAge};
 
 /// The accepted tokens. `Debug` does not show secrets.
@@ -80,9 +80,9 @@ pub enum KeySource {
 }
 
 impl KeySource {
-    /// Recognises keys: PEM, JSON, or a secret. With `is_secret` the caller says that it is the
-    /// secret of HS256; without, a text is one only if it is a line of printable characters that is
-    /// no key, and cannot be a bare one.
+    /// Recognises public keys by their form, PEM or JSON. Everything else is the secret of HS256 if
+    /// the caller says so by `is_secret`, never by default: everybody who can read a public key
+    /// could sign with it.
     ///
     /// # Errors
     /// Keys in another form, whatever the caller says, and what is not recognised.
@@ -99,12 +99,12 @@ impl KeySource {
             _ => {}
         }
         refuse_key(bytes)?;
-        if is_secret || text.is_some_and(is_line) {
+        if is_secret {
             return Ok(Self::Secret(bytes.to_vec()));
         }
         Err(KeyError::new(
-            "it is neither PEM nor JSON, and might be a bare public key. If it is the secret of \
-             HS256, say so: algorithms = [\"HS256\"], or --secret on the command line",
+            "it is neither PEM nor JSON. If it is the secret of HS256, say so: algorithms = \
+             [\"HS256\"] in the file, --secret on the command line",
         ))
     }
 }
@@ -320,19 +320,15 @@ mod tests {
     }
 
     #[test]
-    fn one_line_is_a_secret_unless_it_may_be_a_bare_key() {
-        let supabase = BASE64.encode([7; 64]);
-        let phrase = "a passphrase of more than thirty-two characters";
-        for secret in [SECRET, &supabase, phrase, "0123456789abcdef0123456789abcdef0"] {
-            assert_eq!(kind(secret, false), "Secret", "{secret}");
-        }
+    fn a_text_is_a_secret_only_if_the_caller_says_so() {
         let hex_of_32 = "0123456789abcdef".repeat(4);
         let base64_of_32 = BASE64.encode([7; 32]);
-        let colons = "04:5b".repeat(12);
-        let lines = "untrusted comment: a key of minisign\nRWQf6LRCGA9i53mlYecO4IzT51TGPp";
-        for said in [&*hex_of_32, &base64_of_32, &colons, lines] {
-            assert!(kind(said, false).contains("algorithms = [\"HS256\"]"), "{said}");
-            assert_eq!(kind(said, true), "Secret", "{said}");
+        let phrase = "a passphrase of more than thirty-two characters";
+        let url = "https://id.example/.well-known/jwks.json";
+        let quoted = format!("PUBLIC_KEY=\"{SPKI}\"");
+        for text in [SECRET, phrase, &hex_of_32, &base64_of_32, url, &quoted, "/etc/key.pem"] {
+            assert!(kind(text, false).contains("algorithms = [\"HS256\"]"), "{text}");
+            assert_eq!(kind(text, true), "Secret", "{text}");
         }
     }
 }

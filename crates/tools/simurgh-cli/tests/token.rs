@@ -50,21 +50,21 @@ fn inspected(dir: &Path, args: &[&str]) -> (i32, Value) {
 fn a_jwt_by_a_secret_of_the_environment() {
     let dir = directory(&[("secret", &format!("{SECRET}\n")), ("other", &"x".repeat(40))]);
     let key = ("SIMURGH_TOKEN_KEY", SECRET);
-    let flags = ["token", "sign", "--sub", "alice", "--claims", r#"{"role":"admin"}"#];
+    let flags = ["token", "sign", "--secret", "--sub", "alice", "--claims", r#"{"role":"admin"}"#];
     let ran = run_with_env(dir.path(), &flags, key);
     let token = printed(&ran);
     // The same key from a file with a final newline.
-    let (status, said) = inspected(dir.path(), &[token, "--key-file", "secret"]);
+    let (status, said) = inspected(dir.path(), &[token, "--secret", "--key-file", "secret"]);
     assert_eq!((status, &said["verified"]), (0, &json!(true)));
     assert_eq!((&said["subject"], &said["algorithm"]), (&json!("alice"), &json!("HS256")));
     assert_eq!(said["claims"]["role"], "admin");
     let lifetime = said["expires_at"].as_f64().unwrap() - said["issued_at"].as_f64().unwrap();
     assert_eq!(lifetime, 3600.0);
-    let (status, said) = inspected(dir.path(), &[token, "--key-file", "other"]);
+    let (status, said) = inspected(dir.path(), &[token, "--secret", "--key-file", "other"]);
     assert_eq!((status, &said["verified"], &said["reason"]), (1, &json!(false), &json!("invalid")));
     let (status, said) = inspected(dir.path(), &[token]);
     assert_eq!((status, &said["verified"]), (0, &Value::Null));
-    let audience = [token, "--key-file", "secret", "--audience", "chat"];
+    let audience = [token, "--secret", "--key-file", "secret", "--audience", "chat"];
     assert_eq!(inspected(dir.path(), &audience).1["reason"], "wrong_audience");
 }
 
@@ -91,7 +91,7 @@ fn lines_for_people() {
     let claims = "{\"sub\":\"a\u{9b}31m\u{202e}\"}";
     let ran = run_with_env(
         dir.path(),
-        &["token", "sign", "--claims", claims],
+        &["token", "sign", "--secret", "--claims", claims],
         ("SIMURGH_TOKEN_KEY", SECRET),
     );
     let ran = run(dir.path(), &["token", "inspect", printed(&ran)]);
@@ -145,7 +145,7 @@ fn private_keys_sign_and_public_ones_verify() {
 #[test]
 fn mistakes_are_reported_before_anything_is_signed() {
     let dir = directory(&[("secret", SECRET), ("short", "hunter2"), ("empty", "\n")]);
-    let sign = |flags: &[&str]| run(dir.path(), &[&["token", "sign"], flags].concat());
+    let sign = |flags: &[&str]| run(dir.path(), &[&["token", "sign", "--secret"], flags].concat());
     wrong(&sign(&["--sub", "a"]), "put it into the variable SIMURGH_TOKEN_KEY");
     wrong(&sign(&["--sub", "a", "--key-env", "NOT_SET"]), "put it into the variable NOT_SET");
     wrong(&sign(&["--sub", "a", "--key-file", "none"]), "cannot read the key none: ");
@@ -153,6 +153,8 @@ fn mistakes_are_reported_before_anything_is_signed() {
     let short = sign(&["--sub", "a", "--key-file", "short"]);
     wrong(&short, "the secret has 7 bytes; HS256 needs 32 at least");
     assert!(!short.stderr.contains("hunter2"));
+    let unsaid = run(dir.path(), &["token", "sign", "--sub", "a", "--key-file", "secret"]);
+    wrong(&unsaid, "--secret on the command line");
     wrong(&sign(&["--key-file", "secret"]), "give --claims or --sub");
     wrong(&sign(&["--key-file", "secret", "--claims", "7"]), "are a JSON object");
     wrong(&sign(&["--key-file", "secret", "--claims", "{"]), "is not JSON");

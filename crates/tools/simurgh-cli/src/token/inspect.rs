@@ -55,14 +55,13 @@ pub(super) fn inspect(flags: &Inspect, now: Duration) -> Result<ExitCode, String
         "-" => String::from_utf8_lossy(&standard_input()?).trim().to_owned(),
         token => token.trim().to_owned(),
     };
-    let verifier = verifier(flags)?;
-    let inspection = match simurgh_token::inspect(&token) {
+    let inspected = simurgh_token::inspect(&token);
+    let is_phoenix = inspected.as_ref().is_ok_and(|it| it.format == Format::Phoenix);
+    let verifier = verifier(flags, is_phoenix)?;
+    let inspection = match inspected {
         Ok(inspection) => inspection,
         Err(error) => return Ok(refused(flags, &error)),
     };
-    if inspection.format == Format::Phoenix && verifier.is_some() && !is_for_phoenix(flags) {
-        return Err("it is a Phoenix.Token: its key needs --phoenix-salt".to_owned());
-    }
     let verdict = verifier.map(|verifier| verifier.verify(&token, now));
     match flags.json {
         true => print(&format!("{:#}\n", as_json(&inspection, &verdict))),
@@ -78,7 +77,7 @@ fn is_for_phoenix(flags: &Inspect) -> bool {
     flags.key.phoenix_salt.is_some()
 }
 
-fn verifier(flags: &Inspect) -> Result<Option<Verifier>, String> {
+fn verifier(flags: &Inspect, is_phoenix: bool) -> Result<Option<Verifier>, String> {
     let Some(key) = flags.key.read()? else {
         return match is_for_phoenix(flags) {
             true => flags.key.required().map(|_| None),
@@ -93,6 +92,9 @@ fn verifier(flags: &Inspect) -> Result<Option<Verifier>, String> {
         };
         let verifier = Verifier::new(Settings::Phoenix(settings));
         return verifier.map(Some).map_err(|error| error.to_string());
+    }
+    if is_phoenix {
+        return Err("it is a Phoenix.Token: its key needs --phoenix-salt".to_owned());
     }
     let checks = Checks {
         leeway: flags.leeway,

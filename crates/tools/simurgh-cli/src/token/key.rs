@@ -14,7 +14,7 @@ use super::{INPUT_BYTES_MAX, standard_input};
 /// The key, and what it is for.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// The key: PEM, a JWK or JWKS, a secret; or secret_key_base. One newline at its end is not
+    /// The key: PEM, a JWK or JWKS, a secret (with --secret), or secret_key_base. One newline at its end is not
     /// part of a secret. A - reads standard input.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
@@ -26,7 +26,7 @@ pub(super) struct Flags {
         conflicts_with = "key_file"
     )]
     key_env: String,
-    /// Says that the key is the secret of HS256, where its form does not.
+    /// Says that the key is the secret of HS256: any other text than PEM or JSON is refused.
     #[arg(long, conflicts_with = "phoenix_salt")]
     secret: bool,
     /// Says that the key is a secret_key_base, and what Phoenix.Token.sign is given as salt.

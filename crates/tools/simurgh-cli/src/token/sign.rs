@@ -33,9 +33,9 @@ pub(super) struct Sign {
 }
 
 const AFTER_HELP: &str = "\
-Prints the token and nothing else. By the key the algorithm is HS256 (a secret of 32 bytes or\n\
-more), RS256, ES256 or EdDSA (a private key in PEM, or a JWK).\n\
-  SIMURGH_TOKEN_KEY=$(cat secret) simurgh token sign --sub alice --expires-in 1h\n\
+Prints the token and nothing else. By the key the algorithm is HS256 (with --secret; 32\n\
+bytes or more), RS256, ES256 or EdDSA (a private key in PEM, or a JWK).\n\
+  SIMURGH_TOKEN_KEY=$(cat secret) simurgh token sign --secret --sub alice\n\
   simurgh token sign --key-file secret_key_base --phoenix-salt 'user socket' --claims 42";
 
 /// Fails if flags or keys are wrong.
