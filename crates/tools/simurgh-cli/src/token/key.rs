@@ -14,8 +14,8 @@ use super::{INPUT_BYTES_MAX, standard_input};
 /// The key, and what it is for.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// The key: PEM, a JWK or JWKS, a secret (with --secret), or secret_key_base. One newline at its end is not
-    /// part of a secret. A - reads standard input.
+    /// The key: PEM, a JWK or JWKS, a secret (with --secret), secret_key_base. One newline at its
+    /// end is not part of a secret. A - reads standard input.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// The environment variable that has the key, where there is no --key-file.
