@@ -346,6 +346,28 @@ fn templates_use_the_verified_identity_and_check_warns_of_the_client_s_own_field
     assert!(good.status.success() && good.stderr.is_empty(), "{}", good.stderr);
     let claims = check("{ user = \"$claims.sub\" }");
     assert!(!claims.status.success() && claims.stderr.contains("$token.sub"), "{}", claims.stderr);
+    for trap in ["$nickname", "$owner_id", "$displayName", "$login"] {
+        let checked = check(&format!("{{ x = \"{trap}\" }}"));
+        assert!(checked.stderr.contains(&format!("\"{trap}\" is what the client says")), "{trap}");
+    }
+    let renamed = check("{ author = \"$x\", body = \"$body\" }");
+    assert!(renamed.stderr.contains("\"$x\" is what the client says"), "{}", renamed.stderr);
+    assert!(!renamed.stderr.contains("$body"), "{}", renamed.stderr);
+    for (wrong, told) in [("\"$token\"", "is no form"), ("\"hi $token.sub\"", "stands alone")] {
+        let checked = check(&format!("{{ user = {wrong} }}"));
+        assert!(!checked.status.success() && checked.stderr.contains(told), "{}", checked.stderr);
+    }
+    let of_channel = |keys: &str| {
+        let toml = format!(
+            "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n{keys}\n"
+        );
+        std::fs::write(dir.path().join("f.toml"), toml).unwrap();
+        run(dir.path(), &["config", "--check", "f.toml"])
+    };
+    let announced = of_channel("announce_join = \"entered\"");
+    assert!(announced.stderr.contains("\"$payload\" is what"), "{}", announced.stderr);
+    let present = of_channel("presence = { key = \"$x\" }");
+    assert!(present.stderr.contains("\"$x\" is what"), "{}", present.stderr);
     let toml = "[[channel]]\ntopic = \"a:*\"\njoin_reply = { me = \"$token.sub\" }\n";
     std::fs::write(dir.path().join("f.toml"), toml).unwrap();
     let without = run(dir.path(), &["config", "--check", "f.toml"]);

@@ -54,6 +54,7 @@ mod size;
 mod supabase;
 mod template;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -296,12 +297,16 @@ pub fn traps(specs: &[ChannelSpec], defaults: Defaults) -> Vec<Mistake> {
     let mut traps = Vec::new();
     for (channel, compiled) in compiled.iter().enumerate() {
         let Compiled::Declared(declared) = compiled else { continue };
-        let mut names: Vec<&str> = declared.templates().flat_map(Template::claimed_names).collect();
-        names.sort_unstable();
-        names.dedup();
-        for name in names {
+        let key = declared.presence.iter().flat_map(presence::Presence::key_of_client);
+        let announced = declared.announce.iter().flat_map(|it| it.payload.of_client());
+        let announced = announced.filter(|form| form == "$payload");
+        let claimed = declared.templates().flat_map(Template::claimed);
+        let forms: BTreeSet<String> = claimed.chain(key).chain(announced).collect();
+        for form in forms {
+            let name = form.trim_start_matches("$payload").trim_start_matches(['$', '.']);
+            let name = if name.is_empty() { "name" } else { name };
             let message = format!(
-                "\"${name}\" is what the client says, so one user can speak as another. \
+                "\"{form}\" is what the client says, so one user can speak as another. \
                  $token.sub and $token.claims.{name} are what the verified token says."
             );
             traps.push(Mistake { channel, event: None, key: "topic", message });

@@ -84,6 +84,11 @@ impl Presence {
         self.key.iter().chain([&self.meta])
     }
 
+    /// Forms of the key that the client fills.
+    pub(super) fn key_of_client(&self) -> impl Iterator<Item = String> {
+        self.key.iter().flat_map(Template::of_client)
+    }
+
     /// The presence of a member with such a join; `None` where the key's template gives neither a
     /// text nor a number: the member is not tracked.
     pub(super) fn present(&self, source: &Source<'_>) -> Option<Present> {

@@ -12,11 +12,13 @@ use simurgh_proto::message::Payload;
 const FIELDS_MAX: usize = 8;
 
 /// The constant and the variable pieces of a template.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Template {
     pieces: Vec<Piece>,
     /// Names of the fields that [`Piece::Field`] refers to.
     fields: Vec<Box<str>>,
+    /// Forms of the client that stand for an identity, for warnings.
+    claimed: Vec<String>,
 }
 
 /// The verified identity of a client: the claims of its token, if it has one.
@@ -65,17 +67,17 @@ pub(super) struct Source<'a> {
 
 impl Template {
     pub(super) fn compile(value: &Value) -> Result<Self, String> {
-        let mut template = Self { pieces: Vec::new(), fields: Vec::new() };
+        let mut template = Self::default();
         template.add(value)?;
         Ok(template)
     }
 
     pub(super) fn payload() -> Self {
-        Self { pieces: vec![Piece::Payload], fields: Vec::new() }
+        Self { pieces: vec![Piece::Payload], ..Self::default() }
     }
 
     pub(super) fn empty() -> Self {
-        Self { pieces: vec![Piece::Text("{}".into())], fields: Vec::new() }
+        Self { pieces: vec![Piece::Text("{}".into())], ..Self::default() }
     }
 
     pub(super) fn is_payload(&self) -> bool {
@@ -93,9 +95,17 @@ impl Template {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Token(_)))
     }
 
-    /// Fields of the payload that are called like an identity, which the client chooses itself.
-    pub(super) fn claimed_names(&self) -> impl Iterator<Item = &str> {
-        self.fields.iter().map(|field| &**field).filter(|field| IDENTITIES.contains(field))
+    /// Forms that the client fills itself although they are called like an identity, or stand for
+    /// one.
+    pub(super) fn claimed(&self) -> impl Iterator<Item = String> {
+        let fields = self.fields.iter().filter(|field| is_identity(field));
+        fields.map(|field| format!("${field}")).chain(self.claimed.iter().cloned())
+    }
+
+    /// Fields of the payload, and the whole of it.
+    pub(super) fn of_client(&self) -> impl Iterator<Item = String> {
+        let whole = self.pieces.contains(&Piece::Payload).then(|| "$payload".to_owned());
+        self.fields.iter().map(|field| format!("${field}")).chain(whole)
     }
 
     pub(super) fn fill(&self, from: &Source<'_>) -> Payload<'static> {
@@ -133,6 +143,11 @@ impl Template {
     fn add(&mut self, value: &Value) -> Result<(), String> {
         match value {
             Value::String(text) if text.starts_with('$') => self.add_form(text)?,
+            Value::String(text) if text.contains("$token.") => {
+                return Err(format!(
+                    "{text:?} would be sent as it is: a form stands alone, as in \"$token.sub\""
+                ));
+            }
             Value::Array(items) => {
                 self.text("[");
                 for (n, item) in items.iter().enumerate() {
@@ -154,12 +169,21 @@ impl Template {
                     self.text(&quoted(key));
                     self.text(":");
                     self.add(item)?;
+                    self.note_claimed(key, item);
                 }
                 self.text("}");
             }
             plain => self.text(&plain.to_string()),
         }
         Ok(())
+    }
+
+    /// Notes a field that stands for an identity and that the client fills.
+    fn note_claimed(&mut self, key: &str, item: &Value) {
+        let is_of_client = matches!(self.pieces.last(), Some(Piece::Field(_) | Piece::Payload));
+        if let Some(form) = item.as_str().filter(|_| is_of_client && is_identity(key)) {
+            self.claimed.push(form.to_owned());
+        }
     }
 
     /// Adds a text that begins with `$`.
@@ -170,6 +194,11 @@ impl Template {
             "topic" => Piece::Topic,
             "subtopic" => Piece::Subtopic,
             "event" => Piece::Event,
+            "token" => {
+                return Err("\"$token\" is no form: there are $token.sub and \
+                 $token.claims.name of the verified token, and $payload.token of the payload"
+                    .to_owned());
+            }
             _ if form.starts_with(TOKEN) => Piece::Token(token_path(text)?),
             literal if literal.starts_with('$') => {
                 self.text(&quoted(literal));
@@ -216,21 +245,17 @@ impl Template {
 const NULL: &str = "null";
 /// Before the parts of the verified token.
 const TOKEN: &str = "token.";
-/// Names by which clients tell who they are.
-const IDENTITIES: [&str; 12] = [
-    "user",
-    "user_id",
-    "userId",
-    "username",
-    "user_name",
-    "uid",
-    "sub",
-    "email",
-    "name",
-    "from",
-    "sender",
-    "author",
+/// Names by which clients tell who they are, also with `id` or `name` behind them.
+const IDENTITIES: [&str; 19] = [
+    "user", "uid", "sub", "email", "name", "from", "sender", "author", "nick", "login", "handle",
+    "account", "owner", "member", "player", "actor", "display", "by", "who",
 ];
+
+fn is_identity(name: &str) -> bool {
+    let name = name.to_ascii_lowercase().replace(['_', '-'], "");
+    let stems = ["id", "name"].map(|end| name.strip_suffix(end).unwrap_or(&name));
+    IDENTITIES.iter().any(|identity| *identity == name || stems.contains(identity))
+}
 
 fn token_path(text: &str) -> Result<Box<str>, String> {
     let path = text.get(1 + TOKEN.len()..).unwrap_or_default();
@@ -409,7 +434,7 @@ mod tests {
             "said": "$sub",
         });
         let template = Template::compile(&template).unwrap();
-        assert!(template.needs_identity() && template.claimed_names().eq(["sub"]));
+        assert!(template.needs_identity() && template.claimed().eq(["$sub".to_owned()]));
         let forged = r#"{"sub":"8","token.sub":"8","token":{"sub":"8","claims":{"name":"Eve"}}}"#;
         let payload = Payload::checked(forged).unwrap();
         let filled = |claims| {
