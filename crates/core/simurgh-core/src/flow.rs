@@ -1,6 +1,7 @@
 //! Flows of topics without members here, and broadcasts whose bytes stay counted for a while.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher as _;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,7 +13,9 @@ const BILLION: u64 = 1_000_000_000;
 
 #[derive(Default)]
 pub(crate) struct MemberlessFlows {
-    by_topic: HashMap<Box<str>, Weak<Flow>>,
+    /// By the hash of the topic, so that a long name is not kept for a flow that has ended. Two
+    /// topics with one hash share their flow.
+    by_topic: HashMap<u64, Weak<Flow>>,
     sweep_at: usize,
 }
 
@@ -28,7 +31,7 @@ impl MemberlessFlows {
 
     /// The flow of a topic without members here, if something of it is in flight.
     pub(crate) fn kept(&self, topic: &str) -> Option<Arc<Flow>> {
-        self.by_topic.get(topic).and_then(Weak::upgrade)
+        self.by_topic.get(&self.by_topic.hasher().hash_one(topic)).and_then(Weak::upgrade)
     }
 
     /// Remembers a flow while something of it is in flight.
@@ -38,7 +41,8 @@ impl MemberlessFlows {
             self.by_topic.shrink_to(2 * self.by_topic.len());
             self.sweep_at = 2 * self.by_topic.len();
         }
-        self.by_topic.insert(topic.into(), Arc::downgrade(flow));
+        let hash = self.by_topic.hasher().hash_one(topic);
+        self.by_topic.insert(hash, Arc::downgrade(flow));
     }
 }
 

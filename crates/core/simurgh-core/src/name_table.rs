@@ -1,9 +1,10 @@
-//! Places of topics by name: four bytes each, since the places have the names.
+//! Tables of topics by name.
 //!
-//! They serve the registry and the histories. A table that grows hashes all its names again, so
-//! there are many small ones: none of them takes long, however many topics clients make.
+//! A table that grows hashes all its names again, so there are many small ones: none of them takes
+//! long, however many topics clients make.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
 
 use hashbrown::HashTable;
 
@@ -14,6 +15,8 @@ const PARTS: usize = 256;
 /// Parts that give room back in one call.
 const PARTS_PER_CALL: usize = 8;
 
+/// Places of topics in the registry and the histories: four bytes each, since the places have the
+/// names.
 pub(crate) struct NameTable {
     /// By the highest bits of the hash; empty until the first name.
     parts: Vec<HashTable<u32>>,
@@ -108,6 +111,83 @@ impl NameTable {
         for part in too_large.take(PARTS_PER_CALL) {
             part.shrink_to_fit(|at| hasher.hash_one(name_at(*at).unwrap_or_default()));
         }
+    }
+}
+
+/// What is known of topics, by name.
+pub(crate) struct NameMap<V> {
+    /// Empty until the first name.
+    parts: Vec<HashTable<(Rc<str>, V)>>,
+    len: usize,
+    hasher: RandomState,
+}
+
+impl<V> Default for NameMap<V> {
+    fn default() -> Self {
+        Self { parts: Vec::new(), len: 0, hasher: RandomState::new() }
+    }
+}
+
+impl<V> NameMap<V> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Rc<str>, V)> {
+        self.parts.iter().flatten()
+    }
+
+    pub(crate) fn entry(&self, name: &str) -> Option<&(Rc<str>, V)> {
+        if self.is_empty() {
+            return None;
+        }
+        let hash = self.hasher.hash_one(name);
+        self.parts.get(part_of(hash))?.find(hash, |(it, _)| **it == *name)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&V> {
+        self.entry(name).map(|(_, value)| value)
+    }
+
+    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut V> {
+        if self.is_empty() {
+            return None;
+        }
+        let hash = self.hasher.hash_one(name);
+        let part = self.parts.get_mut(part_of(hash))?;
+        part.find_mut(hash, |(it, _)| **it == *name).map(|(_, value)| value)
+    }
+
+    /// The value of a name, which is new if the name is.
+    pub(crate) fn get_or_insert_with(&mut self, name: &str, new: impl FnOnce() -> V) -> &mut V {
+        let Self { parts, len, hasher } = self;
+        if parts.is_empty() {
+            parts.resize_with(PARTS, HashTable::new);
+        }
+        let hash = hasher.hash_one(name);
+        let hash_of = |(name, _): &(Rc<str>, V)| hasher.hash_one(&**name);
+        let entry = parts[part_of(hash)].entry(hash, |(it, _)| **it == *name, hash_of);
+        let entry = entry.or_insert_with(|| {
+            *len += 1;
+            (name.into(), new())
+        });
+        &mut entry.into_mut().1
+    }
+
+    /// Takes a name out. The last one frees all room.
+    pub(crate) fn remove(&mut self, name: &str) -> Option<V> {
+        let hash = self.hasher.hash_one(name);
+        let part = self.parts.get_mut(part_of(hash))?;
+        let found = part.find_entry(hash, |(it, _)| **it == *name).ok()?;
+        let ((_, value), _) = found.remove();
+        if part.is_empty() {
+            *part = HashTable::new();
+        }
+        self.len -= 1;
+        if self.is_empty() {
+            self.parts = Vec::new();
+        }
+        Some(value)
     }
 }
 

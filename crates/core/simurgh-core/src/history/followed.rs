@@ -2,7 +2,7 @@
 //!
 //! Their messages are in [`KeptTopics`](super::kept_topics::KeptTopics), as those of all others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use simurgh_channel::{KeptAt, MissedRequest, PageCallback, Range};
 use simurgh_history::{Epoch, GapReason, Place, Position, Since};
 
 use super::stores::Stores;
+use crate::name_table::NameMap;
 
 /// How long requests wait for a topic to be known, or to reach a client's position from elsewhere;
 /// and kept broadcasts for their delivery.
@@ -26,7 +27,7 @@ const CHECK_AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) struct FollowedTopics {
     pub(super) stores: Stores,
-    pub(super) topics: HashMap<Rc<str>, Followed>,
+    pub(super) topics: NameMap<Followed>,
     pub(super) unknown_position: Position,
     due: VecDeque<(u64, Deadline)>,
     /// Topics for which more can be answered than fits into one turn.
@@ -129,7 +130,7 @@ impl FollowedTopics {
     pub(crate) fn new(shard: u16, node: u64) -> Self {
         Self {
             stores: Stores::new(shard),
-            topics: HashMap::new(),
+            topics: NameMap::default(),
             unknown_position: Position { epoch: Epoch::from_seed(node), place: Place::ZERO },
             due: VecDeque::new(),
             ready: VecDeque::new(),
@@ -143,7 +144,7 @@ impl FollowedTopics {
 
     /// Adds a topic, which is followed from now on.
     pub(super) fn open(&mut self, topic: &str) -> &mut Followed {
-        self.topics.entry(topic.into()).or_insert_with(|| Followed {
+        self.topics.get_or_insert_with(topic, || Followed {
             state: TopicState::Requested,
             waiting: VecDeque::new(),
             followed_ns: None,
@@ -195,7 +196,7 @@ impl FollowedTopics {
         }
         followed.waiting.push_back(Waiting { until_ns, what });
         self.waiting += 1;
-        if let Some((name, _)) = self.topics.get_key_value(topic) {
+        if let Some((name, _)) = self.topics.entry(topic) {
             self.due.push_back((until_ns, Deadline::Topic(Rc::clone(name))));
         }
         Ok(())
@@ -285,10 +286,6 @@ impl FollowedTopics {
         let may_have_members = followed.answered_ns.is_some_and(is_recent);
         if followed.waiting.is_empty() && !may_have_members {
             self.topics.remove(topic);
-            if self.topics.is_empty() {
-                // Memory that a crowd needed is freed.
-                self.topics = HashMap::new();
-            }
             return false;
         }
         (followed.state, followed.followed_ns) = (TopicState::Requested, None);

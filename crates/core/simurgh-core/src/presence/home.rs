@@ -13,6 +13,7 @@ use simurgh_presence::{FromPeers, Owner, PhxRefs, Snapshot, ToPeers};
 
 use super::output::Output;
 use super::topic::{NOBODY, Topic};
+use crate::name_table::NameMap;
 
 /// Topics of which a gone node is removed in one turn.
 const FORGOTTEN_PER_TURN: usize = 256;
@@ -23,7 +24,7 @@ pub(crate) struct Home {
     seed: u64,
     /// One source, so that refs never repeat.
     refs: PhxRefs,
-    pub(super) topics: HashMap<Rc<str>, Topic>,
+    pub(super) topics: NameMap<Topic>,
     /// When topics are due; some were handled meanwhile.
     due: BinaryHeap<Reverse<(u64, Rc<str>)>>,
     pub(super) entries: usize,
@@ -66,23 +67,22 @@ impl MemberCall {
 
 impl Home {
     pub(crate) fn new(node: Owner, shard: u16, is_clustered: bool, seed: u64) -> Self {
-        let (topics, due) = (HashMap::new(), BinaryHeap::new());
+        let (topics, due) = (NameMap::default(), BinaryHeap::new());
         let refs = PhxRefs::new(Owner(node.0.wrapping_add(u64::from(shard))));
         let peering = is_clustered.then(Box::default);
         let answers = HashMap::new();
         Self { owner: node, seed, refs, topics, due, entries: 0, peering, answers }
     }
 
-    pub(super) fn open(&mut self, name: &str, now_ns: u64) -> Option<&mut Topic> {
-        if !self.topics.contains_key(name) {
+    pub(super) fn open(&mut self, name: &str, now_ns: u64) -> &mut Topic {
+        self.topics.get_or_insert_with(name, || {
             let mut topic = match &self.peering {
                 None => Topic::alone(self.owner, self.seed),
                 Some(peering) => Topic::shared(self.owner, self.seed, peering.version),
             };
             topic.begin(now_ns);
-            self.topics.insert(name.into(), topic);
-        }
-        self.topics.get_mut(name)
+            topic
+        })
     }
 
     pub(crate) fn entries(&self) -> usize {
@@ -96,7 +96,7 @@ impl Home {
 
     /// Bytes of calls that members have not been sent the changes of, in their flows.
     pub(crate) fn charged_bytes(&self) -> usize {
-        self.topics.values().map(Topic::charged_bytes).sum()
+        self.topics.iter().map(|(_, topic)| topic.charged_bytes()).sum()
     }
 
     pub(crate) fn answers(&self) -> usize {
@@ -126,7 +126,7 @@ impl Home {
         now_ns: u64,
     ) -> CallOutcome {
         let MemberCall { channel, call, charge } = call;
-        if !self.topics.contains_key(name) {
+        if self.topics.get(name).is_none() {
             match call {
                 PresenceCall::End => return CallOutcome::Done,
                 // Nothing changes.
@@ -216,7 +216,7 @@ impl Home {
             self.close(name);
             if self.topics.is_empty() {
                 // Memory that a crowd needed is freed.
-                (self.topics, self.due) = (HashMap::new(), BinaryHeap::new());
+                self.due = BinaryHeap::new();
             }
         } else {
             self.schedule(name, config, now_ns);
@@ -232,7 +232,7 @@ impl Home {
     }
 
     pub(super) fn schedule(&mut self, name: &str, config: &PresenceConfig, now_ns: u64) {
-        let Some((name, topic)) = self.topics.get_key_value(name) else { return };
+        let Some((name, topic)) = self.topics.entry(name) else { return };
         let next_ns = match topic.getting.is_empty() {
             true => topic.next_ns(config),
             // In the next turn.
@@ -252,7 +252,7 @@ impl Home {
         if self.peering.is_none() {
             return;
         }
-        if let Some(peers) = self.open(name, now_ns).and_then(|topic| topic.peers.as_mut()) {
+        if let Some(peers) = &mut self.open(name, now_ns).peers {
             peers.channels += 1;
         }
         self.collect_outbox(name);
@@ -285,7 +285,7 @@ impl Home {
     /// A node is gone: it is removed from all topics, some in each turn.
     pub(super) fn forget(&mut self, node: Owner) {
         let Some(peering) = &mut self.peering else { return };
-        let mut names: Vec<Rc<str>> = self.topics.keys().map(Rc::clone).collect();
+        let mut names: Vec<Rc<str>> = self.topics.iter().map(|(name, _)| Rc::clone(name)).collect();
         // The order of the table differs from process to process.
         names.sort_unstable();
         peering.gone.extend(names.into_iter().map(|name| (name, node)));
@@ -313,7 +313,7 @@ impl Home {
 
     pub(super) fn collect_outbox(&mut self, name: &str) {
         let Some(peering) = &mut self.peering else { return };
-        let Some((name, topic)) = self.topics.get_key_value(name) else { return };
+        let Some((name, topic)) = self.topics.entry(name) else { return };
         // The mutable look-up has no key to share.
         let name = Rc::clone(name);
         if topic.peers.as_ref().is_some_and(|peers| !peers.outbox.is_empty())
