@@ -4,10 +4,10 @@
 
 use crate::pool;
 
-/// Returns to the system some of the free memory that is kept for the calling thread: pages of
-/// tables, and with the feature `mimalloc` what the allocator keeps. It takes some tenths of a
-/// millisecond; call it at a quiet time after many connections have left. `true` when all is
-/// returned.
+/// Gives up some of the free memory that is kept for the calling thread: pages of tables, and with
+/// the feature `mimalloc` what the allocator keeps. It takes some tenths of a millisecond; call it
+/// at a quiet time after many connections have left. `true` when all is given up. The system has
+/// it after [`purge_memory`].
 pub fn give_back_memory() -> bool {
     if !pool::give_back() {
         return false;
@@ -15,9 +15,29 @@ pub fn give_back_memory() -> bool {
     #[cfg(feature = "mimalloc")]
     // SAFETY: it may be called on any thread at any time, and takes blocks only that are free.
     unsafe {
-        libmimalloc_sys::mi_collect(true);
+        libmimalloc_sys::mi_collect(false);
     }
     true
+}
+
+/// With the feature `mimalloc`: returns to the system what no thread of the process uses. It takes
+/// some milliseconds for each 100 MB, so it is for a thread that serves nobody.
+pub fn purge_memory() {
+    #[cfg(feature = "mimalloc")]
+    // SAFETY: as above.
+    unsafe {
+        libmimalloc_sys::mi_collect(true);
+    }
+}
+
+/// With the feature `mimalloc`: a thread of the process calls [`purge_memory`] each second or so,
+/// so no other has to. By default any thread that allocates returns memory to the system.
+pub fn purge_is_called() {
+    #[cfg(feature = "mimalloc")]
+    // SAFETY: options are set at any time and by any thread; this is one of the library's own.
+    unsafe {
+        libmimalloc_sys::mi_option_set(PURGE_DELAY, NEVER_MS);
+    }
 }
 
 /// With the feature `mimalloc`: freed memory goes back to the system after ten milliseconds instead
@@ -37,6 +57,9 @@ pub fn give_back_memory_soon() {
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 #[cfg(feature = "mimalloc")]
 const PURGE_DELAY_MS: std::ffi::c_long = 10;
+/// An hour: `-1` would turn [`purge_memory`] off, too.
+#[cfg(feature = "mimalloc")]
+const NEVER_MS: std::ffi::c_long = 3_600_000;
 
 #[cfg(all(test, feature = "mimalloc"))]
 mod tests {

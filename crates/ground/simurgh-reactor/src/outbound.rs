@@ -6,7 +6,7 @@ use crate::connection::Key;
 use crate::shared::{Run, Shared};
 
 /// The most bytes written to one connection before the next gets a turn.
-pub(crate) const DRAIN_BYTES_MAX: usize = 256 << 10;
+pub(crate) const DRAIN_BYTES_MAX: usize = 64 << 10;
 /// The most pieces in one write call.
 pub(crate) const SLICES_MAX: usize = 64;
 /// The most memory that the arena keeps between turns.
@@ -43,6 +43,8 @@ pub(crate) struct Outbox {
     spans: Vec<Span>,
     pub(crate) dirty: Vec<Dirty>,
     run_bytes: usize,
+    /// Bytes that this turn has added.
+    pub(crate) turn_bytes: usize,
 }
 
 impl Outbox {
@@ -52,6 +54,7 @@ impl Outbox {
         if len == 0 {
             return;
         }
+        self.turn_bytes += len;
         if let Some(dirty) = self.dirty.get(entry_index(*entry))
             && let Some(last) = self.spans.get_mut(dirty.last as usize)
             && last.run.is_none()
@@ -67,6 +70,7 @@ impl Outbox {
     pub(crate) fn add_run(&mut self, entry: &mut u32, key: Key, run: Run) {
         let len = run.len();
         self.run_bytes += len;
+        self.turn_bytes += len;
         self.add(entry, key, Span { start: 0, len, run: Some(run), next: NO_SPAN });
     }
 

@@ -90,7 +90,7 @@ impl<H: Handler> Reactor<H> {
             let begun_ns = self.io.clock_ns();
             self.note_lost(begun_ns, waited);
             self.io.now = Now::at(begun_ns, self.io.lost_ns);
-            self.io.is_late = false;
+            (self.io.is_late, self.io.outbox.turn_bytes) = (false, 0);
             self.turn();
             let stop = self.io.stop || self.inbox.asked_to_stop();
             if stop {

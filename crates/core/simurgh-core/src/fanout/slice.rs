@@ -13,12 +13,16 @@ use crate::sockets::Sockets;
 
 /// Longest slice: with its events a turn stays well under 2 ms.
 const SLICE: Duration = Duration::from_micros(400);
+/// The most bytes of a slice, except those of its last step. What it does not write itself is
+/// written after it.
+const SLICE_BYTES: usize = 512 << 10;
 /// Topics with so few members here need no permit: serving them takes less time than they would
 /// wait behind a broadcast to everybody.
 const FEW: usize = 32;
 
 pub(crate) struct Slice {
     deadline_ns: u64,
+    bytes: usize,
     only_few: bool,
     /// Topics skipped since the last that was served.
     passed: usize,
@@ -43,6 +47,7 @@ impl<N: Node> Fanout<N> {
         let only_few = !matches!(self.permit, Permit::Held(_));
         Some(Slice {
             deadline_ns: now_ns + SLICE.as_nanos() as u64,
+            bytes: 0,
             only_few,
             passed: 0,
             is_over: false,
@@ -80,10 +85,10 @@ impl<N: Node> Fanout<N> {
                 Step::PassOver if self.finish_pass_of(registry, out, id) => slice.leave_topic(out),
                 Step::PassOver => {}
                 Step::CheckClock => {
-                    slice.stride = Stride::default();
-                    if out.clock_ns() >= slice.deadline_ns {
+                    slice.end_stride(out);
+                    if slice.is_over {
                         self.active.push_back(id);
-                        (slice.topic, slice.is_over) = (None, true);
+                        slice.topic = None;
                     }
                 }
                 Step::Behind(member) => self.mark_behind(registry, out, id, member),
@@ -116,7 +121,6 @@ impl<N: Node> Fanout<N> {
     ) -> Option<TopicId> {
         while !slice.is_over && slice.passed < self.active.len() {
             let id = self.active.pop_front()?;
-            slice.stride = Stride::default();
             let is_small = || registry.topic(id).is_none_or(|topic| topic.len() <= FEW);
             if !slice.only_few || is_small() {
                 slice.passed = 0;
@@ -179,6 +183,11 @@ impl<N: Node> Fanout<N> {
 impl Slice {
     fn leave_topic(&mut self, out: &impl Sockets) {
         self.topic = None;
-        self.is_over = out.clock_ns() >= self.deadline_ns;
+        self.end_stride(out);
+    }
+
+    fn end_stride(&mut self, out: &impl Sockets) {
+        self.bytes += std::mem::take(&mut self.stride).bytes;
+        self.is_over = self.bytes >= SLICE_BYTES || out.clock_ns() >= self.deadline_ns;
     }
 }

@@ -12,11 +12,11 @@ use crate::core::Core;
 use crate::sockets::Sockets;
 
 /// Topics of a sweep in one turn.
-pub(super) const SWEEP_TOPICS: usize = 2048;
+pub(super) const SWEEP_TOPICS: usize = 256;
 /// Topics may take as many bytes in addition to their messages as those, but at least this many.
 const OWN_BYTES_MIN: usize = 1 << 20;
 /// Topics that are looked at for what to drop, in one turn: a few hundred microseconds.
-const LOOKED_AT_MAX: usize = 4096;
+const LOOKED_AT_MAX: usize = 1024;
 const ROUND: Duration = Duration::from_secs(1);
 
 impl<N: Node> Core<N> {

@@ -34,6 +34,8 @@ use crate::tables::Descriptor;
 
 /// The time of a turn for messages, mail and writes; fan-out has its own.
 const TURN_NS: u64 = 1_000_000;
+/// The output of a turn, bytes: writing it may take a millisecond.
+const TURN_BYTES: usize = 512 << 10;
 /// Parts into which a turn is divided where many connections are ready: fifty busy ones delay a
 /// quiet one by five turns, not by fifty.
 const SLICES_MAX: u32 = 10;
@@ -147,12 +149,17 @@ impl<T> Io<T> {
         self.clock.ns()
     }
 
-    /// Looks at the clock: whether this turn has used its time. Then a handler stops where it can,
+    /// Looks at the clock: whether this turn has used its time, or has much to write. Then a handler stops where it can,
     /// and all stages of the turn end after their next step. For use after work that may take more
     /// than some microseconds; stages look by themselves only now and then.
     pub fn is_late(&mut self) -> bool {
-        self.is_late |= self.clock_ns() >= self.now.ns.saturating_add(TURN_NS);
+        self.note_late(self.clock_ns());
         self.is_late
+    }
+
+    fn note_late(&mut self, now_ns: u64) {
+        let is_over = now_ns >= self.now.ns.saturating_add(TURN_NS);
+        self.is_late |= is_over || self.outbox.turn_bytes >= TURN_BYTES;
     }
 
     /// Looks at the clock, as [`is_late`](Self::is_late): whether this turn, or one connection's
@@ -160,7 +167,7 @@ impl<T> Io<T> {
     pub fn is_over(&mut self, slice: &mut Slice) -> bool {
         let now_ns = self.clock_ns();
         let since_ns = *slice.0.get_or_insert(now_ns);
-        self.is_late |= now_ns >= self.now.ns.saturating_add(TURN_NS);
+        self.note_late(now_ns);
         self.is_late || now_ns.saturating_sub(since_ns) >= TURN_NS / u64::from(self.slices)
     }
 

@@ -20,7 +20,7 @@ use simurgh_load_record::{Count, ErrorKind, Names, Recorder, Seen, WorkerId};
 use simurgh_load_scenario::{Follow, Scenario};
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::session::client::Client;
-use simurgh_reactor::{Closed, Handler, Key, Next, Slow, give_back_memory};
+use simurgh_reactor::{Closed, Handler, Key, Next, Slow, give_back_memory, purge_memory};
 
 use crate::arrivals::{Arrivals, Started};
 use crate::chance::mix;
@@ -95,6 +95,7 @@ impl Traffic {
     /// Called each second: gives memory back after a crowd has moved and all is quiet.
     fn second(&mut self) {
         if self.is_crowd() && self.users == self.before && give_back_memory() {
+            purge_memory();
             self.users = 0;
         }
         self.before = self.users;

@@ -16,6 +16,8 @@ const AGE_UNIT_MS: u64 = 1_000;
 /// How often each thread looks whether it keeps much free memory, and how much is worth it.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(10);
 const GIVE_BACK_BYTES: usize = 1 << 20;
+const PURGE_EVERY: Duration = Duration::from_secs(1);
+const PURGE_APART: Duration = Duration::from_millis(10);
 
 /// Which memory it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,12 +98,24 @@ impl HttpConnections {
         }
     }
 
+    /// Returns free memory of all threads to the system each second, so that no shard has to, and
+    /// at once after connections were closed for what they held. Never ends.
+    pub async fn purge_memory(self: Arc<Self>) {
+        simurgh_reactor::purge_is_called();
+        loop {
+            // The time is over, or the notice is here: both are reasons.
+            let _ = tokio::time::timeout(PURGE_EVERY, self.has_shed.notified()).await;
+            simurgh_reactor::purge_memory();
+            tokio::time::sleep(PURGE_APART).await;
+        }
+    }
+
     /// Closes those that have held most for longest, until the rest is a sixteenth below the
     /// budget.
     #[cold]
     fn shed(&self, side: Side) {
         // The freed memory must be back before others take more.
-        simurgh_reactor::give_back_memory_soon();
+        self.has_shed.notify_one();
         let budget = self.budget(side);
         let present = self.present();
         let allowed = budget.bytes_max - budget.bytes_max / 16;

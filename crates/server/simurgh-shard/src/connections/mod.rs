@@ -60,6 +60,8 @@ pub struct HttpConnections {
     budgets: [Budget; 2],
     /// Bytes that were held and were released, since the start.
     released: AtomicUsize,
+    /// Some were closed for what they held.
+    has_shed: Notify,
     pub evicted: AtomicU64,
     pub refused: AtomicU64,
     /// Connections closed because all together held too much memory.
@@ -118,6 +120,7 @@ impl HttpConnections {
             is_over: AtomicBool::new(false),
             budgets: [Budget::new(usize::MAX), Budget::new(usize::MAX)],
             released: AtomicUsize::new(0),
+            has_shed: Notify::new(),
             shed: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             refused: AtomicU64::new(0),

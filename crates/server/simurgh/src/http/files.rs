@@ -94,10 +94,11 @@ pub fn static_files_keeping(
     Ok(with_security_headers(router, policy))
 }
 
-/// Removes a range that means nothing (RFC 9110 §14.2), and slashes before the path: a redirect to
-/// `//dir/` would lead to another host.
+/// Removes a range that means nothing (RFC 9110 §14.2), several ranges, which a server may ignore,
+/// and slashes before the path: a redirect to `//dir/` would lead to another host.
 fn make_plain(request: &mut Request) {
-    let unit = request.headers().get(RANGE).and_then(|range| range.as_bytes().get(..6));
+    let range = request.headers().get(RANGE).map_or(&[][..], HeaderValue::as_bytes);
+    let unit = range.get(..6).filter(|_| !range.contains(&b','));
     let is_known = unit.is_some_and(|unit| unit.eq_ignore_ascii_case(b"bytes="));
     if request.method() != Method::GET || !is_known {
         request.headers_mut().remove(RANGE);

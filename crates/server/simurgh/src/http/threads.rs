@@ -101,6 +101,7 @@ impl Prepared {
                 }
                 if index == 0 {
                     runtime.spawn(Arc::clone(&server.http_connections).keep_room());
+                    runtime.spawn(Arc::clone(&server.http_connections).purge_memory());
                 }
                 runtime.spawn(Arc::clone(&server.http_connections).give_back_memory());
                 runtime.spawn(remote_waker::wake_all());

@@ -299,7 +299,7 @@ impl Scenario {
     fn heals(&mut self) {
         self.loss = 0;
         for at in 0..self.nodes.len() {
-            if self.nodes[at].home.topics.contains_key(TOPIC) {
+            if self.nodes[at].home.topics.get(TOPIC).is_some() {
                 self.asks(at);
             }
         }
@@ -317,7 +317,7 @@ impl Scenario {
         }
         for at in 0..self.nodes.len() {
             if self.nodes[at].channels.is_empty() {
-                assert!(!self.nodes[at].home.topics.contains_key(TOPIC), "nobody needs it");
+                assert!(self.nodes[at].home.topics.get(TOPIC).is_none(), "nobody needs it");
                 continue;
             }
             assert_eq!(self.shows(at), union, "node {at}");
