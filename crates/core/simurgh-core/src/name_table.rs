@@ -195,3 +195,28 @@ fn part_of(hash: u64) -> usize {
     // The highest seven bits are the table's own.
     (hash >> 48) as usize % PARTS
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_map_finds_what_it_has_and_frees_its_room() {
+        let mut map = NameMap::default();
+        let names: Vec<String> = (0..10_000).map(|n| format!("t{n}")).collect();
+        for (n, name) in names.iter().enumerate() {
+            assert_eq!(map.remove(name), None);
+            *map.get_or_insert_with(name, || 0) = n;
+            assert_eq!(*map.get_or_insert_with(name, || 0), n);
+        }
+        let largest = map.parts.iter().map(HashTable::len).max();
+        assert!(largest < Some(names.len() / 100), "{largest:?}: a part grows in little time");
+        assert_eq!(map.iter().count(), names.len());
+        for (n, name) in names.iter().enumerate() {
+            assert_eq!(map.entry(name).map(|(name, n)| (&**name, *n)), Some((name.as_str(), n)));
+            assert_eq!(map.get_mut(name).copied(), Some(n));
+            assert_eq!((map.remove(name), map.get(name)), (Some(n), None));
+        }
+        assert!(map.is_empty() && map.parts.capacity() == 0);
+    }
+}

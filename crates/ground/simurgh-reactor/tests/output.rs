@@ -263,3 +263,19 @@ fn a_write_to_a_vanished_peer_ends_the_connection_once() {
     }
     server.assert_quiet();
 }
+
+/// A flush takes time in proportion to the bytes, after all stages of the turn have looked at the
+/// clock.
+#[test]
+fn turn_with_much_to_write_is_late() {
+    let config = Config { outbound_bytes_max: 64 << 20, ..Config::default() };
+    let server = Server::start(1, false, &config);
+    let (_stream, key) = server.connect_with_key();
+    let is_late = server.ask(move |_, io| {
+        io.send_with(key, |out| out.extend(vec![0x55; 512 << 10]));
+        io.is_late()
+    });
+    assert!(is_late);
+    // A turn may be late for want of time, but not each.
+    assert!((0..100).any(|_| !server.ask(|_, io| io.is_late())), "the next turn is another");
+}

@@ -259,6 +259,18 @@ fn a_slice_looks_at_the_clock_after_some_bytes() {
     }
 }
 
+/// However little time that takes: what is queued is written after the slice, in the same turn.
+#[test]
+fn slice_ends_after_half_a_mebibyte() {
+    let mut it = TestShard::new();
+    let keys = members(&mut it, 20);
+    publish(&mut it, payload_of_frame(64 << 10));
+    it.out.step_ns = 0;
+    assert_eq!(it.core.fan_out(&mut it.out), Next::Now);
+    let heard = keys.iter().filter(|key| !it.out.peer(**key).received().is_empty()).count();
+    assert_eq!(heard, 8);
+}
+
 #[test]
 fn topics_are_served_in_turn() {
     let mut it = TestShard::new();
