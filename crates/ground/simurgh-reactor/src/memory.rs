@@ -30,14 +30,18 @@ pub fn purge_memory() {
     }
 }
 
-/// With the feature `mimalloc`: a thread of the process calls [`purge_memory`] each second or so,
-/// so no other has to. By default any thread that allocates returns memory to the system.
-pub fn purge_is_called() {
+/// A thread of the process calls [`purge_memory`] each second or so, so no other has to: by default
+/// any thread that allocates returns memory to the system. Changes nothing after
+/// [`give_back_memory_soon`]. `false` without the feature `mimalloc`: there is nothing to call.
+pub fn purge_is_called() -> bool {
     #[cfg(feature = "mimalloc")]
-    // SAFETY: options are set at any time and by any thread; this is one of the library's own.
+    // SAFETY: options are read and set at any time and by any thread; this is one of the library's.
     unsafe {
-        libmimalloc_sys::mi_option_set(PURGE_DELAY, NEVER_MS);
+        if libmimalloc_sys::mi_option_get(PURGE_DELAY) != PURGE_DELAY_MS {
+            libmimalloc_sys::mi_option_set(PURGE_DELAY, NEVER_MS);
+        }
     }
+    cfg!(feature = "mimalloc")
 }
 
 /// With the feature `mimalloc`: freed memory goes back to the system after ten milliseconds instead
@@ -73,7 +77,12 @@ mod tests {
         assert!([10, 1_000].contains(&read(PURGE_DELAY)), "{}", read(PURGE_DELAY));
         assert!(![10, 1_000].contains(&read(PURGE_DELAY - 1)));
         assert!(![10, 1_000].contains(&read(PURGE_DELAY + 1)));
-        give_back_memory_soon();
-        assert_eq!(read(PURGE_DELAY), PURGE_DELAY_MS);
+        assert!(purge_is_called());
+        assert_eq!(read(PURGE_DELAY), NEVER_MS);
+        for _ in 0..2 {
+            give_back_memory_soon();
+            assert!(purge_is_called());
+            assert_eq!(read(PURGE_DELAY), PURGE_DELAY_MS);
+        }
     }
 }

@@ -93,16 +93,17 @@ impl HttpConnections {
             let released = self.released.load(Relaxed);
             if released.wrapping_sub(before) > GIVE_BACK_BYTES {
                 simurgh_reactor::give_back_memory();
+                simurgh_reactor::purge_memory();
                 before = released;
             }
         }
     }
 
     /// Returns free memory of all threads to the system each second, so that no shard has to, and
-    /// at once after connections were closed for what they held. Never ends.
+    /// at once after connections were closed for what they held. Ends only if the allocator has no
+    /// such call.
     pub async fn purge_memory(self: Arc<Self>) {
-        simurgh_reactor::purge_is_called();
-        loop {
+        while simurgh_reactor::purge_is_called() {
             // The time is over, or the notice is here: both are reasons.
             let _ = tokio::time::timeout(PURGE_EVERY, self.has_shed.notified()).await;
             simurgh_reactor::purge_memory();
