@@ -26,6 +26,9 @@ pub(super) struct Topic {
     asking: Vec<ChannelId>,
     state: Option<Arc<[SharedEvent]>>,
     pub(super) getting: VecDeque<ChannelId>,
+    /// The last member that has got a list: the next list goes to those behind it first, so that
+    /// members that request it again and again do not keep it from others.
+    served: Option<(u16, u32)>,
     is_shared: bool,
     pub(super) told_ns: Option<u64>,
     pub(super) due_ns: Option<u64>,
@@ -59,6 +62,7 @@ impl Topic {
             asking: Vec::new(),
             state: None,
             getting: VecDeque::new(),
+            served: None,
             is_shared: false,
             told_ns: None,
             due_ns: None,
@@ -161,10 +165,7 @@ impl Topic {
         if !self.update_peers(config, now_ns) {
             return;
         }
-        // Members without the last list get this one; those that have requested it again, once.
-        self.asking.extend(self.getting.drain(..));
-        self.asking.sort_unstable();
-        self.asking.dedup();
+        self.collect_requests();
         self.state = None;
         self.charges = Vec::new();
         self.told_ns = Some(now_ns);
@@ -195,6 +196,21 @@ impl Topic {
             self.is_shared = false;
             self.getting = std::mem::take(&mut self.asking).into();
         }
+    }
+
+    /// Members without the last list get the next one; those that have requested it again, once.
+    fn collect_requests(&mut self) {
+        let asking = &mut self.asking;
+        asking.extend(self.getting.drain(..));
+        asking.sort_unstable();
+        // Of the channels of one membership only the last has not ended.
+        asking.dedup_by(|next, kept| {
+            let is_same = slot(next) == slot(kept);
+            *kept = if is_same { *next } else { *kept };
+            is_same
+        });
+        let first = asking.partition_point(|channel| Some(slot(channel)) <= self.served);
+        asking.rotate_left(first);
     }
 
     pub(super) fn rest(&mut self) -> Option<Diff> {
@@ -274,7 +290,8 @@ impl Topic {
         let Some(state) = self.state.clone().filter(|_| !self.getting.is_empty()) else { return };
         let bytes = state.iter().map(|(_, json)| json.len()).sum::<usize>();
         let count = (config.turn_bytes / bytes.max(1)).clamp(1, self.getting.len());
-        let channels = self.getting.drain(..count).collect();
+        let channels: Vec<ChannelId> = self.getting.drain(..count).collect();
+        self.served = channels.last().map(slot);
         if self.getting.is_empty() {
             (self.state, self.getting) = (None, VecDeque::new());
         }
@@ -323,6 +340,10 @@ impl Topic {
         let sample = self.sample(config, seed);
         format!("{{\"count\":{count},\"keys\":{keys},\"sample\":{sample}}}")
     }
+}
+
+fn slot(channel: &ChannelId) -> (u16, u32) {
+    (channel.shard, channel.membership)
 }
 
 pub(super) fn encoded(diff: &Diff) -> String {

@@ -60,3 +60,35 @@ fn sample_of_a_key_with_all_entries_has_as_many_metas_as_a_sample_has_keys() {
     assert_eq!((&summary["count"], &summary["keys"]), (&json!(11), &json!(1)));
     assert_eq!(summary["sample"]["k"]["metas"].as_array().unwrap().len(), 3);
 }
+
+/// Members that rejoin before they have got the list: their ended channels do not wait for it, and
+/// nobody gets it later than the others.
+#[test]
+fn rejoining_members_get_the_list_in_turn() {
+    let config = PresenceConfig { turn_bytes: 1, ..PresenceConfig::default() };
+    let (mut home, ns) = (Home::new(Owner(1), 0, false, 1), INTERVAL.as_nanos() as u64);
+    let mut served = Vec::new();
+    for round in 0..30 {
+        for membership in 0..3 {
+            let channel = ChannelId { shard: 0, membership, generation: round };
+            for call in [
+                PresenceCall::Track("k".into(), Meta::parse("{}").unwrap(), None),
+                PresenceCall::PushState,
+            ] {
+                home.call(
+                    "t",
+                    MemberCall::uncharged(channel, call),
+                    &config,
+                    u64::from(round) * ns,
+                );
+            }
+        }
+        let output = home.tell("t", &config, 1 << 20, u64::from(round) * ns);
+        let Some(Output::Some(_, channels)) = output.last() else { panic!("{output:?}") };
+        served.extend(channels.iter().map(|channel| channel.membership));
+        let waiting = home.topics.get("t").map_or(0, |topic| topic.getting.len());
+        assert_eq!(waiting, 2, "in round {round}");
+    }
+    assert_eq!(served[..6], [0, 1, 2, 0, 1, 2]);
+    assert_eq!(served.len(), 30);
+}
