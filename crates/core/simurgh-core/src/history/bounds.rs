@@ -11,8 +11,8 @@ use super::save::SavedHistory;
 use crate::core::Core;
 use crate::sockets::Sockets;
 
-/// Topics of a sweep in one turn.
-pub(super) const SWEEP_TOPICS: usize = 256;
+/// Topics and dropped messages of a sweep in one turn: some hundred microseconds.
+pub(super) const SWEEP_STEPS: usize = 1024;
 /// Topics may take as many bytes in addition to their messages as those, but at least this many.
 const OWN_BYTES_MIN: usize = 1 << 20;
 /// Topics that are looked at for what to drop, in one turn: a few hundred microseconds.
@@ -30,7 +30,7 @@ impl<N: Node> Core<N> {
         if let Some(wait @ 1..) = history.next_round_ns.checked_sub(now_ns) {
             return Next::After(Duration::from_nanos(wait));
         }
-        let is_round = history.kept.sweep(SWEEP_TOPICS, now_ms);
+        let is_round = history.kept.sweep(SWEEP_STEPS, now_ms);
         // By now many simultaneous joins that missed the same are over.
         history.encoded = Default::default();
         history.kept.last.clear();

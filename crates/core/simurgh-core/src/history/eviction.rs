@@ -14,27 +14,30 @@ const SAMPLE: usize = 32;
 const LOOKED_AT_MAX: usize = 512;
 
 impl KeptTopics {
-    /// Sweeps some of the topics for what is too old. Returns whether that was the last of a round.
+    /// Sweeps some of the topics for what is too old: each counts, and each dropped message. Returns
+    /// whether that was the last of a round.
     pub(crate) fn sweep(&mut self, count: usize, now_ms: u64) -> bool {
-        for _ in 0..count {
+        let mut done = 0;
+        while done < count {
             if self.sweep_slot >= self.slots.len() {
                 self.sweep_slot = 0;
                 self.give_back();
                 return true;
             }
-            self.enforce_age(self.sweep_slot, now_ms);
+            done += 1 + self.enforce_age(self.sweep_slot, now_ms);
             self.sweep_slot += 1;
         }
         false
     }
 
-    fn enforce_age(&mut self, at: usize, now_ms: u64) {
+    /// Returns how many messages are dropped.
+    fn enforce_age(&mut self, at: usize, now_ms: u64) -> usize {
         let Some(name) = self.slots.get(at).and_then(|it| Some(Rc::clone(&it.as_ref()?.name)))
         else {
-            return;
+            return 0;
         };
         let limits = self.limits(&name);
-        let Some(Some(slot)) = self.slots.get_mut(at) else { return };
+        let Some(Some(slot)) = self.slots.get_mut(at) else { return 0 };
         let dropped = slot.topic.enforce(&limits, now_ms);
         // Its position is remembered for as long again: until then a client can be told that it has
         // missed nothing.
@@ -43,10 +46,12 @@ impl KeptTopics {
         if slot.topic.is_empty() {
             self.unlist_filled(at);
         }
+        let count = dropped.count();
         self.count(dropped);
         if is_over && !self.has_engine_numbers {
             self.forget(at);
         }
+        count
     }
 
     pub(super) fn forget(&mut self, at: usize) {

@@ -2,7 +2,7 @@
 
 use simurgh_channel::{HistoryRequest, KeptAt, KeptFor, Node, NotKept};
 
-use super::bounds::SWEEP_TOPICS;
+use super::bounds::SWEEP_STEPS;
 use crate::core::Core;
 use crate::sockets::Sockets;
 
@@ -31,7 +31,7 @@ impl<N: Node> Core<N> {
                 self.application.ask(|| answer(Ok(position)));
             }
             HistoryRequest::Topics(_, from, limit, answer) => {
-                let topics = kept.list(from, limit, SWEEP_TOPICS);
+                let topics = kept.list(from, limit, SWEEP_STEPS);
                 self.application.ask(|| answer(topics));
             }
         }
