@@ -110,7 +110,7 @@ impl Broadcast {
 }
 
 /// The longest topic of a broadcast, bytes: longer ones cannot be joined either.
-pub const TOPIC_BYTES_MAX: usize = 1 << 10;
+pub const TOPIC_BYTES_MAX: usize = 16 << 10;
 /// The longest event of a broadcast, bytes: binary frames and other nodes take no longer one.
 pub const EVENT_BYTES_MAX: usize = 255;
 

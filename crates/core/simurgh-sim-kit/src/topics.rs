@@ -15,7 +15,7 @@ pub struct Topics {
 }
 
 /// Longest topic of a join or a broadcast.
-pub const TOPIC_BYTES_MAX: usize = 1 << 10;
+pub const TOPIC_BYTES_MAX: usize = 16 << 10;
 /// Longest field of a binary frame.
 pub const FIELD_BYTES_MAX: usize = 255;
 

@@ -132,7 +132,7 @@ fn handles_refuse_what_sockets_may_not_send() {
         assert_eq!(sent, Err(BroadcastError::EventTooLong(256)));
         assert_eq!(pubsub.broadcast(topic, &"e".repeat(255), json!({})), Ok(()));
     }
-    let (long, bytes) = ("t".repeat((1 << 10) + 1), (1 << 10) + 1);
+    let (long, bytes) = ("t".repeat((16 << 10) + 1), (16 << 10) + 1);
     let sent = pubsub.broadcast(&long, "e", json!({}));
     assert_eq!(sent, Err(BroadcastError::TopicTooLong(bytes)));
     let kept = simurgh_runtime()

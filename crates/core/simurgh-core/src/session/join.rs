@@ -17,7 +17,7 @@ use crate::effects::CurrentMessage;
 use crate::frames::send;
 use crate::history::departures::Rejoin;
 use crate::history::missed::Resumption;
-use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
+use crate::registry::{COUNTED, Holds, List, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
 use crate::session::joining::{Joining, resume};
 use crate::socket::{Granted, Phase, Resuming};
 use crate::sockets::Sockets;
@@ -26,6 +26,11 @@ use crate::wire::Wire;
 /// Longest ref of a join, bytes. The protocol sets no limit to it or to a topic, but a membership
 /// keeps both: without limits a socket could pin a whole message for each of its channels.
 const REF_BYTES_MAX: usize = 1 << 10;
+
+/// Topics up to this many bytes are never too many for a socket.
+const SHORT_TOPIC_BYTES: usize = 1 << 10;
+/// Bytes of all topics of a socket, if it joins longer ones.
+const TOPICS_BYTES_MAX: usize = 64 << 10;
 
 /// Fixed, so that clients keep their numbers over a restart. Finding an id with another client's
 /// number only keeps the finder's own broadcasts from that client.
@@ -57,7 +62,11 @@ impl<N: Node> Core<N> {
             return send(out, &self.metrics, key, refusal);
         }
         let is_long = |raw: &str| raw.len() > REF_BYTES_MAX;
-        if topic.len() > TOPIC_BYTES_MAX || is_long(join_ref.raw()) || is_long(msg_ref.raw()) {
+        let is_too_long = topic.len() > TOPIC_BYTES_MAX
+            || (joined.is_none()
+                && topic.len() > SHORT_TOPIC_BYTES
+                && self.has_no_room(list, &topic));
+        if is_too_long || is_long(join_ref.raw()) || is_long(msg_ref.raw()) {
             self.metrics.joins_refused.add(1);
             let response = session::JOIN_TOO_LONG;
             let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
@@ -85,6 +94,16 @@ impl<N: Node> Core<N> {
         let replaced = joined.and_then(|old| self.replace(out, old));
         let joining = Joining { topic: &topic, join_ref, message: msg_ref, replaced, resume };
         self.ask_to_join(out, key, joining, payload, prepared, &route.join);
+    }
+
+    /// Whether a socket with these channels has too many bytes of topics for another.
+    fn has_no_room(&self, list: List, topic: &str) -> bool {
+        let (mut bytes, mut next) = (topic.len(), list.first());
+        while let Some((id, after)) = self.registry.step(next) {
+            bytes += self.registry.topic(id).map_or(0, |topic| topic.name.len());
+            next = after;
+        }
+        bytes > TOPICS_BYTES_MAX
     }
 
     /// Calls a plain user socket's join function, right after the upgrade.

@@ -8,7 +8,7 @@ use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
-use super::{REF_BYTES_MAX, TOPIC_BYTES_MAX};
+use super::{REF_BYTES_MAX, SHORT_TOPIC_BYTES, TOPIC_BYTES_MAX};
 use crate::socket::Socket;
 use crate::testing::*;
 use crate::*;
@@ -233,6 +233,22 @@ fn a_join_that_is_too_long_is_refused() {
         assert_eq!(it.receives(key), [refusal]);
     }
     assert_eq!(it.counts(), ["sockets +1", "upgrades +1", "joins_refused +3", "messages_out +3"]);
+}
+
+#[test]
+fn socket_has_64_kib_of_long_topics() {
+    let mut it = TestShard::new();
+    let key = it.opens(Wire::V2);
+    let topic = |n: usize, bytes: usize| format!("{n}{}", "t".repeat(bytes - 1));
+    let mut join = |topic: &str| {
+        it.sends(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
+        it.receives(key) == [ok(1, 1, topic, "{}")]
+    };
+    for n in 0..3 {
+        assert!(join(&topic(n, TOPIC_BYTES_MAX)));
+    }
+    assert!(join(&topic(3, TOPIC_BYTES_MAX - 1)) && !join(&topic(4, SHORT_TOPIC_BYTES + 1)));
+    assert!(join("short") && join(&topic(5, SHORT_TOPIC_BYTES)));
 }
 
 /// PROTOCOL §6: the existing channel stays, and has received earlier broadcasts; if it ends by
