@@ -314,10 +314,15 @@ impl Room {
         self.owes_all || self.owes_list || !self.owed.is_empty()
     }
 
-    pub(crate) fn unrest(&self, config: &Rules) -> Option<&'static str> {
+    /// What is still to be sent. Channels that have ended need no list.
+    pub(crate) fn unrest(
+        &self,
+        config: &Rules,
+        is_live: &impl Fn(u32) -> bool,
+    ) -> Option<&'static str> {
         match () {
             () if self.questions > 0 => Some("questions"),
-            () if self.asks.iter().any(|it| it.is_open) => Some("lists"),
+            () if self.asks.iter().any(|it| it.is_open && is_live(it.chan)) => Some("lists"),
             () if self.is_summary != self.is_long(config) => Some("whether there is a list"),
             () if self.is_summary && self.counted != self.entries.len() => Some("a number"),
             () if self.is_summary => None,

@@ -140,9 +140,9 @@ impl Presence {
         Ok(())
     }
 
-    pub(crate) fn unrest(&self) -> Option<String> {
+    pub(crate) fn unrest(&self, is_live: &impl Fn(u32) -> bool) -> Option<String> {
         let rooms = self.rooms.iter().filter(|it| it.home.is_some() && !it.is_gone);
-        let what = rooms.filter_map(|it| it.unrest(&self.config)).next()?;
+        let what = rooms.filter_map(|it| it.unrest(&self.config, is_live)).next()?;
         Some(format!("a topic has not told {what}"))
     }
 

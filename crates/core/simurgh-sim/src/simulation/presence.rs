@@ -32,7 +32,8 @@ impl NodeSimulation {
         if let Some(shard) = self.servers.iter().position(is_due) {
             return Some(format!("shard {shard} has something to tell"));
         }
-        self.shared.model().presence.unrest()
+        let model = self.shared.model();
+        model.presence.unrest(&|chan| model.is_live(chan))
     }
 
     /// Lets time pass, if only events of presence are still to come.
