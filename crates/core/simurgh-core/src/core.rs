@@ -191,7 +191,7 @@ fn history(node: &impl Node, shard: u16, seed: u64) -> Option<Box<History>> {
     let mut kept = KeptTopics::new(rules, Epoch::from_seed(node.id()), seed);
     kept.has_engine_numbers = node.cluster().is_some();
     let followed_topics =
-        kept.has_engine_numbers.then(|| Box::new(FollowedTopics::new(shard, node.id())));
+        kept.has_engine_numbers.then(|| Box::new(FollowedTopics::new(shard, node.id(), seed)));
     Some(Box::new(History {
         kept,
         followed_topics,

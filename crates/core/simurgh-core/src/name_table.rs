@@ -3,12 +3,12 @@
 //! A table that grows hashes all its names again, so there are many small ones: none of them takes
 //! long, however many topics clients make.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::rc::Rc;
 
 use hashbrown::HashTable;
 
-use crate::seeded_state::SeededState;
+use crate::seeded_state::{Seed, SeededState};
 
 /// With four million names, a part has 16,000: growing takes a millisecond.
 const PARTS: usize = 256;
@@ -119,16 +119,14 @@ pub(crate) struct NameMap<V> {
     /// Empty until the first name.
     parts: Vec<HashTable<(Rc<str>, V)>>,
     len: usize,
-    hasher: RandomState,
-}
-
-impl<V> Default for NameMap<V> {
-    fn default() -> Self {
-        Self { parts: Vec::new(), len: 0, hasher: RandomState::new() }
-    }
+    hasher: Seed,
 }
 
 impl<V> NameMap<V> {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { parts: Vec::new(), len: 0, hasher: Seed(seed) }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -202,7 +200,7 @@ mod tests {
 
     #[test]
     fn name_map_finds_what_it_has_and_frees_its_room() {
-        let mut map = NameMap::default();
+        let mut map = NameMap::new(7);
         let names: Vec<String> = (0..10_000).map(|n| format!("t{n}")).collect();
         for (n, name) in names.iter().enumerate() {
             assert_eq!(map.remove(name), None);

@@ -14,8 +14,8 @@ const SAMPLE: usize = 32;
 const LOOKED_AT_MAX: usize = 512;
 
 impl KeptTopics {
-    /// Sweeps some of the topics for what is too old: each counts, and each dropped message. Returns
-    /// whether that was the last of a round.
+    /// Sweeps some of the topics for what is too old: each counts, and each dropped message.
+    /// Returns whether that was the last of a round.
     pub(crate) fn sweep(&mut self, count: usize, now_ms: u64) -> bool {
         let mut done = 0;
         while done < count {

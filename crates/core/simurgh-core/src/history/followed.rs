@@ -127,10 +127,10 @@ pub(super) enum Readiness {
 }
 
 impl FollowedTopics {
-    pub(crate) fn new(shard: u16, node: u64) -> Self {
+    pub(crate) fn new(shard: u16, node: u64, seed: u64) -> Self {
         Self {
             stores: Stores::new(shard),
-            topics: NameMap::default(),
+            topics: NameMap::new(seed),
             unknown_position: Position { epoch: Epoch::from_seed(node), place: Place::ZERO },
             due: VecDeque::new(),
             ready: VecDeque::new(),

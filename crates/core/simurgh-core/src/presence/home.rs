@@ -67,7 +67,7 @@ impl MemberCall {
 
 impl Home {
     pub(crate) fn new(node: Owner, shard: u16, is_clustered: bool, seed: u64) -> Self {
-        let (topics, due) = (NameMap::default(), BinaryHeap::new());
+        let (topics, due) = (NameMap::new(seed), BinaryHeap::new());
         let refs = PhxRefs::new(Owner(node.0.wrapping_add(u64::from(shard))));
         let peering = is_clustered.then(Box::default);
         let answers = HashMap::new();

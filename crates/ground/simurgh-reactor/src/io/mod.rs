@@ -149,9 +149,9 @@ impl<T> Io<T> {
         self.clock.ns()
     }
 
-    /// Looks at the clock: whether this turn has used its time, or has much to write. Then a handler stops where it can,
-    /// and all stages of the turn end after their next step. For use after work that may take more
-    /// than some microseconds; stages look by themselves only now and then.
+    /// Looks at the clock: whether this turn has used its time, or has much to write. Then a
+    /// handler stops where it can, and all stages of the turn end after their next step. For use
+    /// after work that may take more than some microseconds; stages look only now and then.
     pub fn is_late(&mut self) -> bool {
         self.note_late(self.clock_ns());
         self.is_late

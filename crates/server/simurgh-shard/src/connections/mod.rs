@@ -143,8 +143,8 @@ impl HttpConnections {
         }
     }
 
-    /// Takes a place, if one is left for such a path; else one is made if possible. From any thread;
-    /// never waits.
+    /// Takes a place, if one is left for such a path; else one is made if possible. From any
+    /// thread; never waits.
     pub fn take(&self, is_reserved: bool) -> bool {
         let is_taken = self.try_take(is_reserved);
         if !is_taken {
