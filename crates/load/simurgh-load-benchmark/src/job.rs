@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use simurgh_load_client::http::{Limits, Request, Url, is_token};
+use simurgh_load_client::http::{Limits, Request, Url, has_close, is_token};
 use simurgh_load_client::tls::{TlsClient, TlsConfig};
 use simurgh_load_client::{AddressRange, Sources, Tls, resolve};
 use simurgh_load_scenario::placement;
@@ -44,7 +44,9 @@ pub struct Plan {
 
 impl Plan {
     pub(super) fn threads_for(&self, connections: usize) -> usize {
-        let threads = self.threads.unwrap_or_else(|| placement::workers_for(connections as u64));
+        // More if they need more descriptors: see the start of a run.
+        let wanted = || placement::workers_for(connections as u64, u64::MAX);
+        let threads = self.threads.unwrap_or_else(wanted);
         threads.clamp(1, connections.max(1))
     }
 }
@@ -59,6 +61,8 @@ pub struct Job {
     pub(super) tls: Option<TlsConfig>,
     pub(super) request: Vec<u8>,
     pub(super) to_head: bool,
+    /// Each request says that it is the last on its connection.
+    pub(super) closes: bool,
     pub(super) sources: Sources,
 }
 
@@ -96,7 +100,10 @@ impl Job {
         .write(&mut request);
         let (host, to_head) = (url.host.to_owned(), plan.method == "HEAD");
         let sources = Sources { addresses: plan.sources.clone(), ..Sources::default() };
-        Ok(Self { address, host, tls, request, to_head, sources, plan })
+        let closes = headers
+            .iter()
+            .any(|(name, value)| name.eq_ignore_ascii_case("connection") && has_close(value));
+        Ok(Self { address, host, tls, request, to_head, closes, sources, plan })
     }
 
     /// The plan that it was made of.

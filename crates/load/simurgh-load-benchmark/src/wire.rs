@@ -153,7 +153,7 @@ impl Worker {
         self.tally.answered(done.status, now_ns.saturating_sub(link.due_ns));
         link.state = State::Idle;
         link.has_answered = true;
-        if !done.keep_alive {
+        if !done.keep_alive || self.job.closes {
             let key = link.release();
             self.leaving.push(now_ns + LEAVE_NS, key);
             self.tally.reconnects += 1;

@@ -1,6 +1,8 @@
 //! Resolves host names before anything runs.
+#![allow(clippy::disallowed_types, reason = "there are no tables of workers yet")]
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
 
 /// Replaces host and port as `--map` says.
 pub fn mapped(host: &str, port: u16, map: &[(String, String)]) -> (String, u16) {
@@ -10,8 +12,12 @@ pub fn mapped(host: &str, port: u16, map: &[(String, String)]) -> (String, u16) 
     split(to, port)
 }
 
-/// The address of a host, after `--map`. IPv4 is preferred where a name has both. An error says
-/// what is wrong and what to do about it, to be put after the name of the key.
+/// How long an address of several may take to accept a connection.
+const TRIED_FOR: Duration = Duration::from_millis(200);
+
+/// The address of a host, after `--map`: of several the first that accepts a connection now, IPv4
+/// before IPv6. An error says what is wrong and what to do about it, to be put after the name of
+/// the key.
 pub fn resolve(host: &str, port: u16, map: &[(String, String)]) -> Result<SocketAddr, String> {
     let (name, port) = mapped(host, port, map);
     if let Ok(ip) = name.parse::<IpAddr>() {
@@ -22,10 +28,18 @@ pub fn resolve(host: &str, port: u16, map: &[(String, String)]) -> Result<Socket
         Ok(found) => found,
         Err(error) => return Err(format!("the host {name:?} has no address: {error}; {help}")),
     };
+    let mut found: Vec<SocketAddr> = found.collect();
     // Stable, so the resolver's order within a family is kept.
-    found
-        .min_by_key(SocketAddr::is_ipv6)
-        .ok_or_else(|| format!("the host {name:?} has no address; {help}"))
+    found.sort_by_key(SocketAddr::is_ipv6);
+    found.dedup();
+    // `localhost` often has two addresses, and a server one of them.
+    let accepts = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRIED_FOR).is_ok();
+    let chosen = match found.as_slice() {
+        [] | [_] => found.first(),
+        [first, ..] => found.iter().find(accepts).or(Some(first)),
+    };
+    let chosen = chosen.copied();
+    chosen.ok_or_else(|| format!("the host {name:?} has no address; {help}"))
 }
 
 /// Host and port of `host`, `host:port`, `::1` or `[::1]:port`.
@@ -47,7 +61,23 @@ fn split(text: &str, port: u16) -> (String, u16) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
+
+    /// `localhost` has two addresses where IPv6 is on.
+    #[test]
+    fn of_several_addresses_the_one_that_accepts_is_taken() {
+        for ip in ["127.0.0.1", "::1"] {
+            let Ok(listener) = TcpListener::bind((ip, 0)) else { continue };
+            let address = listener.local_addr().unwrap();
+            let all: Vec<SocketAddr> =
+                ("localhost", address.port()).to_socket_addrs().unwrap().collect();
+            if all.contains(&address) {
+                assert_eq!(resolve("localhost", address.port(), &[]), Ok(address), "{all:?}");
+            }
+        }
+    }
 
     #[test]
     fn a_map_wins_and_may_name_a_port() {

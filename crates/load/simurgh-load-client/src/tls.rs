@@ -12,11 +12,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::client::UnbufferedClientConnection;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{UnbufferedClientConnection, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::{AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct};
 use rustls::{RootCertStore, SignatureScheme};
@@ -37,7 +38,9 @@ impl TlsConfig {
         let builder = if tls.insecure {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
         } else {
-            builder.with_root_certificates(roots(&tls.roots_pem)?)
+            let roots = further_roots(&tls.roots_pem)?;
+            let verifier = RootOrServer::new(roots, provider)?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
         };
         let mut config = match &tls.identity_pem {
             None => builder.with_no_client_auth(),
@@ -56,14 +59,9 @@ impl TlsConfig {
     }
 }
 
-fn roots(further_pem: &[String]) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    for pem in further_pem {
-        for certificate in certificates(pem, "a root")? {
-            roots.add(certificate).map_err(|error| format!("a root is no certificate: {error}"))?;
-        }
-    }
-    Ok(roots)
+fn further_roots(further_pem: &[String]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all = further_pem.iter().map(|pem| certificates(pem, "a root"));
+    Ok(all.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
 fn certificates(pem: &str, whose: &str) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -72,6 +70,70 @@ fn certificates(pem: &str, whose: &str) -> Result<Vec<CertificateDer<'static>>, 
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         Ok(_) => Err(format!("the PEM text of {whose} holds no certificate")),
         Err(error) => Err(format!("the PEM text of {whose}: {error}")),
+    }
+}
+
+/// Accepts servers whose certificates have a known root, and those whose own certificate is named
+/// as a root, as OpenSSL does: a server's self-signed certificate is rarely one of an authority.
+#[derive(Debug)]
+struct RootOrServer {
+    by_root: Arc<WebPkiServerVerifier>,
+    named: Vec<CertificateDer<'static>>,
+}
+
+impl RootOrServer {
+    fn new(
+        named: Vec<CertificateDer<'static>>,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, String> {
+        let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+        for certificate in &named {
+            let added = roots.add(certificate.clone());
+            added.map_err(|error| format!("a root is no certificate: {error}"))?;
+        }
+        let by_root = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        let by_root = by_root.build().map_err(|error| format!("TLS: {error}"))?;
+        Ok(Self { by_root, named })
+    }
+}
+
+impl ServerCertVerifier for RootOrServer {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.named.contains(end_entity) {
+            verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+            return Ok(ServerCertVerified::assertion());
+        }
+        let by_root = &self.by_root;
+        by_root.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.by_root.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.by_root.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by_root.supported_verify_schemes()
     }
 }
 

@@ -41,9 +41,8 @@ pub enum Warning {
         percent: u64,
     },
     /// Users started later than planned: the measurements are not reliable.
-    #[error("generator is late: {late} of {started} users started more than 10 ms after \
-         their time (p99 {:.1} ms); results are not trustworthy; use more workers, more \
-         hosts, or a lower rate", milliseconds(.p99_us))]
+    #[error("{late} of {started} users started more than 10 ms after their time (p99 {:.1} ms); \
+         results are not trustworthy; {}", milliseconds(.p99_us), remedy(.busiest_percent))]
     ArrivalsLate {
         /// 99th percentile of the delay, µs.
         p99_us: u64,
@@ -51,6 +50,23 @@ pub enum Warning {
         late: u64,
         /// Users started.
         started: u64,
+        /// Share of a core that the busiest worker had in the seconds with late users, percent.
+        #[serde(default)]
+        busiest_percent: u64,
+    },
+    /// Steps began later than planned: the measurements are not reliable.
+    #[error("{late} of {begun} timed steps began more than 10 ms after their time (p99 {:.1} ms); \
+         results are not trustworthy; {}", milliseconds(.p99_us), remedy(.busiest_percent))]
+    StepsLate {
+        /// 99th percentile of the delay, µs.
+        p99_us: u64,
+        /// Steps later than 10 ms.
+        late: u64,
+        /// Steps that began at a time: after a think time, or in a loop with `every`.
+        begun: u64,
+        /// Share of a core that the busiest worker had in the seconds with late steps, percent.
+        #[serde(default)]
+        busiest_percent: u64,
     },
     /// Connections were refused.
     #[error(
@@ -167,9 +183,27 @@ impl Warning {
         self.into()
     }
 
-    /// Whether this warning means that the generator was overloaded.
+    /// Whether this warning means that the generator has not done what the scenario says, so that
+    /// the results say less about the server.
     pub fn is_untrustworthy(&self) -> bool {
-        matches!(self, Self::CpuBound { .. } | Self::ArrivalsLate { .. })
+        match self {
+            Self::CpuBound { .. }
+            | Self::ArrivalsLate { .. }
+            | Self::StepsLate { .. }
+            | Self::DescriptorLimit { .. }
+            | Self::PortsExhausted { .. }
+            | Self::NoMemory { .. }
+            | Self::AgentLost { .. }
+            | Self::WorkerLost { .. } => true,
+            Self::ServerRefused { .. }
+            | Self::ClockSkew { .. }
+            | Self::DeliveriesBeforeSent { .. }
+            | Self::OutputFailed { .. }
+            | Self::JournalTorn { .. }
+            | Self::Unfinished
+            | Self::ForeignStamps { .. }
+            | Self::Other { .. } => false,
+        }
     }
 
     /// Whether this warning has newer figures of the same thing.
@@ -189,6 +223,19 @@ impl Warning {
             }
             _ => ("", 0),
         }
+    }
+}
+
+/// Above this share of a core, percent, a late worker is late because of its own work.
+const BUSY_PERCENT: u64 = 80;
+
+fn remedy(busiest_percent: &u64) -> String {
+    match *busiest_percent {
+        BUSY_PERCENT.. => "use more workers, more hosts, or a lower rate".to_owned(),
+        percent => format!(
+            "something else used this machine (the busiest worker needed {percent} % of a core): \
+             end it, or use another machine"
+        ),
     }
 }
 

@@ -16,7 +16,8 @@ const Names = (() => {
   };
   const WARNINGS = {
     cpu_bound: "Generator CPU-bound", server_refused: "Connections refused",
-    arrivals_late: "Arrivals late", unfinished: "Unfinished run", other: "Note",
+    arrivals_late: "Arrivals late", steps_late: "Steps late", unfinished: "Unfinished run",
+    other: "Note",
   };
 
   /** `broadcasts_complete` as `Broadcasts complete`. */

@@ -2,15 +2,17 @@
 
 use crate::{Arrivals, Scenario, Session, Transport};
 
-/// Users of one worker; on the strictest systems its descriptor table holds 20,000 by default.
+/// Users of one worker, if its descriptor table holds as many.
 const USERS_PER_WORKER: u64 = 18_000;
+/// Descriptors of a worker that are no connections.
+const OWN_DESCRIPTORS: u64 = 32;
 /// More threads than this are a mistake in the scenario.
 const WORKERS_MAX: u64 = 2_000;
 
 /// Workers for a scenario on this host: one for each core, fewer for a few users, more when their
-/// connections need more descriptor tables.
-pub fn workers(scenario: &Scenario) -> usize {
-    workers_for(connections_max(scenario))
+/// connections need more descriptor tables, each of so many `descriptors`.
+pub fn workers(scenario: &Scenario, descriptors: u64) -> usize {
+    workers_for(connections_max(scenario), descriptors)
 }
 
 /// The maximum of connections at a time: one for each user, two if users poll or are cut silently.
@@ -23,11 +25,17 @@ pub fn connections_max(scenario: &Scenario) -> u64 {
     users_max(scenario).saturating_mul(if twice { 2 } else { 1 })
 }
 
-/// Workers for a number of connections.
-pub fn workers_for(users: u64) -> usize {
+/// Workers for a number of connections, each with a table of so many `descriptors`.
+pub fn workers_for(users: u64, descriptors: u64) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
-    let wanted = users.div_ceil(USERS_PER_WORKER).max(users.div_ceil(100).min(cores)).max(1);
+    let wanted =
+        users.div_ceil(users_per_worker(descriptors)).max(users.div_ceil(100).min(cores)).max(1);
     usize::try_from(wanted.min(WORKERS_MAX)).unwrap_or(1)
+}
+
+fn users_per_worker(descriptors: u64) -> u64 {
+    let free = descriptors.saturating_sub(OWN_DESCRIPTORS);
+    USERS_PER_WORKER.min(free / 10 * 9).max(1)
 }
 
 /// The maximum of users at a time, if none ended before the last came.
@@ -76,7 +84,7 @@ pub fn split(users: u64, wanted: Option<u64>, rooms: &[Room]) -> Vec<u64> {
     }
     let needed = rooms.iter().zip(&shares).map(|(room, share)| {
         let users = (users as f64 * share).ceil() as u64;
-        let capacity = USERS_PER_WORKER.min(room.capacity / 10 * 9).max(1);
+        let capacity = users_per_worker(room.capacity);
         users.div_ceil(capacity).max(users.div_ceil(100).min(room.cores)).max(1)
     });
     let least: u64 = needed.sum::<u64>().min(WORKERS_MAX);
@@ -141,7 +149,9 @@ mod tests {
         assert_eq!(split(100_000, None, &rooms(&[1.0, 1.0])), [4, 4]);
         assert_eq!(split(300_000, None, &rooms(&[1.0, 1.0])), [9, 9]);
         let small = Room { weight: 1.0, cores: 1, capacity: 1000 };
-        assert_eq!(split(9_000, None, &[small, small]), [5, 5]);
+        assert_eq!(split(9_000, None, &[small, small]), [6, 6]);
+        let tiny = Room { weight: 1.0, cores: 1, capacity: 64 };
+        assert_eq!(split(1_000, None, &[tiny]), [38], "27 each, beside their own descriptors");
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod support;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
-use simurgh_load::record::figures::{self, lookup, parse_threshold, verdicts};
+use simurgh_load::record::figures::{self, lookup, nothing_worked, parse_threshold, verdicts};
 use simurgh_load::record::{
     BroadcastPart, Count, Delta, Ending, ErrorKind, Hist, Live, Meta, Metric, MetricId, Record,
     Recorder, Seen, Warning, WorkerId,
@@ -323,6 +323,54 @@ fn late_arrivals_are_warned_of_while_they_last() {
     }
     assert_eq!(record.warnings()[0].code(), "arrivals_late");
     assert_eq!(lookup(&record, "late_arrivals"), Some(1.0));
+}
+
+/// The warning names the generator if its workers were busy, and the machine if they were not.
+#[test]
+fn late_steps_make_a_run_untrustworthy() {
+    for (cpu_ns, remedy) in [(950_000_000, "use more workers"), (300_000_000, "30 % of a core")] {
+        let mut record = Record::new(support::meta());
+        for second in 1..=3 {
+            let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
+            recorder.step_lag(25_000);
+            record.merge(recorder.take(cpu_ns).unwrap());
+            record.close_second(second * 1000);
+        }
+        let late = record.warnings().iter().find(|it| it.code() == "steps_late");
+        let text = late.map(Warning::to_string).unwrap_or_default();
+        assert!(text.starts_with("3 of 3 timed steps") && text.contains(remedy), "{text}");
+        assert!(!record.live().trustworthy);
+    }
+}
+
+#[test]
+fn generator_that_runs_out_makes_a_run_untrustworthy() {
+    for kind in [ErrorKind::NoDescriptors, ErrorKind::NoPorts, ErrorKind::NoMemory] {
+        let mut record = Record::new(support::meta());
+        let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
+        recorder.error(kind, 0);
+        record.merge(recorder.take(0).unwrap());
+        record.close_second(1000);
+        assert!(!record.live().trustworthy, "{kind:?}");
+    }
+}
+
+#[test]
+fn nothing_has_worked_if_there_are_errors_alone() {
+    let errors = |worked: Option<Count>| {
+        let mut record = Record::new(support::meta());
+        let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
+        recorder.error(ErrorKind::ConnectRefused, 0);
+        worked.into_iter().for_each(|count| recorder.count(count, 1));
+        record.merge(recorder.take(0).unwrap());
+        record.close_second(1000);
+        nothing_worked(&record)
+    };
+    assert!(errors(None) && errors(Some(Count::Connects)));
+    for worked in [Count::Upgrades, Count::HttpAnswers, Count::UsersFinished] {
+        assert!(!errors(Some(worked)), "{worked:?}");
+    }
+    assert!(!nothing_worked(&Record::new(support::meta())), "no error");
 }
 
 #[test]

@@ -262,6 +262,33 @@ fn certificates_of_others_are_refused() {
     }
 }
 
+/// As `openssl req -x509` makes it: with the marks of an authority.
+#[test]
+fn self_signed_certificate_that_is_named_as_a_root_is_accepted() {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["a.test".to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let certificate = params.self_signed(&key).unwrap();
+    let server = || {
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider);
+        let builder = builder.with_protocol_versions(rustls::ALL_VERSIONS).unwrap();
+        let builder = builder.with_no_client_auth();
+        let config = builder.with_single_cert(vec![certificate.der().clone()], key).unwrap();
+        ServerConnection::new(Arc::new(config)).unwrap()
+    };
+    let client = |host: &str, pem: String| {
+        let config = TlsConfig::new(&Tls { roots_pem: vec![pem], ..Tls::default() }).unwrap();
+        TlsClient::new(&config, host).unwrap()
+    };
+    Pair::new(client("a.test", certificate.pem()), server(), 100).run().unwrap();
+    let (error, _) = refusal(client("b.test", certificate.pem()), server());
+    assert!(error.to_string().contains("not valid for name"), "{error}");
+    let (error, _) = refusal(client("a.test", Authority::new().pem), server());
+    assert!(matches!(error, TlsError::Certificate(_)), "{error}");
+}
+
 #[test]
 fn addresses_are_checked_like_names() {
     let authority = Authority::new();

@@ -224,6 +224,37 @@ fn the_shipped_scenarios_run() {
     }
 }
 
+/// Without conditions the exit status is 1 if nothing worked; conditions may be flags.
+#[test]
+fn exit_status_says_whether_anything_worked() {
+    let server = chat("");
+    let refused = |steps: &str| {
+        format!(
+            "[target]\nurl = \"ws://{}\"\n[[phase]]\nduration = \"200ms\"\nrate = 50\n\
+             [[session]]\nprotocol = \"raw\"\nsteps = [{steps}]\n",
+            server.addresses[0]
+        )
+    };
+    let dir = directory(&[
+        ("down.toml", &scenario("127.0.0.1:1", "{ think = \"1ms\" },", "")),
+        ("refused.toml", &refused("{ connect = \"/nothing/websocket\" }")),
+        ("works.toml", &scenario(&server.addresses[0], "{ think = \"1ms\" },", "")),
+    ]);
+    let flags = ["--quiet", "--workers", "1", "--dashboard", "off", "--overwrite", "--out", "out"];
+    for (file, pass, status) in [
+        ("down.toml", &[][..], 1),
+        ("refused.toml", &[], 1),
+        ("works.toml", &[], 0),
+        ("down.toml", &["--pass", "errors == 0"], 3),
+        ("works.toml", &["--pass", "errors == 0", "--pass", "joins >= 5"], 0),
+        ("works.toml", &["--pass", "joins > 1000"], 3),
+        ("works.toml", &["--pass", "joins"], 2),
+    ] {
+        let ran = run(dir.path(), &[&["load", file], &flags[..], pass].concat());
+        assert_eq!(ran.status.code(), Some(status), "{file} {pass:?}: {ran:?}");
+    }
+}
+
 /// The built-in chat without the history of its rooms.
 const WITHOUT_HISTORY: &str = include_str!("../../../../bench/chat.toml");
 

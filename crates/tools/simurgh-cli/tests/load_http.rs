@@ -98,7 +98,7 @@ fn mistakes_are_named_and_nothing_is_sent() {
         ("http://no-such-host.invalid/", &[], "--map no-such-host.invalid=ADDRESS"),
         (url, &["-c", "0"], "from 1 to"),
         (url, &["-c", "2", "-t", "3"], "more threads than connections"),
-        (url, &["-d", "10"], "time unit"),
+        (url, &["-d", "10x"], "time unit"),
         (url, &["-R", "0"], "rate"),
         (url, &["-H", "no colon"], "NAME: VALUE"),
         (url, &["-H", "Content-Length: 5"], "follows from the body"),

@@ -39,6 +39,12 @@ pub struct Request<'a> {
     pub body: Option<&'a [u8]>,
 }
 
+/// Whether a value of `Connection` has the option `close`.
+#[must_use]
+pub fn has_close(value: &[u8]) -> bool {
+    value.split(|byte| *byte == b',').any(|it| it.trim_ascii().eq_ignore_ascii_case(b"close"))
+}
+
 impl Request<'_> {
     /// Appends the request to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {

@@ -269,7 +269,9 @@ fn parse_head(bytes: &[u8], limits: Limits) -> Result<Option<Parsed>, ResponseEr
     let within = bytes.get(..bytes_max).unwrap_or(bytes);
     let mut slots = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut head = httparse::Response::new(&mut []);
+    // Folded lines are still sent (RFC 9112 §5.2).
     let parsed = httparse::ParserConfig::default()
+        .allow_obsolete_multiline_headers_in_responses(true)
         .parse_response_with_uninit_headers(&mut head, within, &mut slots)
         .map_err(|error| match error {
             httparse::Error::TooManyHeaders => ResponseError::HeadTooLarge,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use simurgh_load_record::WorkerId;
 use simurgh_load_scenario::placement::{self, Room};
 use simurgh_load_scenario::{Agent, LOCAL_AGENT, Scenario};
+use simurgh_reactor::raise_descriptor_limit;
 
 use crate::RunError;
 use crate::command::WorkerCommand;
@@ -58,7 +59,8 @@ pub(crate) fn assemble(
 ) -> Result<Hosts, RunError> {
     let run = fastrand::Rng::new().u32(1..);
     if scenario.agents.is_empty() {
-        let workers = options.workers.unwrap_or_else(|| placement::workers(scenario)).max(1) as u64;
+        let wanted = || placement::workers(scenario, raise_descriptor_limit().0);
+        let workers = options.workers.unwrap_or_else(wanted).max(1) as u64;
         let part = Part { workers, first: 0, of: workers, host: 0, hosts: 1, run };
         let pool = WorkerPool::start(scenario, part, options, &event_sender(0, reports.0))?;
         return Ok(Hosts { members: vec![Member::local(pool, part, clock)] });

@@ -8,14 +8,14 @@ use simurgh_load_record::{Metric, MetricId, Names};
 use simurgh_load_scenario::answer::CompiledMatcher;
 use simurgh_load_scenario::{
     Act, Condition, For, ForEach, Generated, Part, Push, Receive, Reconnect, Repeat, Reply,
-    Scenario, Session, Step, Template, Think, Value, VarId,
+    Scenario, Session, Step, Template, Value, VarId,
 };
 use simurgh_proto::session::client::Topic;
 
 use super::reachable;
 use super::{
     AnswerOp, ChannelCommand, ChannelOp, EachOp, LoopOp, Op, Program, ReceiveOp, Register,
-    RepeatOp, SendOp, SessionInfo, ThinkOp, constant,
+    RepeatOp, SendOp, SessionInfo, constant,
 };
 
 /// Compiles a checked scenario. Fails only for an invalid pattern, which `check` excludes.
@@ -41,8 +41,7 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
         compiler.steps(&session.steps)?;
         compiler.push(Op::End);
     }
-    let Compiler { mut ops, stamped, tracks, .. } = compiler;
-    mark_lazy(&mut ops);
+    let Compiler { ops, stamped, tracks, .. } = compiler;
     let waits_ahead = reachable::leads_to(&ops, &sessions, |op| matches!(op, Op::Wait(..)));
     let throttled = sessions.iter().any(|session| session.read_rate_max.is_some());
     let scenario = Arc::clone(scenario);
@@ -98,7 +97,7 @@ impl Compiler {
                 Op::Wait(CompiledMatcher::new(&wait.matcher)?, AnswerOp::new(&wait.answer)?)
             }
             Act::Receive(receive) => Op::Receive(receive_op(receive)?),
-            Act::Think(think) => Op::Think(ThinkOp { think: *think, lazy: false }),
+            Act::Think(think) => Op::Think(*think),
             Act::Join(push) => Op::Channel(self.channel(ChannelCommand::Join, push)?),
             Act::Push(push) => Op::Channel(self.channel(ChannelCommand::Push, push)?),
             Act::Leave(push) => Op::Channel(self.channel(ChannelCommand::Leave, push)?),
@@ -234,36 +233,6 @@ impl Compiler {
 fn receive_op(receive: &Receive) -> Result<ReceiveOp, String> {
     let matcher = receive.matcher.as_ref().map(CompiledMatcher::new).transpose()?;
     Ok(ReceiveOp { receive: receive.clone(), matcher })
-}
-
-/// Marks think times that are only followed by more thinking: they may end late.
-fn mark_lazy(ops: &mut [Op]) {
-    let lazy: Vec<usize> = (0..ops.len())
-        .filter(|at| matches!(ops.get(*at), Some(Op::Think(_))))
-        .filter(|at| leads_to_thinking(ops, at + 1, 8))
-        .collect();
-    for at in lazy {
-        if let Some(Op::Think(think)) = ops.get_mut(at)
-            && !matches!(think.think, Think::Var(..))
-        {
-            think.lazy = true;
-        }
-    }
-}
-
-/// Whether all paths from `at` lead to thinking or the end before anything observable happens.
-fn leads_to_thinking(ops: &[Op], at: usize, hops_left: u32) -> bool {
-    if hops_left == 0 {
-        return false;
-    }
-    let next = |at| leads_to_thinking(ops, at, hops_left - 1);
-    match ops.get(at) {
-        Some(Op::Think(_) | Op::End) | None => true,
-        Some(Op::LoopEnd(ends)) => ends.every.is_none() && next(ends.to as usize) && next(at + 1),
-        Some(Op::LoopStart(ends)) => ends.every.is_none() && next(at + 1) && next(ends.to as usize),
-        Some(Op::Jump(to)) => next(*to as usize),
-        _ => false,
-    }
 }
 
 /// Whether each join of a session has a separate topic, the same for all users.

@@ -61,7 +61,7 @@ pub(crate) enum Op {
     Raw(SendOp),
     Wait(CompiledMatcher, AnswerOp),
     Receive(ReceiveOp),
-    Think(ThinkOp),
+    Think(Think),
     Channel(ChannelOp),
     Http(Box<Http>, AnswerOp),
     Close(u16),
@@ -93,13 +93,6 @@ pub(crate) struct SendOp {
 pub(crate) struct ReceiveOp {
     pub(crate) receive: Receive,
     pub(crate) matcher: Option<CompiledMatcher>,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct ThinkOp {
-    pub(crate) think: Think,
-    /// Its end is not observable, since another think time follows: it may end late.
-    pub(crate) lazy: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,6 +40,7 @@ impl<O: Outputs> Machine<'_, O> {
             Ok(key) => {
                 (self.user.key, self.user.conn) = (key, conn);
                 let timeout = self.program.scenario.timeouts.connect;
+                self.measure();
                 self.wait(UserState::Opening, Some(timeout))
             }
             Err((kind, text)) => self.fail(kind, || text),

@@ -7,37 +7,24 @@ use simurgh_load_scenario::Think;
 
 use super::machine::Flow;
 use super::{Machine, Outputs, UserState, Value};
-use crate::program::{EachOp, LoopOp, ReceiveOp, RepeatOp, ThinkOp};
-use crate::time::{elapsed_us, ms_after, nanos, us};
-
-/// Think times whose end is not observable end in multiples of this, milliseconds.
-const LAZY_MS: u32 = 128;
+use crate::program::{EachOp, LoopOp, ReceiveOp, RepeatOp};
+use crate::time::{elapsed_us, ms_nearest, nanos, us};
 
 impl<O: Outputs> Machine<'_, O> {
-    pub(super) fn think(&mut self, op: ThinkOp) -> Flow {
-        let time = match op.think {
+    pub(super) fn think(&mut self, think: Think) -> Flow {
+        let time = match think {
             Think::Constant(time) => time,
             drawn => self.context.values.think(self.user, drawn),
         };
-        self.rest(time, op.lazy, UserState::Thinking)
+        self.rest(time, UserState::Thinking)
     }
 
     /// Makes the user wait from the operation's due time on; time that has already passed counts.
-    fn rest(&mut self, time: Duration, lazy: bool, state: UserState) -> Flow {
-        let since_ns = self.now_ns.saturating_sub(self.elapsed_us() * 1000);
-        let end_ns = since_ns.saturating_add(nanos(time));
-        self.user.state = state;
-        if lazy {
-            // The exact end is kept; only the wake-up is late.
-            self.user.since_us = us(end_ns);
-            self.out.set_timer(Some((ms_after(end_ns) | (LAZY_MS - 1)).min(u32::MAX - 2)));
-            return Flow::Wait;
-        }
-        // Steps begin on whole milliseconds, which the timer keeps exactly.
-        let end_ms = u32::try_from(end_ns.saturating_add(500_000) / 1_000_000);
-        let end_ms = end_ms.unwrap_or(u32::MAX - 2);
-        self.user.since_us = us(u64::from(end_ms) * 1_000_000);
-        self.out.set_timer(Some(end_ms));
+    fn rest(&mut self, time: Duration, state: UserState) -> Flow {
+        // The exact end: what follows is due then. The timer keeps whole milliseconds.
+        let end_ns = self.due_ns().saturating_add(nanos(time));
+        (self.user.state, self.user.since_us) = (state, us(end_ns));
+        self.out.set_timer(Some(ms_nearest(end_ns)));
         Flow::Wait
     }
 
@@ -48,7 +35,7 @@ impl<O: Outputs> Machine<'_, O> {
             None => self.wait(UserState::Receiving, None),
             Some(time) => {
                 let time = self.context.values.think(self.user, time);
-                self.rest(time, false, UserState::Receiving)
+                self.rest(time, UserState::Receiving)
             }
         }
     }

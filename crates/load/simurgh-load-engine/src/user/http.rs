@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use simurgh_load_client::http::{
-    self, Challenge, DigestAnswer, Done, Event, Jar, Kept, Request, Response, Url,
+    self, Challenge, DigestAnswer, Done, Event, Jar, Kept, Request, Response, Url, has_close,
 };
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::AnswerText;
@@ -14,7 +14,7 @@ use super::machine::Flow;
 use super::values::Values;
 use super::{ConnState, Machine, Outputs, User, UserState};
 use crate::chance::mix;
-use crate::program::{Op, Program, SendOp};
+use crate::program::{Op, Program, SendOp, constant};
 
 const BODY_BYTES_MAX: usize = 1 << 20;
 
@@ -126,7 +126,9 @@ impl<O: Outputs> Machine<'_, O> {
             let kind = ErrorKind::HttpStatus(done.status);
             self.out.error(kind, self.user.origin(), String::new);
         }
-        if !done.keep_alive {
+        // Tsung does not keep connections of HTTP/1.0.
+        let is_old = http.version_1_0 && self.is_tsung();
+        if !done.keep_alive || is_old || asks_to_close(http) {
             self.hang_up();
         }
         match kept {
@@ -245,9 +247,9 @@ fn write_request(
         http.cookies.iter().map(|(name, value)| (name.as_str(), render(value))).collect();
     let session = program.session_at(user.at);
     let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
-    let port = unusual_port(target).filter(|_| !is_tsung);
+    let port = unusual_port(target);
     let authorization = http.auth.as_ref().map(|auth| authorize(values, user, auth, http, &path));
-    let agent = user_agent(program, user.id);
+    let agent = user_agent(program, user.id).or(is_tsung.then_some("tsung"));
     let state = user.extra().http.get_or_insert_default();
     for (name, value) in &own {
         state.jar.set(name.as_bytes(), value, &target.host);
@@ -261,7 +263,7 @@ fn write_request(
         host: &target.host,
         port,
         version_1_0: http.version_1_0,
-        keep_alive: true,
+        keep_alive: !(is_tsung && http.version_1_0),
         user_agent: agent,
         headers: &headers,
         cookies: &cookies,
@@ -269,6 +271,13 @@ fn write_request(
         body: body.as_deref(),
     }
     .write(out);
+}
+
+/// Whether a request says that no other follows on its connection (RFC 9112 §9.6).
+fn asks_to_close(http: &Http) -> bool {
+    http.headers.iter().any(|(name, value)| {
+        name.eq_ignore_ascii_case("connection") && constant(value).is_some_and(has_close)
+    })
 }
 
 fn authorize(

@@ -8,7 +8,7 @@ use simurgh_proto::ws::{CloseCode, Event};
 
 use super::{Context, Outputs, Purpose, User, UserState};
 use crate::program::{ChannelCommand, Op, Program};
-use crate::time::{elapsed_us, ms, ms_after, nanos, us};
+use crate::time::{due_ns, elapsed_us, ms, ms_after, nanos, us};
 
 /// An event for a user.
 pub(crate) enum Input<'a> {
@@ -77,6 +77,9 @@ pub(crate) struct Machine<'a, O> {
     pub(crate) context: &'a mut Context,
     /// Time of the input, nanoseconds.
     pub(crate) now_ns: u64,
+    /// It began by a timer: what it measures counts from now on, since the server has no part in
+    /// how late the timer was.
+    pub(crate) is_timed: bool,
     pub(crate) out: &'a mut O,
 }
 
@@ -84,6 +87,7 @@ impl<O: Outputs> Machine<'_, O> {
     #[inline]
     pub(crate) fn step(&mut self, input: Input<'_>) {
         self.context.values.now_ns = self.now_ns;
+        self.is_timed = matches!(input, Input::Begin);
         let flow = self.take(input);
         if flow != Flow::Wait {
             self.go_on(flow);
@@ -226,7 +230,15 @@ impl<O: Outputs> Machine<'_, O> {
     /// The same for the answer to a request, which is counted.
     pub(super) fn wait_for_answer(&mut self, state: UserState, timeout: Option<Duration>) -> Flow {
         self.out.count(Count::Requests, 1);
+        self.measure();
         self.wait(state, Some(timeout.unwrap_or(self.program.scenario.timeouts.reply)))
+    }
+
+    /// What is measured begins.
+    pub(super) fn measure(&mut self) {
+        if std::mem::take(&mut self.is_timed) {
+            self.user.since_us = us(self.now_ns);
+        }
     }
 
     /// A timer is due: a rest is over, or an answer is late.
@@ -234,10 +246,8 @@ impl<O: Outputs> Machine<'_, O> {
         let op = self.op();
         match self.user.state {
             UserState::Thinking | UserState::Receiving | UserState::Pacing => {
-                let is_lazy = matches!(op, Op::Think(think) if think.lazy);
-                if !is_lazy || self.user.state == UserState::Pacing {
-                    self.out.step_lag(self.elapsed_us());
-                }
+                self.out.step_lag(self.elapsed_us());
+                self.is_timed = true;
                 self.rest_over()
             }
             UserState::BackingOff => self.reopen(),
@@ -299,6 +309,11 @@ impl<O: Outputs> Machine<'_, O> {
             }
             _ => return None,
         })
+    }
+
+    /// When the current operation was or will be due.
+    pub(super) fn due_ns(&self) -> u64 {
+        due_ns(self.user.since_us, self.now_ns)
     }
 
     /// Microseconds since the current operation was due.

@@ -71,7 +71,7 @@ impl<O: Outputs> Machine<'_, O> {
             Some(extra) => std::mem::take(&mut extra.head),
             None => Vec::new(),
         };
-        let head = match gathered.is_empty() {
+        let mut head = match gathered.is_empty() {
             true => data,
             false => {
                 gathered.extend_from_slice(data);
@@ -79,7 +79,16 @@ impl<O: Outputs> Machine<'_, O> {
             }
         };
         let offered: Vec<&str> = connect.subprotocols.iter().map(String::as_str).collect();
-        match check_response(head, &wanted, &offered) {
+        // Other answers may come before (RFC 9110 §15.2).
+        let answer = loop {
+            match check_response(head, &wanted, &offered) {
+                Ok(Some((answer, bytes))) if matches!(answer.status, 100 | 102..=199) => {
+                    head = head.get(bytes..).unwrap_or_default();
+                }
+                answer => break answer,
+            }
+        };
+        match answer {
             Ok(None) => {
                 self.user.extra().head = head.to_vec();
                 Flow::Wait

@@ -233,18 +233,12 @@ impl Values {
         let element = condition.element.unwrap_or(0) as usize;
         let left = user.value(condition.var).and_then(|value| value.element(element));
         let Some(left) = left else { return condition.compare == Compare::Neq };
-        let order = match (number(left), number(&right)) {
-            (Some(left), Some(right)) => left.partial_cmp(&right),
-            _ => Some(left.cmp(right.as_slice())),
-        };
-        order.is_some_and(|order| match condition.compare {
-            Compare::Eq => order.is_eq(),
-            Compare::Neq => order.is_ne(),
-            Compare::Gt => order.is_gt(),
-            Compare::Gte => order.is_ge(),
-            Compare::Lt => order.is_lt(),
-            Compare::Lte => order.is_le(),
-        })
+        // As in Tsung: `007` is not `7`, and large numbers are not rounded.
+        let is_text = matches!(condition.compare, Compare::Eq | Compare::Neq);
+        match (number(left), number(&right)) {
+            (Some(left), Some(right)) if !is_text => condition.compare.holds(left, right),
+            _ => condition.compare.holds(left, &*right),
+        }
     }
 
     /// The value of a bound; `None`: unbounded.

@@ -171,7 +171,8 @@ impl Worker {
         let Self { program, users, wheel, context, services, .. } = self;
         let Some(user) = users.get(u) else { return };
         let mut out = StepOutputs { io, services, program, place: u, timer: None };
-        Machine { user, place: u, program, context, now_ns, out: &mut out }.step(input);
+        Machine { user, place: u, program, context, now_ns, is_timed: false, out: &mut out }
+            .step(input);
         let (timer, has_left) = (out.timer, user.state == UserState::Left);
         match timer {
             None => {}

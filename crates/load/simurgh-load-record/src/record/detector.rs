@@ -3,19 +3,29 @@
 use std::collections::BTreeMap;
 
 use super::Record;
-use crate::{Count, ErrorKind, Metric, Tick, Warning, WorkerId};
+use crate::{Count, ErrorKind, Metric, Tick, Warning, WorkerId, WorkerTick};
 
 /// Share of a core, in percent, from which a worker's measurements are not reliable.
 const BUSY_PERCENT: u64 = 90;
 /// For this number of seconds in a row.
 const BUSY_TICKS: u32 = 3;
-/// Arrivals later than this at the 99th percentile do not follow the scenario, µs.
+/// Users and steps later than this at the 99th percentile do not follow the scenario, µs.
 const LAG_US_MAX: u64 = 10_000;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct WarningDetector {
     busy: BTreeMap<WorkerId, u32>,
-    late_ticks: u32,
+    arrivals: Lateness,
+    steps: Lateness,
+}
+
+/// How late something is.
+#[derive(Clone, Debug, Default)]
+struct Lateness {
+    /// Seconds in a row that were late.
+    ticks: u32,
+    /// The highest share of a core, in percent, of a worker in a second with something late.
+    busiest_percent: u64,
 }
 
 impl WarningDetector {
@@ -24,7 +34,18 @@ impl WarningDetector {
         let mut warnings = Vec::new();
         self.check_errors(record, tick, &mut warnings);
         self.check_workers(record, tick, &mut warnings);
-        self.check_arrivals(record, tick, &mut warnings);
+        let arrivals = &mut self.arrivals;
+        let late = arrivals.check(record, tick, Metric::ArrivalLag, Count::LateArrivals);
+        if let Some((p99_us, late, started)) = late {
+            let busiest_percent = arrivals.busiest_percent;
+            warnings.push(Warning::ArrivalsLate { p99_us, late, started, busiest_percent });
+        }
+        let steps = &mut self.steps;
+        let late = steps.check(record, tick, Metric::StepLag, Count::LateSteps);
+        if let Some((p99_us, late, begun)) = late {
+            let busiest_percent = steps.busiest_percent;
+            warnings.push(Warning::StepsLate { p99_us, late, begun, busiest_percent });
+        }
         let so_far = |count| {
             let now = tick.all.counts[count];
             if now > 0 { record.counts()[count].saturating_add(now) } else { 0 }
@@ -71,7 +92,7 @@ impl WarningDetector {
     fn check_workers(&mut self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
         self.busy.retain(|id, _| tick.workers.iter().any(|worker| worker.worker == *id));
         for worker in &tick.workers {
-            let percent = worker.cpu_ns / 10_000 / worker.span_ms.max(1);
+            let percent = percent(worker);
             if percent < BUSY_PERCENT {
                 self.busy.remove(&worker.worker);
                 continue;
@@ -85,26 +106,43 @@ impl WarningDetector {
             }
         }
     }
+}
 
-    fn check_arrivals(&mut self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
-        let now = tick.all.times.get(&Metric::ArrivalLag.into());
+impl Lateness {
+    /// The 99th percentile of the delay so far in µs, how many were late, and of how many, if that
+    /// is too much.
+    fn check(
+        &mut self,
+        record: &Record,
+        tick: &Tick,
+        metric: Metric,
+        count: Count,
+    ) -> Option<(u64, u64, u64)> {
+        if tick.all.counts[count] > 0 {
+            let percents = tick.workers.iter().map(percent);
+            self.busiest_percent = percents.chain([self.busiest_percent]).max().unwrap_or(0);
+        }
+        let now = tick.all.times.get(&metric.into());
         let late_now = now.is_some_and(|lag| lag.percentile(99.0) > LAG_US_MAX);
-        // Seconds without arrivals do not count.
+        // Seconds without any do not count.
         if now.is_some() {
-            self.late_ticks = if late_now { self.late_ticks + 1 } else { 0 };
+            self.ticks = if late_now { self.ticks + 1 } else { 0 };
         }
-        let lasting = late_now && self.late_ticks >= BUSY_TICKS;
+        let lasting = late_now && self.ticks >= BUSY_TICKS;
         if !lasting && tick.ending.is_none() {
-            return;
+            return None;
         }
-        let mut lag = record.times(Metric::ArrivalLag).cloned().unwrap_or_default();
+        let mut lag = record.times(metric).cloned().unwrap_or_default();
         if let Some(now) = now {
             lag.absorb(now);
         }
         let p99_us = lag.percentile(99.0);
-        if lasting || p99_us > LAG_US_MAX {
-            let late = record.counts()[Count::LateArrivals] + tick.all.counts[Count::LateArrivals];
-            warnings.push(Warning::ArrivalsLate { p99_us, late, started: lag.count() });
-        }
+        let late = record.counts()[count] + tick.all.counts[count];
+        (lasting || p99_us > LAG_US_MAX).then(|| (p99_us, late, lag.count()))
     }
+}
+
+/// Share of a core.
+fn percent(worker: &WorkerTick) -> u64 {
+    worker.cpu_ns / 10_000 / worker.span_ms.max(1)
 }

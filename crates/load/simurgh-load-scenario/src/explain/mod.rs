@@ -26,7 +26,7 @@ impl Machine {
     /// This host, with these workers (or the engine's choice), and these descriptors for each.
     pub fn here(scenario: &Scenario, workers: Option<usize>, descriptors: u64) -> Self {
         Self {
-            workers: workers.unwrap_or_else(|| placement::workers(scenario)),
+            workers: workers.unwrap_or_else(|| placement::workers(scenario, descriptors)),
             descriptors,
             memory_bytes: memory_free(),
         }

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use simurgh_load::scenario::{AddressRange, Overrides, Spread};
+use simurgh_load::scenario::{AddressRange, Overrides, Spread, Threshold};
 use simurgh_text::{Choice, duration, word_or};
 
 use super::http::HttpFlags;
-use super::values::{Cores, cores, map, users, workers};
+use super::values::{Cores, cores, map, threshold, users, workers};
 use crate::settings::values::address;
 
 #[derive(Debug, Args)]
@@ -160,6 +160,9 @@ pub(super) struct RunFlags {
     /// that are ours, or say process_cpu_seconds_total. Not over TLS.
     #[arg(long)]
     pub(super) server_cpu: bool,
+    /// A condition as in [pass], such as "errors == 0" or "http_p99 < 50ms"; may be repeated.
+    #[arg(long, value_name = "CONDITION", value_parser = threshold)]
+    pub(super) pass: Vec<Threshold>,
     /// Takes commands from standard input, one a line: pause, resume, rate FACTOR, stop.
     #[arg(long)]
     pub(super) commands: bool,
@@ -176,6 +179,6 @@ pub(super) struct AgentFlags {
 }
 
 const AFTER_HELP: &str = "\
-Exit status: 0 all conditions of [pass] hold, 1 the run could not be done or its results not be\n\
-written, 2 scenario or flags are wrong, 3 a condition of [pass] does not hold.\n\
+Exit status: 0 all conditions of [pass] hold, 1 the run could not be done, its results not be\n\
+written, or nothing worked, 2 scenario or flags are wrong, 3 a condition of [pass] does not hold.\n\
 The first SIGINT or SIGTERM ends the run in good order, with its reports; a second one at once.";

@@ -12,7 +12,7 @@ use simurgh_text::duration;
 use simurgh_text::output::{complain, print};
 use tracing_subscriber::filter::LevelFilter;
 
-use super::values::{Cores, cores, map, workers};
+use super::values::{Cores, cores, map, seconds_or_duration, workers};
 use crate::settings::Refusal;
 use crate::settings::values::{self, LogFormat};
 use crate::{logging, signals};
@@ -29,7 +29,8 @@ pub(super) struct HttpFlags {
     #[arg(short, long, value_name = "N", value_parser = workers)]
     threads: Option<usize>,
     /// How long it is measured.
-    #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    #[arg(short, long, value_name = "TIME", value_parser = seconds_or_duration,
+          default_value = "10s")]
     duration: Duration,
     /// Requests a second, due at fixed times whatever the server does; latency then counts from
     /// when they were due. Also 60000/min. Default: each as soon as the one before it is answered.

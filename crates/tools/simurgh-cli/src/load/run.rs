@@ -67,12 +67,13 @@ fn directory(name: &str, now: SystemTime) -> PathBuf {
 }
 
 /// Results are written during the run, the summary at the end.
-pub(super) fn start(flags: RunFlags, scenario: Scenario) -> Result<ExitCode, String> {
+pub(super) fn start(flags: RunFlags, mut scenario: Scenario) -> Result<ExitCode, String> {
+    scenario.pass.extend(flags.pass);
     let out = flags.out.unwrap_or_else(|| directory(&scenario.name, SystemTime::now()));
     let signals = signals::block()?;
     make_directory(&out, flags.overwrite)?;
     let _log = logging::start(LevelFilter::WARN, LogFormat::Text);
-    let probes = Probe::all(&scenario);
+    let probes = if flags.server_cpu { Probe::all(&scenario) } else { Vec::new() };
     let metered = flags.server_cpu.then(|| scenario.clone());
     let prepared = engine::Run::prepare(scenario, &options(flags.workers));
     let prepared = prepared.map_err(|error| error.to_string())?;
@@ -175,6 +176,10 @@ fn status(outcome: &Outcome, record: &Record) -> u8 {
         return FAILED;
     }
     let verdicts = figures::verdicts(record, &record.meta().pass);
+    if verdicts.is_empty() && figures::nothing_worked(record) {
+        complain("nothing worked: the run has errors, and no connection or answer");
+        return FAILED;
+    }
     if verdicts.iter().all(|verdict| verdict.passed) { 0 } else { NOT_PASSED }
 }
 

@@ -1,6 +1,10 @@
 //! Values of flags of the load generator only.
 
-use simurgh_text::whole;
+use std::time::Duration;
+
+use simurgh_load::scenario::Threshold;
+use simurgh_load::scenario::figures::parse_threshold;
+use simurgh_text::{duration, whole};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cores(pub(super) Vec<usize>);
@@ -18,6 +22,20 @@ pub(super) fn users(text: &str) -> Result<u64, String> {
     match text.replace('_', "").parse() {
         Ok(users) if users > 0 => Ok(users),
         _ => Err(format!("{text:?} is no number of users")),
+    }
+}
+
+/// A name of a figure and a condition: `errors == 0`.
+pub(super) fn threshold(text: &str) -> Result<Threshold, String> {
+    let (name, condition) = text.split_at(text.find(['<', '>', '=', '!']).unwrap_or(text.len()));
+    parse_threshold(name.trim(), condition)
+}
+
+/// A number alone counts seconds, as in wrk.
+pub(super) fn seconds_or_duration(text: &str) -> Result<Duration, String> {
+    match !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => duration(&format!("{text}s")),
+        false => duration(text),
     }
 }
 
@@ -48,6 +66,23 @@ pub(super) fn cores(text: &str) -> Result<Cores, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threshold_is_a_figure_and_a_condition() {
+        for right in ["errors == 0", "errors==0", " http_p99 < 50ms", "connected>=100"] {
+            assert!(threshold(right).is_ok(), "{right}");
+        }
+        for wrong in ["", "errors", "== 0", "errors = ", "nothing == 0"] {
+            assert!(threshold(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn number_alone_counts_seconds() {
+        assert_eq!(seconds_or_duration("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(seconds_or_duration("10ms"), Ok(Duration::from_millis(10)));
+        assert!(seconds_or_duration("").is_err() && seconds_or_duration("-1").is_err());
+    }
 
     #[test]
     fn lists_of_cores() {

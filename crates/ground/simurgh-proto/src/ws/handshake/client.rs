@@ -106,7 +106,9 @@ pub fn check_response<'a>(
     let within = buf.get(..limits.bytes_max).unwrap_or(buf);
     let mut slots = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut head = httparse::Response::new(&mut []);
+    // Folded lines are still sent (RFC 9112 §5.2).
     let parsed = httparse::ParserConfig::default()
+        .allow_obsolete_multiline_headers_in_responses(true)
         .parse_response_with_uninit_headers(&mut head, within, &mut slots)
         .map_err(|error| HandshakeError::Head(HeadError::from_httparse(error)))?;
     let httparse::Status::Complete(head_bytes) = parsed else {

@@ -1,0 +1,70 @@
+//! When steps begin, and what is measured.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn lateness_of_a_timer_is_not_in_the_time_of_an_answer() {
+    for rest in ["{ think = \"10ms\" }", "{ receive = \"10ms\" }"] {
+        let steps = format!(
+            "steps = [{{ connect = \"/\" }}, {rest}, \
+             {{ send = \"a\", reply = {{ contains = \"b\" }} }}, {{ receive = \"end\" }}]"
+        );
+        let mut user = Driven::new(RAW, "", &steps);
+        user.upgrade();
+        user.wait_ms(50);
+        user.timer();
+        user.wait_ms(2);
+        user.text("b");
+        assert_eq!(user.times_of(Metric::Message), [2000], "{rest}");
+    }
+}
+
+/// A server that is late in one round of a paced loop is late in the rounds behind it, too.
+#[test]
+fn lateness_of_the_server_is_in_the_rounds_behind_it() {
+    let steps = "steps = [{ connect = \"/\" }, { loop = 3, every = \"10ms\", steps = [\
+                 { send = \"a\", reply = { contains = \"b\" } }] }, { receive = \"end\" }]";
+    let mut user = Driven::new(RAW, "", steps);
+    user.upgrade();
+    for took_ms in [25, 1, 1] {
+        user.wait_ms(took_ms);
+        user.text("b");
+    }
+    assert_eq!(user.times_of(Metric::Message), [25_000, 16_000, 7_000]);
+}
+
+proptest! {
+    /// However late timers are, and however many think times follow each other: the lateness of one
+    /// is not in the next, and nothing is rounded twice.
+    #[test]
+    fn think_times_are_exact(
+        thinks in prop::collection::vec((1..30_000_u64, 0..4_u64), 1..40),
+        rounds in 1..4_usize,
+        start_us in 0..5_000_u64,
+    ) {
+        let steps: String =
+            thinks.iter().map(|(us, _)| format!("{{ think = \"{us}us\" }}, ")).collect();
+        let steps = format!(
+            "steps = [{{ connect = \"/\" }}, {{ loop = {rounds}, steps = [{steps}\
+             {{ send = \"x\" }}] }}, {{ receive = \"end\" }}]"
+        );
+        let mut user = Driven::new(RAW, "", &steps);
+        user.log.now_ns += start_us * 1_000;
+        user.upgrade();
+        let (mut due_us, mut now_ms) = (user.log.now_ns / 1_000, 0);
+        for round in 0..rounds {
+            for (at, (think_us, late_ms)) in thinks.iter().enumerate() {
+                due_us += think_us;
+                now_ms = ((due_us + 500) / 1_000).max(now_ms) + late_ms;
+                prop_assert_eq!(user.frames(), Vec::<String>::new());
+                user.log.now_ns = now_ms * 1_000_000;
+                user.timer();
+                prop_assert!(user.log.now_ns <= now_ms * 1_000_000, "{} of {}", at, round);
+            }
+            prop_assert_eq!(user.frames(), ["x"]);
+        }
+        prop_assert_eq!(user.user.state, UserState::Receiving);
+    }
+}
