@@ -80,7 +80,7 @@ fn publish_api_refuses_what_sockets_may_not_send() {
             }
         }
     }
-    let topic = "t".repeat((1 << 10) + 1);
+    let topic = "t".repeat((16 << 10) + 1);
     let body = json!({"topic": topic, "event": "e", "payload": {}}).to_string();
     assert_eq!(post(&endpoint, "/api/broadcast", &body).status, 400);
     // Nothing of all that was sent or kept, the good messages beside included.

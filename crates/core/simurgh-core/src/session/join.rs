@@ -96,14 +96,12 @@ impl<N: Node> Core<N> {
         self.ask_to_join(out, key, joining, payload, prepared, &route.join);
     }
 
-    /// Whether a socket with these channels has too many bytes of topics for another.
+    /// Whether a socket with these channels has too many bytes of topics for another. What the
+    /// application subscribes to does not count.
     fn has_no_room(&self, list: List, topic: &str) -> bool {
-        let (mut bytes, mut next) = (topic.len(), list.first());
-        while let Some((id, after)) = self.registry.step(next) {
-            bytes += self.registry.topic(id).map_or(0, |topic| topic.name.len());
-            next = after;
-        }
-        bytes > TOPICS_BYTES_MAX
+        let joined = self.registry.of(list).filter(|(_, it)| it.is_joined());
+        let names = joined.filter_map(|(_, it)| Some(self.registry.topic(it.topic)?.name.len()));
+        topic.len() + names.sum::<usize>() > TOPICS_BYTES_MAX
     }
 
     /// Calls a plain user socket's join function, right after the upgrade.
