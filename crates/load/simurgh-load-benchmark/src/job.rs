@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use simurgh_load_client::http::{Limits, Request, Url, has_close, is_token};
+use simurgh_load_client::http::{Limits, Request, Url, asks_to_close, is_token};
 use simurgh_load_client::tls::{TlsClient, TlsConfig};
 use simurgh_load_client::{AddressRange, Sources, Tls, resolve};
 use simurgh_load_scenario::placement;
@@ -100,9 +100,7 @@ impl Job {
         .write(&mut request);
         let (host, to_head) = (url.host.to_owned(), plan.method == "HEAD");
         let sources = Sources { addresses: plan.sources.clone(), ..Sources::default() };
-        let closes = headers
-            .iter()
-            .any(|(name, value)| name.eq_ignore_ascii_case("connection") && has_close(value));
+        let closes = headers.iter().any(|(name, value)| asks_to_close(name, value));
         Ok(Self { address, host, tls, request, to_head, closes, sources, plan })
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{UnbufferedClientConnection, WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -35,13 +35,8 @@ impl TlsConfig {
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| format!("TLS: {error}"))?;
-        let builder = if tls.insecure {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
-        } else {
-            let roots = further_roots(&tls.roots_pem)?;
-            let verifier = RootOrServer::new(roots, provider)?;
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
-        };
+        let verifier = Arc::new(Verifier::new(tls, provider)?);
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = match &tls.identity_pem {
             None => builder.with_no_client_auth(),
             Some(pem) => {
@@ -59,11 +54,6 @@ impl TlsConfig {
     }
 }
 
-fn further_roots(further_pem: &[String]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let all = further_pem.iter().map(|pem| certificates(pem, "a root"));
-    Ok(all.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
-}
-
 fn certificates(pem: &str, whose: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match parsed {
@@ -75,29 +65,32 @@ fn certificates(pem: &str, whose: &str) -> Result<Vec<CertificateDer<'static>>, 
 
 /// Accepts servers whose certificates have a known root, and those whose own certificate is named
 /// as a root, as OpenSSL does: a server's self-signed certificate is rarely one of an authority.
+/// A server must always prove that it has the key, even if any certificate is accepted.
 #[derive(Debug)]
-struct RootOrServer {
+struct Verifier {
     by_root: Arc<WebPkiServerVerifier>,
     named: Vec<CertificateDer<'static>>,
+    accepts_any: bool,
 }
 
-impl RootOrServer {
-    fn new(
-        named: Vec<CertificateDer<'static>>,
-        provider: Arc<CryptoProvider>,
-    ) -> Result<Self, String> {
+impl Verifier {
+    fn new(tls: &Tls, provider: Arc<CryptoProvider>) -> Result<Self, String> {
         let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-        for certificate in &named {
-            let added = roots.add(certificate.clone());
-            added.map_err(|error| format!("a root is no certificate: {error}"))?;
+        let mut named = Vec::new();
+        for pem in tls.roots_pem.iter().filter(|_| !tls.insecure) {
+            for certificate in certificates(pem, "a root")? {
+                let added = roots.add(certificate.clone());
+                added.map_err(|error| format!("a root is no certificate: {error}"))?;
+                named.push(certificate);
+            }
         }
         let by_root = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
         let by_root = by_root.build().map_err(|error| format!("TLS: {error}"))?;
-        Ok(Self { by_root, named })
+        Ok(Self { by_root, named, accepts_any: tls.insecure })
     }
 }
 
-impl ServerCertVerifier for RootOrServer {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -106,6 +99,9 @@ impl ServerCertVerifier for RootOrServer {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.accepts_any {
+            return Ok(ServerCertVerified::assertion());
+        }
         if self.named.contains(end_entity) {
             verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
             return Ok(ServerCertVerified::assertion());
@@ -134,47 +130,6 @@ impl ServerCertVerifier for RootOrServer {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.by_root.supported_verify_schemes()
-    }
-}
-
-/// Accepts any certificate; the server must still prove that it has the key.
-#[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

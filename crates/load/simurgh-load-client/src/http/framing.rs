@@ -83,7 +83,7 @@ fn content_length(head: &Head<'_>) -> Result<Option<u64>, ResponseError> {
 }
 
 /// The elements of a list in a header's value; empty ones are left out.
-fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
 }
 

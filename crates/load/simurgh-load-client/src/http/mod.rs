@@ -16,7 +16,7 @@ pub use auth::params;
 pub use auth::{Challenge, DigestAnswer, basic};
 pub use cookies::{COOKIE_BYTES_MAX, COOKIES_MAX, Jar};
 pub use longpoll::{LongPollAnswer, LongPollPost, longpoll_path, with_token};
-pub use request::{Request, has_close, is_token};
+pub use request::{Request, asks_to_close, is_token};
 pub use response::{
     Done, Event, Head, Kept, Limits, Response, ResponseError, header_lines, header_values,
 };

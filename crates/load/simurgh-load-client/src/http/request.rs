@@ -2,6 +2,8 @@
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
+use super::framing::tokens;
+
 /// Characters encoded in a target, and bytes over 0x7f too: most servers refuse them.
 const TARGET: AsciiSet = CONTROLS.add(b' ');
 
@@ -39,10 +41,11 @@ pub struct Request<'a> {
     pub body: Option<&'a [u8]>,
 }
 
-/// Whether a value of `Connection` has the option `close`.
+/// Whether a header says that no other request follows on its connection (RFC 9112 §9.6).
 #[must_use]
-pub fn has_close(value: &[u8]) -> bool {
-    value.split(|byte| *byte == b',').any(|it| it.trim_ascii().eq_ignore_ascii_case(b"close"))
+pub fn asks_to_close(name: &str, value: &[u8]) -> bool {
+    name.eq_ignore_ascii_case("connection")
+        && tokens(value).any(|token| token.eq_ignore_ascii_case(b"close"))
 }
 
 impl Request<'_> {

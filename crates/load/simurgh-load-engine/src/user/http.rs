@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use simurgh_load_client::http::{
-    self, Challenge, DigestAnswer, Done, Event, Jar, Kept, Request, Response, Url, has_close,
+    self, Challenge, DigestAnswer, Done, Event, Jar, Kept, Request, Response, Url, asks_to_close,
 };
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::AnswerText;
@@ -128,7 +128,11 @@ impl<O: Outputs> Machine<'_, O> {
         }
         // Tsung does not keep connections of HTTP/1.0.
         let is_old = http.version_1_0 && self.is_tsung();
-        if !done.keep_alive || is_old || asks_to_close(http) {
+        let closes = http
+            .headers
+            .iter()
+            .any(|(name, value)| constant(value).is_some_and(|value| asks_to_close(name, value)));
+        if !done.keep_alive || is_old || closes {
             self.hang_up();
         }
         match kept {
@@ -271,13 +275,6 @@ fn write_request(
         body: body.as_deref(),
     }
     .write(out);
-}
-
-/// Whether a request says that no other follows on its connection (RFC 9112 §9.6).
-fn asks_to_close(http: &Http) -> bool {
-    http.headers.iter().any(|(name, value)| {
-        name.eq_ignore_ascii_case("connection") && constant(value).is_some_and(has_close)
-    })
 }
 
 fn authorize(

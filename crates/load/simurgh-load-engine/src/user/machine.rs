@@ -234,7 +234,7 @@ impl<O: Outputs> Machine<'_, O> {
         self.wait(state, Some(timeout.unwrap_or(self.program.scenario.timeouts.reply)))
     }
 
-    /// What is measured begins.
+    /// Starts the measured time of an operation.
     pub(super) fn measure(&mut self) {
         if std::mem::take(&mut self.is_timed) {
             self.user.since_us = us(self.now_ns);
