@@ -114,7 +114,7 @@ impl NameTable {
     }
 }
 
-/// What is known of topics, by name.
+/// Maps the names of topics to values.
 pub(crate) struct NameMap<V> {
     /// Empty until the first name.
     parts: Vec<HashTable<(Rc<str>, V)>>,

@@ -84,7 +84,7 @@ pub use handler::{Accepted, Handler, Next, Slow};
 pub use handoff::{HandOffEnd, HandOffError, READ_AHEAD_BYTES_MAX};
 pub use io::{Io, Slice};
 pub use mailbox::{Full, Mailbox};
-pub use memory::{give_back_memory, give_back_memory_soon, purge_is_called, purge_memory};
+pub use memory::{give_back_memory, give_back_memory_soon, purge_by_call, purge_memory};
 pub use names::use_built_in_name_services;
 pub use net::{ConnectOptions, ListenError};
 pub use outbound::LocalOutput;

@@ -4,8 +4,8 @@
 
 use crate::pool;
 
-/// Gives up some of the free memory that is kept for the calling thread: pages of tables, and with
-/// the feature `mimalloc` what the allocator keeps. It takes some tenths of a millisecond; call it
+/// Frees memory that is unused but kept for the calling thread: pages of tables, and with the
+/// feature `mimalloc` pages of the allocator. It takes some tenths of a millisecond; call it
 /// at a quiet time after many connections have left. `true` when all is given up. The system has
 /// it after [`purge_memory`].
 pub fn give_back_memory() -> bool {
@@ -30,10 +30,10 @@ pub fn purge_memory() {
     }
 }
 
-/// A thread of the process calls [`purge_memory`] each second or so, so no other has to: by default
-/// any thread that allocates returns memory to the system. Changes nothing after
+/// Leaves it to one thread, which calls [`purge_memory`] each second or so, to return memory to the
+/// system: by default any thread that allocates does. Changes nothing after
 /// [`give_back_memory_soon`]. `false` without the feature `mimalloc`: there is nothing to call.
-pub fn purge_is_called() -> bool {
+pub fn purge_by_call() -> bool {
     #[cfg(feature = "mimalloc")]
     // SAFETY: options are read and set at any time and by any thread; this is one of the library's.
     unsafe {
@@ -77,11 +77,11 @@ mod tests {
         assert!([10, 1_000].contains(&read(PURGE_DELAY)), "{}", read(PURGE_DELAY));
         assert!(![10, 1_000].contains(&read(PURGE_DELAY - 1)));
         assert!(![10, 1_000].contains(&read(PURGE_DELAY + 1)));
-        assert!(purge_is_called());
+        assert!(purge_by_call());
         assert_eq!(read(PURGE_DELAY), NEVER_MS);
         for _ in 0..2 {
             give_back_memory_soon();
-            assert!(purge_is_called());
+            assert!(purge_by_call());
             assert_eq!(read(PURGE_DELAY), PURGE_DELAY_MS);
         }
     }

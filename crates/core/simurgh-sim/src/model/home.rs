@@ -314,7 +314,7 @@ impl Room {
         self.owes_all || self.owes_list || !self.owed.is_empty()
     }
 
-    /// What is still to be sent. Channels that have ended need no list.
+    /// Names what is still to be sent. Channels that have ended need no list.
     pub(crate) fn unrest(
         &self,
         config: &Rules,

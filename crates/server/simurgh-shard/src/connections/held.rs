@@ -92,7 +92,6 @@ impl HttpConnections {
             tokio::time::sleep(GIVE_BACK_EVERY).await;
             let released = self.released.load(Relaxed);
             if released.wrapping_sub(before) > GIVE_BACK_BYTES {
-                simurgh_reactor::give_back_memory();
                 simurgh_reactor::purge_memory();
                 before = released;
             }
@@ -103,7 +102,7 @@ impl HttpConnections {
     /// at once after connections were closed for what they held. Ends only if the allocator has no
     /// such call.
     pub async fn purge_memory(self: Arc<Self>) {
-        while simurgh_reactor::purge_is_called() {
+        while simurgh_reactor::purge_by_call() {
             // The time is over, or the notice is here: both are reasons.
             let _ = tokio::time::timeout(PURGE_EVERY, self.has_shed.notified()).await;
             simurgh_reactor::purge_memory();
