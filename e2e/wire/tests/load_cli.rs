@@ -338,7 +338,9 @@ fn a_converted_file_runs_alike() {
         (name, local(name, server.addr()).args("--seed 7").args(args).start(), native.start())
     });
     for (name, tsung, native) in pairs {
-        let [tsung, native] = [tsung, native].map(|run| run.end(LONG).expect_code(0).report());
+        // Kemal's file finds no WebSocket at its path: nothing works there.
+        let code = if name == "kemal.xml" { 1 } else { 0 };
+        let [tsung, native] = [tsung, native].map(|run| run.end(LONG).expect_code(code).report());
         let told = |report: &Value| {
             let names = ["users_started", "connects", "requests", "requests_no_ack", "upgrades"];
             let counts = names.map(|name| count(report, name));
