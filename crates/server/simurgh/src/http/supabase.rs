@@ -22,7 +22,7 @@ use simurgh_socket::supabase::TOPIC_PREFIX;
 use simurgh_socket::{PayloadShape, UserSocket};
 
 use super::api::{Published, authorized_body, body_limit, is_authorized, publish, unauthorized};
-use crate::Broadcast;
+use crate::{Broadcast, BroadcastError};
 
 pub(super) fn router(server: &Arc<Server>) -> axum::Router {
     axum::Router::new()
@@ -116,6 +116,10 @@ fn check(user_sockets: &[UserSocket], topic: &str, event: &str) -> Result<(), St
     if topic.is_empty() || event.is_empty() {
         return Err("topic and event must not be empty".to_owned());
     }
+    // Binary frames take no longer one.
+    if u8::try_from(event.len()).is_err() {
+        return Err(format!("event: {}", BroadcastError::EventTooLong(event.len())));
+    }
     match has_topic(user_sockets, topic) {
         true => Ok(()),
         false => Err(format!("topic: no channel takes \"{TOPIC_PREFIX}{topic}\"")),
@@ -199,6 +203,8 @@ mod tests {
             {"topic":"b","event":"e","payload":{},"id":"x"}]}"#;
         assert_eq!(said(good), Ok(2));
         assert_eq!(said(r#"{"messages":[]}"#), Ok(0));
+        let event = "e".repeat(256);
+        let long = format!(r#"{{"messages":[{{"topic":"a","event":"{event}","payload":{{}}}}]}}"#);
         for (body, status, says) in [
             ("", 400, "EOF"),
             ("{", 400, "EOF"),
@@ -210,6 +216,7 @@ mod tests {
             (r#"{"messages":[{"topic":7,"event":"e","payload":{}}]}"#, 422, "string"),
             (r#"{"messages":[{"topic":"","event":"e","payload":{}}]}"#, 422, "message 0"),
             (r#"{"messages":[{"topic":"a","event":"e","payload":[]}]}"#, 422, "found array"),
+            (&long, 422, "256 bytes is too long"),
         ] {
             let (found, error) = said(body).unwrap_err();
             assert_eq!(found.as_u16(), status, "{body}: {error}");
