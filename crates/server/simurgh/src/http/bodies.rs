@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::Response;
-use http_body_util::Limited;
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Frame, Incoming, SizeHint};
 use simurgh_shard::config::HttpConfig;
 use simurgh_shard::connections::{HeldBytes, HttpConnections, Side, Watch};
@@ -30,36 +30,11 @@ pub(super) fn received(body: Incoming, limits: &HttpConfig, held: &Arc<HeldBytes
             Body::new(Limited::new(body, most))
         }
     };
-    Body::new(Received { body, held: Arc::clone(held) })
-}
-
-struct Received {
-    body: Body,
-    held: Arc<HeldBytes>,
-}
-
-impl HttpBody for Received {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &polled {
-            self.held.add(frame.data_ref().map_or(0, Bytes::len));
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    let held = Arc::clone(held);
+    Body::new(body.map_frame(move |frame| {
+        held.add(frame.data_ref().map_or(0, Bytes::len));
+        frame
+    }))
 }
 
 /// The body of an answer that may take long: until its end the connection is not idle, and what is
