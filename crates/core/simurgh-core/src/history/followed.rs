@@ -57,29 +57,32 @@ pub(super) enum TopicState {
 pub(super) enum StrayPositions {
     None,
     Unknown,
-    /// Positions of this epoch, from another node; others have the unknown position.
-    Of(Epoch),
+    /// The last of positions of one epoch, from another node; others have the unknown position.
+    Of(Position),
     OfSeveral,
 }
 
 impl StrayPositions {
     pub(super) fn with(self, position: Option<Position>) -> Self {
-        match (self, position.map(|it| it.epoch)) {
+        match (self, position) {
             (Self::None, None) => Self::Unknown,
-            (Self::None | Self::Unknown, Some(epoch)) => Self::Of(epoch),
-            (Self::Of(one), Some(other)) if one != other => Self::OfSeveral,
+            (Self::None | Self::Unknown, Some(position)) => Self::Of(position),
+            (Self::Of(one), Some(other)) if one.epoch != other.epoch => Self::OfSeveral,
+            (Self::Of(one), Some(other)) if one.place < other.place => Self::Of(other),
             (it, _) => it,
         }
     }
 
     /// The gap that members are sent when a topic begins in this epoch; `is_quiet`: it never had a
-    /// message.
+    /// message, or the answer is of a copy that has none yet.
     pub(super) fn gap(self, epoch: Epoch, is_quiet: bool) -> Option<GapReason> {
         match self {
-            Self::Of(it) if it != epoch => Some(GapReason::Epoch),
-            Self::OfSeveral => Some(GapReason::Unavailable),
-            Self::None | Self::Unknown | Self::Of(_) if is_quiet => None,
-            Self::None | Self::Unknown | Self::Of(_) => Some(GapReason::Unavailable),
+            Self::Of(it) if it.epoch != epoch => Some(GapReason::Epoch),
+            Self::Of(it) if is_quiet && (it.place == Place::ZERO || is_of_nothing(it.place)) => {
+                None
+            }
+            Self::None | Self::Unknown if is_quiet => None,
+            _ => Some(GapReason::Unavailable),
         }
     }
 }

@@ -40,13 +40,16 @@ fn who_joins_where_nothing_is_known_goes_on_when_the_topic_begins() {
     }
 }
 
-/// There were no messages, but those of the client's previous epoch are lost.
+/// There were no messages, but those of the client's previous epoch are lost; who has a message of
+/// this epoch has come to a copy that does not have it yet.
 #[test]
-fn who_has_come_to_another_epoch_elsewhere_is_told_of_it_when_the_topic_begins_empty() {
-    let other = format!("{}.12", Epoch::from_seed(999));
-    for (since, expected) in
-        [(engine_position(), &["simurgh:at"][..]), (other, &["simurgh:gap epoch"])]
-    {
+fn who_was_elsewhere_is_told_what_is_missing_when_the_topic_begins_empty() {
+    let [epoch, other] = [1_000, 999].map(Epoch::from_seed);
+    for (since, expected) in [
+        (format!("{epoch}.0"), &["simurgh:at"][..]),
+        (format!("{epoch}.12"), &["simurgh:gap unavailable"]),
+        (format!("{other}.12"), &["simurgh:gap epoch"]),
+    ] {
         let (mut it, engine) = (Node::running(talking()), Engine::new());
         let topic = it.topics()[0].clone();
         let key = asks(&mut it, Wire::V2, &topic, &self::since(&since));
