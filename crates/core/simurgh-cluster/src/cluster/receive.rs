@@ -300,8 +300,11 @@ impl<A: Adapter + ?Sized> Cluster<A> {
                     // The request to all nodes over a new link may have been too early for it.
                     self.request_all_presences(Some(*node), time);
                 }
-                // No request was sent to it while it was silent.
-                PeerEvent::Back(node) => self.request_all_presences(Some(*node), time),
+                // No request was sent to it while it was silent. Where a beat is lost, the last
+                // change of a topic may be, and each time that its version was repeated.
+                PeerEvent::Back(node) | PeerEvent::Missed(node) => {
+                    self.request_all_presences(Some(*node), time);
+                }
                 PeerEvent::Gone(node, why) => {
                     self.parts.forget(*node);
                     self.disconnects.gone(*node, *why);

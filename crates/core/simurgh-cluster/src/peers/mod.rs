@@ -88,6 +88,13 @@ pub struct PeersConfig {
     pub settings: Vec<(Box<str>, u64)>,
 }
 
+impl PeersConfig {
+    /// Whether at least one beat is missing after so long without one.
+    fn is_missing(&self, span_ns: u64) -> bool {
+        span_ns > self.beat_ns.saturating_mul(5) / 2
+    }
+}
+
 impl Default for PeersConfig {
     /// 2 s; 10 s; 30 s; 5 s; 10 s; 4,096 nodes; envelopes of version 1; no settings.
     fn default() -> Self {
@@ -124,6 +131,8 @@ pub enum PeerEvent {
     Silent(NodeId),
     /// A beat of a silent node was received.
     Back(NodeId),
+    /// A beat was received, and at least one before it was not: other messages may be lost, too.
+    Missed(NodeId),
     /// It is not a peer any more.
     Gone(NodeId, GoneReason),
     /// Two living nodes have one name; reported once while both are there.
@@ -403,7 +412,7 @@ impl Peers {
     /// Keeps nodes from aging while this process did not run.
     fn run(&mut self, now_ns: u64) {
         let ran_ns = self.ran_ns.replace(now_ns).unwrap_or(now_ns);
-        if now_ns.saturating_sub(ran_ns) > self.config.beat_ns.saturating_mul(5) / 2 {
+        if self.config.is_missing(now_ns.saturating_sub(ran_ns)) {
             self.clock.skip(ran_ns, now_ns);
             self.schedule();
         }
@@ -435,6 +444,8 @@ impl Peers {
         let is_back = peer.is_silent;
         if is_back {
             self.events.push_back(PeerEvent::Back(beat.id));
+        } else if self.config.is_missing(aged_ns.saturating_sub(peer.heard_aged_ns)) {
+            self.events.push_back(PeerEvent::Missed(beat.id));
         }
         let is_another_range = is_new || peer.beat.envelopes != beat.envelopes;
         peer.note_beat(beat, now_ns, aged_ns, unix_ms);

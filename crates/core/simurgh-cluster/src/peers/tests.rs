@@ -113,6 +113,17 @@ fn a_node_joins_falls_silent_is_back_and_is_gone() {
 }
 
 #[test]
+fn a_lost_beat_is_noticed_before_a_node_is_silent() {
+    let mut node = Node::new();
+    node.note_beat(&beat(A));
+    node.wait(5 * SECOND);
+    assert_eq!(node.note_beat(&beat(A)), [], "two beats that took long");
+    node.wait(5 * SECOND + 1);
+    assert_eq!(node.note_beat(&beat(A)), [PeerEvent::Missed(A)]);
+    assert_eq!(node.note_beat(&beat(A)), []);
+}
+
+#[test]
 fn one_that_was_back_is_silent_again_after_ten_seconds() {
     let mut node = Node::new();
     node.note_beat(&beat(A));
@@ -192,7 +203,7 @@ fn one_that_is_started_again_is_replaced_after_five_seconds() {
     assert_eq!(node.note_beat(&beat_of(A, "web")), []);
     assert_eq!(node.note_beat(&beat_of(A, "web")), []);
     let events = node.beating(20 * SECOND, &[&beat_of(B, "web")]);
-    assert_eq!((events, node.ids()), (vec![], vec![B]));
+    assert_eq!((events, node.ids()), (vec![PeerEvent::Missed(B)], vec![B]));
 }
 
 #[test]
@@ -205,7 +216,7 @@ fn two_that_live_with_one_name_are_in_conflict_and_none_replaces_the_other() {
     assert_eq!(node.beating(40 * SECOND, &[&a, &b]), [conflict]);
     assert_eq!(node.peers.counts().name_conflicts, 2);
     assert_eq!(node.beating(8 * SECOND, &[&b]), []);
-    assert_eq!(node.hello(&hello_of(A, "web")), []);
+    assert_eq!(node.hello(&hello_of(A, "web")), [PeerEvent::Missed(A)]);
     node.peers.bye(A, node.now_ns);
     assert_eq!(node.peers.counts().name_conflicts, 0);
 }
@@ -475,6 +486,7 @@ impl KnownPeers {
             PeerEvent::Joined(id) => self.peers.insert(*id),
             PeerEvent::Silent(id) => self.peers.contains(id) && self.silent.insert(*id),
             PeerEvent::Back(id) => self.silent.remove(id),
+            PeerEvent::Missed(id) => self.peers.contains(id) && !self.silent.contains(id),
             PeerEvent::Gone(id, _) => {
                 self.silent.remove(id);
                 self.peers.remove(id)

@@ -392,6 +392,9 @@ impl Thread {
             PeerEvent::Joined(id) => tracing::info!(node = name(id), %id, "cluster: a node"),
             PeerEvent::Silent(id) => tracing::warn!(node = name(id), %id, "cluster: not heard"),
             PeerEvent::Back(id) => tracing::info!(node = name(id), %id, "cluster: heard again"),
+            PeerEvent::Missed(id) => {
+                tracing::debug!(node = name(id), %id, "cluster: heartbeats were lost");
+            }
             PeerEvent::Gone(id, why) => {
                 tracing::warn!(node = name(id), %id, ?why, "cluster: a node is gone");
             }
