@@ -3,7 +3,7 @@
 //! The counts are keyed by hashes of addresses and users with a key of this start: an entry is
 //! small and a client cannot choose a name that collides with another. Connections are counted when
 //! they open and when they close, under a striped lock; a count of 0 has no entry. The shard of a
-//! connection keeps its keys, sixteen bytes.
+//! connection keeps its keys, 24 bytes.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};

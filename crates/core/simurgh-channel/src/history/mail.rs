@@ -63,7 +63,8 @@ pub struct KeepRequest {
     pub charge: Option<Arc<Charge>>,
     /// The excluded client, by the hash of its id; 0: none.
     pub sender: u64,
-    /// The client that caused it, by a hash of its user or address; 0: none.
+    /// The client that caused it, by hashes of 32 bits, neither of them 0: of its user, or of its
+    /// address if it has none, and below it of its address. 0: none.
     pub client: u64,
     /// A broadcast with the same id is kept only once.
     pub id: Option<Box<str>>,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use simurgh_history::Dropped;
 
+use super::holdings::user;
 use super::kept_topics::{KeptTopics, Slot, name_at, own_bytes};
 
 /// Topics that are compared to find the least recently used, and that are looked at to find as many
@@ -153,14 +154,14 @@ impl KeptTopics {
 /// Looks for the least recently used of some topics: of the client that holds a large part of all,
 /// if there is one and some of its topics are found; those without messages first.
 struct Search {
-    large: Option<u64>,
+    large: Option<u32>,
     looked_at: usize,
     of_large: usize,
     oldest: Option<(bool, bool, u64, usize)>,
 }
 
 impl Search {
-    fn new(large: Option<u64>) -> Self {
+    fn new(large: Option<u32>) -> Self {
         Self { large, looked_at: 0, of_large: 0, oldest: None }
     }
 
@@ -169,7 +170,7 @@ impl Search {
     }
 
     fn look_at(&mut self, slot: &Slot, at: usize) {
-        let is_others = self.large.is_some_and(|client| slot.client != client);
+        let is_others = self.large.is_some_and(|client| user(slot.client) != client);
         let seen = (is_others, !slot.topic.is_empty(), slot.used_ms, at);
         if self.oldest.is_none_or(|oldest| seen < oldest) {
             self.oldest = Some(seen);

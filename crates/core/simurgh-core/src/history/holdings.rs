@@ -6,11 +6,23 @@ use std::collections::HashMap;
 /// A client with this part of all is the first that loses topics.
 const LARGE_PART: u64 = 16;
 
+/// Whether two clients are the same user, or come from the same address: who speaks now under this
+/// name and now under that one is still one client. 0 is nobody.
+pub(super) fn is_same(one: u64, other: u64) -> bool {
+    let [one, other] = [one, other].map(|client| [user(client), client as u32]);
+    one.iter().zip(other).any(|(part, other)| *part == other)
+}
+
+/// The half of a client's number that is of its user, or of its address if it has none.
+pub(super) fn user(client: u64) -> u32 {
+    (client >> 32) as u32
+}
+
 #[derive(Default)]
 pub(super) struct Holdings {
-    by_client: HashMap<u64, u64>,
+    by_client: HashMap<u32, u64>,
     /// The client that holds most, as far as is known.
-    largest: (u64, u64),
+    largest: (u32, u64),
 }
 
 impl Holdings {
@@ -19,6 +31,7 @@ impl Holdings {
         if client == 0 {
             return;
         }
+        let client = user(client);
         let held = self.by_client.entry(client).or_default();
         *held = (*held + bytes).saturating_sub(*counted);
         *counted = bytes;
@@ -29,7 +42,7 @@ impl Holdings {
 
     /// A topic is gone, or is not one client's any more.
     pub(super) fn release(&mut self, client: u64, counted: &mut u64) {
-        let counted = std::mem::take(counted);
+        let (client, counted) = (user(client), std::mem::take(counted));
         let Some(held) = self.by_client.get_mut(&client) else { return };
         *held = held.saturating_sub(counted);
         if client == self.largest.0 {
@@ -41,7 +54,7 @@ impl Holdings {
     }
 
     /// The client that holds most, if that is a large part of `all` bytes.
-    pub(super) fn large(&self, all: u64) -> Option<u64> {
+    pub(super) fn large(&self, all: u64) -> Option<u32> {
         let (client, held) = self.largest;
         (held > all / LARGE_PART).then_some(client)
     }

@@ -16,7 +16,7 @@ use simurgh_proto::topic::Pattern;
 
 use super::answer::{ANSWERS_MAX, Request, missed, page};
 use super::content::value;
-use super::holdings::Holdings;
+use super::holdings::{Holdings, is_same};
 use super::last_positions::LastPositions;
 use crate::name_table::NameTable;
 
@@ -158,7 +158,7 @@ impl KeptTopics {
             return (self.now_at(&broadcast.topic), None);
         };
         slot.used_ms = now_ms;
-        if slot.client != client {
+        if !is_same(slot.client, client) {
             self.holdings.release(slot.client, &mut slot.counted);
             slot.client = 0;
         }

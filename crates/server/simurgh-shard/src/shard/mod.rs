@@ -61,7 +61,7 @@ pub struct Shard {
     pub(crate) unfinished: Option<Box<Unfinished>>,
     /// None unless connections wait for the HTTP side.
     pub(crate) handing_off: Option<Box<HandingOff>>,
-    /// None unless connections are limited by address or user.
+    /// None unless connections are limited by address or user, or come through proxies.
     pub(crate) counted_peers: Option<Box<CountedPeers>>,
     tidying: Tidying,
     /// The last ticket ([`Waiting`]).
@@ -104,8 +104,8 @@ impl Shard {
 
     /// The core, and the sockets that it uses during a call.
     pub(crate) fn parts<'a>(&'a mut self, io: &'a mut Io) -> (&'a mut Core<Server>, Transport<'a>) {
-        let Self { core, driven, later, server, .. } = self;
-        (core, Transport { server, io, driven, later })
+        let Self { core, driven, later, server, counted_peers, .. } = self;
+        (core, Transport { server, io, driven, counted_peers, later })
     }
 
     pub(crate) fn do_later(&mut self, io: &mut Io) {

@@ -1,7 +1,9 @@
-//! The keys that each connection is counted by, where connections are limited by address or user.
+//! The keys that each connection is counted by, where connections are limited by address or user;
+//! and the addresses of clients behind proxies and of long-poll sessions.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use simurgh_reactor::Key;
 
@@ -15,6 +17,12 @@ const PAGE: usize = 1024;
 struct Counted {
     address: Option<NonZeroU64>,
     user: Option<NonZeroU64>,
+    source: Option<NonZeroU32>,
+}
+
+/// A hash of a client's address, which is not 0.
+pub(crate) fn source(hasher: &RandomState, address: IpAddr) -> u32 {
+    hasher.hash_one(address_key(address)) as u32 | 1
 }
 
 /// The keys of a shard's connections, in pages that are made on first use.
@@ -39,6 +47,13 @@ impl CountedPeers {
         self.taken += usize::from(was_empty && !counted.is_empty());
     }
 
+    /// The hash of the client's address, if that is not the address of its connection.
+    pub(crate) fn source(&self, key: Key) -> Option<u32> {
+        let (page, at) = (key.slot as usize / PAGE, key.slot as usize % PAGE);
+        let counted = self.pages.get(page)?.as_deref()?.get(at)?;
+        counted.source.map(NonZeroU32::get)
+    }
+
     fn take(&mut self, key: Key) -> Counted {
         let (page, at) = (key.slot as usize / PAGE, key.slot as usize % PAGE);
         let page = self.pages.get_mut(page).and_then(Option::as_deref_mut);
@@ -54,7 +69,7 @@ impl CountedPeers {
 
 impl Counted {
     fn is_empty(&self) -> bool {
-        self.address.is_none() && self.user.is_none()
+        self.address.is_none() && self.user.is_none() && self.source.is_none()
     }
 }
 
@@ -88,13 +103,22 @@ impl Shard {
         Ok(())
     }
 
+    /// Notes a client's address where that is not the address of its connection: histories have a
+    /// share for each.
+    pub(crate) fn note_source(&mut self, key: Key, address: impl FnOnce() -> IpAddr) {
+        if self.server.has_history {
+            let source = NonZeroU32::new(source(&self.server.client_hasher, address()));
+            self.set_counted(key, |counted| counted.source = source);
+        }
+    }
+
     fn set_counted(&mut self, key: Key, change: impl FnOnce(&mut Counted)) {
         self.counted_peers.get_or_insert_default().change(key, change);
     }
 
     pub(crate) fn uncount_peer(&mut self, key: Key) {
         let Some(counted_peers) = &mut self.counted_peers else { return };
-        let Counted { address, user } = counted_peers.take(key);
+        let Counted { address, user, .. } = counted_peers.take(key);
         let peer_limits = &self.server.peer_limits;
         for (peer_limits, who) in [(&peer_limits.addresses, address), (&peer_limits.users, user)] {
             if let Some((peer_limits, who)) = peer_limits.as_ref().zip(who) {

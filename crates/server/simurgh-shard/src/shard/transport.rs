@@ -10,7 +10,7 @@ use simurgh_reactor::{Key, Now, Run, Shared};
 
 use super::Io;
 use super::driven::Driven;
-use crate::peer_limits::address_key;
+use super::peers::{CountedPeers, source};
 use crate::server::Server;
 
 /// The sockets that a core uses during a call.
@@ -19,6 +19,7 @@ pub(crate) struct Transport<'a> {
     pub(super) io: &'a mut Io,
     /// None until there is a driver.
     pub(super) driven: &'a mut Option<Box<Driven>>,
+    pub(super) counted_peers: &'a Option<Box<CountedPeers>>,
     /// Work to be done when the core has returned.
     pub(super) later: &'a mut Vec<Later>,
 }
@@ -65,12 +66,12 @@ impl Sockets for Transport<'_> {
     }
 
     fn client(&mut self, key: Key) -> u64 {
-        let socket = self.socket(key);
-        if let Some(id) = socket.and_then(|socket| socket.state()?.id.as_deref()) {
-            return self.server.client_hasher.hash_one(id);
-        }
-        let address = self.io.peer_addr(key).map(|peer| address_key(peer.ip()));
-        address.map_or(0, |address| self.server.client_hasher.hash_one(address))
+        let hasher = &self.server.client_hasher;
+        let noted = self.counted_peers.as_ref().and_then(|counted| counted.source(key));
+        let address = noted.or_else(|| Some(source(hasher, self.io.peer_addr(key).ok()?.ip())));
+        let id = self.socket(key).and_then(|socket| socket.state()?.id.as_deref());
+        let user = id.map(|id| hasher.hash_one(id) as u32 | 1).or(address);
+        u64::from(user.unwrap_or(0)) << 32 | u64::from(address.unwrap_or(0))
     }
 
     #[inline]

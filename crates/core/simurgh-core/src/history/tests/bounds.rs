@@ -329,18 +329,24 @@ fn store_by(kept: &mut KeptTopics, client: u64, topic: &str, now_ms: u64) {
     kept.store(Broadcast::new(topic, "e", payload), None, 0, client, now_ms);
 }
 
-/// Its topics are newer than all others.
+/// A user at an address.
+fn client(user: u64, address: u64) -> u64 {
+    user << 32 | address
+}
+
+/// Its topics are newer than all others, and it fills them under two names.
 #[test]
 fn one_client_that_fills_ever_new_topics_evicts_its_own_only() {
     const OWN_BYTES_MAX: u64 = 1 << 20;
     let mut kept = kept(HistoryRule::default());
     for n in 0..100 {
         // Of one member each, and one that many use.
-        store_by(&mut kept, 1_000 + n, &format!("quiet:{n}"), 0);
-        store_by(&mut kept, 1_000 + n, "lobby", 0);
+        store_by(&mut kept, client(1_000 + n, 2_000 + n), &format!("quiet:{n}"), 0);
+        store_by(&mut kept, client(1_000 + n, 2_000 + n), "lobby", 0);
     }
     for n in 0..50_000 {
-        store_by(&mut kept, 1, &format!("flood:{n}"), 1_000 + n);
+        store_by(&mut kept, client(1, 9), &format!("flood:{n}"), 1_000 + n);
+        store_by(&mut kept, client(9, 9), &format!("flood:{n}"), 1_000 + n);
         kept.forget_over(OWN_BYTES_MAX);
     }
     assert!(kept.own_bytes <= OWN_BYTES_MAX);
