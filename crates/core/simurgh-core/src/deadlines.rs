@@ -14,6 +14,8 @@ use crate::time::{Cursor, Drain, Expiry, Hibernation, Step};
 
 /// Records visited in one turn.
 const SWEEP_RECORDS: usize = 2048;
+/// How long one turn may close sockets, whose channels end with them.
+const CLOSES_NS: u64 = 500_000;
 /// Sweeps of [`SWEEP_RECORDS`] in a step of a drain.
 const DRAIN_SWEEPS: usize = 4;
 
@@ -27,22 +29,18 @@ impl<N: Node> Core<N> {
             return Next::Idle;
         }
         let now = out.now();
-        if let Err(wait) = self.sweep.begin(now.ns) {
-            return Next::After(wait);
+        if self.sweep.found.is_empty() {
+            if let Err(wait) = self.sweep.begin(now.ns) {
+                return Next::After(wait);
+            }
+            self.find_overdue(out);
         }
-        let (expiry, passed) = (&mut *self.expiry, wall_tick(now));
-        if self.sweep.cursor == 0 {
-            expiry.begin(passed);
-        }
-        let node = Arc::clone(&self.node);
-        let mut found = std::mem::take(&mut self.sweep.found);
-        let is_found = |_: Key, socket: &mut Socket| {
-            socket.keep_age(now.tick);
-            has_expired(socket, passed, expiry) || is_overdue(socket, now.tick, &*node)
-        };
-        out.sweep(&mut self.sweep.cursor, SWEEP_RECORDS, is_found, &mut found);
-        for key in found.drain(..) {
+        let until_ns = out.clock_ns().saturating_add(CLOSES_NS);
+        while let Some(key) = self.sweep.found.pop() {
             self.overdue(out, key);
+            if out.clock_ns() >= until_ns && !self.sweep.found.is_empty() {
+                return Next::Now;
+            }
         }
         if self.sweep.cursor == 0 {
             self.expiry.end();
@@ -50,8 +48,20 @@ impl<N: Node> Core<N> {
                 meters.age(now.ns);
             }
         }
-        self.sweep.found = found;
         self.sweep.end(now.ns).map_or(Next::Now, Next::After)
+    }
+
+    fn find_overdue(&mut self, out: &mut impl Sockets) {
+        let (now, node) = (out.now(), Arc::clone(&self.node));
+        let (expiry, passed) = (&mut *self.expiry, wall_tick(now));
+        if self.sweep.cursor == 0 {
+            expiry.begin(passed);
+        }
+        let is_found = |_: Key, socket: &mut Socket| {
+            socket.keep_age(now.tick);
+            has_expired(socket, passed, expiry) || is_overdue(socket, now.tick, &*node)
+        };
+        out.sweep(&mut self.sweep.cursor, SWEEP_RECORDS, is_found, &mut self.sweep.found);
     }
 
     fn overdue(&mut self, out: &mut impl Sockets, key: Key) {
@@ -64,6 +74,10 @@ impl<N: Node> Core<N> {
         if has_expired(socket, wall_tick(now), &mut self.expiry) {
             self.metrics.expirations.add(1);
             return self.close(out, key, CloseCode::UNAUTHORIZED);
+        }
+        // It was found in an earlier turn.
+        if !is_overdue(socket, tick, &*self.node) {
+            return;
         }
         match socket.phase {
             Phase::Head | Phase::Full => {
@@ -149,8 +163,14 @@ impl<N: Node> Core<N> {
                 break;
             }
         }
-        let wait = drain.note_closed(keys.len());
+        let until_ns = out.clock_ns().saturating_add(CLOSES_NS);
+        let mut closed = 0;
         for key in keys {
+            // Those that are left are found again.
+            if out.clock_ns() >= until_ns {
+                break;
+            }
+            closed += 1;
             match out.socket(key).map(Socket::phase) {
                 Some(Phase::Open | Phase::Waiting | Phase::Connecting) => {
                     self.close(out, key, CloseCode::RESTART);
@@ -159,7 +179,7 @@ impl<N: Node> Core<N> {
                 None => {}
             }
         }
-        Next::After(wait)
+        self.drain.as_mut().map_or(Next::Idle, |drain| Next::After(drain.note_closed(closed)))
     }
 
     pub(crate) fn hibernate_channels(&mut self, out: &mut impl Sockets) -> Next {

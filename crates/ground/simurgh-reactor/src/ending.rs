@@ -11,21 +11,31 @@ use crate::slab::{
 };
 use crate::turn::Reactor;
 
+/// How long a turn may close connections, which is done twice.
+const CLOSES_NS: u64 = 500_000;
+
 impl<H: Handler> Reactor<H> {
     /// Ends the connections that are due. The handler may send and close more meanwhile, so this
-    /// repeats until nothing is left, for a bounded number of rounds; the rest waits for the next
-    /// turn.
+    /// repeats until nothing is left, for a bounded number of rounds, and for some time: a
+    /// connection's end may cost as much as a hundred messages. The rest waits for the next turn.
     pub(crate) fn end_connections(&mut self) {
+        self.end_connections_until(self.io.clock_ns().saturating_add(CLOSES_NS));
+    }
+
+    pub(crate) fn end_connections_until(&mut self, until_ns: u64) {
         const ROUNDS_MAX: usize = 8;
         self.io.expire_linger();
         for _ in 0..ROUNDS_MAX {
             self.io.close_written();
             self.cut_slow();
-            self.close_scheduled();
+            self.close_scheduled(until_ns);
             if !self.io.has_endings() && self.io.outbox.dirty.is_empty() {
                 return;
             }
             self.io.flush();
+            if self.io.clock_ns() >= until_ns {
+                return;
+            }
         }
     }
 
@@ -43,10 +53,10 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    fn close_scheduled(&mut self) {
+    fn close_scheduled(&mut self, until_ns: u64) {
         self.hand_over_local();
-        let mut closes = std::mem::take(&mut self.io.lists.scheduled_closes);
-        for (key, why) in closes.drain(..) {
+        for _ in 0..self.io.lists.scheduled_closes.len() {
+            let Some((key, why)) = self.io.lists.scheduled_closes.pop_front() else { return };
             let Some(socket) = self.io.sockets.remove(key) else { continue };
             self.io.counts.closed += 1;
             self.io.counts.connect_failed += u64::from(matches!(why, Closed::Unconnected(_)));
@@ -59,10 +69,9 @@ impl<H: Handler> Reactor<H> {
             }
             drop(socket.fd);
             self.handler.closed(&mut self.io, key, socket.data, why);
-        }
-        if self.io.lists.scheduled_closes.is_empty() {
-            // Keeps the memory for the next turn.
-            self.io.lists.scheduled_closes = closes;
+            if self.io.clock_ns() >= until_ns {
+                return;
+            }
         }
     }
 }

@@ -305,10 +305,13 @@ impl<H: Handler> Reactor<H> {
     fn read(&mut self, key: Key) {
         loop {
             let Some(socket) = self.io.sockets.get_mut(key) else { return };
+            if socket.flags & CLOSE_SCHEDULED != 0 {
+                return;
+            }
             socket.flags |= UNREAD;
             // Unread input of a cut peer would turn the close into a reset, which can lose the last
             // frame.
-            let was_cut = socket.flags & OVER != 0 && socket.flags & (CLOSE_SCHEDULED | MUTE) == 0;
+            let was_cut = socket.flags & OVER != 0 && socket.flags & MUTE == 0;
             if !was_cut && socket.flags & (HELD | NO_READ) != 0 {
                 return;
             }
@@ -398,7 +401,7 @@ impl<H: Handler> Reactor<H> {
     fn end(&mut self) {
         self.handler.stopping(&mut self.io);
         self.io.flush();
-        self.end_connections();
+        self.end_connections_until(u64::MAX);
         self.listeners.close();
         let (mut cursor, mut keys) = (0, Vec::new());
         loop {
@@ -406,7 +409,7 @@ impl<H: Handler> Reactor<H> {
             for key in keys.drain(..) {
                 self.io.schedule_close(key, Closed::Local);
             }
-            self.end_connections();
+            self.end_connections_until(u64::MAX);
             if cursor == 0 {
                 break;
             }

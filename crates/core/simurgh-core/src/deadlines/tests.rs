@@ -8,7 +8,7 @@ use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
-use super::{DRAIN_SWEEPS, SWEEP_RECORDS};
+use super::{CLOSES_NS, DRAIN_SWEEPS, SWEEP_RECORDS};
 use crate::testing::*;
 use crate::*;
 
@@ -45,6 +45,29 @@ fn deeds_after(time: Duration, set_up: impl Fn(&mut TestShard) -> Key) -> Vec<St
 
 fn in_phase(it: &mut TestShard, phase: Phase) -> Key {
     it.out.connect(phase, Wire::V2)
+}
+
+/// Their channels may end with them, which takes long.
+#[test]
+fn many_silent_sockets_are_closed_in_several_turns_and_who_speaks_meanwhile_is_not() {
+    let mut it = test_shard();
+    let keys: Vec<Key> = (0..10).map(|_| it.opens(Wire::V2)).collect();
+    it.core.tick(&mut it.out);
+    it.advances(62 * SECOND);
+    // A socket takes two readings of the clock.
+    it.out.step_ns = CLOSES_NS / 4;
+    assert_eq!(it.core.tick(&mut it.out), Next::Now);
+    let is_closed = |it: &mut TestShard, key: &Key| !it.receives(*key).is_empty();
+    let closed: Vec<bool> = keys.iter().map(|key| is_closed(&mut it, key)).collect();
+    let count = closed.iter().filter(|closed| **closed).count();
+    assert!((1..6).contains(&count), "{count}");
+    let speaker = keys[closed.iter().position(|closed| !closed).unwrap()];
+    let tick = it.out.now().tick;
+    it.out.peer(speaker).socket.heard(tick);
+    while it.core.tick(&mut it.out) == Next::Now {}
+    for (key, was_closed) in keys.iter().zip(closed) {
+        assert_eq!(is_closed(&mut it, key), !was_closed && *key != speaker);
+    }
 }
 
 /// PROTOCOL row 74.

@@ -95,7 +95,7 @@ pub(crate) struct Lists {
     pub(crate) blocked: VecDeque<Key>,
     pub(crate) drained: Vec<Key>,
     pub(crate) writable: VecDeque<Key>,
-    pub(crate) scheduled_closes: Vec<(Key, Closed)>,
+    pub(crate) scheduled_closes: VecDeque<(Key, Closed)>,
     /// Closing connections whose peers still take the rest, with their deadlines, ns.
     pub(crate) linger: VecDeque<(Key, u64)>,
 }
@@ -519,7 +519,7 @@ impl<T> Io<T> {
             if matches!(why, Closed::Reset(_) | Closed::Unconnected(_)) {
                 socket.flags |= MUTE;
             }
-            self.lists.scheduled_closes.push((key, why));
+            self.lists.scheduled_closes.push_back((key, why));
         }
     }
 

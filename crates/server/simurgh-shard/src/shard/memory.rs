@@ -19,9 +19,10 @@ const TIDY_AFTER: Duration = Duration::from_secs(4);
 /// of another does nothing.
 const TIDY_APART: Duration = Duration::from_millis(5);
 
-/// By then another thread has returned most of it to the system. What the allocator keeps for this
-/// thread until it is forced to return everything takes little time.
-const LAST_AFTER: Duration = Duration::from_millis(2_500);
+/// The allocator keeps empty pages for some rounds. To force it would return everything to the
+/// system in one long turn; another thread does that.
+const ROUNDS: u8 = 20;
+const ROUND_AFTER: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 pub(super) struct Tidying {
@@ -33,8 +34,8 @@ pub(super) struct Tidying {
     few: (u64, Option<u64>),
     /// When memory is returned next, ns.
     at_ns: Option<u64>,
-    /// Most is given up; the rest follows.
-    is_given_up: bool,
+    /// How often the allocator was asked.
+    rounds: u8,
 }
 
 impl Tidying {
@@ -81,14 +82,14 @@ impl Shard {
         match tidying.at_ns {
             None => tidying.few_left(ended - tidying.before, now.ns).map_or(Next::Idle, after),
             Some(at_ns) if at_ns > now.ns => after(at_ns),
-            Some(_) if tidying.is_given_up => {
-                simurgh_reactor::purge_memory();
-                (tidying.at_ns, tidying.is_given_up) = (None, false);
-                Next::Idle
-            }
             Some(_) => {
-                tidying.is_given_up = simurgh_reactor::give_back_memory();
-                let delay = if tidying.is_given_up { LAST_AFTER } else { Duration::ZERO };
+                let is_given_up = simurgh_reactor::give_back_memory();
+                tidying.rounds += u8::from(is_given_up);
+                if tidying.rounds == ROUNDS {
+                    (tidying.at_ns, tidying.rounds) = (None, 0);
+                    return Next::Idle;
+                }
+                let delay = if is_given_up { ROUND_AFTER } else { Duration::ZERO };
                 let at_ns = now.ns + nanoseconds(delay);
                 tidying.at_ns = Some(at_ns);
                 after(at_ns)
