@@ -3,6 +3,7 @@
 
 mod answer;
 mod read;
+mod reference;
 mod steps;
 mod tables;
 mod target;
@@ -14,6 +15,7 @@ mod write;
 mod write_steps;
 
 pub use read::read;
+pub use reference::reference;
 pub use tables::spread;
 pub use target::url as target_url;
 pub(crate) use template::print as print_template;

@@ -43,6 +43,7 @@ pub(crate) fn load(load: Load) -> ExitCode {
             Ok(loaded) => printed(&toml::write(&loaded.scenario)),
             Err(refusal) => Ok(refusal.refuse("nothing was converted")),
         },
+        Some(Command::Reference) => printed(&toml::reference()),
         Some(Command::Report { dir }) => {
             report::make(&dir).and_then(|record| printed(&report::summary(&record)))
         }
