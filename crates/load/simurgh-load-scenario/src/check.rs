@@ -224,6 +224,13 @@ impl<'s> SessionCheck<'s> {
         if !rules.is_empty() && *transport == Transport::LongPoll {
             self.wrong(0, "`answer` is for frames of WebSockets", "leave answer or longpoll out");
         }
+        let mut connects = self.dialect == Dialect::Tsung;
+        self.session.each_step(&mut |step| connects |= matches!(step.act, Act::Connect(_)));
+        let sends = heartbeat.as_ref().is_some_and(|heartbeat| heartbeat.send.is_some());
+        if !connects && (sends || !rules.is_empty()) {
+            let what = "it has no connection for its `answer` or `heartbeat`";
+            self.wrong(0, what, "add a connect step");
+        }
         for rule in rules {
             self.matcher(0, &rule.when);
         }

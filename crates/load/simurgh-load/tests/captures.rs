@@ -305,6 +305,8 @@ fn a_json_match_looks_at_all_documents_of_a_frame() {
         ("id", "3", false),
         ("$.a[?@.b == 'x'].b", "x", true),
         ("$..id", "2", true),
+        ("$", "{}", true),
+        ("$", "{ }", false),
     ] {
         for is_binary in [false, true] {
             let frame = (lines.0.clone(), is_binary);

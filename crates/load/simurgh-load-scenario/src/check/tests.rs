@@ -118,6 +118,41 @@ fn what_is_cut_and_resumes_has_to_be_possible() {
 }
 
 #[test]
+fn answers_and_heartbeats_have_to_be_possible() {
+    let own = "heartbeat = { every = \"1s\", send = \"2\" }";
+    let pong = "answer = { when = \"2\", send = \"3\" }";
+    let connect = "{ connect = \"/\" }";
+    let longpoll = format!("transport = \"longpoll\"\n{pong}");
+    for (protocol, keys, steps, word) in [
+        ("raw", own, connect, ""),
+        ("raw", pong, connect, ""),
+        ("tsung", pong, "{ send = \"a\" }", ""),
+        ("phoenix", pong, connect, ""),
+        ("phoenix", "answer = { when = { event = \"e\" }, send = \"3\" }", connect, ""),
+        ("raw", own, "{ get = \"/\" }", "no connection for its `answer` or `heartbeat`"),
+        ("raw", pong, "{ get = \"/\" }", "no connection for its `answer` or `heartbeat`"),
+        ("raw", "heartbeat = \"1s\"", connect, "a heartbeat without `send` is Phoenix's"),
+        ("phoenix", own, connect, "Phoenix has a heartbeat of its own"),
+        ("phoenix", &longpoll, connect, "`answer` is for frames of WebSockets"),
+        ("raw", "answer = { when = { regex = \"[\" }, send = \"3\" }", connect, "no regular expr"),
+        (
+            "raw",
+            "answer = { when = { json = \"[\", is = \"1\" }, send = \"3\" }",
+            connect,
+            "JSON path",
+        ),
+        ("raw", "answer = { when = { event = \"e\" }, send = \"3\" }", connect, "are Phoenix's"),
+    ] {
+        let found = diagnostics(&format!(
+            "{HEAD}[[session]]\nprotocol = \"{protocol}\"\n{keys}\nsteps = [{steps}]\n"
+        ));
+        assert!(found.contains(word), "{keys}: {word:?} is not in {found:?}");
+        assert_eq!(found.is_empty(), word.is_empty(), "{found}");
+        assert!(!found.contains('\n'), "one mistake, not several: {found}");
+    }
+}
+
+#[test]
 fn the_whole_has_to_make_sense() {
     let steps = "[[session]]\nsteps = [{ get = \"/\" }]\n";
     assert_eq!(diagnostics(&format!("{HEAD}{steps}")), "");
@@ -129,27 +164,6 @@ fn the_whole_has_to_make_sense() {
         ("steps = [{ get = \"/\" }]", "steps = []", "has no steps"),
         ("[[session]]", "[[session]]\nweight = 0", "phase 1: the sessions' weights"),
         ("[[session]]", "[[session]]\nheartbeat = \"1s\"", "without `send` is Phoenix's"),
-        (
-            "[[session]]",
-            "[[session]]\nprotocol = \"phoenix\"\nheartbeat = { every = \"1s\", send = \"2\" }",
-            "Phoenix has a heartbeat of its own",
-        ),
-        (
-            "[[session]]",
-            "[[session]]\nanswer = { when = { regex = \"[\" }, send = \"3\" }",
-            "no regular expression",
-        ),
-        (
-            "[[session]]",
-            "[[session]]\nanswer = { when = { event = \"e\" }, send = \"3\" }",
-            "events are Phoenix's",
-        ),
-        (
-            "[[session]]",
-            "[[session]]\nprotocol = \"phoenix\"\ntransport = \"longpoll\"\n\
-             answer = { when = \"2\", send = \"3\" }",
-            "frames of WebSockets",
-        ),
         ("[[session]]", "[[session]]\ntransport = \"longpoll\"", "long polling is Phoenix's"),
         (
             "[[session]]",
