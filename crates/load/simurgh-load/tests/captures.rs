@@ -295,6 +295,30 @@ fn values_in_a_regular_expression_are_literal_text() {
     }
 }
 
+proptest! {
+    #[test]
+    fn any_value_in_a_regular_expression_matches_itself_only(
+        value in "\\PC{0,12}",
+        other in "\\PC{0,12}",
+    ) {
+        let frame = (format!("<{value}>").into_bytes(), false);
+        let matcher = Matcher::Regex(template("^<", ">$"));
+        prop_assert!(matches(&matcher, &frame, &value));
+        prop_assert_eq!(matches(&matcher, &frame, &other), other == value);
+    }
+
+    #[test]
+    fn documents_of_a_frame_are_found_whatever_separates_them(
+        ids in proptest::collection::vec(any::<u16>(), 0..6),
+        separator in "[ \n\r\t]{0,3}",
+    ) {
+        let documents: Vec<_> = ids.iter().map(|id| format!("{{\"id\":{id}}}")).collect();
+        let text = documents.join(&separator);
+        let found = JsonPath::new("id").unwrap().find(text.as_bytes());
+        prop_assert_eq!(found, ids.iter().map(u16::to_string).collect::<Vec<_>>());
+    }
+}
+
 #[test]
 fn a_json_match_looks_at_all_documents_of_a_frame() {
     let json = |path: &str, value: &str| Matcher::Json { path: path.into(), is: words(value) };

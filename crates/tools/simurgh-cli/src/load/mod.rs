@@ -36,7 +36,7 @@ pub(crate) fn load(load: Load) -> ExitCode {
                     &Machine::here(&scenario, workers.workers, descriptors),
                 ))
             }
-            Err(refusal) => Ok(refusal.refuse("`simurgh load init` prints an example")),
+            Err(refusal) => Ok(refusal.refuse("`simurgh load reference` lists all keys")),
         },
         Some(Command::Init { file }) => init(file),
         Some(Command::Convert { scenario }) => match read(&scenario) {

@@ -56,6 +56,21 @@ fn first_rule_that_matches_answers_with_the_user_s_values() {
     assert_eq!(user.frames(), [""; 0]);
 }
 
+/// A counter is only set where something reads it.
+#[test]
+fn rule_reads_the_counter_of_a_loop() {
+    let keys = "answer = { when = \"2\", send = \"{{i}}\" }\n\
+                heartbeat = { every = \"1s\", send = \"beat {{i}}\" }\n";
+    let steps = "{ loop = 9, counter = \"i\", steps = [{ think = \"1s\" }] }";
+    let mut user = connected(RAW, keys, steps);
+    for round in ["1", "2"] {
+        user.text("2");
+        user.step(Input::Heartbeat);
+        assert_eq!(user.frames(), [round, &format!("beat {round}")]);
+        user.timer();
+    }
+}
+
 #[test]
 fn answered_frame_counts_for_a_wait_and_a_receive() {
     for step in ["{ wait = { is = \"2\" } }", "{ wait_server = true }", "{ wait = \"any\" }"] {
