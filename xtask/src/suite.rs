@@ -52,6 +52,7 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("phoenix-js", false, |ready| node_tests(ready, CLIENTS, None)),
     ("phoenix-js-cluster", false, cluster_tests),
     ("supabase-py", false, supabase_py),
+    ("load", false, |ready| node_tests(ready, "load", None)),
     ("nginx", false, |ready| node_tests(ready, "nginx", Some("/usr/sbin/nginx"))),
     ("playwright", false, |ready| node_tests(ready, "playwright", Some(CHROMIUM))),
     ("playwright-cluster", false, pages_of_a_cluster),

@@ -104,7 +104,10 @@ impl<'d, 'i> Table<'d, 'i> {
 
     /// The value of a key, if it is there.
     pub fn get(&self, key: &'static str) -> Option<Entry<'d, 'i>> {
-        self.known.borrow_mut().push(key);
+        let mut known = self.known.borrow_mut();
+        if !known.contains(&key) {
+            known.push(key);
+        }
         let (name, value) = self.table.get_key_value(key)?;
         Some(Entry { document: self.document, key: key.into(), at: name.span().start, value })
     }

@@ -7,8 +7,8 @@ use std::fmt::Display;
 use simurgh_load_client::tls::TlsConfig;
 
 use super::{
-    Act, Arrivals, Bound, Diagnostic, Diagnostics, Dialect, LOCAL_AGENT, Load, Matcher, Part,
-    Phase, Push, Reply, Scenario, Session, Spread, Step, Think, Transport,
+    Act, Arrivals, Bound, Diagnostic, Diagnostics, Dialect, Find, Heartbeat, LOCAL_AGENT, Load,
+    Matcher, Part, Phase, Push, Reply, Scenario, Session, Spread, Step, Think, Transport,
 };
 use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
 use crate::figures;
@@ -187,12 +187,7 @@ impl<'s> SessionCheck<'s> {
             self.wrong(0, "it has no steps", "users would end as they come");
         }
         let is_phoenix = matches!(session.dialect, Dialect::Phoenix(_));
-        if session.heartbeat.is_some() && !is_phoenix {
-            self.wrong(0, "heartbeats are Phoenix's", "add protocol = \"phoenix\"");
-        }
-        if session.heartbeat.is_some_and(|every| every.is_zero()) {
-            self.wrong(0, "heartbeats come after no time at all", "");
-        }
+        self.by_themselves(is_phoenix);
         if let Some(reconnect) = session.reconnect
             && reconnect.max < reconnect.min
         {
@@ -206,6 +201,50 @@ impl<'s> SessionCheck<'s> {
             self.wrong(0, "it may not read anything", "");
         }
         self.steps(&session.steps, &mut Before::default(), 0);
+    }
+
+    /// Checks heartbeats and answers.
+    fn by_themselves(&mut self, is_phoenix: bool) {
+        let Session { heartbeat, rules, transport, .. } = self.session;
+        match heartbeat {
+            Some(Heartbeat { send: None, .. }) if !is_phoenix => {
+                let help = "write what is sent, as heartbeat = { every = \"25s\", send = \"2\" }, \
+                            or add protocol = \"phoenix\"";
+                self.wrong(0, "a heartbeat without `send` is Phoenix's", help);
+            }
+            Some(Heartbeat { send: Some(_), .. }) if is_phoenix => {
+                let help = "leave `send` out: heartbeat = \"30s\"";
+                self.wrong(0, "Phoenix has a heartbeat of its own", help);
+            }
+            _ => {}
+        }
+        if heartbeat.as_ref().is_some_and(|heartbeat| heartbeat.every.is_zero()) {
+            self.wrong(0, "heartbeats come after no time at all", "");
+        }
+        if !rules.is_empty() && *transport == Transport::LongPoll {
+            self.wrong(0, "`answer` is for frames of WebSockets", "leave answer or longpoll out");
+        }
+        let mut connects = self.dialect == Dialect::Tsung;
+        self.session.each_step(&mut |step| connects |= matches!(step.act, Act::Connect(_)));
+        let sends = heartbeat.as_ref().is_some_and(|heartbeat| heartbeat.send.is_some());
+        if !connects && (sends || !rules.is_empty()) {
+            let what = "it has no connection for its `answer` or `heartbeat`";
+            self.wrong(0, what, "add a connect step");
+        }
+        for rule in rules {
+            self.matcher(0, &rule.when);
+        }
+    }
+
+    /// Checks that a matcher can be compiled, and suits the protocol.
+    fn matcher(&mut self, line: u32, matcher: &Matcher) {
+        let of_event = matches!(matcher, Matcher::Event { .. } | Matcher::Presence { .. });
+        if of_event && self.dialect == Dialect::Raw {
+            self.wrong(line, "events are Phoenix's", "add protocol = \"phoenix\"");
+        }
+        if let Err(why) = CompiledMatcher::new(matcher) {
+            self.wrong(line, why, "");
+        }
     }
 
     fn drops(&mut self, session: &'s Session) {
@@ -290,16 +329,7 @@ impl<'s> SessionCheck<'s> {
                     self.is_connected(line, "a push", *before);
                 }
             }
-            Act::Send(message) => {
-                self.is_connected(line, "a message", *before);
-                let is_raw = self.dialect == Dialect::Raw;
-                let of_event = |matcher: &Matcher| {
-                    matches!(matcher, Matcher::Event { .. } | Matcher::Presence { .. })
-                };
-                if is_raw && matches!(&message.reply, Reply::Match(matcher) if of_event(matcher)) {
-                    self.wrong(line, "events are Phoenix's", "add protocol = \"phoenix\"");
-                }
-            }
+            Act::Send(_) => self.is_connected(line, "a message", *before),
             Act::Wait(_) | Act::Receive(_) | Act::WaitServer => {
                 self.is_connected(line, "waiting for frames", *before);
             }
@@ -359,9 +389,12 @@ impl<'s> SessionCheck<'s> {
     fn texts(&mut self, step: &'s Step) {
         let mut wrong = Vec::new();
         if let Some(answer) = step.act.answer() {
-            wrong.extend(
-                answer.captures.iter().filter_map(|one| CompiledFind::new(&one.from).err()),
-            );
+            for capture in &answer.captures {
+                wrong.extend(CompiledFind::new(&capture.from).err());
+                if let Find::Regex(pattern) = &capture.from {
+                    wrong.extend(self.braces(pattern));
+                }
+            }
             wrong.extend(answer.checks.iter().filter_map(|one| CompiledCheck::new(one).err()));
         }
         let matcher = match &step.act {
@@ -373,14 +406,28 @@ impl<'s> SessionCheck<'s> {
             Act::Receive(receive) => receive.matcher.as_ref(),
             _ => None,
         };
-        wrong.extend(matcher.and_then(|matcher| CompiledMatcher::new(matcher).err()));
+        if let Some(matcher) = matcher {
+            self.matcher(step.line, matcher);
+        }
         if let Act::ForEach(each) = &step.act {
-            let patterns = each.include.iter().chain(&each.exclude);
-            wrong.extend(patterns.filter_map(|pattern| compile_pattern(pattern).err()));
+            for pattern in each.include.iter().chain(&each.exclude) {
+                wrong.extend(compile_pattern(pattern).err().or_else(|| self.braces(pattern)));
+            }
         }
         for why in wrong {
             self.wrong(step.line, why, "");
         }
+    }
+
+    /// What is wrong with a pattern that is no template and looks like one. In Tsung's files it
+    /// cannot be meant as one.
+    fn braces(&self, pattern: &str) -> Option<String> {
+        let (_, name) = pattern.split_once("{{").filter(|_| self.scenario.tsung.is_none())?;
+        let (name, _) = name.split_once("}}")?;
+        Some(format!(
+            "'{pattern}': {{{{{name}}}}} is not replaced in this regular expression; write \
+             '\\{{\\{{' for two braces"
+        ))
     }
 }
 
@@ -419,152 +466,4 @@ fn is_own_topic(topic: &super::Template) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::Overrides;
-
-    const HEAD: &str = "[target]\nurl = \"ws://127.0.0.1:1\"\n[[phase]]\nduration = \"1s\"\n\
-                        rate = 1\n";
-
-    /// The mistakes of a text that can be parsed.
-    fn diagnostics(text: &str) -> String {
-        let loaded = crate::toml::read(text, Path::new(""), &Overrides::default());
-        match check(&loaded.unwrap_or_else(|diagnostics| panic!("{diagnostics}\n{text}")).scenario)
-        {
-            Ok(()) => String::new(),
-            Err(diagnostics) => diagnostics.to_string(),
-        }
-    }
-
-    #[track_caller]
-    fn in_steps(protocol: &str, steps: &str, word: &str) {
-        let text = format!("{HEAD}[[session]]\nprotocol = \"{protocol}\"\nsteps = [\n{steps}\n]\n");
-        let found = diagnostics(&text);
-        match word {
-            "" => assert_eq!(found, "", "{steps}"),
-            word => {
-                assert!(found.contains(word), "{steps}: {word:?} is not in {found:?}");
-                assert!(found.starts_with("line 9: session 1: "), "{found}");
-            }
-        }
-    }
-
-    #[test]
-    fn steps_have_to_be_possible() {
-        for (protocol, steps, word) in [
-            ("phoenix", r#"{ connect = "/" }, { join = "t" }, { push = "e" }"#, ""),
-            ("phoenix", r#"{ join = "t" }"#, "needs a connection"),
-            ("phoenix", r#"{ connect = "/" }, { push = "e", topic = "t" }"#, "nothing was joined"),
-            ("phoenix", r#"{ connect = "/" }, { push = "heartbeat", topic = "phoenix" }"#, ""),
-            ("raw", r#"{ connect = "/" }, { join = "t" }"#, "Phoenix's"),
-            ("raw", r#"{ send = "x" }"#, "needs a connection"),
-            ("raw", r#"{ receive = "1s" }"#, "needs a connection"),
-            ("tsung", r#"{ send = "x" }"#, ""),
-            ("raw", r#"{ get = "/" }"#, ""),
-            ("raw", r#"{ get = "/", check = "(" }"#, "no regular expression"),
-            ("raw", r#"{ get = "/", capture = { a = { regex = "(?=a)" } } }"#, "look-around"),
-            ("raw", r#"{ get = "/", capture = { a = "$[" } }"#, "session 1"),
-            ("raw", r#"{ connect = "/" }, { wait = { regex = "[" } }"#, "no regular expression"),
-            ("raw", r#"{ loop = 3, from = 5, steps = [] }"#, "leads from 5 to 3"),
-            ("raw", r#"{ loop = 3, from = 5, at_least_once = true, steps = [] }"#, ""),
-            ("raw", r#"{ loop = 3, step = 0, steps = [] }"#, "never ends"),
-            ("raw", r#"{ loop = "forever", steps = [{ mark = "a" }] }"#, "takes time"),
-            ("raw", r#"{ loop = "forever", steps = [{ mark = "a" }] }"#, "all of a core"),
-            ("raw", r#"{ loop = "forever", every = "1s", steps = [{ mark = "a" }] }"#, ""),
-            (
-                "raw",
-                r#"{ loop = "forever", steps = [{ transaction = "a", steps = [{ get = "/" }] }] }"#,
-                "",
-            ),
-            ("raw", r#"{ set = [], value = "x" }"#, "sets no variable"),
-        ] {
-            in_steps(protocol, steps, word);
-        }
-    }
-
-    #[test]
-    fn what_is_cut_and_resumes_has_to_be_possible() {
-        let session = |keys: &str, steps: &str| {
-            format!(
-                "{HEAD}[[session]]\nprotocol = \"phoenix\"\n{keys}\n\
-                 steps = [{{ connect = \"/\" }}, {steps}]\n"
-            )
-        };
-        let cut = |times: &str| format!("drop = {{ {times}, how = \"both\" }}");
-        let (good, join) = (cut("every = \"9s\", for = \"1s\""), "{ join = \"t\" }");
-        for (keys, steps, word) in [
-            (good.clone(), join, ""),
-            (good.clone() + "\nresume = true", r#"{ join = "t", payload = { a = 1 } }"#, ""),
-            (cut("every = \"2s\", for = \"2s\""), join, "`for` has to be shorter than `every`"),
-            (cut("every = \"2s\", for = \"9s\""), join, "from one cut to the next"),
-            (good.clone() + "\ntransport = \"longpoll\"", join, "what is cut are WebSockets"),
-            (good.clone() + "\nreconnect = { rejoin = false }", join, "without its channels"),
-            ("resume = true\nreconnect = { rejoin = false }".into(), join, "its channels"),
-            ("resume = true".into(), r#"{ think = "1s" }"#, "it resumes no channel"),
-            (
-                "resume = true".into(),
-                r#"{ join = "t", payload = "[1]" }"#,
-                "line 9: session 1: a join that resumes has an object",
-            ),
-            (
-                "resume = true".into(),
-                r#"{ join = "t", payload = "x", binary = true }"#,
-                "has an object as its payload",
-            ),
-        ] {
-            let found = diagnostics(&session(&keys, steps));
-            assert!(found.contains(word), "{keys}: {word:?} is not in {found:?}");
-            assert_eq!(found.is_empty(), word.is_empty(), "{found}");
-            assert!(!found.contains('\n'), "one mistake, not several: {found}");
-        }
-    }
-
-    #[test]
-    fn the_whole_has_to_make_sense() {
-        let steps = "[[session]]\nsteps = [{ get = \"/\" }]\n";
-        assert_eq!(diagnostics(&format!("{HEAD}{steps}")), "");
-        for (change, to, word) in [
-            ("rate = 1", "rate = 1e9", "has a rate of"),
-            ("rate = 1", "users = 0", "has no users"),
-            ("duration = \"1s\"", "duration = \"0s\"", "has no duration"),
-            ("[[phase]]\nduration = \"1s\"\nrate = 1\n", "", "no users ever arrive"),
-            ("steps = [{ get = \"/\" }]", "steps = []", "has no steps"),
-            ("[[session]]", "[[session]]\nweight = 0", "phase 1: the sessions' weights"),
-            ("[[session]]", "[[session]]\nheartbeat = \"1s\"", "heartbeats are Phoenix's"),
-            ("[[session]]", "[[session]]\ntransport = \"longpoll\"", "long polling is Phoenix's"),
-            (
-                "[[session]]",
-                "[[session]]\nreconnect = { min = \"9s\", max = \"1s\" }",
-                "longer at first",
-            ),
-            ("[[session]]", "[[session]]\nresume = true", "resuming is Phoenix's"),
-            (
-                "[[session]]",
-                "[[session]]\nprotocol = \"phoenix\"\nresume = true",
-                "it resumes no channel",
-            ),
-            (
-                "[[session]]",
-                "[[session]]\ndrop = { every = \"9s\", for = \"1s\", how = \"rst\" }",
-                "no connection to be cut",
-            ),
-            ("[target]", "[target]\nweight = 0", "servers do not add up"),
-            ("[target]", "[sources]\nports = [9, 5]\n[target]", "the ports 9 to 5"),
-            ("[target]", "[timeouts]\nreply = \"0s\"\n[target]", "a timeout is 0"),
-            ("[target]", "[[agent]]\naddress = \"a\"\ntoken = \"t\"\n[target]", "has no port"),
-            (
-                "[target]",
-                "[tls]\nroots = \"-----BEGIN CERTIFICATE-----\"\n[target]",
-                "the PEM text of a root",
-            ),
-        ] {
-            let text = format!("{HEAD}{steps}");
-            assert!(text.contains(change), "{change}");
-            let found = diagnostics(&text.replace(change, to));
-            assert!(found.contains(word), "{to}: {word:?} is not in {found:?}");
-            assert!(!found.contains('\n'), "one mistake, not several: {found}");
-        }
-    }
-}
+mod tests;

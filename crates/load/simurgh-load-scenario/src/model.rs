@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use simurgh_load_client::{AddressRange, Sources, Tls};
 
-use super::{Compare, Diagnostic, Step};
+use super::{Compare, Diagnostic, Matcher, Step, Template};
 
 /// A runnable scenario, with its warnings.
 #[derive(Clone, Debug, PartialEq)]
@@ -219,8 +219,10 @@ pub struct Session {
     pub dialect: Dialect,
     /// The transport of messages.
     pub transport: Transport,
-    /// Phoenix heartbeats on open sockets, this often.
-    pub heartbeat: Option<Duration>,
+    /// Messages that users send at an interval while they are connected.
+    pub heartbeat: Option<Heartbeat>,
+    /// Answers to frames, whatever step a user is at; the first rule that matches is used.
+    pub rules: Vec<AnswerRule>,
     /// How to reconnect when a connection is lost.
     pub reconnect: Option<Reconnect>,
     /// Cuts of connections.
@@ -231,6 +233,33 @@ pub struct Session {
     pub read_rate_max: Option<u64>,
     /// In order.
     pub steps: Vec<Step>,
+}
+
+/// A message that users send at an interval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// The interval.
+    pub every: Duration,
+    /// The frame; `None`: Phoenix's heartbeat, whose reply is awaited.
+    pub send: Option<FrameOut>,
+}
+
+/// A frame that users send without a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FrameOut {
+    /// The payload.
+    pub data: Template,
+    /// As a binary frame.
+    pub binary: bool,
+}
+
+/// Answers frames of the server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AnswerRule {
+    /// The frames.
+    pub when: Matcher,
+    /// The answer to each.
+    pub send: FrameOut,
 }
 
 /// The protocol of a session over a WebSocket.

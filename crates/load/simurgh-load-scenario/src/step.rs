@@ -137,11 +137,13 @@ pub enum Reply {
 pub enum Matcher {
     /// Any frame.
     Any,
+    /// The whole text is this.
+    Is(Template),
     /// The text contains this.
     Contains(Template),
-    /// A regular expression matches.
-    Regex(String),
-    /// The value at a JSON path equals this (compared as text).
+    /// A regular expression matches; values in it are literal text.
+    Regex(Template),
+    /// The value at a JSON path equals this (compared as text), in one of the frame's documents.
     Json {
         /// For example `payload.status`.
         path: String,

@@ -239,10 +239,12 @@ fn matches(matcher: &Matcher, (bytes, is_binary): &(Vec<u8>, bool), value: &str)
         false => Frame::Text(std::str::from_utf8(bytes).unwrap()),
     };
     let matcher = CompiledMatcher::new(matcher).unwrap();
-    let alone = matcher.matches(frame, None, &mut expand_to(value));
+    let mut patterns = PatternCache::default();
+    let alone = matcher.matches(frame, None, &mut patterns, &mut expand_to(value));
     for serializer in [Serializer::V1, Serializer::V2] {
         if let Ok(message) = serializer.decode_server(frame) {
-            let told = matcher.matches(frame, Some(&message), &mut expand_to(value));
+            let expand = &mut expand_to(value);
+            let told = matcher.matches(frame, Some(&message), &mut patterns, expand);
             assert_eq!(alone, told, "{matcher:?} {}", String::from_utf8_lossy(bytes));
         }
     }
@@ -260,11 +262,13 @@ fn events_are_told_in_both_serializers() {
         assert!(!is(event(Some(words("rooms:2")), words("new_msg"))));
         assert!(!is(event(None, words("new_ms"))));
         assert!(is(Matcher::Any));
+        assert!(is(Matcher::Is(words(&String::from_utf8_lossy(&frame.0)))));
+        assert!(!is(Matcher::Is(words("new_msg"))));
         assert!(is(Matcher::Contains(words(r#"{"body":"#))));
         assert!(is(Matcher::Contains(template("rooms:", ""))));
         assert!(!is(Matcher::Contains(words("bye"))));
-        assert!(is(Matcher::Regex(r#"{"body":"h.""#.into())));
-        assert!(!is(Matcher::Regex("^hi".into())));
+        assert!(is(Matcher::Regex(words(r#"{"body":"h.""#))));
+        assert!(!is(Matcher::Regex(words("^hi"))));
         let json = |path: &str, value| Matcher::Json { path: path.into(), is: value };
         assert!(is(json("topic", template("rooms:", ""))));
         assert!(is(json("event", words("new_msg"))));
@@ -273,6 +277,71 @@ fn events_are_told_in_both_serializers() {
         let is_opaque = frame.1 && frame.0.first() != Some(&b'{');
         assert_eq!(is(json("payload.body", words("hi"))), !is_opaque);
         assert!(!is(json("payload.body", words("ho"))));
+    }
+}
+
+#[test]
+fn values_in_a_regular_expression_are_literal_text() {
+    let frame = (b"42[\"room\",\"a.b\"]".to_vec(), false);
+    let is = |before: &str, value: &str, after: &str| {
+        matches(&Matcher::Regex(template(before, after)), &frame, value)
+    };
+    assert!(is("^42.*\"", "a.b", "\"]$"));
+    assert!(!is("^42.*\"", "a.c", "\"]$"));
+    for sign in [".*", "a|b", "a?.b", "(", "[a].b", "\\w", "{", "a.b\\"] {
+        assert!(!is("\"", sign, "\"]"), "{sign}");
+        let frame = (format!("<{sign}>").into_bytes(), false);
+        assert!(matches(&Matcher::Regex(template("^<", ">$")), &frame, sign), "{sign}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_value_in_a_regular_expression_matches_itself_only(
+        value in "\\PC{0,12}",
+        other in "\\PC{0,12}",
+    ) {
+        let frame = (format!("<{value}>").into_bytes(), false);
+        let matcher = Matcher::Regex(template("^<", ">$"));
+        prop_assert!(matches(&matcher, &frame, &value));
+        prop_assert_eq!(matches(&matcher, &frame, &other), other == value);
+    }
+
+    #[test]
+    fn documents_of_a_frame_are_found_whatever_separates_them(
+        ids in proptest::collection::vec(any::<u16>(), 0..6),
+        separator in "[ \n\r\t]{0,3}",
+    ) {
+        let documents: Vec<_> = ids.iter().map(|id| format!("{{\"id\":{id}}}")).collect();
+        let text = documents.join(&separator);
+        let found = JsonPath::new("id").unwrap().find(text.as_bytes());
+        prop_assert_eq!(found, ids.iter().map(u16::to_string).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_json_match_looks_at_all_documents_of_a_frame() {
+    let json = |path: &str, value: &str| Matcher::Json { path: path.into(), is: words(value) };
+    let lines = (b"{\"id\":1}\n{\"id\":2,\"a\":[{\"b\":\"x\"}]}\n{}\n".to_vec(), false);
+    for (path, value, found) in [
+        ("id", "1", true),
+        ("id", "2", true),
+        ("id", "3", false),
+        ("$.a[?@.b == 'x'].b", "x", true),
+        ("$..id", "2", true),
+        ("$", "{}", true),
+        ("$", "{ }", false),
+    ] {
+        for is_binary in [false, true] {
+            let frame = (lines.0.clone(), is_binary);
+            assert_eq!(matches(&json(path, value), &frame, ""), found, "{path} {value}");
+        }
+    }
+    let find = CompiledFind::new(&Find::Json("id".into())).unwrap();
+    assert_eq!(find.find(&AnswerText::body_only(&lines.0)), ["1", "2"]);
+    // Not JSON as a whole: nothing is found.
+    for broken in ["{\"id\":1}\n{\"id\":", "{\"id\":1} x", "x\n{\"id\":1}", ""] {
+        assert!(!matches(&json("id", "1"), &(broken.into(), false), ""), "{broken}");
     }
 }
 
@@ -382,5 +451,5 @@ fn what_cannot_be_compiled_is_said() {
         let error = CompiledFind::new(&find).unwrap_err();
         assert!(error.contains(word), "{error}");
     }
-    assert!(CompiledMatcher::new(&Matcher::Regex("[".into())).is_err());
+    assert!(CompiledMatcher::new(&Matcher::Regex(words("["))).is_err());
 }

@@ -435,7 +435,7 @@ fn messages_over_websockets() {
     let (message, _) = one(
         "<match>\"status\":\"ok\"</match><websocket type=\"message\" ack=\"match\">x</websocket>",
     );
-    let wanted = Reply::Match(Matcher::Regex("\"status\":\"ok\"".to_owned()));
+    let wanted = Reply::Match(Matcher::Regex(Template::literal("\"status\":\"ok\"")));
     assert_eq!((message.reply, message.answer.checks.len()), (wanted, 1));
     let (message, warnings) = one("<websocket type=\"message\">a<!-- b -->c</websocket>");
     assert_eq!(message.data, literal("a"));

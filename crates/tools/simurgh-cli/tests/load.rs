@@ -37,7 +37,12 @@ fn the_example_is_right_and_explained() {
     assert_eq!(again.status.code(), Some(1), "a file that is there is left alone");
     let ran = run(dir.path(), &["load", "check", "a.toml", "--rate", "600/min"]);
     assert_eq!(ran.status.code(), Some(0), "{ran:?}");
-    for expected in ["10 arrive a second", "session talker", "joins rooms:{{random_number 1 3}}"] {
+    for expected in [
+        "the run is ended after 15 s, users and all",
+        "10 arrive a second",
+        "session talker",
+        "joins rooms:{{random_number 1 3}}",
+    ] {
         assert!(ran.stdout.contains(expected), "{expected:?} is not in\n{}", ran.stdout);
     }
     // The examples in its comments are valid, too.

@@ -7,15 +7,15 @@ use regex::Regex;
 use simurgh_load_record::{Metric, MetricId, Names};
 use simurgh_load_scenario::answer::CompiledMatcher;
 use simurgh_load_scenario::{
-    Act, Condition, For, ForEach, Generated, Part, Push, Receive, Reconnect, Repeat, Reply,
-    Scenario, Session, Step, Template, Value, VarId,
+    Act, AnswerRule, Condition, For, ForEach, Generated, Part, Push, Receive, Reconnect, Repeat,
+    Reply, Scenario, Session, Step, Template, Value, VarId,
 };
 use simurgh_proto::session::client::Topic;
 
 use super::reachable;
 use super::{
     AnswerOp, ChannelCommand, ChannelOp, EachOp, LoopOp, Op, Program, ReceiveOp, Register,
-    RepeatOp, SendOp, SessionInfo, constant,
+    RepeatOp, RuleOp, SendOp, SessionInfo, constant,
 };
 
 /// Compiles a checked scenario. Fails only for an invalid pattern, which `check` excludes.
@@ -31,13 +31,17 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
     let mut sessions = Vec::new();
     for session in &scenario.sessions {
         compiler.registers = 0;
-        compiler.used = used_vars(&session.steps);
+        compiler.used = used_vars(session);
         let reconnect = session.reconnect.or(session.drop.map(|_| Reconnect::AFTER_DROP));
         sessions.push(SessionInfo {
             start: compiler.here(),
             session: Session { steps: Vec::new(), reconnect, ..session.clone() },
             plain_joins: plain_joins(session),
+            rules: session.rules.iter().map(rule_op).collect::<Result<_, _>>()?,
         });
+        let beat = session.heartbeat.as_ref().and_then(|heartbeat| heartbeat.send.as_ref());
+        let mut frames = session.rules.iter().map(|rule| &rule.send).chain(beat);
+        compiler.stamped |= frames.any(|frame| has_stamp(&frame.data));
         compiler.steps(&session.steps)?;
         compiler.push(Op::End);
     }
@@ -235,6 +239,10 @@ fn receive_op(receive: &Receive) -> Result<ReceiveOp, String> {
     Ok(ReceiveOp { receive: receive.clone(), matcher })
 }
 
+fn rule_op(rule: &AnswerRule) -> Result<RuleOp, String> {
+    Ok(RuleOp { when: CompiledMatcher::new(&rule.when)?, send: rule.send.clone() })
+}
+
 /// Whether each join of a session has a separate topic, the same for all users.
 fn plain_joins(session: &Session) -> bool {
     let (mut topics, mut plain) = (BTreeSet::new(), true);
@@ -250,7 +258,7 @@ fn has_stamp(template: &Template) -> bool {
     template.parts.iter().any(|part| matches!(part, Part::Value(Generated::Stamp)))
 }
 
-fn used_vars(steps: &[Step]) -> BTreeSet<VarId> {
+fn used_vars(session: &Session) -> BTreeSet<VarId> {
     // Serialized, the model lists all places of templates.
     fn collect(value: &serde_json::Value, used: &mut BTreeSet<VarId>) {
         match value {
@@ -278,7 +286,7 @@ fn used_vars(steps: &[Step]) -> BTreeSet<VarId> {
         }
     }
     let mut used = BTreeSet::new();
-    if let Ok(value) = serde_json::to_value(steps) {
+    if let Ok(value) = serde_json::to_value(session) {
         collect(&value, &mut used);
     }
     used

@@ -9,8 +9,8 @@ use std::time::Duration;
 use simurgh_load_record::{Count, Metric, MetricId};
 use simurgh_load_scenario::answer::CompiledMatcher;
 use simurgh_load_scenario::{
-    Bound, Condition, Connect, Dialect, ForEach, Http, Message, Part, Push, Receive, Scenario,
-    Session, Set, Switch, Template, Think, VarId, Vsn,
+    Bound, Condition, Connect, Dialect, ForEach, FrameOut, Http, Message, Part, Push, Receive,
+    Scenario, Session, Set, Switch, Template, Think, VarId, Vsn,
 };
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::session::client::Topic;
@@ -43,6 +43,13 @@ pub(crate) struct SessionInfo {
     /// Each join has a separate topic, the same for all users: a user's Channels session shows what
     /// was joined, and joins need not be noted.
     pub(crate) plain_joins: bool,
+    pub(crate) rules: Vec<RuleOp>,
+}
+
+/// Answers frames of the server.
+pub(crate) struct RuleOp {
+    pub(crate) when: CompiledMatcher,
+    pub(crate) send: FrameOut,
 }
 
 impl std::ops::Deref for SessionInfo {

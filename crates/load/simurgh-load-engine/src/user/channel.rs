@@ -120,6 +120,11 @@ impl<O: Outputs> Machine<'_, O> {
         if !self.user.conn.is_open() {
             return Flow::Wait;
         }
+        let heartbeat = self.session().and_then(|session| session.heartbeat.as_ref());
+        if let Some(frame) = heartbeat.and_then(|heartbeat| heartbeat.send.as_ref()) {
+            self.out.count(Count::Heartbeats, 1);
+            return self.send_data(&frame.data, frame.binary).err().unwrap_or(Flow::Wait);
+        }
         if self.user.client.awaits_heartbeat() {
             // As in phoenix.js: the server is gone, though its connection is open.
             let text = || "the heartbeat before was not answered".to_owned();

@@ -2,13 +2,13 @@
 
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::{AnswerText, CompiledMatcher};
-use simurgh_load_scenario::{Action, Dialect, Reply};
+use simurgh_load_scenario::{Action, Dialect, Reply, Template};
 use simurgh_proto::serializer::{Frame, ServerMessage};
 use simurgh_proto::ws::{CloseFrame, Event, OpCode};
 
 use super::dump::Exchange;
-use super::machine::Flow;
-use super::{ConnState, KeptFrame, Machine, Outputs, UserState};
+use super::machine::{Flow, Sent};
+use super::{ConnState, Context, KeptFrame, Machine, Outputs, UserState};
 use crate::program::{AnswerOp, Op, SendOp};
 
 /// Frames kept for a later wait; the oldest are dropped first.
@@ -75,12 +75,33 @@ impl<O: Outputs> Machine<'_, O> {
         if self.program.stamped && !matches!(message, Some(ServerMessage::Reply { .. })) {
             self.look_for_stamp(frame, message.as_ref());
         }
+        let is_answered = match self.answer_frame(frame, message.as_ref()) {
+            Ok(is_answered) => is_answered,
+            Err(lost) => return lost,
+        };
         if let Some(message) = &message
             && let Some(flow) = self.channel_message(message)
         {
             return flow;
         }
-        self.wanted_or_not(frame, message.as_ref())
+        self.wanted_or_not(frame, message.as_ref(), is_answered)
+    }
+
+    /// Sends the answer of the first rule that matches a frame; `false` if none does.
+    fn answer_frame(
+        &mut self,
+        frame: Frame<'_>,
+        message: Option<&ServerMessage<'_>>,
+    ) -> Result<bool, Flow> {
+        let rules = self.session().map_or(&[][..], |session| &session.rules);
+        if rules.is_empty() || !self.user.conn.is_open() {
+            return Ok(false);
+        }
+        let Some(rule) = rules.iter().find(|rule| self.matches(&rule.when, frame, message)) else {
+            return Ok(false);
+        };
+        self.out.count(Count::Answers, 1);
+        self.send_data(&rule.send.data, rule.send.binary).map(|()| true)
     }
 
     fn look_for_stamp(&mut self, frame: Frame<'_>, message: Option<&ServerMessage<'_>>) {
@@ -93,9 +114,17 @@ impl<O: Outputs> Machine<'_, O> {
         self.out.delivered(&stamp, self.context.values.run_ns(self.now_ns), is_news);
     }
 
-    fn wanted_or_not(&mut self, frame: Frame<'_>, message: Option<&ServerMessage<'_>>) -> Flow {
+    /// `is_answered`: by a rule. Such a frame is no reply to a message that takes any frame for it.
+    fn wanted_or_not(
+        &mut self,
+        frame: Frame<'_>,
+        message: Option<&ServerMessage<'_>>,
+        is_answered: bool,
+    ) -> Flow {
         match (self.user.state, self.op()) {
-            (UserState::AwaitFirst, Op::Send(op)) => self.message_answered(&op.answer, frame),
+            (UserState::AwaitFirst, Op::Send(op)) if !is_answered => {
+                self.message_answered(&op.answer, frame)
+            }
             (UserState::AwaitMatch, Op::Send(op))
                 if op.matcher.as_ref().is_some_and(|it| self.matches(it, frame, message)) =>
             {
@@ -114,7 +143,7 @@ impl<O: Outputs> Machine<'_, O> {
             (UserState::AwaitServer, _) => Flow::Done,
             _ => {
                 self.out.count(Count::FramesUnsolicited, 1);
-                self.keep(frame);
+                self.keep(frame, is_answered);
                 Flow::Wait
             }
         }
@@ -126,8 +155,10 @@ impl<O: Outputs> Machine<'_, O> {
         frame: Frame<'_>,
         message: Option<&ServerMessage<'_>>,
     ) -> bool {
-        let (values, user) = (&mut self.context.values, &mut *self.user);
-        matcher.matches(frame, message, &mut |template, out| values.render(user, template, out))
+        let Context { values, patterns, .. } = &mut *self.context;
+        let user = &mut *self.user;
+        let mut render = |template: &_, out: &mut _| values.render(user, template, out);
+        matcher.matches(frame, message, patterns, &mut render)
     }
 
     /// Counts a frame that a user stays for.
@@ -138,13 +169,17 @@ impl<O: Outputs> Machine<'_, O> {
         if left == 0 { Flow::Done } else { Flow::Wait }
     }
 
-    /// Keeps a frame that no step waits for, if the user may wait later.
-    fn keep(&mut self, frame: Frame<'_>) {
+    /// Keeps a frame that no step waits for, if the user may wait later. Of answered frames, which
+    /// come again and again, equal ones are kept once.
+    fn keep(&mut self, frame: Frame<'_>, is_answered: bool) {
         let payload = bytes_of(frame);
         if !self.program.waits_after(self.user.at) || payload.len() > KEPT_BYTES_MAX {
             return;
         }
         let kept = &mut self.user.extra().kept;
+        if is_answered && kept.iter().any(|kept| *kept.payload == *payload) {
+            return;
+        }
         if kept.len() >= KEPT_FRAMES_MAX {
             kept.pop_front();
         }
@@ -201,14 +236,7 @@ impl<O: Outputs> Machine<'_, O> {
         if !self.user.conn.is_open() {
             return self.not_connected();
         }
-        let opcode = if op.message.binary { OpCode::Binary } else { OpCode::Text };
-        let mut payload = std::mem::take(&mut self.context.rendered);
-        payload.clear();
-        self.render(&op.message.data, &mut payload);
-        self.dump_bytes(true, &payload);
-        let sent = self.send_to_channel(opcode, &payload);
-        self.context.rendered = payload;
-        if let Err(lost) = sent {
+        if let Err(lost) = self.send_data(&op.message.data, op.message.binary) {
             return lost;
         }
         let state = match &op.message.reply {
@@ -220,6 +248,18 @@ impl<O: Outputs> Machine<'_, O> {
             Reply::Match(_) => UserState::AwaitMatch,
         };
         self.wait_for_answer(state, op.answer.timeout)
+    }
+
+    /// Sends a frame with the user's values.
+    pub(super) fn send_data(&mut self, data: &Template, binary: bool) -> Sent {
+        let opcode = if binary { OpCode::Binary } else { OpCode::Text };
+        let mut payload = std::mem::take(&mut self.context.rendered);
+        payload.clear();
+        self.render(data, &mut payload);
+        self.dump_bytes(true, &payload);
+        let sent = self.send_to_channel(opcode, &payload);
+        self.context.rendered = payload;
+        sent
     }
 
     pub(super) fn send_frame(&mut self, opcode: OpCode, payload: &[u8]) {

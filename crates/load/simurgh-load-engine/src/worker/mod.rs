@@ -265,7 +265,8 @@ impl Worker {
         while let Some((u, interval)) = self.sweeps.next(self.users.places(), now_ns) {
             let Some(user) = self.users.get(u) else { continue };
             let session = self.program.session_at(user.at);
-            if session.is_some_and(|session| session.heartbeat == Some(interval)) {
+            let heartbeat = session.and_then(|session| session.heartbeat.as_ref());
+            if heartbeat.is_some_and(|heartbeat| heartbeat.every == interval) {
                 self.step_now(io, u, Input::Heartbeat);
             }
             if interval == POLL_CHECK_INTERVAL {

@@ -34,8 +34,8 @@ struct Cursor {
 
 impl Sweeps {
     pub(super) fn new(program: &Program) -> Self {
-        let mut intervals: Vec<Duration> =
-            program.sessions.iter().filter_map(|session| session.heartbeat).collect();
+        let heartbeats = program.sessions.iter().filter_map(|session| session.heartbeat.as_ref());
+        let mut intervals: Vec<Duration> = heartbeats.map(|heartbeat| heartbeat.every).collect();
         if program.sessions.iter().any(|session| session.transport == Transport::LongPoll) {
             intervals.push(POLL_CHECK_INTERVAL);
         }

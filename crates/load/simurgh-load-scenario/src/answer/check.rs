@@ -43,7 +43,7 @@ pub struct PatternCache {
 }
 
 impl PatternCache {
-    fn regex(&mut self, pattern: &[u8]) -> Option<&Regex> {
+    pub(super) fn regex(&mut self, pattern: &[u8]) -> Option<&Regex> {
         let known = self.patterns.iter().position(|(text, _)| **text == *pattern);
         let entry = match known {
             Some(at) => self.patterns.remove(at),

@@ -89,6 +89,7 @@ impl JsonPath {
     }
 
     /// The values found: strings as their content, all else as compact JSON; none in invalid JSON.
+    /// A text may have several documents.
     #[must_use]
     pub fn find(&self, json: &[u8]) -> Vec<String> {
         let mut found = Vec::new();
@@ -118,22 +119,30 @@ impl JsonPath {
     fn walk(&self, json: &[u8], each: &mut dyn FnMut(&str)) {
         match &self.0 {
             Kind::Short(segments) => {
-                if let Ok(root) = serde_json::from_slice::<&RawValue>(json) {
-                    follow(root.get(), segments, each);
+                for document in documents::<&RawValue>(json) {
+                    follow(document.get(), segments, each);
                 }
             }
             Kind::Full(path) => {
-                let Ok(root) = serde_json::from_slice(json) else { return };
                 let mut bytes_left = FOUND_BYTES_MAX;
-                for value in path.query(&root).iter() {
-                    let text = value.to_string();
-                    let Some(left) = bytes_left.checked_sub(text.len()) else { return };
-                    bytes_left = left;
-                    each(&text);
+                for document in documents(json) {
+                    for value in path.query(&document).iter() {
+                        let text = value.to_string();
+                        let Some(left) = bytes_left.checked_sub(text.len()) else { return };
+                        bytes_left = left;
+                        each(&text);
+                    }
                 }
             }
         }
     }
+}
+
+/// The documents of a text: most often one, or several one after the other, such as one on each
+/// line. None if one of them is not valid.
+fn documents<'j, T: serde::Deserialize<'j>>(json: &'j [u8]) -> Vec<T> {
+    let documents = serde_json::Deserializer::from_slice(json).into_iter();
+    documents.collect::<Result<_, _>>().unwrap_or_default()
 }
 
 /// Parses the short form; `None` if it is not one.

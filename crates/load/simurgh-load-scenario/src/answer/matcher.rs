@@ -6,8 +6,8 @@ use simurgh_proto::message::events;
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
 
 use super::expandable::Expandable;
-use super::{Expand, JsonPath, compile_pattern, presence};
-use crate::{Matcher, PresenceList};
+use super::{Expand, JsonPath, PatternCache, compile_pattern, presence};
+use crate::{Matcher, Part, PresenceList, Template};
 
 /// A [`Matcher`], ready for use.
 #[derive(Clone, Debug)]
@@ -16,12 +16,22 @@ pub struct CompiledMatcher(Kind);
 #[derive(Clone, Debug)]
 enum Kind {
     Any,
+    Is(Expandable),
     Contains(Box<Finder<'static>>),
     ContainsTemplate(Expandable),
     Regex(Regex),
+    /// The values in it are escaped.
+    RegexTemplate(Template),
     Json(Box<Json>),
-    Event { topic: Option<Expandable>, event: Expandable },
-    Presence { topic: Option<Expandable>, list: PresenceList, key: Expandable },
+    Event {
+        topic: Option<Expandable>,
+        event: Expandable,
+    },
+    Presence {
+        topic: Option<Expandable>,
+        list: PresenceList,
+        key: Expandable,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -44,7 +54,16 @@ impl CompiledMatcher {
                     None => Kind::ContainsTemplate(expandable),
                 }
             }
-            Matcher::Regex(pattern) => Kind::Regex(compile_pattern(pattern)?),
+            Matcher::Is(template) => Kind::Is(Expandable::new(template)),
+            Matcher::Regex(template) => {
+                // Any value is a literal, so one stands for all.
+                let pattern = pattern_of(template, &mut |_, out| out.push(b'0'));
+                let regex = compile_pattern(&String::from_utf8_lossy(&pattern))?;
+                match Expandable::new(template).constant() {
+                    Some(_) => Kind::Regex(regex),
+                    None => Kind::RegexTemplate(template.clone()),
+                }
+            }
             Matcher::Json { path, is } => {
                 let path = JsonPath::new(path)?;
                 let array_path = path.for_array_form();
@@ -71,16 +90,22 @@ impl CompiledMatcher {
         &self,
         frame: Frame<'_>,
         message: Option<&ServerMessage<'_>>,
+        patterns: &mut PatternCache,
         expand: &mut Expand<'_>,
     ) -> bool {
         let bytes = bytes_of(frame);
         match &self.0 {
             Kind::Any => true,
+            Kind::Is(expandable) => expandable.with(expand, |text| text == bytes),
             Kind::Contains(finder) => finder.find(bytes).is_some(),
             Kind::ContainsTemplate(expandable) => {
                 expandable.with(expand, |text| memchr::memmem::find(bytes, text).is_some())
             }
             Kind::Regex(regex) => regex.is_match(bytes),
+            Kind::RegexTemplate(template) => {
+                let regex = patterns.regex(&pattern_of(template, expand));
+                regex.is_some_and(|regex| regex.is_match(bytes))
+            }
             Kind::Json(json) => json.is.with(expand, |is| match bytes.trim_ascii_start().first() {
                 Some(b'[') => json.array_path.as_ref().unwrap_or(&json.path).finds(bytes, is),
                 _ if is_binary_message(frame) => {
@@ -121,6 +146,21 @@ impl Json {
         };
         status || is_at(&["topic"], topic) || is_at(&["event"], event)
     }
+}
+
+/// A pattern with its values, in which all signs of regular expressions are escaped.
+fn pattern_of(template: &Template, expand: &mut Expand<'_>) -> Vec<u8> {
+    let mut pattern = Vec::new();
+    for part in &template.parts {
+        if let Part::Literal(literal) = part {
+            pattern.extend_from_slice(literal);
+            continue;
+        }
+        let mut value = Vec::new();
+        expand(&part.clone().into(), &mut value);
+        pattern.extend(regex::escape(&String::from_utf8_lossy(&value)).bytes());
+    }
+    pattern
 }
 
 fn bytes_of(frame: Frame<'_>) -> &[u8] {

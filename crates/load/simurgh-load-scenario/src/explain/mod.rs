@@ -9,7 +9,9 @@ use simurgh_text::format::{bytes, number, time};
 
 use self::plan::Plan;
 use self::steps::{Steps, count, dialect, of};
-use crate::{Arrivals, Cut, Scenario, Session, Spread, Target, Transport, placement};
+use crate::{
+    AnswerRule, Arrivals, Cut, Heartbeat, Scenario, Session, Spread, Target, Transport, placement,
+};
 
 /// The resources of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,15 +65,17 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
     needs(&mut out, scenario, &plan, machine);
     for session in &scenario.sessions {
         let stay = plan::stay(session);
-        let stay = if stay.is_finite() { time(stay) } else { "to the end of the run".to_owned() };
+        let stay = match (stay.is_finite(), plan::may_wait_forever(session)) {
+            (true, false) => format!("stays {}", time(stay)),
+            (true, true) => format!("stays {}, or without end", time(stay)),
+            (false, _) => "may stay without end".to_owned(),
+        };
         let (Session { name, weight, .. }, dialect) = (session, dialect(session.dialect));
-        let _ = writeln!(out, "\nsession {name}: weight {weight}, {dialect}, a user stays {stay}");
+        let _ = writeln!(out, "\nsession {name}: weight {weight}, {dialect}, a user {stay}");
         if session.transport == Transport::LongPoll {
             out.push_str("  by long polling, over two connections\n");
         }
-        if let Some(every) = session.heartbeat {
-            let _ = writeln!(out, "  a heartbeat every {}", time(every.as_secs_f64()));
-        }
+        by_themselves(&mut out, scenario, session);
         if let Some(again) = session.reconnect {
             let (min, max) = (time(again.min.as_secs_f64()), time(again.max.as_secs_f64()));
             let rejoin = if again.rejoin { ", and joins again" } else { "" };
@@ -85,6 +89,22 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
         let _ = writeln!(out, "\npasses if {}", conditions.collect::<Vec<_>>().join(", "));
     }
     out
+}
+
+/// What users send without a step: heartbeats and answers.
+fn by_themselves(out: &mut String, scenario: &Scenario, session: &Session) {
+    let words = Steps { scenario, out: &mut String::new() };
+    if let Some(Heartbeat { every, send }) = &session.heartbeat {
+        let every = time(every.as_secs_f64());
+        let _ = match send {
+            Some(send) => writeln!(out, "  sends {} every {every}", words.text(&send.data)),
+            None => writeln!(out, "  a heartbeat every {every}"),
+        };
+    }
+    for AnswerRule { when, send } in &session.rules {
+        let (when, send) = (words.matcher(when), words.text(&send.data));
+        let _ = writeln!(out, "  answers {when} with {send}");
+    }
 }
 
 /// Cuts of connections, and joins that resume.
@@ -189,7 +209,9 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
             writeln!(out, "  the run is ended after {}, users and all", time(plan.end))
         }
         (true, _) => writeln!(out, "  the last user has ended after about {}", time(plan.end)),
-        (false, _) => writeln!(out, "  the run goes on until it is stopped; --duration ends it"),
+        (false, _) => {
+            writeln!(out, "  the run goes on without end; `duration` or --duration ends it")
+        }
     };
 }
 
@@ -310,6 +332,34 @@ mod tests {
             ),
         ] {
             assert_eq!(reckoned(&phases, steps), expected, "{phases} {steps}");
+        }
+    }
+
+    #[test]
+    fn users_who_may_stay_for_ever_are_without_end() {
+        let loop_of = |steps: &str| format!(r#"{{ loop = "forever", steps = [{steps}] }}"#);
+        for (steps, words) in [
+            (r#"{ receive = "end" }"#.to_owned(), "a user may stay without end"),
+            (loop_of(r#"{ think = "1s" }"#), "a user may stay without end"),
+            // Each round takes as long as the server does.
+            (loop_of(r#"{ send = "a", reply = true }"#), "a user may stay without end"),
+            (
+                loop_of(r#"{ get = "/" }, { if = "a == 1", steps = [{ abort = "user" }] }"#),
+                "a user may stay without end",
+            ),
+            (r#"{ wait_server = true }"#.to_owned(), "a user stays 0 s, or without end"),
+            (r#"{ think = "1s" }, { gather = 2 }"#.to_owned(), "a user stays 1 s, or without end"),
+            (r#"{ gather = 2, timeout = "1s" }"#.to_owned(), "a user stays 0 s\n"),
+            (loop_of(r#"{ think = "1s" }, { abort = "user" }"#), "a user stays 1 s\n"),
+            (r#"{ loop = { var = "a" }, steps = [{ think = "1s" }] }"#.to_owned(), "stays 1 s\n"),
+            (r#"{ loop = 0, steps = [{ receive = "end" }] }"#.to_owned(), "a user stays 0 s\n"),
+        ] {
+            let steps = format!("{{ set = \"a\", value = \"1\" }}, {steps}");
+            let text =
+                explain(&scenario("[[phase]]\nduration = \"9s\"\nrate = 1", &steps), &MACHINE);
+            assert!(text.contains(words), "{words:?} is not in\n{text}");
+            let run = "the run goes on without end; `duration` or --duration ends it";
+            assert_eq!(text.contains(run), words.contains("may stay"), "{text}");
         }
     }
 

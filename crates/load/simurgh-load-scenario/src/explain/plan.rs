@@ -38,6 +38,15 @@ pub(super) fn stay(session: &Session) -> f64 {
     seconds(&session.steps).0
 }
 
+/// Whether a step waits for something that may never come, without a limit.
+pub(super) fn may_wait_forever(session: &Session) -> bool {
+    let mut may = false;
+    session.each_step(&mut |step| {
+        may |= matches!(step.act, Act::WaitServer | Act::Gather { timeout: None, .. });
+    });
+    may
+}
+
 /// How long the steps take, seconds, and whether they end the user.
 fn seconds(steps: &[Step]) -> (f64, bool) {
     let mut sum = 0.0;
@@ -50,8 +59,13 @@ fn seconds(steps: &[Step]) -> (f64, bool) {
                     rounds(each.from, each.to, each.step).max(f64::from(each.at_least_once));
                 let (body, ended) = seconds(&each.steps);
                 let round = each.every.map_or(body, |every| body.max(every.as_secs_f64()));
+                // Also without a wait of the user's own: each round waits for the server.
                 // 0 times infinity is NaN.
-                let whole = if rounds > 0.0 && round > 0.0 { rounds * round } else { 0.0 };
+                let whole = match (rounds, round) {
+                    (0.0, _) => 0.0,
+                    (f64::INFINITY, _) => f64::INFINITY,
+                    (rounds, round) => rounds * round,
+                };
                 (if ended { body } else { whole }, ended && rounds > 0.0)
             }
             Act::Abort | Act::AbortRun => (0.0, true),

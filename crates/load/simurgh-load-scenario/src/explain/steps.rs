@@ -76,7 +76,7 @@ impl Steps<'_> {
         }
     }
 
-    fn text(&self, template: &Template) -> String {
+    pub(super) fn text(&self, template: &Template) -> String {
         let text = print_template(template, self.scenario).replace(['\n', '\r'], " ");
         match text.char_indices().nth(SHOWN) {
             Some((end, _)) => format!("{}…", &text[..end]),
@@ -102,11 +102,12 @@ impl Steps<'_> {
         format!("{verb}{kind} {}{wait}", self.text(&message.data))
     }
 
-    fn matcher(&self, matcher: &Matcher) -> String {
+    pub(super) fn matcher(&self, matcher: &Matcher) -> String {
         match matcher {
             Matcher::Any => "any frame".to_owned(),
+            Matcher::Is(text) => format!("the frame {}", self.text(text)),
             Matcher::Contains(text) => format!("a frame with {}", self.text(text)),
-            Matcher::Regex(regex) => format!("a frame that /{regex}/ matches"),
+            Matcher::Regex(regex) => format!("a frame that /{}/ matches", self.text(regex)),
             Matcher::Json { path, is } => {
                 format!("a frame whose {path} is {}", self.text(is))
             }

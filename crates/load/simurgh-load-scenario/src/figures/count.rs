@@ -64,6 +64,8 @@ named! {
         Pushes = "pushes",
         /// Heartbeats sent.
         Heartbeats = "heartbeats",
+        /// Frames received that a rule of `answer` answered.
+        Answers = "answers",
         /// Phoenix replies with status `ok`.
         RepliesOk = "replies_ok",
         /// Phoenix replies with any other status.

@@ -1,15 +1,4 @@
 //! Captures and checks of answers, and matches of frames.
-//!
-//! - `timeout = "5s"`.
-//! - `capture = { token = "payload.token", id = { regex = "id=(\\d+)" } }`: a text is a JSON path;
-//!   else one of `json`, `regex`, `xpath`, `header`, `form_field`, and `decode_html = true`.
-//! - `check = "ok"`: a line in `match.log` where this regular expression is not found; or a table,
-//!   or several, with `pattern`, `name`, `when` (`"missing"`, `"found"`), `do` (`"continue"`,
-//!   `"log"`, `"dump"`, `"abort"`, `"abort-run"`, `{ restart = 3 }`, `{ loop = 20, sleep = "5s",
-//!   back = 1 }`), `skip_headers`.
-//! - a match: `"any"`, `{ contains = text }`, `{ regex = "…" }`, `{ json = path, is = text }`,
-//!   `{ event = name, topic = topic }`, `{ presence = "state", key = key, topic = topic }` (or
-//!   `"joins"`, `"leaves"`: the parts of a `presence_diff`).
 
 use std::time::Duration;
 
@@ -17,7 +6,6 @@ use simurgh_text::toml::{Entry, Table};
 
 use super::read::Reader;
 use super::tables::small;
-use super::verbs::regex;
 use crate::{
     Action, Answer, Capture, Check, Find, Generated, Matcher, Part, PresenceList, Template,
 };
@@ -86,11 +74,13 @@ impl Reader<'_> {
     }
 
     pub(super) fn matcher(&self, entry: &Entry<'_, '_>) -> Option<Matcher> {
-        let takes = "\"any\" or a table with contains, regex, json and is, event and topic, or \
-                     presence, key and topic";
+        let takes = "\"any\" or a table with is, contains, regex, json and is, event and topic, \
+                     or presence, key and topic";
         if let Some(text) = entry.as_str() {
             if text != "any" {
-                let help = format!("{{ contains = {text:?} }} takes frames with that text");
+                let help = format!(
+                    "{{ is = {text:?} }} takes that text, {{ contains = {text:?} }} frames with it"
+                );
                 entry.wrong(format_args!("{text:?} is no match"), help);
             }
             return Some(Matcher::Any);
@@ -105,7 +95,10 @@ impl Reader<'_> {
                 self.template(&text).map(Matcher::Contains)
             }
             ([None, Some(pattern), None, None, None], [None, None, None]) => {
-                regex(&pattern).map(Matcher::Regex)
+                self.template(&pattern).map(Matcher::Regex)
+            }
+            ([None, None, None, None, None], [Some(is), None, None]) => {
+                self.template(&is).map(Matcher::Is)
             }
             ([None, None, Some(path), None, None], [Some(is), None, None]) => {
                 let path = path.text("a JSON path").map(str::to_owned);

@@ -12,8 +12,9 @@ use super::tables::{
 use super::template::{self, Names};
 use super::vars;
 use crate::{
-    Agent, Appointment, Arrivals, DataFile, Diagnostics, Drop, LOCAL_AGENT, Load, Loaded,
-    Overrides, Phase, Scenario, Session, Target, Template, Tls, VarId, read_rows,
+    Agent, AnswerRule, Appointment, Arrivals, DataFile, Diagnostics, Drop, FrameOut, Heartbeat,
+    LOCAL_AGENT, Load, Loaded, Matcher, Overrides, Phase, Scenario, Session, Target, Template, Tls,
+    VarId, read_rows,
 };
 
 /// Parses a scenario. Relative file names start from `base`; of `overrides` only the flags for
@@ -245,13 +246,15 @@ impl Reader<'_> {
         table.text("name", "a name");
         let dialect = table.word("protocol", &PROTOCOLS);
         let transport = table.word("transport", &TRANSPORTS);
+        let rules = table.all("answer");
         let steps = table.need("steps", "a list of steps");
         let session = Session {
             name: self.sessions.get(at).cloned().unwrap_or_default(),
             weight: weight(&table),
             dialect: dialect.unwrap_or_default(),
             transport: transport.unwrap_or_default(),
-            heartbeat: table.get("heartbeat").and_then(|entry| entry.some_time()),
+            heartbeat: table.get("heartbeat").and_then(|entry| self.heartbeat(&entry)),
+            rules: rules.iter().filter_map(|entry| self.rule(entry)).collect(),
             reconnect: table.get("reconnect").and_then(|entry| reconnect(&entry)),
             drop: table.get("drop").and_then(|entry| self.drop(&entry)),
             resume: table.bool("resume").unwrap_or(false),
@@ -260,6 +263,40 @@ impl Reader<'_> {
         };
         table.finish();
         Some(session)
+    }
+
+    /// A time, or `{ every = "25s", send = "2" }`.
+    fn heartbeat(&self, entry: &Entry<'_, '_>) -> Option<Heartbeat> {
+        if !entry.is_table() {
+            return Some(Heartbeat { every: entry.some_time()?, send: None });
+        }
+        let table = entry.table("heartbeat")?;
+        let every = table.need("every", "a time such as \"25s\"");
+        let every = every.and_then(|entry| entry.some_time());
+        let send = self.frame_out(&table);
+        table.finish();
+        Some(Heartbeat { every: every?, send: Some(send?) })
+    }
+
+    /// `{ when = "2", send = "3" }`; a plain text is the whole frame.
+    fn rule(&self, entry: &Entry<'_, '_>) -> Option<AnswerRule> {
+        let table = entry.table("a rule such as { when = \"2\", send = \"3\" }")?;
+        let when = table.need("when", "the text of the frames that are answered, or a match");
+        let when = when.and_then(|entry| match entry.as_str() {
+            Some("any") | None => self.matcher(&entry),
+            Some(_) => self.template(&entry).map(Matcher::Is),
+        });
+        let send = self.frame_out(&table);
+        table.finish();
+        Some(AnswerRule { when: when?, send: send? })
+    }
+
+    /// The keys `send` and `binary` of a table.
+    fn frame_out(&self, table: &Table<'_, '_>) -> Option<FrameOut> {
+        let data = table.need("send", "what is sent, a text");
+        let data = data.and_then(|entry| self.template(&entry));
+        let binary = table.bool("binary").unwrap_or(false);
+        Some(FrameOut { data: data?, binary })
     }
 
     fn drop(&self, entry: &Entry<'_, '_>) -> Option<Drop> {

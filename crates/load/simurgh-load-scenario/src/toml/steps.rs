@@ -1,38 +1,5 @@
-//! A step is a table with one verb and its keys:
-//!
-//! | verb | its value | optional keys |
-//! |---|---|---|
-//! | `connect` | path | `origin`, `subprotocols`, `headers` |
-//! | `send` | text | `binary`, `reply` (`true`: the first frame, or a match) |
-//! | `wait` | a match, or `"any"` | |
-//! | `receive` | a time, or `"end"` | `count`, `match` |
-//! | `think` | a time, or as below | |
-//! | `join`, `leave` | topic | `payload`, `status`, `reply`, `binary`, `presence` (a key) |
-//! | `push` | event | `topic` (else that of the last join), and as `join` |
-//! | `get`, `post`, … | URL | `body`, `headers`, `cookies`, `auth`, `status`, `version` |
-//! | `request` | URL | `method`, and as `get` |
-//! | `raw` | bytes over plain TCP | as `send` |
-//! | `close` | code, or `true` | |
-//! | `set` | a variable, or several | one of the sources below |
-//! | `loop` | rounds, `"forever"`, `{ var = name }` | `counter`, `from`, `step`, `every`, `steps` |
-//! | `each` | variable for the element | `in`, `include`, `exclude`, `steps` |
-//! | `repeat` | rounds at most | `while` or `until`, `name`, `steps` |
-//! | `if` | condition | `steps` |
-//! | `transaction` | name | `steps` |
-//! | `switch` | URL of a server, or its number | `protocol`, `store`, `restore` |
-//! | `gather` | number of users | `timeout` |
-//! | `mark`, `measure` | name | |
-//! | `wait_server` | `true` | |
-//! | `abort` | `"user"` or `"run"` | |
-//!
-//! A think time is `"1s"`, `["1s", "5s"]`, `{ mean = "2s" }` (exponential), or
-//! `{ seconds = "variable", random = true }`. `set` takes its values from one of `value`, `row` (a
-//! file, with `delimiter` and `random`), `json` with `from`, and `target = true` (host and port). A
-//! `loop` with `at_least_once = true` is never skipped. Other methods than `get`, `post`, `put`,
-//! `patch`, `delete`, `head`, `options`, `purge` and `trace` are written with `request`.
-//!
-//! Steps with an answer also take `timeout`, `capture`, `check` ([`answer`](super::answer)); any
-//! step takes `tag`. A condition is a variable, an order and a template: `"n >= 3"`.
+//! A step is a table with one verb (`verbs.rs`) and its keys. Times, conditions and payloads, which
+//! several verbs have.
 
 use simurgh_text::toml::{Entry, Table, did_you_mean};
 use toml::de::DeValue;

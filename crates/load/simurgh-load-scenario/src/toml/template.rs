@@ -1,12 +1,4 @@
-//! Parses templates: `{{name}}` is replaced, all other text stays.
-//!
-//! The braces contain one of
-//! - a variable `name`, or `name[2]`, the element of a list counted from 0; `var NAME` if the
-//!   name is one of the words below, and `var "any name" 2` if it has special characters;
-//! - `user_id`, `unique_id`, `stamp`, `unix_time`, `target_host`, `target_port`;
-//! - `random_number 1 6`, `random_string 8`, `line FILE`, `random_line FILE`, `md5 "TEMPLATE"`;
-//! - `"text"` in the quotes of JSON for text that contains braces, `bytes 00ff` for bytes that
-//!   are not text.
+//! Parses templates: `{{name}}` is replaced, all other text stays. [`WORDS`] are the functions.
 
 use crate::{Generated, Part, Scenario, Template, VarId};
 
@@ -137,7 +129,7 @@ fn part(words: &[Word], names: &dyn Names, depth: u32) -> Result<Part, String> {
 }
 
 /// Reserved words, and how they are used.
-const WORDS: [(&str, &str); 13] = [
+pub(super) const WORDS: [(&str, &str); 13] = [
     ("user_id", "user_id"),
     ("unique_id", "unique_id"),
     ("stamp", "stamp"),

@@ -1,6 +1,8 @@
 //! Tests: written scenarios are read as the same; mistakes are reported with their line; no panics.
 
 mod random;
+mod reference;
+mod rules;
 
 use std::path::Path;
 

@@ -133,10 +133,9 @@ impl StepReader<'_, '_, '_> {
     }
 
     fn connect(&self) -> Option<Act> {
-        let offered = self.table.all("subprotocols").into_iter();
-        let offered =
-            offered.filter_map(|one| one.text("names of subprotocols").map(str::to_owned));
-        let (subprotocols, headers) = (offered.collect(), self.templates("headers"));
+        let offered = self.table.all("subprotocols");
+        let subprotocols = offered.iter().filter_map(subprotocols).flatten().collect();
+        let headers = self.templates("headers");
         let (origin, answer) = (self.template("origin"), self.answer());
         let path = self.reader.template(self.value)?;
         Some(Act::Connect(Connect { path, origin, subprotocols, headers, answer }))
@@ -352,7 +351,20 @@ fn yes<T>(value: &Entry<'_, '_>, then: T) -> Option<T> {
     is_true.then_some(then)
 }
 
+/// The names in a text such as `"chat"` or `"a, b"`.
+fn subprotocols(entry: &Entry<'_, '_>) -> Option<Vec<String>> {
+    let text = entry.text("the names of subprotocols, such as [\"a\", \"b\"] or \"a, b\"")?;
+    let names: Vec<_> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    let is_sign = |char: char| char.is_ascii_graphic() && !"()<>@,;:\\\"/[]?={}".contains(char);
+    let wrong = names.iter().find(|name| name.is_empty() || !name.chars().all(is_sign));
+    if let Some(wrong) = wrong {
+        entry.wrong(format_args!("{wrong:?} is no name of a subprotocol"), "such as \"a, b\"");
+        return None;
+    }
+    Some(names)
+}
+
 /// A regular expression, which is later checked with those of Tsung's files.
-pub(super) fn regex(entry: &Entry<'_, '_>) -> Option<String> {
+fn regex(entry: &Entry<'_, '_>) -> Option<String> {
     entry.text("a regular expression").map(str::to_owned)
 }

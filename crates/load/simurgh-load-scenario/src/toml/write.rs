@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::tables::{CUTS, DUMPS, EXACT, PROTOCOLS, SPREADS, TRANSPORTS};
 use super::{template, vars, write_steps};
 use crate::{
-    AddressRange, Agent, Arrivals, DataFile, Dialect, Dump, Follow, Load, Phase, Scenario, Session,
-    Sources, Spread, Target, Threshold, Timeouts, Tls, Transport,
+    AddressRange, Agent, Arrivals, DataFile, Dialect, Dump, Follow, Heartbeat, Load, Phase,
+    Scenario, Session, Sources, Spread, Target, Threshold, Timeouts, Tls, Transport,
 };
 
 /// Writes a scenario, which [`read`](super::read()) reads as the same, except for lines.
@@ -254,7 +254,19 @@ fn session(out: &mut Keys<'_>, at: usize, session: &Session) {
     out.optional("weight", weight(session.weight));
     out.word("protocol", &PROTOCOLS, session.dialect, Dialect::default());
     out.word("transport", &TRANSPORTS, session.transport, Transport::default());
-    out.optional("heartbeat", session.heartbeat.map(time));
+    if let Some(Heartbeat { every, send }) = &session.heartbeat {
+        let mut value = time(*every);
+        if let Some(frame) = send {
+            let mut table = out.table();
+            table.key("every", value);
+            table.frame_out(frame);
+            value = table.inline();
+        }
+        out.key("heartbeat", value);
+    }
+    if !session.rules.is_empty() {
+        out.key("answer", list(session.rules.iter().map(|rule| out.rule(rule))));
+    }
     if let Some(reconnect) = session.reconnect {
         let mut table = out.table();
         table.key("min", time(reconnect.min));

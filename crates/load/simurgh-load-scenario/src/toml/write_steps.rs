@@ -8,9 +8,9 @@ use super::tables::PROTOCOLS;
 use super::template::{is_plain, print, quoted};
 use super::write::{Keys, list, named, target_name, text, time, word};
 use crate::{
-    Act, Action, Answer, Bound, Capture, Check, Compare, Condition, Connect, Find, For, ForEach,
-    Http, HttpAuth, Matcher, Message, Push, Receive, Repeat, Reply, Scenario, Set, Step, Switch,
-    Template, Think, Value, VarId,
+    Act, Action, Answer, AnswerRule, Bound, Capture, Check, Compare, Condition, Connect, Find, For,
+    ForEach, FrameOut, Http, HttpAuth, Matcher, Message, Push, Receive, Repeat, Reply, Scenario,
+    Set, Step, Switch, Template, Think, Value, VarId,
 };
 
 pub(super) fn steps(steps: &[Step], depth: usize, scenario: &Scenario) -> String {
@@ -115,8 +115,9 @@ impl Keys<'_> {
         let mut table = self.table();
         match matcher {
             Matcher::Any => return text("any"),
+            Matcher::Is(whole) => table.key("is", self.template(whole)),
             Matcher::Contains(part) => table.key("contains", self.template(part)),
-            Matcher::Regex(regex) => table.key("regex", text(regex)),
+            Matcher::Regex(regex) => table.key("regex", self.template(regex)),
             Matcher::Json { path, is } => {
                 table.key("json", text(path));
                 table.key("is", self.template(is));
@@ -132,6 +133,19 @@ impl Keys<'_> {
             }
         }
         table.inline()
+    }
+
+    /// A rule for frames of the server.
+    pub(super) fn rule(&self, rule: &AnswerRule) -> String {
+        let mut table = self.table();
+        table.key("when", self.matcher(&rule.when));
+        table.frame_out(&rule.send);
+        table.inline()
+    }
+
+    pub(super) fn frame_out(&mut self, frame: &FrameOut) {
+        self.key("send", self.template(&frame.data));
+        self.flag("binary", frame.binary, false);
     }
 
     fn receive(&mut self, receive: &Receive) {

@@ -201,7 +201,7 @@ impl Lower<'_> {
         };
         match check.pattern.parts.as_slice() {
             [Part::Literal(pattern)] => {
-                Some(Matcher::Regex(String::from_utf8_lossy(pattern).into_owned()))
+                Some(Matcher::Regex(Template::literal(&String::from_utf8_lossy(pattern))))
             }
             _ => {
                 let what = "`ack` is \"match\", and the <match> has variables in it";

@@ -44,6 +44,8 @@ pub(super) enum Command {
         #[command(flatten)]
         scenario: ScenarioFlags,
     },
+    /// Prints the reference of the scenario language: every key, with its default and an example.
+    Reference,
     /// Makes the reports of a run again from what it wrote, if it was killed for example.
     Report {
         /// The directory of the run.
@@ -160,7 +162,8 @@ pub(super) struct RunFlags {
     /// that are ours, or say process_cpu_seconds_total. Not over TLS.
     #[arg(long)]
     pub(super) server_cpu: bool,
-    /// A condition as in the table `pass`, such as "errors == 0" or "http_p99 < 50ms"; may be repeated.
+    /// A condition as in the table `pass`, such as "errors == 0" or "http_p99 < 50ms"; may be
+    /// repeated.
     #[arg(long, value_name = "CONDITION", value_parser = threshold)]
     pub(super) pass: Vec<Threshold>,
     /// Takes commands from standard input, one a line: pause, resume, rate FACTOR, stop.

@@ -36,13 +36,14 @@ pub(crate) fn load(load: Load) -> ExitCode {
                     &Machine::here(&scenario, workers.workers, descriptors),
                 ))
             }
-            Err(refusal) => Ok(refusal.refuse("`simurgh load init` prints an example")),
+            Err(refusal) => Ok(refusal.refuse("`simurgh load reference` lists all keys")),
         },
         Some(Command::Init { file }) => init(file),
         Some(Command::Convert { scenario }) => match read(&scenario) {
             Ok(loaded) => printed(&toml::write(&loaded.scenario)),
             Err(refusal) => Ok(refusal.refuse("nothing was converted")),
         },
+        Some(Command::Reference) => printed(&toml::reference()),
         Some(Command::Report { dir }) => {
             report::make(&dir).and_then(|record| printed(&report::summary(&record)))
         }

@@ -1,6 +1,7 @@
 //! Unit tests of users: inputs, outputs, and a clock that only the test moves.
 
 mod properties;
+mod rules;
 mod timing;
 
 use std::collections::BTreeSet;

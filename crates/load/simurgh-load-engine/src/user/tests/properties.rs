@@ -27,7 +27,9 @@ const SESSIONS: [(&str, &str); 4] = [
     ),
     (
         RAW,
-        "steps = [{ connect = \"/\" }, { send = \"a\", reply = true, \
+        "answer = { when = { contains = \"x\" }, send = \"y\" }\n\
+         heartbeat = { every = \"1s\", send = \"b\" }\n\
+         steps = [{ connect = \"/\" }, { send = \"a\", reply = true, \
          check = { pattern = \"x\", do = { restart = 2 } } }, { wait = { contains = \"go\" } }, \
          { close = true }, { get = \"/\" }, { raw = \"b\", reply = true }]",
     ),

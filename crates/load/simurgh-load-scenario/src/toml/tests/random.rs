@@ -218,13 +218,28 @@ impl Generator {
             weight: self.number(),
             dialect,
             transport: *self.rng.choice(&[Transport::WebSocket, Transport::LongPoll]).unwrap(),
-            heartbeat: Some(self.some_time()).filter(|_| self.rng.bool()),
+            heartbeat: self.heartbeat(),
+            rules: (0..self.rng.usize(0..3)).map(|_| self.rule()).collect(),
             reconnect: self.some(reconnect),
             drop: self.drop(),
             resume: self.rng.bool(),
             read_rate_max: self.some(64),
             steps: self.steps(targets, 0),
         }
+    }
+
+    fn heartbeat(&mut self) -> Option<Heartbeat> {
+        let (every, send) = (self.some_time(), self.frame_out());
+        let made = Heartbeat { every, send: self.some(send) };
+        self.some(made)
+    }
+
+    fn rule(&mut self) -> AnswerRule {
+        AnswerRule { when: self.matcher(), send: self.frame_out() }
+    }
+
+    fn frame_out(&mut self) -> FrameOut {
+        FrameOut { data: self.template(), binary: self.rng.bool() }
     }
 
     fn drop(&mut self) -> Option<Drop> {
@@ -293,10 +308,11 @@ impl Generator {
 
     fn matcher(&mut self) -> Matcher {
         let template = self.template();
-        match self.rng.u8(0..6) {
+        match self.rng.u8(0..7) {
             0 => Matcher::Any,
             1 => Matcher::Contains(template),
-            2 => Matcher::Regex(self.text()),
+            2 => Matcher::Regex(template),
+            6 => Matcher::Is(template),
             3 => Matcher::Json { path: self.text(), is: template },
             4 => {
                 let topic = self.template();
@@ -448,11 +464,11 @@ impl Generator {
     }
 
     fn connect(&mut self) -> Connect {
-        let (origin, offered) = (self.template(), self.text());
+        let (origin, offered) = (self.template(), self.rng.choice(&["chat", "v2.a+b"]).unwrap());
         Connect {
             path: self.template(),
             origin: self.some(origin),
-            subprotocols: self.some(offered).into_iter().collect(),
+            subprotocols: self.some((*offered).to_owned()).into_iter().collect(),
             headers: self.named(),
             answer: self.answer(),
         }
