@@ -27,6 +27,7 @@ mod checks;
 mod der;
 mod jwk;
 mod keys;
+mod pem;
 mod signing;
 
 use serde_json::{Map, Value};
