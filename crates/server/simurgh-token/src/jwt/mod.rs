@@ -24,7 +24,7 @@
 //! ```
 
 mod checks;
-mod der;
+pub(crate) mod der;
 mod jwk;
 mod keys;
 mod pem;
