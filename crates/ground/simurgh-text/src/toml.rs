@@ -387,8 +387,11 @@ fn entries<'d, 'i>(document: &'d Document, table: &'d DeTable<'i>) -> Vec<Entry<
 pub fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
     let word = word.replace('-', "_").to_ascii_lowercase();
     let distance = |known: &&&str| strsim::damerau_levenshtein(&known.to_ascii_lowercase(), &word);
-    let near = known.iter().min_by_key(distance)?;
-    (distance(&near) <= 1 + word.chars().count() / 4).then(|| format!("did you mean {near}?"))
+    let is_near = |known: &&&str| distance(known) <= 1 + word.chars().count() / 4;
+    // `aud` for `audience`.
+    let is_short = |known: &&&str| known.len() > 2 && word.starts_with(**known);
+    let near = known.iter().min_by_key(distance).filter(is_near);
+    near.or_else(|| known.iter().find(is_short)).map(|near| format!("did you mean {near}?"))
 }
 
 /// `a, b or c`.

@@ -41,8 +41,10 @@ impl TlsConfig {
             None => builder.with_no_client_auth(),
             Some(pem) => {
                 let chain = certificates(pem, "the client's identity")?;
-                let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
-                    .map_err(|error| format!("the client's identity has no usable key: {error}"))?;
+                // The parser's own error shows lines of the key.
+                let no_key = "the client's identity has no usable key: it needs a private key in \
+                              PEM, not encrypted, with line breaks";
+                let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| no_key)?;
                 builder.with_client_auth_cert(chain, key).map_err(|error| {
                     format!("the client's certificate and key do not fit: {error}")
                 })?
@@ -59,7 +61,7 @@ fn certificates(pem: &str, whose: &str) -> Result<Vec<CertificateDer<'static>>, 
     match parsed {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         Ok(_) => Err(format!("the PEM text of {whose} holds no certificate")),
-        Err(error) => Err(format!("the PEM text of {whose}: {error}")),
+        Err(_) => Err(format!("the PEM text of {whose} cannot be read: check its line breaks")),
     }
 }
 

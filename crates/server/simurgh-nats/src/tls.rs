@@ -12,6 +12,10 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::config::{Tls, of_file};
 
+/// The parser's own error shows lines of the file.
+const NO_KEY: &str =
+    "no usable key: it needs a private key in PEM, not encrypted, with line breaks";
+
 /// The TLS settings of a link. The files are read at each call.
 ///
 /// # Errors
@@ -26,8 +30,8 @@ pub(crate) fn client(tls: &Tls) -> io::Result<Arc<ClientConfig>> {
         Some(identity) => {
             let chain = certificates(&identity.certificate)?;
             let text = read(&identity.key)?;
-            let key = PrivateKeyDer::from_pem_slice(&text)
-                .map_err(|error| wrong(&identity.key, &format!("no usable key: {error}")))?;
+            let key =
+                PrivateKeyDer::from_pem_slice(&text).map_err(|_| wrong(&identity.key, NO_KEY))?;
             builder
                 .with_client_auth_cert(chain, key)
                 .map_err(|error| wrong(&identity.certificate, &format!("{error}")))?
@@ -53,7 +57,7 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     match parsed {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         Ok(_) => Err(wrong(path, "no certificate in it")),
-        Err(error) => Err(wrong(path, &format!("{error}"))),
+        Err(_) => Err(wrong(path, "the PEM cannot be read: check its line breaks")),
     }
 }
 
@@ -63,4 +67,26 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 fn wrong(path: &Path, what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Identity;
+
+    #[test]
+    fn no_error_about_a_pem_file_contains_the_key() {
+        let key = tempfile::NamedTempFile::new().unwrap();
+        fs::write(key.path(), "-----BEGIN PRIVATE KEY-----MIIEvQ-----END PRIVATE KEY-----")
+            .unwrap();
+        let made = rcgen::generate_simple_self_signed(vec!["node".to_owned()]).unwrap();
+        let certificate = tempfile::NamedTempFile::new().unwrap();
+        fs::write(certificate.path(), made.cert.pem()).unwrap();
+        for file in [certificate.path(), key.path()] {
+            let identity = Identity { certificate: file.into(), key: key.path().into() };
+            let tls = Tls { identity: Some(identity), ..Tls::default() };
+            let error = client(&tls).unwrap_err().to_string();
+            assert!(error.contains("line breaks") && !error.contains("77"), "{error}");
+        }
+    }
 }

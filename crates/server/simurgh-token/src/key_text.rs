@@ -1,93 +1,116 @@
 //! Keys in forms that are no secret, whatever the configuration says.
 //!
-//! A public key that is taken for a secret lets everybody sign who can read it.
+//! If a public key were taken for a secret, everybody who can read it could sign. So a secret is
+//! decoded a few times, and refused if a mark of a key is found at any step.
 
 use base64::Engine as _;
-use base64::alphabet::{STANDARD, URL_SAFE};
+use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
+use percent_encoding::percent_decode_str;
+
 use crate::error::KeyError;
+use crate::jwt::der;
 
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)
     .with_decode_allow_trailing_bits(true);
 pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(&STANDARD, LENIENT);
-pub(crate) const BASE64URL: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, LENIENT);
 
+/// How often a key may be encoded.
+const DEPTH: usize = 3;
 /// The least bytes of a key in DER.
 const DER_BYTES_MIN: usize = 32;
 /// Bytes of a bare point of P-256, which begins with this byte.
 const POINT_BYTES: usize = 65;
 const POINT: u8 = 4;
-/// The tag of a sequence, with which all keys in DER begin.
-const SEQUENCE: u8 = 0x30;
+/// RFC 1952: two bytes of identification, and the only method of compression.
+const GZIP: &[u8] = &[0x1f, 0x8b, 8];
+/// The mark of UTF-8, which editors of Windows write before a text.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-const SSH: &[&str] = &["ssh-", "ecdsa-sha2-", "sk-ssh-", "sk-ecdsa-", "PuTTY-"];
+/// Texts of keys without white space and quotes, and what they belong to.
+const MARKS: &[(&str, &str)] = &[
+    ("----BEGIN", "a key in PEM"),
+    ("kty:", "a JSON Web Key"),
+    ("Public-Key:", "a key as `openssl -text` prints it"),
+    ("Private-Key:", "a key as `openssl -text` prints it"),
+    ("Modulus", "an RSA key as text or XML"),
+    ("KeyValue>", "a key in XML"),
+    ("ssh-rsa", "a key of SSH"),
+    ("ssh-dss", "a key of SSH"),
+    ("ssh-ed25519", "a key of SSH"),
+    ("ecdsa-sha2-", "a key of SSH"),
+    ("PuTTY-User-Key", "a key of SSH"),
+];
 
 /// Refuses a secret that is a key in some form, public or private.
 pub(crate) fn refuse_key(secret: &[u8]) -> Result<(), KeyError> {
-    match form(secret) {
-        None => Ok(()),
-        Some(form) => Err(KeyError::new(format!(
-            "it is {form}, which is no secret: give keys as PEM or as a JWK set"
-        ))),
+    let text = std::str::from_utf8(secret).unwrap_or_default().trim_start();
+    let form = if is_utf16(secret) {
+        Some("a text in UTF-16")
+    } else if text.starts_with('{') || text.starts_with("[{") {
+        Some("JSON")
+    } else {
+        form(secret, DEPTH)
+    };
+    if let Some(form) = form {
+        return Err(KeyError::new(format!(
+            "it is {form}, perhaps encoded, and no secret: give keys as PEM or as a JWK set"
+        )));
     }
+    if secret.starts_with(BYTE_ORDER_MARK) {
+        return Err(KeyError::new(
+            "the secret begins with a byte order mark, which other programs leave out: save the \
+             file as UTF-8 without BOM",
+        ));
+    }
+    Ok(())
 }
 
-/// The form of a key that is not a secret.
-fn form(bytes: &[u8]) -> Option<&'static str> {
+/// The form of a key in these bytes, which may be encoded `depth` times.
+fn form(bytes: &[u8], depth: usize) -> Option<&'static str> {
     if is_der(bytes) {
         return Some("a key in DER");
     }
-    if is_utf16(bytes) {
-        return Some("a text in UTF-16");
+    if bytes.starts_with(GZIP) {
+        return Some("a file of gzip");
     }
-    let text = String::from_utf8_lossy(bytes);
-    let text = text.trim_start_matches('\u{feff}').trim_start();
-    if text.contains("-----BEGIN ") {
-        return Some("a key in PEM");
+    if depth < DEPTH && bytes.len() == POINT_BYTES && bytes.first() == Some(&POINT) {
+        return Some("a bare public key");
     }
-    if text.starts_with('{') || text.starts_with("[{") {
-        return Some("JSON");
-    }
-    if text.starts_with("---- BEGIN SSH2")
-        || text.split_whitespace().any(|word| SSH.iter().any(|begin| word.starts_with(begin)))
-    {
-        return Some("a key of SSH");
-    }
-    decoded(text).into_iter().find_map(|bytes| of_decoded(&bytes))
+    let text = packed(bytes);
+    let found = MARKS.iter().find(|(mark, _)| text.contains(mark)).map(|(_, form)| *form);
+    let depth = depth.checked_sub(1);
+    found.or_else(|| decoded(&text).iter().find_map(|bytes| form(bytes, depth?)))
 }
 
-/// Whether a text is in UTF-16: it says so, or each second byte is zero.
+/// Whether each second byte is zero.
 fn is_utf16(bytes: &[u8]) -> bool {
-    let is_zero = |at: usize| bytes.iter().skip(at).step_by(2).all(|byte| *byte == 0);
     let is_marked = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
-    is_marked || (bytes.len() > 1 && (is_zero(0) || is_zero(1)))
+    let bytes = bytes.get(usize::from(is_marked) * 2..).unwrap_or_default();
+    let is_zero = |at: usize| bytes.iter().skip(at).step_by(2).all(|byte| *byte == 0);
+    bytes.len() > 1 && (is_zero(0) || is_zero(1))
 }
 
-fn of_decoded(bytes: &[u8]) -> Option<&'static str> {
-    if is_der(bytes) {
-        return Some("a key in DER, encoded");
-    }
-    // An SSH key begins with the length of its kind.
-    if bytes.starts_with(&[0, 0, 0]) && bytes.get(4..).is_some_and(|kind| kind.starts_with(b"ssh-"))
-        || bytes.get(4..).is_some_and(|kind| kind.starts_with(b"ecdsa-sha2-"))
-    {
-        return Some("a key of SSH, encoded");
-    }
-    if bytes.starts_with(b"{\"") || bytes.starts_with(b"-----BEGIN ") {
-        return Some("a key, encoded");
-    }
-    (bytes.len() == POINT_BYTES && bytes.first() == Some(&POINT)).then_some("a bare public key")
+/// A text without white space, quotes, escapes and byte order marks.
+fn packed(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes).replace("\\n", "").replace("\\r", "");
+    text.replace(|char: char| char.is_whitespace() || "\"'\\\0\u{feff}".contains(char), "")
 }
 
-/// The bytes that a text may encode, in base64 of either alphabet and in hexadecimal digits.
+/// What a text may encode: in percent signs, in hexadecimal digits with or without separators, and
+/// in base64 of either alphabet, alone or between other things.
 fn decoded(text: &str) -> Vec<Vec<u8>> {
-    let packed: String = text.chars().filter(|char| !char.is_whitespace()).collect();
-    let mut all: Vec<Vec<u8>> = Vec::new();
-    all.extend(BASE64.decode(&packed).ok());
-    all.extend(BASE64URL.decode(&packed).ok());
-    all.extend(hex(&packed));
+    let digits = text.replace("0x", "").replace([':', ',', '-', ';'], "");
+    let mut all: Vec<Vec<u8>> = hex(&digits).into_iter().collect();
+    if text.is_ascii() && text.contains('%') {
+        all.push(percent_decode_str(text).collect());
+    }
+    for run in text.split(|char: char| !char.is_ascii_alphanumeric() && !"+/-_".contains(char)) {
+        all.extend(hex(run));
+        all.extend(BASE64.decode(run.replace('-', "+").replace('_', "/")).ok());
+    }
     all
 }
 
@@ -101,16 +124,14 @@ fn hex(text: &str) -> Option<Vec<u8>> {
     pairs.map(byte).collect()
 }
 
-/// Whether a sequence of DER has exactly these bytes.
+/// Whether they are a sequence of DER that begins with one or with a number, and no text, where a
+/// 0 is the tag of a sequence. The final line break may be cut off, and blanks may follow.
 fn is_der(bytes: &[u8]) -> bool {
-    let [SEQUENCE, length, rest @ ..] = bytes else { return false };
-    let (size, content) = match length {
-        0x81..=0x84 => {
-            let (size, content) =
-                rest.split_at_checked(usize::from(length - 0x80)).unwrap_or_default();
-            (size.iter().fold(0_usize, |all, byte| all << 8 | usize::from(*byte)), content)
-        }
-        length => (usize::from(*length), rest),
-    };
-    size >= DER_BYTES_MIN && size == content.len()
+    let whole = [bytes, b"\r\n"].concat();
+    let Some((content, rest)) = der::element(&whole, der::SEQUENCE) else { return false };
+    let is_key = |tag: &u8| der::element(content, *tag).is_some();
+    content.len() >= DER_BYTES_MIN
+        && !bytes.is_ascii()
+        && [der::SEQUENCE, der::INTEGER].iter().any(is_key)
+        && rest.iter().all(|byte| byte.is_ascii_whitespace() || *byte == 0)
 }

@@ -16,9 +16,8 @@ use crate::claims::{self, Claims, at};
 /// | `claims.role = editor` | tokens with this value, or with a list that contains it |
 /// | `nobody` | no token |
 ///
-/// `{sub}` is [`Claims::subject`]; any other name is a claim, with dots between nested names, and
-/// names may have dots themselves (`claims.https://example.com/roles = editor`). A
-/// list allows by each of its entries. Strings, numbers and booleans are compared as text. An empty
+/// `{sub}` is [`Claims::subject`]. Claims have dots between nested names, and names may have dots
+/// themselves (`claims.https://example.com/roles = editor`). A list allows by each of its entries. Strings, numbers and booleans are compared as text. An empty
 /// value never matches, and a value with a colon matches only at the end of a pattern:
 /// `org:{claims.org}:*` must not allow `org:a:b:*` to a user who chose the name `a:b`.
 ///
@@ -101,6 +100,13 @@ impl FromStr for Rule {
         if text == "nobody" {
             return Ok(Self(Kind::Nobody));
         }
+        let joins = ["==", "!=", " and ", " or ", "&&", "||"];
+        if text.contains("claims.") && joins.iter().any(|join| text.contains(join)) {
+            return wrong(format!(
+                "{text:?}: a rule is one condition, such as \"claims.role = editor\"; one rule of a \
+                 list has to allow it (\"or\"), and there is no \"and\""
+            ));
+        }
         if let Some(condition) = text.strip_prefix("claims.") {
             let (path, value) = match condition.split_once('=') {
                 Some((path, value)) => (path.trim(), Some(value.trim())),
@@ -179,7 +185,14 @@ fn parse(text: &str) -> Result<Vec<Part>, RuleError> {
         let Some((name, behind)) = behind.split_once('}') else {
             return wrong(format!("{text:?}: a {{ is not closed"));
         };
-        let path = name.strip_prefix("claims.").unwrap_or(name);
+        let path = match name.strip_prefix("claims.") {
+            None if name != "sub" => {
+                return wrong(format!(
+                    "{text:?}: {{{name}}} names no claim: there are {{sub}} and {{claims.NAME}}"
+                ));
+            }
+            path => path.unwrap_or(name),
+        };
         check_path(path)?;
         if before.contains('}') {
             return wrong(format!("{text:?}: a }} closes nothing"));
@@ -305,10 +318,10 @@ mod tests {
         assert!(allows("claims.a.b.c.d = 1", "t", named()));
         assert!(!allows("claims.a.b.c = 1", "t", named()));
         for topic in ["t:red:5", "t:true:5"] {
-            assert!(allows("t:{teams}:{org.id}", topic, data()), "{topic}");
+            assert!(allows("t:{claims.teams}:{claims.org.id}", topic, data()), "{topic}");
         }
         for topic in ["t::5", "t:blue:5", "t:red:4", "t:red"] {
-            assert!(!allows("t:{teams}:{org.id}", topic, data()), "{topic}");
+            assert!(!allows("t:{claims.teams}:{claims.org.id}", topic, data()), "{topic}");
         }
     }
 
@@ -350,8 +363,14 @@ mod tests {
             ("room:}x", "closes nothing"),
             ("room:}{sub}", "closes nothing"),
             ("room:{}", "names no claim"),
-            ("room:{a..b}", "names no claim"),
-            ("{a}{b}", "between two claims"),
+            ("room:{claims.a..b}", "names no claim"),
+            ("r:{claim.x}", "there are {sub} and {claims.NAME}"),
+            ("r:{team}", "there are {sub} and {claims.NAME}"),
+            ("claims.role == editor", "a rule is one condition"),
+            ("claims.role != editor", "a rule is one condition"),
+            ("claims.a = true and claims.b", "a rule is one condition"),
+            ("room:{sub} or claims.admin", "a rule is one condition"),
+            ("{sub}{claims.b}", "between two claims"),
             ("claims.", "names no claim"),
             ("claims.role = ", "no value"),
         ] {
@@ -369,10 +388,10 @@ mod tests {
         let fill = |text: &str, data| text.parse::<Template>().unwrap().fill(&claims(data));
         assert_eq!(fill("user_socket:{sub}", json!({"sub": 7})).as_deref(), Some("user_socket:7"));
         assert_eq!(
-            fill("{org.id}/{sub}", json!({"sub": "a", "org": {"id": 1}})).as_deref(),
+            fill("{claims.org.id}/{sub}", json!({"sub": "a", "org": {"id": 1}})).as_deref(),
             Some("1/a")
         );
         assert_eq!(fill("u:{sub}", json!({})), None);
-        assert_eq!(fill("u:{teams}", json!({"teams": ["a", "b"]})), None);
+        assert_eq!(fill("u:{claims.teams}", json!({"teams": ["a", "b"]})), None);
     }
 }

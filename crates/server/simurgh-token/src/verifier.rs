@@ -270,13 +270,21 @@ impl Signer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key_text::{BASE64, BASE64URL};
+    use crate::key_text::BASE64;
     use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE as BASE64URL;
+    use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
 
     const SPKI: &str = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEEVs/o5+uQbTjL3chynL4wXgU\
         g2R9q9UU8I5mEovUf86QZ7kOBIjJwqnzD1omageEHWwHdBO6B+dFabmdT9POxg==";
     /// As `mix phx.gen.secret` makes it.
     const SECRET: &str = "jzC8A6PhPYq2PrSqDGjbUqmPoA0hV8Vb1c0nF9f3kM0QbZf1Zc0T1u6vN8tq2XyR";
+
+    fn hex(bytes: &[u8], separator: &str) -> String {
+        let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+        digits.collect::<Vec<_>>().join(separator)
+    }
 
     fn kind(bytes: impl AsRef<[u8]>, is_secret: bool) -> String {
         match KeySource::recognise(bytes.as_ref(), is_secret) {
@@ -288,7 +296,7 @@ mod tests {
     #[test]
     fn no_form_of_a_public_key_is_a_secret_whatever_the_caller_says() {
         let der = BASE64.decode(SPKI).unwrap();
-        let hex: String = der.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = hex(&der, "");
         let point = BASE64.encode(&der[der.len() - 65..]);
         let pem = format!("-----BEGIN PUBLIC KEY-----\n{SPKI}\n-----END PUBLIC KEY-----\n");
         let utf16: Vec<u8> = pem.encode_utf16().flat_map(|unit| unit.to_le_bytes()).collect();
@@ -325,10 +333,65 @@ mod tests {
         let base64_of_32 = BASE64.encode([7; 32]);
         let phrase = "a passphrase of more than thirty-two characters";
         let url = "https://id.example/.well-known/jwks.json";
-        let quoted = format!("PUBLIC_KEY=\"{SPKI}\"");
-        for text in [SECRET, phrase, &hex_of_32, &base64_of_32, url, &quoted, "/etc/key.pem"] {
+        for text in [SECRET, phrase, &hex_of_32, &base64_of_32, url, "/etc/key.pem"] {
             assert!(kind(text, false).contains("algorithms = [\"HS256\"]"), "{text}");
             assert_eq!(kind(text, true), "Secret", "{text}");
+        }
+    }
+
+    #[test]
+    fn an_encoded_public_key_is_no_secret() {
+        let der = BASE64.decode(SPKI).unwrap();
+        let pem = format!("-----BEGIN PUBLIC KEY-----\n{SPKI}\n-----END PUBLIC KEY-----\n");
+        let jwks = "{\n  \"keys\": [ {\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"EVs\"} ]\n}";
+        let percent: String = pem.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let base64 = |text: &str| BASE64.encode(text);
+        for form in [
+            hex(&der, ":"),
+            format!("0x{}", hex(&der, ", 0x")),
+            format!("PUBLIC_KEY=\"{SPKI}\""),
+            format!("PUBLIC_KEY={}", hex(&der, "")),
+            format!("'{SPKI}'"),
+            base64(SPKI),
+            base64(&base64(SPKI)),
+            base64(jwks),
+            base64(&format!("[{jwks}]")),
+            base64(&format!("\u{feff}{pem}")),
+            base64(&format!("\nBag Attributes: <No Attributes>\n{pem}")),
+            format!("data:application/x-pem-file;base64,{}", base64(&pem)),
+            percent.clone(),
+            base64(&percent),
+            SPKI.replace('+', "%2B").replace('/', "%2F"),
+            format!("{jwks:?}"),
+            "Public-Key: (256 bit)\npub:\n    04:11:5b:3f:a3:9f:ae:41:b4:e3".to_owned(),
+            format!("Modulus={}", "C0FFEE".repeat(40)),
+            format!("<RSAKeyValue><Exponent>AQAB</Exponent>{}</RSAKeyValue>", "A".repeat(40)),
+        ] {
+            assert_ne!(kind(&form, true), "Secret", "{form}");
+        }
+        let gzip = [&[0x1f, 0x8b, 8, 0], &[7; 40][..]].concat();
+        assert_ne!(kind(base64(&hex(&gzip, "")), true), "Secret");
+        for end in ["\n", "\r\n\n", "\0", "\n\0"] {
+            assert_ne!(kind([&der, end.as_bytes()].concat(), true), "Secret", "{end:?}");
+        }
+        assert_ne!(kind(&der[..der.len() - 1], true), "Secret", "a final 0x0a is cut off");
+        assert!(kind(format!("\u{feff}{SECRET}"), true).contains("byte order mark"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            rng_seed: RngSeed::Fixed(7), failure_persistence: None, ..ProptestConfig::with_cases(300)
+        })]
+
+        #[test]
+        fn a_random_secret_is_taken_in_every_encoding(
+            secret in prop::collection::vec(any::<u8>(), 32..=64),
+        ) {
+            let texts = [hex(&secret, ""), BASE64.encode(&secret), BASE64URL.encode(&secret)];
+            prop_assert_eq!(kind(&secret, true), "Secret");
+            for text in texts {
+                prop_assert_eq!(kind(&text, true), "Secret", "{}", text);
+            }
         }
     }
 }

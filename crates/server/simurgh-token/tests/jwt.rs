@@ -43,8 +43,15 @@ fn signing(jwk: &str) -> SigningKey {
     SigningKey::from_jwk(jwk).unwrap()
 }
 
+/// Of a private JWK the public half: only signing takes the whole.
 fn keys(jwks: &str) -> Keys {
-    Keys::from_jwks(jwks).unwrap()
+    Keys::from_jwks(&public(jwks)).unwrap()
+}
+
+fn public(jwk: &str) -> String {
+    let mut key: Value = serde_json::from_str(jwk).unwrap();
+    key.as_object_mut().unwrap().remove("d");
+    key.to_string()
 }
 
 fn object(value: Value) -> Map<String, Value> {
@@ -225,6 +232,53 @@ fn damaged_pem_is_refused_whatever_it_is() {
     assert!(why.contains("not right") || why.contains("not of RSA"), "{why}");
 }
 
+/// The parser's own errors list lines of the text as bytes.
+#[test]
+fn no_error_about_a_pem_contains_the_key() {
+    let sources = [include_str!("vectors/jwt/rsa.pem"), include_str!("vectors/jwt/p256.pem")];
+    for pem in sources {
+        let body: String = pem.lines().filter(|line| !line.starts_with("--")).collect();
+        let (begin, end) = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----");
+        for damaged in [
+            pem.replace('\n', ""),
+            pem.replace('\n', "\\n"),
+            pem.replace("-----END", "----END"),
+            pem.replace("KEY-----\n", "KEY----\n"),
+            format!("{begin}\n{body}*\n{end}\n"),
+            format!("{begin}\n{}\n{end}\n", &body[..21]),
+            pem.replace("PRIVATE", "PUBLIC").replace('\n', ""),
+        ] {
+            let errors = [Keys::from_pem(&damaged).err(), SigningKey::from_pem(&damaged).err()];
+            for error in errors.map(|error| error.unwrap().to_string()) {
+                let bytes = body.as_bytes().windows(3).map(|part| format!("{part:?}"));
+                let mut shown = bytes.map(|list| list.trim_matches(['[', ']']).to_owned());
+                assert!(!shown.any(|part| error.contains(&part)), "{error}");
+                assert!(!error.contains(&body[..8]), "{error}");
+            }
+        }
+    }
+    let one_line = sources[0].replace('\n', "");
+    let why = SigningKey::from_pem(&one_line).unwrap_err().to_string();
+    assert!(why.contains("Restore its line breaks"), "{why}");
+}
+
+#[test]
+fn pem_of_another_form_is_named_with_the_command_that_converts_it() {
+    let pem = |label| format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n");
+    for (label, public, private) in [
+        ("OPENSSH PRIVATE KEY", "ssh-keygen -e -m PKCS8", "ssh-keygen -p -m PKCS8"),
+        ("ENCRYPTED PRIVATE KEY", "openssl pkey -in FILE -pubout", "openssl pkey -in FILE -out"),
+        ("RSA PUBLIC KEY", "openssl rsa -RSAPublicKey_in", "signing needs the private one"),
+        ("CERTIFICATE", "openssl x509 -in FILE", "signing needs its private key"),
+        ("PGP MESSAGE", "BEGIN PUBLIC KEY-----", "BEGIN PRIVATE KEY-----"),
+    ] {
+        let why = Keys::from_pem(&pem(label)).unwrap_err().to_string();
+        assert!(why.contains(public), "{label}: {why}");
+        let why = SigningKey::from_pem(&pem(label)).unwrap_err().to_string();
+        assert!(why.contains(private), "{label}: {why}");
+    }
+}
+
 /// CVE-2015-9235: a public key must not be used as a secret.
 #[test]
 fn a_public_key_is_no_secret() {
@@ -306,17 +360,31 @@ fn keys_are_taken_by_name() {
 }
 
 #[test]
+fn a_private_jwk_is_not_taken_to_verify() {
+    for key in [A2_KEY, A3_KEY, ED25519_KEY] {
+        for text in [key.to_owned(), format!(r#"{{"keys":[{key}]}}"#)] {
+            let why = Keys::from_jwks(&text).unwrap_err().to_string();
+            assert!(why.contains("it is a private key, which only signing takes"), "{why}");
+        }
+    }
+    let set = format!(r#"{{"keys":[{A3_KEY},{}]}}"#, public(ED25519_KEY));
+    assert_eq!((keys(&set).keys().len(), keys(&set).skipped().len()), (1, 1));
+    let why = SigningKey::from_jwk(&set).unwrap_err().to_string();
+    assert!(why.contains("it is a set of keys (JWKS)"), "{why}");
+}
+
+#[test]
 fn keys_that_cannot_be_used_are_skipped_with_a_reason() {
-    let mut weak: Value = serde_json::from_str(A2_KEY).unwrap();
+    let mut weak: Value = serde_json::from_str(&public(A2_KEY)).unwrap();
     weak["n"] = base64url(&[255; 128]).into();
-    let mut other: Value = serde_json::from_str(A2_KEY).unwrap();
+    let mut other: Value = serde_json::from_str(&public(A2_KEY)).unwrap();
     other["alg"] = "PS256".into();
     let set = json!({"keys": [
         {"kty": "oct", "k": "c2hvcnQ", "kid": "short"},
         {"kty": "LMS"}, {"kty": "OKP", "crv": "X25519", "x": "AA"}, {"k": "AA"}, 7,
         {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}, {"kty": "RSA", "e": "AQAB"},
         {"kty": "oct", "k": "=", "key_ops": ["verify"]}, {"kty": "oct", "key_ops": ["encrypt"]},
-        weak, other, serde_json::from_str::<Value>(ED25519_KEY).unwrap(),
+        weak, other, serde_json::from_str::<Value>(&public(ED25519_KEY)).unwrap(),
     ]});
     let keys = keys(&set.to_string());
     assert_eq!(keys.keys().len(), 1);
@@ -443,7 +511,7 @@ fn headers_and_claims_that_are_not_right() {
 
 #[test]
 fn a_verifier_takes_what_its_settings_allow() {
-    let both = format!(r#"{{"keys":[{ED25519_KEY},{A1_KEY}]}}"#);
+    let both = format!(r#"{{"keys":[{},{A1_KEY}]}}"#, public(ED25519_KEY));
     let settings = |algorithms: &[Algorithm]| JwtSettings {
         algorithms: algorithms.to_vec(),
         ..JwtSettings::new(KeySource::Jwks(both.clone()))
@@ -454,7 +522,7 @@ fn a_verifier_takes_what_its_settings_allow() {
     assert!(verifier(&[Algorithm::EdDsa]).unwrap().verify(&token, NOW).is_ok());
     let hs256 = verifier(&[Algorithm::Hs256]).unwrap();
     assert!(matches!(hs256.verify(&token, NOW), Err(TokenError::Algorithm { .. })));
-    assert_eq!(hs256.skipped_keys()[0].why, "it is for EdDSA, which is not allowed here");
+    assert_eq!(hs256.skipped_keys()[0].why, "it is for EdDSA, which algorithms does not list");
     assert!(verifier(&[Algorithm::Rs256]).unwrap_err().to_string().contains("none of the keys"));
     let text = format!("{:?} {hs256:?} {:?}", settings(&[]), signing(A1_KEY));
     assert!(!text.contains("AyM1") && !text.contains("nWGx"), "{text}");

@@ -18,6 +18,9 @@ const PRIVATE: &str = include_str!("../../../server/simurgh-token/tests/vectors/
 const PUBLIC: &str =
     include_str!("../../../server/simurgh-token/tests/vectors/jwt/ed25519.pub.pem");
 
+const PRIVATE_JWK: &str =
+    include_str!("../../../server/simurgh-token/tests/vectors/jwt/rfc8037-a1.jwk");
+
 /// Made by plug_crypto, and expired.
 fn token_of_phoenix() -> &'static str {
     let vectors = include_str!("../../../server/simurgh-token/tests/vectors/phoenix.tsv");
@@ -130,16 +133,31 @@ fn a_phoenix_token_there_and_back() {
 
 #[test]
 fn private_keys_sign_and_public_ones_verify() {
-    let dir = directory(&[("private.pem", PRIVATE), ("public.pem", PUBLIC)]);
+    let one_line = PRIVATE.replace('\n', "");
+    let files = [
+        ("private.pem", PRIVATE),
+        ("public.pem", PUBLIC),
+        ("private.jwk", PRIVATE_JWK),
+        ("set.jwks", &format!(r#"{{"keys":[{PRIVATE_JWK}]}}"#)),
+        ("one_line.pem", &one_line),
+    ];
+    let dir = directory(&files);
     let sign = ["token", "sign", "--key-file", "private.pem", "--kid", "k1", "--sub", "bob"];
     let ran = run(dir.path(), &sign);
-    for key in ["public.pem", "private.pem"] {
+    for key in ["public.pem", "private.pem", "private.jwk"] {
         let (status, said) = inspected(dir.path(), &[printed(&ran), "--key-file", key]);
         assert_eq!((status, &said["algorithm"]), (0, &json!("EdDSA")), "{said}");
         assert_eq!(said["header"]["kid"], "k1");
     }
     let sign = ["token", "sign", "--key-file", "public.pem", "--sub", "bob"];
-    wrong(&run(dir.path(), &sign), "it is no private key");
+    wrong(&run(dir.path(), &sign), "it is a public key; signing needs the private one");
+    let sign = |key| run(dir.path(), &["token", "sign", "--key-file", key, "--sub", "bob"]);
+    wrong(&sign("set.jwks"), "it is a set of keys (JWKS), and one signs");
+    wrong(&sign("one_line.pem"), "Restore its line breaks");
+    let sign = ["token", "sign", "--key-env", "ONE", "--sub", "bob"];
+    let ran = run_with_env(dir.path(), &sign, ("ONE", &PRIVATE.replace('\n', "\\n")));
+    wrong(&ran, "Restore its line breaks");
+    assert!(!ran.stderr.contains("77, "), "{}", ran.stderr);
 }
 
 #[test]

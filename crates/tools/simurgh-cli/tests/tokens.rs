@@ -250,14 +250,43 @@ const WRONG: &[(&str, &str)] = &[
          join = \"b:{sub}\"\npublish = \"a:{\"\n",
         "f.toml:6: [[channel]] join: \"b:{sub}\" matches no topic of \"a:*\"",
     ),
+    ("[token]\naudience = \"a\"\n", "f.toml:2: [token] audience: no such key; did you mean aud?"),
+    ("[token]\nkind = \"jwt\"\nkey_file = \"one_line\"\n", "key_file: it is a private key"),
+    ("[token]\nkind = \"jwt\"\nkey_file = \"damaged\"\n", "Restore its line breaks"),
+    (
+        "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n\
+         join = \"a:{claim.team}\"\n",
+        "f.toml:6: [[channel]] join: \"a:{claim.team}\": {claim.team} names no claim",
+    ),
 ];
+
+/// The lists of what is allowed: an empty one would allow everybody.
+#[test]
+fn an_empty_list_of_what_is_allowed_is_refused() {
+    for key in ["iss", "aud", "algorithms"] {
+        let toml = format!("[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n{key} = []\n");
+        let found = complaints(&toml, &[("secret", JWK)]);
+        let expected = format!("f.toml:4: [token] {key}: the list is empty: leave it out");
+        assert!(found.contains(&expected), "{found}");
+    }
+    for key in ["join", "publish"] {
+        let toml = format!("[[channel]]\ntopic = \"a:*\"\n{key} = []\n");
+        let found = complaints(&toml, &[]);
+        let expected = format!("f.toml:3: [[channel]] {key}: the list is empty: leave it out");
+        assert!(found.contains(&expected), "{found}");
+    }
+}
 
 #[test]
 fn settings_that_are_wrong_are_refused_with_their_place() {
     let secret = [("secret", JWK), ("short", "too short"), ("broken", "{\"keys\": 5}")];
+    let one_line = "-----BEGIN PRIVATE KEY-----\\nMIIEvQ\\n-----END PRIVATE KEY-----";
+    let damaged = one_line.replace("PRIVATE", "PUBLIC");
+    let secret = [&secret[..], &[("one_line", one_line), ("damaged", &damaged)]].concat();
     for (toml, expected) in WRONG {
         let found = complaints(toml, &secret);
         assert!(found.contains(expected), "{expected:?} is not in\n{found}");
+        assert!(!found.contains("77, 73, 73"), "the key as a list of bytes:\n{found}");
     }
 }
 
@@ -366,10 +395,27 @@ fn templates_use_the_verified_identity_and_check_warns_of_the_client_s_own_field
     };
     let announced = of_channel("announce_join = \"entered\"");
     assert!(announced.stderr.contains("\"$payload\" is what"), "{}", announced.stderr);
+    for event in ["", "payload = \"$payload\""] {
+        let keys = format!("[[channel.event]]\nname = \"*\"\nbroadcast = \"others\"\n{event}");
+        let passed = of_channel(&keys);
+        assert!(passed.stderr.contains("\"$payload\" is what the client says"), "{keys}");
+        let quiet = of_channel(&keys.replace("others", "none").replace(event, ""));
+        assert!(quiet.status.success() && quiet.stderr.is_empty(), "{}", quiet.stderr);
+    }
     let present = of_channel("presence = { key = \"$x\" }");
     assert!(present.stderr.contains("\"$x\" is what"), "{}", present.stderr);
     let toml = "[[channel]]\ntopic = \"a:*\"\njoin_reply = { me = \"$token.sub\" }\n";
     std::fs::write(dir.path().join("f.toml"), toml).unwrap();
     let without = run(dir.path(), &["config", "--check", "f.toml"]);
     assert!(without.stderr.contains("add the table [token]"), "{}", without.stderr);
+}
+
+#[test]
+fn check_warns_of_an_event_that_announces_joins() {
+    let toml =
+        "[[channel]]\ntopic = \"a:*\"\nannounce_join = \"in\"\n[[channel.event]]\nname = \"in\"\n";
+    let dir = directory(&[("f.toml", toml)]);
+    let checked = run(dir.path(), &["config", "--check", "f.toml"]);
+    let expected = "f.toml:3: [[channel]]: \"in\" announces joins";
+    assert!(checked.status.success() && checked.stderr.contains(expected), "{}", checked.stderr);
 }

@@ -314,9 +314,11 @@ impl Declared {
     }
 
     pub(super) fn event(&self, name: &str) -> Option<&Event> {
-        // A broadcast of, say, phx_close would end the channels of all other members.
-        if check::is_reserved(name) || (self.presence.is_some() && presence::EVENTS.contains(&name))
-        {
+        let is_presence = self.presence.is_some() && presence::EVENTS.contains(&name);
+        let is_announcement = self.announce.as_ref().is_some_and(|own| *own.event == *name);
+        // A broadcast of, say, phx_close would end the channels of all other members, and one of
+        // the server's own events would be forged.
+        if check::is_reserved(name) || is_presence || is_announcement {
             return None;
         }
         self.events.iter().find(|event| *event.name == *name).or(self.any_event.as_ref())

@@ -289,19 +289,38 @@ pub fn user_socket(
     Ok(user_socket_of(path, &specs, defaults, compiled))
 }
 
-/// Templates of a server with tokens that show what a client says about itself where its verified
-/// identity is probably meant: one user could speak as another. For warnings; specs with mistakes
-/// have none.
-pub fn traps(specs: &[ChannelSpec], defaults: Defaults) -> Vec<Mistake> {
+/// What is allowed and probably not meant, for warnings; specs with mistakes have none. An event
+/// that is declared and announces joins; and on a server with tokens, templates that show what a
+/// client says about itself where its verified identity is probably meant: one user could speak as
+/// another.
+pub fn traps(specs: &[ChannelSpec], defaults: Defaults, has_tokens: bool) -> Vec<Mistake> {
     let compiled = check::compile(&complete(specs), defaults).unwrap_or_default();
     let mut traps = Vec::new();
     for (channel, compiled) in compiled.iter().enumerate() {
         let Compiled::Declared(declared) = compiled else { continue };
+        let mut trap = |key, message| {
+            traps.push(Mistake { channel, event: None, key, message });
+        };
+        let announces = declared.announce.iter().map(|announce| &announce.event);
+        let events = &declared.events;
+        for name in announces.filter(|name| events.iter().any(|event| event.name == **name)) {
+            let message = format!(
+                "{name:?} announces joins, so clients cannot push it, and the event that is \
+                 declared under this name is not used. Rename one of them."
+            );
+            trap("announce_join", message);
+        }
+        if !has_tokens {
+            continue;
+        }
         let key = declared.presence.iter().flat_map(presence::Presence::key_of_client);
-        let announced = declared.announce.iter().flat_map(|it| it.payload.of_client());
-        let announced = announced.filter(|form| form == "$payload");
+        let events = events.iter().chain(&declared.any_event);
+        let events = events.filter(|event| event.reach != Reach::None);
+        let announced = declared.announce.iter().map(|announce| &announce.payload);
+        let sent = announced.chain(events.map(|event| &event.payload));
+        let whole = sent.filter(|payload| payload.is_payload()).map(|_| "$payload".to_owned());
         let claimed = declared.templates().flat_map(Template::claimed);
-        let forms: BTreeSet<String> = claimed.chain(key).chain(announced).collect();
+        let forms: BTreeSet<String> = claimed.chain(key).chain(whole).collect();
         for form in forms {
             let name = form.trim_start_matches("$payload").trim_start_matches(['$', '.']);
             let name = if name.is_empty() { "name" } else { name };
@@ -309,7 +328,7 @@ pub fn traps(specs: &[ChannelSpec], defaults: Defaults) -> Vec<Mistake> {
                 "\"{form}\" is what the client says, so one user can speak as another. \
                  $token.sub and $token.claims.{name} are what the verified token says."
             );
-            traps.push(Mistake { channel, event: None, key: "topic", message });
+            trap("topic", message);
         }
     }
     traps

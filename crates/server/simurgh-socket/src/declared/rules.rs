@@ -209,6 +209,11 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Stri
     }
     Ok(match OneOrMore::deserialize(from)? {
         OneOrMore::One(rule) => vec![rule],
+        OneOrMore::More(rules) if rules.is_empty() => {
+            return Err(serde::de::Error::custom(
+                "the list is empty: leave it out to allow everybody, or write \"nobody\"",
+            ));
+        }
         OneOrMore::More(rules) => rules,
     })
 }

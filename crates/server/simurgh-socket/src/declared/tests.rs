@@ -137,6 +137,17 @@ fn any_event_takes_all_but_the_protocols_own() {
 }
 
 #[test]
+fn a_member_cannot_send_the_announcement_of_the_server() {
+    let channel = compiled(json!({"topic": "a", "announce_join": "in", "event": [
+        {"name": "*", "broadcast": "all"}, {"name": "in", "broadcast": "all"},
+    ]}));
+    let answer = channel.told("a", "in", payload(json!({"user": "alice"})));
+    replied(&answer, "error", json!({"reason": "unknown event"}));
+    assert!(answer.broadcast.is_none());
+    assert!(channel.told("a", "into", payload(json!({}))).broadcast.is_some());
+}
+
+#[test]
 fn payloads_over_the_limit_are_refused() {
     let reply = |bytes_max| SizeLimit { bytes_max, policy: LimitPolicy::Reply };
     let short = json!({"topic": "a", "payload_bytes_max": "1KiB", "payload_shape": "any"});

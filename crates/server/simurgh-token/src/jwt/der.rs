@@ -55,7 +55,7 @@ fn kind(algorithm: &[u8]) -> Option<Kind> {
 }
 
 /// The content of the first element, which must have this tag, and the rest.
-fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+pub(crate) fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (found, rest) = bytes.split_first()?;
     let (length, rest) = rest.split_first()?;
     let (length, rest) = match length {
@@ -71,10 +71,10 @@ fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     if *found == tag { rest.split_at_checked(length) } else { None }
 }
 
-const INTEGER: u8 = 0x02;
+pub(crate) const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const OBJECT_IDENTIFIER: u8 = 0x06;
-const SEQUENCE: u8 = 0x30;
+pub(crate) const SEQUENCE: u8 = 0x30;
 
 const RSA_ENCRYPTION: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{Algorithm, der};
 use crate::base64url;
+use crate::error::short;
 
 /// The members of a key, decoded up to its public half.
 pub(super) struct Jwk<'a> {
@@ -23,13 +24,15 @@ impl<'a> Jwk<'a> {
             ("oct", _) => Algorithm::Hs256,
             ("RSA", _) => Algorithm::Rs256,
             ("EC" | "OKP", curve) => {
-                let curve = curve.unwrap_or_default();
-                return Err(format!("its crv is {curve:?}; P-256 and Ed25519 are known"));
+                let curve = short(curve.unwrap_or_default());
+                return Err(format!("its crv is {curve}; P-256 and Ed25519 are known"));
             }
-            (kind, _) => return Err(format!("its kty is {kind:?}; EC, OKP, oct, RSA are known")),
+            (kind, _) => {
+                return Err(format!("its kty is {}; EC, OKP, oct, RSA are known", short(kind)));
+            }
         };
         if let Some(usage) = text("use").filter(|usage| *usage != "sig") {
-            return Err(format!("its use is {usage:?}, and not \"sig\""));
+            return Err(format!("its use is {}, and not \"sig\"", short(usage)));
         }
         if let Some(Value::Array(operations)) = members.get("key_ops")
             && !operations.iter().any(|it| it == operation)
@@ -39,7 +42,8 @@ impl<'a> Jwk<'a> {
         if let Some(named) = members.get("alg") {
             let named = named.as_str().ok_or("its alg is no string")?;
             if Algorithm::named(named) != Some(algorithm) {
-                return Err(format!("its alg is {named:?}, and only {algorithm} is known for it"));
+                let named = short(named);
+                return Err(format!("its alg is {named}, and only {algorithm} is known for it"));
             }
         }
         Ok(Self { members, algorithm })
@@ -47,6 +51,11 @@ impl<'a> Jwk<'a> {
 
     pub(super) fn id(&self) -> Option<String> {
         id(self.members)
+    }
+
+    /// Whether it has what only the signer should have.
+    pub(super) fn is_private(&self) -> bool {
+        self.algorithm != Algorithm::Hs256 && self.members.contains_key("d")
     }
 
     pub(super) fn bytes(&self, name: &str) -> Result<Vec<u8>, String> {

@@ -8,6 +8,7 @@ use rustls_pki_types::pem::{PemObject, SectionKind};
 use serde_json::{Map, Value};
 
 use super::jwk::{self, Jwk};
+use super::pem::{self, Section};
 use super::{Algorithm, Checks, Parts, der};
 use crate::claims::Claims;
 use crate::error::{KeyError, Part, TokenError, not_json, short};
@@ -81,20 +82,17 @@ impl Keys {
     ///
     /// # Errors
     /// The text is not PEM, or has no public key, or one of another kind.
-    pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
+    pub fn from_pem(text: &str) -> Result<Self, KeyError> {
         let mut keys = Vec::new();
-        for section in Section::pem_slice_iter(pem.as_bytes()) {
-            let Section(kind, bytes) =
-                section.map_err(|error| KeyError::new(format!("the PEM is not right: {error}")))?;
-            if kind != SectionKind::PublicKey {
-                return Err(KeyError::new(not_public(kind)));
-            }
+        for section in Section::pem_slice_iter(text.as_bytes()) {
+            let Ok(Section(SectionKind::PublicKey, bytes)) = section else {
+                return Err(pem::not_public(text));
+            };
             let material = spki(&bytes).map_err(KeyError::new)?;
             keys.push(Key { id: None, material });
         }
         if keys.is_empty() {
-            let why = "there is no public key in it: it begins with -----BEGIN PUBLIC KEY-----";
-            return Err(KeyError::new(why));
+            return Err(pem::not_public(text));
         }
         Ok(Self { keys, skipped: Vec::new() })
     }
@@ -142,7 +140,7 @@ impl Keys {
             if algorithms.contains(&key.algorithm()) {
                 self.keys.push(key);
             } else {
-                let why = format!("it is for {}, which is not allowed here", key.algorithm());
+                let why = format!("it is for {}, which algorithms does not list", key.algorithm());
                 self.skipped.push(Skipped { index, id: key.id, why });
             }
         }
@@ -250,6 +248,11 @@ impl From<Key> for Keys {
 impl Key {
     fn from_jwk(value: &Value) -> Result<Self, String> {
         let jwk = Jwk::new(value, "verify")?;
+        if jwk.is_private() {
+            let why = "it is a private key, which only signing takes: the public one is the same \
+                       without d, p, q, dp, dq and qi";
+            return Err(why.to_owned());
+        }
         let material = match jwk.algorithm {
             Algorithm::Es256 => Material::Ec(jwk.point()?),
             Algorithm::EdDsa => Material::Ed25519(jwk.sized("x", 32)?),
@@ -305,14 +308,6 @@ impl fmt::Display for Skipped {
     }
 }
 
-pub(super) struct Section(pub(super) SectionKind, pub(super) Vec<u8>);
-
-impl PemObject for Section {
-    fn from_pem(kind: SectionKind, der: Vec<u8>) -> Option<Self> {
-        Some(Self(kind, der))
-    }
-}
-
 /// A key for HS256, if the secret is long enough.
 pub(super) fn hmac_key(secret: &[u8]) -> Result<hmac::Key, String> {
     if secret.len() < SECRET_BYTES_MIN {
@@ -347,19 +342,6 @@ fn spki(bytes: &[u8]) -> Result<Material, String> {
             rsa(modulus.to_vec(), exponent.to_vec())
         }
         der::Kind::Other => Err("its key is not of RSA, P-256 or Ed25519".to_owned()),
-    }
-}
-
-fn not_public(kind: SectionKind) -> &'static str {
-    match kind {
-        SectionKind::PrivateKey | SectionKind::RsaPrivateKey | SectionKind::EcPrivateKey => {
-            "it is a private key, which only signing takes; `openssl pkey -in FILE -pubout` prints \
-             the public one"
-        }
-        SectionKind::Certificate => {
-            "it is a certificate; `openssl x509 -in FILE -noout -pubkey` prints its public key"
-        }
-        _ => "it is no public key: that begins with -----BEGIN PUBLIC KEY-----",
     }
 }
 

@@ -24,9 +24,10 @@
 //! ```
 
 mod checks;
-mod der;
+pub(crate) mod der;
 mod jwk;
 mod keys;
+mod pem;
 mod signing;
 
 use serde_json::{Map, Value};

@@ -10,7 +10,8 @@ use rustls_pki_types::pem::{PemObject, SectionKind};
 use serde_json::{Map, Value, json};
 
 use super::jwk::Jwk;
-use super::keys::{Key, Section, hmac_key};
+use super::keys::{Key, hmac_key};
+use super::pem::{self, Section};
 use super::{Algorithm, der, keys};
 use crate::base64url;
 use crate::error::{KeyError, not_json};
@@ -47,22 +48,16 @@ impl SigningKey {
     ///
     /// # Errors
     /// The text is not PEM, or its first section is not a private key of these kinds.
-    pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
-        let Section(kind, bytes) = Section::from_pem_slice(pem.as_bytes())
-            .map_err(|error| KeyError::new(format!("the PEM is not right: {error}")))?;
+    pub fn from_pem(text: &str) -> Result<Self, KeyError> {
+        let Ok(Section(kind, bytes)) = Section::from_pem_slice(text.as_bytes()) else {
+            return Err(pem::not_private(text));
+        };
         let material = match kind {
             SectionKind::PrivateKey => pkcs8(&bytes),
             SectionKind::RsaPrivateKey => {
                 RsaKeyPair::from_der(&bytes).map_err(rejected).and_then(rsa_pair)
             }
-            SectionKind::EcPrivateKey => {
-                let why = "it is a key of SEC 1; `openssl pkcs8 -topk8 -nocrypt -in FILE` makes \
-                           PKCS #8 of it";
-                Err(why.to_owned())
-            }
-            _ => {
-                Err("it is no private key: that begins with -----BEGIN PRIVATE KEY-----".to_owned())
-            }
+            _ => return Err(pem::not_private(text)),
         };
         Ok(Self { id: None, material: Box::new(material.map_err(KeyError::new)?) })
     }
@@ -74,6 +69,11 @@ impl SigningKey {
     pub fn from_jwk(text: &str) -> Result<Self, KeyError> {
         let value: Value = serde_json::from_str(text)
             .map_err(|error| KeyError::new(format!("the JWK {}", not_json(&error))))?;
+        if value.get("keys").is_some() {
+            return Err(KeyError::new(
+                "it is a set of keys (JWKS), and one signs: give a single private key of the set",
+            ));
+        }
         let jwk = Jwk::new(&value, "sign").map_err(KeyError::new)?;
         let material = private(&jwk).map_err(KeyError::new)?;
         Ok(Self { id: jwk.id(), material: Box::new(material) })

@@ -234,9 +234,7 @@ fn user_socket(settings: &PartialSettings, file: &mut File) -> Option<UserSocket
             return None;
         }
     };
-    if by_token {
-        declared::traps(&specs, defaults).iter().for_each(|trap| file.warn_of(trap));
-    }
+    declared::traps(&specs, defaults, by_token).iter().for_each(|trap| file.warn_of(trap));
     let user_socket = match tokens {
         Some(policy) => declared::user_socket_with_tokens(SOCKET_PATH, &specs, defaults, policy),
         None => declared::user_socket(SOCKET_PATH, &specs, defaults),

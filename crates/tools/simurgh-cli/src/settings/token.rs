@@ -200,6 +200,9 @@ fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Err
     }
     Ok(match OneOrMore::deserialize(from)? {
         OneOrMore::One(text) => vec![text],
+        OneOrMore::More(texts) if texts.is_empty() => {
+            return Err(serde::de::Error::custom("the list is empty: leave it out to allow any"));
+        }
         OneOrMore::More(texts) => texts,
     })
 }

@@ -99,7 +99,10 @@ impl Text {
                 SigningKey::from_pem(&pem).and_then(|key| key.verifying_key()).map(Keys::from)
             }
             KeySource::Pem(pem) => Keys::from_pem(&pem),
-            KeySource::Jwks(jwks) => Keys::from_jwks(&jwks),
+            KeySource::Jwks(jwks) => match SigningKey::from_jwk(&jwks) {
+                Ok(key) => key.verifying_key().map(Keys::from),
+                Err(_) => Keys::from_jwks(&jwks),
+            },
             source => Keys::from_secret(secret_of(&source)),
         });
         keys.map_err(|error| error.to_string())
