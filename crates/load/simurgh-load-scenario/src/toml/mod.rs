@@ -18,7 +18,7 @@
 //! | `[sources]` | `addresses`, `ports`, `receive_buffer_bytes`, `send_buffer_bytes` |
 //! | `[[agent]]` | `address`, `token`, `weight`, `addresses` |
 //! | `[tls]` | `insecure`, `roots`, `identity` |
-//! | `[tsung]` | `version`, `full_stats`, `dump` |
+//! | `[tsung]` | `version`, `full_stats`, `dump`, `proxy` |
 //!
 //! A phase may also have `name`, `max_users`, `wait_for_users`, `hold` (it begins when the run is
 //! resumed) and `weights`; a session `transport` (`"websocket"`, `"longpoll"`),
