@@ -22,12 +22,12 @@ pub(super) enum Value {
 pub(super) enum Term {
     /// An atom, a number or a binary.
     One(Vec<Value>),
-    /// A number from 0 to 255, which is also a character.
+    /// A number that is also a character, if it is in a list.
     Byte(u8),
-    /// A string, or what may be one.
+    /// A string.
     Text(Vec<Value>),
-    /// A list of other terms.
-    List(Vec<Term>),
+    /// Any other list.
+    List(Vec<Vec<Value>>),
 }
 
 impl Term {
@@ -36,29 +36,40 @@ impl Term {
         match self {
             Self::One(values) | Self::Text(values) => values,
             Self::Byte(byte) => vec![Value::Text(byte.to_string())],
-            Self::List(terms) => terms.into_iter().flat_map(Self::character).collect(),
+            Self::List(elements) => elements.concat(),
         }
     }
 
     /// As a part of a string.
-    fn character(self) -> Vec<Value> {
+    fn part(self) -> Vec<Value> {
         match self {
             Self::Byte(byte) => vec![Value::Text(char::from(byte).into())],
             other => other.text(),
         }
     }
 
-    /// The values of several variables: the elements of a list, or the characters of a string.
-    pub(super) fn elements(self) -> Option<Vec<Vec<Value>>> {
-        let number = |c: char| vec![Value::Text(u32::from(c).to_string())];
+    /// The values for several variables: the elements of a list, or the characters of a string.
+    pub(super) fn elements(&self) -> Option<Vec<Vec<Value>>> {
         match self {
-            Self::List(terms) => Some(terms.into_iter().map(Self::text).collect()),
-            Self::Text(values) => match values.as_slice() {
-                [] => Some(Vec::new()),
-                [Value::Text(text)] => Some(text.chars().map(number).collect()),
-                _ => None,
-            },
+            Self::List(elements) => Some(elements.clone()),
+            Self::Text(values) => {
+                let text = |value: &Value| match value {
+                    Value::Text(text) => Some(text.clone()),
+                    _ => None,
+                };
+                let text: String = values.iter().map(text).collect::<Option<_>>()?;
+                let number = |c: char| vec![Value::Text(u32::from(c).to_string())];
+                Some(text.chars().map(number).collect())
+            }
             Self::One(_) | Self::Byte(_) => None,
+        }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            Self::One(values) | Self::Text(values) => 1 + size(values),
+            Self::Byte(_) => 1,
+            Self::List(elements) => elements.iter().map(|element| 1 + size(element)).sum(),
         }
     }
 }
@@ -128,23 +139,16 @@ fn number(text: &str) -> Option<(Token, &str)> {
         let (digits, rest) = rest.split_at(end(rest, radix));
         return Some((Token::Number(i64::from_str_radix(digits, radix).ok()?), rest));
     }
-    let fraction = rest.strip_prefix('.').map_or(0, |fraction| end(fraction, 10));
-    if fraction == 0 {
+    if !rest.strip_prefix('.').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
         return Some((Token::Number(digits.parse().ok()?), rest));
     }
-    let mut at = digits.len() + 1 + fraction;
-    if let Some(exponent) = text.get(at..)?.strip_prefix(['e', 'E']) {
-        let sign = usize::from(exponent.starts_with(['-', '+']));
-        at += 1 + sign + end(exponent.get(sign..)?, 10);
-    }
-    let (float, rest) = text.split_at(at);
+    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E' | '-');
+    let (float, rest) = text.split_at(text.find(|c| !is_part(c)).unwrap_or(text.len()));
+    // As Erlang writes it, with a sign and two digits in the exponent.
     let float = format!("{:.20e}", float.parse::<f64>().ok().filter(|float| float.is_finite())?);
-    // Erlang writes the exponent with a sign and two digits.
     let (mantissa, exponent) = float.split_once('e')?;
     let exponent: i32 = exponent.parse().ok()?;
-    let sign = if exponent < 0 { '-' } else { '+' };
-    let float = format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs());
-    Some((Token::Float(float), rest))
+    Some((Token::Float(format!("{mantissa}e{exponent:+03}")), rest))
 }
 
 /// A quoted text and the rest after it.
@@ -167,20 +171,10 @@ fn character(text: &str) -> Option<(char, &str)> {
     }
     let (escaped, rest) = (chars.next()?, chars.as_str());
     let coded = |digits: &str, radix| char::from_u32(u32::from_str_radix(digits, radix).ok()?);
+    if let Some(at) = "bdefnrstv".find(escaped) {
+        return Some((char::from(*b"\x08\x7f\x1b\x0c\n\r \t\x0b".get(at)?), rest));
+    }
     Some(match escaped {
-        'b' => ('\u{8}', rest),
-        'd' => ('\u{7f}', rest),
-        'e' => ('\u{1b}', rest),
-        'f' => ('\u{c}', rest),
-        'n' => ('\n', rest),
-        'r' => ('\r', rest),
-        's' => (' ', rest),
-        't' => ('\t', rest),
-        'v' => ('\u{b}', rest),
-        '^' => {
-            let control = rest.chars().next().filter(char::is_ascii)?;
-            (char::from(control as u8 & 31), rest.get(1..)?)
-        }
         'x' if rest.starts_with('{') => {
             let (digits, rest) = rest.get(1..)?.split_once('}')?;
             (coded(digits, 16)?, rest)
@@ -315,7 +309,7 @@ impl Parser {
             Token::Float(float) => Some(Term::One(text(float))),
             Token::Variable(name) => {
                 let value = self.bound.get(&name)?;
-                self.left = self.left.checked_sub(size(&value.clone().text()))?;
+                self.left = self.left.checked_sub(value.size())?;
                 Some(value.clone())
             }
             Token::Sign("-") => match self.next()? {
@@ -324,14 +318,16 @@ impl Parser {
                 _ => None,
             },
             Token::Sign("<<") => {
-                let value = self.list(">>")?.into_iter().map(Term::character);
-                Some(Term::One(value.flatten().collect()))
+                let parts = self.list(">>")?.into_iter();
+                Some(Term::One(parts.flat_map(Term::part).collect()))
             }
             Token::Sign("[") => {
                 let terms = self.list("]")?;
                 let is_text = terms.iter().all(|term| matches!(term, Term::Byte(_)));
-                let list = Term::List(terms);
-                Some(if is_text { Term::Text(merged(list.text())) } else { list })
+                Some(match is_text {
+                    true => Term::Text(terms.into_iter().flat_map(Term::part).collect()),
+                    false => Term::List(terms.into_iter().map(Term::text).collect()),
+                })
             }
             Token::Sign("(") => {
                 let value = self.expression()?;
@@ -397,26 +393,11 @@ impl Parser {
 /// Two strings or lists as one.
 fn joined(first: Term, second: Term) -> Option<Term> {
     match (first, second) {
-        (Term::List(mut terms), Term::List(more)) => {
-            terms.extend(more);
-            Some(Term::List(terms))
-        }
+        (Term::List(first), Term::List(second)) => Some(Term::List([first, second].concat())),
         (Term::List(_), _) | (_, Term::List(_)) => None,
         // A binary or a number would be a fault in Erlang; values of variables are both.
-        (first, second) => Some(Term::Text([first.character(), second.character()].concat())),
+        (first, second) => Some(Term::Text([first.part(), second.part()].concat())),
     }
-}
-
-/// Texts side by side as one.
-fn merged(values: Vec<Value>) -> Vec<Value> {
-    let mut merged: Vec<Value> = Vec::new();
-    for value in values {
-        match (merged.last_mut(), value) {
-            (Some(Value::Text(text)), Value::Text(more)) => text.push_str(&more),
-            (_, value) => merged.push(value),
-        }
-    }
-    merged
 }
 
 #[cfg(test)]
@@ -481,17 +462,21 @@ mod tests {
             ("<<1,65,66>>", "\u{1}AB"),
             ("[\"one\"]", "one"),
             ("[7]", "\u{7}"),
+            ("-0.1e-3", "-1.00000000000000004792e-04"),
             ("[]", ""),
             ("\"a\" \"b\"", "ab"),
             ("16#ff", "255"),
             ("$a", "97"),
             ("[$a] ++ \"bc\"", "abc"),
             ("true", "true"),
-            ("\"\\n\\x41\\101\\d\\e\\\"\\x{42}\\^A\"", "\nAA\u{7f}\u{1b}\"B\u{1}"),
+            ("\"\\n\\x41\\101\\d\\e\\\"\\x{42}\"", "\nAA\u{7f}\u{1b}\"B"),
         ] {
             let found = one(&format!("fun(_) -> {code} end.")).unwrap();
-            let wanted = if wanted.is_empty() { vec![] } else { vec![text(wanted)] };
-            assert_eq!(merged(found), wanted, "{code}");
+            let texts = found.iter().map(|value| match value {
+                Value::Text(text) => text.as_str(),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(texts.collect::<String>(), wanted, "{code}");
         }
     }
 
@@ -533,6 +518,10 @@ mod tests {
         let doubled = (0..60).map(|n| format!("V{}=V{n}++V{n}, ", n + 1));
         let doubled: String = std::iter::once(lookup).chain(doubled).collect();
         assert_eq!(evaluate(&format!("fun(D) -> {doubled}V60 end.")), None);
+        let empty = (0..60).map(|n| format!("V{}=[V{n},V{n}], ", n + 1)).collect::<String>();
+        assert_eq!(evaluate(&format!("fun(_) -> V0=[], {empty}V60 end.")).unwrap().size(), 2);
+        let lists = (0..60).map(|n| format!("V{}=V{n}++V{n}, ", n + 1)).collect::<String>();
+        assert_eq!(evaluate(&format!("fun(_) -> V0=[a], {lists}V60 end.")), None);
         let deep = format!("fun(X) -> {}\"a\"{} end.", "(".repeat(99), ")".repeat(99));
         assert_eq!(evaluate(&deep), None);
     }

@@ -255,9 +255,9 @@ impl Lower<'_> {
             self.wrong(at, "the code of <setdynvars> is not understood", help);
             return Vec::new();
         };
-        let elements = term.clone().elements();
+        let elements = term.elements();
         let list = match (&term, vars.as_slice()) {
-            (erlang::Term::List(terms), [_]) => terms.len() > 1,
+            (erlang::Term::List(elements), [_]) => elements.len() > 1,
             _ => false,
         };
         let values = match (elements, vars.len()) {
