@@ -101,6 +101,7 @@ fn compare(name: &str, who: &str, run: fn(&Path)) {
     // All connections have ended, so everything was read.
     drop(server);
     let found = lock(&log).text.replace(&port, "PORT");
+    assert!(!found.is_empty(), "{name}: {who} sends nothing");
     if who == "Tsung" && std::env::var_os("SIMURGH_RECORD").is_some() {
         fs::write(&path, found).unwrap();
     } else {

@@ -245,6 +245,10 @@ impl<O: Outputs> Machine<'_, O> {
         } else {
             self.hang_up();
         }
+        if !op.store && !op.restore && self.is_tsung() {
+            // As in Tsung, cookies belong to a session of one type.
+            self.user.extra().http = None;
+        }
         let user = &mut *self.user;
         user.server.pin(u16::try_from(op.target).unwrap_or(user.server.index()));
         if let Some(stored) = restored {

@@ -243,19 +243,24 @@ impl Values {
         }
     }
 
-    /// Whether a condition holds; `false` for a variable without a value.
-    pub(super) fn holds(&mut self, user: &mut User, condition: &Condition) -> bool {
+    /// Whether a condition holds with this comparison; `None` for a variable without a value.
+    pub(super) fn holds(
+        &mut self,
+        user: &mut User,
+        condition: &Condition,
+        compare: Compare,
+    ) -> Option<bool> {
         let mut right = Vec::new();
         self.render(user, &condition.value, &mut right);
         let element = condition.element.unwrap_or(0) as usize;
         let left = user.value(condition.var).and_then(|value| value.element(element));
-        let Some(left) = left else { return condition.compare == Compare::Neq };
+        let left = left?;
         // As in Tsung: `007` is not `7`, and large numbers are not rounded.
-        let is_text = matches!(condition.compare, Compare::Eq | Compare::Neq);
-        match (number(left), number(&right)) {
-            (Some(left), Some(right)) if !is_text => condition.compare.holds(left, right),
-            _ => condition.compare.holds(left, &*right),
-        }
+        let is_text = matches!(compare, Compare::Eq | Compare::Neq);
+        Some(match (number(left), number(&right)) {
+            (Some(left), Some(right)) if !is_text => compare.holds(left, right),
+            _ => compare.holds(left, &*right),
+        })
     }
 
     /// The value of a bound; `None`: unbounded.
