@@ -171,9 +171,9 @@ pub enum Warning {
     },
     /// The bodies of answers could not be searched as a whole.
     #[error(
-        "{count} answers were searched only in part, so <match>, <dyn_variable>, checks and captures \
-         may have missed something: their bodies are longer than 4 MiB, or compressed in another way \
-         than gzip and deflate; request smaller ones, or send another Accept-Encoding"
+        "{count} answers were searched only in part, so <match>, <dyn_variable>, checks and \
+         captures may have missed something: their bodies are longer than 4 MiB, or compressed in \
+         another way than gzip and deflate; request smaller ones, or send another Accept-Encoding"
     )]
     AnswersCut {
         /// How many.

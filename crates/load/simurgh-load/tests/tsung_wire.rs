@@ -1,8 +1,8 @@
 //! The bytes that files of Tsung put on the wire, compared with those of Debian's Tsung 1.7.0.
 //!
 //! `tests/tsung/wire` has for each behaviour a file `NAME.xml`, in which `PORT` stands for the
-//! server's port, and `NAME.wire`: each message as Tsung sends it (`>`), the answer to it (`<`), and
-//! a line for each further connection. With `SIMURGH_RECORD=1` the recording is written anew.
+//! server's port, and `NAME.wire`: each message as Tsung sends it (`>`), the answer to it (`<`),
+//! and a line for each further connection. With `SIMURGH_RECORD=1` the recording is written anew.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::HashMap;

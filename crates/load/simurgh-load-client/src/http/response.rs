@@ -320,8 +320,8 @@ impl Kept {
         }
     }
 
-    /// Decompresses the body, as far as its kept part and the bound go. A body that is compressed in
-    /// another way than gzip and deflate is left alone, and counts as cut.
+    /// Decompresses the body, as far as its kept part and the bound go. A body that is compressed
+    /// in another way than gzip and deflate is left alone, and counts as cut.
     pub fn decompress(&mut self) {
         let (head, body) = self.bytes.split_at(self.head_bytes.min(self.bytes.len()));
         let encodings = header_values(head, "content-encoding");

@@ -36,7 +36,7 @@ pub(super) fn date(value: &[u8]) -> Option<Duration> {
     Some(Duration::from_secs(u64::try_from(since).unwrap_or_default()))
 }
 
-/// Days from 1970 to a day of the Gregorian calendar; `month` is 0 for January, 12 for the next one.
+/// Days from 1970 to a day of the calendar; `month` is 0 for January, 12 for the next one.
 fn days(year: u32, month: u32, day: u32) -> i64 {
     // Years begin in March, so that a leap day is the last day of one.
     let months = i64::from(year) * 12 + i64::from(month) - 2;
