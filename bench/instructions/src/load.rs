@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::path::Path;
 
-use simurgh_load::answer::CompiledMatcher;
+use simurgh_load::answer::{CompiledMatcher, PatternCache};
 use simurgh_load::http::{Event as Answer, Limits as AnswerLimits, Request, Response};
 use simurgh_load::record::{Hist, Metric, Names, Recorder, Seen, WorkerId};
 use simurgh_load::scenario::{Matcher, Overrides, Part, Template};
@@ -66,10 +66,11 @@ fn matches(times: u32) {
         Matcher::Event { topic: Some(words(ROOM)), event: words("new:msg") },
     ];
     let matchers: Vec<CompiledMatcher> = matchers.iter().flat_map(CompiledMatcher::new).collect();
+    let mut patterns = PatternCache::default();
     let found = counted(|| {
         let all = matchers.iter().cycle().take(3 * times as usize);
         let frame = black_box(Frame::Text(text));
-        all.filter(|matcher| matcher.matches(frame, None, &mut |_, _| {})).count()
+        all.filter(|matcher| matcher.matches(frame, None, &mut patterns, &mut |_, _| {})).count()
     });
     assert_eq!(found, 3 * times as usize, "every matcher matches");
 }

@@ -169,6 +169,16 @@ pub enum Warning {
         /// How many.
         count: u64,
     },
+    /// The bodies of answers could not be searched as a whole.
+    #[error(
+        "{count} answers were searched only in part, so <match>, <dyn_variable>, checks and \
+         captures may have missed something: their bodies are longer than 4 MiB, or compressed in \
+         another way than gzip and deflate; request smaller ones, or send another Accept-Encoding"
+    )]
+    AnswersCut {
+        /// How many.
+        count: u64,
+    },
     /// Another warning.
     #[error("{text}")]
     Other {
@@ -202,6 +212,7 @@ impl Warning {
             | Self::JournalTorn { .. }
             | Self::Unfinished
             | Self::ForeignStamps { .. }
+            | Self::AnswersCut { .. }
             | Self::Other { .. } => false,
         }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use simurgh_load_client::{AddressRange, Sources, Tls};
 
-use super::{Compare, Diagnostic, Matcher, Step, Template};
+use super::{Compare, Diagnostic, Matcher, Row, Step, Template};
 
 /// A runnable scenario, with its warnings.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +79,9 @@ pub struct TsungRun {
     pub full_stats: bool,
     /// `dumptraffic`: the traffic that is written to `tsung.dump`.
     pub dump: Dump,
+    /// `http_use_server_as_proxy`: the servers are proxies, and get whole URLs.
+    #[serde(default)]
+    pub proxy: bool,
 }
 
 /// Tsung's `dumptraffic`.
@@ -348,8 +351,8 @@ pub struct DataFile {
     pub name: String,
     /// The path it was read from, as written; `None` if the rows are in the scenario.
     pub path: Option<String>,
-    /// Its rows, without line ends and trailing blank lines.
-    pub rows: Vec<String>,
+    /// Its rows, without line ends and trailing empty lines.
+    pub rows: Vec<Row>,
 }
 
 /// Time limits.

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use simurgh_load_scenario::Diagnostic;
 
-use super::xml::{Document, Element};
+use super::xml::{Document, Element, Node};
 
 const FILE: &str = "tsung-1.0.dtd";
 /// Where it is installed.
@@ -78,12 +78,13 @@ fn is_name_char(c: char) -> bool {
 /// Checks a document against the DTD: with `strict` exactly, else with our additions, and without
 /// order and number of elements, which the lowering checks.
 pub(super) fn check(
-    document: &Document,
+    document: &mut Document,
     strict: bool,
     warnings: &mut Vec<Diagnostic>,
 ) -> Vec<Diagnostic> {
     let mut checker = Checker { strict, diagnostics: Vec::new() };
     checker.doctype(document, warnings);
+    trim(&mut document.root);
     let root = &document.root;
     if root.name == "tsung" {
         checker.element(root);
@@ -92,6 +93,23 @@ pub(super) fn check(
         checker.wrong(root.line, what, "a scenario begins with <tsung>");
     }
     checker.diagnostics
+}
+
+/// Removes the blanks around values that are no free text (XML 1.0, 3.3.3), as Tsung's parser does.
+fn trim(element: &mut Element) {
+    let rule = TABLE.get(element.name.as_str());
+    for attribute in &mut element.attributes {
+        let declared =
+            rule.and_then(|rule| rule.attributes.iter().find(|d| d.name == attribute.name));
+        if declared.is_some_and(|declared| declared.token || declared.values.is_some()) {
+            attribute.value = attribute.value.trim().to_owned();
+        }
+    }
+    for node in &mut element.nodes {
+        if let Node::Element(child) = node {
+            trim(child);
+        }
+    }
 }
 
 struct Checker {

@@ -44,9 +44,9 @@ pub fn read_in(
     let strict = overrides.strict;
     let mut warnings = Vec::new();
     let repaired = if strict { text.into() } else { repair::repair(text, &mut warnings) };
-    let document =
+    let mut document =
         xml::parse(&repaired, environment).map_err(|diagnostic| Diagnostics(vec![diagnostic]))?;
-    let mut diagnostics = dtd::check(&document, strict, &mut warnings);
+    let mut diagnostics = dtd::check(&mut document, strict, &mut warnings);
     if diagnostics.is_empty() {
         match lower::lower(&document.root, overrides, environment, &mut warnings) {
             Ok(scenario) => {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use simurgh_load::scenario::{Arrivals, Overrides, check};
+use simurgh_load::scenario::{Arrivals, Overrides, Row, check};
 use simurgh_load::tsung::read_in;
 
 mod tsung;
@@ -129,11 +129,78 @@ fn shares_of_sessions() {
     let wanted = "line 6: the probabilities of the sessions of this phase add up to 150 (they must \
                   add up to 100)";
     assert_eq!(wrong(&setup(one)), [wanted]);
-    let both = format!("{one}<session_setup name=\"a*\" probability=\"0\"/>");
+    let both = format!("<session_setup name=\"a*\" probability=\"0\"/>{one}");
     let load = setup(&both).read().unwrap().scenario.load;
-    assert_eq!(load.phases[0].weights, [Some(100.0), Some(0.0)], "the first that fits");
-    let none = "<session_setup name=\"x\" probability=\"0\"/>";
-    assert_eq!(wrong(&setup(none)), ["line 6: <session_setup>: there is no session `x`"]);
+    assert_eq!(load.phases[0].weights, [Some(100.0), Some(0.0)], "the last that fits");
+}
+
+/// The sum of each phase counts, not that of the sessions alone.
+#[test]
+fn sessions_of_probability_0_are_chosen_by_session_setup() {
+    let one = |name: &str| {
+        format!(
+            "<session name=\"{name}\" probability=\"0\" type=\"ts_http\">\
+             <thinktime value=\"1\"/></session>"
+        )
+    };
+    let setup = |text: &str| {
+        let users = "<users arrivalrate=\"1\" unit=\"second\"/>";
+        Parts { sessions: one("a") + &one("b"), ..self::users(&format!("{text}{users}")) }
+    };
+    let text = "<session_setup name=\"b\" probability=\"100\"/>\
+                <session_setup name=\"x\" probability=\"7\"/>";
+    let loaded = setup(text).read().unwrap();
+    assert_eq!(check(&loaded.scenario), Ok(()));
+    assert_eq!(loaded.scenario.load.phases[0].weights, [None, Some(100.0)]);
+    let wanted = "line 6: <session_setup>: there is no session `x` (it is ignored, as by Tsung)";
+    assert_eq!(lines(&loaded.warnings), [wanted]);
+    assert!(wrong(&setup(""))[0].starts_with("line 8: the probabilities of the sessions add up"));
+    let user = Parts { load: "<user session=\"a\" start_time=\"1\"/>".to_owned(), ..setup("") };
+    assert!(user.read().is_ok(), "no session is drawn");
+}
+
+#[test]
+fn unknown_options_are_ignored_with_a_warning() {
+    let loaded = options("<option name=\"hibernat\" value=\"1\"/>").read().unwrap();
+    let wanted = "line 7: the option `hibernat` is not known and is ignored (see the manual of \
+                  Tsung, which ignores it too, for the names of options)";
+    assert_eq!(lines(&loaded.warnings), [wanted]);
+}
+
+#[test]
+fn blanks_around_words_are_removed() {
+    let parts = Parts {
+        clients: "<client host=\" localhost \" type=\" machine \"/>".to_owned(),
+        servers: "<server host=\" 127.0.0.1\n\" port=\" 4000 \" type=\" tcp \"/>".to_owned(),
+        ..Parts::default()
+    };
+    for strict in [false, true] {
+        let overrides = Overrides { strict, ..Overrides::default() };
+        let text = parts.text().replace("<options></options>", "");
+        let loaded = read_in(&text, &overrides, &Fake).unwrap();
+        assert_eq!(loaded.scenario.targets[0].host, "127.0.0.1");
+    }
+}
+
+#[test]
+fn rows_of_files_are_kept_as_bytes() {
+    let sessions = session(
+        "ts_http",
+        "<setdynvars sourcetype=\"file\"><var name=\"a\"/><var name=\"b\"/></setdynvars>",
+    );
+    let option = "<option name=\"file_server\" value=\"latin1.csv\"/>".to_owned();
+    let loaded = Parts { options: option, sessions, ..Parts::default() }.read().unwrap();
+    let rows: Vec<&[u8]> = loaded.scenario.files[0].rows.iter().map(Row::as_bytes).collect();
+    assert_eq!(rows, [&b"\xef\xbb\xbfan\xe9;1\r"[..], b"bob", b"", b" "]);
+    let wanted = [
+        "line 7: the file latin1.csv begins with a byte order mark, which is sent (remove it from \
+         the file if it is no part of the values)",
+        "line 7: rows of the file latin1.csv end with a carriage return, which is sent (remove it \
+         from the file if it is no part of the values)",
+        "line 9: row 2 of the file with the id `default` is short (it has less than 2 fields; the \
+         others are empty, as in Tsung)",
+    ];
+    assert_eq!(lines(&loaded.warnings), wanted);
 }
 
 #[test]
@@ -157,15 +224,11 @@ fn options_of_the_run() {
     let off = options("<option name=\"ports_range\" value=\"off\"/>").read().unwrap();
     assert_eq!(off.scenario.sources.ports, None);
     for (text, wanted) in [
-        ("<option name=\"hibernat\" value=\"1\"/>", "line 7: the option `hibernat` is not known"),
         ("<option name=\"seed\" value=\"x\"/>", "line 7: `value` of <option> cannot be \"x\""),
         ("<option name=\"ports_range\" min=\"9\" max=\"8\"/>", "9 is above 8"),
         ("<option name=\"file_server\" value=\"no.csv\"/>", "cannot read the file no.csv"),
         ("<option name=\"file_server\" value=\"empty.csv\"/>", "the file empty.csv is empty"),
-        (
-            "<option type=\"ts_http\" name=\"http_use_server_as_proxy\" value=\"true\"/>",
-            "not supported",
-        ),
+        ("<option type=\"ts_http\" name=\"proxy\" value=\"true\"/>", "not supported"),
         (
             "<option type=\"ts_http\" name=\"user_agent\">\
              <user_agent probability=\"9\">a</user_agent></option>",

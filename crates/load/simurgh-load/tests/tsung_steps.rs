@@ -490,7 +490,7 @@ fn raw_bytes() {
             act => panic!("{act:?}"),
         })
         .collect();
-    assert_eq!(found, [(literal("HELO"), Reply::First), (literal("000"), Reply::None)]);
+    assert_eq!(found, [(literal("HELO"), Reply::First), (literal("\0\0\0"), Reply::None)]);
 }
 
 #[test]

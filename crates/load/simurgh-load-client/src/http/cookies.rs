@@ -4,7 +4,13 @@
 //! maps of strings for each user. Public suffixes are not checked: a server under load can only
 //! harm the users of its own run.
 
+mod date;
+mod tsung;
+
 use std::time::Duration;
+
+use date::date;
+pub use tsung::append;
 
 /// Cookies of one user; beyond that the oldest is removed.
 pub const COOKIES_MAX: usize = 50;
@@ -78,14 +84,7 @@ impl Jar {
         };
         let mut chosen: Vec<&Cookie> = self.cookies.iter().filter(goes).collect();
         chosen.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
-        for (index, cookie) in chosen.into_iter().enumerate() {
-            if index > 0 {
-                out.extend_from_slice(b"; ");
-            }
-            out.extend_from_slice(&cookie.name);
-            out.push(b'=');
-            out.extend_from_slice(&cookie.value);
-        }
+        chosen.into_iter().for_each(|cookie| append(&cookie.name, &cookie.value, out));
     }
 
     /// Whether it has no cookies.
@@ -143,7 +142,7 @@ fn parse(set_cookie: &[u8], host: &str, path: &str, now: Duration) -> Option<Coo
         if name.eq_ignore_ascii_case(b"max-age") {
             max_age = seconds(value).or(max_age);
         } else if name.eq_ignore_ascii_case(b"expires") {
-            cookie.expires = date(value).or(cookie.expires);
+            cookie.expires = date(value.as_bytes()).or(cookie.expires);
         } else if name.eq_ignore_ascii_case(b"secure") {
             cookie.secure = true;
         } else if name.eq_ignore_ascii_case(b"path") && value.starts_with('/') {
@@ -187,14 +186,6 @@ fn seconds(value: &str) -> Option<Duration> {
     }
     // More digits than fit mean "for ever".
     Some(Duration::from_secs(digits.parse().unwrap_or(u64::from(u32::MAX))))
-}
-
-/// Since 1970; earlier dates become 1970.
-fn date(value: &str) -> Option<Duration> {
-    // `Wed, 01-Jan-2031 00:00:00 GMT` is in none of the RFCs and in half of the servers.
-    let time = httpdate::parse_http_date(value)
-        .or_else(|_| httpdate::parse_http_date(&value.replacen('-', " ", 2)));
-    Some(time.ok()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default())
 }
 
 fn without_query(path: &str) -> &str {

@@ -4,7 +4,8 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
 use super::framing::tokens;
 
-/// Characters encoded in a target, and bytes over 0x7f too: most servers refuse them.
+/// Characters encoded in a target, and outside of Tsung's dialect bytes over 0x7f too: most servers
+/// refuse them.
 const TARGET: AsciiSet = CONTROLS.add(b' ');
 
 /// One request.
@@ -30,8 +31,8 @@ pub struct Request<'a> {
     /// `User-Agent`.
     pub user_agent: Option<&'a str>,
     /// Further headers. One that is named as one of ours (`Host`, `User-Agent`, `Cookie`,
-    /// `Authorization`, `Connection`) replaces it; `Content-Length` and `Transfer-Encoding` are
-    /// ours alone.
+    /// `Authorization`, `Connection`) replaces it; `Transfer-Encoding` and a wrong
+    /// `Content-Length` are left out.
     pub headers: &'a [(&'a str, &'a [u8])],
     /// Value of `Cookie`; see [`super::Jar::write`]. Empty: none.
     pub cookies: &'a [u8],
@@ -39,7 +40,14 @@ pub struct Request<'a> {
     pub authorization: Option<&'a str>,
     /// The body. Without one, methods that usually have one send a length of 0.
     pub body: Option<&'a [u8]>,
+    /// As Tsung writes it: bytes over 0x7f of the target are sent unchanged, there is no
+    /// `Connection`, and a `Cookie` or `Authorization` in `headers` is sent beside ours.
+    pub tsung: bool,
 }
+
+/// Headers with a fixed place in a request, in Tsung's order; the others follow `Cookie`.
+const PLACED: [&str; 6] =
+    ["If-Modified-Since", "Host", "User-Agent", "Content-Type", "Content-Length", "SOAPAction"];
 
 /// Whether a header says that no other request follows on its connection (RFC 9112 §9.6).
 #[must_use]
@@ -49,41 +57,48 @@ pub fn asks_to_close(name: &str, value: &[u8]) -> bool {
 }
 
 impl Request<'_> {
-    /// Appends the request to `out`.
+    /// Appends the request to `out`. The headers are in the order of Tsung.
     pub fn write(&self, out: &mut Vec<u8>) {
         let body = self.body.unwrap_or_default();
         out.reserve(160 + self.target.len() + self.cookies.len() + body.len());
         self.write_line(out);
-        if !self.has("host") {
+        self.write_own("If-Modified-Since", out);
+        if !self.write_own("Host", out) {
             out.extend_from_slice(b"Host: ");
             self.write_host(out);
             out.extend_from_slice(b"\r\n");
         }
-        if let Some(agent) = self.user_agent.filter(|_| !self.has("user-agent")) {
+        if !self.write_own("User-Agent", out)
+            && let Some(agent) = self.user_agent
+        {
             write_header(out, "User-Agent", agent.as_bytes());
         }
-        if !self.has("connection") {
+        if !self.tsung && self.own("connection").is_none() {
             match (self.version_1_0, self.keep_alive) {
                 (false, false) => out.extend_from_slice(b"Connection: close\r\n"),
                 (true, true) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
                 _ => {}
             }
         }
-        if let Some(value) = self.authorization.filter(|_| !self.has("authorization")) {
+        self.write_own("Content-Type", out);
+        let mut length = itoa::Buffer::new();
+        let length = length.format(body.len());
+        let is_right = self.own("content-length") == Some(length.as_bytes());
+        if is_right || self.body.is_some() || matches!(self.method, "POST" | "PUT" | "PATCH") {
+            write_header(out, "Content-Length", length.as_bytes());
+        }
+        if let Some(value) = self.authorization.filter(|_| self.has_none_of("authorization")) {
             write_header(out, "Authorization", value.as_bytes());
         }
-        if !self.cookies.is_empty() && !self.has("cookie") {
+        self.write_own("SOAPAction", out);
+        if !self.cookies.is_empty() && self.has_none_of("cookie") {
             write_header(out, "Cookie", self.cookies);
         }
-        for (name, value) in self.headers {
-            if is_token(name.as_bytes()) && !is_framing(name) {
+        let is_placed = |name: &str| PLACED.iter().any(|one| one.eq_ignore_ascii_case(name));
+        for (name, value) in self.headers.iter().filter(|(name, _)| !is_placed(name)) {
+            if is_token(name.as_bytes()) && !name.eq_ignore_ascii_case("transfer-encoding") {
                 write_header(out, name, value);
             }
-        }
-        if self.body.is_some() || matches!(self.method, "POST" | "PUT" | "PATCH") {
-            out.extend_from_slice(b"Content-Length: ");
-            out.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
-            out.extend_from_slice(b"\r\n");
         }
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(body);
@@ -96,8 +111,13 @@ impl Request<'_> {
         if self.target.is_empty() {
             out.push(b'/');
         }
-        for piece in percent_encode(self.target, &TARGET) {
-            out.extend_from_slice(piece.as_bytes());
+        let is_sent = |byte: &u8| self.tsung && !byte.is_ascii();
+        for part in self.target.chunk_by(|a, b| is_sent(a) == is_sent(b)) {
+            if part.first().is_some_and(is_sent) {
+                out.extend_from_slice(part);
+                continue;
+            }
+            out.extend(percent_encode(part, &TARGET).flat_map(str::bytes));
         }
         let version: &[u8] = if self.version_1_0 { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" };
         out.extend_from_slice(version);
@@ -115,8 +135,21 @@ impl Request<'_> {
         }
     }
 
-    fn has(&self, wanted: &str) -> bool {
-        self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted))
+    /// The first header of the scenario with this name.
+    fn own(&self, wanted: &str) -> Option<&[u8]> {
+        let is_it = |(name, _): &&(&str, &[u8])| name.eq_ignore_ascii_case(wanted);
+        self.headers.iter().find(is_it).map(|(_, value)| *value)
+    }
+
+    /// Writes the scenario's header of this name in its fixed place, if there is one.
+    fn write_own(&self, name: &str, out: &mut Vec<u8>) -> bool {
+        let own = self.own(name);
+        own.inspect(|value| write_header(out, name, value)).is_some()
+    }
+
+    /// Whether ours is sent: it is not replaced by one of the scenario.
+    fn has_none_of(&self, name: &str) -> bool {
+        self.tsung || self.own(name).is_none()
     }
 }
 
@@ -134,11 +167,6 @@ fn write_value(out: &mut Vec<u8>, value: &[u8]) {
 
 fn is_control(byte: u8) -> bool {
     (byte < b' ' && byte != b'\t') || byte == 0x7f
-}
-
-/// Headers that delimit the body: a wrong one would break all later messages.
-fn is_framing(name: &str) -> bool {
-    ["content-length", "transfer-encoding"].iter().any(|ours| name.eq_ignore_ascii_case(ours))
 }
 
 /// Whether a text is a token, as names of headers and methods are (RFC 9110 §5.6.2).
@@ -169,6 +197,7 @@ mod tests {
         cookies: b"",
         authorization: None,
         body: None,
+        tsung: false,
     };
 
     #[test]
@@ -204,8 +233,8 @@ mod tests {
             ..PLAIN
         };
         let wanted = "POST / HTTP/1.1\r\nHost: [::1]:4000\r\nUser-Agent: UA-A/1\r\n\
-            Authorization: Basic eDp5\r\nCookie: a=1; b=2\r\nX-Sub: a\tb\r\n\
-            Content-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello";
+            Content-Type: text/plain\r\nContent-Length: 5\r\nAuthorization: Basic eDp5\r\n\
+            Cookie: a=1; b=2\r\nX-Sub: a\tb\r\n\r\nhello";
         assert_eq!(written(&full), wanted);
     }
 
@@ -226,7 +255,7 @@ mod tests {
             ],
             ..PLAIN
         };
-        let wanted = "GET /a?b=c HTTP/1.1\r\nhost: other\r\nUSER-AGENT: theirs\r\n\
+        let wanted = "GET /a?b=c HTTP/1.1\r\nHost: other\r\nUser-Agent: theirs\r\n\
             cookie: theirs=1\r\nauthorization: theirs\r\nconnection: close\r\n\r\n";
         assert_eq!(written(&own), wanted);
     }

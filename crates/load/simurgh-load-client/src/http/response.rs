@@ -1,6 +1,9 @@
 //! Reads responses from bytes as they come.
 
+use std::io::Read;
 use std::mem::MaybeUninit;
+
+use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 
 use super::framing::{self, Chunk, Framing};
 
@@ -317,13 +320,47 @@ impl Kept {
         }
     }
 
+    /// Decompresses the body, as far as its kept part and the bound go. A body that is compressed
+    /// in another way than gzip and deflate is left alone, and counts as cut.
+    pub fn decompress(&mut self) {
+        let (head, body) = self.bytes.split_at(self.head_bytes.min(self.bytes.len()));
+        let encodings = header_values(head, "content-encoding");
+        let tokens = encodings.flat_map(framing::tokens);
+        let encodings: Vec<&[u8]> = tokens.filter(|token| *token != b"identity").collect();
+        let (&[encoding], [first, ..]) = (encodings.as_slice(), body) else {
+            self.is_cut |= !encodings.is_empty() && !body.is_empty();
+            return;
+        };
+        let is = |name: &str| encoding.eq_ignore_ascii_case(name.as_bytes());
+        let mut reader: Box<dyn Read + '_> = if is("gzip") || is("x-gzip") {
+            Box::new(MultiGzDecoder::new(body))
+        } else if !is("deflate") {
+            self.is_cut = true;
+            return;
+        } else if first & 15 == 8 {
+            Box::new(ZlibDecoder::new(body))
+        } else {
+            // Without a zlib header, as some servers send it.
+            Box::new(DeflateDecoder::new(body))
+        };
+        let mut plain = Vec::new();
+        let bytes_max = self.body_bytes_max as u64;
+        // What was read before an error is kept.
+        let is_whole = (&mut reader).take(bytes_max + 1).read_to_end(&mut plain).is_ok();
+        drop(reader);
+        self.is_cut |= !is_whole || plain.len() > self.body_bytes_max;
+        plain.truncate(self.body_bytes_max);
+        self.bytes.truncate(self.head_bytes);
+        self.bytes.append(&mut plain);
+    }
+
     /// Head and body as they came, and the head's length in bytes.
     #[must_use]
     pub fn whole(&self) -> (&[u8], usize) {
         (&self.bytes, self.head_bytes)
     }
 
-    /// Whether the body was longer than the kept part.
+    /// Whether the kept part is not the whole body.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.is_cut

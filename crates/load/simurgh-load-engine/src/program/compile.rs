@@ -1,14 +1,14 @@
 //! Compiles a scenario to a program.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use regex::Regex;
 use simurgh_load_record::{Metric, MetricId, Names};
 use simurgh_load_scenario::answer::CompiledMatcher;
 use simurgh_load_scenario::{
-    Act, AnswerRule, Condition, For, ForEach, Generated, Part, Push, Receive, Reconnect, Repeat,
-    Reply, Scenario, Session, Step, Template, Value, VarId,
+    Act, AnswerRule, Bound, Condition, Dialect, For, ForEach, Generated, Part, Push, Receive,
+    Reconnect, Repeat, Reply, Scenario, Session, Step, Template, Value, VarId,
 };
 use simurgh_proto::session::client::Topic;
 
@@ -24,6 +24,8 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
         names: Names::of(scenario),
         ops: Vec::new(),
         registers: 0,
+        repeats: BTreeMap::new(),
+        is_tsung: false,
         used: BTreeSet::new(),
         stamped: false,
         tracks: false,
@@ -31,6 +33,8 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
     let mut sessions = Vec::new();
     for session in &scenario.sessions {
         compiler.registers = 0;
+        compiler.repeats.clear();
+        compiler.is_tsung = session.dialect == Dialect::Tsung;
         compiler.used = used_vars(session);
         let reconnect = session.reconnect.or(session.drop.map(|_| Reconnect::AFTER_DROP));
         sessions.push(SessionInfo {
@@ -56,6 +60,9 @@ struct Compiler {
     names: Names,
     ops: Vec<Op>,
     registers: Register,
+    /// The registers of `Repeat`s by name.
+    repeats: BTreeMap<String, Register>,
+    is_tsung: bool,
     /// Variables that are read somewhere.
     used: BTreeSet<VarId>,
     stamped: bool,
@@ -194,18 +201,23 @@ impl Compiler {
     }
 
     fn repeat(&mut self, repeat: &Repeat) -> Result<(), String> {
-        let round = self.register();
-        // The register is set to 0 each time the loop begins.
-        self.push(Op::LoopStart(LoopOp {
-            round,
-            to: self.here() + 1,
-            var: None,
-            first: simurgh_load_scenario::Bound::Number(0),
-            last: simurgh_load_scenario::Bound::Endless,
-            step: 1,
-            every: None,
-            at_least_once: true,
-        }));
+        // Tsung counts by name, and on when the loop begins again.
+        let known = self.repeats.get(&repeat.name).filter(|_| self.is_tsung).copied();
+        let round = known.unwrap_or_else(|| self.register());
+        self.repeats.insert(repeat.name.clone(), round);
+        // Elsewhere the register is set to 0 each time the loop begins.
+        if !self.is_tsung {
+            self.push(Op::LoopStart(LoopOp {
+                round,
+                to: self.here() + 1,
+                var: None,
+                first: Bound::Number(0),
+                last: Bound::Endless,
+                step: 1,
+                every: None,
+                at_least_once: true,
+            }));
+        }
         let body = self.here();
         self.steps(&repeat.steps)?;
         self.push(Op::RepeatEnd(RepeatOp {

@@ -90,9 +90,14 @@ impl<O: Outputs> Machine<'_, O> {
             }
             Action::Restart { times_max } => {
                 let start = self.session().map_or(0, |session| session.start);
-                // Counted under the session's first operation, which no loop uses.
-                if !self.once_more(start, times_max) {
+                // Counted under a place that no loop has.
+                if !self.once_more(u32::MAX, times_max) {
                     return self.check_failed();
+                }
+                // In Tsung a user keeps its connection, its cookies and its variables.
+                if self.is_tsung() && !self.user.conn.is_websocket() {
+                    self.user.extra().transactions.clear();
+                    return Flow::Restart(start);
                 }
                 self.hang_up();
                 self.drop_stored();

@@ -116,7 +116,7 @@ impl<O: Outputs> Machine<'_, O> {
         kind: ErrorKind,
         text: String,
     ) -> Flow {
-        self.out.send_close(self.user.key, self.user.tls(), code);
+        self.out.send_close(self.user.key, self.user.tls(), code, "");
         self.user.conn = ConnState::WebSocketClosing;
         self.lost(Some(kind), || text)
     }
@@ -193,8 +193,10 @@ impl<O: Outputs> Machine<'_, O> {
         if key == NO_KEY {
             return self.end_session();
         }
-        if conn == ConnState::WebSocket {
-            self.out.send_close(key, self.user.tls(), CloseCode::NORMAL);
+        // Tsung leaves without a close frame.
+        let is_tsung = self.is_tsung();
+        if conn == ConnState::WebSocket && !is_tsung {
+            self.out.send_close(key, self.user.tls(), CloseCode::NORMAL, "");
         }
         let is_up = self.user.poller().is_none_or(|poller| poller.is_connected());
         self.forget_connection();
@@ -202,6 +204,7 @@ impl<O: Outputs> Machine<'_, O> {
         let how = match conn {
             ConnState::Poll if !is_up => HangUp::Abort,
             conn if conn.is_connecting() => HangUp::Abort,
+            ConnState::WebSocket if is_tsung => HangUp::Close,
             conn if conn.is_websocket() => HangUp::Linger,
             _ => HangUp::Close,
         };
@@ -213,7 +216,8 @@ impl<O: Outputs> Machine<'_, O> {
             self.hang_up();
             return Flow::Next;
         }
-        self.out.send_close(self.user.key, self.user.tls(), CloseCode(code));
+        let reason = if self.is_tsung() { "close" } else { "" };
+        self.out.send_close(self.user.key, self.user.tls(), CloseCode(code), reason);
         self.user.conn = ConnState::WebSocketClosing;
         self.wait(UserState::Closing, Some(CLOSE_TIMEOUT))
     }
@@ -240,6 +244,10 @@ impl<O: Outputs> Machine<'_, O> {
             self.user.extra().stored = Some(Box::new(stored));
         } else {
             self.hang_up();
+        }
+        if !op.store && !op.restore && self.is_tsung() {
+            // As in Tsung, cookies belong to a session of one type.
+            self.user.extra().http = None;
         }
         let user = &mut *self.user;
         user.server.pin(u16::try_from(op.target).unwrap_or(user.server.index()));

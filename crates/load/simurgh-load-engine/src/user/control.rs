@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use simurgh_load_record::MetricId;
-use simurgh_load_scenario::Think;
+use simurgh_load_scenario::{Compare, Condition, Think};
 
 use super::machine::Flow;
 use super::{Machine, Outputs, UserState, Value};
@@ -78,7 +78,12 @@ impl<O: Outputs> Machine<'_, O> {
         let first = values.bound(self.user, op.first).unwrap_or(0);
         let Some(last) = values.bound(self.user, op.last) else { return true };
         let value = first.saturating_add(op.step.saturating_mul(round.into()));
-        if op.step < 0 { value >= last } else { value <= last }
+        match op.at_least_once {
+            // As in Tsung, the value of the round before decides.
+            true => value.saturating_sub(op.step) < last,
+            false if op.step < 0 => value >= last,
+            false => value <= last,
+        }
     }
 
     fn set_loop_var(&mut self, op: &LoopOp, round: u32) {
@@ -112,11 +117,28 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     pub(super) fn repeat_end(&mut self, op: &RepeatOp) -> Flow {
-        let holds = self.context.values.holds(self.user, &op.condition);
+        // Tsung goes on without a value, and goes back `max_repeat` times.
+        let Some(holds) = self.holds(&op.condition) else { return Flow::Next };
+        let times_max = op.times_max.saturating_add(self.is_tsung().into());
         let round = self.user.register(op.round).saturating_add(1);
+        if u64::from(round) >= times_max {
+            return Flow::Next;
+        }
         self.user.set_register(op.round, round);
-        let again = holds != op.until && u64::from(round) < op.times_max;
-        if again { Flow::Goto(op.body) } else { Flow::Next }
+        if holds != op.until { Flow::Goto(op.body) } else { Flow::Next }
+    }
+
+    /// Whether a condition holds; `None` in Tsung for a variable without a value.
+    pub(super) fn holds(&mut self, condition: &Condition) -> Option<bool> {
+        let is_tsung = self.is_tsung();
+        let compare = match condition.compare {
+            // As in Tsung 1.7.0.
+            Compare::Gte if is_tsung => Compare::Gt,
+            Compare::Lte if is_tsung => Compare::Lt,
+            compare => compare,
+        };
+        let holds = self.context.values.holds(self.user, condition, compare);
+        holds.or((!is_tsung).then_some(compare == Compare::Neq))
     }
 
     pub(super) fn transaction_end(&mut self, metric: MetricId) -> Flow {

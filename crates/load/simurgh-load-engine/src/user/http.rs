@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use simurgh_load_client::http::{
-    self, Challenge, DigestAnswer, Done, Event, Jar, Kept, Request, Response, Url, asks_to_close,
+    self, Challenge, DigestAnswer, Done, Event, Jar, Kept, Request, Response, Url, append,
+    asks_to_close, header_values,
 };
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::AnswerText;
@@ -16,7 +17,8 @@ use super::{ConnState, Machine, Outputs, User, UserState};
 use crate::chance::mix;
 use crate::program::{Op, Program, SendOp, constant};
 
-const BODY_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a body that are searched.
+const BODY_BYTES_MAX: usize = 4 << 20;
 
 #[derive(Default)]
 pub(crate) struct HttpState {
@@ -41,7 +43,7 @@ impl<O: Outputs> Machine<'_, O> {
             return self.fail(ErrorKind::Internal, text);
         }
         let url = self.context.values.text(self.user, &http.url);
-        if Url::is_absolute(&url) {
+        if Url::is_absolute(&url) && !uses_proxy(self.program) {
             let target = Url::parse(&url).and_then(|url| target_of(self.program, &url));
             let target = match target {
                 Ok(target) => target,
@@ -82,7 +84,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     pub(super) fn http_in(&mut self, mut bytes: &[u8]) -> Flow {
         let host = self.target().map_or("", |target| target.host.as_str());
-        let unix = self.context.values.unix();
+        let (unix, is_tsung) = (self.context.values.unix(), self.is_tsung());
         let Some(state) = self.user.extra().http.as_deref_mut() else { return Flow::Wait };
         let Some(mut response) = state.response.take() else {
             // No request is open, so the connection cannot be used.
@@ -98,7 +100,8 @@ impl<O: Outputs> Machine<'_, O> {
                 }
                 Ok(event) => {
                     if let Event::Head(head) = &event {
-                        state.note_head(head, host, unix);
+                        state.note_cookies(head.bytes, host, unix, is_tsung);
+                        state.note_challenge(head);
                     }
                     if let Some(kept) = &mut state.kept {
                         kept.take(&event);
@@ -126,17 +129,22 @@ impl<O: Outputs> Machine<'_, O> {
             let kind = ErrorKind::HttpStatus(done.status);
             self.out.error(kind, self.user.origin(), String::new);
         }
-        // Tsung does not keep connections of HTTP/1.0.
-        let is_old = http.version_1_0 && self.is_tsung();
         let closes = http
             .headers
             .iter()
             .any(|(name, value)| constant(value).is_some_and(|value| asks_to_close(name, value)));
-        if !done.keep_alive || is_old || closes {
+        // In Tsung only the answer decides.
+        if !done.keep_alive || (closes && !self.is_tsung()) {
             self.hang_up();
         }
         match kept {
-            Some(kept) => self.answered(answer, &AnswerText::kept(&kept)),
+            Some(mut kept) => {
+                kept.decompress();
+                if kept.is_cut() {
+                    self.out.count(Count::AnswersCut, 1);
+                }
+                self.answered(answer, &AnswerText::kept(&kept))
+            }
             None => Flow::Done,
         }
     }
@@ -195,12 +203,42 @@ impl<O: Outputs> Machine<'_, O> {
     }
 }
 
-impl HttpState {
-    /// Keeps cookies and challenges of an answer for later requests.
-    fn note_head(&mut self, head: &http::Head<'_>, host: &str, unix: Duration) {
-        for cookie in head.values("set-cookie") {
-            self.jar.take(cookie, host, &self.path, unix);
+impl<O: Outputs> Machine<'_, O> {
+    /// The cookies of the user for the upgrade of its connection; Tsung sends none.
+    pub(super) fn cookies(&self, target: &str) -> Vec<u8> {
+        let mut cookies = Vec::new();
+        let http = self.user.extra.as_ref().and_then(|extra| extra.http.as_deref());
+        if let (Some(http), Some(server)) = (http.filter(|_| !self.is_tsung()), self.target()) {
+            let now = self.context.values.unix();
+            http.jar.write(&server.host, target, server.tls, now, &mut cookies);
         }
+        cookies
+    }
+
+    /// Keeps the cookies of the answer to an upgrade.
+    pub(super) fn take_cookies(&mut self, head: &[u8], target: &str) {
+        let Some(server) = self.target().filter(|_| !self.is_tsung()) else { return };
+        if header_values(head, "set-cookie").next().is_some() {
+            let now = self.context.values.unix();
+            let state = self.user.extra().http.get_or_insert_default();
+            target.clone_into(&mut state.path);
+            state.note_cookies(head, &server.host, now, false);
+        }
+    }
+}
+
+impl HttpState {
+    /// Keeps the cookies of an answer for later requests.
+    fn note_cookies(&mut self, head: &[u8], host: &str, unix: Duration, is_tsung: bool) {
+        let cookies = header_values(head, "set-cookie");
+        if is_tsung {
+            return self.jar.take_as_tsung(cookies, host);
+        }
+        cookies.for_each(|cookie| self.jar.take(cookie, host, &self.path, unix));
+    }
+
+    /// Keeps the challenge of an answer for later requests.
+    fn note_challenge(&mut self, head: &http::Head<'_>) {
         if head.status == 401 {
             let challenge = head.values("www-authenticate").find_map(Challenge::parse);
             if challenge.is_some() {
@@ -209,6 +247,11 @@ impl HttpState {
             }
         }
     }
+}
+
+/// Whether requests with a whole URL go to the servers of the file as to proxies.
+fn uses_proxy(program: &Program) -> bool {
+    program.scenario.tsung.as_ref().is_some_and(|run| run.proxy)
 }
 
 /// The server of a URL; it must be in the scenario, since names are resolved before the run.
@@ -232,47 +275,48 @@ fn write_request(
     out: &mut Vec<u8>,
 ) {
     let Some(target) = program.scenario.targets.get(user.server.place()) else { return };
-    let url = values.text(user, &http.url);
-    let path = match Url::parse(&url) {
-        Ok(url) => url.target.into_owned(),
-        Err(_) => url,
+    let url = values.bytes(user, &http.url);
+    let text = String::from_utf8_lossy(&url);
+    let (path, line) = match Url::parse(&text) {
+        Ok(url) if !uses_proxy(program) => {
+            let line = url.target.as_bytes().to_vec();
+            (url.target.into_owned(), line)
+        }
+        _ => (text.into_owned(), url),
     };
-    let mut render = |template: &_| {
-        let mut text = Vec::new();
-        values.render(user, template, &mut text);
-        text
-    };
-    let headers: Vec<(&str, Vec<u8>)> =
-        http.headers.iter().map(|(name, value)| (name.as_str(), render(value))).collect();
+    let headers = values.pairs(user, &http.headers);
     let headers: Vec<(&str, &[u8])> =
         headers.iter().map(|(name, value)| (*name, value.as_slice())).collect();
-    let body = http.body.as_ref().map(&mut render);
-    let own: Vec<(&str, Vec<u8>)> =
-        http.cookies.iter().map(|(name, value)| (name.as_str(), render(value))).collect();
+    let body = http.body.as_ref().map(|body| values.bytes(user, body));
+    let own = values.pairs(user, &http.cookies);
     let session = program.session_at(user.at);
     let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
     let port = unusual_port(target);
     let authorization = http.auth.as_ref().map(|auth| authorize(values, user, auth, http, &path));
     let agent = user_agent(program, user.id).or(is_tsung.then_some("tsung"));
     let state = user.extra().http.get_or_insert_default();
-    for (name, value) in &own {
-        state.jar.set(name.as_bytes(), value, &target.host);
-    }
     let mut cookies = Vec::new();
-    state.jar.write(&target.host, &path, target.tls, values.unix(), &mut cookies);
-    state.path.clone_from(&path);
+    if is_tsung {
+        state.jar.write_as_tsung(&target.host, &path, &mut cookies);
+        own.iter().for_each(|(name, value)| append(name.as_bytes(), value, &mut cookies));
+    } else {
+        own.iter().for_each(|(name, value)| state.jar.set(name.as_bytes(), value, &target.host));
+        state.jar.write(&target.host, &path, target.tls, values.unix(), &mut cookies);
+    }
+    state.path = path;
     Request {
         method: &http.method,
-        target: path.as_bytes(),
+        target: &line,
         host: &target.host,
         port,
         version_1_0: http.version_1_0,
-        keep_alive: !(is_tsung && http.version_1_0),
+        keep_alive: true,
         user_agent: agent,
         headers: &headers,
         cookies: &cookies,
         authorization: authorization.as_deref(),
         body: body.as_deref(),
+        tsung: is_tsung,
     }
     .write(out);
 }
@@ -285,8 +329,7 @@ fn authorize(
     path: &str,
 ) -> String {
     let name = values.text(user, &auth.user);
-    let mut password = Vec::new();
-    values.render(user, &auth.password, &mut password);
+    let password = values.bytes(user, &auth.password);
     if !auth.digest {
         return http::basic(name.as_bytes(), &password);
     }

@@ -36,7 +36,7 @@ pub(crate) struct Poller {
     /// Path and query of all its requests, without the token.
     target: String,
     token: String,
-    headers: Vec<(String, String)>,
+    headers: Vec<(String, Vec<u8>)>,
     poll: Call,
     pub(crate) posts: Posts,
 }
@@ -69,7 +69,7 @@ impl Poller {
         if let Some(post) = post {
             headers.push(("Content-Type", post.content_type().as_bytes()));
         }
-        headers.extend(self.headers.iter().map(|(name, value)| (&**name, value.as_bytes())));
+        headers.extend(self.headers.iter().map(|(name, value)| (&**name, value.as_slice())));
         let mut out = Vec::new();
         Request {
             method: if post.is_some() { "POST" } else { "GET" },
@@ -201,7 +201,10 @@ impl<O: Outputs> Machine<'_, O> {
         let Op::Connect(connect, answer) = self.op() else { return Flow::Wait };
         let parts = self.connect_parts(connect);
         let mut headers = parts.headers;
-        headers.extend(parts.origin.map(|origin| ("Origin".to_owned(), origin)));
+        let has_own = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("cookie"));
+        if !parts.cookies.is_empty() && !has_own {
+            headers.push(("Cookie".to_owned(), parts.cookies));
+        }
         let target = longpoll_path(&parts.target);
         self.user.conn = ConnState::PollOpening;
         self.user.since_us = us(self.now_ns);

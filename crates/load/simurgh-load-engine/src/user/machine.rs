@@ -182,9 +182,10 @@ impl<O: Outputs> Machine<'_, O> {
             Op::LoopEnd(end) => self.loop_end(end),
             Op::Each(each) => self.next_element(each),
             Op::RepeatEnd(repeat) => self.repeat_end(repeat),
-            Op::Unless(condition, to) => match self.context.values.holds(self.user, condition) {
-                true => Flow::Next,
-                false => Flow::Goto(*to),
+            Op::Unless(condition, to) => match self.holds(condition) {
+                Some(false) => Flow::Goto(*to),
+                // Tsung goes on without a value.
+                Some(true) | None => Flow::Next,
             },
             Op::Jump(to) => Flow::Goto(*to),
             Op::TransactionStart(metric) => {

@@ -32,7 +32,7 @@ pub(crate) trait Outputs {
     /// Sends bytes, encrypted if the connection is.
     fn send(&mut self, key: Key, tls: Option<&mut TlsClient>, bytes: &[u8]);
     fn send_frame(&mut self, key: Key, tls: Option<&mut TlsClient>, opcode: OpCode, payload: &[u8]);
-    fn send_close(&mut self, key: Key, tls: Option<&mut TlsClient>, code: CloseCode);
+    fn send_close(&mut self, key: Key, tls: Option<&mut TlsClient>, code: CloseCode, reason: &str);
     /// Pauses or resumes reading of a connection.
     fn hold(&mut self, key: Key, is_held: bool);
     fn hang_up(&mut self, key: Key, how: HangUp);

@@ -1,10 +1,11 @@
 //! How a user's connection becomes a WebSocket.
 
+use simurgh_load_client::http::Request;
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::AnswerText;
-use simurgh_load_scenario::{Connect, Dialect, Target, Vsn};
+use simurgh_load_scenario::{Connect, Dialect, Vsn};
 use simurgh_proto::session::client::Client;
-use simurgh_proto::ws::handshake::{ClientRequest, check_response, client_key};
+use simurgh_proto::ws::handshake::{check_response, client_key};
 
 use super::dump::Exchange;
 use super::http::unusual_port;
@@ -12,13 +13,15 @@ use super::machine::Flow;
 use super::values::Values;
 use super::{ConnState, Machine, Outputs, User, UserState};
 use crate::chance::mix;
-use crate::program::{AnswerOp, Op};
+use crate::program::{AnswerOp, Op, constant};
 use crate::time::us;
 
 pub(super) struct Parts {
     pub(super) target: String,
-    pub(super) origin: Option<String>,
-    pub(super) headers: Vec<(String, String)>,
+    /// The origin, if there is one, and those of the scenario.
+    pub(super) headers: Vec<(String, Vec<u8>)>,
+    pub(super) has_origin: bool,
+    pub(super) cookies: Vec<u8>,
 }
 
 impl<O: Outputs> Machine<'_, O> {
@@ -26,19 +29,32 @@ impl<O: Outputs> Machine<'_, O> {
         let Op::Connect(connect, answer_op) = self.op() else { return Flow::Wait };
         let Some(target) = self.target() else { return Flow::Wait };
         let parts = self.connect_parts(connect);
-        let headers: Vec<(&str, &str)> =
-            parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let subprotocols: Vec<&str> = connect.subprotocols.iter().map(String::as_str).collect();
+        let subprotocols = connect.subprotocols.join(", ");
+        let key = upgrade_key(&self.context.values, self.user);
+        let mut headers: Vec<(&str, &[u8])> =
+            vec![("Upgrade", b"websocket"), ("Connection", b"Upgrade")];
+        let (origin, own) = parts.headers.split_at(usize::from(parts.has_origin));
+        headers.extend(borrowed(origin));
+        headers.push(("Sec-WebSocket-Key", key.as_bytes()));
+        headers.push(("Sec-WebSocket-Version", b"13"));
+        if !subprotocols.is_empty() {
+            headers.push(("Sec-WebSocket-Protocol", subprotocols.as_bytes()));
+        }
+        headers.extend(borrowed(own));
         self.user.conn = ConnState::Upgrading;
         // The request's time starts when it can be sent.
         self.user.since_us = us(self.now_ns);
-        let request = ClientRequest {
-            host: &host_header(target, self.is_tsung()),
-            target: &parts.target,
-            origin: parts.origin.as_deref(),
-            subprotocols: &subprotocols,
-            key: &upgrade_key(&self.context.values, self.user),
+        let is_tsung = self.is_tsung();
+        let request = Request {
+            method: "GET",
+            target: parts.target.as_bytes(),
+            host: &target.host,
+            // Tsung's has no port.
+            port: unusual_port(target).filter(|_| !is_tsung),
+            keep_alive: true,
             headers: &headers,
+            cookies: &parts.cookies,
+            ..Request::default()
         };
         let mut out = std::mem::take(&mut self.context.message);
         out.clear();
@@ -56,12 +72,16 @@ impl<O: Outputs> Machine<'_, O> {
         add_vsn(&mut target, dialect);
         make_target(&mut target);
         let origin = match &connect.origin {
-            Some(origin) => Some(values.text(user, origin)),
-            None => host.filter(|_| dialect == Dialect::Tsung),
+            Some(origin) => Some(values.bytes(user, origin)),
+            None => host.filter(|_| dialect == Dialect::Tsung).map(String::into_bytes),
         };
-        let headers = connect.headers.iter();
-        let headers = headers.map(|(name, value)| (name.clone(), values.text(user, value)));
-        Parts { target, origin, headers: headers.collect() }
+        let has_origin = origin.is_some();
+        let origin = origin.map(|origin| ("Origin".to_owned(), origin));
+        let own = connect.headers.iter();
+        let own = own.map(|(name, value)| (name.clone(), values.bytes(user, value)));
+        let headers = origin.into_iter().chain(own).collect();
+        let cookies = self.cookies(&target);
+        Parts { target, headers, has_origin, cookies }
     }
 
     pub(super) fn upgrade_in(&mut self, data: &[u8]) -> Flow {
@@ -78,7 +98,8 @@ impl<O: Outputs> Machine<'_, O> {
                 &gathered
             }
         };
-        let offered: Vec<&str> = connect.subprotocols.iter().map(String::as_str).collect();
+        let offered = connect.subprotocols.iter().flat_map(|list| list.split(','));
+        let offered: Vec<&str> = offered.map(str::trim).collect();
         // Other answers may come before (RFC 9110 §15.2).
         let answer = loop {
             match check_response(head, &wanted, &offered) {
@@ -96,6 +117,8 @@ impl<O: Outputs> Machine<'_, O> {
             Ok(Some((answer, head_bytes))) if answer.status == 101 => {
                 let (head, rest) = head.split_at(head_bytes);
                 self.out.unread(rest.len());
+                let path = constant(&connect.path).and_then(|path| str::from_utf8(path).ok());
+                self.take_cookies(head, path.unwrap_or("/"));
                 self.upgraded(answer_op, head)
             }
             Ok(Some((answer, _))) => {
@@ -147,18 +170,6 @@ pub(super) fn upgrade_key(values: &Values, user: &User) -> String {
     client_key(nonce)
 }
 
-/// Value of the `Host` header; Tsung's has no port.
-fn host_header(target: &Target, bare: bool) -> String {
-    let host = match target.host.parse::<std::net::Ipv6Addr>() {
-        Ok(_) => format!("[{}]", target.host),
-        Err(_) => target.host.clone(),
-    };
-    match unusual_port(target).filter(|_| !bare) {
-        Some(port) => format!("{host}:{port}"),
-        None => host,
-    }
-}
-
 /// Adds the `vsn` parameter, unless the scenario has one.
 fn add_vsn(path: &mut String, dialect: Dialect) {
     let Dialect::Phoenix(vsn) = dialect else { return };
@@ -192,4 +203,8 @@ fn make_target(path: &mut String) {
         }
         *path = encoded;
     }
+}
+
+fn borrowed(headers: &[(String, Vec<u8>)]) -> impl Iterator<Item = (&str, &[u8])> {
+    headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()))
 }

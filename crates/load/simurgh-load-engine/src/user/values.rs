@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use simurgh_load_scenario::answer::{AnswerText, CompiledFind, md5_hex};
 use simurgh_load_scenario::{
-    Bound, Compare, Condition, DataFile, Find, Generated, Part, Set, Template, Think,
+    Bound, Compare, Condition, DataFile, Find, Generated, Part, Row, Set, Template, Think,
     Value as Source, VarId,
 };
 
@@ -67,11 +67,25 @@ impl Values {
         }
     }
 
-    /// As [`Values::render`], as text; invalid UTF-8 is replaced.
-    pub(super) fn text(&mut self, user: &mut User, template: &Template) -> String {
+    /// As [`Values::render`], as a new value.
+    pub(super) fn bytes(&mut self, user: &mut User, template: &Template) -> Vec<u8> {
         let mut out = Vec::new();
         self.render(user, template, &mut out);
-        String::from_utf8(out)
+        out
+    }
+
+    /// As [`Values::bytes`], for headers and cookies with their names.
+    pub(super) fn pairs<'t>(
+        &mut self,
+        user: &mut User,
+        pairs: &'t [(String, Template)],
+    ) -> Vec<(&'t str, Vec<u8>)> {
+        pairs.iter().map(|(name, value)| (name.as_str(), self.bytes(user, value))).collect()
+    }
+
+    /// As [`Values::bytes`], as text; invalid UTF-8 is replaced.
+    pub(super) fn text(&mut self, user: &mut User, template: &Template) -> String {
+        String::from_utf8(self.bytes(user, template))
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
 
@@ -149,7 +163,7 @@ impl Values {
     fn line(&mut self, file: u16, row: u64, out: &mut Vec<u8>) {
         let program = Rc::clone(&self.program);
         match program.scenario.files.get(usize::from(file)).and_then(|file| pick(file, row)) {
-            Some(line) => out.extend_from_slice(line.as_bytes()),
+            Some(line) => out.extend_from_slice(line),
             None => self.no_value(out),
         }
     }
@@ -169,12 +183,15 @@ impl Values {
                 let program = Rc::clone(&self.program);
                 let file = program.scenario.files.get(usize::from(*file));
                 let line = file.and_then(|file| pick(file, row)).unwrap_or_default();
-                let mut fields = line.split(delimiter.as_str());
+                let mut rest = Some(line);
                 for var in &set.vars {
-                    match fields.next() {
-                        Some(field) => user.set(*var, one(field)),
-                        None => self.undefined += 1,
-                    }
+                    // As in Tsung, a field that the row does not have is empty.
+                    let field = rest.map_or(&b""[..], |text| {
+                        let at = memchr::memmem::find(text, delimiter.as_bytes());
+                        rest = at.and_then(|at| text.get(at + delimiter.len()..));
+                        text.get(..at.unwrap_or(text.len())).unwrap_or_default()
+                    });
+                    user.set(*var, Value::One(field.into()));
                 }
             }
             Source::Json { from, path } => {
@@ -226,19 +243,24 @@ impl Values {
         }
     }
 
-    /// Whether a condition holds; `false` for a variable without a value.
-    pub(super) fn holds(&mut self, user: &mut User, condition: &Condition) -> bool {
+    /// Whether a condition holds with this comparison; `None` for a variable without a value.
+    pub(super) fn holds(
+        &mut self,
+        user: &mut User,
+        condition: &Condition,
+        compare: Compare,
+    ) -> Option<bool> {
         let mut right = Vec::new();
         self.render(user, &condition.value, &mut right);
         let element = condition.element.unwrap_or(0) as usize;
         let left = user.value(condition.var).and_then(|value| value.element(element));
-        let Some(left) = left else { return condition.compare == Compare::Neq };
+        let left = left?;
         // As in Tsung: `007` is not `7`, and large numbers are not rounded.
-        let is_text = matches!(condition.compare, Compare::Eq | Compare::Neq);
-        match (number(left), number(&right)) {
-            (Some(left), Some(right)) if !is_text => condition.compare.holds(left, right),
-            _ => condition.compare.holds(left, &*right),
-        }
+        let is_text = matches!(compare, Compare::Eq | Compare::Neq);
+        Some(match (number(left), number(&right)) {
+            (Some(left), Some(right)) if !is_text => compare.holds(left, right),
+            _ => compare.holds(left, &*right),
+        })
     }
 
     /// The value of a bound; `None`: unbounded.
@@ -263,10 +285,10 @@ fn find_json(path: &str, text: &[u8]) -> Option<Value> {
     Value::found(find.find(&AnswerText::body_only(text)))
 }
 
-fn pick(file: &DataFile, row: u64) -> Option<&str> {
+fn pick(file: &DataFile, row: u64) -> Option<&[u8]> {
     let rows = u64::try_from(file.rows.len()).unwrap_or(u64::MAX);
     let index = row.checked_rem(rows)?;
-    file.rows.get(usize::try_from(index).ok()?).map(String::as_str)
+    file.rows.get(usize::try_from(index).ok()?).map(Row::as_bytes)
 }
 
 fn one(text: &str) -> Value {

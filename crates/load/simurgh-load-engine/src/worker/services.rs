@@ -144,10 +144,10 @@ impl Outputs for StepOutputs<'_> {
         self.services.frame = frame;
     }
 
-    fn send_close(&mut self, key: Key, tls: Option<&mut TlsClient>, code: CloseCode) {
+    fn send_close(&mut self, key: Key, tls: Option<&mut TlsClient>, code: CloseCode, reason: &str) {
         let mut close = Vec::new();
         let mask = Some(self.services.mask.u32(..).to_ne_bytes());
-        ws::encode_close(code, "", mask, &mut close);
+        ws::encode_close(code, reason, mask, &mut close);
         self.send(key, tls, &close);
     }
 

@@ -58,6 +58,10 @@ impl WarningDetector {
         if count > 0 {
             warnings.push(Warning::ForeignStamps { count });
         }
+        let count = so_far(Count::AnswersCut);
+        if count > 0 {
+            warnings.push(Warning::AnswersCut { count });
+        }
         warnings
     }
 

@@ -24,13 +24,26 @@ pub fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     })
 }
 
+/// The end, or before a line feed there.
+const END: &str = r"(?:\n?\z)";
+
 fn adapted(pattern: &str) -> String {
+    let flags =
+        |group: &str| group.split([':', ')', '-']).next().is_some_and(|set| set.contains('m'));
+    let is_multi_line = pattern
+        .split("(?")
+        .skip(1)
+        .any(|group| group.starts_with(|c: char| c.is_ascii_lowercase()) && flags(group));
     let mut out = String::with_capacity(pattern.len() + 8);
     let mut rest = pattern;
     while let Some(char) = rest.chars().next() {
         let (piece, after) = match char {
             '\\' => escape(rest, &mut out),
             '[' => class(rest, &mut out),
+            '$' if !is_multi_line => {
+                out.push_str(END);
+                (0, 1)
+            }
             '{' if !is_count(rest) => {
                 out.push_str("\\{");
                 (0, 1)
@@ -54,6 +67,18 @@ fn escape(rest: &str, out: &mut String) -> (usize, usize) {
         }
         Some('e') => {
             out.push_str("\\x1b");
+            (0, 2)
+        }
+        Some('Z') => {
+            out.push_str(END);
+            (0, 2)
+        }
+        Some('h') => {
+            out.push_str("[ \\t]");
+            (0, 2)
+        }
+        Some('R') => {
+            out.push_str("(?:\\r\\n|[\\n\\x0b\\x0c\\r])");
             (0, 2)
         }
         Some(char) => (1 + char.len_utf8(), 1 + char.len_utf8()),
@@ -122,7 +147,7 @@ mod tests {
 
     #[test]
     fn patterns_of_pcre_mean_what_they_mean_there() {
-        let table: [(&str, &[u8], Option<&str>); 20] = [
+        let table: [(&str, &[u8], Option<&str>); 29] = [
             (r#"{"status":"ok"}"#, br#"x{"status":"ok"}y"#, Some(r#"{"status":"ok"}"#)),
             (r#""a":{"b":\d{2,3}}"#, br#"{"a":{"b":123}}"#, Some(r#""a":{"b":123}"#)),
             ("a{2}", b"caab", Some("aa")),
@@ -143,6 +168,15 @@ mod tests {
             ("(?i)TOKEN", b"a token", Some("token")),
             ("a.b", b"a\nb", None),
             ("^b", b"a\nb", None),
+            ("end$", b"the end\n", Some("end\n")),
+            ("end$", b"the end\n\n", None),
+            ("a$", b"a\nb", None),
+            ("(?m)a$", b"a\nb", Some("a")),
+            ("(?im:A$)", b"a\nb", Some("a")),
+            ("(?:m|a$)", b"a\nb", None),
+            (r"a\$[$]", b"a$$\n", Some("a$$")),
+            (r"end\Z", b"end\n", Some("end\n")),
+            (r"a\hb\Rc", b"a b\r\nc", Some("a b\r\nc")),
         ];
         for (pattern, text, wanted) in table {
             assert_eq!(first(pattern, text).as_deref(), wanted, "{pattern}");

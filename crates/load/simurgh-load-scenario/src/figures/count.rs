@@ -107,6 +107,9 @@ named! {
         DeliveriesUnexpected = "deliveries_unexpected",
         /// Stamped pushes beyond those that are followed exactly; they are not expected.
         BroadcastsUnnumbered = "broadcasts_unnumbered",
+        /// HTTP answers whose body could not be searched as a whole: it was too long, or compressed
+        /// in another way than gzip and deflate.
+        AnswersCut = "answers_cut",
         /// Stamped pushes that the server should have answered with `ok` and did not.
         BroadcastsUnconfirmed = "broadcasts_unconfirmed",
         /// Unconfirmed pushes that a user of the same host got; then all users should get them.

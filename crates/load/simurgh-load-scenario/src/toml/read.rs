@@ -13,8 +13,8 @@ use super::template::{self, Names};
 use super::vars;
 use crate::{
     Agent, AnswerRule, Appointment, Arrivals, DataFile, Diagnostics, Drop, FrameOut, Heartbeat,
-    LOCAL_AGENT, Load, Loaded, Matcher, Overrides, Phase, Scenario, Session, Target, Template, Tls,
-    VarId, read_rows,
+    LOCAL_AGENT, Load, Loaded, Matcher, Overrides, Phase, Row, Scenario, Session, Target, Template,
+    Tls, VarId, read_rows,
 };
 
 /// Parses a scenario. Relative file names start from `base`; of `overrides` only the flags for
@@ -110,7 +110,7 @@ impl Reader<'_> {
             let (path, rows) = if file.is_list() {
                 let rows = file.list("").unwrap_or_default();
                 let rows = rows.iter().filter_map(|row| row.text("a row"));
-                (None, rows.map(str::to_owned).collect())
+                (None, rows.map(|row| Row::from(row.as_bytes())).collect())
             } else if file.is_table() {
                 (None, self.numbers(&file))
             } else {
@@ -130,7 +130,7 @@ impl Reader<'_> {
     }
 
     /// The rows of `{ from = 1, to = 600 }`.
-    fn numbers(&self, entry: &Entry<'_, '_>) -> Vec<String> {
+    fn numbers(&self, entry: &Entry<'_, '_>) -> Vec<Row> {
         let Some(table) = entry.table(format!("the rows of {}", entry.key)) else {
             return Vec::new();
         };
@@ -139,7 +139,9 @@ impl Reader<'_> {
         table.finish();
         let (Some(from), Some(to)) = (from, to) else { return Vec::new() };
         match to.checked_sub(from) {
-            Some(more) if more < ROWS_MAX => (from..=to).map(|row| row.to_string()).collect(),
+            Some(more) if more < ROWS_MAX => {
+                (from..=to).map(|row| Row::from(row.to_string())).collect()
+            }
             Some(_) => {
                 entry.wrong(format_args!("has more than {ROWS_MAX} rows"), "");
                 Vec::new()

@@ -205,6 +205,7 @@ pub(super) fn tsung(entry: &Entry<'_, '_>) -> Option<TsungRun> {
         version: version.map(str::to_owned),
         full_stats: table.bool("full_stats").unwrap_or(false),
         dump: table.word("dump", &DUMPS).unwrap_or_default(),
+        proxy: table.bool("proxy").unwrap_or(false),
     };
     table.finish();
     Some(run)

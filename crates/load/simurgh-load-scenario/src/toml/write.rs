@@ -53,6 +53,7 @@ pub fn write(scenario: &Scenario) -> String {
         section("[tsung]", &|out| {
             out.optional("version", run.version.as_deref().map(text));
             out.flag("full_stats", run.full_stats, false);
+            out.flag("proxy", run.proxy, false);
             out.word("dump", &DUMPS, run.dump, Dump::Off);
         });
     }
@@ -212,7 +213,8 @@ fn tls(out: &mut Keys<'_>, tls: &Tls) {
 
 fn files(out: &mut Keys<'_>, files: &[DataFile]) {
     for file in files {
-        let rows = || list(file.rows.iter().map(|row| text(row)));
+        let rows =
+            || list(file.rows.iter().map(|row| text(&String::from_utf8_lossy(row.as_bytes()))));
         out.key(&file.name, file.path.as_deref().map_or_else(rows, text));
     }
 }

@@ -21,7 +21,7 @@ const OPERATORS: &[(&str, Compare)] = &[
 ];
 
 /// The variable for bounds and think times that are more than a variable.
-const TEXT_VAR: &str = "simurgh_made";
+pub(super) const TEXT_VAR: &str = "simurgh_made";
 
 impl Lower<'_> {
     pub(super) fn steps(&mut self, parent: &Element) -> Vec<Step> {
@@ -240,8 +240,8 @@ impl Lower<'_> {
         };
         self.session.kind = Some(kind);
         self.ignore(element, "bidi", BIDI);
-        let host = self.wanted(element, "host").to_owned();
-        let port = self.wanted(element, "port").to_owned();
+        let host = self.wanted(element, "host").trim().to_owned();
+        let port = self.wanted(element, "port").trim().to_owned();
         if host.contains("%%") || port.contains("%%") {
             let what = "<change_type> to a server that is only known when it runs";
             return self.refuse(element.line, what, "write its host and port");

@@ -2,10 +2,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use simurgh_load_scenario::{Act, Answer, Http, HttpAuth, Part, Step, Template};
+use simurgh_load_scenario::{Act, Answer, Http, HttpAuth, Step, Template};
 
 use super::requests::Subst;
 use super::servers::{bare, split_port};
+use super::templates::latin1;
 use super::{Lower, given};
 use crate::subst;
 use crate::xml::Element;
@@ -28,6 +29,10 @@ impl Lower<'_> {
         let Some(url) = self.url(element, subst) else { return };
         let body = self.body(element, subst, &method);
         let mut headers = self.headers(element, subst);
+        if let Some(server) = self.session.server.as_deref().filter(|_| self.options.proxy) {
+            let host = server.split_once("://").map_or(server, |(_, host)| host);
+            headers.push(("Host".to_owned(), Template::literal(host)));
+        }
         let has = |headers: &[(String, Template)], wanted: &str| {
             headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted))
         };
@@ -60,6 +65,10 @@ impl Lower<'_> {
         // A blank would end the URL.
         let url = self.wanted(element, "url").replace(' ', "%20");
         let line = element.line_of("url");
+        if self.options.proxy {
+            let url = self.proxied(url, line)?;
+            return Some(self.template(&url, subst.head, line));
+        }
         let tls = url.starts_with("https://");
         let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
         let Some(rest) = rest else { return Some(self.template(&url, subst.head, line)) };
@@ -90,6 +99,22 @@ impl Lower<'_> {
         Some(self.template(&url, subst.head, line))
     }
 
+    /// The whole URL for a proxy; without a server, it has that of the session's last one.
+    fn proxied(&mut self, url: String, line: u32) -> Option<String> {
+        if url.starts_with("http") {
+            let after = url.find("://").map_or(url.len(), |at| at + 3);
+            let rest = url.get(after..).unwrap_or_default();
+            let end = after + rest.find(['/', '?', '#']).unwrap_or(rest.len());
+            self.session.server = url.get(..end).map(ToOwned::to_owned);
+            return Some(url);
+        }
+        if let Some(server) = &self.session.server {
+            return Some(format!("{server}{url}"));
+        }
+        let what = format!("`url` of <http> names no server for the proxy: \"{url}\"");
+        self.refuse(line, what, "begin with a whole URL, for example http://example.org/")
+    }
+
     fn body(&mut self, element: &Element, subst: Subst, method: &str) -> Option<Template> {
         if matches!(method, "GET" | "HEAD" | "OPTIONS") {
             for name in ["contents", "contents_from_file"] {
@@ -100,10 +125,8 @@ impl Lower<'_> {
         if let Some(file) = given(element, "contents_from_file") {
             let line = element.line_of("contents_from_file");
             let bytes = self.file(file, line)?;
-            return Some(match String::from_utf8(bytes) {
-                Ok(text) => self.template(&text, subst.body, line),
-                Err(error) => Part::Literal(error.into_bytes()).into(),
-            });
+            let text: String = bytes.into_iter().map(char::from).collect();
+            return Some(self.bytes_template(&text, subst.body, line));
         }
         let contents = element.value("contents").unwrap_or_default();
         Some(self.template(contents, subst.body, element.line_of("contents")))
@@ -127,7 +150,8 @@ impl Lower<'_> {
                         let what = "<http_header> in base64 with a variable in it is not supported";
                         self.wrong(header.line_of("encoding"), what, "");
                     }
-                    Template::literal(&STANDARD.encode(value))
+                    let bytes = latin1(value).unwrap_or_else(|| value.as_bytes().to_vec());
+                    Template::literal(&STANDARD.encode(bytes))
                 }
                 Some(other) => {
                     let what = format!("`encoding` of <http_header> cannot be \"{other}\"");
@@ -137,7 +161,7 @@ impl Lower<'_> {
             };
             headers.push((name, value));
         }
-        headers
+        in_order(headers, subst)
     }
 
     fn cookies(&mut self, element: &Element, subst: Subst) -> Vec<(String, Template)> {
@@ -150,7 +174,7 @@ impl Lower<'_> {
             let value = cookie.value("value").unwrap_or_default();
             cookies.push((key, self.template(value, subst.head, cookie.line_of("value"))));
         }
-        cookies
+        in_order(cookies, subst)
     }
 
     fn auth(&mut self, auth: &Element, subst: Subst) -> HttpAuth {
@@ -177,4 +201,12 @@ impl Lower<'_> {
         }
         HttpAuth { digest, user, password, realm, nonce, opaque, qop }
     }
+}
+
+/// In the order of Tsung: reversed, except where values are put in.
+fn in_order<T>(mut all: Vec<T>, subst: Subst) -> Vec<T> {
+    if !subst.head {
+        all.reverse();
+    }
+    all
 }

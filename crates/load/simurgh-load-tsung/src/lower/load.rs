@@ -52,16 +52,10 @@ impl Lower<'_> {
         for (session, _) in sessions.iter().enumerate().filter(|(_, s)| fits(&pattern, &s.name)) {
             out.push(Appointment { at, session });
         }
-        if out.len() == before {
-            self.no_session(user, "session", &pattern);
-        }
-    }
-
-    fn no_session(&mut self, element: &Element, attribute: &str, pattern: &str) {
         // Invalid sessions are not in the list.
-        if self.diagnostics.is_empty() {
-            let what = format!("<{}>: there is no session `{pattern}`", element.name);
-            self.wrong(element.line_of(attribute), what, "");
+        if out.len() == before && self.diagnostics.is_empty() {
+            let what = format!("<user>: there is no session `{pattern}`");
+            self.wrong(user.line_of("session"), what, "");
         }
     }
 
@@ -128,9 +122,9 @@ impl Lower<'_> {
 
     fn weights(&mut self, phase: &Element, sessions: &[Session]) -> Vec<Option<f64>> {
         let mut weights = Vec::new();
-        let mut line = phase.line;
+        let (mut line, mut of) = (self.session.line, "");
         for setup in phase.children_named("session_setup") {
-            line = setup.line;
+            (line, of) = (setup.line, "of this phase ");
             let pattern = self.wanted(setup, "name").to_owned();
             let Some(weight) = self.share(setup) else { continue };
             weights.resize(sessions.len(), None);
@@ -138,17 +132,19 @@ impl Lower<'_> {
             for (slot, session) in weights.iter_mut().zip(sessions) {
                 if fits(&pattern, &session.name) {
                     found = true;
-                    // The first match counts, as in Tsung.
-                    slot.get_or_insert(weight);
+                    // The last one that fits counts, as in Tsung.
+                    *slot = Some(weight);
                 }
             }
             if !found {
-                self.no_session(setup, "name", &pattern);
+                let what = format!("<session_setup>: there is no session `{pattern}`");
+                self.warn(setup.line_of("name"), what, "it is ignored, as by Tsung");
             }
         }
-        if !weights.is_empty() && self.diagnostics.is_empty() {
-            let shares = weights.iter().zip(sessions).map(|(w, s)| w.unwrap_or(s.weight));
-            self.check_shares(shares.sum(), line, "of this phase ");
+        if self.diagnostics.is_empty() {
+            let own = |at: usize| weights.get(at).copied().flatten();
+            let shares = sessions.iter().enumerate().map(|(at, s)| own(at).unwrap_or(s.weight));
+            self.check_shares(shares.sum(), line, of);
         }
         weights
     }

@@ -78,12 +78,13 @@ struct Lower<'a> {
 
 impl Lower<'_> {
     fn scenario(&mut self, root: &Element) -> Scenario {
-        let run = self.run(root);
+        let mut run = self.run(root);
         let name = self.information(root);
         self.monitoring(root);
         self.servers(root);
         self.clients(root);
         self.options(root);
+        run.proxy = self.options.proxy;
         let sessions = self.sessions(root);
         let load = self.load(root, &sessions);
         self.unset_variables();
@@ -125,7 +126,8 @@ impl Lower<'_> {
             }
             _ => false,
         };
-        TsungRun { version: root.value("version").map(ToOwned::to_owned), full_stats, dump }
+        let version = root.value("version").map(ToOwned::to_owned);
+        TsungRun { version, full_stats, dump, proxy: false }
     }
 
     fn information(&mut self, root: &Element) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use simurgh_load_scenario::{DataFile, Think, Timeouts};
+use simurgh_load_scenario::{DataFile, Think, Timeouts, rows_of};
 
 use super::{Lower, given, is_true, unit_seconds};
 use crate::xml::Element;
@@ -17,6 +17,8 @@ pub(super) struct Options {
     pub(super) global_timeout: Option<Duration>,
     pub(super) read_rate_max: Option<u64>,
     pub(super) websocket: WebSocket,
+    /// Requests go to the servers with whole URLs.
+    pub(super) proxy: bool,
 }
 
 pub(super) struct ThinkTime {
@@ -56,6 +58,7 @@ impl Default for Options {
             global_timeout: None,
             read_rate_max: None,
             websocket: WebSocket { path, binary: true, subprotocols: Vec::new(), origin: None },
+            proxy: false,
         }
     }
 }
@@ -139,9 +142,10 @@ impl Lower<'_> {
             }
             "" => {}
             _ => {
-                let help = "see the manual of Tsung for the names of options";
-                let what = format!("the option `{name}` is not known");
-                self.wrong(option.line_of("name"), what, help);
+                let help =
+                    "see the manual of Tsung, which ignores it too, for the names of options";
+                let what = format!("the option `{name}` is not known and is ignored");
+                self.warn(option.line_of("name"), what, help);
             }
         }
     }
@@ -225,13 +229,18 @@ impl Lower<'_> {
             self.file_ids.insert(id, 0);
             return;
         };
-        let text = String::from_utf8_lossy(&bytes);
-        let mut rows: Vec<String> = text.lines().map(ToOwned::to_owned).collect();
-        while rows.last().is_some_and(|row| row.trim().is_empty()) {
-            rows.pop();
-        }
+        let rows = rows_of(&bytes);
         if rows.is_empty() {
             self.wrong(line, format!("the file {name} is empty"), "it needs a line at least");
+        }
+        let help = "remove it from the file if it is no part of the values";
+        if bytes.starts_with(b"\xef\xbb\xbf") {
+            let what = format!("the file {name} begins with a byte order mark, which is sent");
+            self.warn(line, what, help);
+        }
+        if rows.iter().any(|row| row.as_bytes().ends_with(b"\r")) {
+            let what = format!("rows of the file {name} end with a carriage return, which is sent");
+            self.warn(line, what, help);
         }
         self.files.push(DataFile { name: id.clone(), path: Some(name), rows });
         self.file_ids.insert(id, index);
@@ -262,9 +271,15 @@ impl Lower<'_> {
     fn http_option(&mut self, option: &Element) {
         match option.value("name").unwrap_or_default() {
             "user_agent" => self.user_agents(option),
+            // Whatever its value, as in Tsung.
+            "http_use_server_as_proxy" => self.options.proxy = true,
             name => {
                 let what = format!("the option `{name}` of ts_http is not supported");
-                self.wrong(option.line_of("name"), what, "one of: user_agent");
+                self.wrong(
+                    option.line_of("name"),
+                    what,
+                    "one of: user_agent, http_use_server_as_proxy",
+                );
             }
         }
     }
@@ -288,7 +303,7 @@ impl Lower<'_> {
     }
 }
 
+/// The list, which is joined in the same way when it is sent: Tsung does not change it.
 pub(super) fn subprotocols(text: &str) -> Vec<String> {
-    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-    names.map(ToOwned::to_owned).collect()
+    text.split(", ").filter(|names| !names.is_empty()).map(ToOwned::to_owned).collect()
 }

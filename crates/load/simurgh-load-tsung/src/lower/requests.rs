@@ -86,7 +86,7 @@ impl Lower<'_> {
                 return self.refuse(element.line_of("skip_headers"), what, "one of: no, http");
             }
         };
-        let pattern = self.template(text, element.value("subst") == Some("true"), line);
+        let pattern = self.text_template(text, element.value("subst") == Some("true"), line);
         let count = |lower: &mut Self, name: &str, default: u32| {
             lower.whole_u32(element, name).unwrap_or(default)
         };
@@ -171,11 +171,11 @@ impl Lower<'_> {
 
     fn message(&mut self, element: &Element, subst: Subst, answer: Answer, steps: &mut Vec<Step>) {
         let line = element.line;
-        let data = self.payload(element, subst);
         let binary = match element.value("frame") {
             Some(frame) => frame == "binary",
             None => self.options.websocket.binary,
         };
+        let data = self.payload(element, subst, binary);
         let ack = element.value("ack").unwrap_or("parse");
         let reply = match ack {
             "no_ack" => Reply::None,
@@ -219,7 +219,7 @@ impl Lower<'_> {
     }
 
     /// The first text; outer blanks are removed, line breaks are kept.
-    fn payload(&mut self, element: &Element, subst: Subst) -> Template {
+    fn payload(&mut self, element: &Element, subst: Subst, binary: bool) -> Template {
         let mut texts = element.texts();
         let Some((text, line)) = texts.next() else {
             self.warn(element.line, "<websocket> sends an empty message", "");
@@ -235,7 +235,15 @@ impl Lower<'_> {
             let diagnostic = Diagnostic::at(line, "the JSON has curly quotes");
             self.warnings.push(diagnostic.help("repaired"));
         }
-        self.template(straight.as_deref().unwrap_or(text), subst.body, line)
+        let text = straight.as_deref().unwrap_or(text);
+        if binary {
+            return self.template(text, subst.body, line);
+        }
+        if !text.is_ascii() {
+            let what = "letters other than ASCII in a text frame are sent in UTF-8";
+            self.warn(line, what, "Tsung sends Latin-1, which no server takes there");
+        }
+        self.text_template(text, subst.body, line)
     }
 
     fn raw(&mut self, element: &Element, subst: Subst, answer: Answer, steps: &mut Vec<Step>) {
@@ -248,7 +256,7 @@ impl Lower<'_> {
             }
             Some(size) if !size.is_empty() => {
                 let size = self.whole(element, "datasize", 1, DATA_BYTES_MAX).unwrap_or_default();
-                let bytes = vec![b'0'; usize::try_from(size).unwrap_or_default()];
+                let bytes = vec![0; usize::try_from(size).unwrap_or_default()];
                 Part::Literal(bytes).into()
             }
             _ => {

@@ -42,7 +42,11 @@ pub(super) const KINDS: &str = "ts_websocket, ts_http, ts_raw";
 #[derive(Default)]
 pub(super) struct SessionState {
     by_weight: Option<bool>,
+    /// The line of `<sessions>`.
+    pub(super) line: u32,
     pub(super) kind: Option<Kind>,
+    /// Scheme and server of the last whole URL that goes to a proxy.
+    pub(super) server: Option<String>,
     pub(super) read_rate_max: Option<u64>,
     /// The line of a certificate in the session.
     pub(super) certificate: Option<u32>,
@@ -55,9 +59,7 @@ impl Lower<'_> {
         if elements.is_empty() {
             self.wrong(line, "there is no <session>", "put a <session> into <sessions>");
         }
-        if !sessions.is_empty() && sessions.len() == elements.len() {
-            self.check_shares(sessions.iter().map(|session| session.weight).sum(), line, "");
-        }
+        self.session.line = line;
         sessions
     }
 
@@ -77,6 +79,7 @@ impl Lower<'_> {
             self.wrong(element.line_of("type"), what, "give the server the type tcp or ssl");
         }
         self.session.kind = Some(kind);
+        self.session.server = None;
         self.session.read_rate_max = self.options.read_rate_max;
         self.vars.user_id_wanted = false;
         let mut steps = self.steps(element);

@@ -7,8 +7,33 @@ use super::variables::USER_ID;
 use crate::subst::{self, Piece};
 
 impl Lower<'_> {
-    /// A text; `%%..%%` in it is only replaced with `subst`.
+    /// A text that is sent, in Latin-1 as by Tsung; `%%..%%` in it is only replaced with `subst`.
     pub(super) fn template(&mut self, text: &str, subst: bool, line: u32) -> Template {
+        if !text.is_ascii() {
+            let (what, help) = match latin1(text) {
+                Some(_) => ("is sent in Latin-1, as by Tsung", "use a TOML scenario for UTF-8"),
+                None => ("is sent in UTF-8", "Tsung refuses characters beyond Latin-1"),
+            };
+            self.warn(line, format!("a text with letters other than ASCII {what}"), help);
+        }
+        self.bytes_template(text, subst, line)
+    }
+
+    /// As [`Self::template`], for the bytes of a file.
+    pub(super) fn bytes_template(&mut self, text: &str, subst: bool, line: u32) -> Template {
+        let mut template = self.text_template(text, subst, line);
+        for part in &mut template.parts {
+            if let Part::Literal(literal) = part
+                && let Some(bytes) = str::from_utf8(literal).ok().and_then(latin1)
+            {
+                *literal = bytes;
+            }
+        }
+        template
+    }
+
+    /// A text that is compared, in UTF-8.
+    pub(super) fn text_template(&mut self, text: &str, subst: bool, line: u32) -> Template {
         let (pieces, lone) = subst::pieces(text);
         if !subst {
             let known = pieces.iter().any(|piece| match piece {
@@ -49,4 +74,9 @@ impl Lower<'_> {
             Piece::Call(name) => self.call(name, line).map(Part::Value),
         }
     }
+}
+
+/// The text in Latin-1, if all its characters are there.
+pub(super) fn latin1(text: &str) -> Option<Vec<u8>> {
+    text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect()
 }

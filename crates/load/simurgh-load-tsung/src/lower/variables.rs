@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use simurgh_load_scenario::answer::CompiledFind;
+use memchr::memmem;
+use simurgh_load_scenario::answer::{CompiledFind, compile_pattern};
 use simurgh_load_scenario::{
-    Act, Capture, Find, Generated, Part, Set, Step, Template, Value, VarId,
+    Act, Capture, Find, Generated, Part, Row, Set, Step, Template, Value, VarId,
 };
 
+use super::templates::latin1;
 use super::{Lower, given};
 use crate::xml::Element;
 use crate::{erlang, subst};
@@ -131,6 +133,9 @@ impl Lower<'_> {
             let set = |var| step(vec![var], Value::Template(Part::Value(value.clone()).into()));
             return vars.into_iter().map(set).collect();
         }
+        if source == "eval" {
+            return self.eval(element, vars);
+        }
         let takes_several = matches!(source, "file" | "local_file" | "server");
         if !takes_several && vars.len() > 1 {
             let what = format!("<setdynvars> of {source} sets the first variable only");
@@ -139,14 +144,13 @@ impl Lower<'_> {
         }
         let value = match source {
             "server" => Some(Value::Target),
-            "file" | "local_file" => self.row(element),
+            "file" | "local_file" => self.row(element, vars.len()),
             "value" => {
                 let value = element.value("value").unwrap_or_default();
-                Some(Value::Template(Template::literal(value)))
+                Some(Value::Template(self.template(value, false, element.line_of("value"))))
             }
             "jsonpath" => self.json_of(element),
-            "erlang" => self.callback(element).map(Value::Template),
-            _ => self.code(element).map(Value::Template),
+            _ => self.callback(element).map(Value::Template),
         };
         value.map(|value| step(vars, value)).into_iter().collect()
     }
@@ -174,7 +178,7 @@ impl Lower<'_> {
         Some(Generated::RandomNumber(first, last))
     }
 
-    fn row(&mut self, element: &Element) -> Option<Value> {
+    fn row(&mut self, element: &Element, vars: usize) -> Option<Value> {
         let id = given(element, "fileid").unwrap_or("default").to_owned();
         let Some(&file) = self.file_ids.get(&id) else {
             let what = format!("<setdynvars>: there is no file with the id `{id}`");
@@ -184,6 +188,14 @@ impl Lower<'_> {
         let delimiter = element.value("delimiter").filter(|text| !text.is_empty()).unwrap_or(";");
         let local = element.value("sourcetype") == Some("local_file");
         let random = local || element.value("order") == Some("random");
+        let rows = self.files.get(usize::from(file)).map_or(&[][..], |file| &file.rows);
+        let fields =
+            |row: &Row| memmem::find_iter(row.as_bytes(), delimiter.as_bytes()).count() + 1;
+        if let Some(short) = rows.iter().position(|row| fields(row) < vars) {
+            let what = format!("row {} of the file with the id `{id}` is short", short + 1);
+            let help = format!("it has less than {vars} fields; the others are empty, as in Tsung");
+            self.warn(element.line, what, help);
+        }
         Some(Value::Row { file, delimiter: delimiter.to_owned(), random })
     }
 
@@ -231,23 +243,70 @@ impl Lower<'_> {
         value
     }
 
-    fn code(&mut self, element: &Element) -> Option<Template> {
+    /// The value of Erlang code: one for a single variable, else one for each.
+    fn eval(&mut self, element: &Element, vars: Vec<VarId>) -> Vec<Step> {
         let code = self.wanted(element, "code").to_owned();
-        let line = element.line_of("code");
-        let Some(values) = erlang::evaluate(&code) else {
+        let (line, at) = (element.line, element.line_of("code"));
+        let Some(term) = erlang::evaluate(&code) else {
             let help = "Erlang code cannot be run; understood is `fun({Pid,DynVars}) -> \
                         {ok,V}=ts_dynvars:lookup(NAME,DynVars), EXPRESSION end.` with V, strings, \
-                        ++, binary_to_list, ts_digest:md5hex and rand:uniform(N)";
-            return self.refuse(line, "the code of <setdynvars> is not understood", help);
+                        numbers, atoms, lists, ++, binary_to_list, ts_digest:md5hex and \
+                        rand:uniform(N)";
+            self.wrong(at, "the code of <setdynvars> is not understood", help);
+            return Vec::new();
         };
-        self.template_of(values, line)
+        let elements = term.elements();
+        let list = match (&term, vars.as_slice()) {
+            (erlang::Term::List(elements), [_]) => elements.len() > 1,
+            _ => false,
+        };
+        let values = match (elements, vars.len()) {
+            // As Tsung does with a list of one: `"x"` is 120.
+            (Some(mut one), 1) if one.len() == 1 => vec![one.pop().unwrap_or_default()],
+            (Some(all), several) if several > 1 || list => all,
+            (None, several) if several > 1 => {
+                let what = "the code of <setdynvars> has one value for several variables";
+                self.wrong(at, what, "write a list: [\"a\", \"b\"]");
+                return Vec::new();
+            }
+            _ => vec![term.text()],
+        };
+        let values: Vec<Template> =
+            values.into_iter().filter_map(|value| self.template_of(value, at)).collect();
+        if list && let [var] = vars.as_slice() {
+            return self.list_of(*var, &values, line);
+        }
+        let values = values.into_iter().chain(std::iter::repeat(Template::default()));
+        let set = |(var, value)| Set { vars: vec![var], value: Value::Template(value) };
+        let sets = vars.into_iter().zip(values).map(set);
+        sets.map(|set| Step { line, act: Act::Set(set) }).collect()
+    }
+
+    /// Sets a variable to a list, by way of JSON.
+    fn list_of(&mut self, var: VarId, values: &[Template], line: u32) -> Vec<Step> {
+        let text = |value: &Template| match value.parts.as_slice() {
+            [] => Some(String::new()),
+            [Part::Literal(literal)] => String::from_utf8(literal.clone()).ok(),
+            _ => None,
+        };
+        let Some(texts) = values.iter().map(text).collect::<Option<Vec<String>>>() else {
+            self.wrong(line, "<setdynvars>: a list is made of literals in ASCII only", "");
+            return Vec::new();
+        };
+        let json = Template::literal(&serde_json::json!(texts).to_string());
+        let from = self.var_set(super::flow::TEXT_VAR, line);
+        let set = |var, value| Step { line, act: Act::Set(Set { vars: vec![var], value }) };
+        let path = "*".to_owned();
+        vec![set(from, Value::Template(json)), set(var, Value::Json { from, path })]
     }
 
     fn template_of(&mut self, values: Vec<erlang::Value>, line: u32) -> Option<Template> {
         let mut template = Template::default();
         for value in values {
             template.push(match value {
-                erlang::Value::Text(text) => Part::Literal(text.into_bytes()),
+                erlang::Value::Text(text) => {
+                    Part::Literal(latin1(&text).unwrap_or_else(|| text.into_bytes()))
+                }
                 erlang::Value::Lookup(name) if name == USER_ID => Part::Value(Generated::UserId),
                 erlang::Value::Lookup(name) => Part::Var(self.var_used(&name, line)),
                 erlang::Value::Call(name) => Part::Value(self.call(&name, line)?),
@@ -258,6 +317,16 @@ impl Lower<'_> {
             });
         }
         Some(template)
+    }
+
+    /// A regular expression whose first group is taken, which may be missing.
+    fn pattern(&mut self, pattern: &str, line: u32) -> String {
+        if compile_pattern(pattern).is_ok_and(|regex| regex.captures_len() == 1) {
+            let what = format!("`{pattern}` has no group, so its variable is empty, as in Tsung");
+            self.warn(line, what, "put what is wanted in brackets: (..)");
+            return format!("(?:{pattern})()");
+        }
+        pattern.to_owned()
     }
 
     pub(super) fn capture(&mut self, element: &Element) -> Option<Capture> {
@@ -277,7 +346,7 @@ impl Lower<'_> {
         let line = element.line_of(way);
         let from = match way {
             "" => Find::FormField(name.clone()),
-            "re" | "regexp" => Find::Regex(value.to_owned()),
+            "re" | "regexp" => Find::Regex(self.pattern(value, line)),
             "jsonpath" if value.contains("%%") => {
                 let what =
                     "`jsonpath` of <dyn_variable> has a variable in it, which is not supported";

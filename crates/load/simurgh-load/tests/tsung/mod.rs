@@ -23,6 +23,7 @@ impl Environment for Fake {
         match name {
             "users.csv" => Ok(b"alice;pw1\nbob;pw2\n\n".to_vec()),
             "empty.csv" => Ok(b"\n\n".to_vec()),
+            "latin1.csv" => Ok(b"\xef\xbb\xbfan\xe9;1\r\nbob\n\n \n\n".to_vec()),
             "bytes.bin" => Ok(vec![0xff, 0x00]),
             "body.txt" => Ok(b"id=%%_id%%".to_vec()),
             "more.xml" => Ok(b"<thinktime value=\"1\"/>\n<thinktime value=\"2\"/>".to_vec()),

@@ -77,7 +77,7 @@ impl Outputs for Log {
     fn send_frame(&mut self, _: Key, _: Option<&mut TlsClient>, _: OpCode, payload: &[u8]) {
         self.done.push(Done::Frame(String::from_utf8_lossy(payload).into_owned()));
     }
-    fn send_close(&mut self, _: Key, _: Option<&mut TlsClient>, code: CloseCode) {
+    fn send_close(&mut self, _: Key, _: Option<&mut TlsClient>, code: CloseCode, _: &str) {
         self.done.push(Done::Close(code.0));
     }
     fn hold(&mut self, _: Key, _: bool) {}

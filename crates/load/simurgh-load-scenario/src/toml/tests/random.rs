@@ -42,7 +42,7 @@ impl Generator {
                 .map(|at| DataFile {
                     name: format!("{}{at}", self.text()),
                     path: None,
-                    rows: (0..self.rng.usize(0..3)).map(|_| self.text()).collect(),
+                    rows: (0..self.rng.usize(0..3)).map(|_| self.text().into()).collect(),
                 })
                 .collect(),
             timeouts: Timeouts {
@@ -72,6 +72,7 @@ impl Generator {
             tsung: Some(TsungRun {
                 version: self.some("1.0".to_owned()),
                 full_stats: self.rng.bool(),
+                proxy: self.rng.bool(),
                 dump: *self
                     .rng
                     .choice(&[Dump::Off, Dump::Full, Dump::Light, Dump::Protocol])

@@ -1,0 +1,133 @@
+//! Dates of cookies, in every form that RFC 6265 §5.1.1 accepts.
+//!
+//! `httpdate` reads only the three forms of HTTP; servers also write dates with dashes, without a
+//! weekday, or in another order.
+
+use std::time::Duration;
+
+/// Since 1970; earlier dates become 1970.
+pub(super) fn date(value: &[u8]) -> Option<Duration> {
+    let (mut time, mut day, mut month, mut year) = (None, None, None, None);
+    for token in value.split(|byte| is_delimiter(*byte)).filter(|token| !token.is_empty()) {
+        if time.is_none() && clock(token).is_some() {
+            time = clock(token);
+        } else if day.is_none() && number(token, 1..=2).is_some() {
+            day = number(token, 1..=2);
+        } else if month.is_none() && month_of(token).is_some() {
+            month = month_of(token);
+        } else if year.is_none() {
+            year = number(token, 2..=4);
+        }
+    }
+    let (hour, minute, second) = time?;
+    let year = match year? {
+        short @ 0..=69 => short + 2000,
+        short @ 70..=99 => short + 1900,
+        year => year,
+    };
+    let (month, day) = (month?, day?);
+    let length = days(year, month + 1, 1) - days(year, month, 1);
+    let is_day = (1..=length).contains(&i64::from(day));
+    if year < 1601 || hour > 23 || minute > 59 || second > 59 || !is_day {
+        return None;
+    }
+    let seconds = i64::from(hour) * 3600 + i64::from(minute) * 60 + i64::from(second);
+    let since = days(year, month, day) * 86_400 + seconds;
+    Some(Duration::from_secs(u64::try_from(since).unwrap_or_default()))
+}
+
+/// Days from 1970 to a day of the calendar; `month` is 0 for January, 12 for the next one.
+fn days(year: u32, month: u32, day: u32) -> i64 {
+    // Years begin in March, so that a leap day is the last day of one.
+    let months = i64::from(year) * 12 + i64::from(month) - 2;
+    let (year, month) = (months.div_euclid(12), months.rem_euclid(12));
+    let whole = year * 365 + year / 4 - year / 100 + year / 400;
+    whole + (153 * month + 2) / 5 + i64::from(day) - 719_469
+}
+
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+fn is_delimiter(byte: u8) -> bool {
+    matches!(byte, b'\t' | 0x20..=0x2f | 0x3b..=0x40 | 0x5b..=0x60 | 0x7b..=0x7e)
+}
+
+/// The number at the front of a token, if its digits are that many.
+fn number(token: &[u8], digits: std::ops::RangeInclusive<usize>) -> Option<u32> {
+    let end = token.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(token.len());
+    let front = token.get(..end).filter(|_| digits.contains(&end))?;
+    str::from_utf8(front).ok()?.parse().ok()
+}
+
+/// `hh:mm:ss` at the front of a token.
+fn clock(token: &[u8]) -> Option<(u32, u32, u32)> {
+    let mut fields = token.splitn(3, |byte| *byte == b':');
+    let whole = |field: &[u8]| field.iter().all(u8::is_ascii_digit);
+    let (hour, minute, second) = (fields.next()?, fields.next()?, fields.next()?);
+    let (hour, minute) = Some((hour, minute)).filter(|(h, m)| whole(h) && whole(m))?;
+    Some((number(hour, 1..=2)?, number(minute, 1..=2)?, number(second, 1..=2)?))
+}
+
+fn month_of(token: &[u8]) -> Option<u32> {
+    let name = token.get(..3)?;
+    let at = MONTHS.iter().position(|month| month.as_bytes().eq_ignore_ascii_case(name))?;
+    u32::try_from(at).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_rfc_6265_is_read() {
+        let wanted = Some(Duration::from_secs(1_900_000_000));
+        for text in [
+            "Sun, 17 Mar 2030 17:46:40 GMT",
+            "Sunday, 17-Mar-30 17:46:40 GMT",
+            "Sun Mar 17 17:46:40 2030",
+            "Sun, 17-Mar-2030 17:46:40 GMT",
+            "17 Mar 2030 17:46:40",
+            "17:46:40 17 march 2030 UTC",
+            "2030 mar 17 17:46:40",
+            "Sun, 17 MARCH 30 17:46:40x",
+            "17th Mar 2030 17:46:40",
+            "Sun;17/Mar/2030 (17:46:40) +0200",
+        ] {
+            assert_eq!(date(text.as_bytes()), wanted, "{text}");
+        }
+        let midnight = Some(Duration::from_secs(86_400 * 365));
+        assert_eq!(date(b"1 Jan 71 0:0:0"), midnight);
+        assert_eq!(date(b"Fri, 01 Jan 1971 00:00:00 GMT"), midnight);
+        assert_eq!(date(b"29 Feb 2000 0:0:1"), Some(Duration::from_secs(951_782_401)));
+        assert_eq!(date(b"31 Dec 9999 23:59:59"), Some(Duration::from_secs(253_402_300_799)));
+        for text in ["Mon, 01-Jan-1601 00:00:00 GMT", "31 Dec 1969 23:59:59", "29 Feb 1904 1:1:1"] {
+            assert_eq!(date(text.as_bytes()), Some(Duration::ZERO), "{text}");
+        }
+        let no_tuesday = date(b"Tue, 17 Mar 2030 17:46:40 GMT");
+        assert_eq!(no_tuesday, wanted, "the weekday is not looked at");
+    }
+
+    #[test]
+    fn dates_that_are_none_are_ignored() {
+        for text in [
+            "",
+            "tomorrow",
+            "17 Mar 2030",
+            "17 Mar 2030 24:00:00",
+            "17 Mar 2030 17:60:00",
+            "17 Mar 2030 17:46:60",
+            "17 Mar 2030 17:46",
+            "30 Feb 2030 17:46:40",
+            "29 Feb 1901 17:46:40",
+            "31 Apr 2030 17:46:40",
+            "32 Mar 2030 17:46:40",
+            "0 Mar 2030 17:46:40",
+            "17 Mar 1600 17:46:40",
+            "17 Mar 203 17:46:40",
+            "17 Mar 20300 17:46:40",
+            "17 Foo 2030 17:46:40",
+        ] {
+            assert_eq!(date(text.as_bytes()), None, "{text}");
+        }
+    }
+}
