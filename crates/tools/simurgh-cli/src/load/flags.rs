@@ -160,7 +160,8 @@ pub(super) struct RunFlags {
     /// that are ours, or say process_cpu_seconds_total. Not over TLS.
     #[arg(long)]
     pub(super) server_cpu: bool,
-    /// A condition as in the table `pass`, such as "errors == 0" or "http_p99 < 50ms"; may be repeated.
+    /// A condition as in the table `pass`, such as "errors == 0" or "http_p99 < 50ms"; may be
+    /// repeated.
     #[arg(long, value_name = "CONDITION", value_parser = threshold)]
     pub(super) pass: Vec<Threshold>,
     /// Takes commands from standard input, one a line: pause, resume, rate FACTOR, stop.
