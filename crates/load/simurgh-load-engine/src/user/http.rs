@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use simurgh_load_client::http::{
     self, Challenge, DigestAnswer, Done, Event, Jar, Kept, Request, Response, Url, asks_to_close,
+    basic_of_url,
 };
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::AnswerText;
@@ -233,9 +234,9 @@ fn write_request(
 ) {
     let Some(target) = program.scenario.targets.get(user.server.place()) else { return };
     let url = values.text(user, &http.url);
-    let path = match Url::parse(&url) {
-        Ok(url) => url.target.into_owned(),
-        Err(_) => url,
+    let (path, of_url) = match Url::parse(&url) {
+        Ok(url) => (url.target.into_owned(), url.credentials.map(basic_of_url)),
+        Err(_) => (url, None),
     };
     let mut render = |template: &_| {
         let mut text = Vec::new();
@@ -252,7 +253,10 @@ fn write_request(
     let session = program.session_at(user.at);
     let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
     let port = unusual_port(target);
-    let authorization = http.auth.as_ref().map(|auth| authorize(values, user, auth, http, &path));
+    let authorization = match &http.auth {
+        Some(auth) => Some(authorize(values, user, auth, http, &path)),
+        None => of_url.or_else(|| target.authorization()),
+    };
     let agent = user_agent(program, user.id).or(is_tsung.then_some("tsung"));
     let state = user.extra().http.get_or_insert_default();
     for (name, value) in &own {

@@ -50,18 +50,22 @@ impl<O: Outputs> Machine<'_, O> {
 
     pub(super) fn connect_parts(&mut self, connect: &Connect) -> Parts {
         let dialect = self.session().map_or(Dialect::Raw, |session| session.dialect);
-        let host = self.target().map(|target| target.host.clone());
+        let server = self.target();
         let (values, user) = (&mut self.context.values, &mut *self.user);
         let mut target = values.text(user, &connect.path);
         add_vsn(&mut target, dialect);
         make_target(&mut target);
         let origin = match &connect.origin {
             Some(origin) => Some(values.text(user, origin)),
-            None => host.filter(|_| dialect == Dialect::Tsung),
+            None => server.filter(|_| dialect == Dialect::Tsung).map(|server| server.host.clone()),
         };
         let headers = connect.headers.iter();
         let headers = headers.map(|(name, value)| (name.clone(), values.text(user, value)));
-        Parts { target, origin, headers: headers.collect() }
+        let mut headers: Vec<_> = headers.collect();
+        let is_own = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+        let authorization = server.filter(|_| !is_own).and_then(Target::authorization);
+        headers.extend(authorization.map(|value| ("authorization".to_owned(), value)));
+        Parts { target, origin, headers }
     }
 
     pub(super) fn upgrade_in(&mut self, data: &[u8]) -> Flow {
