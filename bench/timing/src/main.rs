@@ -139,34 +139,35 @@ fn scenarios(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         .filter(|scenario| takes_us(scenario) < 1_500_000)
         .take(bench.options.size(200, 20))
         .collect();
-    let (mut failed, mut wrong) = (0, 0);
+    let (mut failed, mut failed_again, mut wrong) = (0, 0, 0);
     let mut off_us: Vec<f64> = Vec::new();
-    let mut worst_us: Vec<f64> = Vec::new();
     let mut seen_us: Vec<f64> = Vec::new();
     for scenario in &all {
-        let ran = load(bench, &scenario.toml(recorder.address), "toml", &[])?;
-        let log = recorder::log(recorder.address)?;
+        let log = logged(bench, recorder.address, scenario)?;
         seen_us.extend(log.iter().map(|record| us(record.at_ns - record.from_ns)));
-        let is_run = ran.status == 0;
-        let followed = match follow(scenario, &log).with_context(|| format!("{scenario:?}")) {
-            Ok(followed) if is_run => followed,
-            followed => {
+        let off_ns = match follow(scenario, &log) {
+            Ok(off_ns) => off_ns,
+            Err(error) => {
                 wrong += 1;
-                let why = followed.map_or_else(|error| format!("{error:#}"), |_| String::new());
-                sample.note(format!("status {}: {why}: {}", ran.status, ran.printed));
+                sample.note(format!("{error:#}: {scenario:?}"));
                 continue;
             }
         };
-        let worst = followed.iter().copied().max_by_key(|off| off.unsigned_abs()).unwrap_or(0);
-        worst_us.push(us(worst.unsigned_abs()));
-        off_us.extend(followed.iter().map(|off| us(off.unsigned_abs())));
-        if worst.unsigned_abs() > OFF_MAX_NS {
+        off_us.extend(off_ns.iter().map(|off| us(off.unsigned_abs())));
+        let worst_ns = worst(&off_ns);
+        if worst_ns.unsigned_abs() > OFF_MAX_NS {
             failed += 1;
-            sample.note(format!("off by {} µs: {scenario:?}", worst / 1_000));
+            // A fault of the load generator is there each time, a stall of the machine is not.
+            let log = logged(bench, recorder.address, scenario)?;
+            let again_ns = follow(scenario, &log).map_or(i64::MAX, |off_ns| worst(&off_ns));
+            failed_again += usize::from(again_ns.unsigned_abs() > OFF_MAX_NS);
+            let (first, second) = (worst_ns / 1_000, again_ns / 1_000);
+            sample.note(format!("off by {first} µs, once more by {second} µs: {scenario:?}"));
         }
     }
     sample.put_count("scenarios", all.len());
     sample.put_count("scenarios_failed", failed);
+    sample.put_count("scenarios_failed_again", failed_again);
     sample.put_count("scenarios_wrong", wrong);
     sample.put_count("requests", off_us.len());
     sample.put_count("requests_failed", off_us.iter().filter(|off| **off > 1_000.0).count());
@@ -174,13 +175,24 @@ fn scenarios(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         ("off_p50_us", &off_us, 0.5),
         ("off_p99_us", &off_us, 0.99),
         ("off_max_us", &off_us, 1.0),
-        ("worst_p50_us", &worst_us, 0.5),
         ("recorder_p99_us", &seen_us, 0.99),
         ("recorder_max_us", &seen_us, 1.0),
     ] {
         sample.put_some(name, stats::quantile(all, of));
     }
     Ok(())
+}
+
+/// The log of a run of this scenario.
+fn logged(bench: &Bench<'_>, server: SocketAddrV4, scenario: &Scenario) -> Result<Vec<Record>> {
+    let ran = load(bench, &scenario.toml(server), "toml", &[])?;
+    ensure!(ran.status == 0, "status {} of {scenario:?}: {}", ran.status, ran.printed);
+    recorder::log(server)
+}
+
+/// The one that is off most.
+fn worst(off_ns: &[i64]) -> i64 {
+    off_ns.iter().copied().max_by_key(|off| off.unsigned_abs()).unwrap_or(0)
 }
 
 fn us(ns: u64) -> f64 {
@@ -207,15 +219,17 @@ fn follow(scenario: &Scenario, log: &[Record]) -> Result<Vec<i64>> {
         "users {:?} came",
         of_user.keys()
     );
-    // The run's start is not known: first every user is followed as if it began at 0.
-    let start = start_ns(scenario, &of_user)?;
+    let start = start(scenario, &of_user)?;
     let mut all = Vec::new();
     let mut ends: Vec<Between> = Vec::new();
     for (user, records) in of_user {
         let index = u64::from(user - 1);
         let due = match scenario.arrivals {
-            Arrivals::Open(rate) => at(start, index * 1_000_000_000 / rate),
-            Arrivals::Closed(users) if index < users => at(start, 0),
+            Arrivals::Open(rate) => {
+                let after_us = index * 1_000_000 / rate;
+                start.plus(after_us, after_us)
+            }
+            Arrivals::Closed(users) if index < users => start,
             Arrivals::Closed(_) => {
                 // It takes the place of the user that ended first.
                 ends.sort_by_key(|end| end.1);
@@ -231,29 +245,35 @@ fn follow(scenario: &Scenario, log: &[Record]) -> Result<Vec<i64>> {
     Ok(all)
 }
 
-fn at(start_ns: u64, after_ns: u64) -> Between {
-    Between(start_ns + after_ns, start_ns + after_ns)
-}
-
-/// When the run began, by the first requests: the median, so that one late user changes nothing.
-fn start_ns(scenario: &Scenario, of_user: &BTreeMap<u32, VecDeque<&Record>>) -> Result<u64> {
+/// When the run began: what the first requests of all users agree on, as far as one of them is not
+/// late; otherwise what most say.
+fn start(scenario: &Scenario, of_user: &BTreeMap<u32, VecDeque<&Record>>) -> Result<Between> {
     let mut starts = Vec::new();
     for (user, records) in of_user {
-        let first = records.front().context("no request")?.at_ns;
+        let first = records.front().context("no request")?;
         let after_ns = match scenario.arrivals {
             Arrivals::Open(rate) => u64::from(user - 1) * 1_000_000_000 / rate,
             Arrivals::Closed(users) if u64::from(*user) <= users => 0,
             Arrivals::Closed(_) => continue,
         };
         // Its steps before the first request, at their least and most.
-        let mut before = Follower::new(at(0, 0), VecDeque::new());
+        let mut before = Follower::new(Between(0, 0), VecDeque::new());
         // It has no requests, so it stops where the first one should be.
         let _ = before.session(scenario);
-        let middle = u64::midpoint(before.due.0, before.due.1);
-        starts.push(first.saturating_sub(after_ns + middle));
+        let Between(least, most) = before.due;
+        let start = |at_ns: u64, steps_ns: u64| at_ns.saturating_sub(after_ns + steps_ns);
+        starts.push(Between(start(first.from_ns, most), start(first.at_ns, least)));
     }
-    starts.sort_unstable();
-    starts.get(starts.len() / 2).copied().context("nobody came")
+    let low = starts.iter().map(|start| start.0).max().context("nobody came")?;
+    let high = starts.iter().map(|start| start.1).min().context("nobody came")?;
+    if low <= high {
+        return Ok(Between(low, high));
+    }
+    let mut middles: Vec<u64> =
+        starts.iter().map(|start| u64::midpoint(start.0, start.1)).collect();
+    middles.sort_unstable();
+    let median = middles.get(middles.len() / 2).copied().context("nobody came")?;
+    Ok(Between(median, median))
 }
 
 #[cfg(test)]

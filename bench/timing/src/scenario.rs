@@ -200,7 +200,7 @@ pub(super) fn longest(steps: &[Step]) -> u64 {
 pub(super) struct Between(pub(super) u64, pub(super) u64);
 
 impl Between {
-    fn plus(self, low_us: u64, high_us: u64) -> Self {
+    pub(super) fn plus(self, low_us: u64, high_us: u64) -> Self {
         Self(self.0 + low_us * 1_000, self.1 + high_us * 1_000)
     }
 

@@ -30,7 +30,7 @@ fn step() -> impl Strategy<Value = Do> {
     ]
 }
 
-fn text(steps: &[Do], rounds: usize) -> String {
+fn text(steps: &[Do], rounds: usize, every: Option<u64>) -> String {
     let ask = "{ send = \"ask\", reply = { contains = \"ok\" } }";
     let steps: String = steps
         .iter()
@@ -44,13 +44,21 @@ fn text(steps: &[Do], rounds: usize) -> String {
             }
         })
         .collect();
-    format!("steps = [{{ connect = \"/\" }}, {{ loop = {rounds}, steps = [{steps}] }}, {ask}]")
+    let every = every.map_or_else(String::new, |us| format!("every = \"{us}us\", "));
+    let whole = format!("{{ loop = {rounds}, {every}steps = [{steps}] }}");
+    format!("steps = [{{ connect = \"/\" }}, {whole}, {ask}]")
 }
 
 /// When a user that connects at `at_ns` asks, and when it leaves: computed from the steps alone.
-fn intended(steps: &[Do], rounds: usize, mut at_ns: u64) -> (Vec<u64>, u64) {
-    let (mut due_us, mut asks) = (at_ns / 1_000, Vec::new());
-    for step in (0..rounds).flat_map(|_| steps).copied().chain([Do::Ask(LAST_US)]) {
+fn intended(steps: &[Do], rounds: usize, every: Option<u64>, mut at_ns: u64) -> (Vec<u64>, u64) {
+    let (start_us, mut due_us, mut asks) = (at_ns / 1_000, at_ns / 1_000, Vec::new());
+    let numbered = (0..rounds * steps.len()).zip(steps.iter().cycle().copied());
+    for (number, step) in numbered.map(|(number, step)| (Some(number), step)).chain([LAST]) {
+        let round = number.filter(|number| number % steps.len() == 0 && *number > 0);
+        if let (Some(number), Some(every_us)) = (round, every) {
+            due_us = start_us + (number / steps.len()) as u64 * every_us;
+            at_ns = at_ns.max((due_us + 500) / 1_000 * 1_000_000);
+        }
         if let Do::Ask(answer_us) | Do::AskAndWait(answer_us, ..) = step {
             asks.push(at_ns);
             at_ns += answer_us * 1_000;
@@ -74,6 +82,16 @@ fn intended(steps: &[Do], rounds: usize, mut at_ns: u64) -> (Vec<u64>, u64) {
 
 /// The answer to the last request, in µs.
 const LAST_US: u64 = 700;
+const LAST: (Option<usize>, Do) = (None, Do::Ask(LAST_US));
+
+/// More than a round takes.
+fn longest(steps: &[Do]) -> u64 {
+    let one = |step: &Do| match step {
+        Do::Think(us) | Do::Ask(us) => *us,
+        Do::AskAndWait(answer, push, think) => answer + push.max(think),
+    };
+    steps.iter().map(one).sum::<u64>() + 2_000
+}
 
 /// A user, and the texts that the server owes it.
 struct Member {
@@ -146,9 +164,11 @@ proptest! {
         rounds in 1..4_usize,
         users in 1..8_u64,
         model in prop_oneof![(1..200_u64).prop_map(Ok), (1..5_u64).prop_map(Err)],
+        pause in prop::option::of(0..20_000_u64),
         start_ns in 1_000_000_000..1_001_000_000_u64,
     ) {
-        let scenario = Driven::scenario("ws://127.0.0.1:1", RAW, "", &text(&steps, rounds));
+        let every = pause.map(|pause| longest(&steps) + pause);
+        let scenario = Driven::scenario("ws://127.0.0.1:1", RAW, "", &text(&steps, rounds, every));
         let mut scenario = Arc::unwrap_or_clone(scenario);
         let phase = &mut scenario.load.phases[0];
         (phase.duration, phase.users_max) = (Duration::from_secs(1_000), Some(users));
@@ -166,9 +186,10 @@ proptest! {
             }
             let next_ns = members.iter().map(Member::next_ns).min().unwrap_or(u64::MAX);
             let arrival_ns = queue.next_ns().filter(|at_ns| *at_ns > now_ns);
-            now_ns = next_ns.min(arrival_ns.unwrap_or(u64::MAX));
+            // A timer may be due in the millisecond that has begun.
+            now_ns = next_ns.min(arrival_ns.unwrap_or(u64::MAX)).max(now_ns);
             prop_assert!(now_ns < u64::MAX, "nothing happens any more");
-            for member in members.iter_mut().filter(|member| member.next_ns() == now_ns) {
+            for member in members.iter_mut().filter(|member| member.next_ns() <= now_ns) {
                 member.go_on(now_ns);
             }
             left.extend(members.extract_if(.., |member| member.has_left()).map(|it| (now_ns, it)));
@@ -187,7 +208,7 @@ proptest! {
         for (begin_ns, (end_ns, member)) in begins.into_iter().zip(left) {
             let began_ns = member.began_ns;
             prop_assert!(began_ns.abs_diff(begin_ns) <= 2_000, "{began_ns}, not {begin_ns}");
-            let (asks, end) = intended(&steps, rounds, began_ns);
+            let (asks, end) = intended(&steps, rounds, every, began_ns);
             prop_assert_eq!((member.asked_ns, end_ns), (asks, end));
             prop_assert_eq!(member.driven.log.errors, []);
         }
