@@ -222,8 +222,8 @@ pub(super) struct Follower<'a> {
     /// The requests that are left.
     pub(super) records: VecDeque<&'a Record>,
     pushes: VecDeque<Between>,
-    /// How late each request was.
-    pub(super) off_ns: Vec<i64>,
+    /// How late each request was, and which one it was.
+    pub(super) off_ns: Vec<(i64, &'a str)>,
 }
 
 impl<'a> Follower<'a> {
@@ -272,7 +272,8 @@ impl<'a> Follower<'a> {
         let record = self.records.pop_front();
         let record = record.filter(|record| record.part(2) == name);
         let Some(record) = record else { anyhow::bail!("request {name} did not come") };
-        self.off_ns.push(self.due.off(Between(record.from_ns, record.at_ns)));
+        let off_ns = self.due.off(Between(record.from_ns, record.at_ns));
+        self.off_ns.push((off_ns, &record.path));
         let [before, after] = record.answered_ns;
         ensure!(before > 0, "request {name} was not answered");
         self.due = Between(before, after);
