@@ -51,7 +51,8 @@ impl<'a> Url<'a> {
         let rest = rest.split('#').next().unwrap_or(rest);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(end);
-        let (credentials, server) = split_credentials(authority);
+        let (credentials, server) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let credentials = Some(credentials).filter(|text| !text.is_empty());
         let Some((host, port)) = split_authority(server) else {
             return wrong("has no valid host and port");
         };
@@ -72,17 +73,10 @@ impl<'a> Url<'a> {
         let mut out = parts.next().unwrap_or_default().to_owned();
         for part in parts {
             let (authority, rest) = part.split_at(part.find(is_end).unwrap_or(part.len()));
-            out.extend(["://", split_credentials(authority).1, rest]);
+            let server = authority.rsplit('@').next().unwrap_or(authority);
+            out.extend(["://", server, rest]);
         }
         out
-    }
-}
-
-/// User and password of an authority, if there are any, and its host and port.
-fn split_credentials(authority: &str) -> (Option<&str>, &str) {
-    match authority.rsplit_once('@') {
-        Some((credentials, server)) => (Some(credentials).filter(|it| !it.is_empty()), server),
-        None => (None, authority),
     }
 }
 
