@@ -27,12 +27,14 @@ pub fn verdict(reached: Option<bool>, has_limit: bool, no: &'static str) -> &'st
     }
 }
 
-/// The default place of raw figures: below the package, by day and machine.
+/// The default place of raw figures: below the package or what it is part of, by day and machine.
 fn default_out() -> PathBuf {
     // Cargo gives the package's directory; an installed binary writes below the working directory.
     let package =
         std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| "bench".into(), PathBuf::from);
-    package.join("runs").join(Machine::here().runs_of_today())
+    let known = package.ancestors().map(|dir| dir.join("runs")).find(|runs| runs.is_dir());
+    let runs = known.unwrap_or_else(|| package.join("runs"));
+    runs.join(Machine::here().runs_of_today())
 }
 
 /// A Markdown table.

@@ -44,7 +44,7 @@ pub(crate) struct Options {
     #[arg(long)]
     short: bool,
     /// These parts only (several with commas): instructions, server, fairness, attacks, presence,
-    /// history, cluster, driver, page, load, http, road.
+    /// history, cluster, timing, driver, page, load, http, road.
     #[arg(long, value_delimiter = ',', value_name = "PART", hide_possible_values = true,
           value_parser = PossibleValuesParser::new(PARTS.iter().map(|part| part.name)))]
     only: Vec<String>,
@@ -106,9 +106,10 @@ fn build(parts: &[&Part]) -> Result<()> {
     if parts.iter().all(|part| part.name == "instructions") {
         return Ok(());
     }
-    let programs = ["simurgh-cli", "simurgh-bench", "simurgh-bench-peer", "hello_page"];
+    let benches = ["simurgh-bench", "simurgh-bench-peer", "simurgh-bench-timing"];
+    let programs = ["simurgh-cli", "hello_page"].into_iter().chain(benches);
     let mut arguments = vec!["build", "--release"];
-    arguments.extend(programs.iter().flat_map(|program| ["-p", program]));
+    arguments.extend(programs.flat_map(|program| ["-p", program]));
     let built = Task::new("cargo", &arguments, BUILD_MINUTES_MAX).run();
     built.or_fail("the release does not build").map(drop)
 }

@@ -66,18 +66,24 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 }
 
 fn passed_on(arguments: &[String]) -> Result<()> {
+    const TIMING: &str = "simurgh-bench-timing";
+    let (package, arguments) = match arguments {
+        [name, rest @ ..] if name == "timing" => (TIMING, rest),
+        [only, name, rest @ ..] if only == "--only" && name == "timing" => (TIMING, rest),
+        all => ("simurgh-bench", all),
+    };
     let is_cluster = arguments.first().is_some_and(|name| name == "cluster");
     let mut programs = vec!["build", "--release", "--package", "simurgh-cli"];
     programs
         .extend(is_cluster.then_some(["--package", "simurgh-bench-peer"]).into_iter().flatten());
     Task::new("cargo", &programs, MINUTES_MAX).run().or_fail("cannot build the server")?;
-    let mut all = vec!["run", "--release", "--package", "simurgh-bench", "--"];
+    let mut all = vec!["run", "--release", "--package", package, "--"];
     all.extend(arguments.iter().map(String::as_str));
     let mut bench = Task::new("cargo", &all, MINUTES_MAX);
     if is_cluster {
         bench = bench.env(engine::VARIABLE, engine::installed().context("no engine")?);
     }
-    bench.run().or_fail("simurgh-bench").map(drop)
+    bench.run().or_fail(package).map(drop)
 }
 
 fn count(options: &CountOptions) -> Result<()> {

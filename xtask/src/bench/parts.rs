@@ -54,6 +54,11 @@ pub(crate) const PARTS: &[Part] = &[
         about: "several nodes over an engine that may go (simurgh-bench cluster)",
         run: cluster,
     },
+    Part {
+        name: "timing",
+        about: "when simurgh load sends, and what it reports (simurgh-bench-timing)",
+        run: timing,
+    },
     Part { name: "driver", about: "sockets without a network (simurgh drive)", run: driver },
     Part {
         name: "page",
@@ -92,6 +97,16 @@ fn in_rounds(session: &mut Session, name: &str) -> Result<Vec<Measure>> {
     read::bench_table(&raw, if session.short { "short" } else { "" })
 }
 
+/// Once: every limit holds for each of thousands of requests.
+fn timing(session: &mut Session) -> Result<Vec<Measure>> {
+    let out = session.path("timing");
+    let mut arguments = vec!["--out", &out];
+    arguments.extend(session.short.then_some("--short"));
+    let done = session.timing(&arguments, 40);
+    let raw = kept(session, "timing", done)?;
+    read::bench_table(&raw, if session.short { "short" } else { "" })
+}
+
 /// The cost of a request: one side of a pair that is compared.
 fn requests(session: &mut Session, name: &str, command: &str) -> Result<serde_json::Value> {
     let runs = session.runs.to_string();
@@ -105,6 +120,11 @@ fn bench_file(session: &mut Session, name: &str, arguments: &[&str]) -> Result<s
     let out = session.path(name);
     let arguments: Vec<&str> = arguments.iter().copied().chain(["--out", &out]).collect();
     let done = session.bench(&arguments, 40);
+    kept(session, name, done)
+}
+
+/// The raw file of a program that has ended like this.
+fn kept(session: &mut Session, name: &str, done: Result<String>) -> Result<serde_json::Value> {
     // With faults in the figures it fails but has written its files.
     session.take_text(name, "md")?;
     let file = session.take_text(name, "json")?;

@@ -33,6 +33,11 @@ impl Session {
         self.run("simurgh-bench", arguments, minutes)
     }
 
+    /// Runs `simurgh-bench-timing`; returns its output.
+    pub(crate) fn timing(&mut self, arguments: &[&str], minutes: u64) -> Result<String> {
+        self.run("simurgh-bench-timing", arguments, minutes)
+    }
+
     fn run(&mut self, name: &str, arguments: &[&str], minutes: u64) -> Result<String> {
         self.note(&format!("{name} {}", arguments.join(" ")));
         let mut task = Task::new(&self.program(name), arguments, minutes);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use simurgh_load_client::http::{Limits, Request, Url, asks_to_close, is_token};
+use simurgh_load_client::http::{Limits, Request, Url, asks_to_close, basic_of_url, is_token};
 use simurgh_load_client::tls::{TlsClient, TlsConfig};
 use simurgh_load_client::{AddressRange, Sources, Tls, resolve};
 use simurgh_load_scenario::placement;
@@ -68,10 +68,11 @@ pub struct Job {
 
 impl Job {
     /// Checks the plan, resolves the host and writes the request. Errors are for people.
-    pub fn new(plan: Plan) -> Result<Self, String> {
+    pub fn new(mut plan: Plan) -> Result<Self, String> {
+        let shown = Url::without_credentials(&plan.url);
         let url = Url::parse(&plan.url)?;
         if url.websocket {
-            let url = &plan.url;
+            let url = &shown;
             return Err(format!("'{url}' is a WebSocket's: this is for http:// and https://"));
         }
         if let Some(rate) = plan.rate.filter(|rate| !(rate.is_finite() && *rate > 0.0)) {
@@ -94,6 +95,7 @@ impl Job {
             port: Some(url.port).filter(|port| *port != usual),
             keep_alive: true,
             headers: &headers,
+            authorization: url.credentials.map(basic_of_url).as_deref(),
             body: plan.body.as_deref(),
             ..Request::default()
         }
@@ -101,6 +103,7 @@ impl Job {
         let (host, to_head) = (url.host.to_owned(), plan.method == "HEAD");
         let sources = Sources { addresses: plan.sources.clone(), ..Sources::default() };
         let closes = headers.iter().any(|(name, value)| asks_to_close(name, value));
+        plan.url = shown;
         Ok(Self { address, host, tls, request, to_head, closes, sources, plan })
     }
 
@@ -174,6 +177,19 @@ pub(super) mod tests {
         let wanted =
             "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: b\r\nContent-Length: 5\r\n\r\nhello";
         assert_eq!(request(post), wanted);
+    }
+
+    #[test]
+    fn user_and_password_of_the_url_are_sent_and_not_kept_for_reports() {
+        let mut own = plan("HTTP://Aladdin:open%20sesame@127.0.0.1/a");
+        let text = request(own.clone());
+        let header = "Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==\r\n";
+        assert_eq!(text, format!("GET /a HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}\r\n"));
+        assert_eq!(Job::new(own.clone()).unwrap().plan.url, "HTTP://127.0.0.1/a");
+        own.headers = vec![("authorization".to_owned(), "Bearer x".to_owned())];
+        assert!(!request(own.clone()).contains("Basic"), "a header of the user replaces it");
+        own.url = "ws://u:secret@127.0.0.1/".to_owned();
+        assert!(!Job::new(own).unwrap_err().contains("secret"));
     }
 
     #[test]

@@ -26,7 +26,21 @@ use crate::Tls;
 
 /// What all connections of a run share; made once, and cheap to clone.
 #[derive(Clone, Debug)]
-pub struct TlsConfig(Arc<ClientConfig>);
+pub struct TlsConfig {
+    config: Arc<ClientConfig>,
+    trust: Trust,
+}
+
+/// What the user has said about certificates: advice does not repeat it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Nothing: Mozilla's roots.
+    WebRoots,
+    /// Named further roots.
+    NamedRoots,
+    /// Accepts any certificate.
+    Any,
+}
 
 impl TlsConfig {
     /// From the settings of a scenario. An error is a message for people that names the PEM text.
@@ -52,7 +66,12 @@ impl TlsConfig {
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.resumption = rustls::client::Resumption::disabled();
-        Ok(Self(Arc::new(config)))
+        let trust = match (tls.insecure, tls.roots_pem.is_empty()) {
+            (true, _) => Trust::Any,
+            (false, false) => Trust::NamedRoots,
+            (false, true) => Trust::WebRoots,
+        };
+        Ok(Self { config: Arc::new(config), trust })
     }
 }
 
@@ -139,11 +158,8 @@ impl ServerCertVerifier for Verifier {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TlsError {
     /// The server's certificate is not accepted.
-    #[error(
-        "TLS: the server's certificate is not accepted: {} (name its root in [tls] roots or with \
-         --roots, or take any with insecure = true or --insecure)", certificate_words(.0)
-    )]
-    Certificate(CertificateError),
+    #[error("TLS: the server's certificate is not accepted: {}", certificate_words(.0, *.1))]
+    Certificate(CertificateError, Trust),
     /// The server ended the connection with this alert.
     #[error("TLS: the server sent the alert {0:?}")]
     Alert(AlertDescription),
@@ -155,16 +171,46 @@ pub enum TlsError {
     NotOpen,
 }
 
-/// The text of rustls, without its introduction.
-fn certificate_words(error: &CertificateError) -> String {
+/// The text of rustls, without its introduction, and what to do.
+fn certificate_words(error: &CertificateError, trust: Trust) -> String {
     let text = rustls::Error::InvalidCertificate(error.clone()).to_string();
-    text.trim_start_matches("invalid peer certificate: ").to_owned()
+    let text = match text.trim_start_matches("invalid peer certificate: ") {
+        it if it.contains("CaUsedAsEndEntity") => "it is an authority's own, or self-signed",
+        // Nothing is done with such a certificate, not even if any is accepted.
+        it if it.contains("UnsupportedCertVersion") => {
+            return "it is of X.509 version 1: make one of version 3".to_owned();
+        }
+        it => it,
+    };
+    match advice(error, trust) {
+        "" => text.to_owned(),
+        advice => format!("{text} ({advice}, or accept any with insecure = true or --insecure)"),
+    }
 }
 
-impl From<rustls::Error> for TlsError {
-    fn from(error: rustls::Error) -> Self {
+/// What helps, apart from accepting any certificate; empty if that would not help.
+fn advice(error: &CertificateError, trust: Trust) -> &'static str {
+    use CertificateError as E;
+    match (error, trust) {
+        // Any is accepted, but this one cannot be used, or the server has not its key.
+        (E::BadEncoding | E::BadSignature, _) | (_, Trust::Any) => "",
+        (E::Expired | E::ExpiredContext { .. }, _) => "renew it on the server",
+        (E::NotValidYet | E::NotValidYetContext { .. }, _) => "check the clocks of both hosts",
+        (E::NotValidForName | E::NotValidForNameContext { .. }, _) => {
+            "put a name of the certificate in the URL, and the server's address in --map NAME=ADDR"
+        }
+        (_, Trust::WebRoots) => "name its root in [tls] roots or with --roots",
+        (_, Trust::NamedRoots) => {
+            "none of the named roots has signed it: name the one that has, or the certificate \
+             itself"
+        }
+    }
+}
+
+impl TlsError {
+    fn new(error: rustls::Error, trust: Trust) -> Self {
         match error {
-            rustls::Error::InvalidCertificate(error) => Self::Certificate(error),
+            rustls::Error::InvalidCertificate(error) => Self::Certificate(error, trust),
             rustls::Error::AlertReceived(alert) => Self::Alert(alert),
             error => Self::Protocol(error),
         }
@@ -188,6 +234,7 @@ pub struct Progress {
 pub struct TlsClient {
     // Boxed, so that a record with an optional connection stays small.
     connection: Box<UnbufferedClientConnection>,
+    trust: Trust,
     /// A record that has arrived in part.
     partial: Vec<u8>,
     progress: Progress,
@@ -211,10 +258,11 @@ impl TlsClient {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(bare)
             .map_err(|_| format!("'{host}' is no host name or address that TLS can check"))?;
-        let connection = UnbufferedClientConnection::new(config.0.clone(), name.to_owned())
+        let connection = UnbufferedClientConnection::new(config.config.clone(), name.to_owned())
             .map_err(|error| format!("TLS: {error}"))?;
         Ok(Self {
             connection: Box::new(connection),
+            trust: config.trust,
             partial: Vec::new(),
             progress: Progress::default(),
             is_closed: false,
@@ -281,7 +329,8 @@ impl TlsClient {
             return Ok(());
         }
         let status = self.connection.process_tls_records(&mut []);
-        let ConnectionState::WriteTraffic(mut traffic) = status.state? else {
+        let state = status.state.map_err(|error| TlsError::new(error, self.trust))?;
+        let ConnectionState::WriteTraffic(mut traffic) = state else {
             return Err(TlsError::NotOpen);
         };
         // Each record of at most 16 KiB grows by a header, a type and a tag: 22 or 29 bytes.
@@ -327,7 +376,7 @@ impl TlsClient {
             match state {
                 Err(error) => {
                     self.flush(plain, out);
-                    return Err(error.into());
+                    return Err(TlsError::new(error, self.trust));
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
                     append(out, 512, |buffer| data.encode(buffer))?;
@@ -335,7 +384,7 @@ impl TlsClient {
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                     while let Some(record) = traffic.next_record() {
-                        let record = record?;
+                        let record = record.map_err(|error| TlsError::new(error, self.trust))?;
                         used += record.discard;
                         plain.extend_from_slice(record.payload);
                     }

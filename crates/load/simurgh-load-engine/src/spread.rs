@@ -163,6 +163,7 @@ mod tests {
             host: "a".into(),
             address: ([127, 0, 0, 1], 1).into(),
             tls: false,
+            credentials: None,
             weight: *weight,
         };
         weights.iter().map(target).collect()

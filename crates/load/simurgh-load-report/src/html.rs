@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use simurgh_load_record::Record;
+use simurgh_load_scenario::Url;
 
 use crate::dashboard::{PageView, Target, report_page};
 use crate::outputs::Exporter;
@@ -23,9 +24,8 @@ pub struct HtmlReport {
 }
 
 impl HtmlReport {
-    /// In `dir`; nothing is written yet. A copy of the scenario there (`scenario.toml` or
     /// A report in `dir`; nothing is written yet. A copy of the scenario there (`scenario.toml` or
-    /// `scenario.xml`) is included.
+    /// `scenario.xml`) is included, without passwords of URLs.
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned(), target: Target::default() }
     }
@@ -50,7 +50,7 @@ impl HtmlReport {
             fs::metadata(path).is_ok_and(|it| it.is_file() && it.len() <= SCENARIO_BYTES_MAX)
         };
         let path = SCENARIO_FILES.iter().map(|name| self.dir.join(name)).find(small)?;
-        Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned())
+        Some(Url::without_credentials(&String::from_utf8_lossy(&fs::read(path).ok()?)))
     }
 }
 
@@ -93,6 +93,15 @@ mod tests {
         assert_eq!(data["scenario"], HOSTILE);
         assert_eq!(data["scenario_text"], HOSTILE);
         assert_eq!(data["ending"], "finished");
+    }
+
+    #[test]
+    fn passwords_of_urls_are_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "[target]\nurl = \"http://user:secret@a\"\n";
+        std::fs::write(folder.path().join("scenario.toml"), text).unwrap();
+        let page = HtmlReport::new(folder.path()).render(&record()).unwrap();
+        assert!(page.contains("http://a") && !page.contains("secret"), "{page}");
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub use explain::{Machine, explain};
 pub use model::*;
 pub use overrides::*;
 pub use rows::{Row, read_rows, rows_of};
+pub use simurgh_load_client::http::Url;
 pub use simurgh_load_client::{AddressRange, Sources, Tls, mapped, resolve};
 pub use simurgh_text::{Diagnostic, Diagnostics};
 pub use step::*;

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use simurgh_load_client::http::basic_of_url;
 use simurgh_load_client::{AddressRange, Sources, Tls};
 
 use super::{Compare, Diagnostic, Matcher, Row, Step, Template};
@@ -107,14 +108,21 @@ pub struct Target {
     pub address: SocketAddr,
     /// `wss`/`https`.
     pub tls: bool,
+    /// `user:password` as in the URL, percent-encoded; sent with every request, shown nowhere.
+    pub credentials: Option<String>,
     /// Share of the users.
     pub weight: f64,
 }
 
 impl Target {
-    /// Whether both are the same server.
+    /// Whether both are the same server, addressed by the same user.
     pub fn is_same(&self, other: &Self) -> bool {
-        (&self.host, self.address, self.tls) == (&other.host, other.address, other.tls)
+        Self { weight: other.weight, ..self.clone() } == *other
+    }
+
+    /// The value of `Authorization` for the credentials.
+    pub fn authorization(&self) -> Option<String> {
+        self.credentials.as_deref().map(basic_of_url)
     }
 }
 

@@ -256,9 +256,30 @@ fn certificates_of_others_are_refused() {
     ];
     for (host, server, trusted, is_it, word) in table {
         let (error, at_server) = refusal(trusted.client(host), server);
-        assert!(matches!(&error, TlsError::Certificate(error) if is_it(error)), "{error:?}");
+        assert!(matches!(&error, TlsError::Certificate(error, _) if is_it(error)), "{error:?}");
         assert!(error.to_string().contains(word), "{error}");
         assert!(matches!(at_server, Some(rustls::Error::AlertReceived(_))), "{at_server:?}");
+    }
+}
+
+/// Advice names what helps against this error and was not done yet.
+#[test]
+fn advice_about_a_certificate_leaves_out_what_the_user_has_done() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let web = TlsConfig::new(&Tls::default()).unwrap();
+    let web = || TlsClient::new(&web, "a.test").unwrap();
+    let good = || authority.server(&["a.test"], 2100);
+    let expired = || authority.server(&["a.test"], 2001);
+    for (client, server, has, has_not) in [
+        (web(), good(), "name its root in [tls] roots", "none of the named"),
+        (other.client("a.test"), good(), "none of the named roots has signed it", "[tls]"),
+        (authority.client("a.test"), expired(), "renew it", "root"),
+        (authority.client("b.test"), good(), "--map NAME=ADDR", "root"),
+    ] {
+        let (error, _) = refusal(client, server);
+        let text = error.to_string();
+        assert!(text.contains(has) && !text.contains(has_not), "{text}");
+        assert!(text.contains("--insecure"), "{text}");
     }
 }
 
@@ -286,7 +307,8 @@ fn self_signed_certificate_that_is_named_as_a_root_is_accepted() {
     let (error, _) = refusal(client("b.test", certificate.pem()), server());
     assert!(error.to_string().contains("not valid for name"), "{error}");
     let (error, _) = refusal(client("a.test", Authority::new().pem), server());
-    assert!(matches!(error, TlsError::Certificate(_)), "{error}");
+    assert!(matches!(error, TlsError::Certificate(..)), "{error}");
+    assert!(error.to_string().contains("or self-signed (none of the named roots"), "{error}");
 }
 
 #[test]
@@ -324,7 +346,8 @@ fn insecure_takes_any_certificate_but_no_stolen_one() {
     let at = cipher.len() - 9 - 1;
     cipher[at] ^= 1;
     let error = pair.client.receive(&mut cipher, &mut pair.plain, &mut Vec::new()).unwrap_err();
-    assert!(matches!(error, TlsError::Certificate(CertificateError::BadSignature)), "{error:?}");
+    assert!(matches!(error, TlsError::Certificate(CertificateError::BadSignature, _)), "{error:?}");
+    assert!(!error.to_string().contains("insecure"), "{error}");
 }
 
 #[test]

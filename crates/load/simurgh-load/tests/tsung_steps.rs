@@ -372,6 +372,8 @@ fn requests_of_http() {
     );
     let auth = http.auth.unwrap();
     assert_eq!((auth.realm, auth.qop.as_deref()), (Some(literal("r")), Some("auth")));
+    let (http, _) = one("<request><http url=\"HTTP://u:p@127.0.0.1:1/a\"/></request>");
+    assert_eq!(http.url, literal("http://u:p@127.0.0.1:1/a"), "credentials stay in the URL");
     let oauth = "<request><http url=\"/\">\n<oauth consumer_key=\"a\" consumer_secret=\"b\"/>\
                  </http></request>";
     let found = wrong_steps("ts_http", oauth);

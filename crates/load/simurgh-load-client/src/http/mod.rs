@@ -20,4 +20,4 @@ pub use request::{Request, asks_to_close, is_token};
 pub use response::{
     Done, Event, Head, Kept, Limits, Response, ResponseError, header_lines, header_values,
 };
-pub use url::Url;
+pub use url::{Url, basic_of_url};

@@ -85,9 +85,16 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Names and values of the header lines in a head's bytes.
-pub fn header_lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+/// Names and values of the header lines in a head's bytes. A folded value (RFC 9112 §5.2) still has
+/// its line breaks.
+pub fn header_lines(mut head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let lines = std::iter::from_fn(move || {
+        let goes_on = |at: &usize| matches!(head.get(at + 1), Some(b' ' | b'\t'));
+        let end = memchr::memchr_iter(b'\n', head).find(|at| !goes_on(at));
+        let (line, rest) = head.split_at(end.map_or(head.len(), |at| at + 1));
+        head = rest;
+        (!line.is_empty()).then(|| line.trim_ascii())
+    });
     // The status line is the first that is not empty; it may hold a colon itself.
     let lines = lines.skip_while(|line| line.is_empty()).skip(1);
     lines.filter_map(|line| {

@@ -2,6 +2,10 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::percent_decode_str;
+
+use super::basic;
+
 /// An absolute URL of one of the four schemes that can be loaded.
 ///
 /// The `url` crate is not used: it normalises paths, escapes and host names, and a load generator
@@ -12,6 +16,8 @@ pub struct Url<'a> {
     pub tls: bool,
     /// `ws` and `wss`.
     pub websocket: bool,
+    /// What stands before the host and an `@`: `user:password`, percent-encoded.
+    pub credentials: Option<&'a str>,
     /// Name or address, without the brackets of IPv6.
     pub host: &'a str,
     /// The scheme's default port where none is written.
@@ -28,9 +34,10 @@ impl<'a> Url<'a> {
         !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
     }
 
-    /// Splits `text`. An error is a message for people.
+    /// Splits `text`; the scheme may be in capitals. An error is a message for people and repeats
+    /// no password.
     pub fn parse(text: &'a str) -> Result<Self, String> {
-        let wrong = |what: &str| Err(format!("'{text}' {what}"));
+        let wrong = |what: &str| Err(format!("'{}' {what}", Self::without_credentials(text)));
         let Some((scheme, rest)) = text.split_once("://") else {
             return wrong("is no absolute URL: it has no '://'");
         };
@@ -44,10 +51,9 @@ impl<'a> Url<'a> {
         let rest = rest.split('#').next().unwrap_or(rest);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(end);
-        if authority.contains('@') {
-            return wrong("holds a user name: write it as the request's credentials");
-        }
-        let Some((host, port)) = split_authority(authority) else {
+        let (credentials, server) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let credentials = Some(credentials).filter(|text| !text.is_empty());
+        let Some((host, port)) = split_authority(server) else {
             return wrong("has no valid host and port");
         };
         let target = match target.as_bytes().first() {
@@ -56,8 +62,30 @@ impl<'a> Url<'a> {
             Some(_) => Cow::Borrowed(target),
         };
         let port = port.unwrap_or(if tls { 443 } else { 80 });
-        Ok(Self { tls, websocket, host, port, target })
+        Ok(Self { tls, websocket, credentials, host, port, target })
     }
+
+    /// A text without users and passwords of the URLs in it: for all that is shown.
+    #[must_use]
+    pub fn without_credentials(text: &str) -> String {
+        let is_end = |char: char| char.is_whitespace() || "/?#\"'<>".contains(char);
+        let mut parts = text.split("://");
+        let mut out = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (authority, rest) = part.split_at(part.find(is_end).unwrap_or(part.len()));
+            let server = authority.rsplit('@').next().unwrap_or(authority);
+            out.extend(["://", server, rest]);
+        }
+        out
+    }
+}
+
+/// The value of `Authorization` for credentials of a URL, decoded as curl does.
+#[must_use]
+pub fn basic_of_url(credentials: &str) -> String {
+    let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
+    let decoded = |text| Cow::from(percent_decode_str(text));
+    basic(&decoded(user), &decoded(password))
 }
 
 fn split_authority(authority: &str) -> Option<(&str, Option<u16>)> {
@@ -69,7 +97,7 @@ fn split_authority(authority: &str) -> Option<(&str, Option<u16>)> {
         }
         None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
     };
-    let is_odd = |byte: u8| byte <= b' ' || byte == 0x7f || b"\"<>\\^`{|}".contains(&byte);
+    let is_odd = |byte: u8| byte <= b' ' || byte == 0x7f || b"\"<>[\\]^`{|}".contains(&byte);
     if host.is_empty() || host.bytes().any(is_odd) {
         return None;
     }
@@ -107,6 +135,8 @@ mod tests {
             ("wss://[::1]:4001?x", (true, true, "::1", 4001, "/?x")),
             ("http://[fe80::1]", (false, false, "fe80::1", 80, "/")),
             ("http://a:/x@y:z", (false, false, "a", 80, "/x@y:z")),
+            ("Wss://u:p@a:9", (true, true, "a", 9, "/")),
+            ("WS://u@[::1]/@", (false, true, "::1", 80, "/@")),
             ("http://a#/no", (false, false, "a", 80, "/")),
             ("http://a/b://c", (false, false, "a", 80, "/b://c")),
         ];
@@ -131,7 +161,7 @@ mod tests {
             "http://a:+80",
             "http://a:8 0",
             "http://a b",
-            "http://u:p@a",
+            "http://u:p@",
             "http://[::1",
             "http://[a]",
             "http://[::1]x",
@@ -140,6 +170,34 @@ mod tests {
         ] {
             assert!(Url::parse(text).is_err(), "{text:?} gave {:?}", parts(text));
         }
+    }
+
+    #[test]
+    fn user_and_password_are_decoded_and_never_shown() {
+        for (url, pair) in [
+            ("http://Aladdin:open%20sesame@a/", Some(("Aladdin", "open sesame"))),
+            ("http://u@a", Some(("u", ""))),
+            ("http://:p@a", Some(("", "p"))),
+            ("http://u:p:q@r@a", Some(("u", "p:q@r"))),
+            ("http://u%3A:100%@a", Some(("u:", "100%"))),
+            ("http://@a", None),
+            ("http://a/u:p@b", None),
+        ] {
+            let header = Url::parse(url).unwrap().credentials.map(basic_of_url);
+            let wanted = pair.map(|(user, password)| basic(user.as_bytes(), password.as_bytes()));
+            assert_eq!(header, wanted, "{url}");
+        }
+        for (url, shown) in [
+            ("http://u:p@a:1/b@c", "http://a:1/b@c"),
+            ("ftp://u:p@a", "ftp://a"),
+            ("http://a/u:p@b", "http://a/u:p@b"),
+            ("u:p@a", "u:p@a"),
+            ("a = 'ws://u:p@b'\nc@d ws://e:f@g h@i", "a = 'ws://b'\nc@d ws://g h@i"),
+        ] {
+            assert_eq!(Url::without_credentials(url), shown);
+        }
+        let error = Url::parse("http://u:secret@a:x/").unwrap_err();
+        assert!(error.contains("'http://a:x/'"), "{error}");
     }
 
     #[test]

@@ -69,8 +69,9 @@ impl<O: Outputs> Machine<'_, O> {
             // The previous round took too long: the server is late, not this tool.
             return Flow::Goto(op.to);
         }
-        self.user.at = op.to;
-        self.wait(UserState::Pacing, Some(Duration::from_micros(ahead_us.into())))
+        (self.user.at, self.user.state) = (op.to, UserState::Pacing);
+        self.out.set_timer(Some(ms_nearest(self.due_ns())));
+        Flow::Wait
     }
 
     fn has_round(&mut self, op: &LoopOp, round: u32) -> bool {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use simurgh_load_client::http::{
     self, Challenge, DigestAnswer, Done, Event, Jar, Kept, Request, Response, Url, append,
-    asks_to_close, header_values,
+    asks_to_close, basic_of_url, header_values,
 };
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::AnswerText;
@@ -277,12 +277,12 @@ fn write_request(
     let Some(target) = program.scenario.targets.get(user.server.place()) else { return };
     let url = values.bytes(user, &http.url);
     let text = String::from_utf8_lossy(&url);
-    let (path, line) = match Url::parse(&text) {
+    let (path, line, of_url) = match Url::parse(&text) {
         Ok(url) if !uses_proxy(program) => {
             let line = url.target.as_bytes().to_vec();
-            (url.target.into_owned(), line)
+            (url.target.into_owned(), line, url.credentials.map(basic_of_url))
         }
-        _ => (text.into_owned(), url),
+        _ => (text.into_owned(), url, None),
     };
     let headers = values.pairs(user, &http.headers);
     let headers: Vec<(&str, &[u8])> =
@@ -292,7 +292,10 @@ fn write_request(
     let session = program.session_at(user.at);
     let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
     let port = unusual_port(target);
-    let authorization = http.auth.as_ref().map(|auth| authorize(values, user, auth, http, &path));
+    let authorization = match &http.auth {
+        Some(auth) => Some(authorize(values, user, auth, http, &path)),
+        None => of_url.or_else(|| target.authorization()),
+    };
     let agent = user_agent(program, user.id).or(is_tsung.then_some("tsung"));
     let state = user.extra().http.get_or_insert_default();
     let mut cookies = Vec::new();

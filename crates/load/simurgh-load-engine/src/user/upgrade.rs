@@ -3,7 +3,7 @@
 use simurgh_load_client::http::Request;
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::AnswerText;
-use simurgh_load_scenario::{Connect, Dialect, Vsn};
+use simurgh_load_scenario::{Connect, Dialect, Target, Vsn};
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::handshake::{check_response, client_key};
 
@@ -66,20 +66,26 @@ impl<O: Outputs> Machine<'_, O> {
 
     pub(super) fn connect_parts(&mut self, connect: &Connect) -> Parts {
         let dialect = self.session().map_or(Dialect::Raw, |session| session.dialect);
-        let host = self.target().map(|target| target.host.clone());
+        let server = self.target();
         let (values, user) = (&mut self.context.values, &mut *self.user);
         let mut target = values.text(user, &connect.path);
         add_vsn(&mut target, dialect);
         make_target(&mut target);
         let origin = match &connect.origin {
             Some(origin) => Some(values.bytes(user, origin)),
-            None => host.filter(|_| dialect == Dialect::Tsung).map(String::into_bytes),
+            None => server
+                .filter(|_| dialect == Dialect::Tsung)
+                .map(|server| server.host.clone().into_bytes()),
         };
         let has_origin = origin.is_some();
         let origin = origin.map(|origin| ("Origin".to_owned(), origin));
         let own = connect.headers.iter();
         let own = own.map(|(name, value)| (name.clone(), values.bytes(user, value)));
-        let headers = origin.into_iter().chain(own).collect();
+        let mut headers: Vec<_> = origin.into_iter().chain(own).collect();
+        let is_own = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+        let authorization = server.filter(|_| !is_own).and_then(Target::authorization);
+        let authorization = authorization.map(String::into_bytes);
+        headers.extend(authorization.map(|value| ("authorization".to_owned(), value)));
         let cookies = self.cookies(&target);
         Parts { target, headers, has_origin, cookies }
     }

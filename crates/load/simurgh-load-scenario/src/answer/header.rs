@@ -22,9 +22,9 @@ impl HeaderPath {
     }
 
     pub(super) fn find(&self, head: &[u8]) -> Vec<String> {
-        let values = header_values(head, &self.name).map(String::from_utf8_lossy);
+        let values = header_values(head, &self.name).map(unfolded);
         match &self.field {
-            None => values.map(|value| value.into_owned()).collect(),
+            None => values.collect(),
             Some(field) => values.filter_map(|value| self.field_of(&value, field)).collect(),
         }
     }
@@ -49,6 +49,11 @@ impl HeaderPath {
         }
         found
     }
+}
+
+/// A value on one line.
+fn unfolded(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 fn without_scheme(value: &str) -> &str {
@@ -88,6 +93,10 @@ mod tests {
         ];
         for (path, wanted) in table {
             assert_eq!(HeaderPath::new(path).unwrap().find(HEAD), wanted, "{path}");
+        }
+        let folded = b"HTTP/1.1 200 OK\r\nX-A: a\r\n\tX-B: b\r\n  c\r\nX-D: d\r\n\r\n";
+        for (path, wanted) in [("x-a", &["a X-B: b c"][..]), ("x-b", &[]), ("x-d", &["d"])] {
+            assert_eq!(HeaderPath::new(path).unwrap().find(folded), wanted, "{path}");
         }
         assert!(HeaderPath::new("").is_err() && HeaderPath::new("a/").is_err());
     }

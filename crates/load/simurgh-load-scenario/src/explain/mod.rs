@@ -134,7 +134,7 @@ fn drops(out: &mut String, scenario: &Scenario, session: &Session) {
 
 fn servers(out: &mut String, scenario: &Scenario) {
     let sum: f64 = scenario.targets.iter().map(|target| target.weight).sum();
-    for Target { host, address, tls, weight } in &scenario.targets {
+    for Target { host, address, tls, weight, .. } in &scenario.targets {
         let tls = if *tls { ", TLS" } else { "" };
         let share = match (scenario.targets.len(), *weight > 0.0) {
             (1, _) => String::new(),

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use simurgh_load_client::http::Url;
 use simurgh_text::format;
 
 use super::plan;
@@ -77,11 +78,7 @@ impl Steps<'_> {
     }
 
     pub(super) fn text(&self, template: &Template) -> String {
-        let text = print_template(template, self.scenario).replace(['\n', '\r'], " ");
-        match text.char_indices().nth(SHOWN) {
-            Some((end, _)) => format!("{}…", &text[..end]),
-            None => text,
-        }
+        shortened(&print_template(template, self.scenario))
     }
 
     fn var(&self, var: VarId) -> &str {
@@ -152,7 +149,8 @@ impl Steps<'_> {
     }
 
     fn http(&self, http: &Http) -> String {
-        format!("requests {} {}", http.method, self.text(&http.url))
+        let url = print_template(&http.url, self.scenario);
+        format!("requests {} {}", http.method, shortened(&Url::without_credentials(&url)))
     }
 
     fn set(&self, set: &Set) -> String {
@@ -239,5 +237,13 @@ pub(super) fn of(number: f64, thing: &str) -> String {
         ("1", _) => format!("1 {thing}"),
         (_, true) => format!("{number} {thing}es"),
         (_, false) => format!("{number} {thing}s"),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    let text = text.replace(['\n', '\r'], " ");
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use simurgh_load_client::http::Url;
 use simurgh_text::toml::{Entry, Table};
 
 use super::read::Reader;
@@ -42,12 +43,15 @@ impl Reader<'_> {
     fn targets_of_flags(&self) {
         for text in &self.overrides.targets {
             let mut known = self.targets.borrow_mut();
+            let shown = Url::without_credentials(text);
             match target_of(text, self.overrides) {
                 Ok(target) if known.iter().any(|one| one.is_same(&target)) => {
-                    self.document.add(Diagnostic::at(0, format!("--target {text}: named twice")));
+                    self.document.add(Diagnostic::at(0, format!("--target {shown}: named twice")));
                 }
                 Ok(target) => known.push(target),
-                Err(why) => self.document.add(Diagnostic::at(0, format!("--target {text}: {why}"))),
+                Err(why) => {
+                    self.document.add(Diagnostic::at(0, format!("--target {shown}: {why}")))
+                }
             }
         }
     }
@@ -59,15 +63,15 @@ impl Reader<'_> {
         let weight = weight(&table);
         table.finish();
         let url = url?;
-        let (host, port, tls) = match split_url(url.text("a URL")?) {
-            Ok(found) => found,
+        let server = match server_url(url.text("a URL")?) {
+            Ok(server) => server,
             Err(why) => {
                 url.wrong(why, "it takes a URL such as \"ws://127.0.0.1:4000\"");
                 return None;
             }
         };
-        let map = &self.overrides.map;
-        let is_mapped = mapped(&host, port, map) != (host.clone(), port);
+        let (host, port, map) = (server.host, server.port, &self.overrides.map);
+        let is_mapped = mapped(host, port, map) != (host.to_owned(), port);
         let written = address.and_then(|entry| {
             let address = entry.text("an address with its port")?.parse::<SocketAddr>();
             if address.is_err() {
@@ -77,7 +81,7 @@ impl Reader<'_> {
         });
         let address = match written {
             Some(address) if !is_mapped => address,
-            _ => match resolve(&host, port, map) {
+            _ => match resolve(host, port, map) {
                 Ok(address) => address,
                 Err(why) => {
                     url.wrong(why, "");
@@ -85,7 +89,7 @@ impl Reader<'_> {
                 }
             },
         };
-        Some((Target { host, address, tls, weight }, url.at))
+        Some((target(&server, address, weight), url.at))
     }
 
     /// The index of a server, by number or URL; an unknown one is added with weight 0.
@@ -95,12 +99,9 @@ impl Reader<'_> {
             let last = i64::try_from(count).unwrap_or(i64::MAX);
             return entry.integer(1..=last).and_then(|at| usize::try_from(at - 1).ok());
         };
-        let found = split_url(url).and_then(|(host, port, tls)| {
-            let address = resolve(&host, port, &self.overrides.map)?;
-            Ok(Target { host, address, tls, weight: 0.0 })
-        });
-        match found {
+        match target_of(url, self.overrides) {
             Ok(target) => {
+                let target = Target { weight: 0.0, ..target };
                 let mut targets = self.targets.borrow_mut();
                 let at = targets.iter().position(|one| one.is_same(&target));
                 Some(at.unwrap_or_else(|| {
@@ -118,44 +119,25 @@ impl Reader<'_> {
 
 /// The server of a URL, with weight 1.
 fn target_of(text: &str, overrides: &Overrides) -> Result<Target, String> {
-    let (host, port, tls) = split_url(text)?;
-    let address = resolve(&host, port, &overrides.map)?;
-    Ok(Target { host, address, tls, weight: 1.0 })
+    let url = server_url(text)?;
+    let address = resolve(url.host, url.port, &overrides.map)?;
+    Ok(target(&url, address, 1.0))
+}
+
+fn target(url: &Url<'_>, address: SocketAddr, weight: f64) -> Target {
+    let credentials = url.credentials.map(str::to_owned);
+    Target { host: url.host.to_owned(), address, tls: url.tls, credentials, weight }
 }
 
 /// The URL of a server: scheme, host and port, without a path; or what is wrong with it.
 pub fn url(text: &str) -> Result<String, String> {
-    split_url(text).map(|_| text.to_owned())
+    server_url(text).map(|_| text.to_owned())
 }
 
-fn split_url(url: &str) -> Result<(String, u16, bool), String> {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(format!("{url:?} has no scheme"));
-    };
-    let (tls, default) = match scheme {
-        "ws" | "http" => (false, 80),
-        "wss" | "https" => (true, 443),
-        scheme => return Err(format!("the scheme {scheme:?} is none of ws, wss, http, https")),
-    };
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    if path.len() > 1 {
-        return Err(format!("{path:?} does not belong here: paths are those of the steps"));
+fn server_url(text: &str) -> Result<Url<'_>, String> {
+    let url = Url::parse(text)?;
+    match url.target.as_ref() {
+        "/" => Ok(url),
+        path => Err(format!("{path:?} does not belong here: paths are those of the steps")),
     }
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => {
-            (host, port.parse().map_err(|_| format!("{port:?} is no port"))?)
-        }
-        _ => (authority, default),
-    };
-    let host = match host.strip_prefix('[').map(|host| host.strip_suffix(']')) {
-        Some(Some(host)) => host,
-        Some(None) => return Err(format!("{host:?} lacks its closing bracket")),
-        None if host.contains(':') => return Err(format!("{host:?} has to stand in brackets")),
-        None => host,
-    };
-    let odd = |char: char| char.is_whitespace() || char.is_control() || "@?#[]".contains(char);
-    if host.is_empty() || host.contains(odd) || port == 0 {
-        return Err(format!("{authority:?} is no host with a port"));
-    }
-    Ok((host.to_owned(), port, tls))
 }

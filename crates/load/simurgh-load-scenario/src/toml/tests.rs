@@ -108,6 +108,8 @@ fn urls_have_a_port_of_their_scheme() {
         ("https://127.0.0.1/", "127.0.0.1", "127.0.0.1:443", true),
         ("wss://[::1]:9", "::1", "[::1]:9", true),
         ("http://[::1]", "::1", "[::1]:80", false),
+        ("HTTPS://127.0.0.1", "127.0.0.1", "127.0.0.1:443", true),
+        ("Ws://user:p%20w@127.0.0.1", "127.0.0.1", "127.0.0.1:80", false),
     ] {
         let text = session("").replace("ws://127.0.0.1:4000", url);
         let target = ok(&text).targets[0].clone();
@@ -124,7 +126,6 @@ fn urls_have_a_port_of_their_scheme() {
         "ws://127.0.0.1:0",
         "ws://127.0.0.1:99999",
         "ws://127.0.0.1/socket",
-        "ws://user@127.0.0.1",
     ] {
         let found = diagnostics(&session("").replace("ws://127.0.0.1:4000", wrong));
         assert!(found[0].starts_with("line 2: url: "), "{wrong}: {found:?}");
@@ -450,6 +451,10 @@ fn servers_and_how_users_are_spread_over_them_are_named_with_their_lines() {
     refused(&kind, &[("line 1: spread: is of the wrong type", "elsewhere")]);
     refused(&against(""), &[("line 1: the top of the file: target is missing", "[target]")]);
     refused(&against("target = []\n"), &[("line 1: target: names no server", "[[target]]")]);
+    // The same server for two users is two targets.
+    let users = ["a:b@", "c:d@"].map(|user| target.replace("//", &format!("//{user}"))).concat();
+    let credentials = ok(&against(&users)).targets.into_iter().map(|target| target.credentials);
+    assert_eq!(credentials.collect::<Vec<_>>(), [Some("a:b".into()), Some("c:d".into())]);
     let twice = against(&format!("{two}{target}"));
     refused(&twice, &[("line 6: url: the same server as on line 2", "more weight")]);
     // A server with another name, or with TLS, is another server.
@@ -478,6 +483,9 @@ fn flags_put_other_servers_in_the_place_of_those_in_the_text() {
     }
     let twice = flags(&["ws://127.0.0.1:1", "ws://127.0.0.1:2", "ws://127.0.0.1:1"]);
     let error = read(&against(""), Path::new(""), &twice).unwrap_err().to_string();
+    assert_eq!(error, "--target ws://127.0.0.1:1: named twice");
+    let secret = flags(&["ws://u:secret@127.0.0.1:1", "ws://u:secret@127.0.0.1:1"]);
+    let error = read(&against(""), Path::new(""), &secret).unwrap_err().to_string();
     assert_eq!(error, "--target ws://127.0.0.1:1: named twice");
     for wrong in ["127.0.0.1:1", "ftp://a", "ws://a/path", "ws://", "ws://a:x"] {
         assert!(super::target_url(wrong).is_err(), "{wrong}");

@@ -149,10 +149,11 @@ fn target(out: &mut Keys<'_>, target: &Target) {
 
 fn url(target: &Target) -> String {
     let scheme = if target.tls { "wss" } else { "ws" };
+    let user = target.credentials.as_ref().map_or(String::new(), |user| format!("{user}@"));
     let port = target.address.port();
     match &target.host {
-        host if host.contains(':') => format!("{scheme}://[{host}]:{port}"),
-        host => format!("{scheme}://{host}:{port}"),
+        host if host.contains(':') => format!("{scheme}://{user}[{host}]:{port}"),
+        host => format!("{scheme}://{user}{host}:{port}"),
     }
 }
 

@@ -69,9 +69,12 @@ impl Lower<'_> {
             let url = self.proxied(url, line)?;
             return Some(self.template(&url, subst.head, line));
         }
-        let tls = url.starts_with("https://");
-        let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-        let Some(rest) = rest else { return Some(self.template(&url, subst.head, line)) };
+        let (scheme, rest) = url.split_once("://").unwrap_or_default();
+        let scheme = scheme.to_ascii_lowercase();
+        let tls = scheme == "https";
+        if !tls && scheme != "http" {
+            return Some(self.template(&url, subst.head, line));
+        }
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (server, path) = rest.split_at(end);
         if subst.head && server.contains("%%") {
@@ -79,15 +82,16 @@ impl Lower<'_> {
             self.warn(line, what, "it must then be one that the file names elsewhere");
             return Some(self.template(&url, true, line));
         }
+        let (credentials, server) = server.split_at(server.rfind('@').map_or(0, |at| at + 1));
         let default = if tls { 443 } else { 80 };
         let (host, port) = split_port(server).unwrap_or((server, default));
-        if bare(host).is_empty() || host.contains('@') {
+        if bare(host).is_empty() {
             let what = format!("`url` of <http> names no server: \"{url}\"");
             return self.refuse(line, what, "for example http://127.0.0.1:8080/path");
         }
         let target = self.other_server(host, port, tls, line)?;
         let target = self.servers.targets.get(target)?;
-        let (scheme, port) = (if tls { "https" } else { "http" }, target.address.port());
+        let port = target.address.port();
         let host = if target.host.contains(':') {
             format!("[{}]", target.host)
         } else {
@@ -95,7 +99,7 @@ impl Lower<'_> {
         };
         let slash = if path.starts_with('/') { "" } else { "/" };
         let port = if port == default { String::new() } else { format!(":{port}") };
-        let url = format!("{scheme}://{host}{port}{slash}{path}");
+        let url = format!("{scheme}://{credentials}{host}{port}{slash}{path}");
         Some(self.template(&url, subst.head, line))
     }
 

@@ -60,7 +60,7 @@ impl Lower<'_> {
         let port = u16::try_from(port).unwrap_or_default();
         let line = server.line_of("host");
         if let Some((host, address)) = self.resolve(&host, port, kind.six, line) {
-            let target = Target { host, address, tls: kind.tls, weight };
+            let target = Target { host, address, tls: kind.tls, credentials: None, weight };
             // A server named twice has both shares, as in Tsung.
             match self.servers.targets.iter_mut().find(|one| one.is_same(&target)) {
                 Some(known) => known.weight += weight,
@@ -93,7 +93,7 @@ impl Lower<'_> {
         if let Some(index) = targets.iter().position(same) {
             return Some(index);
         }
-        targets.push(Target { host, address, tls, weight: 0.0 });
+        targets.push(Target { host, address, tls, credentials: None, weight: 0.0 });
         Some(targets.len() - 1)
     }
 

@@ -1,5 +1,7 @@
 //! Unit tests of users: inputs, outputs, and a clock that only the test moves.
 
+mod credentials;
+mod populations;
 mod properties;
 mod rules;
 mod timing;
@@ -12,7 +14,7 @@ use std::time::Duration;
 
 use simurgh_load_client::tls::TlsClient;
 use simurgh_load_record::{Count, ErrorKind, MatchLine, Metric, MetricId, OfServer, Origin};
-use simurgh_load_scenario::Overrides;
+use simurgh_load_scenario::{Overrides, Scenario};
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::handshake::accept_key;
@@ -24,6 +26,7 @@ use super::*;
 use crate::program::{Program, compile};
 use crate::shared::Shared;
 use crate::stamp::Stamp;
+use crate::time::{ms, us};
 
 #[derive(Clone, Debug, PartialEq)]
 enum Done {
@@ -141,16 +144,28 @@ struct Driven {
 impl Driven {
     /// A user of the only session of a scenario, which has begun.
     fn new(protocol: &str, head: &str, session: &str) -> Self {
+        Self::at("ws://127.0.0.1:1", protocol, head, session)
+    }
+
+    fn at(url: &str, protocol: &str, head: &str, session: &str) -> Self {
+        Self::of(&Self::scenario(url, protocol, head, session), 1_000_000_000)
+    }
+
+    fn scenario(url: &str, protocol: &str, head: &str, session: &str) -> Arc<Scenario> {
         let text = format!(
-            "[target]\nurl = \"ws://127.0.0.1:1\"\n{head}\n[[phase]]\nduration = \"1s\"\nrate = 1\n\
+            "[target]\nurl = \"{url}\"\n{head}\n[[phase]]\nduration = \"1s\"\nrate = 1\n\
              [[session]]\nprotocol = \"{protocol}\"\n{session}\n"
         );
         let loaded = simurgh_load_scenario::toml::read(&text, Path::new(""), &Overrides::default());
-        let scenario = match loaded {
-            Ok(loaded) => loaded.scenario,
+        match loaded {
+            Ok(loaded) => Arc::new(loaded.scenario),
             Err(faults) => panic!("{faults}\n{text}"),
-        };
-        let program = Rc::new(compile(&Arc::new(scenario)).unwrap());
+        }
+    }
+
+    /// A user that begins at this time.
+    fn of(scenario: &Arc<Scenario>, now_ns: u64) -> Self {
+        let program = Rc::new(compile(scenario).unwrap());
         let shared = Arc::new(Shared::new(0, 0, 1));
         let context = Context::new(&program, shared, 7, (0, 0), Duration::from_secs(1 << 30));
         let user = User {
@@ -160,8 +175,8 @@ impl Driven {
             timer: Link::UNSET,
             at: 0,
             id: 1,
-            since_us: 1_000_000,
-            started_ms: 1000,
+            since_us: us(now_ns),
+            started_ms: ms(now_ns),
             round: 0,
             phase: 0,
             server: context.spread.first(1),
@@ -169,7 +184,7 @@ impl Driven {
             state: UserState::Running,
             conn: ConnState::None,
         };
-        let log = Log { now_ns: 1_000_000_000, ..Log::default() };
+        let log = Log { now_ns, ..Log::default() };
         let mut driven = Self { program, context, user, log };
         driven.step(Input::Begin);
         driven

@@ -35,6 +35,21 @@ fn lateness_of_the_server_is_in_the_rounds_behind_it() {
     assert_eq!(user.times_of(Metric::Message), [25_000, 16_000, 7_000]);
 }
 
+/// As those of think times: they were rounded up, and so up to a millisecond late.
+#[test]
+fn paced_rounds_begin_at_the_nearest_millisecond() {
+    let steps = "steps = [{ connect = \"/\" }, { loop = 4, every = \"10300us\", steps = [\
+                 { send = \"a\" }] }, { receive = \"end\" }]";
+    let mut user = Driven::new(RAW, "", steps);
+    user.upgrade();
+    let mut rounds = Vec::new();
+    while user.log.timer_ms.is_some() {
+        user.timer();
+        rounds.push(user.log.now_ns / 1_000_000 - 1_000);
+    }
+    assert_eq!(rounds, [10, 21, 31]);
+}
+
 proptest! {
     /// However late timers are, and however many think times follow each other: the lateness of one
     /// is not in the next, and nothing is rounded twice.

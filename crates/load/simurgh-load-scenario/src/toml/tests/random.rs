@@ -146,6 +146,7 @@ impl Generator {
             host: name.to_owned(),
             address: std::net::SocketAddr::new(ip, port),
             tls: self.rng.bool(),
+            credentials: self.some("user:p%20w".to_owned()),
             weight: self.number(),
         }
     }

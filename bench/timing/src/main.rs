@@ -1,0 +1,329 @@
+//! Whether `simurgh load` sends when its scenario says so, and reports what a server did: an
+//! independent [`recorder`] logs the times. bench/README.md says how each figure comes about.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "it must not rest on the reactor that it measures: it has one descriptor table"
+)]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::net::SocketAddrV4;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use clap::{Parser, Subcommand};
+use serde_json::Value;
+
+use simurgh_bench_kit::process::Process;
+use simurgh_bench_kit::rounds::{self, Bench, Job, Options, Sample, Suite, table};
+use simurgh_bench_kit::stats;
+use simurgh_bench_kit::target::CLIENT_CORE;
+
+use self::recorder::Record;
+use self::scenario::{Arrivals, Between, Follower, Scenario, longest};
+
+mod delays;
+mod outcomes;
+mod recorder;
+mod scenario;
+
+const SUITE: Suite = Suite {
+    name: "timing",
+    jobs: &[
+        Job::new("scenarios", scenarios),
+        Job::new("delays", delays::run),
+        Job::new("tsung", delays::tsung),
+        Job::new("outcomes", outcomes::run),
+    ],
+    usual: &["scenarios", "delays", "tsung", "outcomes"],
+    runs: 1,
+    clients: (1_000, 1_000),
+    order: "one recorder for each row; scenarios one after the other",
+    is_each_judged: true,
+    recipes: |_| table::read(include_str!("table.txt"), &[]),
+};
+
+/// Whether `simurgh load` sends when its scenario says so, and reports what the server did. Rows:
+/// scenarios, delays, tsung, outcomes
+#[derive(Parser)]
+#[command(name = "simurgh-bench-timing", args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    recorder: Option<Program>,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(Subcommand)]
+enum Program {
+    /// The server: answers after known delays, and logs when each request came
+    Recorder,
+}
+
+fn main() -> ExitCode {
+    let Arguments { recorder, options } = Arguments::parse();
+    let done = match recorder {
+        Some(Program::Recorder) => recorder::serve(),
+        None => {
+            let options = options.for_suite(&SUITE).map_err(|why| anyhow!(why));
+            options.and_then(|options| rounds::run(&SUITE, &options))
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("simurgh-bench-timing: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The recorder, on the server's core.
+struct Recorder {
+    address: SocketAddrV4,
+    _process: Process,
+}
+
+impl Recorder {
+    fn start() -> Result<Self> {
+        let own = std::env::current_exe().context("own path")?;
+        let mut process = Process::with_output(first(&own).arg("recorder"))?;
+        let address = process.line("listening on", Duration::from_secs(5))?.parse()?;
+        Ok(Self { address, _process: process })
+    }
+}
+
+/// The program, before all others on its core (SCHED_FIFO, which needs root): what they take is
+/// neither side's fault.
+fn first(program: &Path) -> Command {
+    let mut command = Command::new("chrt");
+    command.args(["--fifo", "5"]).arg(program);
+    command
+}
+
+/// How a run of `simurgh load` ended.
+struct Ran {
+    status: i32,
+    report: Option<Value>,
+    printed: String,
+}
+
+/// Runs a scenario; `kind` is the extension of its file.
+fn load(bench: &Bench<'_>, text: &str, kind: &str, flags: &[&str]) -> Result<Ran> {
+    let (file, out) = (bench.scratch.join("job").with_extension(kind), bench.scratch.join("out"));
+    fs::write(&file, text)?;
+    let mut command = first(&bench.program);
+    command.arg("load").arg(&file).args(flags).arg("--out").arg(&out);
+    command.args(["--overwrite", "--quiet", "--dashboard", "off", "--workers", "1"]);
+    let output = command.arg(format!("--cores={CLIENT_CORE}")).output()?;
+    let report = fs::read_to_string(out.join("report.json")).ok();
+    let report = report.and_then(|text| serde_json::from_str(&text).ok());
+    // Otherwise a run that breaks off would have the report of the one before.
+    let _ = fs::remove_dir_all(&out);
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
+    Ok(Ran { status: output.status.code().unwrap_or(-1), report, printed })
+}
+
+const SEED: u64 = 2026;
+const OFF_MAX_NS: u64 = 1_000_000;
+const HALF_NS: u64 = 500_000;
+
+fn scenarios(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let recorder = Recorder::start()?;
+    let all: Vec<Scenario> = (0..)
+        .map(|number| Scenario::random(number, SEED))
+        .filter(|scenario| takes_us(scenario) < 1_500_000)
+        .take(bench.options.size(200, 20))
+        .collect();
+    let (mut failed, mut failed_again, mut wrong) = (0, 0, 0);
+    let mut off_us: Vec<f64> = Vec::new();
+    let mut seen_us: Vec<f64> = Vec::new();
+    for scenario in &all {
+        let log = logged(bench, recorder.address, scenario)?;
+        seen_us.extend(log.iter().map(|record| us(record.at_ns - record.from_ns)));
+        let off_ns = match follow(scenario, &log) {
+            Ok(off_ns) => off_ns,
+            Err(error) => {
+                wrong += 1;
+                sample.note(format!("{error:#}: {scenario:?}"));
+                continue;
+            }
+        };
+        off_us.extend(off_ns.iter().map(|(off, _)| us(off.unsigned_abs())));
+        let (worst_ns, path) = worst(&off_ns);
+        if worst_ns.unsigned_abs() > OFF_MAX_NS {
+            failed += 1;
+            // A fault of the load generator is there each time, a stall of the machine is not.
+            let log = logged(bench, recorder.address, scenario)?;
+            let (again_ns, path_again) = worst(&follow(scenario, &log)?);
+            failed_again += usize::from(again_ns.unsigned_abs() > OFF_MAX_NS);
+            let (first, again) = (worst_ns / 1_000, again_ns / 1_000);
+            sample.note(format!(
+                "{path} is off by {first} µs; once more {path_again} by {again} µs: {scenario:?}"
+            ));
+        }
+    }
+    sample.put_count("scenarios", all.len());
+    sample.put_count("scenarios_failed", failed);
+    sample.put_count("scenarios_failed_again", failed_again);
+    sample.put_count("scenarios_wrong", wrong);
+    sample.put_count("requests", off_us.len());
+    sample.put_count("requests_failed", off_us.iter().filter(|off| **off > 1_000.0).count());
+    for (name, all, of) in [
+        ("off_p50_us", &off_us, 0.5),
+        ("off_p99_us", &off_us, 0.99),
+        ("off_max_us", &off_us, 1.0),
+        ("recorder_p99_us", &seen_us, 0.99),
+        ("recorder_max_us", &seen_us, 1.0),
+    ] {
+        sample.put_some(name, stats::quantile(all, of));
+    }
+    Ok(())
+}
+
+/// The log of a run of this scenario.
+fn logged(bench: &Bench<'_>, server: SocketAddrV4, scenario: &Scenario) -> Result<Vec<Record>> {
+    let ran = load(bench, &scenario.toml(server), "toml", &[])?;
+    ensure!(ran.status == 0, "status {} of {scenario:?}: {}", ran.status, ran.printed);
+    recorder::log(server)
+}
+
+/// The one that is off most.
+fn worst<'a>(off_ns: &[(i64, &'a str)]) -> (i64, &'a str) {
+    off_ns.iter().copied().max_by_key(|(off, _)| off.unsigned_abs()).unwrap_or_default()
+}
+
+fn us(ns: u64) -> f64 {
+    Duration::from_nanos(ns).as_secs_f64() * 1e6
+}
+
+/// How long a scenario takes at most, in µs.
+fn takes_us(scenario: &Scenario) -> u64 {
+    let one = longest(&scenario.steps);
+    match scenario.arrivals {
+        Arrivals::Open(rate) => one + scenario.users * 1_000_000 / rate,
+        Arrivals::Closed(users) => one * scenario.users.div_ceil(users),
+    }
+}
+
+/// How late each request of all users was, in ns, and which one it was.
+fn follow<'a>(scenario: &Scenario, log: &'a [Record]) -> Result<Vec<(i64, &'a str)>> {
+    let mut of_user: BTreeMap<u32, VecDeque<&Record>> = BTreeMap::new();
+    for record in log {
+        of_user.entry(record.user()).or_default().push_back(record);
+    }
+    ensure!(
+        of_user.keys().copied().eq(1..=u32::try_from(scenario.users)?),
+        "users {:?} came",
+        of_user.keys()
+    );
+    let start = start(scenario, &of_user)?;
+    let mut all = Vec::new();
+    let mut ends: Vec<Between> = Vec::new();
+    for (user, records) in of_user {
+        let index = u64::from(user - 1);
+        let due = match scenario.arrivals {
+            Arrivals::Open(rate) => {
+                let after_us = index * 1_000_000 / rate;
+                start.plus(after_us, after_us)
+            }
+            Arrivals::Closed(users) if index < users => start,
+            Arrivals::Closed(_) => {
+                // It takes the place of the user that ended first.
+                ends.sort_by_key(|end| end.1);
+                ensure!(!ends.is_empty(), "user {user} came though none had left");
+                ends.remove(0)
+            }
+        };
+        let mut follower = Follower::new(due, records);
+        follower.session(scenario).with_context(|| format!("user {user}"))?;
+        all.append(&mut follower.off_ns);
+        ends.push(follower.due);
+    }
+    Ok(all)
+}
+
+/// When the run began: what the first requests of most users agree on, each to half a millisecond,
+/// as timers have whole ones.
+fn start(scenario: &Scenario, of_user: &BTreeMap<u32, VecDeque<&Record>>) -> Result<Between> {
+    let mut starts = Vec::new();
+    for (user, records) in of_user {
+        let first = records.front().context("no request")?;
+        let after_ns = match scenario.arrivals {
+            Arrivals::Open(rate) => u64::from(user - 1) * 1_000_000_000 / rate,
+            Arrivals::Closed(users) if u64::from(*user) <= users => 0,
+            Arrivals::Closed(_) => continue,
+        };
+        // Its steps before the first request, at their least and most.
+        let mut before = Follower::new(Between(0, 0), VecDeque::new());
+        // It has no requests, so it stops where the first one should be.
+        let _ = before.session(scenario);
+        let Between(least, most) = before.due;
+        let start = |at_ns: u64, steps_ns: u64| at_ns.saturating_sub(after_ns + steps_ns);
+        let (low, high) = (start(first.from_ns, most), start(first.at_ns, least));
+        starts.push(Between(low.saturating_sub(HALF_NS), high + HALF_NS));
+    }
+    let agree = |at_ns: u64| {
+        let mut agreed = starts.iter().filter(move |it| (it.0..=it.1).contains(&at_ns));
+        let first = agreed.next().copied().unwrap_or_default();
+        agreed.fold((1, first), |(count, both), it| {
+            (count + 1, Between(both.0.max(it.0), both.1.min(it.1)))
+        })
+    };
+    let most = starts.iter().map(|it| agree(it.0)).max_by_key(|(count, _)| *count);
+    let (_, Between(low, high)) = most.context("nobody came")?;
+    let middle = u64::midpoint(low, high);
+    Ok(Between((low + HALF_NS).min(middle), high.saturating_sub(HALF_NS).max(middle)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scenario::{Random, Step};
+    use super::*;
+
+    /// The log of a load generator that is `off_us` late with its second request.
+    #[test]
+    fn a_request_that_is_late_is_found() {
+        let steps = vec![
+            Step::Ask { name: 1, delay: 1_000, push: None },
+            Step::Loop(3, vec![Step::Think(2_000)]),
+            Step::Ask { name: 2, delay: 0, push: None },
+        ];
+        let scenario = Scenario {
+            number: 7,
+            arrivals: Arrivals::Open(10),
+            users: 1,
+            is_websocket: false,
+            steps,
+        };
+        for off_us in [0, 3_000] {
+            let record = |name: u64, at_us: u64, answered_us: u64| Record {
+                path: format!("/7/1/{name}/0"),
+                from_ns: at_us * 1_000 - 10,
+                at_ns: at_us * 1_000,
+                answered_ns: [answered_us * 1_000; 2],
+                ..Record::default()
+            };
+            let log = [record(1, 5_000, 6_000), record(2, 12_000 + off_us, 20_000)];
+            let off = follow(&scenario, &log).unwrap();
+            assert_eq!(off.len(), 2);
+            assert_eq!(off[1].0.unsigned_abs().div_ceil(1_000), off_us, "{off:?}");
+            assert!(follow(&scenario, &log[..1]).is_err(), "a request is missing");
+        }
+    }
+
+    #[test]
+    fn scenarios_follow_from_the_seed_and_are_short() {
+        let mut random = Random(1);
+        assert!((0..100).all(|_| (3..=5).contains(&random.within(3, 5))));
+        let (one, other) = (Scenario::random(3, 1), Scenario::random(3, 1));
+        assert_eq!(format!("{one:?}"), format!("{other:?}"));
+        let text = one.toml("127.0.0.1:1".parse().unwrap());
+        assert!(text.contains("max_users") && text.ends_with("]\n"), "{text}");
+    }
+}
