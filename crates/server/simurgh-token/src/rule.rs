@@ -17,8 +17,9 @@ use crate::claims::{self, Claims, at};
 /// | `nobody` | no token |
 ///
 /// `{sub}` is [`Claims::subject`]. Claims have dots between nested names, and names may have dots
-/// themselves (`claims.https://example.com/roles = editor`). A list allows by each of its entries. Strings, numbers and booleans are compared as text. An empty
-/// value never matches, and a value with a colon matches only at the end of a pattern:
+/// themselves (`claims.https://example.com/roles = editor`). A list allows by each of its entries.
+/// Strings, numbers and booleans are compared as text. An empty value never matches, and a value
+/// with a colon matches only at the end of a pattern:
 /// `org:{claims.org}:*` must not allow `org:a:b:*` to a user who chose the name `a:b`.
 ///
 /// ```
@@ -103,8 +104,8 @@ impl FromStr for Rule {
         let joins = ["==", "!=", " and ", " or ", "&&", "||"];
         if text.contains("claims.") && joins.iter().any(|join| text.contains(join)) {
             return wrong(format!(
-                "{text:?}: a rule is one condition, such as \"claims.role = editor\"; one rule of a \
-                 list has to allow it (\"or\"), and there is no \"and\""
+                "{text:?}: a rule is one condition, such as \"claims.role = editor\"; one rule of \
+                 a list has to allow it (\"or\"), and there is no \"and\""
             ));
         }
         if let Some(condition) = text.strip_prefix("claims.") {

@@ -380,7 +380,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig {
-            rng_seed: RngSeed::Fixed(7), failure_persistence: None, ..ProptestConfig::with_cases(300)
+            rng_seed: RngSeed::Fixed(7),
+            failure_persistence: None,
+            ..ProptestConfig::with_cases(300)
         })]
 
         #[test]

@@ -419,3 +419,14 @@ fn check_warns_of_an_event_that_announces_joins() {
     let expected = "f.toml:3: [[channel]]: \"in\" announces joins";
     assert!(checked.status.success() && checked.stderr.contains(expected), "{}", checked.stderr);
 }
+
+#[test]
+fn example_of_a_public_server_is_accepted_without_a_warning() {
+    let page = include_str!("../../../../docs/SECURITY.md");
+    let example = page.split("## A server that is open to the world").nth(1).unwrap();
+    let toml = example.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let pem = include_str!("../../../server/simurgh-token/tests/vectors/jwt/ed25519.pub.pem");
+    let dir = directory(&[("f.toml", toml), ("public.pem", pem)]);
+    let checked = run(dir.path(), &["config", "--check", "f.toml"]);
+    assert!(checked.status.success() && checked.stderr.is_empty(), "{}", checked.stderr);
+}
