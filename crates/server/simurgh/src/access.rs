@@ -5,11 +5,35 @@
 //! anywhere; both show in `Host`. So `/metrics`, the observer and the publish API accept this
 //! machine's own names, and those that the settings list.
 
+use std::net::IpAddr;
+
 use axum::http::{HeaderMap, HeaderValue, header};
 use simurgh_proto::origin::OwnOrigin;
 use simurgh_shard::config::Config;
 use simurgh_shard::proxies;
 use subtle::ConstantTimeEq;
+
+/// Headers of proxies that name their client, besides those that begin with `x-forwarded`. Through
+/// a proxy on this machine every client would look local.
+pub(crate) const OF_PROXIES: [&str; 17] = [
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "forwarded",
+    "forwarded-for",
+    "true-client-ip",
+    "via",
+    "x-azure-clientip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-original-forwarded-for",
+    "x-originating-ip",
+    "x-real-ip",
+    "x-remote-addr",
+    "x-remote-ip",
+];
 
 /// The token of a request, compared with the server's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +69,25 @@ pub(crate) const FOREIGN: &str = "this server listens on loopback and does not k
                                   was asked for: say 127.0.0.1 or localhost, or list the host in \
                                   the setting trusted_hosts";
 
+/// Whether a request names a host that is known. Through a proxy anybody can name this machine:
+/// there only listed hosts count.
 pub(crate) fn is_known(config: &Config, is_admin: bool, headers: &HeaderMap) -> bool {
+    let is_proxied =
+        headers.keys().any(|name| names_client(name.as_str())) && !speaks_for_this_machine(headers);
+    names_known(config, is_admin, headers, |own| !is_proxied || !own.is_this_machine())
+}
+
+/// The same for whoever judges proxies on its own.
+pub(crate) fn names_known_host(config: &Config, is_admin: bool, headers: &HeaderMap) -> bool {
+    names_known(config, is_admin, headers, |_| true)
+}
+
+fn names_known(
+    config: &Config,
+    is_admin: bool,
+    headers: &HeaderMap,
+    counts: impl FnOnce(&OwnOrigin<'_>) -> bool,
+) -> bool {
     let is_loopback = match config.admin_listen {
         Some(address) if is_admin => address.ip().is_loopback(),
         _ => config.is_loopback(),
@@ -53,11 +95,33 @@ pub(crate) fn is_known(config: &Config, is_admin: bool, headers: &HeaderMap) -> 
     !is_loopback
         || simurgh_page::one(headers, header::HOST.as_str())
             .and_then(|host| OwnOrigin::from_host_header("http", host))
-            .is_some_and(|own| proxies::is_known(config, &own))
+            .is_some_and(|own| proxies::is_known(config, &own) && counts(&own))
+}
+
+/// Whether a trusted proxy reports this machine as its client, and no other header, which it may
+/// have passed on from a proxy before it, contradicts that.
+pub(crate) fn speaks_for_this_machine(headers: &HeaderMap) -> bool {
+    let says_so = |name: &str| {
+        let lines = lines(headers, name);
+        let mut hops = proxies::addresses(&lines).peekable();
+        hops.peek().is_some() && hops.all(|hop| hop.is_some_and(is_here))
+    };
+    says_so("x-forwarded-for")
+        && OF_PROXIES.iter().all(|name| !headers.contains_key(*name) || says_so(name))
+}
+
+pub(crate) fn names_client(header: &str) -> bool {
+    header.starts_with("x-forwarded") || OF_PROXIES.contains(&header)
+}
+
+pub(crate) fn is_here(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
 }
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderName;
+
     use super::*;
 
     #[test]
@@ -77,6 +141,19 @@ mod tests {
             assert!(!known(&config, false, host), "{host}");
         }
         assert!(!is_known(&config, false, &HeaderMap::new()));
+        for (client, here) in [("192.0.2.1", false), ("127.0.0.1, 192.0.2.1", false), ("::1", true)]
+        {
+            for (host, is_good) in
+                [("localhost", here), ("127.0.0.1:4000", here), ("chat.example", true)]
+            {
+                let headers = [("host", host), ("x-forwarded-for", client)];
+                let headers = headers.map(|(name, value)| {
+                    (HeaderName::from_static(name), HeaderValue::from_static(value))
+                });
+                let headers = headers.into_iter().collect();
+                assert_eq!(is_known(&config, false, &headers), is_good, "{host} of {client}");
+            }
+        }
         config.admin_listen = Some("10.0.0.1:9000".parse().unwrap());
         assert!(known(&config, true, "evil.example"), "that one is not on loopback");
         assert!(!known(&config, false, "evil.example"));

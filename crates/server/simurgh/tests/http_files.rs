@@ -115,6 +115,7 @@ fn who_has_a_file_already_gets_304() {
         (format!("if-none-match: {tag}\r\n"), 304),
         (format!("if-none-match: W/{tag}\r\n"), 304),
         (format!("if-none-match: \"x\", {tag}\r\n"), 304),
+        (format!("if-none-match: \"x\"\r\nif-none-match: {tag}\r\n"), 304),
         ("if-none-match: *\r\n".to_owned(), 304),
         ("if-none-match: \"x\"\r\n".to_owned(), 200),
         (format!("if-modified-since: {date}\r\n"), 304),
@@ -149,7 +150,7 @@ fn ranges_are_sent_alone() {
     let scene = Scene::new("ranges");
     for (range, status, text) in [
         ("bytes=0-2", 206, "All"),
-        ("bytes=4-7", 206, "work"),
+        ("BYTES=4-7", 206, "work"),
         ("bytes=-5", 206, "boy.\n"),
         ("bytes=4398-9999", 206, ".\n"),
         ("bytes=99999-", 416, ""),
@@ -166,7 +167,9 @@ fn range_that_means_nothing_gets_the_whole_file() {
     let scene = Scene::new("void-ranges");
     fs::write(scene.root.join("files/empty.txt"), "").unwrap();
     let whole = TEXT.repeat(100);
-    for range in ["bites=0-2", "x=0-", "items=0-2", "bytes", "bytes=0-0,-1"] {
+    for range in
+        ["bytes=0-99999999999999999999", "bites=0-2", "x=0-", "items=0-2", "bytes", "bytes=0-0,-1"]
+    {
         let answer = scene.request("GET /long.txt", &format!("range: {range}\r\n"));
         assert_eq!((answer.status, answer.text()), (200, whole.as_str()), "{range}");
         assert_eq!(answer.header("content-range"), None);

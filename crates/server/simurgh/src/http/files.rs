@@ -16,7 +16,9 @@ use std::time::SystemTime;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::header::{CACHE_CONTROL, CONTENT_RANGE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_RANGE, ETAG, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
+};
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::middleware::map_response;
@@ -26,6 +28,8 @@ use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
 use tower_http::services::ServeDir;
 use tower_http::services::fs::{Backend, File, Metadata};
 use tower_service::Service;
+
+use crate::access::lines;
 
 use super::copies::{Copies, Encoding, Version};
 use super::with_security_headers;
@@ -94,14 +98,26 @@ pub fn static_files_keeping(
     Ok(with_security_headers(router, policy))
 }
 
-/// Removes a range that means nothing (RFC 9110 §14.2), several ranges, which a server may ignore,
-/// and slashes before the path: a redirect to `//dir/` would lead to another host.
+/// Removes a range that means nothing (RFC 9110 §14.2), and several ranges or numbers of 19 digits,
+/// which a server may ignore; and slashes before the path: a redirect to `//dir/` would lead to
+/// another host. Puts the tags of several lines into one.
 fn make_plain(request: &mut Request) {
     let range = request.headers().get(RANGE).map_or(&[][..], HeaderValue::as_bytes);
     let unit = range.get(..6).filter(|_| !range.contains(&b','));
-    let is_known = unit.is_some_and(|unit| unit.eq_ignore_ascii_case(b"bytes="));
-    if request.method() != Method::GET || !is_known {
-        request.headers_mut().remove(RANGE);
+    let is_known = unit.is_some_and(|unit| unit.eq_ignore_ascii_case(b"bytes="))
+        && range.split(|byte| !byte.is_ascii_digit()).all(|digits| digits.len() < 19);
+    let plain = String::from_utf8_lossy(range).to_ascii_lowercase().parse();
+    let is_get = request.method() == Method::GET;
+    let headers = request.headers_mut();
+    headers.remove(RANGE);
+    if let (true, Ok(range)) = (is_get && is_known, plain) {
+        headers.insert(RANGE, range);
+    }
+    let tags = lines(headers, IF_NONE_MATCH.as_str()).join(&b", "[..]);
+    if let Ok(tags) = HeaderValue::from_bytes(&tags)
+        && !tags.is_empty()
+    {
+        headers.insert(IF_NONE_MATCH, tags);
     }
     let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
     if path.starts_with("//") || path.starts_with("/\\") {

@@ -7,7 +7,7 @@
 //!   and no client may disconnect.
 //! - *Which page:* our own. Pages of other sites can neither read figures nor disconnect.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use axum::Json;
 use axum::extract::ConnectInfo;
@@ -15,31 +15,10 @@ use axum::http::{Extensions, HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use simurgh_shard::config::Config;
-use simurgh_shard::proxies;
 
-use crate::access::{Bearer, FOREIGN, bearer, is_known, lines};
-
-/// Headers of proxies that name their client, besides those that begin with `x-forwarded`. Through
-/// a proxy on this machine every client would look local.
-const OF_PROXIES: [&str; 17] = [
-    "cf-connecting-ip",
-    "cf-connecting-ipv6",
-    "fastly-client-ip",
-    "fly-client-ip",
-    "forwarded",
-    "forwarded-for",
-    "true-client-ip",
-    "via",
-    "x-azure-clientip",
-    "x-client-ip",
-    "x-cluster-client-ip",
-    "x-envoy-external-address",
-    "x-original-forwarded-for",
-    "x-originating-ip",
-    "x-real-ip",
-    "x-remote-addr",
-    "x-remote-ip",
-];
+use crate::access::{
+    Bearer, FOREIGN, bearer, is_here, names_client, names_known_host, speaks_for_this_machine,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
@@ -99,7 +78,7 @@ pub(super) fn check_place(
     headers: &HeaderMap,
     extensions: &Extensions,
 ) -> Result<(), Refusal> {
-    if !is_known(config, is_admin, headers) {
+    if !names_known_host(config, is_admin, headers) {
         return Err(Refusal::Misdirected);
     }
     let peer = extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
@@ -142,29 +121,10 @@ fn is_local(config: &Config, headers: &HeaderMap, peer: Option<SocketAddr>) -> b
     !is_of_proxy && simurgh_page::names_this_host(headers)
 }
 
-/// Whether a trusted proxy reports this machine as its client, and no other header, which it may
-/// have passed on from a proxy before it, contradicts that.
-fn speaks_for_this_machine(headers: &HeaderMap) -> bool {
-    let says_so = |name: &str| {
-        let lines = lines(headers, name);
-        let mut hops = proxies::addresses(&lines).peekable();
-        hops.peek().is_some() && hops.all(|hop| hop.is_some_and(is_here))
-    };
-    says_so("x-forwarded-for")
-        && OF_PROXIES.iter().all(|name| !headers.contains_key(*name) || says_so(name))
-}
-
-fn names_client(header: &str) -> bool {
-    header.starts_with("x-forwarded") || OF_PROXIES.contains(&header)
-}
-
-fn is_here(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::OF_PROXIES;
 
     fn headers(of: &[(&'static str, &str)]) -> HeaderMap {
         of.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap())).collect()
