@@ -102,7 +102,7 @@ fn flags_are_checked() {
         (["--cores", "1,x"], "no core"),
         (["--dashboard", "8091"], "no address with a port"),
         (["--seed", "x"], "invalid"),
-        (["--target", "127.0.0.1:1"], "has no scheme"),
+        (["--target", "127.0.0.1:1"], "it has no '://'"),
         (["--target", "ws://a/b"], "paths are those of the steps"),
         (["--spread", "stiky"], "none of round-robin, sticky, elsewhere, random"),
     ] {
