@@ -175,7 +175,7 @@ pub(super) mod tests {
         post.headers = vec![("X-A".to_owned(), "b".to_owned())];
         post.body = Some(b"hello".to_vec());
         let wanted =
-            "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: b\r\nContent-Length: 5\r\n\r\nhello";
+            "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello";
         assert_eq!(request(post), wanted);
     }
 
