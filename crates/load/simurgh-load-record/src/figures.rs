@@ -50,11 +50,13 @@ pub fn passed(record: &Record, verdicts: &[Verdict]) -> Option<bool> {
     is_decided.then(|| verdicts.iter().all(|verdict| verdict.passed))
 }
 
-/// Whether a run has only errors: no upgrade, no HTTP answer, and no user that reached its end.
+/// Whether a run has only errors and requests without an answer: no upgrade, no HTTP answer, and no
+/// user that reached its end.
 pub fn nothing_worked(record: &Record) -> bool {
     let counts = record.counts();
     let worked = [Count::Upgrades, Count::HttpAnswers, Count::UsersFinished];
-    record.errors().total() > 0 && worked.iter().all(|&count| counts[count] == 0)
+    let failed = record.errors().total().saturating_add(counts[Count::RequestsUnanswered]);
+    failed > 0 && worked.iter().all(|&count| counts[count] == 0)
 }
 
 /// Times of all requests together.

@@ -371,6 +371,12 @@ fn nothing_has_worked_if_there_are_errors_alone() {
         assert!(!errors(Some(worked)), "{worked:?}");
     }
     assert!(!nothing_worked(&Record::new(support::meta())), "no error");
+    let mut record = Record::new(support::meta());
+    let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
+    recorder.count(Count::RequestsUnanswered, 1);
+    record.merge(recorder.take(0).unwrap());
+    record.close_second(1000);
+    assert!(nothing_worked(&record), "no answer");
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl<'a> Url<'a> {
     /// Splits `text`; the scheme may be in capitals. An error is a message for people and repeats
     /// no password.
     pub fn parse(text: &'a str) -> Result<Self, String> {
-        let wrong = |what: &str| Err(format!("'{}' {what}", Self::without_credentials(text)));
+        let wrong = |what: &str| Err(format!("'{}' {what}", without_user(text)));
         let Some((scheme, rest)) = text.split_once("://") else {
             return wrong("is no absolute URL: it has no '://'");
         };
@@ -78,6 +78,15 @@ impl<'a> Url<'a> {
         }
         out
     }
+}
+
+/// A text that is no URL, without what may be a user and a password: a `/` in one ends the server's
+/// part too early.
+fn without_user(text: &str) -> String {
+    let Some(at) = text.rfind('@') else { return text.to_owned() };
+    let scheme = text.get(..at).and_then(|before| before.split_once("://"));
+    let scheme = scheme.map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
+    format!("{scheme}…{}", text.get(at..).unwrap_or_default())
 }
 
 /// The value of `Authorization` for credentials of a URL, decoded as curl does.
@@ -196,8 +205,13 @@ mod tests {
         ] {
             assert_eq!(Url::without_credentials(url), shown);
         }
+        for wrong in ["ws://u:p/secret@a", "ws:/u:secret@a", "u:secret@a", "http://u:secret#@a:x/"]
+        {
+            let error = Url::parse(wrong).unwrap_err();
+            assert!(!error.contains("secret"), "{error}");
+        }
         let error = Url::parse("http://u:secret@a:x/").unwrap_err();
-        assert!(error.contains("'http://a:x/'"), "{error}");
+        assert!(error.contains("'http://…@a:x/'"), "{error}");
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use simurgh_load_record::MetricId;
+use simurgh_load_record::{LATE_US, MetricId};
 use simurgh_load_scenario::{Compare, Condition, Think};
 
 use super::machine::Flow;
 use super::{Machine, Outputs, UserState, Value};
-use crate::program::{EachOp, LoopOp, ReceiveOp, RepeatOp};
+use crate::program::{EachOp, LoopOp, Op, ReceiveOp, RepeatOp};
 use crate::time::{elapsed_us, ms_nearest, nanos, us};
 
 impl<O: Outputs> Machine<'_, O> {
@@ -23,7 +23,12 @@ impl<O: Outputs> Machine<'_, O> {
     fn rest(&mut self, time: Duration, state: UserState) -> Flow {
         // The exact end: what follows is due then. The timer keeps whole milliseconds.
         let end_ns = self.due_ns().saturating_add(nanos(time));
-        (self.user.state, self.user.since_us) = (state, us(end_ns));
+        self.user.since_us = us(end_ns);
+        if end_ns < self.now_ns && !self.is_timed {
+            // It is over already, since the server was late and not this tool.
+            return Flow::Next;
+        }
+        self.user.state = state;
         self.out.set_timer(Some(ms_nearest(end_ns)));
         Flow::Wait
     }
@@ -72,6 +77,18 @@ impl<O: Outputs> Machine<'_, O> {
         (self.user.at, self.user.state) = (op.to, UserState::Pacing);
         self.out.set_timer(Some(ms_nearest(self.due_ns())));
         Flow::Wait
+    }
+
+    /// A round with `every` begins much later than it was due: so do all later ones. Otherwise this
+    /// tool's lateness would be in the times of their requests.
+    pub(super) fn put_off_rounds(&mut self, late_us: u64) {
+        let before = self.user.at.checked_sub(1).and_then(|at| self.program.ops.get(at as usize));
+        if late_us > LATE_US
+            && let Some(Op::LoopStart(LoopOp { every: Some((_, began)), .. })) = before
+        {
+            let began_us = self.user.register(*began);
+            self.user.set_register(*began, began_us.wrapping_add(late_us as u32));
+        }
     }
 
     fn has_round(&mut self, op: &LoopOp, round: u32) -> bool {

@@ -165,7 +165,7 @@ impl<O: Outputs> Machine<'_, O> {
             Err(http::ResponseError::NoAnswer) if used && !state.is_again => {
                 state.is_again = true;
                 // The request is sent, and counted, once more.
-                self.give_up_request();
+                self.forget_request();
                 self.open(ConnState::ConnectingHttp)
             }
             Err(error) => self.fail(kind, || error.to_string()),

@@ -247,8 +247,12 @@ impl<O: Outputs> Machine<'_, O> {
         let op = self.op();
         match self.user.state {
             UserState::Thinking | UserState::Receiving | UserState::Pacing => {
-                self.out.step_lag(self.elapsed_us());
+                let late_us = self.elapsed_us();
+                self.out.step_lag(late_us);
                 self.is_timed = true;
+                if self.user.state == UserState::Pacing {
+                    self.put_off_rounds(late_us);
+                }
                 self.rest_over()
             }
             UserState::BackingOff => self.reopen(),
@@ -283,20 +287,28 @@ impl<O: Outputs> Machine<'_, O> {
         Flow::Goto(self.user.at + u32::from(goes_on))
     }
 
-    /// An answer did not come. The time waited is a lower bound of the latency, so it counts.
+    /// An answer did not come in time.
     fn timed_out(&mut self, kind: ErrorKind) -> Flow {
-        if let Some(metric) = self.awaited_metric() {
-            self.out.time(metric, self.elapsed_us());
+        if self.user.state == UserState::Opening {
+            self.out.time(Metric::Connect, self.elapsed_us());
         }
         self.fail(kind, String::new)
     }
 
-    /// The awaited request, if there is one, will not be answered.
+    /// The awaited request, if there is one, will not be answered. The time waited is a lower bound
+    /// of the latency, so it counts.
     pub(super) fn give_up_request(&mut self) {
-        self.follow_reply(false);
-        if self.awaited_metric().is_some_and(|metric| metric != Metric::Connect) {
-            self.out.count(Count::RequestsUnanswered, 1);
+        if let Some(metric) = self.forget_request() {
+            self.out.time(metric, self.elapsed_us());
         }
+    }
+
+    /// The same if it is no fault of the server.
+    pub(super) fn forget_request(&mut self) -> Option<Metric> {
+        self.follow_reply(false);
+        let awaited = self.awaited_metric().filter(|metric| *metric != Metric::Connect);
+        self.out.count(Count::RequestsUnanswered, awaited.is_some().into());
+        awaited
     }
 
     fn awaited_metric(&self) -> Option<Metric> {

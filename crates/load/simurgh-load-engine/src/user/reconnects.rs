@@ -186,7 +186,7 @@ impl<O: Outputs> Machine<'_, O> {
             }
         };
         self.out.server(self.user.server.index()).cut += 1;
-        self.give_up_request();
+        self.forget_request();
         self.forget_connection();
         self.change_server();
         self.out.set_timer(None);

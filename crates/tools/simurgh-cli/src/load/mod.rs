@@ -80,10 +80,29 @@ fn read(flags: &ScenarioFlags) -> Result<Loaded, Refusal> {
             for warning in &loaded.warnings {
                 complain(&format!("warning: {}", place(path, warning)));
             }
-            Ok(loaded)
+            let unknown = unknown_names(path, &overrides);
+            if unknown.is_empty() { Ok(loaded) } else { Err(Refusal(unknown)) }
         }
         Err(faults) => Err(Refusal(faults.0.iter().map(|fault| place(path, fault)).collect())),
     }
+}
+
+/// Flags for hosts and tags that the file does not name: a run against other servers than those
+/// that were meant.
+fn unknown_names(path: &Path, overrides: &Overrides) -> Vec<String> {
+    let text = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
+    if text.contains("<!entity") {
+        // It may be named in another file.
+        return Vec::new();
+    }
+    let hosts = overrides.map.iter().map(|(name, _)| ("--map", name));
+    let tags = overrides.exclude_tags.iter().map(|tag| ("--exclude-tag", tag));
+    let unknown = hosts.chain(tags).filter(|(_, name)| {
+        let host = name.rsplit_once(':').map_or(name.as_str(), |(host, _)| host);
+        !text.contains(&host.to_ascii_lowercase())
+    });
+    unknown.map(|(flag, name)| format!("{flag} {name}: the file does not name it")).collect()
 }
 
 /// `file:line: what (help)`.

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use simurgh_load::dashboard::{self, Dashboard, Probe, Target};
 use simurgh_load::engine::{self, Options, Outcome};
 use simurgh_load::meter::Meter;
-use simurgh_load::record::{Ending, Record, Warning, figures};
+use simurgh_load::record::{Count, Ending, Record, Warning, figures};
 use simurgh_load::report::{self, HtmlReport, Outputs};
 use simurgh_load::scenario::Scenario;
 use simurgh_load::{fleet, terminal};
@@ -173,6 +173,10 @@ const NOT_PASSED: u8 = 3;
 
 fn status(outcome: &Outcome, record: &Record) -> u8 {
     if outcome.outputs_failed || outcome.ending == Ending::Failed {
+        return FAILED;
+    }
+    if record.counts()[Count::UsersStarted] == 0 {
+        complain("no user was started");
         return FAILED;
     }
     let verdicts = figures::verdicts(record, &record.meta().pass);

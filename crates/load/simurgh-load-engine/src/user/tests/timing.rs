@@ -35,6 +35,51 @@ fn lateness_of_the_server_is_in_the_rounds_behind_it() {
     assert_eq!(user.times_of(Metric::Message), [25_000, 16_000, 7_000]);
 }
 
+/// The same if a round begins with a think time: that is over already.
+#[test]
+fn lateness_of_the_server_is_no_lateness_of_think_times() {
+    let steps = "steps = [{ connect = \"/\" }, { loop = 2, every = \"10ms\", steps = [\
+                 { think = \"2ms\" }, { send = \"a\", reply = { contains = \"b\" } }] }, \
+                 { receive = \"end\" }]";
+    let mut user = Driven::new(RAW, "", steps);
+    user.upgrade();
+    user.timer();
+    user.wait_ms(30);
+    user.text("b");
+    assert_eq!(user.frames().len(), 2, "the second think time is over");
+    user.wait_ms(1);
+    user.text("b");
+    assert_eq!(user.times_of(Metric::Message), [30_000, 21_000]);
+}
+
+/// Otherwise a server that has gone silent would not be in the figures at all.
+#[test]
+fn the_end_of_a_run_counts_the_time_that_an_answer_was_waited_for() {
+    let steps = "steps = [{ connect = \"/\" }, { send = \"a\", reply = { contains = \"b\" } }]";
+    let mut user = Driven::new(RAW, "", steps);
+    user.upgrade();
+    user.wait_ms(700);
+    user.step(Input::Stop);
+    assert_eq!(user.times_of(Metric::Message), [700_000]);
+}
+
+/// This tool did not run for a while: rounds are put off, and no server was late.
+#[test]
+fn lateness_of_a_round_is_not_in_the_rounds_behind_it() {
+    let steps = "steps = [{ connect = \"/\" }, { loop = 4, every = \"10ms\", steps = [\
+                 { send = \"a\", reply = { contains = \"b\" } }] }, { receive = \"end\" }]";
+    let mut user = Driven::new(RAW, "", steps);
+    user.upgrade();
+    user.text("b");
+    user.wait_ms(1_000);
+    for _ in 0..3 {
+        user.timer();
+        user.wait_ms(1);
+        user.text("b");
+    }
+    assert_eq!(user.times_of(Metric::Message), [0, 1_000, 1_000, 1_000]);
+}
+
 /// As those of think times: they were rounded up, and so up to a millisecond late.
 #[test]
 fn paced_rounds_begin_at_the_nearest_millisecond() {
