@@ -10,6 +10,8 @@ use crate::model::steps::Input;
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     pub(crate) every_ns: u64,
+    /// Whether the last tick had no time for all that is due: the next one follows at once.
+    pub(crate) has_more: bool,
     sockets: Vec<u32>,
 }
 
@@ -69,7 +71,7 @@ impl Model {
 
     /// After a sweep of a shard no socket is open whose time was over long ago.
     pub(super) fn check_expired(&mut self, shard: Option<usize>) {
-        if self.clock.sockets.is_empty() {
+        if self.clock.sockets.is_empty() || self.clock.has_more {
             return;
         }
         let mut sockets = std::mem::take(&mut self.clock.sockets);

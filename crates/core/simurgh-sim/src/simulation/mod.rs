@@ -303,8 +303,9 @@ impl NodeSimulation {
         server.net.flush();
         self.remove_connections(shard);
         let mut next = Next::Idle;
-        self.step(shard, Input::Tick, jumps, |core, net, _| {
-            core.tick(net);
+        self.step(shard, Input::Tick, jumps, |core, net, shared| {
+            let has_more = core.tick(net) == Next::Now;
+            shared.model().clock.has_more = has_more;
         });
         self.step(shard, Input::FanOut, jumps.rotate_left(9), |core, net, _| {
             next = core.fan_out(net);
