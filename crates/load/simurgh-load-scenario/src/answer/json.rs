@@ -119,6 +119,9 @@ impl JsonPath {
     fn walk(&self, json: &[u8], each: &mut dyn FnMut(&str)) {
         match &self.0 {
             Kind::Short(segments) => {
+                if let Ok(root) = serde_json::from_slice::<&RawValue>(json) {
+                    return follow(root.get(), segments, each);
+                }
                 for document in documents::<&RawValue>(json) {
                     follow(document.get(), segments, each);
                 }
@@ -138,8 +141,8 @@ impl JsonPath {
     }
 }
 
-/// The documents of a text: most often one, or several one after the other, such as one on each
-/// line. None if one of them is not valid.
+/// The documents of a text, one after the other, such as one on each line. None if one of them is
+/// not valid.
 fn documents<'j, T: serde::Deserialize<'j>>(json: &'j [u8]) -> Vec<T> {
     let documents = serde_json::Deserializer::from_slice(json).into_iter();
     documents.collect::<Result<_, _>>().unwrap_or_default()
