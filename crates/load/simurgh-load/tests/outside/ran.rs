@@ -137,8 +137,7 @@ impl Ran {
         let timed: u64 = ANSWERED.iter().map(|metric| self.timed(*metric)).sum();
         let heartbeats =
             self.record.details(ErrorKind::ReplyTimeout).iter().any(|t| t.contains("heartbeat"));
-        let [requests, unanswered] =
-            [Count::Requests, Count::RequestsUnanswered].map(|name| count(name));
+        let [requests, unanswered] = [Count::Requests, Count::RequestsUnanswered].map(&count);
         let others = [Count::HttpAnswers, Count::DropsReset, Count::DropsSilent];
         if others.iter().any(|name| count(*name) > 0) {
             assert!((timed..=timed + unanswered).contains(&requests), "{text}");
