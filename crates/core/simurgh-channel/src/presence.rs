@@ -46,7 +46,9 @@ impl Default for PresenceConfig {
             key_bytes_max: 256,
             meta_bytes_max: 4096,
             channel_entries_max: 16,
-            turn_bytes: 1 << 20,
+            // Half of what a turn writes: otherwise lists of a crowd that joins at once fill the
+            // outbound budget, and members are cut.
+            turn_bytes: 256 << 10,
         }
     }
 }
