@@ -31,7 +31,7 @@ pub struct TlsConfig {
     trust: Trust,
 }
 
-/// What the user has said about certificates: advice does not repeat it.
+/// The settings for certificates that the user has given: advice does not repeat them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// Nothing: Mozilla's roots.

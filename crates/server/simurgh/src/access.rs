@@ -77,7 +77,7 @@ pub(crate) fn is_known(config: &Config, is_admin: bool, headers: &HeaderMap) -> 
     names_known(config, is_admin, headers, |own| !is_proxied || !own.is_this_machine())
 }
 
-/// The same for whoever judges proxies on its own.
+/// The same, where requests of proxies are allowed.
 pub(crate) fn names_known_host(config: &Config, is_admin: bool, headers: &HeaderMap) -> bool {
     names_known(config, is_admin, headers, |_| true)
 }

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 /// A client with this part of all is the first that loses topics.
 const LARGE_PART: u64 = 16;
 
-/// Whether two clients are the same user, or come from the same address: who speaks now under this
-/// name and now under that one is still one client. 0 is nobody.
+/// Whether two clients are the same user, or come from the same address: a client may use several
+/// names. 0 is nobody.
 pub(super) fn is_same(one: u64, other: u64) -> bool {
     let [one, other] = [one, other].map(|client| [user(client), client as u32]);
     one.iter().zip(other).any(|(part, other)| *part == other)

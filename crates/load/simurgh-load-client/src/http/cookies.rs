@@ -10,7 +10,6 @@ mod tsung;
 use std::time::Duration;
 
 use date::date;
-pub use tsung::append;
 
 /// Cookies of one user; beyond that the oldest is removed.
 pub const COOKIES_MAX: usize = 50;
@@ -84,7 +83,7 @@ impl Jar {
         };
         let mut chosen: Vec<&Cookie> = self.cookies.iter().filter(goes).collect();
         chosen.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
-        chosen.into_iter().for_each(|cookie| append(&cookie.name, &cookie.value, out));
+        chosen.into_iter().for_each(|cookie| append_cookie(&cookie.name, &cookie.value, out));
     }
 
     /// Whether it has no cookies.
@@ -220,6 +219,16 @@ fn is_within(host: &str, domain: &str) -> bool {
 
 fn is_address(host: &str) -> bool {
     host.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// Appends one cookie to the value of a `Cookie` header.
+pub fn append_cookie(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    if !out.is_empty() {
+        out.extend_from_slice(b"; ");
+    }
+    out.extend_from_slice(name);
+    out.push(b'=');
+    out.extend_from_slice(value);
 }
 
 #[cfg(test)]

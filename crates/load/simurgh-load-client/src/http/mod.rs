@@ -14,7 +14,7 @@ mod url;
 
 pub use auth::params;
 pub use auth::{Challenge, DigestAnswer, basic};
-pub use cookies::{COOKIE_BYTES_MAX, COOKIES_MAX, Jar, append};
+pub use cookies::{COOKIE_BYTES_MAX, COOKIES_MAX, Jar, append_cookie};
 pub use longpoll::{LongPollAnswer, LongPollPost, longpoll_path, with_token};
 pub use request::{Request, asks_to_close, is_token};
 pub use response::{

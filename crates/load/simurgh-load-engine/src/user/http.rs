@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use simurgh_load_client::http::{
-    self, Challenge, DigestAnswer, Done, Event, Jar, Kept, Request, Response, Url, append,
+    self, Challenge, DigestAnswer, Done, Event, Jar, Kept, Request, Response, Url, append_cookie,
     asks_to_close, basic_of_url, header_values,
 };
 use simurgh_load_record::{Count, ErrorKind, Metric};
@@ -301,7 +301,7 @@ fn write_request(
     let mut cookies = Vec::new();
     if is_tsung {
         state.jar.write_as_tsung(&target.host, &path, &mut cookies);
-        own.iter().for_each(|(name, value)| append(name.as_bytes(), value, &mut cookies));
+        own.iter().for_each(|(name, value)| append_cookie(name.as_bytes(), value, &mut cookies));
     } else {
         own.iter().for_each(|(name, value)| state.jar.set(name.as_bytes(), value, &target.host));
         state.jar.write(&target.host, &path, target.tls, values.unix(), &mut cookies);

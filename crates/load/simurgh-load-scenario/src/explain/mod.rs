@@ -91,7 +91,7 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
     out
 }
 
-/// What users send without a step: heartbeats and answers.
+/// Messages that users send without a step: heartbeats and answers.
 fn by_themselves(out: &mut String, scenario: &Scenario, session: &Session) {
     let words = Steps { scenario, out: &mut String::new() };
     if let Some(Heartbeat { every, send }) = &session.heartbeat {

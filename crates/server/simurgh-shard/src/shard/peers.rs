@@ -1,7 +1,7 @@
 //! The keys that each connection is counted by, where connections are limited by address or user;
 //! and the addresses of clients behind proxies and of long-poll sessions.
 
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -20,9 +20,14 @@ struct Counted {
     source: Option<NonZeroU32>,
 }
 
-/// A hash of a client's address, which is not 0.
-pub(crate) fn source(hasher: &RandomState, address: IpAddr) -> u32 {
-    hasher.hash_one(address_key(address)) as u32 | 1
+/// Half of a client's number, which is not 0: of its user or its address.
+pub(crate) fn half(hasher: &RandomState, of: impl Hash) -> u32 {
+    hasher.hash_one(of) as u32 | 1
+}
+
+/// The page of a connection, and its place there.
+fn place(key: Key) -> (usize, usize) {
+    (key.slot as usize / PAGE, key.slot as usize % PAGE)
 }
 
 /// The keys of a shard's connections, in pages that are made on first use.
@@ -34,7 +39,7 @@ pub(crate) struct CountedPeers {
 
 impl CountedPeers {
     fn change(&mut self, key: Key, change: impl FnOnce(&mut Counted)) {
-        let (page, at) = (key.slot as usize / PAGE, key.slot as usize % PAGE);
+        let (page, at) = place(key);
         if self.pages.len() <= page {
             self.pages.resize_with(page + 1, || None);
         }
@@ -49,13 +54,13 @@ impl CountedPeers {
 
     /// The hash of the client's address, if that is not the address of its connection.
     pub(crate) fn source(&self, key: Key) -> Option<u32> {
-        let (page, at) = (key.slot as usize / PAGE, key.slot as usize % PAGE);
+        let (page, at) = place(key);
         let counted = self.pages.get(page)?.as_deref()?.get(at)?;
         counted.source.map(NonZeroU32::get)
     }
 
     fn take(&mut self, key: Key) -> Counted {
-        let (page, at) = (key.slot as usize / PAGE, key.slot as usize % PAGE);
+        let (page, at) = place(key);
         let page = self.pages.get_mut(page).and_then(Option::as_deref_mut);
         let counted = page.and_then(|page| page.get_mut(at)).map(std::mem::take);
         let counted = counted.unwrap_or_default();
@@ -105,10 +110,12 @@ impl Shard {
 
     /// Notes a client's address where that is not the address of its connection: histories have a
     /// share for each.
-    pub(crate) fn note_source(&mut self, key: Key, address: impl FnOnce() -> IpAddr) {
-        if self.server.has_history {
-            let source = NonZeroU32::new(source(&self.server.client_hasher, address()));
-            self.set_counted(key, |counted| counted.source = source);
+    pub(crate) fn note_source(&mut self, key: Key, address: impl FnOnce() -> Option<IpAddr>) {
+        if self.server.has_history
+            && let Some(address) = address()
+        {
+            let source = half(&self.server.client_hasher, address_key(address));
+            self.set_counted(key, |counted| counted.source = NonZeroU32::new(source));
         }
     }
 

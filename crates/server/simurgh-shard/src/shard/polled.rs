@@ -133,7 +133,7 @@ impl Shard {
             self.metrics.refused_full.add(1);
             return self.refuse_polled(opener, 503);
         };
-        self.note_source(key, || peer.ip());
+        self.note_source(key, || Some(peer.ip()));
         if self.count_address(key, || peer.ip()).is_err() {
             self.end_unopened(io, key);
             return self.refuse_polled(opener, 503);

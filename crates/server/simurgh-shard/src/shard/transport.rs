@@ -1,6 +1,5 @@
 //! The sockets' side of a shard's core: connections of the reactor, with or without a network.
 
-use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use simurgh_core::{AbandonReason, Broadcast, Socket, Sockets};
@@ -10,7 +9,8 @@ use simurgh_reactor::{Key, Now, Run, Shared};
 
 use super::Io;
 use super::driven::Driven;
-use super::peers::{CountedPeers, source};
+use super::peers::{CountedPeers, half};
+use crate::peer_limits::address_key;
 use crate::server::Server;
 
 /// The sockets that a core uses during a call.
@@ -68,9 +68,10 @@ impl Sockets for Transport<'_> {
     fn client(&mut self, key: Key) -> u64 {
         let hasher = &self.server.client_hasher;
         let noted = self.counted_peers.as_ref().and_then(|counted| counted.source(key));
-        let address = noted.or_else(|| Some(source(hasher, self.io.peer_addr(key).ok()?.ip())));
+        let peer = || Some(address_key(self.io.peer_addr(key).ok()?.ip()));
+        let address = noted.or_else(|| Some(half(hasher, peer()?)));
         let id = self.socket(key).and_then(|socket| socket.state()?.id.as_deref());
-        let user = id.map(|id| hasher.hash_one(id) as u32 | 1).or(address);
+        let user = id.map(|id| half(hasher, id)).or(address);
         u64::from(user.unwrap_or(0)) << 32 | u64::from(address.unwrap_or(0))
     }
 

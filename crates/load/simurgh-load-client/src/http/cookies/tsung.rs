@@ -3,7 +3,7 @@
 //! A cookie without a path is for all of its host, the newest comes first, names are replaced
 //! whatever their path, and expiry and `Secure` have no effect.
 
-use super::{COOKIE_BYTES_MAX, COOKIES_MAX, Cookie, Jar, is_text};
+use super::{COOKIE_BYTES_MAX, COOKIES_MAX, Cookie, Jar, append_cookie, is_text};
 
 impl Jar {
     /// Stores the cookies of one answer's `Set-Cookie` headers.
@@ -28,20 +28,10 @@ impl Jar {
                 false => url.starts_with(&*cookie.path),
             };
             if is_below && host.contains(&*cookie.domain) {
-                append(&cookie.name, &cookie.value, out);
+                append_cookie(&cookie.name, &cookie.value, out);
             }
         }
     }
-}
-
-/// Appends one cookie to the value of a `Cookie` header.
-pub fn append(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    if !out.is_empty() {
-        out.extend_from_slice(b"; ");
-    }
-    out.extend_from_slice(name);
-    out.push(b'=');
-    out.extend_from_slice(value);
 }
 
 fn put_first(cookies: &mut Vec<Cookie>, cookie: Cookie) {

@@ -171,9 +171,10 @@ impl Shard {
         peer: Option<SocketAddr>,
     ) -> Answer {
         let address = || client(server, request, io, key, peer).ip();
-        if peer.is_some() || proxy_is_trusted(server, request, io, key) {
-            self.note_source(key, address);
-        }
+        self.note_source(key, || {
+            let is_named = peer.is_some() || proxy_is_trusted(server, request, io, key);
+            is_named.then(address)
+        });
         if let Err(too_many) = self.count_address(key, address) {
             return Answer::too_many(too_many);
         }

@@ -43,7 +43,7 @@ fn who_joins_where_nothing_is_known_goes_on_when_the_topic_begins() {
 /// There were no messages, but those of the client's previous epoch are lost; who has a message of
 /// this epoch has come to a copy that does not have it yet.
 #[test]
-fn who_was_elsewhere_is_told_what_is_missing_when_the_topic_begins_empty() {
+fn clients_from_another_node_get_a_notice_when_the_topic_begins_empty() {
     let [epoch, other] = [1_000, 999].map(Epoch::from_seed);
     for (since, expected) in [
         (format!("{epoch}.0"), &["simurgh:at"][..]),
