@@ -284,7 +284,7 @@ fn plain_bytes_go_and_come_and_a_lost_connection_is_an_error() {
     ran.errors_are(&[(E::EndOfStream, 10)]);
     ran.users_are(0, 10);
     assert_eq!(ran.count(Count::RequestsUnanswered), 10);
-    assert_eq!(ran.timed(Metric::Message), 10);
+    assert_eq!(ran.timed(Metric::Message), 20, "the unanswered ones with the time waited");
 }
 
 #[test]
