@@ -3,7 +3,7 @@
 use serde::Serialize;
 use simurgh_load_scenario::Threshold;
 
-use super::{Record, Total};
+use super::{Ending, Record, Total};
 
 pub use simurgh_load_scenario::figures::*;
 
@@ -51,11 +51,15 @@ pub fn passed(record: &Record, verdicts: &[Verdict]) -> Option<bool> {
 }
 
 /// Whether a run has only errors and requests without an answer: no upgrade, no HTTP answer, and no
-/// user that reached its end.
+/// user that reached its end. Of a run that its operator stopped, requests on their way do not count.
 pub fn nothing_worked(record: &Record) -> bool {
     let counts = record.counts();
     let worked = [Count::Upgrades, Count::HttpAnswers, Count::UsersFinished];
-    let failed = record.errors().total().saturating_add(counts[Count::RequestsUnanswered]);
+    let unanswered = match record.ending() {
+        Some(Ending::Stopped) => 0,
+        _ => counts[Count::RequestsUnanswered],
+    };
+    let failed = record.errors().total().saturating_add(unanswered);
     failed > 0 && worked.iter().all(|&count| counts[count] == 0)
 }
 

@@ -377,6 +377,8 @@ fn nothing_has_worked_if_there_are_errors_alone() {
     record.merge(recorder.take(0).unwrap());
     record.close_second(1000);
     assert!(nothing_worked(&record), "no answer");
+    record.finish(1500, Ending::Stopped);
+    assert!(!nothing_worked(&record), "stopped before an answer could come");
 }
 
 #[test]
