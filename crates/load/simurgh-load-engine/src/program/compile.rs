@@ -14,7 +14,7 @@ use simurgh_proto::session::client::Topic;
 
 use super::reachable;
 use super::{
-    AnswerOp, ChannelCommand, ChannelOp, EachOp, LoopOp, Op, Program, ReceiveOp, Register,
+    AnswerOp, ChannelCommand, ChannelOp, EachOp, LoopOp, Op, Paced, Program, ReceiveOp, Register,
     RepeatOp, RuleOp, SendOp, SessionInfo, constant,
 };
 
@@ -164,7 +164,10 @@ impl Compiler {
     /// `start: LoopStart(end); body; end: LoopEnd(body)`.
     fn counted(&mut self, each: &For) -> Result<(), String> {
         let round = self.register();
-        let every = each.every.map(|every| (every, self.register()));
+        let paced = each.every.map(|every| {
+            let (began, rested) = (self.register(), self.register());
+            Paced { every, began, rested }
+        });
         let start = self.here();
         let mut ends = LoopOp {
             round,
@@ -173,7 +176,7 @@ impl Compiler {
             first: each.from,
             last: each.to,
             step: each.step,
-            every,
+            paced,
             at_least_once: each.at_least_once,
         };
         self.push(Op::LoopStart(ends.clone()));
@@ -214,7 +217,7 @@ impl Compiler {
                 first: Bound::Number(0),
                 last: Bound::Endless,
                 step: 1,
-                every: None,
+                paced: None,
                 at_least_once: true,
             }));
         }

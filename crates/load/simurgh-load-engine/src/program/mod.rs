@@ -138,9 +138,19 @@ pub(crate) struct LoopOp {
     pub(crate) first: Bound,
     pub(crate) last: Bound,
     pub(crate) step: i64,
-    /// Time from one round's start to the next, and the register with this round's start.
-    pub(crate) every: Option<(Duration, Register)>,
+    pub(crate) paced: Option<Paced>,
     pub(crate) at_least_once: bool,
+}
+
+/// A loop whose rounds begin at fixed times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paced {
+    /// From one round's start to the next.
+    pub(crate) every: Duration,
+    /// This round's start.
+    pub(crate) began: Register,
+    /// What the user had rested by then.
+    pub(crate) rested: Register,
 }
 
 pub(crate) struct EachOp {

@@ -7,7 +7,7 @@ use simurgh_load_scenario::{Compare, Condition, Think};
 
 use super::machine::Flow;
 use super::{Machine, Outputs, UserState, Value};
-use crate::program::{EachOp, LoopOp, Op, ReceiveOp, RepeatOp};
+use crate::program::{EachOp, LoopOp, Op, Paced, ReceiveOp, RepeatOp};
 use crate::time::{elapsed_us, ms_nearest, nanos, us};
 
 impl<O: Outputs> Machine<'_, O> {
@@ -24,6 +24,7 @@ impl<O: Outputs> Machine<'_, O> {
         // The exact end: what follows is due then. The timer keeps whole milliseconds.
         let end_ns = self.due_ns().saturating_add(nanos(time));
         self.user.since_us = us(end_ns);
+        self.user.add_rest(time);
         if end_ns < self.now_ns && !self.is_timed {
             // It is over already, since the server was late and not this tool.
             return Flow::Next;
@@ -47,8 +48,8 @@ impl<O: Outputs> Machine<'_, O> {
 
     pub(super) fn loop_start(&mut self, op: &LoopOp) -> Flow {
         self.user.set_register(op.round, 0);
-        if let Some((_, began)) = op.every {
-            self.user.set_register(began, self.user.since_us);
+        if let Some(paced) = op.paced {
+            self.begin_round(paced, self.user.since_us);
         }
         if !op.at_least_once && !self.has_round(op, 0) {
             return Flow::Goto(op.to);
@@ -64,10 +65,13 @@ impl<O: Outputs> Machine<'_, O> {
             return Flow::Next;
         }
         self.set_loop_var(op, round);
-        let Some((every, began)) = op.every else { return Flow::Goto(op.to) };
-        // The next round's start depends on the first one's, not on this one's end.
-        let next_us = self.user.register(began).wrapping_add(every.as_micros() as u32);
-        self.user.set_register(began, next_us);
+        let Some(paced) = op.paced else { return Flow::Goto(op.to) };
+        // The next round's start depends on the first one's, not on this one's end; but rounds do
+        // not overlap, however fast the server.
+        let rested_us = self.user.rested_us().wrapping_sub(self.user.register(paced.rested));
+        let length_us = rested_us.max(paced.every.as_micros() as u32);
+        let next_us = self.user.register(paced.began).wrapping_add(length_us);
+        self.begin_round(paced, next_us);
         self.user.since_us = next_us;
         let ahead_us = next_us.wrapping_sub(us(self.now_ns));
         if ahead_us == 0 || ahead_us > u32::MAX / 2 {
@@ -79,12 +83,17 @@ impl<O: Outputs> Machine<'_, O> {
         Flow::Wait
     }
 
+    fn begin_round(&mut self, paced: Paced, at_us: u32) {
+        self.user.set_register(paced.began, at_us);
+        self.user.set_register(paced.rested, self.user.rested_us());
+    }
+
     /// A round with `every` begins much later than it was due: so do all later ones. Otherwise this
     /// tool's lateness would be in the times of their requests.
     pub(super) fn put_off_rounds(&mut self, late_us: u64) {
         let before = self.user.at.checked_sub(1).and_then(|at| self.program.ops.get(at as usize));
         if late_us > LATE_US
-            && let Some(Op::LoopStart(LoopOp { every: Some((_, began)), .. })) = before
+            && let Some(Op::LoopStart(LoopOp { paced: Some(Paced { began, .. }), .. })) = before
         {
             let began_us = self.user.register(*began);
             self.user.set_register(*began, began_us.wrapping_add(late_us as u32));

@@ -41,6 +41,7 @@ mod upgrade;
 mod values;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use simurgh_load_client::tls::TlsClient;
 use simurgh_load_record::{MetricId, Origin};
@@ -179,6 +180,8 @@ pub(crate) struct Extra {
     pub(crate) vars: Vec<(VarId, Value)>,
     /// Registers from 1 on.
     pub(crate) registers: Vec<u32>,
+    /// All its rests together, µs, from its first paced loop on.
+    rested_us: u32,
     pub(crate) decoder: Decoder,
     pub(crate) head: Vec<u8>,
     pub(crate) tls: Option<Box<TlsClient>>,
@@ -388,6 +391,18 @@ impl User {
         {
             extra.awaits = 0;
             self.tidy();
+        }
+    }
+
+    /// All its rests together, µs, from its first paced loop on.
+    pub(crate) fn rested_us(&self) -> u32 {
+        self.extra.as_ref().map_or(0, |extra| extra.rested_us)
+    }
+
+    /// Only users of paced loops, which have registers, need it.
+    pub(crate) fn add_rest(&mut self, time: Duration) {
+        if let Some(extra) = &mut self.extra {
+            extra.rested_us = extra.rested_us.wrapping_add(time.as_micros() as u32);
         }
     }
 

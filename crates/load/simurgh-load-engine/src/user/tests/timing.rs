@@ -52,6 +52,23 @@ fn lateness_of_the_server_is_no_lateness_of_think_times() {
     assert_eq!(user.times_of(Metric::Message), [30_000, 21_000]);
 }
 
+/// Rounds whose think times alone take longer than `every` follow each other: nobody is late.
+#[test]
+fn rounds_that_think_longer_than_their_pace_are_no_lateness_of_the_server() {
+    let steps = "steps = [{ connect = \"/\" }, { loop = 3, every = \"10ms\", steps = [\
+                 { think = \"8ms\" }, { send = \"a\", reply = { contains = \"b\" } }, \
+                 { think = \"8ms\" }, { send = \"a\", reply = { contains = \"b\" } }] }, \
+                 { receive = \"end\" }]";
+    let mut user = Driven::new(RAW, "", steps);
+    user.upgrade();
+    for _ in 0..6 {
+        user.timer();
+        assert_eq!(user.frames().len(), 1);
+        user.text("b");
+    }
+    assert_eq!(user.times_of(Metric::Message), [0; 6]);
+}
+
 /// Otherwise a server that has gone silent would not be in the figures at all.
 #[test]
 fn the_end_of_a_run_counts_the_time_that_an_answer_was_waited_for() {
