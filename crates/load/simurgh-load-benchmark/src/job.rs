@@ -102,6 +102,7 @@ impl Job {
         .write(&mut request);
         let (host, to_head) = (url.host.to_owned(), plan.method == "HEAD");
         let sources = Sources { addresses: plan.sources.clone(), ..Sources::default() };
+        sources.check()?;
         let closes = headers.iter().any(|(name, value)| asks_to_close(name, value));
         plan.url = shown;
         Ok(Self { address, host, tls, request, to_head, closes, sources, plan })

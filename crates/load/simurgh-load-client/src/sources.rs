@@ -17,6 +17,18 @@ const LOOPBACK_ADDRESSES: u32 = 4;
 /// The first of them: 127.0.0.1 is left to other programs.
 const LOOPBACK_FIRST: u32 = 0x7f00_0100;
 
+impl Sources {
+    /// Whether the given addresses are of this machine. An error is for people.
+    #[expect(clippy::disallowed_types, reason = "each is closed before a worker has its table")]
+    pub fn check(&self) -> Result<(), String> {
+        for address in self.addresses.iter().flat_map(|range| [range.first, range.last]) {
+            std::net::UdpSocket::bind((address, 0))
+                .map_err(|why| format!("cannot connect from source {address}: {why}"))?;
+        }
+        Ok(())
+    }
+}
+
 /// The source addresses and ports of one worker.
 #[derive(Debug)]
 pub struct SourcePool {
@@ -152,6 +164,14 @@ mod tests {
             (0..40).map(|_| pool.next(target).unwrap().ip().to_string()).collect();
         let expected = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.1.9"];
         assert_eq!(all.into_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_refused() {
+        let of = |range| Sources { addresses: vec![range], ..Sources::default() }.check();
+        assert_eq!(of(range("127.0.0.1", "127.0.0.9")), Ok(()));
+        let why = of(range("127.0.0.1", "203.0.113.7")).unwrap_err();
+        assert!(why.starts_with("cannot connect from source 203.0.113.7: "), "{why}");
     }
 
     #[test]

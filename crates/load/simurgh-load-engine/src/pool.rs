@@ -62,6 +62,7 @@ impl WorkerPool {
     ) -> Result<Self, RunError> {
         // An error is returned before any thread starts; each worker compiles its own program.
         compile(scenario).map_err(RunError::Scenario)?;
+        scenario.sources.check().map_err(RunError::Scenario)?;
         let tls = scenario.targets.iter().any(|target| target.tls);
         let tls = tls.then(|| TlsConfig::new(&scenario.tls)).transpose();
         let tls = tls.map_err(RunError::Scenario)?;

@@ -168,10 +168,13 @@ struct SessionCheck<'s> {
     dialect: Dialect,
 }
 
-/// The state before a step that holds on every path.
+/// The state before a step.
 #[derive(Clone, Copy, Default)]
 struct Before {
+    /// On some path.
     connected: bool,
+    /// On every path.
+    open: bool,
     joined: bool,
 }
 
@@ -290,7 +293,12 @@ impl<'s> SessionCheck<'s> {
         for step in steps {
             self.step(step, before);
             self.texts(step);
-            self.steps(step.act.steps(), before, depth + 1);
+            // The inner steps may be left out.
+            let mut inner = *before;
+            self.steps(step.act.steps(), &mut inner, depth + 1);
+            before.connected |= inner.connected;
+            before.joined |= inner.joined;
+            before.open &= inner.open;
         }
     }
 
@@ -298,7 +306,7 @@ impl<'s> SessionCheck<'s> {
         let line = step.line;
         match &step.act {
             Act::Connect(connect) => {
-                *before = Before { connected: true, joined: false };
+                *before = Before { connected: true, open: true, joined: false };
                 let polls = self.session.transport == Transport::LongPoll;
                 if polls && !connect.subprotocols.is_empty() {
                     let help = "a token goes in the header x-phoenix-authtoken";
@@ -310,7 +318,7 @@ impl<'s> SessionCheck<'s> {
                 if switch.target >= self.scenario.targets.len() {
                     self.wrong(line, "it switches to a server that is not there", "");
                 }
-                *before = Before { connected: switch.restore, joined: false };
+                *before = Before { connected: switch.restore, ..Before::default() };
             }
             Act::Join(join) => {
                 if self.session.resume && !takes_keys(join) {
@@ -332,6 +340,11 @@ impl<'s> SessionCheck<'s> {
             Act::Send(_) => self.is_connected(line, "a message", *before),
             Act::Wait(_) | Act::Receive(_) | Act::WaitServer => {
                 self.is_connected(line, "waiting for frames", *before);
+            }
+            Act::Close { .. } => *before = Before::default(),
+            Act::Http(_) if before.open && self.dialect != Dialect::Tsung => {
+                let help = "add { close = true } before it, or a session of its own";
+                self.wrong(line, "an HTTP request needs the socket to be closed first", help);
             }
             Act::For(each) => self.bounds(step, each.from, each.to, each.step),
             Act::Think(Think::Uniform(from, to)) if to < from => {

@@ -11,8 +11,10 @@ use crate::*;
 /// No key is like this one.
 const UNKNOWN: &str = "zzzzzzzzzz = 1";
 
-/// Steps before an example: a connection, a topic, and the variables of all examples.
+/// Steps before an example: a connection, which may be closed again for HTTP requests, a topic, and
+/// the variables of all examples.
 const BEFORE: &str = "{ connect = \"/\" }, { join = \"rooms:lobby\" },\n\
+                      { loop = { var = \"pause\" }, steps = [{ close = true }] },\n\
                       { set = [\"room\", \"id\", \"ids\", \"pause\", \"text\"], target = true },\n";
 const TARGET: (&str, &str) = ("target", "target = { url = \"ws://127.0.0.1:4000\" }\n");
 const PHASE: (&str, &str) =
