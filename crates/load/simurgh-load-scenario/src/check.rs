@@ -4,6 +4,7 @@
 
 use std::fmt::Display;
 
+use simurgh_load_client::http::is_token;
 use simurgh_load_client::tls::TlsConfig;
 
 use super::{
@@ -422,6 +423,11 @@ impl<'s> SessionCheck<'s> {
         if let Some(matcher) = matcher {
             self.matcher(step.line, matcher);
         }
+        if self.dialect != Dialect::Tsung {
+            wrong.extend(tokens(&step.act).filter(|text| !is_token(text.as_bytes())).map(|text| {
+                format!("{text:?} has characters that HTTP does not allow in a name or method")
+            }));
+        }
         if let Act::ForEach(each) = &step.act {
             for pattern in each.include.iter().chain(&each.exclude) {
                 wrong.extend(compile_pattern(pattern).err().or_else(|| self.braces(pattern)));
@@ -442,6 +448,16 @@ impl<'s> SessionCheck<'s> {
              '\\{{\\{{' for two braces"
         ))
     }
+}
+
+/// Names of headers and cookies, and a method.
+fn tokens(act: &Act) -> impl Iterator<Item = &str> {
+    let (headers, cookies, method): (_, &[_], _) = match act {
+        Act::Http(http) => (&*http.headers, &http.cookies, Some(http.method.as_str())),
+        Act::Connect(connect) => (&*connect.headers, &[], None),
+        _ => (&[][..], &[], None),
+    };
+    headers.iter().chain(cookies).map(|(name, _)| name.as_str()).chain(method)
 }
 
 /// Whether a join's payload can be an object, judged by its beginning.

@@ -41,6 +41,10 @@ fn steps_have_to_be_possible() {
         ("raw", r#"{ send = "x" }"#, "needs a connection"),
         ("raw", r#"{ receive = "1s" }"#, "needs a connection"),
         ("raw", r#"{ connect = "/" }, { close = true }, { send = "x" }"#, "needs a connection"),
+        ("raw", r#"{ get = "/", headers = { "x y" = "1" } }"#, "\"x y\" has characters"),
+        ("raw", r#"{ get = "/", cookies = { "a;b" = "1" } }"#, "\"a;b\" has characters"),
+        ("raw", r#"{ connect = "/", headers = { "a:" = "1" } }"#, "\"a:\" has characters"),
+        ("raw", r#"{ request = "/", method = "GE T" }"#, "\"GE T\" has characters"),
         ("raw", r#"{ connect = "/" }, { get = "/" }"#, "the socket to be closed first"),
         ("raw", r#"{ get = "/" }, { connect = "/" }, { close = true }, { get = "/" }"#, ""),
         (
