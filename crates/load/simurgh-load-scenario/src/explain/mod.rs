@@ -208,7 +208,11 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
         (true, Some(end)) if end.as_secs_f64() <= plan.end => {
             writeln!(out, "  the run is ended after {}, users and all", time(plan.end))
         }
-        (true, _) => writeln!(out, "  the last user has ended after about {}", time(plan.end)),
+        (true, _) => {
+            let waits = scenario.sessions.iter().any(plan::may_wait_forever);
+            let waits = if waits { ", unless it waits without end" } else { "" };
+            writeln!(out, "  the last user has ended after about {}{waits}", time(plan.end))
+        }
         (false, _) => {
             writeln!(out, "  the run goes on without end; `duration` or --duration ends it")
         }
@@ -360,6 +364,8 @@ mod tests {
             assert!(text.contains(words), "{words:?} is not in\n{text}");
             let run = "the run goes on without end; `duration` or --duration ends it";
             assert_eq!(text.contains(run), words.contains("may stay"), "{text}");
+            let waits = text.contains(", unless it waits without end\n");
+            assert_eq!(waits, words.contains("or without end"), "{text}");
         }
     }
 
