@@ -57,11 +57,6 @@ impl DuplicateFilter {
             *highest = n.min(*highest);
         }
     }
-
-    /// Bytes of heap.
-    pub const fn heap_bytes(&self) -> usize {
-        size_of::<[u64; BUCKETS + 1]>()
-    }
 }
 
 #[cfg(test)]
@@ -123,10 +118,5 @@ mod tests {
         seen.limit(10);
         assert!(!seen.take(bucket, 10) && seen.take(bucket, 11));
         assert!(!seen.take(None, 9) && seen.take(None, 10));
-    }
-
-    #[test]
-    fn a_peer_costs_32_kilobytes() {
-        assert_eq!(size_of::<DuplicateFilter>() + DuplicateFilter::new().heap_bytes(), 32_768 + 16);
     }
 }
