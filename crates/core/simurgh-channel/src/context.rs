@@ -22,7 +22,8 @@ use crate::presence::PresenceCall;
 pub type Assigns = Arc<dyn Any + Send + Sync>;
 
 /// The state that the application's connect gave a socket; may be empty.
-#[derive(Default)]
+#[derive(Default, derive_more::Debug)]
+#[debug("SocketState {{ id: {id:?}, .. }}")]
 pub struct SocketState {
     /// The topic on which a `disconnect` closes the socket.
     pub id: Option<Box<str>>,
@@ -40,12 +41,6 @@ impl SocketState {
     }
 }
 
-impl std::fmt::Debug for SocketState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SocketState").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
 /// A long message as its channel's definition has prepared it on the thread that read it.
 pub type Prepared = Box<dyn Any + Send>;
 
@@ -53,6 +48,8 @@ pub type Prepared = Box<dyn Any + Send>;
 ///
 /// Pushes, replies and broadcasts are sent in the order they are made (PROTOCOL §6), also those
 /// made before a panic.
+#[derive(derive_more::Debug)]
+#[debug("Context {{ topic: {topic:?}, .. }}")]
 pub struct Context<'a> {
     #[doc(hidden)]
     pub effects: &'a mut Vec<Effect>,
@@ -296,11 +293,5 @@ impl Context<'_> {
     /// ([`UserSocket::count_members`](crate::UserSocket::count_members)).
     pub fn member_count(&self) -> Option<u32> {
         self.node.member_count(self.topic)
-    }
-}
-
-impl std::fmt::Debug for Context<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("topic", &self.topic).finish_non_exhaustive()
     }
 }

@@ -19,7 +19,7 @@ use rustix::net::RecvFlags;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::accept::Listeners;
-use crate::clock::Now;
+use crate::clock::{self, Now};
 use crate::connection::{Closed, HAND_OFF, Key, LISTENER, SPECIAL, TIMER, WAKER, key_of};
 use crate::handler::{Handler, Next};
 use crate::io::Io;
@@ -419,8 +419,7 @@ impl<H: Handler> Reactor<H> {
     /// Counts the turn by the clock, and by the CPU time of this thread: its duration if no other
     /// thread had used the core. (The latter includes fetching its events.)
     fn count(&mut self, begun_ns: u64) {
-        let cpu = clock_gettime(ClockId::ThreadCPUTime);
-        let cpu_ns = (cpu.tv_sec as u64) * 1_000_000_000 + cpu.tv_nsec as u64;
+        let cpu_ns = clock::nanoseconds(clock_gettime(ClockId::ThreadCPUTime));
         let turn_cpu_ns = match self.io.counts.cpu_ns {
             0 => 0,
             before => cpu_ns.saturating_sub(before),
