@@ -22,6 +22,11 @@ impl<N: Node> Core<N> {
         self.history.as_ref().is_some_and(|it| it.barriers.has(channel))
     }
 
+    /// Whether a channel of this socket waits.
+    pub(crate) fn waits_on_history(&self, key: Key) -> bool {
+        self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key))
+    }
+
     /// Whether a channel ends once it has waited: it receives nothing more.
     #[inline]
     pub(crate) fn ends_behind(&self, channel: ChannelId) -> bool {
@@ -118,7 +123,7 @@ impl<N: Node> Core<N> {
     /// A channel no longer waits: reads its socket again, unless another wait has begun meanwhile.
     pub(crate) fn resume_reading(&mut self, out: &mut impl Sockets, key: Key) {
         let tick = out.now().tick;
-        if self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key)) {
+        if self.waits_on_history(key) {
             return;
         }
         let Some(socket) = out.socket_mut(key) else { return };

@@ -23,7 +23,7 @@ use simurgh_presence::Owner;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Next;
 
-use self::home::{CallOutcome, MemberCall};
+use self::home::MemberCall;
 use self::output::Output;
 use crate::core::Core;
 use crate::registry::TRACKS;
@@ -95,7 +95,7 @@ impl<N: Node> Core<N> {
         match mail {
             PresenceMail::Call(channel, call) => {
                 let call = MemberCall { channel, call, charge };
-                if home.call(topic, call, config, now_ns) == CallOutcome::Refused {
+                if !home.call(topic, call, config, now_ns) {
                     self.metrics.errors_presence_refused.add(1);
                     let entries_max = config.channel_entries_max;
                     tracing::debug!(topic, entries_max, "a presence twice, too many, or not there");
