@@ -74,7 +74,8 @@ pub struct Context<'a> {
 }
 
 /// One action of a callback, carried out when it has returned.
-#[derive(Debug)]
+#[derive(Debug, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Effect {
     /// An event for this member alone.
     Push(Box<str>, Payload<'static>),
@@ -86,6 +87,7 @@ pub enum Effect {
     Unsubscribe(Box<str>),
     /// The event that an intercepted broadcast became for this member, if any, with the broadcast's
     /// position.
+    #[strum(serialize = "push")]
     #[doc(hidden)]
     At(Position, Option<(Box<str>, Payload<'static>)>),
     /// The answer to a message.
@@ -95,16 +97,21 @@ pub enum Effect {
     /// A change of its presence.
     Presence(PresenceCall),
     /// Work that ends with the channel.
+    #[strum(serialize = "spawn_linked")]
     Link(Box<dyn LinkedWork>),
     /// No more messages of the client are wanted until [`Effect::Proceed`].
     Hold,
     /// More messages of the client are wanted.
+    #[strum(serialize = "hold")]
     Proceed,
     /// How long the socket may stay open from now on.
+    #[strum(serialize = "expire_in")]
     Expire(Option<Lifetime>),
     /// The socket closes.
+    #[strum(serialize = "close_socket")]
     Close(CloseCode),
     /// The socket closes because it exceeds a limit.
+    #[strum(serialize = "close_socket")]
     Exceed(Limit),
 }
 
@@ -124,19 +131,7 @@ pub fn at_position(mut effects: Vec<Effect>, position: Position) -> Vec<Effect> 
 impl Effect {
     /// The name of the method that made it, for the log.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Push(..) | Self::At(..) => "push",
-            Self::Broadcast(..) => "broadcast",
-            Self::Subscribe(_) => "subscribe",
-            Self::Unsubscribe(_) => "unsubscribe",
-            Self::Reply(..) => "reply",
-            Self::Assign(_) => "assign",
-            Self::Presence(_) => "presence",
-            Self::Link(_) => "spawn_linked",
-            Self::Hold | Self::Proceed => "hold",
-            Self::Expire(_) => "expire_in",
-            Self::Close(_) | Self::Exceed(_) => "close_socket",
-        }
+        self.into()
     }
 }
 

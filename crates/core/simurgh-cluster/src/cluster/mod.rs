@@ -127,7 +127,8 @@ pub trait LocalNode {
 }
 
 /// The state of the link to the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum LinkState {
     /// There is no link.
     Away,
@@ -139,12 +140,8 @@ pub enum LinkState {
 
 impl LinkState {
     /// `away`, `catching-up`, `up`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Away => "away",
-            Self::CatchingUp => "catching-up",
-            Self::Up => "up",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use simurgh_channel::{Broadcast, ChannelId, Effect, Node, Reason, Reply, ToChannel};
+use simurgh_channel::{Broadcast, ChannelId, Effect, Node, Reason, Reply};
 use simurgh_history::Position;
 use simurgh_proto::message::Ref;
 use simurgh_reactor::Key;
@@ -44,23 +44,6 @@ impl<N: Node> Core<N> {
         for effect in effects {
             history.barriers.push(channel, Queued::Effect(effect), is_own);
         }
-    }
-
-    pub(crate) fn queue_behind(
-        &mut self,
-        channel: ChannelId,
-        what: ToChannel,
-    ) -> Option<ToChannel> {
-        let effect = match what {
-            ToChannel::Push(event, payload) => Effect::Push(event, payload),
-            ToChannel::Reply(to, reply) => Effect::Reply(to, reply),
-            ToChannel::Broadcast(event, payload, audience) => {
-                Effect::Broadcast(None, event, payload, audience)
-            }
-            other @ (ToChannel::Message(_) | ToChannel::Stop(_)) => return Some(other),
-        };
-        self.wait_behind(channel, std::iter::once(effect), false);
-        None
     }
 
     /// Queues the end of a callback: an answer to its message, the end of its channel.
