@@ -194,8 +194,8 @@ impl<N: Node> Core<N> {
                     Cursor::Membership(id + 1)
                 }
                 Cursor::Membership(_) => Cursor::Topic(0),
-                Cursor::Topic(place) if place < self.registry.topic_places() => {
-                    self.hibernation.has_released |= self.registry.shrink_topic(place);
+                Cursor::Topic(place) if place < self.registry.topics.slots() => {
+                    self.hibernation.has_released |= self.registry.topics.shrink(place);
                     Cursor::Topic(place + 1)
                 }
                 Cursor::Topic(_) => break,

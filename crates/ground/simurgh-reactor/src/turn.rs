@@ -181,7 +181,9 @@ impl<H: Handler> Reactor<H> {
         self.read_ready(left_over);
         self.read_hung_up();
         self.write_more();
-        self.report_drained();
+        for key in std::mem::take(&mut self.io.lists.drained) {
+            self.handler.drained(&mut self.io, key);
+        }
         self.check_slow();
         if self.hand_off_left {
             self.adopt();

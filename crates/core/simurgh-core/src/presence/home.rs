@@ -277,7 +277,7 @@ impl Home {
     }
 
     /// A node is gone: it is removed from all topics, some in each turn.
-    pub(super) fn forget(&mut self, node: Owner) {
+    pub(crate) fn forget(&mut self, node: Owner) {
         let Some(peering) = &mut self.peering else { return };
         let mut names: Vec<Rc<str>> = self.topics.iter().map(|(name, _)| Rc::clone(name)).collect();
         // The order of the table differs from process to process.

@@ -19,7 +19,6 @@ use simurgh_channel::{
     Broadcast, Charge, Mail, Node, Posted, PresenceCall, PresenceMail, SharedEvent, SharedPush,
     ToCluster,
 };
-use simurgh_presence::Owner;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Next;
 
@@ -112,10 +111,6 @@ impl<N: Node> Core<N> {
         }
         self.update_peers();
         self.count_presences();
-    }
-
-    pub(crate) fn node_is_gone(&mut self, node: Owner) {
-        self.presence.forget(node);
     }
 
     fn update_peers(&mut self) {

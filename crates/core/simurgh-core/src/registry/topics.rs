@@ -167,13 +167,13 @@ impl<D: Deliveries> Topics<D> {
         self.topics.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_name.len()
     }
 
     /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again
     /// after the last.
-    pub(super) fn visit(
+    pub(crate) fn visit(
         &mut self,
         cursor: &mut u32,
         places: usize,
@@ -208,12 +208,12 @@ impl<D: Deliveries> Topics<D> {
         TopicId(at)
     }
 
-    pub(super) fn slots(&self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         self.topics.len()
     }
 
     /// Frees unused memory of a topic without broadcasts in flight. Returns whether it did.
-    pub(super) fn shrink(&mut self, slot: usize) -> bool {
+    pub(crate) fn shrink(&mut self, slot: usize) -> bool {
         let Some(topic) = self.topics.get_mut(slot).and_then(Option::as_deref_mut) else {
             return false;
         };

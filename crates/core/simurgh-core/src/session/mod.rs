@@ -223,7 +223,7 @@ impl<N: Node> Core<N> {
         }
         match what {
             // An asynchronous handler may have sent something whose drop takes long.
-            ToChannel::Message(message) => self.application.drop_elsewhere(message),
+            ToChannel::Message(message) => self.node.spawn(Box::pin(async move { drop(message) })),
             what => self.application.drop_guarded(what),
         }
     }

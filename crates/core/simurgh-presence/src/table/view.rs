@@ -107,12 +107,6 @@ impl<M: Copy + Eq + Hash> Table<M> {
         2 + entries.sum::<usize>() + keys.sum::<usize>()
     }
 
-    /// Keys that the next diff may have, with their present members besides the metas.
-    pub fn changed_keys(&self) -> impl Iterator<Item = (&str, Option<&Extra>)> {
-        let changed = self.changed().iter();
-        changed.filter_map(|&at| Some((&*self.keys.get(at)?.text, self.extra(at))))
-    }
-
     /// Whether [`take_diff`](Self::take_diff) may have something.
     pub fn has_changes(&self) -> bool {
         !self.changed().is_empty()
