@@ -5,7 +5,6 @@
 //! where its callbacks run one at a time, in the order of the messages.
 
 use std::any::Any;
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -86,7 +85,8 @@ pub trait HandleInfo<M>: Channel {
 }
 
 /// A message of the application for a channel, whose type it has.
-pub struct ChannelMessage(Box<Visit>);
+#[derive(derive_more::Debug)]
+pub struct ChannelMessage(#[debug(skip)] Box<Visit>);
 
 type Visit = dyn FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome + Send;
 
@@ -123,35 +123,34 @@ impl ChannelMessage {
     }
 }
 
-impl fmt::Debug for ChannelMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Message")
-    }
-}
-
 /// The function that answers a `phx_join` (or, on a plain user socket, the upgrade).
 pub type JoinFn = Arc<dyn Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync>;
 
 /// The answer to a join.
+#[derive(derive_more::Debug)]
+#[debug("{_0:?}")]
 #[must_use]
 pub struct Join(#[doc(hidden)] pub JoinKind);
 
 /// The answer to a join, taken apart.
+#[derive(derive_more::Debug)]
 #[doc(hidden)]
 pub enum JoinKind {
-    Ok {
-        channel: Box<dyn Channel>,
-        reply: Payload<'static>,
-    },
+    #[debug("Join::ok")]
+    Ok { channel: Box<dyn Channel>, reply: Payload<'static> },
+    #[debug("Join::error")]
     Error(Payload<'static>),
+    #[debug("Join::later")]
     Later(Pin<Box<dyn Future<Output = Join> + Send>>),
     /// Admitted once `until` is [`Released`](Self::Released).
+    #[debug("Join::after")]
     Held {
         channel: Box<dyn Channel>,
         reply: Payload<'static>,
         until: Pin<Box<dyn Future<Output = Join> + Send>>,
     },
     /// The held client is admitted.
+    #[debug("Join")]
     Released,
 }
 
@@ -220,18 +219,6 @@ impl Join {
                 JoinKind::Held { channel: wrapper(channel), reply, until }
             }
             other @ (JoinKind::Error(_) | JoinKind::Released) => other,
-        })
-    }
-}
-
-impl fmt::Debug for Join {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            JoinKind::Ok { .. } => "Join::ok",
-            JoinKind::Error(_) => "Join::error",
-            JoinKind::Later(_) => "Join::later",
-            JoinKind::Held { .. } => "Join::after",
-            JoinKind::Released => "Join",
         })
     }
 }

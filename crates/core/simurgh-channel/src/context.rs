@@ -22,7 +22,8 @@ use crate::presence::PresenceCall;
 pub type Assigns = Arc<dyn Any + Send + Sync>;
 
 /// The state that the application's connect gave a socket; may be empty.
-#[derive(Default)]
+#[derive(Default, derive_more::Debug)]
+#[debug("SocketState {{ id: {id:?}, .. }}")]
 pub struct SocketState {
     /// The topic on which a `disconnect` closes the socket.
     pub id: Option<Box<str>>,
@@ -40,12 +41,6 @@ impl SocketState {
     }
 }
 
-impl std::fmt::Debug for SocketState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SocketState").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
 /// A long message as its channel's definition has prepared it on the thread that read it.
 pub type Prepared = Box<dyn Any + Send>;
 
@@ -53,6 +48,8 @@ pub type Prepared = Box<dyn Any + Send>;
 ///
 /// Pushes, replies and broadcasts are sent in the order they are made (PROTOCOL §6), also those
 /// made before a panic.
+#[derive(derive_more::Debug)]
+#[debug("Context {{ topic: {topic:?}, .. }}")]
 pub struct Context<'a> {
     #[doc(hidden)]
     pub effects: &'a mut Vec<Effect>,
@@ -77,7 +74,8 @@ pub struct Context<'a> {
 }
 
 /// One action of a callback, carried out when it has returned.
-#[derive(Debug)]
+#[derive(Debug, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Effect {
     /// An event for this member alone.
     Push(Box<str>, Payload<'static>),
@@ -89,6 +87,7 @@ pub enum Effect {
     Unsubscribe(Box<str>),
     /// The event that an intercepted broadcast became for this member, if any, with the broadcast's
     /// position.
+    #[strum(serialize = "push")]
     #[doc(hidden)]
     At(Position, Option<(Box<str>, Payload<'static>)>),
     /// The answer to a message.
@@ -98,16 +97,21 @@ pub enum Effect {
     /// A change of its presence.
     Presence(PresenceCall),
     /// Work that ends with the channel.
+    #[strum(serialize = "spawn_linked")]
     Link(Box<dyn LinkedWork>),
     /// No more messages of the client are wanted until [`Effect::Proceed`].
     Hold,
     /// More messages of the client are wanted.
+    #[strum(serialize = "hold")]
     Proceed,
     /// How long the socket may stay open from now on.
+    #[strum(serialize = "expire_in")]
     Expire(Option<Lifetime>),
     /// The socket closes.
+    #[strum(serialize = "close_socket")]
     Close(CloseCode),
     /// The socket closes because it exceeds a limit.
+    #[strum(serialize = "close_socket")]
     Exceed(Limit),
 }
 
@@ -127,19 +131,7 @@ pub fn at_position(mut effects: Vec<Effect>, position: Position) -> Vec<Effect> 
 impl Effect {
     /// The name of the method that made it, for the log.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Push(..) | Self::At(..) => "push",
-            Self::Broadcast(..) => "broadcast",
-            Self::Subscribe(_) => "subscribe",
-            Self::Unsubscribe(_) => "unsubscribe",
-            Self::Reply(..) => "reply",
-            Self::Assign(_) => "assign",
-            Self::Presence(_) => "presence",
-            Self::Link(_) => "spawn_linked",
-            Self::Hold | Self::Proceed => "hold",
-            Self::Expire(_) => "expire_in",
-            Self::Close(_) | Self::Exceed(_) => "close_socket",
-        }
+        self.into()
     }
 }
 
@@ -296,11 +288,5 @@ impl Context<'_> {
     /// ([`UserSocket::count_members`](crate::UserSocket::count_members)).
     pub fn member_count(&self) -> Option<u32> {
         self.node.member_count(self.topic)
-    }
-}
-
-impl std::fmt::Debug for Context<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("topic", &self.topic).finish_non_exhaustive()
     }
 }

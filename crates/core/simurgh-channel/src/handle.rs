@@ -1,6 +1,5 @@
 //! Reaching a channel from any thread.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -15,6 +14,8 @@ use crate::outcome::{Outcome, Reply, ReplyRef, Stop};
 
 /// Reaches one channel, of type `C`, from any thread. It does not keep the channel alive: messages
 /// to a channel or server that has ended are dropped, and a broadcast is `Ok`.
+#[derive(derive_more::Debug)]
+#[debug("ChannelHandle({channel:?})")]
 pub struct ChannelHandle<C> {
     node: Arc<dyn NodeHandle>,
     channel: ChannelId,
@@ -111,11 +112,5 @@ impl<C> ChannelHandle<C> {
 impl<C> Clone for ChannelHandle<C> {
     fn clone(&self) -> Self {
         self.retype()
-    }
-}
-
-impl<C> fmt::Debug for ChannelHandle<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ChannelHandle").field(&self.channel).finish()
     }
 }

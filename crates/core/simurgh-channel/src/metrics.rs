@@ -313,7 +313,7 @@ mod tests {
             let found = ShardMetrics::ALL.iter().find(|(it, ..)| *it == name);
             found.map(|(.., read)| read(&metrics))
         };
-        for gap in Gap::ALL {
+        for &gap in Gap::ALL {
             let name = format!("resume_gap_{gap}");
             assert_eq!(counted(&name), Some(0), "{name}");
             metrics.count_resume(Some(gap));

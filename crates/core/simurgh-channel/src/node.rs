@@ -29,7 +29,8 @@ use crate::user_socket::UserSocket;
 pub type JoinDecision = Pin<Box<dyn Future<Output = Join> + Send>>;
 
 /// Which of the application's functions a shard is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 #[repr(u8)]
 pub enum Callback {
     /// The decision about a connection.
@@ -54,31 +55,11 @@ pub enum Callback {
 
 impl Callback {
     /// All of them, in the order of their numbers, which begin with 1.
-    pub const ALL: [Self; 9] = [
-        Self::Connect,
-        Self::Join,
-        Self::AfterJoin,
-        Self::HandleIn,
-        Self::HandleInfo,
-        Self::HandleOut,
-        Self::HandleBroadcast,
-        Self::Terminate,
-        Self::Hibernate,
-    ];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name in the application's code.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Join => "join",
-            Self::AfterJoin => "after_join",
-            Self::HandleIn => "handle_in",
-            Self::HandleInfo => "handle_info",
-            Self::HandleOut => "handle_out",
-            Self::HandleBroadcast => "handle_broadcast",
-            Self::Terminate => "terminate",
-            Self::Hibernate => "hibernate",
-        }
+        self.into()
     }
 }
 

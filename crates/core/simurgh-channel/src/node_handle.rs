@@ -28,17 +28,23 @@ impl fmt::Debug for dyn LinkedWork {
 }
 
 /// A message of a [`ChannelHandle`](crate::ChannelHandle) to its channel.
+#[derive(derive_more::Debug)]
 pub enum ToChannel {
     /// A [`ChannelMessage`](crate::ChannelMessage), which knows the type of its channel.
+    #[debug("Message")]
     Message(Box<dyn Any + Send>),
     /// The answer to a message.
+    #[debug("Reply")]
     Reply(ReplyRef, Reply),
     /// An event for the member.
+    #[debug("Push")]
     Push(Box<str>, Payload<'static>),
     /// An event for all members, with or without the channel itself; its weight was charged to the
     /// channel's shard.
+    #[debug("Broadcast")]
     Broadcast(Box<str>, Payload<'static>, Audience),
     /// The channel is to end.
+    #[debug("Stop")]
     Stop(Stop),
 }
 
@@ -58,18 +64,6 @@ impl ToChannel {
             Self::Broadcast(event, payload, _) => Broadcast::weight_of("", event, payload),
             _ => 0,
         }
-    }
-}
-
-impl fmt::Debug for ToChannel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Message(_) => "Message",
-            Self::Reply(..) => "Reply",
-            Self::Push(..) => "Push",
-            Self::Broadcast(..) => "Broadcast",
-            Self::Stop(_) => "Stop",
-        })
     }
 }
 

@@ -20,6 +20,8 @@ const HOLD: Duration = Duration::from_millis(4);
 const PER_CORE: usize = 6;
 
 /// All permits.
+#[derive(derive_more::Debug)]
+#[debug("FanoutPermits")]
 pub struct FanoutPermits(Option<Queue>);
 
 struct Queue {
@@ -36,12 +38,6 @@ pub enum Permit {
     Queued,
     /// It has one since this time, nanoseconds.
     Held(u64),
-}
-
-impl std::fmt::Debug for FanoutPermits {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("FanoutPermits")
-    }
 }
 
 impl FanoutPermits {

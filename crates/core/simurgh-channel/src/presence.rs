@@ -1,6 +1,5 @@
 //! Settings of presence, and mail about the presences of topics.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,11 +142,12 @@ const MAIL_BYTES: usize = 128;
 const CALL_BYTES: usize = 512;
 
 /// Mail to and from the shard that keeps a topic's presences.
+#[derive(derive_more::Debug)]
 pub enum PresenceMail {
     /// A member's call; its weight was charged to the shard.
     Call(ChannelId, PresenceCall),
     /// A request for the list.
-    List(PresenceCallback),
+    List(#[debug(skip)] PresenceCallback),
     /// The topic has too many for a list: the answer to members that request it, until the next
     /// one; `None`: requests are sent to the home again. Its weight was charged to the shard.
     ListAnswer(Option<Arc<[SharedEvent]>>),
@@ -175,18 +175,6 @@ impl PresenceMail {
         match self {
             Self::Call(..) => 2 * text + CALL_BYTES,
             _ => text + MAIL_BYTES,
-        }
-    }
-}
-
-impl fmt::Debug for PresenceMail {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Call(channel, call) => f.debug_tuple("Call").field(channel).field(call).finish(),
-            Self::List(_) => f.write_str("List"),
-            Self::ListAnswer(events) => f.debug_tuple("ListAnswer").field(events).finish(),
-            Self::Begin => f.write_str("Begin"),
-            Self::Peers(what) => f.debug_tuple("Peers").field(what).finish(),
         }
     }
 }

@@ -1,7 +1,5 @@
 //! A channel's presences, as its callbacks use them.
 
-use std::fmt;
-
 use simurgh_presence::Meta;
 use simurgh_proto::message::Payload;
 
@@ -28,6 +26,8 @@ impl Effects for Vec<Effect> {
 /// of one user's several devices. Members receive `presence_diff` when presences join and leave,
 /// and have the list pushed as `presence_state` on request (PROTOCOL §10); the official client's
 /// `Presence` reads both. A channel's presences end with it, for whatever reason it ends.
+#[derive(derive_more::Debug)]
+#[debug("Presences {{ topic: {topic:?}, .. }}")]
 pub struct Presences<'c> {
     node: &'c dyn NodeHandle,
     topic: &'c str,
@@ -154,11 +154,5 @@ impl<'c> Presences<'c> {
 
     fn call(&mut self, call: PresenceCall) {
         self.effects.add(Effect::Presence(call));
-    }
-}
-
-impl fmt::Debug for Presences<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Presences").field("topic", &self.topic).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! The routes of a user socket, and the settings of its sockets.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,11 +31,13 @@ pub struct UserSocket {
 }
 
 /// The protocol of a user socket's sockets.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
 pub enum Kind {
     /// Phoenix Channels; the first route whose pattern matches takes a topic.
+    #[debug("Channels({})", _0.len())]
     Channels(Vec<Route>),
     /// Plain WebSocket: one channel a connection, on this topic, without any serializer.
+    #[debug("Plain({topic:?})")]
     Plain {
         /// The topic of all its sockets.
         topic: String,
@@ -46,13 +47,15 @@ pub enum Kind {
 }
 
 /// The channel of all topics of a pattern.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
 pub struct Route {
     /// Its topics.
     pub pattern: Pattern,
     /// Answers their joins.
+    #[debug(skip)]
     pub join: JoinFn,
     /// Prepares long messages on the thread that reads them, if the definition can.
+    #[debug(skip)]
     pub prepare: Option<PrepareFn>,
     /// How much a socket may send on each of the topics.
     pub limits: ChannelLimits,
@@ -118,21 +121,6 @@ impl UserSocket {
             Kind::Channels(routes) => routes.iter().find(|route| route.pattern.matches(topic)),
             Kind::Plain { .. } => None,
         }
-    }
-}
-
-impl fmt::Debug for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Channels(routes) => f.debug_tuple("Channels").field(&routes.len()).finish(),
-            Self::Plain { topic, .. } => f.debug_tuple("Plain").field(topic).finish(),
-        }
-    }
-}
-
-impl fmt::Debug for Route {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Route").field("pattern", &self.pattern).finish_non_exhaustive()
     }
 }
 

@@ -21,8 +21,6 @@ mod item;
 #[cfg(test)]
 mod tests;
 
-use std::iter::FusedIterator;
-
 use crate::node_id::NodeId;
 use crate::wire::Reader;
 
@@ -36,7 +34,18 @@ const FLAGS_AT: usize = 2;
 const N_AT: usize = 12;
 
 /// The kind of an envelope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    strum::FromRepr,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 #[repr(u8)]
 pub enum Kind {
     /// Broadcasts on a topic.
@@ -70,44 +79,11 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of their numbers from 1.
-    pub const ALL: [Self; 13] = [
-        Self::Broadcast,
-        Self::Presence,
-        Self::AskState,
-        Self::State,
-        Self::Beat,
-        Self::Hello,
-        Self::Bye,
-        Self::Disconnect,
-        Self::Answer,
-        Self::Call,
-        Self::Return,
-        Self::HangUp,
-        Self::Forget,
-    ];
-
-    fn of(number: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
-    }
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name in metrics.
-    pub const fn name(self) -> &'static str {
-        const NAMES: [&str; Kind::ALL.len()] = [
-            "broadcast",
-            "presence",
-            "ask_state",
-            "state",
-            "beat",
-            "hello",
-            "bye",
-            "disconnect",
-            "answer",
-            "call",
-            "return",
-            "hang_up",
-            "forget",
-        ];
-        NAMES[self as usize - 1]
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// Whether it names a topic or the id of sockets.
@@ -169,7 +145,7 @@ impl Header {
             return Err(EnvelopeError::UnknownVersion(version));
         }
         let kind = reader.u8()?;
-        let kind = Kind::of(kind).ok_or(EnvelopeError::UnknownKind(kind))?;
+        let kind = Kind::from_repr(kind).ok_or(EnvelopeError::UnknownKind(kind))?;
         let flags = Flags(reader.u16()?);
         let (origin, n) = (NodeId(reader.u64()?), reader.u64()?);
         if n == 0 {
@@ -283,4 +259,3 @@ impl<'a> Iterator for Items<'a> {
 }
 
 impl ExactSizeIterator for Items<'_> {}
-impl FusedIterator for Items<'_> {}

@@ -156,10 +156,6 @@ impl<N: Node> Application<N> {
         self.ask(|| drop(value));
     }
 
-    pub(crate) fn drop_elsewhere<T: Send + 'static>(&self, value: T) {
-        self.node.spawn(Box::pin(async move { drop(value) }));
-    }
-
     /// Keeps an empty list for the next callbacks, unless it grew unusually large.
     pub(crate) fn keep(&mut self, effects: Vec<Effect>) {
         debug_assert!(effects.is_empty(), "it was carried out");

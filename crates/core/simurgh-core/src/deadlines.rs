@@ -104,7 +104,7 @@ impl<N: Node> Core<N> {
     /// A wait has taken too long: for a broadcast to be kept, for the decision about a join, or for
     /// a channel that handles messages so slowly that its socket is not read.
     fn wait_overdue(&mut self, out: &mut impl Sockets, key: Key) {
-        if self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key)) {
+        if self.waits_on_history(key) {
             return self.unconfirmed(out, key);
         }
         let full = out.socket(key).and_then(|socket| socket.own.as_ref()?.full);
@@ -124,9 +124,7 @@ impl<N: Node> Core<N> {
         let config = self.node.config();
         let limit = match out.peer_has_shut(key) {
             true => config.close_timeout,
-            false if self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key)) => {
-                config.history.confirm_timeout
-            }
+            false if self.waits_on_history(key) => config.history.confirm_timeout,
             false => config.decision_timeout,
         };
         TICK * out.now().tick.wrapping_sub(socket.last_heard) > limit
@@ -196,8 +194,8 @@ impl<N: Node> Core<N> {
                     Cursor::Membership(id + 1)
                 }
                 Cursor::Membership(_) => Cursor::Topic(0),
-                Cursor::Topic(place) if place < self.registry.topic_places() => {
-                    self.hibernation.has_released |= self.registry.shrink_topic(place);
+                Cursor::Topic(place) if place < self.registry.topics.slots() => {
+                    self.hibernation.has_released |= self.registry.topics.shrink(place);
                     Cursor::Topic(place + 1)
                 }
                 Cursor::Topic(_) => break,

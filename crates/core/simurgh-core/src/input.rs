@@ -23,7 +23,7 @@ impl<N: Node> Core<N> {
             Mail::Joined(key, ticket, answer) => self.joined(out, key, ticket, answer),
             Mail::Listen(topic, listener) => self.listen(topic, listener),
             Mail::Unlisten(topic, name) => self.unlisten(topic, name),
-            Mail::NodeGone(node) => self.node_is_gone(node),
+            Mail::NodeGone(node) => self.presence.forget(node),
             Mail::Presence(topic, mail, charge) => self.presence_came(out, &topic, mail, charge),
             Mail::Push(push) => self.push_all(out, push),
             Mail::History(HistoryMail::Missed(key, ticket, missed, own)) => {

@@ -8,23 +8,23 @@ use std::rc::Rc;
 
 use hashbrown::HashTable;
 
-use crate::seeded_state::{Seed, SeededState};
+use crate::seeded_state::SeededState;
 
 /// With four million names, a part has 16,000: growing takes a millisecond.
 const PARTS: usize = 256;
 /// Parts that give room back in one call.
 const PARTS_PER_CALL: usize = 8;
 
-/// Places of topics in the registry and the histories: four bytes each, since the places have the
-/// names.
-pub(crate) struct NameTable {
+/// What stands for the names of topics: in the registry and the histories the topics' places, of
+/// four bytes each, since the places have the names.
+pub(crate) struct NameTable<E> {
     /// By the highest bits of the hash; empty until the first name.
-    parts: Vec<HashTable<u32>>,
+    parts: Vec<HashTable<E>>,
     len: usize,
     hasher: SeededState,
 }
 
-impl NameTable {
+impl<E> NameTable<E> {
     pub(crate) fn new(seed: u64) -> Self {
         Self { parts: Vec::new(), len: 0, hasher: SeededState::new(seed) }
     }
@@ -35,6 +35,10 @@ impl NameTable {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &E> {
+        self.parts.iter().flatten()
     }
 
     #[cfg(test)]
@@ -52,132 +56,50 @@ impl NameTable {
         self.parts.iter().map(HashTable::len).max().unwrap_or_default()
     }
 
-    /// The slot of a name; `name_at` returns a slot's name.
-    pub(crate) fn get<'a>(
-        &self,
-        name: &str,
-        name_at: impl Fn(u32) -> Option<&'a str>,
-    ) -> Option<u32> {
+    /// What stands for a name, as `is_it` knows.
+    pub(crate) fn find(&self, name: &str, is_it: impl Fn(&E) -> bool) -> Option<&E> {
         // Hashing costs most of it.
         if self.is_empty() {
             return None;
         }
         let hash = self.hasher.hash_one(name);
-        self.parts.get(part_of(hash))?.find(hash, |at| name_at(*at) == Some(name)).copied()
+        self.parts.get(part_of(hash))?.find(hash, is_it)
     }
 
-    pub(crate) fn insert<'a>(
+    fn find_mut(&mut self, name: &str, is_it: impl Fn(&E) -> bool) -> Option<&mut E> {
+        if self.is_empty() {
+            return None;
+        }
+        let hash = self.hasher.hash_one(name);
+        self.parts.get_mut(part_of(hash))?.find_mut(hash, is_it)
+    }
+
+    /// What stands for a name, which is new if the name is; `hash` returns the hash of its name.
+    pub(crate) fn find_or_insert_with(
         &mut self,
         name: &str,
-        at: u32,
-        name_at: impl Fn(u32) -> Option<&'a str>,
-    ) {
-        let Self { parts, hasher, .. } = self;
-        if parts.is_empty() {
-            parts.resize_with(PARTS, HashTable::new);
-        }
-        let name_hash = hasher.hash_one(name);
-        let hash = |at: &u32| hasher.hash_one(name_at(*at).unwrap_or_default());
-        if let Some(part) = parts.get_mut(part_of(name_hash)) {
-            part.insert_unique(name_hash, at, hash);
-            self.len += 1;
-        }
-    }
-
-    /// Takes a name out. The last one frees all room.
-    pub(crate) fn remove(&mut self, name: &str, at: u32) {
-        let hash = self.hasher.hash_one(name);
-        let Some(part) = self.parts.get_mut(part_of(hash)) else { return };
-        if let Ok(found) = part.find_entry(hash, |it| *it == at) {
-            found.remove();
-            self.len -= 1;
-        }
-        if self.is_empty() {
-            self.clear();
-        }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        (self.parts, self.len) = (Vec::new(), 0);
-    }
-
-    /// Some parts give back room that they do not need.
-    pub(crate) fn give_room_back<'a>(&mut self, name_at: impl Fn(u32) -> Option<&'a str>) {
-        let Self { parts, hasher, .. } = self;
-        for part in parts.iter_mut().filter(|part| part.is_empty()) {
-            *part = HashTable::new();
-        }
-        let too_large = parts.iter_mut().filter(|part| part.len() < part.capacity() / 4);
-        for part in too_large.take(PARTS_PER_CALL) {
-            part.shrink_to_fit(|at| hasher.hash_one(name_at(*at).unwrap_or_default()));
-        }
-    }
-}
-
-/// Maps the names of topics to values.
-pub(crate) struct NameMap<V> {
-    /// Empty until the first name.
-    parts: Vec<HashTable<(Rc<str>, V)>>,
-    len: usize,
-    hasher: Seed,
-}
-
-impl<V> NameMap<V> {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { parts: Vec::new(), len: 0, hasher: Seed(seed) }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Rc<str>, V)> {
-        self.parts.iter().flatten()
-    }
-
-    pub(crate) fn entry(&self, name: &str) -> Option<&(Rc<str>, V)> {
-        if self.is_empty() {
-            return None;
-        }
-        let hash = self.hasher.hash_one(name);
-        self.parts.get(part_of(hash))?.find(hash, |(it, _)| **it == *name)
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Option<&V> {
-        self.entry(name).map(|(_, value)| value)
-    }
-
-    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut V> {
-        if self.is_empty() {
-            return None;
-        }
-        let hash = self.hasher.hash_one(name);
-        let part = self.parts.get_mut(part_of(hash))?;
-        part.find_mut(hash, |(it, _)| **it == *name).map(|(_, value)| value)
-    }
-
-    /// The value of a name, which is new if the name is.
-    pub(crate) fn get_or_insert_with(&mut self, name: &str, new: impl FnOnce() -> V) -> &mut V {
+        is_it: impl Fn(&E) -> bool,
+        hash: impl Fn(&SeededState, &E) -> u64,
+        new: impl FnOnce() -> E,
+    ) -> &mut E {
         let Self { parts, len, hasher } = self;
         if parts.is_empty() {
             parts.resize_with(PARTS, HashTable::new);
         }
-        let hash = hasher.hash_one(name);
-        let hash_of = |(name, _): &(Rc<str>, V)| hasher.hash_one(&**name);
-        let entry = parts[part_of(hash)].entry(hash, |(it, _)| **it == *name, hash_of);
-        let entry = entry.or_insert_with(|| {
+        let name_hash = hasher.hash_one(name);
+        let entry = parts[part_of(name_hash)].entry(name_hash, is_it, |it| hash(hasher, it));
+        let insert = || {
             *len += 1;
-            (name.into(), new())
-        });
-        &mut entry.into_mut().1
+            new()
+        };
+        entry.or_insert_with(insert).into_mut()
     }
 
     /// Takes a name out. The last one frees all room.
-    pub(crate) fn remove(&mut self, name: &str) -> Option<V> {
+    pub(crate) fn take(&mut self, name: &str, is_it: impl Fn(&E) -> bool) -> Option<E> {
         let hash = self.hasher.hash_one(name);
         let part = self.parts.get_mut(part_of(hash))?;
-        let found = part.find_entry(hash, |(it, _)| **it == *name).ok()?;
-        let ((_, value), _) = found.remove();
+        let (taken, _) = part.find_entry(hash, is_it).ok()?.remove();
         if part.is_empty() {
             *part = HashTable::new();
         }
@@ -185,7 +107,44 @@ impl<V> NameMap<V> {
         if self.is_empty() {
             self.parts = Vec::new();
         }
-        Some(value)
+        Some(taken)
+    }
+
+    /// Some parts give back room that they do not need.
+    pub(crate) fn give_room_back(&mut self, hash: impl Fn(&SeededState, &E) -> u64) {
+        let Self { parts, hasher, .. } = self;
+        let too_large = parts.iter_mut().filter(|part| part.len() < part.capacity() / 4);
+        for part in too_large.take(PARTS_PER_CALL) {
+            part.shrink_to_fit(|it| hash(hasher, it));
+        }
+    }
+}
+
+/// Maps the names of topics to values.
+pub(crate) type NameMap<V> = NameTable<(Rc<str>, V)>;
+
+impl<V> NameMap<V> {
+    pub(crate) fn entry(&self, name: &str) -> Option<&(Rc<str>, V)> {
+        self.find(name, |(it, _)| **it == *name)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&V> {
+        self.entry(name).map(|(_, value)| value)
+    }
+
+    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut V> {
+        self.find_mut(name, |(it, _)| **it == *name).map(|(_, value)| value)
+    }
+
+    /// The value of a name, which is new if the name is.
+    pub(crate) fn get_or_insert_with(&mut self, name: &str, new: impl FnOnce() -> V) -> &mut V {
+        let is_it = |(it, _): &(Rc<str>, V)| **it == *name;
+        let hash = |by: &SeededState, (it, _): &(Rc<str>, V)| by.hash_one(&**it);
+        &mut self.find_or_insert_with(name, is_it, hash, || (name.into(), new())).1
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) -> Option<V> {
+        self.take(name, |(it, _)| **it == *name).map(|(_, value)| value)
     }
 }
 

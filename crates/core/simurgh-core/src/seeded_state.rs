@@ -22,17 +22,3 @@ impl BuildHasher for SeededState {
         self.0.clone()
     }
 }
-
-/// The same in eight bytes: each hash begins with the seed.
-#[derive(Debug, Default)]
-pub(crate) struct Seed(pub(crate) u64);
-
-impl BuildHasher for Seed {
-    type Hasher = DefaultHasher;
-
-    fn build_hasher(&self) -> DefaultHasher {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(self.0);
-        hasher
-    }
-}

@@ -113,16 +113,12 @@ pub(crate) struct AwaitedJoin {
     pub(crate) granted: Option<Granted>,
 }
 
+#[derive(derive_more::Debug)]
+#[debug("Granted {{ reply: {reply:?}, .. }}")]
 pub(crate) struct Granted {
     pub(crate) channel: Box<dyn Channel>,
     pub(crate) reply: Payload<'static>,
     pub(crate) effects: Vec<Effect>,
-}
-
-impl std::fmt::Debug for Granted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Granted").field("reply", &self.reply).finish_non_exhaustive()
-    }
 }
 
 /// The channel that a second join of its topic has ended: its `phx_close`, and what it pushed in

@@ -18,7 +18,7 @@ use crate::*;
 fn a_watchdog_names_what_the_application_is_in() {
     let numbers: Vec<u8> = Callback::ALL.iter().map(|it| *it as u8).collect();
     assert_eq!(numbers, (1..=9).collect::<Vec<u8>>());
-    let names = Callback::ALL.map(Callback::name);
+    let names: Vec<_> = Callback::ALL.iter().map(|it| it.name()).collect();
     let expected = [
         "connect",
         "join",

@@ -55,7 +55,7 @@ impl<N: Node> Core<N> {
         roll: bool,
         mut visit: impl FnMut(TopicId, TopicView<'_>),
     ) {
-        self.registry.visit_topics(cursor, places, |id, topic| {
+        self.registry.topics.visit(cursor, places, |id, topic| {
             if roll {
                 let deliveries = &mut topic.deliveries;
                 deliveries.deliveries_before = std::mem::take(&mut deliveries.deliveries);

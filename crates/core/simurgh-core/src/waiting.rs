@@ -37,7 +37,7 @@ impl<N: Node> Core<N> {
         let waits = |socket: &&mut Socket| socket.phase == Phase::Waiting;
         let Some(socket) = out.socket_mut(key).filter(waits) else { return };
         // For what its channels broadcast now.
-        if self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key)) {
+        if self.waits_on_history(key) {
             return socket.enter(Phase::Waiting, tick);
         }
         socket.enter(Phase::Open, tick);

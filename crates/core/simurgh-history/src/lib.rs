@@ -7,7 +7,7 @@
 //!        │                                      │
 //!        ▼                                      ▼
 //!  ┌───────────────────────── KeptTopic ──────────────────────────┐
-//!  │ Ids: stored before?    Sequencer: the next place             │
+//!  │ Ids: stored before?                                          │
 //!  │                                                              │
 //!  │ Ring   …forgotten… ) place, place, place, place … ( to come  │
 //!  │                   floor ──► why                  head        │
@@ -23,8 +23,7 @@
 //!
 //! # Which node needs what
 //! 1. *A node on its own* gives the numbers: [`KeptTopic`].
-//! 2. *Nodes with a broker* get numbers from it: a [`Ring`] of each topic they listen to, and a
-//!    [`Sequencer`] that judges what arrives.
+//! 2. *Nodes with a broker* get numbers from it: a [`Ring`] of each topic they listen to.
 //! 3. *Both* read the resume data of a joining client ([`Resume`]) and answer from the ring
 //!    ([`Ring::since`], [`Ring::portion`]).
 //! 4. *Over a planned restart* [`Saver`] writes topics down and [`saved`] reads them.
@@ -70,7 +69,6 @@ mod reason;
 mod resume;
 mod ring;
 mod save;
-mod sequencer;
 mod topic;
 
 pub use engine::{Retention, StoredAt};
@@ -83,5 +81,4 @@ pub use resume::{
 };
 pub use ring::{Dropped, Entry, Limits, Marks, Portion, Replay, ReplayLimits, Ring};
 pub use save::{SaveError, Saver, saved};
-pub use sequencer::{Arrival, Sequencer};
 pub use topic::{KeptTopic, Stored};

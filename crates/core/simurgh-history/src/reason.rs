@@ -1,8 +1,19 @@
 //! Why a client cannot be given all that it missed.
-use core::fmt;
 
 /// Why something is missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 #[non_exhaustive]
 pub enum GapReason {
     /// It is older than the topic's retention.
@@ -27,42 +38,16 @@ pub enum GapReason {
 
 impl GapReason {
     /// All of them.
-    pub const ALL: [GapReason; 9] = [
-        GapReason::Expired,
-        GapReason::Overwritten,
-        GapReason::Evicted,
-        GapReason::Purged,
-        GapReason::Epoch,
-        GapReason::TooMany,
-        GapReason::TooLarge,
-        GapReason::Unavailable,
-        GapReason::Lost,
-    ];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name on the wire, in saves and in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            GapReason::Expired => "expired",
-            GapReason::Overwritten => "overwritten",
-            GapReason::Evicted => "evicted",
-            GapReason::Purged => "purged",
-            GapReason::Epoch => "epoch",
-            GapReason::TooMany => "too_many",
-            GapReason::TooLarge => "too_large",
-            GapReason::Unavailable => "unavailable",
-            GapReason::Lost => "lost",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// The reason of this name.
     pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
-    }
-}
-
-impl fmt::Display for GapReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+        word.parse().ok()
     }
 }
 
@@ -72,7 +57,7 @@ mod tests {
 
     #[test]
     fn each_has_a_word_of_its_own() {
-        for reason in GapReason::ALL {
+        for &reason in GapReason::ALL {
             assert_eq!(GapReason::parse(reason.as_str()), Some(reason));
         }
         assert_eq!(GapReason::parse("Expired"), None);

@@ -341,7 +341,7 @@ mod tests {
         };
         assert_eq!(text(None, 17, None), r#"{"recovered":true,"count":17}"#);
         assert_eq!(text(None, 0, Some("a\"")), r#"{"recovered":true,"count":0,"key":"a\""}"#);
-        for reason in GapReason::ALL {
+        for &reason in GapReason::ALL {
             let gap = format!(r#"{{"recovered":false,"reason":"{reason}""#);
             assert_eq!(text(Some(reason), 1_234, None), format!("{gap},\"count\":1234}}"));
             let mut out = Vec::new();

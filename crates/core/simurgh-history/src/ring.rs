@@ -8,7 +8,7 @@ use core::ops::{AddAssign, Range};
 
 use crate::position::{Epoch, Place, Position};
 use crate::reason::GapReason;
-use crate::resume::{Resume, Since};
+use crate::resume::Since;
 
 /// How much one topic keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,16 +308,6 @@ impl<T> Ring<T> {
         }
     }
 
-    /// What a joining client is sent: as [`since`](Self::since), but only future messages if
-    /// something is missing and it does not want the rest.
-    pub fn resume(&self, resume: &Resume, limits: &ReplayLimits) -> Replay {
-        let replay = self.since(resume.since, limits);
-        if replay.gap.is_some() && !resume.partial {
-            return Replay { gap: replay.gap, ..self.since(Since::Now, limits) };
-        }
-        replay
-    }
-
     /// The next entries after a place, within the limits but at least one, for reading in parts.
     ///
     /// # Errors
@@ -435,11 +425,6 @@ impl<T> Ring<T> {
     /// Whether nothing is kept.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
-    }
-
-    /// Bytes of its own memory, without what the values point to.
-    pub fn heap_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Kept<T>>()
     }
 
     fn purged(&self) -> Place {

@@ -29,7 +29,7 @@ fn bytes_an_entry(messages: usize, shared: &Arc<str>) -> usize {
     let before = heap();
     let topic = topic_of(messages, shared);
     let bytes = heap() - before;
-    assert_eq!(topic.heap_bytes(), bytes, "what it says of itself");
+    drop(topic);
     bytes.div_ceil(messages) - size_of::<Arc<str>>()
 }
 
@@ -39,7 +39,8 @@ fn a_message_costs_what_is_promised_and_nothing_stays() {
 
     let before = heap();
     let empty: KeptTopic<Arc<str>> = KeptTopic::new(Epoch::from_seed(7), 7);
-    assert_eq!((heap() - before, empty.heap_bytes()), (0, 0));
+    assert_eq!(heap() - before, 0);
+    drop(empty);
     let (topic_bytes, ring_bytes) = (size_of::<KeptTopic<Arc<str>>>(), size_of::<Ring<Arc<str>>>());
     println!("{topic_bytes} B an empty topic, of which {ring_bytes} are its ring");
     assert!(topic_bytes <= 96 && ring_bytes <= 80);
@@ -69,7 +70,6 @@ fn a_message_costs_what_is_promised_and_nothing_stays() {
         topic.store(shared.clone(), 1, Some(&id), n, &Limits { count: 0, ..EVERYTHING });
     }
     let ids = heap() - before;
-    assert_eq!(topic.heap_bytes(), ids, "what it says of itself");
     let id_bytes = ids.div_ceil(count);
     assert!(id_bytes <= 8 + 90, "{id_bytes} B an id of eight");
     topic.enforce(&EVERYTHING, count as u64 + Ids::AGE_MS);

@@ -119,14 +119,14 @@ pub(super) struct Client {
 
     wants: HashMap<SubjectId, Want, FixedState>,
     dirty: Vec<SubjectId>,
-    generation: u64,
+    pub(super) generation: u64,
     /// The generation that was sent to the engine and is not confirmed.
     asked: Option<u64>,
     in_force: u64,
     said_in_force: u64,
 
     /// Published envelopes that are not confirmed.
-    outbox: VecDeque<(SubjectId, Bytes)>,
+    pub(super) outbox: VecDeque<(SubjectId, Bytes)>,
     outbox_bytes: usize,
     /// How many envelopes of the outbox were sent over this link.
     sent: usize,
@@ -137,12 +137,12 @@ pub(super) struct Client {
     answers: usize,
     was_full: bool,
 
-    inbox: VecDeque<Event>,
+    pub(super) inbox: VecDeque<Event>,
     inbox_max: usize,
     received: usize,
     lost: Vec<SubjectId>,
     said_down: Option<Down>,
-    waker: Option<Waker>,
+    pub(super) waker: Option<Waker>,
 }
 
 impl Client {
@@ -188,10 +188,6 @@ impl Client {
         matches!(self.link, Link::Connecting | Link::Up)
     }
 
-    pub(super) fn in_flight(&self) -> usize {
-        self.outbox.len()
-    }
-
     pub(super) fn publish(&mut self, to: SubjectId, envelope: Bytes) -> Result<(), QueueFull> {
         let is_full = self.outbox.len() >= IN_FLIGHT_MAX
             || self.outbox_bytes.saturating_add(envelope.len()) > IN_FLIGHT_BYTES_MAX;
@@ -224,11 +220,6 @@ impl Client {
         }
     }
 
-    pub(super) fn next_generation(&mut self) -> Generation {
-        self.generation += 1;
-        Generation(self.generation)
-    }
-
     pub(super) fn poll(&mut self, waker: &Waker) -> Option<Event> {
         let Some(mut event) = self.inbox.pop_front() else {
             match &mut self.waker {
@@ -253,14 +244,6 @@ impl Client {
             _ => {}
         }
         Some(event)
-    }
-
-    pub(super) const fn take_waker(&mut self) -> Option<Waker> {
-        self.waker.take()
-    }
-
-    pub(super) fn has_events(&self) -> bool {
-        self.waker.is_some() && !self.inbox.is_empty()
     }
 
     /// Begins a link with all interests; from here on only changes are sent.

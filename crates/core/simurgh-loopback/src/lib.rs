@@ -189,7 +189,7 @@ impl Network {
 
     /// When the next event is due, if no node acts before.
     pub fn next_at_ns(&self) -> Option<u64> {
-        with(&self.state, |state| state.next_at_ns())
+        with(&self.state, |state| state.next().map(|(at_ns, ..)| at_ns))
     }
 
     /// Cuts a node's link, in one direction or both. What is sent waits in the link. The node
@@ -271,10 +271,10 @@ impl Network {
             let Some(kept) = state.engine.stream.as_mut() else { return };
             match data {
                 RestartData::Stays => return,
-                RestartData::Lost => *kept = Stream::new(kept.limits().clone(), epoch),
+                RestartData::Lost => *kept = Stream::new(kept.limits.clone(), epoch),
                 RestartData::Older(ns) => kept.set_back(now_ns.saturating_sub(ns), epoch),
             }
-            let head = kept.last();
+            let head = kept.seq;
             state.engine.log.extend(has_log.then_some(LogEntry::Remade { epoch, head }));
         });
     }
@@ -380,7 +380,7 @@ impl Adapter for Loopback {
     }
 
     fn in_flight(&self) -> usize {
-        with(&self.state, |state| state.clients.get(self.node).map_or(0, Client::in_flight))
+        with(&self.state, |state| state.clients.get(self.node).map_or(0, |it| it.outbox.len()))
     }
 }
 

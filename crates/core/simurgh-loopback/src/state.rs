@@ -44,7 +44,7 @@ pub(super) struct Linked {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Next {
+pub(super) enum Next {
     Timer,
     AtEngine,
     AtNode,
@@ -66,16 +66,12 @@ impl State {
         self.now_ns = self.now_ns.max(until_ns);
     }
 
-    pub(super) fn next_at_ns(&self) -> Option<u64> {
-        self.next().map(|(at_ns, ..)| at_ns)
-    }
-
     pub(super) fn wakers(&mut self) -> Vec<Waker> {
-        let woken = self.clients.iter_mut().filter(|it| it.has_events());
-        woken.filter_map(Client::take_waker).collect()
+        let woken = self.clients.iter_mut().filter(|it| !it.inbox.is_empty());
+        woken.filter_map(|it| it.waker.take()).collect()
     }
 
-    fn next(&self) -> Option<(u64, Next, usize)> {
+    pub(super) fn next(&self) -> Option<(u64, Next, usize)> {
         let is_running = self.engine.is_alive && !self.engine.is_frozen;
         let mut first: Option<(u64, Next, usize)> = None;
         let mut offer = |at_ns: Option<u64>, next, node| {
@@ -154,7 +150,8 @@ impl State {
             let filter = client.prefix.filter(interest);
             client.want(self.subjects.of(filter.as_str()), interest, *wanted);
         }
-        let generation = client.next_generation();
+        client.generation += 1;
+        let generation = Generation(client.generation);
         if client.link == Link::Up {
             self.send_changes(node);
         }

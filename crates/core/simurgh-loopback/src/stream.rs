@@ -37,9 +37,9 @@ impl Default for StreamLimits {
 
 #[derive(Debug)]
 pub(super) struct Stream {
-    limits: StreamLimits,
+    pub(super) limits: StreamLimits,
     pub(super) epoch: u64,
-    seq: u64,
+    pub(super) seq: u64,
     subjects: HashMap<SubjectId, VecDeque<Entry>, FixedState>,
     ids: HashMap<Box<str>, u64, FixedState>,
     ages: VecDeque<(u64, Box<str>)>,
@@ -87,10 +87,6 @@ impl Stream {
         }
     }
 
-    pub(super) fn last(&self) -> u64 {
-        self.seq
-    }
-
     /// Sets the storage back to an earlier time and begins a new epoch, as far as its state then is
     /// known.
     pub(super) fn set_back(&mut self, then_ns: u64, epoch: u64) {
@@ -104,10 +100,6 @@ impl Stream {
         let ids = &self.ids;
         self.ages.retain(|(_, id)| ids.contains_key(id));
         self.recent.retain(|it| it.1 <= head);
-    }
-
-    pub(super) fn limits(&self) -> &StreamLimits {
-        &self.limits
     }
 
     pub(super) fn store(&mut self, wish: StoreRequest<'_>, now_ns: u64) -> Outcome {

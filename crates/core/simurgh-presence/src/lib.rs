@@ -26,8 +26,8 @@
 //! 2. *Other nodes*: [`learn`](Table::learn), [`answer`](Table::answer),
 //!    [`node_down`](Table::node_down).
 //! 3. *Output*, once in an interval: [`take_delta`](Table::take_delta) for other nodes, then
-//!    [`take_diff`](Table::take_diff) for own members, after [`enrich`](Table::enrich) of the
-//!    [`changed_keys`](Table::changed_keys) if keys have more than metas. For newcomers
+//!    [`take_diff`](Table::take_diff) for own members, after [`enrich`](Table::enrich) of those
+//!    keys that have more than metas. For newcomers
 //!    [`encode_state`](Table::encode_state) follows the diff, so that one text serves all of an
 //!    interval; it is also valid before. [`snapshot`](Table::snapshot) answers a node that asks.
 //! 4. *Getters*: [`len`](Table::len), [`get`](Table::get), [`iter`](Table::iter) and so on.

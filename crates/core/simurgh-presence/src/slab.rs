@@ -98,10 +98,6 @@ impl<T> Slab<T> {
         }
     }
 
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.slots() * size_of::<Slot<T>>() + self.pages.capacity() * size_of::<Box<[Slot<T>]>>()
-    }
-
     fn slot_mut(&mut self, at: u32) -> Option<&mut Slot<T>> {
         let at = at as usize;
         self.pages.get_mut(at / PAGE)?.get_mut(at % PAGE)

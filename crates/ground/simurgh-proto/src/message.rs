@@ -357,14 +357,6 @@ impl OwnedRef {
     pub fn is_null(&self) -> bool {
         matches!(self.0, RefText::Null)
     }
-
-    /// Bytes of heap besides the record itself.
-    pub fn heap_bytes(&self) -> usize {
-        match &self.0 {
-            RefText::Null | RefText::Inline { .. } => 0,
-            RefText::Heap(raw) => size_of::<Box<str>>() + raw.len(),
-        }
-    }
 }
 
 impl From<&Ref<'_>> for OwnedRef {
@@ -422,7 +414,7 @@ mod tests {
         for raw in ["null", "7", "0", "\"\"", "\"123456789012\"", "\"1234567890123\"", "[1,{}]"] {
             let kept = OwnedRef::from(&Ref::from_json(raw));
             assert_eq!(kept.as_ref().raw(), raw);
-            assert_eq!(kept.heap_bytes() == 0, raw.len() <= 14, "{raw}");
+            assert_eq!(matches!(kept.0, RefText::Heap(_)), raw.len() > 14, "{raw}");
         }
         let long = format!("\"{}\"", "é".repeat(150));
         let kept = OwnedRef::from(&Ref::from_json(long.as_str()));

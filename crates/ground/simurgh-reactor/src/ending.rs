@@ -7,7 +7,7 @@ use crate::handler::{Handler, Slow};
 use crate::io::Io;
 use crate::net;
 use crate::slab::{
-    CLOSE_SCHEDULED, CLOSING, CONNECTING, Flags, MUTE, OVER, PEER_SHUT, RESETS, SHUT, Socket,
+    CLOSE_SCHEDULED, CLOSING, CONNECTING, MUTE, OVER, PEER_SHUT, RESETS, SHUT, Socket,
 };
 use crate::turn::Reactor;
 
@@ -135,7 +135,10 @@ impl<T> Io<T> {
                     (true, _) => self.linger(key),
                     // The connection lingers until the peer closes too, or the time is up.
                     (false, true) => net::shutdown_write(fd),
-                    (false, false) => self.schedule_close(key, end_reason(flags)),
+                    (false, false) if flags & PEER_SHUT != 0 => {
+                        self.schedule_close(key, Closed::PeerEof);
+                    }
+                    (false, false) => self.schedule_close(key, Closed::Local),
                 }
             } else if flags & SHUT != 0 && flags & CONNECTING == 0 && !waits {
                 net::shutdown_write(fd);
@@ -168,9 +171,4 @@ impl<T> Io<T> {
             self.reset(key, if over { Closed::Slow } else { Closed::Local });
         }
     }
-}
-
-/// The reason for the end of a connection that closes once its output is written.
-fn end_reason(flags: Flags) -> Closed {
-    if flags & PEER_SHUT != 0 { Closed::PeerEof } else { Closed::Local }
 }

@@ -5,7 +5,6 @@
 //! instead of filling memory. A shard that runs is not woken: the eventfd is written only when the
 //! loop has announced that it is about to wait.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -15,13 +14,16 @@ use thiserror::Error;
 use crate::wake::WakeSet;
 
 /// The sending half of a shard's mailbox: cheap to clone, usable from every thread.
+#[derive(derive_more::Debug)]
+#[debug("Mailbox({state:?})")]
 pub struct Mailbox<M> {
     sender: Sender<M>,
     state: Arc<MailboxState>,
 }
 
 /// A mail that was refused because the mailbox holds its limit of bytes or the shard has ended.
-#[derive(Error)]
+#[derive(derive_more::Debug, Error)]
+#[debug("Full(..)")]
 #[error("the shard's mailbox is full")]
 pub struct Full<M>(pub M);
 
@@ -88,21 +90,6 @@ impl<M> Mailbox<M> {
 impl<M> Clone for Mailbox<M> {
     fn clone(&self) -> Self {
         Self { sender: self.sender.clone(), state: Arc::clone(&self.state) }
-    }
-}
-
-impl<M> fmt::Debug for Mailbox<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mailbox")
-            .field("shard", &self.shard())
-            .field("bytes", &self.bytes())
-            .finish_non_exhaustive()
-    }
-}
-
-impl<M> fmt::Debug for Full<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Full(..)")
     }
 }
 

@@ -12,6 +12,8 @@ use crate::pool;
 use crate::slot_allocator::PAGE_SLOTS;
 
 /// Up to [`PAGE_SLOTS`] records. An empty page costs only a pointer and a length.
+#[derive(derive_more::Debug)]
+#[debug("Page({len})")]
 pub struct Page<T> {
     memory: Option<NonNull<T>>,
     len: usize,
@@ -93,12 +95,6 @@ impl<T> DerefMut for Page<T> {
 impl<T> Default for Page<T> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl<T> std::fmt::Debug for Page<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Page").field("len", &self.len).finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,6 @@
 //! however much it is behind, and all slow peers together keep what was sent once.
 
 use std::cell::{Cell, OnceCell};
-use std::fmt;
 use std::rc::Rc;
 
 /// Bytes that many connections of a shard are sent: one allocation and one reference count, and a
@@ -13,7 +12,8 @@ use std::rc::Rc;
 ///
 /// A frame may consist of parts ([`Shared::go_on_in`]), each of them a `Shared`; the frame is then
 /// its first part.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Shared({} bytes)", self.as_bytes().len())]
 pub struct Shared(Rc<Frame<dyn AsRef<[u8]>>>);
 
 struct Frame<B: ?Sized> {
@@ -119,12 +119,6 @@ impl From<Vec<u8>> for Shared {
 impl AsRef<[u8]> for Shared {
     fn as_ref(&self) -> &[u8] {
         self.as_bytes()
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Shared({} bytes)", self.as_bytes().len())
     }
 }
 

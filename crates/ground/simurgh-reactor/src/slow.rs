@@ -19,12 +19,6 @@ const CHECKED_MAX: usize = 1024;
 const AGE_UNIT_NS: u64 = 1_000_000_000;
 
 impl<H: Handler> Reactor<H> {
-    pub(crate) fn report_drained(&mut self) {
-        for key in std::mem::take(&mut self.io.lists.drained) {
-            self.handler.drained(&mut self.io, key);
-        }
-    }
-
     /// Writes the queues of connections whose sockets accept more, a part of each.
     pub(crate) fn write_more(&mut self) {
         let mut stage = Stage::begin(WRITE_MORE, &self.io);

@@ -29,6 +29,8 @@ use crate::turn::Reactor;
 use crate::wake::WakeSet;
 
 /// Shards that know each other: prepared together, then spawned one by one.
+#[derive(derive_more::Debug)]
+#[debug("ShardSet({spawned} of {}, {addresses:?})", mailboxes.len())]
 pub struct ShardSet<M> {
     wakes: Arc<WakeSet>,
     clock: Clock,
@@ -205,16 +207,6 @@ impl<M: Send + 'static> ShardSet<M> {
             self.reserved.clear();
         }
         Ok(ShardHandle { index, capacity, tables, stats, mailbox_state, thread })
-    }
-}
-
-impl<M> std::fmt::Debug for ShardSet<M> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ShardSet")
-            .field("shards", &self.mailboxes.len())
-            .field("spawned", &self.spawned)
-            .field("addresses", &self.addresses)
-            .finish_non_exhaustive()
     }
 }
 

@@ -19,7 +19,7 @@ use rustix::net::RecvFlags;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::accept::Listeners;
-use crate::clock::Now;
+use crate::clock::{self, Now};
 use crate::connection::{Closed, HAND_OFF, Key, LISTENER, SPECIAL, TIMER, WAKER, key_of};
 use crate::handler::{Handler, Next};
 use crate::io::Io;
@@ -181,7 +181,9 @@ impl<H: Handler> Reactor<H> {
         self.read_ready(left_over);
         self.read_hung_up();
         self.write_more();
-        self.report_drained();
+        for key in std::mem::take(&mut self.io.lists.drained) {
+            self.handler.drained(&mut self.io, key);
+        }
         self.check_slow();
         if self.hand_off_left {
             self.adopt();
@@ -419,8 +421,7 @@ impl<H: Handler> Reactor<H> {
     /// Counts the turn by the clock, and by the CPU time of this thread: its duration if no other
     /// thread had used the core. (The latter includes fetching its events.)
     fn count(&mut self, begun_ns: u64) {
-        let cpu = clock_gettime(ClockId::ThreadCPUTime);
-        let cpu_ns = (cpu.tv_sec as u64) * 1_000_000_000 + cpu.tv_nsec as u64;
+        let cpu_ns = clock::nanoseconds(clock_gettime(ClockId::ThreadCPUTime));
         let turn_cpu_ns = match self.io.counts.cpu_ns {
             0 => 0,
             before => cpu_ns.saturating_sub(before),

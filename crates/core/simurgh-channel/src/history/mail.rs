@@ -1,6 +1,5 @@
 //! Mail between shards about the histories of topics, and requests from outside.
 
-use std::fmt;
 use std::sync::Arc;
 
 use simurgh_history::{GapReason, Position, Since, StoredAt};
@@ -26,6 +25,7 @@ pub struct KeptAt {
 pub type KeptCallback = Box<dyn FnOnce(Result<KeptAt, NotKept>) + Send>;
 
 /// Which caller is informed that a broadcast is kept.
+#[derive(derive_more::Debug)]
 pub enum KeptFor {
     /// Nobody.
     Nobody,
@@ -39,19 +39,7 @@ pub enum KeptFor {
         is_member: bool,
     },
     /// Code outside of channels.
-    Caller(KeptCallback),
-}
-
-impl fmt::Debug for KeptFor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nobody => f.write_str("Nobody"),
-            Self::Channel { channel, ticket, .. } => {
-                f.debug_tuple("Channel").field(channel).field(ticket).finish()
-            }
-            Self::Caller(_) => f.write_str("Caller"),
-        }
-    }
+    Caller(#[debug(skip)] KeptCallback),
 }
 
 /// A broadcast on its way to the home of its topic, to which its weight is charged.
@@ -232,25 +220,14 @@ pub type PageCallback = Box<dyn FnOnce(HistoryPage) + Send>;
 
 /// A request about the history of a topic, from outside of channels. Callbacks run on a shard: they
 /// must be short. They are dropped without being called if the shard has ended.
+#[derive(derive_more::Debug)]
 pub enum HistoryRequest {
     /// Reads a part of what is kept.
-    Read(Box<str>, Range, PageCallback),
+    Read(Box<str>, Range, #[debug(skip)] PageCallback),
     /// Forgets everything that is kept; answered with the last assigned position.
-    Forget(Box<str>, Box<dyn FnOnce(Result<Position, NotKept>) + Send>),
+    Forget(Box<str>, #[debug(skip)] Box<dyn FnOnce(Result<Position, NotKept>) + Send>),
     /// Lists the topics that a shard keeps, from a place on, at most so many.
-    Topics(u16, u32, usize, Box<dyn FnOnce(HistoryTopics) + Send>),
-}
-
-impl fmt::Debug for HistoryRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(topic, range, _) => f.debug_tuple("Read").field(topic).field(range).finish(),
-            Self::Forget(topic, _) => f.debug_tuple("Forget").field(topic).finish(),
-            Self::Topics(shard, from, limit, _) => {
-                f.debug_tuple("Topics").field(shard).field(from).field(limit).finish()
-            }
-        }
-    }
+    Topics(u16, u32, usize, #[debug(skip)] Box<dyn FnOnce(HistoryTopics) + Send>),
 }
 
 /// About the history of a topic.

@@ -6,7 +6,8 @@ pub use self::rate::{Bucket, Rate, RateError, TooFewTokens};
 use crate::metrics::{Counter, ShardMetrics};
 
 /// A limited quantity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[non_exhaustive]
 pub enum Limit {
     /// Joins of a socket.
@@ -24,13 +25,7 @@ pub enum Limit {
 impl Limit {
     /// Its name for clients, counters and settings.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Joins => "joins",
-            Self::Messages => "messages",
-            Self::Bytes => "bytes",
-            Self::PresenceCalls => "presence_calls",
-            Self::PayloadBytes => "payload_bytes",
-        }
+        self.into()
     }
 
     /// The reason in a close frame.

@@ -1,4 +1,4 @@
-//! Topics with a history: between this node, the engine and [`History`].
+//! Topics with a history: between this node, the engine and the module `history`.
 
 use bytes::Bytes;
 use simurgh_history::{Retention, StoredAt};
@@ -8,8 +8,7 @@ use super::{Cluster, LinkState, LocalNode, Notice, Time};
 use crate::adapter::{Adapter, Event, Generation, Number};
 use crate::envelope::{Envelope, Kind};
 use crate::history::{
-    History, HistoryCounts, HistoryEvent, HistorySink, Next, StoreError, StoreItem, Storing,
-    TopicId,
+    HistoryCounts, HistoryEvent, HistorySink, Next, StoreError, StoreItem, Storing, TopicId,
 };
 use crate::subject::{Interest, Space};
 
@@ -47,7 +46,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     /// behind.
     pub fn check_topic(&mut self, topic: &str) {
         if let Some(history) = &mut self.history {
-            history.check_at_leader(topic);
+            history.follows.check_at_leader(topic);
         }
     }
 
@@ -77,17 +76,17 @@ impl<A: Adapter + ?Sized> Cluster<A> {
 
     /// The counters of topics with a history; `None` if there are no such topics.
     pub fn history_counts(&self) -> Option<&HistoryCounts> {
-        self.history.as_deref().map(History::counts)
+        self.history.as_deref().map(|it| &it.counts)
     }
 
     /// How many topics are followed.
     pub fn followed(&self) -> usize {
-        self.history.as_deref().map_or(0, History::followed)
+        self.history.as_deref().map_or(0, |it| it.follows.table.len())
     }
 
     /// How many bytes wait to be stored.
     pub fn store_bytes(&self) -> usize {
-        self.history.as_deref().map_or(0, History::waiting_bytes)
+        self.history.as_deref().map_or(0, |it| it.stores.bytes())
     }
 
     /// Follows a topic that is subscribed to. Returns `false` if that is impossible.
@@ -96,7 +95,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         if !self.interests.keep(topic) {
             return false;
         }
-        if let Some(id) = history.follow(topic, wants) {
+        if let Some(id) = history.follows.begin(topic, wants) {
             self.history_waiters.push(id.number());
         }
         true
@@ -106,7 +105,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     pub(super) fn report_history(&mut self, local: &mut impl LocalNode) {
         let Some(history) = &mut self.history else { return };
         history.report_link_loss(local);
-        while let Some(notice) = history.poll_notice() {
+        while let Some(notice) = history.notices.pop_front() {
             self.notices.push_back(Notice::History(notice));
         }
         while self.notices.len() > super::NOTICES_MAX {
@@ -117,7 +116,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     pub(super) fn tick_history(&mut self, time: Time, local: &mut impl LocalNode) {
         let Some(history) = &mut self.history else { return };
         while let Some(topic) = self.interests.poll_ended() {
-            history.ended(&topic, local);
+            history.follows.end(&topic, local);
         }
         history.tick(time, local);
     }
@@ -132,7 +131,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         let of_broadcasts = interests.iter().filter(|it| it.space() == Some(Space::Broadcast));
         let topics: Vec<&str> = of_broadcasts
             .flat_map(|it| all.topics_of(it))
-            .filter(|it| history.is_followed(it))
+            .filter(|it| history.follows.table.find(it).is_some())
             .take(LOST_MAX + 1)
             .collect();
         match topics.len() {
@@ -151,7 +150,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     pub(super) fn begin_followed(&mut self) {
         let Some(history) = &mut self.history else { return };
         while let Some(number) = self.history_waiters.pop() {
-            history.in_force(TopicId::of_number(number));
+            history.follows.in_force(TopicId::of_number(number));
         }
     }
 
@@ -198,7 +197,9 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             }
             Event::NotStored { ticket, why } => history.stored(ticket, Err(why), time, local),
             Event::Fetched { ticket, kept } => history.fetched(ticket, kept, time, local),
-            Event::Since { ticket, behind } => history.watermark_answered(ticket, behind, time),
+            Event::Since { ticket, behind } => {
+                history.follows.watermark_answered(ticket, behind, time)
+            }
             Event::Purged { ticket, why } => history.purged(ticket, why),
             _ => {}
         }
@@ -224,7 +225,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
                 break;
             }
             if let Next::Store(_) = next {
-                history.handed_over();
+                history.counts.handed_over += 1;
             }
             has_said = true;
         }

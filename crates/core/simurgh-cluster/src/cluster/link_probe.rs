@@ -37,12 +37,4 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             self.peers.tick(time.ns);
         }
     }
-
-    /// When other nodes are due next, apart from what waits for the probe.
-    pub(super) fn peers_next_ns(&self) -> Option<u64> {
-        match self.link_probe {
-            Some(_) => self.peers.next_beat_ns(),
-            None => self.peers.next_ns(),
-        }
-    }
 }

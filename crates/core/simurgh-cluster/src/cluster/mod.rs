@@ -8,7 +8,7 @@ mod presence_requests;
 mod receive;
 mod send;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::task::Context;
 
 use bytes::Bytes;
@@ -127,7 +127,8 @@ pub trait LocalNode {
 }
 
 /// The state of the link to the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum LinkState {
     /// There is no link.
     Away,
@@ -139,12 +140,8 @@ pub enum LinkState {
 
 impl LinkState {
     /// `away`, `catching-up`, `up`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Away => "away",
-            Self::CatchingUp => "catching-up",
-            Self::Up => "up",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -220,7 +217,6 @@ pub struct Cluster<A: ?Sized> {
     has_said_bye: bool,
     counts: ClusterCounts,
     notices: VecDeque<Notice>,
-    departed: BTreeMap<NodeId, u64>,
     link_probe: Option<LinkProbe>,
     /// `None` if no topic has a history.
     history: Option<Box<History>>,
@@ -276,7 +272,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             has_said_bye: false,
             counts: ClusterCounts::default(),
             notices: VecDeque::new(),
-            departed: BTreeMap::new(),
             link_probe: None,
             history,
             history_waiters: InterestWaiters::default(),
@@ -344,9 +339,14 @@ impl<A: Adapter + ?Sized> Cluster<A> {
 
     /// When [`tick`](Self::tick) has something to do next.
     pub fn next_ns(&self) -> Option<u64> {
+        let peers_ns = match self.link_probe {
+            // They are aged when it is answered.
+            Some(_) => self.peers.next_beat_ns(),
+            None => self.peers.next_ns(),
+        };
         let all = [
             self.interests.next_ns(),
-            self.peers_next_ns(),
+            peers_ns,
             self.disconnects.next_ns(),
             self.outbox.next_ns(),
             self.presence_requests.next_ns(),

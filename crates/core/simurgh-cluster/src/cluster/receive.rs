@@ -7,7 +7,7 @@ use super::counts::count;
 use super::{Cluster, DONE_MAX, LinkState, LocalNode, Notice, Time, WINDOWS_MAX};
 use crate::adapter::{Adapter, Event, Received, Session};
 use crate::disconnects::DisconnectNumber;
-use crate::envelope::{Envelope, Items, Kind};
+use crate::envelope::{Draft, Envelope, Items, Kind};
 use crate::message::Message;
 use crate::node_id::NodeId;
 use crate::outbox::Class;
@@ -18,8 +18,6 @@ use crate::subject::{Bucket, Interest, Space};
 /// How long after a node is gone it may repeat envelopes that the engine may not have: it returns,
 /// or does not know that the engine has its bye.
 const WINDOWS_KEPT_NS: u64 = 600 * 1_000_000_000;
-/// The most remembered gone nodes, to recognize their late envelopes.
-const DEPARTED_MAX: usize = 4096;
 
 /// Whether a duplicate of this kind would have an effect twice.
 const fn is_counted(kind: Kind) -> bool {
@@ -32,7 +30,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             Event::Up { session, kept } => self.on_link_up(session, kept, time, local),
             Event::Down(why) => {
                 if let Some(history) = &mut self.history {
-                    history.down(time.ns);
+                    history.follows.down(false, time.ns);
                 }
                 self.session = None;
                 self.peers.link_down(time.ns);
@@ -135,7 +133,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             self.counts.own += 1;
             return;
         }
-        if is_counted(header.kind) && !self.is_new(&envelope, space) {
+        if is_counted(header.kind) && !self.is_new(&envelope, space, time.ns) {
             self.counts.again += 1;
             return;
         }
@@ -157,31 +155,23 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     }
 
     /// Whether an envelope is neither a duplicate nor out of order.
-    fn is_new(&mut self, envelope: &Envelope<'_>, space: Option<Space>) -> bool {
+    fn is_new(&mut self, envelope: &Envelope<'_>, space: Option<Space>, now_ns: u64) -> bool {
         let (origin, n) = (envelope.header.origin, envelope.header.n);
         let bucket = space.map(|_| Bucket::of(envelope.topic));
         if let Some(seen) = self.seen.get_mut(&origin) {
             return seen.take(bucket, n);
         }
         if self.seen.len() >= WINDOWS_MAX {
-            let gone = self.departed.iter().filter(|it| self.seen.contains_key(it.0));
-            let longest = gone.min_by_key(|it| it.1).map(|it| *it.0);
-            longest.map(|it| self.seen.remove(&it));
+            let gone = self.seen.iter().filter_map(|(node, it)| Some((it.gone_ns?, *node)));
+            gone.min().map(|(_, longest)| self.seen.remove(&longest));
         }
         if self.seen.len() < WINDOWS_MAX {
-            self.seen.entry(origin).or_default().take(bucket, n);
+            let gone_ns = self.peers.get(origin).is_none().then_some(now_ns);
+            let seen = self.seen.entry(origin).or_default();
+            seen.gone_ns = gone_ns;
+            seen.take(bucket, n);
         }
         true
-    }
-
-    fn forget_windows(&mut self, time: Time) {
-        let old = self
-            .departed
-            .iter()
-            .filter(|(_, gone_ns)| time.ns.saturating_sub(**gone_ns) >= WINDOWS_KEPT_NS);
-        for (node, _) in old {
-            self.seen.remove(node);
-        }
     }
 
     fn on_message(
@@ -226,7 +216,9 @@ impl<A: Adapter + ?Sized> Cluster<A> {
                     }
                     self.done.push_back((origin, number));
                 }
-                self.send_answer(origin, number, time);
+                if let Ok(answer) = Draft::answer(self.me, number) {
+                    self.push(Class::Control, self.prefix.node(origin), answer, time);
+                }
             }
             Message::Answer { number } => {
                 self.disconnects.answered(origin, DisconnectNumber(number));
@@ -294,7 +286,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         while let Some(event) = self.peers.poll_event() {
             match &event {
                 PeerEvent::Joined(node) => {
-                    self.departed.remove(node);
+                    self.seen.entry(*node).and_modify(|it| it.gone_ns = None);
                     // Known by a beat, so its hello was lost: it may have received no disconnect.
                     self.disconnects.hello(*node, time.ns);
                     // The request to all nodes over a new link may have been too early for it.
@@ -309,14 +301,10 @@ impl<A: Adapter + ?Sized> Cluster<A> {
                     self.parts.forget(*node);
                     self.disconnects.gone(*node, *why);
                     self.calls.gone(*node).into_iter().for_each(|it| local.answered(it, None));
-                    if self.departed.len() >= DEPARTED_MAX
-                        && let Some(oldest) =
-                            self.departed.iter().min_by_key(|it| it.1).map(|it| *it.0)
-                    {
-                        self.departed.remove(&oldest);
-                    }
-                    self.departed.insert(*node, time.ns);
-                    self.forget_windows(time);
+                    self.seen.entry(*node).and_modify(|it| it.gone_ns = Some(time.ns));
+                    self.seen.retain(|_, it| {
+                        it.gone_ns.is_none_or(|ns| time.ns.saturating_sub(ns) < WINDOWS_KEPT_NS)
+                    });
                     local.gone(*node);
                 }
                 _ => {}

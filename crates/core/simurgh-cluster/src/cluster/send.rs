@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use simurgh_history::Retention;
 use simurgh_presence::{FromPeers, Owner, ToPeers};
 
@@ -126,21 +125,15 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     /// Requests a topic's presences from all others, and sends the home shard the list of those
     /// nodes as soon as they are known.
     fn begin_presence(&mut self, topic: &str, time: Time, local: &mut impl LocalNode) {
-        let nodes: Vec<Owner> = match self.state {
-            LinkState::Away => Vec::new(),
-            _ => self.peers.live().map(|it| Owner(it.0)).collect(),
-        };
-        if self.knows_peers(time) {
-            local.presence(topic, FromPeers::Requested(nodes.into()));
+        let is_away = self.state == LinkState::Away;
+        // After some time the other nodes have announced themselves.
+        if is_away || time.ns.saturating_sub(self.linked_ns) >= UNKNOWN_NS {
+            let nodes = self.peers.live().filter(|_| !is_away).map(|it| Owner(it.0)).collect();
+            local.presence(topic, FromPeers::Requested(nodes));
         }
-        if self.state != LinkState::Away {
+        if !is_away {
             self.presence_requests.add(None, topic, time.ns);
         }
-    }
-
-    /// Whether the other nodes had time to announce themselves.
-    pub(super) fn knows_peers(&self, time: Time) -> bool {
-        self.state == LinkState::Away || time.ns.saturating_sub(self.linked_ns) >= UNKNOWN_NS
     }
 
     /// Has all sockets with an id closed on all other nodes. [`LocalNode::disconnected`] always
@@ -252,7 +245,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
 
     /// Whether the engine has confirmed everything.
     pub fn is_flushed(&self) -> bool {
-        let has_stored = self.history.as_ref().is_none_or(|it| it.is_flushed());
+        let has_stored = self.history.as_ref().is_none_or(|it| it.stores.is_empty());
         let has_said = self.outbox.is_empty() && self.refused.is_none();
         has_stored && has_said && self.adapter.in_flight() == 0
     }
@@ -268,7 +261,12 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         self.waiters.changes_sent();
         self.history_interests_sent(self.waiters.last_change);
         while !self.is_full {
-            let Some((class, to, envelope)) = self.next_to_publish() else { break };
+            let next = self.refused.take().or_else(|| {
+                let (class, to, envelope) = self.outbox.pop()?;
+                self.n += 1;
+                Some((class, to, stamped(envelope, self.n)))
+            });
+            let Some((class, to, envelope)) = next else { break };
             match self.adapter.publish(&to, envelope.clone()) {
                 Ok(()) => {
                     has_said = true;
@@ -287,15 +285,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             self.enter(LinkState::Up, time);
         }
         has_said
-    }
-
-    fn next_to_publish(&mut self) -> Option<(Class, Subject, Bytes)> {
-        if let Some(refused) = self.refused.take() {
-            return Some(refused);
-        }
-        let (class, to, envelope) = self.outbox.pop()?;
-        self.n += 1;
-        Some((class, to, stamped(envelope, self.n)))
     }
 
     /// Sends the requests for presences that are due, and informs the home shards to which nodes.
@@ -324,12 +313,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
                 Ok(draft) => self.push(Class::Control, to, draft, time),
                 Err(_) => self.counts.refused_large += 1,
             }
-        }
-    }
-
-    pub(super) fn send_answer(&mut self, to: NodeId, number: u64, time: Time) {
-        if let Ok(answer) = Draft::answer(self.me, number) {
-            self.push(Class::Control, self.prefix.node(to), answer, time);
         }
     }
 
@@ -362,7 +345,7 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    fn push(&mut self, class: Class, to: Subject, draft: Draft, time: Time) {
+    pub(super) fn push(&mut self, class: Class, to: Subject, draft: Draft, time: Time) {
         let mut envelope = draft.unnumbered();
         if class == Class::Presence && self.session.is_none() {
             envelope = resent(envelope);

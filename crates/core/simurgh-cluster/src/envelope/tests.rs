@@ -341,8 +341,8 @@ fn each_kind_has_the_items_that_it_has() {
         let bytes = with_payloads(kind as u8, topic, items);
         decoded(&bytes).map(|_| ())
     };
-    for kind in Kind::ALL {
-        assert_eq!(Kind::of(kind as u8), Some(kind));
+    for &kind in Kind::ALL {
+        assert_eq!(Kind::from_repr(kind as u8), Some(kind));
         let right = match kind {
             Kind::Bye | Kind::Forget => &[][..],
             _ => &[bare][..],

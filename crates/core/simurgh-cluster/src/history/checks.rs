@@ -175,7 +175,7 @@ impl Topics {
         }
     }
 
-    pub(super) fn check_at_leader(&mut self, topic: &str) {
+    pub(crate) fn check_at_leader(&mut self, topic: &str) {
         let Some(at) = self.table.find(topic) else { return };
         self.renew(at);
         if self.table.get(at).is_some_and(|it| it.stage != Stage::Waiting) {

@@ -1,7 +1,6 @@
 //! Messages of a topic: judged by those before them, and delivered in order.
 
 use bytes::Bytes;
-use simurgh_history::{Arrival, Sequencer};
 
 use super::events::{HistoryEvent, HistoryItem, HistoryPosition};
 use super::own_envelopes::OwnEnvelopes;
@@ -80,19 +79,16 @@ impl Topics {
     }
 
     pub(super) fn judge(&self, follow: &Topic, number: Number, time: Time) -> Judgement {
-        let is_synced = self.is_synced(follow);
-        let previous = Some(number.prev).filter(|it| *it > 0);
-        let arrival = Sequencer::new(Some(follow.last)).arrive(number.seq, previous, is_synced);
-        match arrival {
-            Arrival::Known => Judgement::Known,
-            Arrival::Hole { .. } if number.prev > follow.last => Judgement::Hole,
-            // When it was stored, the engine had nothing behind the last known message, or not even
-            // that: messages between cannot be fetched any more.
-            _ if !is_synced && (number.prev == 0 || number.prev < follow.last) => {
-                Judgement::Next { has_gap: self.may_have_missed(follow, 0, true, time.ns) }
-            }
-            _ => Judgement::Next { has_gap: false },
+        if number.seq <= follow.last {
+            return Judgement::Known;
         }
+        if number.prev > follow.last {
+            return Judgement::Hole;
+        }
+        // When it was stored, the engine had nothing behind the last known message, or not even
+        // that: messages between cannot be fetched any more.
+        let is_unsure = (number.prev == 0 || number.prev < follow.last) && !self.is_synced(follow);
+        Judgement::Next { has_gap: is_unsure && self.may_have_missed(follow, 0, true, time.ns) }
     }
 
     /// Whether certainly nothing is missing.

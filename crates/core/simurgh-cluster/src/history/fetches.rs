@@ -269,7 +269,7 @@ impl Topics {
         Some(Fetch::Since { subject, age })
     }
 
-    pub(super) fn watermark_answered(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
+    pub(crate) fn watermark_answered(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
         let Some(Request::Watermark(place, _, era)) = self.tickets.remove(&ticket) else { return };
         // The number is of another epoch.
         self.watermarks.answered(place, behind.filter(|_| era == self.era), time);

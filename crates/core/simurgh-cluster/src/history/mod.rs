@@ -74,7 +74,6 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use simurgh_history::Retention;
 
 pub use self::counts::HistoryCounts;
 pub(crate) use self::events::HistorySink;
@@ -154,15 +153,15 @@ pub(crate) enum Next {
 pub(crate) struct History {
     me: NodeId,
     prefix: Prefix,
-    stores: StoreQueue,
+    pub(crate) stores: StoreQueue,
     sent: OwnEnvelopes,
-    follows: Topics,
-    counts: HistoryCounts,
+    pub(crate) follows: Topics,
+    pub(crate) counts: HistoryCounts,
     ticket: u64,
     /// Topics with the number before which the engine is to remove everything.
     purges: VecDeque<(Box<str>, u64)>,
     purging: HashMap<Ticket, (Box<str>, u64), FixedState>,
-    notices: VecDeque<HistoryNotice>,
+    pub(crate) notices: VecDeque<HistoryNotice>,
     has_nothing: bool,
 }
 
@@ -181,16 +180,6 @@ impl History {
             notices: VecDeque::new(),
             has_nothing: false,
         }
-    }
-
-    /// Follows a topic. Returns its id until its interest is in force, unless it was followed
-    /// before.
-    pub(crate) fn follow(&mut self, topic: &str, wants: Retention) -> Option<TopicId> {
-        self.follows.begin(topic, wants)
-    }
-
-    pub(crate) fn ended(&mut self, topic: &str, sink: &mut impl HistorySink) {
-        self.follows.end(topic, sink);
     }
 
     pub(crate) fn push(
@@ -223,22 +212,6 @@ impl History {
             self.purges.clear();
         }
         self.follows.up(epoch, now_ns);
-    }
-
-    pub(crate) fn down(&mut self, now_ns: u64) {
-        self.follows.down(false, now_ns);
-    }
-
-    pub(crate) fn in_force(&mut self, id: TopicId) {
-        self.follows.in_force(id);
-    }
-
-    pub(crate) fn is_followed(&self, topic: &str) -> bool {
-        self.follows.table.find(topic).is_some()
-    }
-
-    pub(crate) fn check_at_leader(&mut self, topic: &str) {
-        self.follows.check_at_leader(topic);
     }
 
     /// Messages of these topics may be lost; some of the topics are not followed.
@@ -284,7 +257,7 @@ impl History {
             NotStored::Refused(why) => StoreError::Refused(why),
         });
         let Some(topic) = self.stores.topic_of(ticket).map(Box::<str>::from) else { return };
-        let is_followed = self.is_followed(&topic);
+        let is_followed = self.follows.table.find(&topic).is_some();
         let done = self.stores.answered(
             ticket,
             (&answer, self.follows.known_epoch),
@@ -309,10 +282,6 @@ impl History {
         let Self { me, sent, counts, follows, .. } = self;
         let mut context = Context { me: *me, time, sent, counts, sink };
         follows.fetched(ticket, fetched, &mut context);
-    }
-
-    pub(crate) fn watermark_answered(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
-        self.follows.watermark_answered(ticket, behind, time);
     }
 
     pub(crate) fn purged(&mut self, ticket: Ticket, why: Option<NotStored>) {
@@ -349,10 +318,6 @@ impl History {
         }
     }
 
-    pub(crate) fn handed_over(&mut self) {
-        self.counts.handed_over += 1;
-    }
-
     pub(crate) fn tick(&mut self, time: Time, sink: &mut impl HistorySink) {
         self.follows.note_time(time.ns);
         self.stores.expire(time.ns, (&mut self.sent, &mut self.counts), sink);
@@ -373,25 +338,5 @@ impl History {
     pub(crate) fn next_ns(&self, may_ask: bool) -> Option<u64> {
         let due_ns = [self.stores.next_ns(), self.sent.next_ns(), self.follows.next_ns(may_ask)];
         due_ns.into_iter().flatten().min()
-    }
-
-    pub(crate) fn is_flushed(&self) -> bool {
-        self.stores.is_empty()
-    }
-
-    pub(crate) fn counts(&self) -> &HistoryCounts {
-        &self.counts
-    }
-
-    pub(crate) fn followed(&self) -> usize {
-        self.follows.table.len()
-    }
-
-    pub(crate) fn waiting_bytes(&self) -> usize {
-        self.stores.bytes()
-    }
-
-    pub(crate) fn poll_notice(&mut self) -> Option<HistoryNotice> {
-        self.notices.pop_front()
     }
 }

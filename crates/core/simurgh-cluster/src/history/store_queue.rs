@@ -105,7 +105,7 @@ struct InFlight {
     is_forget: bool,
 }
 
-pub(super) struct StoreQueue {
+pub(crate) struct StoreQueue {
     me: NodeId,
     prefix: Prefix,
     config: HistoryConfig,
@@ -137,11 +137,11 @@ impl StoreQueue {
         }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty() && self.late.is_empty()
     }
 

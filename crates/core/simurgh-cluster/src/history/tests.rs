@@ -8,6 +8,8 @@ mod store_queue;
 mod topics;
 mod watermarks;
 
+use simurgh_history::Retention;
+
 use super::events::HistorySink;
 use super::*;
 use crate::envelope::{Item, ItemPayload};

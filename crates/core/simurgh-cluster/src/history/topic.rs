@@ -48,7 +48,7 @@ pub(super) enum Reported {
 }
 
 #[derive(Debug)]
-pub(super) struct Topic {
+pub(crate) struct Topic {
     pub(super) name: Box<str>,
     /// The last number on its subject that was delivered or given up.
     pub(super) last: u64,

@@ -41,8 +41,8 @@ pub(super) struct Context<'a> {
     pub(super) sink: &'a mut dyn HistorySink,
 }
 
-pub(super) struct Topics {
-    pub(super) table: Table<Topic>,
+pub(crate) struct Topics {
+    pub(crate) table: Table<Topic>,
     /// The different retentions, at most one for each pattern.
     rules: Vec<Retention>,
     pub(super) prefix: Prefix,
@@ -123,7 +123,7 @@ impl Topics {
 
     /// Follows a topic. Returns its id until its interest is in force, unless it was followed
     /// before.
-    pub(super) fn begin(&mut self, topic: &str, wants: Retention) -> Option<TopicId> {
+    pub(crate) fn begin(&mut self, topic: &str, wants: Retention) -> Option<TopicId> {
         let wants = self.rule(wants);
         if let Some(follow) = self.table.find(topic).and_then(|at| self.table.get_mut(at)) {
             follow.wants = wants;
@@ -171,7 +171,7 @@ impl Topics {
         self.rules.get(usize::from(follow.wants)).copied().unwrap_or(none)
     }
 
-    pub(super) fn end(&mut self, topic: &str, sink: &mut dyn HistorySink) {
+    pub(crate) fn end(&mut self, topic: &str, sink: &mut dyn HistorySink) {
         let Some(follow) = self.table.find(topic).and_then(|at| self.table.remove(at)) else {
             return;
         };
@@ -179,7 +179,7 @@ impl Topics {
         sink.history(topic, HistoryEvent::Ended);
     }
 
-    pub(super) fn in_force(&mut self, id: TopicId) {
+    pub(crate) fn in_force(&mut self, id: TopicId) {
         let Some(at) = self.current(id) else { return };
         let Some(follow) = self.table.get_mut(at) else { return };
         if follow.stage == Stage::Waiting {
@@ -229,7 +229,7 @@ impl Topics {
     }
 
     /// There is no link, or the engine stores nothing.
-    pub(super) fn down(&mut self, stores_nothing: bool, now_ns: u64) {
+    pub(crate) fn down(&mut self, stores_nothing: bool, now_ns: u64) {
         self.note_time(now_ns);
         self.epoch = None;
         self.stores_nothing = stores_nothing;

@@ -388,11 +388,6 @@ impl Peers {
         &self.delays
     }
 
-    /// The version of envelopes: [`PeerEvent::EnvelopeVersion`].
-    pub const fn envelope_version(&self) -> Option<u8> {
-        self.version
-    }
-
     /// The numbers of nodes.
     pub fn counts(&self) -> PeerCounts {
         let count = |is: fn(&&Peer) -> bool| self.peers.values().filter(is).count();

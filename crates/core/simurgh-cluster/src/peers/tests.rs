@@ -376,7 +376,7 @@ fn envelopes_have_the_newest_version_that_all_understand() {
     let mut node = Node::with(config);
     let with = |id, envelopes| Beat { envelopes, ..beat(id) };
     let version = PeerEvent::EnvelopeVersion;
-    assert_eq!(node.peers.envelope_version(), Some(3));
+    assert_eq!(node.peers.version, Some(3));
     assert_eq!(node.note_beat(&with(A, (1, 2))), [PeerEvent::Joined(A), version(Some(2))]);
     assert_eq!(node.note_beat(&with(B, (3, 4))), [PeerEvent::Joined(B), version(None)]);
     let c = NodeId(3);
@@ -389,7 +389,7 @@ fn envelopes_have_the_newest_version_that_all_understand() {
     assert_eq!(node.events(), [PeerEvent::Gone(B, GoneReason::Bye), version(Some(2))]);
     assert_eq!(node.note_beat(&with(A, (1, 3))), [version(Some(3))]);
     node.wait(30 * SECOND);
-    assert_eq!(node.peers.envelope_version(), Some(3));
+    assert_eq!(node.peers.version, Some(3));
 }
 
 #[test]

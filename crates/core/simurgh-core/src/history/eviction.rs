@@ -7,7 +7,7 @@ use std::sync::Arc;
 use simurgh_history::Dropped;
 
 use super::holdings::user;
-use super::kept_topics::{KeptTopics, Slot, name_at, own_bytes};
+use super::kept_topics::{KeptTopics, Slot, hash_at, own_bytes};
 
 /// Topics that are compared to find the least recently used, and that are looked at to find as many
 /// of the client that holds most.
@@ -61,7 +61,7 @@ impl KeptTopics {
         self.holdings.release(slot.client, &mut slot.counted);
         self.own_bytes = self.own_bytes.saturating_sub(own_bytes(&slot.name));
         self.forgotten.note(&slot.name, slot.topic.ring().position());
-        self.by_name.remove(&slot.name, at as u32);
+        self.by_name.take(&slot.name, |it| *it == at as u32);
         self.free.push(Reverse(at as u32));
         if self.by_name.is_empty() {
             (self.slots, self.free, self.filled) = Default::default();
@@ -88,7 +88,7 @@ impl KeptTopics {
         if self.filled.len() < self.filled.capacity() / 4 {
             self.filled.shrink_to_fit();
         }
-        self.by_name.give_room_back(|at| name_at(&self.slots, at));
+        self.by_name.give_room_back(|by, at| hash_at(by, &self.slots, *at));
     }
 
     /// Has the least recently used of some topics drop the older half of its messages. Returns how

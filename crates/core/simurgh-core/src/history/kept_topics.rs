@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
+use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use super::content::value;
 use super::holdings::{Holdings, is_same};
 use super::last_positions::LastPositions;
 use crate::name_table::NameTable;
+use crate::seeded_state::SeededState;
 
 /// Bytes that a topic takes in addition to its name and messages: its record, its places in the
 /// tables, and the allocator's overhead.
@@ -33,7 +35,7 @@ pub(crate) struct KeptTopics {
     pub(super) seed: u64,
     /// An engine assigns the numbers: topics stay while they are followed.
     pub(crate) has_engine_numbers: bool,
-    pub(super) by_name: NameTable,
+    pub(super) by_name: NameTable<u32>,
     pub(super) slots: Vec<Option<Box<Slot>>>,
     /// The lowest slots are used first, so that the last can be freed.
     pub(super) free: BinaryHeap<Reverse<u32>>,
@@ -85,6 +87,11 @@ pub(super) fn name_at(slots: &[Option<Box<Slot>>], at: u32) -> Option<&str> {
     Some(&slots.get(at as usize)?.as_ref()?.name)
 }
 
+/// The hash of the name at a place.
+pub(super) fn hash_at(by: &SeededState, slots: &[Option<Box<Slot>>], at: u32) -> u64 {
+    by.hash_one(name_at(slots, at).unwrap_or_default())
+}
+
 impl KeptTopics {
     pub(crate) fn new(rules: Vec<(Pattern, HistoryRule)>, epoch: Epoch, seed: u64) -> Self {
         Self {
@@ -113,7 +120,7 @@ impl KeptTopics {
     }
 
     pub(super) fn place(&self, name: &str) -> Option<u32> {
-        self.by_name.get(name, |at| name_at(&self.slots, at))
+        self.by_name.find(name, |at| name_at(&self.slots, *at) == Some(name)).copied()
     }
 
     pub(super) fn slot_mut(&mut self, topic: &str) -> Option<&mut Slot> {
@@ -291,7 +298,7 @@ impl KeptTopics {
 
     pub(super) fn drain(&mut self) -> Vec<(Box<str>, KeptTopic<Kept>)> {
         let slots = std::mem::take(&mut self.slots).into_iter().flatten();
-        self.by_name.clear();
+        self.by_name = NameTable::new(self.seed);
         (self.free, self.filled, self.last, self.events) = Default::default();
         (self.messages, self.bytes, self.own_bytes) = (0, 0, 0);
         self.holdings = Holdings::default();
@@ -322,19 +329,13 @@ impl KeptTopics {
         let (client, counted, filled_at) = (0, 0, NOT_FILLED);
         let slot = Slot { name: Rc::clone(&name), topic, used_ms, client, counted, filled_at };
         let slot = Some(Box::new(slot));
-        let at = match self.free.pop() {
-            Some(Reverse(at)) => {
-                if let Some(place) = self.slots.get_mut(at as usize) {
-                    *place = slot;
-                }
-                at
-            }
-            None => {
-                self.slots.push(slot);
-                self.slots.len() as u32 - 1
-            }
-        };
-        self.by_name.insert(&name, at, |at| name_at(&self.slots, at));
+        let at = self.free.pop().map_or(self.slots.len() as u32, |Reverse(at)| at);
+        match self.slots.get_mut(at as usize) {
+            Some(place) => *place = slot,
+            None => self.slots.push(slot),
+        }
+        let Self { by_name, slots, .. } = self;
+        by_name.find_or_insert_with(&name, |_| false, |by, at| hash_at(by, slots, *at), || at);
         self.list_filled(at);
         at
     }

@@ -55,9 +55,9 @@ impl<N: Node> Core<N> {
             let Some(history) = &mut self.history else { break };
             let Some(channel) = history.replays.queue.pop_front() else { break };
             let Some(replay) = history.replays.get(channel) else { continue };
-            let conn = replay.conn;
+            let (conn, ticket) = (replay.conn, replay.ticket);
             if self.ends_behind(channel) {
-                self.stop_replay(out, channel);
+                self.confirmed(out, channel, ticket, None);
             } else if out.queued(conn) as u64 <= few {
                 self.request_portion(channel);
             } else if let Some(history) = &mut self.history {
@@ -126,21 +126,9 @@ impl<N: Node> Core<N> {
         else {
             return;
         };
-        let barrier = history.barriers.lower(channel, ticket);
         self.registry.catches_up(membership, false);
         self.fanout.note_told(&mut self.registry, membership, through);
-        if let Some(barrier) = barrier {
-            self.resume_channel(out, channel, barrier);
-        }
-    }
-
-    fn stop_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
-        let Some(history) = &mut self.history else { return };
-        let ticket = history.replays.ticket(channel);
-        let barrier = ticket.and_then(|it| history.barriers.lower(channel, it));
-        if let Some(barrier) = barrier {
-            self.resume_channel(out, channel, barrier);
-        }
+        self.confirmed(out, channel, ticket, None);
     }
 
     /// Carries out what has waited, up to the next broadcast that must be kept.

@@ -3,7 +3,7 @@
 use simurgh_channel::Node;
 use simurgh_history::{Marks, Position};
 
-use super::kept_topics::{KeptTopics, Slot};
+use super::kept_topics::KeptTopics;
 use crate::core::Core;
 
 /// A topic whose broadcasts are kept, as it is shown.
@@ -23,14 +23,12 @@ pub struct KeptView<'a> {
 
 impl KeptTopics {
     fn view(&self, place: u32) -> Option<KeptView<'_>> {
-        self.slots.get(place as usize)?.as_deref().map(view)
+        let slot = self.slots.get(place as usize)?.as_deref()?;
+        let ring = slot.topic.ring();
+        let (messages, bytes) = (ring.len(), ring.bytes());
+        let (head, marks) = (ring.position(), ring.marks());
+        Some(KeptView { name: &slot.name, messages, bytes, head, marks })
     }
-}
-
-fn view(slot: &Slot) -> KeptView<'_> {
-    let ring = slot.topic.ring();
-    let (messages, bytes) = (ring.len(), ring.bytes());
-    KeptView { name: &slot.name, messages, bytes, head: ring.position(), marks: ring.marks() }
 }
 
 impl<N: Node> Core<N> {
@@ -53,14 +51,13 @@ impl<N: Node> Core<N> {
         places: usize,
         mut visit: impl FnMut(u32, KeptView<'_>),
     ) {
-        let slots = self.history.as_ref().map_or(&[][..], |it| &it.kept.slots);
-        let from = *cursor as usize;
-        let end = from.saturating_add(places).min(slots.len());
-        for (place, slot) in (*cursor..).zip(slots.get(from..end).unwrap_or_default()) {
-            if let Some(slot) = slot.as_deref() {
-                visit(place, view(slot));
+        let Some(kept) = self.history.as_ref().map(|it| &it.kept) else { return *cursor = 0 };
+        let end = (*cursor as usize).saturating_add(places).min(kept.slots.len()) as u32;
+        for place in *cursor..end {
+            if let Some(view) = kept.view(place) {
+                visit(place, view);
             }
         }
-        *cursor = if end >= slots.len() { 0 } else { end as u32 };
+        *cursor = if end as usize >= kept.slots.len() { 0 } else { end };
     }
 }

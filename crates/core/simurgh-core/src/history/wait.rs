@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use simurgh_channel::{Broadcast, ChannelId, Effect, Node, Reason, Reply, ToChannel};
+use simurgh_channel::{Broadcast, ChannelId, Effect, Node, Reason, Reply};
 use simurgh_history::Position;
 use simurgh_proto::message::Ref;
 use simurgh_reactor::Key;
@@ -22,6 +22,11 @@ impl<N: Node> Core<N> {
         self.history.as_ref().is_some_and(|it| it.barriers.has(channel))
     }
 
+    /// Whether a channel of this socket waits.
+    pub(crate) fn waits_on_history(&self, key: Key) -> bool {
+        self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key))
+    }
+
     /// Whether a channel ends once it has waited: it receives nothing more.
     #[inline]
     pub(crate) fn ends_behind(&self, channel: ChannelId) -> bool {
@@ -39,23 +44,6 @@ impl<N: Node> Core<N> {
         for effect in effects {
             history.barriers.push(channel, Queued::Effect(effect), is_own);
         }
-    }
-
-    pub(crate) fn queue_behind(
-        &mut self,
-        channel: ChannelId,
-        what: ToChannel,
-    ) -> Option<ToChannel> {
-        let effect = match what {
-            ToChannel::Push(event, payload) => Effect::Push(event, payload),
-            ToChannel::Reply(to, reply) => Effect::Reply(to, reply),
-            ToChannel::Broadcast(event, payload, audience) => {
-                Effect::Broadcast(None, event, payload, audience)
-            }
-            other @ (ToChannel::Message(_) | ToChannel::Stop(_)) => return Some(other),
-        };
-        self.wait_behind(channel, std::iter::once(effect), false);
-        None
     }
 
     /// Queues the end of a callback: an answer to its message, the end of its channel.
@@ -118,7 +106,7 @@ impl<N: Node> Core<N> {
     /// A channel no longer waits: reads its socket again, unless another wait has begun meanwhile.
     pub(crate) fn resume_reading(&mut self, out: &mut impl Sockets, key: Key) {
         let tick = out.now().tick;
-        if self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key)) {
+        if self.waits_on_history(key) {
             return;
         }
         let Some(socket) = out.socket_mut(key) else { return };

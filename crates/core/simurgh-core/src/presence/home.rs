@@ -44,13 +44,6 @@ struct Peering {
     remote: usize,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum CallOutcome {
-    Done,
-    /// Too many entries, already tracked, or not tracked.
-    Refused,
-}
-
 /// A member's call, with its charge in the flow of the topic.
 pub(super) struct MemberCall {
     pub(super) channel: ChannelId,
@@ -118,24 +111,25 @@ impl Home {
         }
     }
 
+    /// Returns `false` if there are too many entries, or it is already tracked, or not tracked.
     pub(super) fn call(
         &mut self,
         name: &str,
         call: MemberCall,
         config: &PresenceConfig,
         now_ns: u64,
-    ) -> CallOutcome {
+    ) -> bool {
         let MemberCall { channel, call, charge } = call;
         if self.topics.get(name).is_none() {
             match call {
-                PresenceCall::End => return CallOutcome::Done,
+                PresenceCall::End => return true,
                 // Nothing changes.
-                PresenceCall::Untrack(_) | PresenceCall::Update(..) => return CallOutcome::Refused,
+                PresenceCall::Untrack(_) | PresenceCall::Update(..) => return false,
                 PresenceCall::Track(..) | PresenceCall::PushState => {}
             }
             self.open(name, now_ns);
         }
-        let Some(topic) = self.topics.get_mut(name) else { return CallOutcome::Refused };
+        let Some(topic) = self.topics.get_mut(name) else { return false };
         let refs = &mut self.refs;
         let is_end = matches!(call, PresenceCall::End);
         let is_taken = count_change(topic, &mut self.entries, None, |topic| {
@@ -146,7 +140,7 @@ impl Home {
         }
         topic.keep_charge(charge);
         self.schedule(name, config, now_ns);
-        if is_taken { CallOutcome::Done } else { CallOutcome::Refused }
+        is_taken
     }
 
     /// Answers a request for the list, now or once other nodes have sent theirs. Returns what is
@@ -283,7 +277,7 @@ impl Home {
     }
 
     /// A node is gone: it is removed from all topics, some in each turn.
-    pub(super) fn forget(&mut self, node: Owner) {
+    pub(crate) fn forget(&mut self, node: Owner) {
         let Some(peering) = &mut self.peering else { return };
         let mut names: Vec<Rc<str>> = self.topics.iter().map(|(name, _)| Rc::clone(name)).collect();
         // The order of the table differs from process to process.

@@ -19,11 +19,10 @@ use simurgh_channel::{
     Broadcast, Charge, Mail, Node, Posted, PresenceCall, PresenceMail, SharedEvent, SharedPush,
     ToCluster,
 };
-use simurgh_presence::Owner;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Next;
 
-use self::home::{CallOutcome, MemberCall};
+use self::home::MemberCall;
 use self::output::Output;
 use crate::core::Core;
 use crate::registry::TRACKS;
@@ -95,7 +94,7 @@ impl<N: Node> Core<N> {
         match mail {
             PresenceMail::Call(channel, call) => {
                 let call = MemberCall { channel, call, charge };
-                if home.call(topic, call, config, now_ns) == CallOutcome::Refused {
+                if !home.call(topic, call, config, now_ns) {
                     self.metrics.errors_presence_refused.add(1);
                     let entries_max = config.channel_entries_max;
                     tracing::debug!(topic, entries_max, "a presence twice, too many, or not there");
@@ -112,10 +111,6 @@ impl<N: Node> Core<N> {
         }
         self.update_peers();
         self.count_presences();
-    }
-
-    pub(crate) fn node_is_gone(&mut self, node: Owner) {
-        self.presence.forget(node);
     }
 
     fn update_peers(&mut self) {

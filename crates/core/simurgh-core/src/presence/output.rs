@@ -1,10 +1,10 @@
 //! Presence messages to the members of a topic.
 
-use std::fmt;
 use std::sync::Arc;
 
 use simurgh_channel::{ChannelId, PresenceCallback, PresenceList, SharedEvent};
 
+#[derive(derive_more::Debug)]
 pub(super) enum Output {
     All(&'static str, String),
     /// For these members, in the order of their shards.
@@ -12,23 +12,7 @@ pub(super) enum Output {
     Again(Arc<[SharedEvent]>, Vec<ChannelId>),
     /// The answer that shards give from now on; `None`: requests are sent to the home.
     Keep(Option<Arc<[SharedEvent]>>),
-    Answer(PresenceCallback, PresenceList),
-}
-
-impl fmt::Debug for Output {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::All(event, json) => f.debug_tuple("All").field(event).field(json).finish(),
-            Self::Some(events, channels) => {
-                f.debug_tuple("Some").field(events).field(channels).finish()
-            }
-            Self::Again(events, channels) => {
-                f.debug_tuple("Again").field(events).field(channels).finish()
-            }
-            Self::Keep(events) => f.debug_tuple("Keep").field(events).finish(),
-            Self::Answer(_, list) => f.debug_tuple("Answer").field(list).finish(),
-        }
-    }
+    Answer(#[debug(skip)] PresenceCallback, PresenceList),
 }
 
 impl Output {

@@ -35,7 +35,7 @@ use topics::{APART, PLACED};
 pub(crate) use topics::{Deliveries, Member, Topic};
 
 pub(crate) struct Registry<D> {
-    topics: Topics<D>,
+    pub(crate) topics: Topics<D>,
     members: Memberships,
     metrics: Arc<ShardMetrics>,
     ended: u64,
@@ -282,29 +282,6 @@ impl<D: Deliveries> Registry<D> {
 
     pub(crate) fn ended(&self) -> u64 {
         self.ended
-    }
-
-    pub(crate) fn topics(&self) -> usize {
-        self.topics.len()
-    }
-
-    pub(crate) fn topic_places(&self) -> usize {
-        self.topics.slots()
-    }
-
-    pub(crate) fn shrink_topic(&mut self, place: usize) -> bool {
-        self.topics.shrink(place)
-    }
-
-    /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again
-    /// after the last.
-    pub(crate) fn visit_topics(
-        &mut self,
-        cursor: &mut u32,
-        places: usize,
-        visit: impl FnMut(TopicId, &mut Topic<D>),
-    ) {
-        self.topics.visit(cursor, places, visit);
     }
 }
 

@@ -92,7 +92,7 @@ fn whoever_leaves_leaves_what_is_to_be_done() {
     assert!(left.counted.is_none() && left.was_behind);
     assert!(taken.is_some() && left.channel.is_none(), "a callback has it");
     registry.close_if_empty(left.topic);
-    assert_eq!((registry.topics(), registry.topic_places(), metrics.topics.value()), (0, 1, 0));
+    assert_eq!((registry.topics.len(), registry.topics.slots(), metrics.topics.value()), (0, 1, 0));
 }
 
 #[test]
@@ -159,14 +159,14 @@ fn a_topic_gives_back_what_it_does_not_use() {
     let ids: Vec<u32> = (0..9).map(|_| join(&mut registry, &mut list, 1, "t")).collect();
     ids.iter().for_each(|id| assert!(registry.leave(&mut list, *id).is_some()));
     let topic = registry.find("t").unwrap();
-    assert!(registry.shrink_topic(0) && !registry.shrink_topic(0), "once");
+    assert!(registry.topics.shrink(0) && !registry.topics.shrink(0), "once");
     registry.topic_mut(topic).unwrap().deliveries.has_room = true;
-    assert!(registry.shrink_topic(0) && !registry.shrink_topic(0), "what is under way, too");
+    assert!(registry.topics.shrink(0) && !registry.topics.shrink(0), "what is under way, too");
     registry.topic_mut(topic).unwrap().deliveries.has_room = true;
     registry.topic_mut(topic).unwrap().deliveries.is_busy = true;
-    assert!(!registry.shrink_topic(0) && !registry.shrink_topic(1));
+    assert!(!registry.topics.shrink(0) && !registry.topics.shrink(1));
     join(&mut registry, &mut list, 1, "u");
-    assert_eq!((registry.topics(), registry.topic_places()), (2, 2));
+    assert_eq!((registry.topics.len(), registry.topics.slots()), (2, 2));
 }
 
 fn step() -> impl Strategy<Value = Step> {

@@ -4,12 +4,14 @@
 //! others have not, and that stays so when members leave. Only the fan-out gives the cursors of
 //! members their meaning.
 
+use std::hash::BuildHasher;
 use std::rc::Rc;
 
 use simurgh_reactor::Key;
 
 use super::pages::Pages;
 use crate::name_table::NameTable;
+use crate::seeded_state::SeededState;
 
 /// Index of a topic in its shard's table.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -141,7 +143,7 @@ impl<D> Topic<D> {
 }
 
 pub(crate) struct Topics<D> {
-    by_name: NameTable,
+    by_name: NameTable<u32>,
     topics: Vec<Option<Box<Topic<D>>>>,
     free: Vec<u32>,
 }
@@ -152,7 +154,7 @@ impl<D: Deliveries> Topics<D> {
     }
 
     pub(super) fn find(&self, name: &str) -> Option<TopicId> {
-        self.by_name.get(name, |at| name_at(&self.topics, at)).map(TopicId)
+        self.by_name.find(name, |at| name_at(&self.topics, *at) == Some(name)).copied().map(TopicId)
     }
 
     #[inline]
@@ -165,13 +167,13 @@ impl<D: Deliveries> Topics<D> {
         self.topics.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_name.len()
     }
 
     /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again
     /// after the last.
-    pub(super) fn visit(
+    pub(crate) fn visit(
         &mut self,
         cursor: &mut u32,
         places: usize,
@@ -194,29 +196,24 @@ impl<D: Deliveries> Topics<D> {
         }
         let (members, deliveries) = (Pages::default(), D::default());
         let topic = Box::new(Topic { name: name.into(), members, next: 0, deliveries });
-        let id = match self.free.pop() {
-            Some(slot) => {
-                if let Some(place) = self.topics.get_mut(slot as usize) {
-                    *place = Some(topic);
-                }
-                TopicId(slot)
-            }
-            None => {
-                self.topics.push(Some(topic));
-                TopicId(self.topics.len() as u32 - 1)
-            }
-        };
+        let at = self.free.pop().unwrap_or(self.topics.len() as u32);
+        match self.topics.get_mut(at as usize) {
+            Some(place) => *place = Some(topic),
+            None => self.topics.push(Some(topic)),
+        }
         let Self { by_name, topics, .. } = self;
-        by_name.insert(name, id.0, |at| name_at(topics, at));
-        id
+        let hash =
+            |by: &SeededState, at: &u32| by.hash_one(name_at(topics, *at).unwrap_or_default());
+        by_name.find_or_insert_with(name, |_| false, hash, || at);
+        TopicId(at)
     }
 
-    pub(super) fn slots(&self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         self.topics.len()
     }
 
     /// Frees unused memory of a topic without broadcasts in flight. Returns whether it did.
-    pub(super) fn shrink(&mut self, slot: usize) -> bool {
+    pub(crate) fn shrink(&mut self, slot: usize) -> bool {
         let Some(topic) = self.topics.get_mut(slot).and_then(Option::as_deref_mut) else {
             return false;
         };
@@ -233,7 +230,7 @@ impl<D: Deliveries> Topics<D> {
         let is_over =
             |topic: &mut Box<Topic<D>>| topic.members.len() == 0 && topic.deliveries.is_idle();
         let Some(topic) = place.take_if(is_over) else { return false };
-        self.by_name.remove(&topic.name, id.0);
+        self.by_name.take(&topic.name, |at| *at == id.0);
         self.free.push(id.0);
         true
     }

@@ -55,38 +55,32 @@ impl<N: Node> Core<N> {
             self.metrics.errors_unmatched_topic.add(1);
             return send(out, &self.metrics, key, session::unmatched(&msg_ref, &topic));
         };
-        if joined.is_none() && list.channels() >= user_socket.channels_max {
-            self.metrics.joins_refused.add(1);
-            let response = session::TOO_MANY_CHANNELS;
-            let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
-            return send(out, &self.metrics, key, refusal);
-        }
         let is_long = |raw: &str| raw.len() > REF_BYTES_MAX;
         let is_too_long = topic.len() > TOPIC_BYTES_MAX
             || (joined.is_none()
                 && topic.len() > SHORT_TOPIC_BYTES
                 && self.has_no_room(list, &topic));
-        if is_too_long || is_long(join_ref.raw()) || is_long(msg_ref.raw()) {
-            self.metrics.joins_refused.add(1);
-            let response = session::JOIN_TOO_LONG;
-            let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
-            return self.send_behind(out, key, joined, refusal);
-        }
         // Sockets within the process get no history.
         let may_resume = wire != Wire::Values && self.keeps(&topic);
-        if may_resume && payload.len() > PARSED_BYTES_MAX {
-            self.metrics.joins_refused.add(1);
-            let response = session::JOIN_PAYLOAD_TOO_LONG;
-            let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
-            return self.send_behind(out, key, joined, refusal);
-        }
-        let resume = match may_resume.then(|| resume(&payload, out)).transpose() {
-            Ok(resume) => resume.flatten(),
-            Err(error) => {
+        let resume = if joined.is_none() && list.channels() >= user_socket.channels_max {
+            Err(session::TOO_MANY_CHANNELS)
+        } else if is_too_long || is_long(join_ref.raw()) || is_long(msg_ref.raw()) {
+            Err(session::JOIN_TOO_LONG)
+        } else if !may_resume {
+            Ok(None)
+        } else if payload.len() > PARSED_BYTES_MAX {
+            Err(session::JOIN_PAYLOAD_TOO_LONG)
+        } else {
+            resume(&payload, out).map_err(|error| {
                 let text = "a join says wrongly what its client has heard";
                 tracing::debug!(topic = &*topic, %error, "{text}");
+                session::BAD_RESUME
+            })
+        };
+        let resume = match resume {
+            Ok(resume) => resume,
+            Err(response) => {
                 self.metrics.joins_refused.add(1);
-                let response = session::BAD_RESUME;
                 let refusal = session::reply(&join_ref, &msg_ref, &topic, "error", response);
                 return self.send_behind(out, key, joined, refusal);
             }

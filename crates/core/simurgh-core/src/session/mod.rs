@@ -6,8 +6,8 @@ mod joining;
 mod limited;
 
 use simurgh_channel::{
-    Callback, ChannelId, ChannelMessage, NO_MEMBERSHIP, Node, Reason, SharedPush, SocketState,
-    ToChannel,
+    Callback, ChannelId, ChannelMessage, Effect, NO_MEMBERSHIP, Node, Reason, SharedPush,
+    SocketState, ToChannel,
 };
 use simurgh_proto::message::{Message, Payload, Ref};
 use simurgh_proto::serializer::Frame;
@@ -172,34 +172,29 @@ impl<N: Node> Core<N> {
         let Some(membership) = self.live(channel) else {
             return self.drop_sent(channel, what);
         };
-        let what = match self.waits(channel) {
-            false => what,
-            true => match self.queue_behind(channel, what) {
-                Some(what) => what,
-                None => return,
-            },
-        };
-        match what {
+        let effect = match what {
             ToChannel::Message(message) => {
                 let Ok(message) = message.downcast::<ChannelMessage>() else { return };
                 let current = CurrentMessage::default();
                 self.call(out, membership, Callback::HandleInfo, current, |channel, ctx| {
                     message.deliver(channel, ctx)
                 });
+                None
             }
-            ToChannel::Reply(to, reply) => {
-                self.reply_to(out, membership, Some(to.0.as_ref()), reply);
+            ToChannel::Stop(how) => {
+                self.end_channel(out, membership, Reason::Stopped(how));
+                None
             }
-            ToChannel::Push(event, payload) => {
-                let Some(speaker) = self.speaker(out, membership) else { return };
-                self.push_to(out, &speaker, &event, payload);
-            }
+            ToChannel::Reply(to, reply) => Some(Effect::Reply(to, reply)),
+            ToChannel::Push(event, payload) => Some(Effect::Push(event, payload)),
             ToChannel::Broadcast(event, payload, audience) => {
-                let Some(speaker) = self.speaker(out, membership) else { return };
-                let topic = (&*speaker.topic).into();
-                self.broadcast(out, &speaker, topic, event, payload, audience);
+                Some(Effect::Broadcast(None, event, payload, audience))
             }
-            ToChannel::Stop(how) => self.end_channel(out, membership, Reason::Stopped(how)),
+        };
+        if let Some(effect) = effect
+            && let Some(speaker) = self.speaker(out, membership)
+        {
+            self.apply(out, &speaker, vec![effect]);
         }
         self.end_if_stopped(out, channel);
     }
@@ -228,7 +223,7 @@ impl<N: Node> Core<N> {
         }
         match what {
             // An asynchronous handler may have sent something whose drop takes long.
-            ToChannel::Message(message) => self.application.drop_elsewhere(message),
+            ToChannel::Message(message) => self.node.spawn(Box::pin(async move { drop(message) })),
             what => self.application.drop_guarded(what),
         }
     }

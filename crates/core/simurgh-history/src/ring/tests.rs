@@ -68,7 +68,7 @@ fn what_is_too_old_expires_at_its_age() {
     assert_eq!(ring.has_all_after(Place::new(9)), Err(GapReason::Expired));
     assert_eq!(ring.has_all_after(Place::new(10)), Ok(()));
     assert_eq!(ring.enforce(&limits, u64::MAX).expired, 2);
-    assert_eq!((ring.len(), ring.bytes(), ring.heap_bytes()), (0, 0, 0));
+    assert_eq!((ring.len(), ring.bytes(), ring.entries.capacity()), (0, 0, 0));
     assert_eq!((ring.head(), ring.floor()), (Place::new(30), Place::new(30)));
 }
 
@@ -121,7 +121,7 @@ fn half_is_evicted_by_bytes() {
 fn what_is_older_than_a_purge_is_told_so_for_ever() {
     let mut ring = ring(3);
     assert_eq!(ring.purge(), Dropped { purged: 3, bytes: 30, ..Dropped::default() });
-    assert_eq!((ring.len(), ring.bytes(), ring.heap_bytes()), (0, 0, 0));
+    assert_eq!((ring.len(), ring.bytes(), ring.entries.capacity()), (0, 0, 0));
     assert_eq!((ring.head(), ring.floor()), (Place::new(30), Place::new(30)));
     assert_eq!(ring.since(after(29), &ALL), gap(GapReason::Purged, 30, 0..0));
     assert_eq!(ring.since(after(30), &ALL), recovered(30, 0..0));
@@ -201,23 +201,6 @@ fn no_more_is_given_than_the_limits() {
 }
 
 #[test]
-fn a_client_may_want_all_or_nothing() {
-    let ring = ring(4);
-    let limits = ReplayLimits { count: 2, ..ALL };
-    let resume = |since, partial| {
-        let resume = Resume { id: None, since, seen: None, partial, key: None };
-        ring.resume(&resume, &limits)
-    };
-    for partial in [true, false] {
-        assert_eq!(resume(after(20), partial), recovered(20, 2..4));
-        assert_eq!(resume(Since::Now, partial), recovered(40, 4..4));
-    }
-    assert_eq!(resume(after(10), true), gap(GapReason::TooMany, 20, 2..4));
-    assert_eq!(resume(after(10), false), gap(GapReason::TooMany, 40, 4..4));
-    assert_eq!(resume(Since::Unknown, false), gap(GapReason::Epoch, 40, 4..4));
-}
-
-#[test]
 fn portions_are_within_the_limits_and_one_at_least() {
     let mut ring = ring(4);
     let next = |ring: &Ring<u64>, seq, count, bytes| {
@@ -261,18 +244,17 @@ fn entries_are_read_from_either_end() {
 #[test]
 fn memory_follows_what_is_kept() {
     let mut ring = Ring::new(EPOCH, Place::ZERO);
-    assert_eq!(ring.heap_bytes(), 0);
-    let slot = size_of::<Kept<u64>>();
+    assert_eq!(ring.entries.capacity(), 0);
     for n in 1..=1_000u64 {
         assert!(ring.push(Place::new(n), n, 1, n));
-        let (len, room) = (n as usize, ring.heap_bytes() / slot);
+        let (len, room) = (n as usize, ring.entries.capacity());
         assert!(len <= room && room <= (len + len / 4).max(len + 1), "{room} for {len}");
     }
     for left in (0..1_000usize).rev() {
         ring.enforce(&Limits { count: left, ..NEVER }, 0);
-        let room = ring.heap_bytes() / slot;
+        let room = ring.entries.capacity();
         assert!(room >= left && room <= (2 * left + 1).min(1_000 * left), "{room}");
         assert_eq!(values(&ring).first().copied(), (left > 0).then_some(1_001 - left as u64));
     }
-    assert_eq!(ring.heap_bytes(), 0);
+    assert_eq!(ring.entries.capacity(), 0);
 }

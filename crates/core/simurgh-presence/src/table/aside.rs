@@ -221,8 +221,4 @@ impl Index {
         let hash = |&at: &u32| entries.get(at).map_or(0, |entry| member_hash(hasher, entry));
         self.members.insert_unique(hash(&at), at, hash);
     }
-
-    pub(super) fn heap_bytes(&self) -> usize {
-        [&self.keys, &self.entries, &self.members].map(HashTable::allocation_size).iter().sum()
-    }
 }

@@ -16,6 +16,7 @@ use core::hash::{BuildHasher, Hash};
 use core::mem;
 
 use foldhash::fast::FixedState;
+use hashbrown::HashTable;
 
 use self::aside::{Aside, Index, Left, spread};
 use crate::meta::Meta;
@@ -172,7 +173,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
             Whose::Local { member: it, .. } => it == member && entry.key == key,
             Whose::Peer(_) => false,
         };
-        self.find_entry(self.hasher.hash_one((member, key)), is_it)
+        self.find_entry(|it| &it.entries, self.hasher.hash_one((member, key)), is_it)
     }
 
     fn find_peers(&self, phx_ref: PhxRef) -> Option<u32> {
@@ -180,14 +181,19 @@ impl<M: Copy + Eq + Hash> Table<M> {
             Whose::Local { .. } => false,
             Whose::Peer(_) => entry.phx_ref == phx_ref,
         };
-        self.find_entry(self.hasher.hash_one(phx_ref), is_it)
+        self.find_entry(|it| &it.entries, self.hasher.hash_one(phx_ref), is_it)
     }
 
-    fn find_entry(&self, hash: u64, is_it: impl Fn(&Entry<M>) -> bool) -> Option<u32> {
+    fn find_entry(
+        &self,
+        table: fn(&Index) -> &HashTable<u32>,
+        hash: u64,
+        is_it: impl Fn(&Entry<M>) -> bool,
+    ) -> Option<u32> {
         let Some(index) = self.index() else {
             return self.entries.iter().find(|(_, entry)| is_it(entry)).map(|(at, _)| at);
         };
-        index.entries.find(hash, |&at| self.entries.get(at).is_some_and(&is_it)).copied()
+        table(index).find(hash, |&at| self.entries.get(at).is_some_and(&is_it)).copied()
     }
 
     fn find_member(&self, member: M) -> Option<u32> {
@@ -195,11 +201,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
             Whose::Local { member: it, before, .. } => it == member && before == NIL,
             Whose::Peer(_) => false,
         };
-        let Some(index) = self.index() else {
-            return self.entries.iter().find(|(_, entry)| is_it(entry)).map(|(at, _)| at);
-        };
-        let hash = self.hasher.hash_one(member);
-        index.members.find(hash, |&at| self.entries.get(at).is_some_and(is_it)).copied()
+        self.find_entry(|it| &it.members, self.hasher.hash_one(member), is_it)
     }
 
     fn add(&mut self, key: u32, phx_ref: PhxRef, prev: PhxRef, meta: Meta, whose: Whose<M>) -> u32 {

@@ -5,7 +5,7 @@ use core::hash::Hash;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
-use super::{Table, Whose};
+use super::{Entry, Table, Whose};
 use crate::delta::{Applied, Delta, Shared, Snapshot};
 use crate::phx_ref::{Owner, PhxRef};
 
@@ -81,13 +81,9 @@ impl<M: Copy + Eq + Hash> Table<M> {
         if let Some(aside) = &mut self.aside {
             aside.peers.clear();
         }
-        let is_peers = |it: &(u32, &super::Entry<M>)| matches!(it.1.whose, Whose::Peer(_));
-        let gone: Vec<u32> = self.entries.iter().filter(is_peers).map(|(at, _)| at).collect();
-        for &at in &gone {
-            self.remove(at);
-        }
+        let count = self.remove_all(|it| matches!(it.whose, Whose::Peer(_)));
         self.settle();
-        gone.len()
+        count
     }
 
     /// The version of this owner's entries that is known here.
@@ -168,16 +164,15 @@ impl<M: Copy + Eq + Hash> Table<M> {
     }
 
     fn remove_of(&mut self, owner: Owner, but: &HashSet<PhxRef, FixedState>) -> usize {
-        let gone: Vec<u32> = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| matches!(entry.whose, Whose::Peer(it) if it == owner))
-            .filter(|(_, entry)| !but.contains(&entry.phx_ref))
-            .map(|(at, _)| at)
-            .collect();
-        for &at in &gone {
-            self.remove(at);
-        }
+        self.remove_all(|entry| {
+            matches!(entry.whose, Whose::Peer(it) if it == owner) && !but.contains(&entry.phx_ref)
+        })
+    }
+
+    fn remove_all(&mut self, is_gone: impl Fn(&Entry<M>) -> bool) -> usize {
+        let gone = self.entries.iter().filter(|(_, entry)| is_gone(entry));
+        let gone: Vec<u32> = gone.map(|(at, _)| at).collect();
+        gone.iter().for_each(|at| self.remove(*at));
         gone.len()
     }
 }

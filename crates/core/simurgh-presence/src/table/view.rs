@@ -5,7 +5,6 @@ use core::hash::Hash;
 
 use hashbrown::HashSet;
 
-use super::aside::Index;
 use super::{Entry, Key, Table, Whose};
 use crate::encode;
 use crate::meta::{Extra, Meta};
@@ -108,12 +107,6 @@ impl<M: Copy + Eq + Hash> Table<M> {
         2 + entries.sum::<usize>() + keys.sum::<usize>()
     }
 
-    /// Keys that the next diff may have, with their present members besides the metas.
-    pub fn changed_keys(&self) -> impl Iterator<Item = (&str, Option<&Extra>)> {
-        let changed = self.changed().iter();
-        changed.filter_map(|&at| Some((&*self.keys.get(at)?.text, self.extra(at))))
-    }
-
     /// Whether [`take_diff`](Self::take_diff) may have something.
     pub fn has_changes(&self) -> bool {
         !self.changed().is_empty()
@@ -185,15 +178,6 @@ impl<M: Copy + Eq + Hash> Table<M> {
     /// The version of its own entries.
     pub fn version(&self) -> u64 {
         self.version
-    }
-
-    /// Allocated bytes, without the texts of keys, metas and extras and without changes that are
-    /// not yet in diffs and deltas.
-    pub fn heap_bytes(&self) -> usize {
-        let aside = self.aside.as_ref().map_or(0, |aside| {
-            size_of_val(&**aside) + aside.index.as_ref().map_or(0, Index::heap_bytes)
-        });
-        self.entries.heap_bytes() + self.keys.heap_bytes() + aside
     }
 
     pub(super) fn extra(&self, key: u32) -> Option<&Extra> {

@@ -275,10 +275,9 @@ fn extra(key: &str) -> Option<Extra> {
 
 impl Node {
     fn enrich(&mut self) {
-        let bare = self.table.changed_keys().filter(|(_, extra)| extra.is_none());
-        for key in bare.map(|(key, _)| key.to_owned()).collect::<Vec<_>>() {
-            if let Some(extra) = extra(&key) {
-                assert!(self.table.enrich(&key, extra));
+        for key in KEYS {
+            if let Some(extra) = extra(key) {
+                self.table.enrich(key, extra);
             }
         }
     }

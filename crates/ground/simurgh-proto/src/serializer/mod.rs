@@ -17,9 +17,9 @@ use alloc::vec::Vec;
 
 pub use self::error::{DecodeError, EncodeError, UnknownVsn};
 pub use crate::json;
-use crate::json::Raw;
+use crate::json::{Raw, Scanner};
 use crate::message::user::{USER_BROADCAST, USER_PUSH};
-use crate::message::{Message, Payload, Ref, UserBroadcast, events};
+use crate::message::{Message, Payload, Ref, events};
 
 /// The form of the protocol that a socket uses; fixed when it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,15 +119,13 @@ impl Serializer {
         }
     }
 
-    /// As [`decode`](Self::decode), and in V2 Supabase's binary kind 3, a [`UserBroadcast`].
+    /// As [`decode`](Self::decode), and in V2 Supabase's binary kind 3, a [`UserBroadcast`](crate::message::UserBroadcast).
     ///
     /// # Errors
     /// As [`decode`](Self::decode); metadata, and data marked as JSON, are checked.
     pub fn decode_supabase<'a>(self, frame: Frame<'a>) -> Result<Message<'a>, DecodeError> {
         match (self, frame) {
-            (Serializer::V2, Frame::Binary(bytes)) if v2::is_user_push(bytes) => {
-                v2::decode_user_push(bytes)
-            }
+            (Serializer::V2, Frame::Binary(bytes @ [USER_PUSH, ..])) => v2::decode_user_push(bytes),
             _ => self.decode(frame),
         }
     }
@@ -181,8 +179,11 @@ impl Serializer {
         response: &Payload<'_>,
     ) -> Result<Kind, EncodeError> {
         match (self, response) {
-            (_, Payload::Json(json)) => {
-                Ok(self.text_reply(out, join_ref, msg_ref, topic, status, json))
+            (Serializer::V1, Payload::Json(json)) => {
+                Ok(v1::reply(out, msg_ref, topic, status, json))
+            }
+            (Serializer::V2, Payload::Json(json)) => {
+                Ok(v2::reply(out, join_ref, msg_ref, topic, status, json))
             }
             (Serializer::V1, Payload::Binary(_)) => Err(EncodeError::BinaryNeedsV2),
             (_, Payload::User(_)) => Err(EncodeError::UserBroadcastIsNoReply),
@@ -205,19 +206,7 @@ impl Serializer {
         event: &str,
         payload: &Payload<'_>,
     ) -> Result<Kind, EncodeError> {
-        match (self, payload) {
-            (Serializer::V1, Payload::Json(json)) => {
-                Ok(v1::event(out, &Ref::Null, topic, event, json))
-            }
-            (Serializer::V2, Payload::Json(json)) => {
-                Ok(v2::event(out, join_ref, &Ref::Null, topic, event, json))
-            }
-            (Serializer::V1, Payload::Binary(_)) => Err(EncodeError::BinaryNeedsV2),
-            (Serializer::V2, Payload::Binary(data)) => {
-                v2::binary(out, v2::PUSH, [&*join_ref.field(), topic, event], data)
-            }
-            (_, Payload::User(broadcast)) => self.user_broadcast(out, topic, event, broadcast),
-        }
+        self.event(out, join_ref, &Ref::Null, topic, event, payload)
     }
 
     /// Appends a broadcast: the same bytes for every member with this serializer.
@@ -234,9 +223,6 @@ impl Serializer {
         match (self, payload) {
             (Serializer::V2, Payload::Binary(data)) => {
                 v2::binary(out, v2::BROADCAST, [topic, event], data)
-            }
-            (Serializer::V2, Payload::User(broadcast)) => {
-                v2::user(out, USER_BROADCAST, [topic], broadcast)
             }
             // As text a broadcast is a push without a join_ref; so is the refusal in V1.
             _ => self.push(out, &Ref::Null, topic, event, payload),
@@ -257,17 +243,7 @@ impl Serializer {
                 self.reply(out, join_ref, msg_ref, topic, status, response)
             }
             ServerMessage::Event(Message { join_ref, msg_ref, topic, event, payload }) => {
-                match (self, payload) {
-                    (Serializer::V1, Payload::Json(json)) => {
-                        Ok(v1::event(out, msg_ref, topic, event, json))
-                    }
-                    (Serializer::V2, Payload::Json(json)) => {
-                        Ok(v2::event(out, join_ref, msg_ref, topic, event, json))
-                    }
-                    (_, Payload::Binary(_) | Payload::User(_)) => {
-                        self.push(out, join_ref, topic, event, payload)
-                    }
-                }
+                self.event(out, join_ref, msg_ref, topic, event, payload)
             }
         }
     }
@@ -279,20 +255,15 @@ impl Serializer {
     pub fn message(self, out: &mut Vec<u8>, message: &Message<'_>) -> Result<Kind, EncodeError> {
         let Message { join_ref, msg_ref, topic, event, payload } = message;
         match (self, payload) {
-            (Serializer::V1, Payload::Json(json)) => {
-                Ok(v1::message(out, join_ref, msg_ref, topic, event, json))
+            (Serializer::V1, _) => {
+                Ok(v1::event(out, join_ref, msg_ref, topic, event, &v1::text(payload)?))
             }
             (Serializer::V2, Payload::Json(json)) => {
                 Ok(v2::event(out, join_ref, msg_ref, topic, event, json))
             }
-            (Serializer::V1, Payload::Binary(_)) => Err(EncodeError::BinaryNeedsV2),
             (Serializer::V2, Payload::Binary(data)) => {
                 let fields = [&*join_ref.field(), &*msg_ref.field(), topic, event];
                 v2::binary(out, v2::PUSH, fields, data)
-            }
-            (Serializer::V1, Payload::User(broadcast)) => {
-                let json = v1::user_payload(broadcast)?;
-                Ok(v1::message(out, join_ref, msg_ref, topic, event, &json))
             }
             (Serializer::V2, Payload::User(broadcast)) => {
                 let fields = [&*join_ref.field(), &*msg_ref.field(), topic];
@@ -301,37 +272,30 @@ impl Serializer {
         }
     }
 
-    /// A member's broadcast for a member: kind 4 in V2, without a join_ref and with no other event
-    /// than `broadcast`; in V1 its text form, which raw data does not have.
-    fn user_broadcast(
-        self,
-        out: &mut Vec<u8>,
-        topic: &str,
-        event: &str,
-        broadcast: &UserBroadcast<'_>,
-    ) -> Result<Kind, EncodeError> {
-        match self {
-            Serializer::V1 => {
-                let json = v1::user_payload(broadcast)?;
-                Ok(v1::event(out, &Ref::Null, topic, event, &json))
-            }
-            Serializer::V2 => v2::user(out, USER_BROADCAST, [topic], broadcast),
-        }
-    }
-
-    /// A reply that cannot fail, because its response is JSON text.
-    pub(crate) fn text_reply(
+    /// An event of a server. A member's broadcast is kind 4 in V2, without a join_ref and with no
+    /// other event than `broadcast`; in V1 its text form, which raw data does not have.
+    fn event(
         self,
         out: &mut Vec<u8>,
         join_ref: &Ref<'_>,
         msg_ref: &Ref<'_>,
         topic: &str,
-        status: &str,
-        response: &str,
-    ) -> Kind {
-        match self {
-            Serializer::V1 => v1::reply(out, msg_ref, topic, status, response),
-            Serializer::V2 => v2::reply(out, join_ref, msg_ref, topic, status, response),
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Result<Kind, EncodeError> {
+        match (self, payload) {
+            (Serializer::V1, _) => {
+                Ok(v1::event(out, &Ref::Null, msg_ref, topic, event, &v1::text(payload)?))
+            }
+            (Serializer::V2, Payload::Json(json)) => {
+                Ok(v2::event(out, join_ref, msg_ref, topic, event, json))
+            }
+            (Serializer::V2, Payload::Binary(data)) => {
+                v2::binary(out, v2::PUSH, [&*join_ref.field(), topic, event], data)
+            }
+            (Serializer::V2, Payload::User(broadcast)) => {
+                v2::user(out, USER_BROADCAST, [topic], broadcast)
+            }
         }
     }
 }
@@ -365,6 +329,18 @@ fn from_server(message: Message<'_>) -> Result<ServerMessage<'_>, DecodeError> {
         Payload::Binary(_) | Payload::User(_) => return Err(DecodeError::Shape),
     };
     Ok(ServerMessage::Reply { join_ref, msg_ref, topic, status, response })
+}
+
+/// A scanner at the first bracket of a message.
+fn opened(text: &str, bracket: u8) -> Result<Scanner<'_>, DecodeError> {
+    let mut scanner = Scanner::new(text);
+    scanner.blanks();
+    if scanner.is_next(bracket) {
+        return Ok(scanner);
+    }
+    // Distinguishes JSON of a wrong shape from text that is not JSON, for the log.
+    json::validate(text)?;
+    Err(DecodeError::Shape)
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {

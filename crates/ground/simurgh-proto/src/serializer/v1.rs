@@ -7,9 +7,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::{DecodeError, EncodeError, Kind};
-use crate::json::{self, Raw, Scanner, escape_into};
-use crate::message::{Message, Payload, Ref, UserBroadcast, events};
+use super::{DecodeError, EncodeError, Kind, opened};
+use crate::json::{Raw, escape_into};
+use crate::message::{Message, Payload, Ref, events};
 
 pub(super) fn decode(text: &str) -> Result<Message<'_>, DecodeError> {
     let [mut topic, mut event, mut payload, mut msg_ref, mut join_ref] = [None; 5];
@@ -58,20 +58,8 @@ pub(super) fn reply(
     tail(out, msg_ref)
 }
 
+/// Appends an event; only those of clients have a join_ref.
 pub(super) fn event(
-    out: &mut Vec<u8>,
-    msg_ref: &Ref<'_>,
-    topic: &str,
-    event: &str,
-    payload: &str,
-) -> Kind {
-    head(out, topic, event, payload.len() + msg_ref.raw().len());
-    out.extend_from_slice(payload.as_bytes());
-    tail(out, msg_ref)
-}
-
-/// Appends a message of a client, with its join_ref if it has one.
-pub(super) fn message(
     out: &mut Vec<u8>,
     join_ref: &Ref<'_>,
     msg_ref: &Ref<'_>,
@@ -97,17 +85,22 @@ pub(super) fn reply_payload(out: &mut Vec<u8>, status: &str, response: &str) {
     out.push(b'}');
 }
 
-/// A member's broadcast in V1 and in V2's text: the payload of `broadcast`, never raw data.
-pub(super) fn user_payload(broadcast: &UserBroadcast<'_>) -> Result<String, EncodeError> {
+/// The text of a payload; of a member's broadcast it is the payload of `broadcast`.
+pub(super) fn text<'a>(payload: &'a Payload<'_>) -> Result<Cow<'a, str>, EncodeError> {
+    let broadcast = match payload {
+        Payload::Json(json) => return Ok(Cow::Borrowed(json)),
+        Payload::Binary(_) => return Err(EncodeError::BinaryNeedsV2),
+        Payload::User(broadcast) => broadcast,
+    };
     let data = broadcast.json_text().ok_or(EncodeError::BinaryNeedsV2)?;
     let mut event = Vec::with_capacity(broadcast.event().len() + 2);
     escape_into(&mut event, broadcast.event());
     // Escaping UTF-8 yields UTF-8.
     let event = String::from_utf8(event).unwrap_or_default();
-    Ok(match broadcast.metadata() {
+    Ok(Cow::Owned(match broadcast.metadata() {
         "" => format!(r#"{{"event":{event},"payload":{data},"type":"broadcast"}}"#),
         meta => format!(r#"{{"event":{event},"meta":{meta},"payload":{data},"type":"broadcast"}}"#),
-    })
+    }))
 }
 
 /// Appends all up to the payload; `rest` is about how many bytes will follow.
@@ -129,13 +122,7 @@ fn tail(out: &mut Vec<u8>, msg_ref: &Ref<'_>) -> Kind {
 
 /// Passes the members of the one object that `text` must be.
 fn members<'a>(text: &'a str, member: impl FnMut(&str, Raw<'a>)) -> Result<(), DecodeError> {
-    let mut scanner = Scanner::new(text);
-    scanner.blanks();
-    if !scanner.is_next(b'{') {
-        // Distinguishes JSON of a wrong shape from text that is not JSON, for the log.
-        json::validate(text)?;
-        return Err(DecodeError::Shape);
-    }
+    let mut scanner = opened(text, b'{')?;
     scanner.object(member)?;
     scanner.end()?;
     Ok(())

@@ -5,20 +5,14 @@
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
-use super::{DecodeError, EncodeError, Kind, ServerMessage, utf8, v1};
-use crate::json::{self, Raw, Scanner, escape_into};
-use crate::message::user::{USER_BROADCAST, USER_PUSH};
+use super::{DecodeError, EncodeError, Kind, ServerMessage, opened, utf8, v1};
+use crate::json::{Raw, escape_into};
+use crate::message::user::USER_BROADCAST;
 use crate::message::{Message, Payload, Ref, UserBroadcast, events};
 
 /// Reads a text message of either side. Elements after the fifth are checked and ignored.
 pub(super) fn decode_text(text: &str) -> Result<Message<'_>, DecodeError> {
-    let mut scanner = Scanner::new(text);
-    scanner.blanks();
-    if !scanner.is_next(b'[') {
-        // Distinguishes JSON of a wrong shape from text that is not JSON, for the log.
-        json::validate(text)?;
-        return Err(DecodeError::Shape);
-    }
+    let mut scanner = opened(text, b'[')?;
     scanner.expect(b'[')?;
     let mut fields = [None; 5];
     let mut count = 0;
@@ -58,74 +52,60 @@ pub(super) fn decode_push(frame: &[u8]) -> Result<Message<'_>, DecodeError> {
         Some(&kind) => return Err(DecodeError::UnknownKind(kind)),
         None => return Err(DecodeError::Truncated),
     }
-    let ([join_ref, msg_ref, topic, event], data) = fields(frame)?;
-    Ok(Message {
-        join_ref: Ref::from_text(join_ref),
-        msg_ref: Ref::from_text(msg_ref),
-        topic: Cow::Borrowed(topic),
-        event: Cow::Borrowed(event),
-        payload: Payload::Binary(Cow::Borrowed(data)),
-    })
-}
-
-pub(super) fn is_user_push(frame: &[u8]) -> bool {
-    frame.first() == Some(&USER_PUSH)
+    let ([join_ref, msg_ref, topic, event], data) = fields(frame, 0)?;
+    let refs = [join_ref, msg_ref].map(Ref::from_text);
+    Ok(message(refs, topic, event, binary_payload(data)))
 }
 
 /// Reads a Supabase client's broadcast, for members the event `broadcast` (PROTOCOL §11).
 pub(super) fn decode_user_push(frame: &[u8]) -> Result<Message<'_>, DecodeError> {
-    let ([join_ref, msg_ref, topic], broadcast) = user_fields(frame)?;
-    Ok(Message {
-        join_ref: Ref::from_text(join_ref),
-        msg_ref: Ref::from_text(msg_ref),
-        topic: Cow::Borrowed(topic),
-        event: Cow::Borrowed(events::BROADCAST),
-        payload: Payload::User(broadcast),
-    })
+    let ([join_ref, msg_ref, topic], _) = fields(frame, USER_HEAD_BYTES)?;
+    let (refs, broadcast) = ([join_ref, msg_ref].map(Ref::from_text), UserBroadcast::read(frame)?);
+    Ok(message(refs, topic, events::BROADCAST, Payload::User(broadcast)))
 }
 
 pub(super) fn decode_server_binary(frame: &[u8]) -> Result<ServerMessage<'_>, DecodeError> {
-    let event = |join_ref, topic, event, data| {
-        ServerMessage::Event(Message {
-            join_ref,
-            msg_ref: Ref::Null,
-            topic: Cow::Borrowed(topic),
-            event: Cow::Borrowed(event),
-            payload: Payload::Binary(Cow::Borrowed(data)),
-        })
-    };
-    match frame.first() {
+    let event = match frame.first() {
         Some(&PUSH) => {
-            let ([join_ref, topic, name], data) = fields(frame)?;
-            Ok(event(Ref::from_text(join_ref), topic, name, data))
+            let ([join_ref, topic, event], data) = fields(frame, 0)?;
+            message([Ref::from_text(join_ref), Ref::Null], topic, event, binary_payload(data))
         }
         Some(&REPLY) => {
-            let ([join_ref, msg_ref, topic, status], data) = fields(frame)?;
-            Ok(ServerMessage::Reply {
+            let ([join_ref, msg_ref, topic, status], data) = fields(frame, 0)?;
+            return Ok(ServerMessage::Reply {
                 join_ref: Ref::from_text(join_ref),
                 msg_ref: Ref::from_text(msg_ref),
                 topic: Cow::Borrowed(topic),
                 status: Cow::Borrowed(status),
-                response: Payload::Binary(Cow::Borrowed(data)),
-            })
+                response: binary_payload(data),
+            });
         }
         Some(&BROADCAST) => {
-            let ([topic, name], data) = fields(frame)?;
-            Ok(event(Ref::Null, topic, name, data))
+            let ([topic, event], data) = fields(frame, 0)?;
+            message([Ref::Null, Ref::Null], topic, event, binary_payload(data))
         }
         Some(&USER_BROADCAST) => {
-            let ([topic], broadcast) = user_fields(frame)?;
-            Ok(ServerMessage::Event(Message {
-                join_ref: Ref::Null,
-                msg_ref: Ref::Null,
-                topic: Cow::Borrowed(topic),
-                event: Cow::Borrowed(events::BROADCAST),
-                payload: Payload::User(broadcast),
-            }))
+            let ([topic], _) = fields(frame, USER_HEAD_BYTES)?;
+            let payload = Payload::User(UserBroadcast::read(frame)?);
+            message([Ref::Null, Ref::Null], topic, events::BROADCAST, payload)
         }
-        Some(&kind) => Err(DecodeError::UnknownKind(kind)),
-        None => Err(DecodeError::Truncated),
-    }
+        Some(&kind) => return Err(DecodeError::UnknownKind(kind)),
+        None => return Err(DecodeError::Truncated),
+    };
+    Ok(ServerMessage::Event(event))
+}
+
+fn message<'a>(
+    [join_ref, msg_ref]: [Ref<'a>; 2],
+    topic: &'a str,
+    event: &'a str,
+    payload: Payload<'a>,
+) -> Message<'a> {
+    Message { join_ref, msg_ref, topic: topic.into(), event: event.into(), payload }
+}
+
+fn binary_payload(data: &[u8]) -> Payload<'_> {
+    Payload::Binary(Cow::Borrowed(data))
 }
 
 pub(super) fn reply(
@@ -179,17 +159,45 @@ fn head(
     out.push(b',');
 }
 
-/// Appends a binary frame: kind, lengths, fields, data.
+/// Appends a binary frame.
 pub(super) fn binary<const N: usize>(
     out: &mut Vec<u8>,
     kind: u8,
     fields: [&str; N],
     data: &[u8],
 ) -> Result<Kind, EncodeError> {
-    let lengths = lengths(fields)?;
-    out.reserve(1 + N + fields.iter().map(|field| field.len()).sum::<usize>() + data.len());
+    frame(out, kind, fields, &[], data)
+}
+
+/// Appends a Supabase frame.
+pub(super) fn user<const N: usize>(
+    out: &mut Vec<u8>,
+    kind: u8,
+    fields: [&str; N],
+    broadcast: &UserBroadcast<'_>,
+) -> Result<Kind, EncodeError> {
+    let (head, rest) = broadcast.common();
+    frame(out, kind, fields, &head, rest)
+}
+
+/// Appends kind, lengths, the rest of the head, fields and data.
+#[inline]
+fn frame<const N: usize>(
+    out: &mut Vec<u8>,
+    kind: u8,
+    fields: [&str; N],
+    head: &[u8],
+    data: &[u8],
+) -> Result<Kind, EncodeError> {
+    let mut lengths = [0; N];
+    for (length, field) in lengths.iter_mut().zip(fields) {
+        *length = u8::try_from(field.len()).map_err(|_| EncodeError::FieldTooLong)?;
+    }
+    let fields_bytes = fields.iter().map(|field| field.len()).sum::<usize>();
+    out.reserve(1 + N + head.len() + fields_bytes + data.len());
     out.push(kind);
     out.extend_from_slice(&lengths);
+    out.extend_from_slice(head);
     for field in fields {
         out.extend_from_slice(field.as_bytes());
     }
@@ -197,59 +205,14 @@ pub(super) fn binary<const N: usize>(
     Ok(Kind::Binary)
 }
 
-/// Appends a Supabase frame: kind, lengths, encoding, fields, data.
-pub(super) fn user<const N: usize>(
-    out: &mut Vec<u8>,
-    kind: u8,
-    fields: [&str; N],
-    broadcast: &UserBroadcast<'_>,
-) -> Result<Kind, EncodeError> {
-    let lengths = lengths(fields)?;
-    let fields_bytes = fields.iter().map(|field| field.len()).sum::<usize>();
-    let (head, rest) = broadcast.common();
-    out.reserve(1 + N + head.len() + fields_bytes + rest.len());
-    out.push(kind);
-    out.extend_from_slice(&lengths);
-    out.extend_from_slice(&head);
-    for field in fields {
-        out.extend_from_slice(field.as_bytes());
-    }
-    out.extend_from_slice(rest);
-    Ok(Kind::Binary)
-}
-
-#[inline]
-fn lengths<const N: usize>(fields: [&str; N]) -> Result<[u8; N], EncodeError> {
-    let mut lengths = [0; N];
-    for (length, field) in lengths.iter_mut().zip(fields) {
-        *length = u8::try_from(field.len()).map_err(|_| EncodeError::FieldTooLong)?;
-    }
-    Ok(lengths)
-}
-
-/// The `N` fields of a Supabase frame before the member's own event, and what follows them.
-fn user_fields<const N: usize>(
+/// The `N` fields after the kind byte, their lengths and so many more bytes; and what follows them.
+fn fields<const N: usize>(
     frame: &[u8],
-) -> Result<([&str; N], UserBroadcast<'_>), DecodeError> {
+    head_bytes: usize,
+) -> Result<([&str; N], &[u8]), DecodeError> {
     let header = frame.get(1..).ok_or(DecodeError::Truncated)?;
     let (lengths, rest) = header.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
-    let (_, rest) = rest.split_first_chunk::<3>().ok_or(DecodeError::Truncated)?;
-    let (fields, _) = cut(lengths, rest)?;
-    Ok((fields, UserBroadcast::read(frame)?))
-}
-
-/// The `N` fields after the kind byte, and the data after them.
-fn fields<const N: usize>(frame: &[u8]) -> Result<([&str; N], &[u8]), DecodeError> {
-    let header = frame.get(1..).ok_or(DecodeError::Truncated)?;
-    let (lengths, rest) = header.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
-    cut(lengths, rest)
-}
-
-/// Fields of these lengths, and what follows them.
-fn cut<'a, const N: usize>(
-    lengths: &[u8; N],
-    mut rest: &'a [u8],
-) -> Result<([&'a str; N], &'a [u8]), DecodeError> {
+    let mut rest = rest.get(head_bytes..).ok_or(DecodeError::Truncated)?;
     let mut fields = [""; N];
     for (field, &length) in fields.iter_mut().zip(lengths) {
         let (bytes, after) =
@@ -260,6 +223,8 @@ fn cut<'a, const N: usize>(
     Ok((fields, rest))
 }
 
+/// Bytes between the lengths and the fields of a Supabase frame.
+const USER_HEAD_BYTES: usize = 3;
 pub(super) const PUSH: u8 = 0;
 pub(super) const REPLY: u8 = 1;
 pub(super) const BROADCAST: u8 = 2;

@@ -34,11 +34,7 @@ fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize
 
 /// The kernel has no room now; a later try may succeed.
 fn is_blocked(error: Errno) -> bool {
-    error == Errno::AGAIN
-        || error == Errno::WOULDBLOCK
-        || error == Errno::INTR
-        || error == Errno::NOBUFS
-        || error == Errno::NOMEM
+    matches!(error, Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM)
 }
 
 pub(super) fn flush<T>(io: &mut Io<T>) {

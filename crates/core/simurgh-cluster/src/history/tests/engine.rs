@@ -143,7 +143,7 @@ impl Scenario {
     pub(super) fn down(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if std::mem::take(&mut node.has_link) {
-            node.keeping.down(self.now_ns);
+            node.keeping.follows.down(false, self.now_ns);
             node.inbox.retain(|it| matches!(it, Event::Stored(..)));
         }
     }
@@ -165,15 +165,15 @@ impl Scenario {
 
     pub(super) fn follow(&mut self, at: usize, topic: &str) {
         let wants = self.wants;
-        if let Some(id) = self.nodes[at].keeping.follow(topic, wants) {
-            self.nodes[at].keeping.in_force(id);
+        if let Some(id) = self.nodes[at].keeping.follows.begin(topic, wants) {
+            self.nodes[at].keeping.follows.in_force(id);
         }
         self.run();
     }
 
     pub(super) fn end(&mut self, at: usize, topic: &str) {
         let Node { keeping, sink, .. } = &mut self.nodes[at];
-        keeping.ended(topic, sink);
+        keeping.follows.end(topic, sink);
     }
 
     /// Has a node store something. Returns its number, which is also its content.
@@ -282,9 +282,9 @@ impl Scenario {
             let Node { keeping, sink, .. } = &mut self.nodes[at];
             match (fetch, what) {
                 (Fetch::Since { .. }, Some(Answered::Since(it))) => {
-                    keeping.watermark_answered(ticket, it, time)
+                    keeping.follows.watermark_answered(ticket, it, time)
                 }
-                (Fetch::Since { .. }, _) => keeping.watermark_answered(ticket, None, time),
+                (Fetch::Since { .. }, _) => keeping.follows.watermark_answered(ticket, None, time),
                 (_, Some(Answered::Fetched(it))) => keeping.fetched(ticket, Some(it), time, sink),
                 (..) => keeping.fetched(ticket, None, time, sink),
             }

@@ -41,7 +41,7 @@ fn answers(it: &mut History, sink: &mut CountingSink, time: Time) -> (usize, usi
     for (ticket, fetch) in asked {
         let messages = match fetch {
             Fetch::Since { .. } => {
-                it.watermark_answered(ticket, Some(0), time);
+                it.follows.watermark_answered(ticket, Some(0), time);
                 continue;
             }
             Fetch::After { .. } => {
@@ -75,8 +75,8 @@ fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
     let mut it = History::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
     let (mut sink, time) = (CountingSink::default(), Time { ns: SECOND, unix_ms: 1 });
     for number in 0..MANY {
-        let id = it.follow(&number.to_string(), WANTS).unwrap();
-        it.in_force(id);
+        let id = it.follows.begin(&number.to_string(), WANTS).unwrap();
+        it.follows.in_force(id);
     }
     let mut turns = 0;
     while sink.unknown < MANY {
@@ -100,7 +100,7 @@ fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
     assert!((MANY / 10..MANY / 10 + 4_000).contains(&after), "{after}");
     assert_eq!(last, MANY / 1_000);
     // Over the next link, to the same engine: only the last numbers are requested.
-    it.down(SECOND);
+    it.follows.down(false, SECOND);
     while it.next_ns(true) == Some(0) {
         it.tick(time, &mut sink);
     }
@@ -114,7 +114,7 @@ fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
     }
     assert_eq!(rounds, MANY / 4_000);
     assert_eq!(answers(&mut it, &mut sink, time), (0, 0));
-    assert_eq!(it.counts().gaps, 0);
+    assert_eq!(it.counts.gaps, 0);
 }
 
 #[test]
@@ -124,22 +124,22 @@ fn the_slow_round_asks_for_each_and_not_for_too_many() {
         let (mut sink, mut time) = (CountingSink::default(), Time { ns: 0, unix_ms: 1 });
         it.up(Some(1), 0);
         for number in 0..topics {
-            let id = it.follow(&(10 * number + 1).to_string(), WANTS).unwrap();
-            it.in_force(id);
+            let id = it.follows.begin(&(10 * number + 1).to_string(), WANTS).unwrap();
+            it.follows.in_force(id);
         }
         while sink.begun < topics {
             answers(&mut it, &mut sink, time);
         }
         it.follows.slow_ns = 0;
-        let before = it.counts().checked;
+        let before = it.counts.checked;
         for _ in 0..seconds {
-            let second = it.counts().checked;
+            let second = it.counts.checked;
             it.tick(time, &mut sink);
             answers(&mut it, &mut sink, time);
-            assert!(it.counts().checked - second <= 2_000);
+            assert!(it.counts.checked - second <= 2_000);
             time.ns += SECOND;
         }
-        let checked = (it.counts().checked - before) as usize;
+        let checked = (it.counts.checked - before) as usize;
         assert!((topics..=topics * 21 / 20 + 64).contains(&checked), "{checked} of {topics}");
     }
 }

@@ -171,8 +171,8 @@ proptest! {
         }
         heal(&mut it);
         it.check(true);
-        prop_assert!(it.nodes.iter().all(|node| node.keeping.is_flushed()));
-        prop_assert!(it.nodes.iter().all(|node| node.keeping.waiting_bytes() == 0));
+        prop_assert!(it.nodes.iter().all(|node| node.keeping.stores.is_empty()));
+        prop_assert!(it.nodes.iter().all(|node| node.keeping.stores.bytes() == 0));
     }
 
     /// Whatever the engine has removed, and for whatever reason.

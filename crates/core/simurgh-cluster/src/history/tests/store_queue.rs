@@ -112,7 +112,7 @@ fn what_gathers_while_one_is_under_way_goes_in_the_next_and_has_its_place_there(
     assert_eq!(&*first[0].id, format!("{}-1", NodeId(5)));
     it.answers(&third[0], Ok((13, false)));
     it.answers(&other[0], Ok((14, false)));
-    assert!(it.keeping.is_flushed() && it.keeping.waiting_bytes() == 0);
+    assert!(it.keeping.stores.is_empty() && it.keeping.stores.bytes() == 0);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn what_was_never_sent_is_refused_in_time_and_not_sent_afterwards() {
     it.advance(1);
     assert!((0..3).all(|number| matches!(it.sink.0[&number], Err(StoreError::Refused(_)))));
     assert!(it.leaves().is_empty());
-    assert!(it.keeping.is_flushed() && it.keeping.waiting_bytes() == 0);
+    assert!(it.keeping.stores.is_empty() && it.keeping.stores.bytes() == 0);
     it.store_range("a", 3..4);
     assert_eq!(texts(&it.leaves()[0]), ["3"]);
 }
@@ -234,13 +234,13 @@ fn what_was_sent_is_unconfirmed_in_time_and_its_topic_waits_for_the_answer() {
     assert_eq!(it.sink.0[&0], Err(StoreError::Unconfirmed));
     assert_eq!(it.sink.0[&1], Err(StoreError::Unconfirmed));
     assert!(it.leaves().is_empty(), "the first may still be stored, before the next");
-    assert!(!it.keeping.is_flushed());
+    assert!(!it.keeping.stores.is_empty());
     it.answers(&first[0], Ok((1, false)));
     let second = it.leaves();
     assert_eq!(texts(&second[0]), ["2"]);
     it.answers(&second[0], Err(NotStored::Unconfirmed));
     assert_eq!(it.sink.0[&2], Err(StoreError::Unconfirmed));
-    assert_eq!((it.keeping.counts().unconfirmed, it.keeping.waiting_bytes()), (3, 0));
+    assert_eq!((it.keeping.counts.unconfirmed, it.keeping.stores.bytes()), (3, 0));
 }
 
 /// The number is its envelope's: whatever the adapter takes first, no number is used twice.
@@ -276,14 +276,14 @@ fn what_finds_no_room_is_refused_at_once_and_room_comes_back() {
         it.store_range(&format!("topic {}", number % 7), number..number + 1);
     }
     assert_eq!(it.sink.0[&number], Err(StoreError::Full));
-    let bytes = it.keeping.waiting_bytes();
+    let bytes = it.keeping.stores.bytes();
     assert!(bytes <= max && bytes > max - 1_000 - STORE_BYTES, "{bytes}");
     for outgoing in it.leaves() {
         it.answers(&outgoing, Err(NotStored::Refused("no".into())));
     }
-    assert_eq!(it.keeping.waiting_bytes(), 0);
+    assert_eq!(it.keeping.stores.bytes(), 0);
     assert_eq!(it.sink.0[&1], Err(StoreError::Refused("no".into())));
-    let counts = it.keeping.counts();
+    let counts = it.keeping.counts;
     assert_eq!((counts.full, counts.refused), (1, number - 1));
 }
 
@@ -298,8 +298,8 @@ fn what_cannot_be_said_is_refused_with_the_reason() {
     for number in 1..=3 {
         assert!(matches!(it.sink.0[&number], Err(StoreError::Refused(_))), "{number}");
     }
-    assert!(it.keeping.is_flushed() && it.leaves().is_empty());
-    assert_eq!(it.keeping.waiting_bytes(), 0);
+    assert!(it.keeping.stores.is_empty() && it.leaves().is_empty());
+    assert_eq!(it.keeping.stores.bytes(), 0);
 }
 
 #[test]
@@ -327,8 +327,8 @@ fn a_wish_to_forget_has_its_place_among_what_is_stored() {
     assert_eq!(kinds, [(Kind::Broadcast, 2), (Kind::Forget, 0), (Kind::Broadcast, 2)]);
     assert_eq!(it.sink.0[&2], at(20, 0));
     let why = NotStored::Refused("no permission".into());
-    assert_eq!(it.keeping.poll_notice(), Some(HistoryNotice::NotPurged("a".into(), why)));
-    assert_eq!(it.keeping.counts().purges_failed, 1);
+    assert_eq!(it.keeping.notices.pop_front(), Some(HistoryNotice::NotPurged("a".into(), why)));
+    assert_eq!(it.keeping.counts.purges_failed, 1);
 }
 
 /// In a new engine this number would be that of another message.
@@ -338,7 +338,7 @@ fn what_is_to_be_removed_of_an_engine_that_is_lost_is_not_removed_of_the_next() 
     it.keeping.push("a", &Storing::Forget(0), 0, &mut it.sink);
     let Some(Next::Store(outgoing)) = it.keeping.next(&mut it.n, 0) else { panic!("the wish") };
     it.answers(&outgoing, Ok((20, false)));
-    it.keeping.down(0);
+    it.keeping.follows.down(false, 0);
     it.keeping.up(Some(78), 0);
     assert!(it.keeping.next(&mut it.n, 0).is_none());
 }
@@ -355,5 +355,5 @@ fn topics_without_anything_to_store_are_forgotten() {
     }
     assert_eq!(it.sink.0.len(), 5_000);
     assert!(it.keeping.stores.ready_len() <= 64, "{}", it.keeping.stores.ready_len());
-    assert!(it.keeping.is_flushed() && it.leaves().is_empty());
+    assert!(it.keeping.stores.is_empty() && it.leaves().is_empty());
 }

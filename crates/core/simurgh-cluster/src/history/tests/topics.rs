@@ -118,7 +118,7 @@ fn what_was_lost_is_fetched_when_its_successor_comes() {
     assert_eq!(it.take_texts(1), ["0<<=0", "1"]);
     it.store_many(0, 2);
     assert_eq!(it.take_texts(1), ["2", "3", "4", "5", "6"]);
-    let counts = it.nodes[1].keeping.counts();
+    let counts = &it.nodes[1].keeping.counts;
     assert_eq!((counts.holes_filled, counts.gaps), (1, 0));
 }
 
@@ -132,8 +132,8 @@ fn what_is_gone_is_told_before_what_is_newer() {
     it.remove(A, 5);
     it.store_many(0, 1);
     assert_eq!(it.take_texts(1), ["0<<=0", "1", "gap 4", "5", "6", "7"]);
-    assert_eq!(it.nodes[1].keeping.counts().gaps, 1);
-    assert_eq!(it.nodes[1].keeping.counts().holes_filled, 0);
+    assert_eq!(it.nodes[1].keeping.counts.gaps, 1);
+    assert_eq!(it.nodes[1].keeping.counts.holes_filled, 0);
     it.nodes[1].loses = 2;
     it.store_many(0, 2);
     let next = it.store(0, A);
@@ -213,7 +213,7 @@ fn a_lost_last_message_is_found_by_the_slow_round() {
     it.store_many(0, 1);
     it.advance(32 * SECOND, SECOND);
     assert_eq!(it.take_texts(1), ["0<<=0", "1", "2"]);
-    assert_eq!(it.nodes[1].keeping.counts().behind, 1);
+    assert_eq!(it.nodes[1].keeping.counts.behind, 1);
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn messages_that_expire_while_the_engine_does_not_answer_are_a_gap() {
     it.follow(1, A);
     assert_eq!(it.take_texts(1), ["0<<=0"]);
     it.answers = false;
-    it.nodes[1].keeping.check_at_leader(A);
+    it.nodes[1].keeping.follows.check_at_leader(A);
     it.run();
     it.nodes[1].loses = 4;
     it.store_many(0, 3);
@@ -327,8 +327,8 @@ fn an_engine_that_keeps_nothing_is_told_of_once() {
         it.nodes[0].keeping.up(None, it.now_ns);
     }
     assert_eq!(it.take_texts(0), ["0<<=0", "unavailable"]);
-    assert_eq!(it.nodes[0].keeping.poll_notice(), Some(HistoryNotice::Nothing));
-    assert_eq!(it.nodes[0].keeping.poll_notice(), None);
+    assert_eq!(it.nodes[0].keeping.notices.pop_front(), Some(HistoryNotice::Nothing));
+    assert_eq!(it.nodes[0].keeping.notices.pop_front(), None);
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn with_another_epoch_everything_begins_anew() {
     };
     it.store_many(0, 1);
     assert_eq!(it.take_texts(1), ["4"]);
-    assert_eq!(it.nodes[1].keeping.poll_notice(), Some(HistoryNotice::Remade));
+    assert_eq!(it.nodes[1].keeping.notices.pop_front(), Some(HistoryNotice::Remade));
     it.check(true);
 }
 
@@ -452,7 +452,7 @@ fn what_strangers_have_stored_is_passed_over_and_counted() {
     it.keep(A, bye);
     it.store_many(0, 1);
     assert_eq!(it.take_texts(1), ["0<<=1", "1", "2"]);
-    let counts = it.nodes[1].keeping.counts();
+    let counts = &it.nodes[1].keeping.counts;
     assert_eq!((counts.broken, counts.gaps), (4, 0));
     it.check(true);
 }
@@ -475,15 +475,15 @@ fn who_is_excepted_is_told_to_the_publisher_alone() {
     let said = Item { except, exclusion: Some(7), ..item("1") };
     let mut it = History::new(HistoryConfig::default(), NodeId(1), &super::engine::prefix(), 7);
     it.up(Some(1), 0);
-    let id = it.follow(A, WANTS).unwrap();
-    it.in_force(id);
+    let id = it.follows.begin(A, WANTS).unwrap();
+    it.follows.in_force(id);
     let mut sink = RecordingSink::default();
     let mut asks = || match it.next(&mut 0, 0) {
         Some(Next::Fetch(ticket, fetch)) => (ticket, fetch),
         _ => panic!("it asks"),
     };
     let (since, Fetch::Since { .. }) = asks() else { panic!("it asks what is young first") };
-    it.watermark_answered(since, None, Time::default());
+    it.follows.watermark_answered(since, None, Time::default());
     let Some(Next::Fetch(ticket, _)) = it.next(&mut 0, 0) else { panic!("it asks") };
     let empty = Fetched { messages: Vec::new(), head: 5, is_all: true };
     it.fetched(ticket, Some(empty), Time::default(), &mut sink);

@@ -54,8 +54,8 @@ fn what_is_young_is_asked_once_for_all_topics_and_again_before_it_is_too_old() {
         let (mut since, mut after) = (Vec::new(), Vec::new());
         for topic in topics {
             let keeping = &mut it.nodes[0].keeping;
-            let id = keeping.follow(topic, WANTS).unwrap();
-            keeping.in_force(id);
+            let id = keeping.follows.begin(topic, WANTS).unwrap();
+            keeping.follows.in_force(id);
         }
         while let Some(Next::Fetch(ticket, fetch)) = it.nodes[0].keeping.next(&mut 0, it.now_ns) {
             match fetch {
@@ -69,7 +69,9 @@ fn what_is_young_is_asked_once_for_all_topics_and_again_before_it_is_too_old() {
         assert!(since.is_empty() || after.is_empty(), "what is to begin waits");
         let (time, counts) = (it.time(), (since.len(), after.len()));
         let Node { keeping, sink, .. } = &mut it.nodes[0];
-        since.into_iter().for_each(|ticket| keeping.watermark_answered(ticket, Some(5), time));
+        since
+            .into_iter()
+            .for_each(|ticket| keeping.follows.watermark_answered(ticket, Some(5), time));
         let fetched = || Some(Fetched { messages: vec![], head: 9, is_all: true });
         after.into_iter().for_each(|ticket| keeping.fetched(ticket, fetched(), time, sink));
         counts

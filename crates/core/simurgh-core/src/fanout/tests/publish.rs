@@ -296,15 +296,15 @@ fn a_topic_lets_its_flow_go() {
     let key = it.joined(&["t"]);
     sends(&mut it, key, "bcast", 10);
     let topic = it.core.find_topic("t").unwrap();
-    assert!(!it.core.registry.shrink_topic(0), "something is to be sent here");
+    assert!(!it.core.registry.topics.shrink(0), "something is to be sent here");
     it.fans_out();
     let elsewhere = posted(&it, 1);
     let has_flow =
         |it: &TestShard| it.core.registry.topic(topic).unwrap().deliveries.flow.is_some();
-    assert!(it.core.registry.shrink_topic(0) && has_flow(&it), "there was room in its log");
+    assert!(it.core.registry.topics.shrink(0) && has_flow(&it), "there was room in its log");
     drop(elsewhere);
     assert!(has_flow(&it));
-    it.core.registry.shrink_topic(0);
+    it.core.registry.topics.shrink(0);
     assert!(!has_flow(&it));
 }
 

@@ -242,7 +242,7 @@ impl Pair {
             }
             Step::Shrink => {
                 for place in 0..TOPICS.len() {
-                    self.registry.shrink_topic(place);
+                    self.registry.topics.shrink(place);
                 }
             }
         }
@@ -287,7 +287,7 @@ impl Pair {
         let (mut seen, mut cursor) = (Vec::new(), 0);
         for _ in 0..TOPICS.len() {
             let show = |id, it: &mut Topic<_>| seen.push((it.name.to_string(), id, it.len()));
-            self.registry.visit_topics(&mut cursor, 1, show);
+            self.registry.topics.visit(&mut cursor, 1, show);
             if cursor == 0 {
                 break;
             }
@@ -298,7 +298,7 @@ impl Pair {
             let topic = TOPICS.iter().position(|it| it == name).unwrap();
             assert_eq!((self.registry.find(name), self.members(topic)), (Some(*id), *len));
         }
-        assert_eq!(self.registry.topics(), expected.len());
+        assert_eq!(self.registry.topics.len(), expected.len());
         assert_eq!(self.metrics.topics.value(), expected.len() as u64);
     }
 }
