@@ -127,9 +127,10 @@ pub trait LocalNode {
 }
 
 /// The state of the link to the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkState {
     /// There is no link.
+    #[default]
     Away,
     /// There is a link, and what has waited for it is being sent.
     CatchingUp,

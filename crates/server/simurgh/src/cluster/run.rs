@@ -40,7 +40,7 @@ impl Started {
     pub(crate) fn end(&mut self, server: &Server) {
         let Some(runtime) = self.runtime.take() else { return };
         if let Some(inbox) = &server.cluster {
-            inbox.bye();
+            inbox.post(Mail::Bye);
         }
         if let Some(ended) = self.ended.take() {
             let _ = runtime.block_on(async { tokio::time::timeout(FLUSH_TIMEOUT, ended).await });

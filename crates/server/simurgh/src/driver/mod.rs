@@ -65,7 +65,7 @@ use crate::endpoint::Endpoint;
 
 pub use simurgh_shard::mail::driver::Counts;
 use simurgh_shard::mail::driver::{
-    Batch, ClientMessage, CommandKind, Connect, EventQueue, EventSender, OpenBatch,
+    Batch, ClientMessage, CommandKind, Connect, EventQueue, EventSender,
 };
 pub use simurgh_shard::mail::driver_event::{
     DriverError as Error, Event, MessageRef, Received, Reply, SocketId, What,
@@ -86,7 +86,7 @@ pub struct Driver {
     queue: Arc<EventQueue>,
     options: Options,
     inbox: Receiver<Batch>,
-    batch: OpenBatch,
+    batch: Batch,
     /// Events that were skipped while another was searched for, and their weight.
     skipped: VecDeque<(Event, usize)>,
     next_ref: u64,
@@ -135,7 +135,7 @@ impl Driver {
             queue,
             options,
             inbox,
-            batch: OpenBatch::default(),
+            batch: Batch::default(),
             skipped: VecDeque::new(),
             next_ref: 0,
             next_shard: 0,
@@ -374,8 +374,7 @@ impl Driver {
             if let Some(event) = self.batch.next() {
                 return Ok(event);
             }
-            let batch = self.inbox.recv_timeout(time).map_err(recv_error)?;
-            self.batch = batch.into();
+            self.batch = self.inbox.recv_timeout(time).map_err(recv_error)?;
         }
     }
 

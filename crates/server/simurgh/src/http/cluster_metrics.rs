@@ -221,14 +221,13 @@ fn of_kept(view: &View) -> Vec<Family> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
 
     use super::*;
 
     #[test]
     fn every_family_has_its_help_and_its_type_once() {
         let mut out = String::new();
-        let mut view = View::new(Instant::now());
+        let mut view = View::default();
         view.counts.published[0] = 7;
         view.state = LinkState::Up;
         render(&mut out, &view);

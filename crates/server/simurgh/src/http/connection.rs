@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -81,7 +81,7 @@ pub(super) fn serve(
         let names_client = is_proxy && server.config.proxy_protocol && back.is_some();
         let named = if names_client { take_proxy_line(&mut ahead) } else { None };
         let client = Client { peer: named.unwrap_or(hop), is_named: named.is_some(), is_proxy };
-        let watch = Arc::new(Watch::new(Instant::now()));
+        let watch = Arc::new(Watch::default());
         slot.enter(&watch);
         Arc::new(Answers {
             server,

@@ -33,7 +33,7 @@ async fn health(
 ) -> Response {
     let degraded = inbox.and_then(|inbox| {
         let view = inbox.view();
-        let (cluster, for_s) = (view.state.name(), view.since.elapsed().as_secs());
+        let (cluster, for_s) = (view.state.name(), view.lasts().as_secs());
         let is_away = view.state == LinkState::Away;
         is_away.then_some(Degraded { status: "degraded", cluster, for_s })
     });

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use simurgh_proto::ws::handshake;
 use simurgh_reactor::HandOffEnd;
 use simurgh_shard::connections::{ConnectionSlot, is_reserved};
-use simurgh_shard::peer_limits::TooMany;
+use simurgh_shard::peer_limits::TOO_MANY_OF_ADDRESS;
 use simurgh_shard::proxies::is_trusted;
 use simurgh_shard::server::Server;
 use tokio::io::unix::AsyncFd;
@@ -174,8 +174,8 @@ fn path(request: &[u8]) -> &str {
 /// Tells a client that it has too many connections, as far as that is possible without blocking.
 fn refuse(mut stream: &StdTcpStream) {
     let mut refusal = Vec::new();
-    let reason = TooMany::OfAddress.text();
-    handshake::write_refusal(429, &[("retry-after", "1")], reason, &mut refusal);
+    let headers = &[("retry-after", "1")];
+    handshake::write_refusal(429, headers, TOO_MANY_OF_ADDRESS, &mut refusal);
     let _ = stream.write(&refusal);
 }
 

@@ -258,7 +258,7 @@ fn named<'a>(counts: impl IntoIterator<Item = (&'a str, u64)>) -> Vec<NamedCount
 fn link_row(view: &View) -> LinkRow {
     LinkRow {
         state: view.state.name().to_owned(),
-        for_s: view.since.elapsed().as_secs_f64(),
+        for_s: view.lasts().as_secs_f64(),
         why: (view.state == LinkState::Away).then(|| view.why.clone()),
         engine: view.measures.engine.clone(),
         rtt_ms: view.measures.round_trip.map(milliseconds),
