@@ -140,14 +140,13 @@ fn unix_seconds() -> u64 {
 mod tests {
     use serde_json::json;
 
-    use super::super::template::Identity;
     use super::*;
 
     fn present(declared: Value, joined: Value) -> Option<(Option<String>, Value)> {
         let presence = Presence::compile(&declared).unwrap().unwrap();
         let payload = Payload::from(joined);
-        let (identity, topic, event) = (Identity::default(), "rooms:a", "phx_join");
-        let source = Source { identity, payload: &payload, topic, event };
+        let (topic, event) = ("rooms:a", "phx_join");
+        let source = Source { claims: None, payload: &payload, topic, event };
         let Present { key, meta } = presence.present(&source)?;
         let key = match key {
             Key::Of(key) => Some(key),
