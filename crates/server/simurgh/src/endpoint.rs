@@ -213,7 +213,9 @@ impl Endpoint {
             }
         }
         if let Some(began) = self.server.drain_began.get() {
-            http::finish(&self.server, *began + self.server.config.drain_time + DRAIN_GRACE);
+            let until = *began + self.server.config.drain_time + DRAIN_GRACE;
+            self.server.http_connections.finish(until);
+            self.server.admin_connections.finish(until);
         }
         self.http = None;
         if let Some(mut cluster) = self.cluster.take() {

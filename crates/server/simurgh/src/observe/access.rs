@@ -15,6 +15,7 @@ use axum::http::{Extensions, HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use simurgh_shard::config::Config;
+use simurgh_shard::proxies::is_trusted;
 
 use crate::access::{
     Bearer, FOREIGN, bearer, is_here, names_client, names_known_host, speaks_for_this_machine,
@@ -113,8 +114,7 @@ pub(super) fn check_order(config: &Config) -> Result<(), Refusal> {
 
 fn is_local(config: &Config, headers: &HeaderMap, peer: Option<SocketAddr>) -> bool {
     let Some(peer) = peer.filter(|peer| is_here(peer.ip())) else { return false };
-    let trusted = &config.trusted_proxies;
-    let is_of_proxy = match trusted.iter().any(|net| net.contains(&peer.ip().to_canonical())) {
+    let is_of_proxy = match is_trusted(&config.trusted_proxies, peer.ip()) {
         true => !speaks_for_this_machine(headers),
         false => headers.keys().any(|name| names_client(name.as_str())),
     };
