@@ -10,7 +10,8 @@ use super::{ChannelSpec, Defaults};
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     let value = Value::deserialize(from)?;
     let expected = "expected a size such as \"64KiB\", or a whole number of bytes";
-    let wrong = || de::Error::custom(format!("invalid value: {value}, {expected}"));
+    let kind = if value.is_string() { "string " } else { "" };
+    let wrong = || de::Error::custom(format!("invalid value: {kind}{value}, {expected}"));
     read(&value).map(Some).ok_or_else(wrong)
 }
 
