@@ -99,7 +99,9 @@ macro_rules! assert_reply {
 #[macro_export]
 macro_rules! assert_broadcast {
     ($of:expr $(, $($rest:tt)*)?) => {
-        $crate::__testing_words!(assert ($crate::asserts::HasBroadcasts::broadcasts(&$of)) $($($rest)*)?)
+        $crate::__testing_words!(
+            assert ($crate::asserts::HasBroadcasts::broadcasts(&$of)) $($($rest)*)?
+        )
     };
 }
 
@@ -222,6 +224,8 @@ macro_rules! refute_reply {
 #[macro_export]
 macro_rules! refute_broadcast {
     ($of:expr $(, $($rest:tt)*)?) => {
-        $crate::__testing_words!(refute ($crate::asserts::HasBroadcasts::broadcasts(&$of)) $($($rest)*)?)
+        $crate::__testing_words!(
+            refute ($crate::asserts::HasBroadcasts::broadcasts(&$of)) $($($rest)*)?
+        )
     };
 }

@@ -79,8 +79,9 @@ impl Counted {
 }
 
 impl Shard {
-    /// Counts a connection that wants a socket by its address, unless the limit is reached: then the
-    /// error is for its client. It is uncounted when the connection closes, whatever happens to the request.
+    /// Counts a connection that wants a socket by its address, unless the limit is reached: then
+    /// the error is for its client. It is uncounted when the connection closes, whatever happens
+    /// to the request.
     pub(crate) fn count_address(
         &mut self,
         key: Key,
