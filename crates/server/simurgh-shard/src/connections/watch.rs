@@ -46,7 +46,7 @@ pub enum Overdue {
 }
 
 /// The state of one connection, used by its task; other threads only read how long it has been
-/// idle, and ask it to close. Times are [`now_ms`].
+/// idle, and ask it to close. Times are those of `now_ms`.
 #[derive(Debug, Default)]
 pub struct Watch {
     wait: AtomicU8,
