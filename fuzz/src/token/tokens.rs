@@ -33,7 +33,7 @@ pub fn run(data: &[u8]) {
     }
     for key in [SigningKey::from_jwk(&text), SigningKey::from_pem(&text)].into_iter().flatten() {
         let token = key.sign_jws(&format!(r#"{{"alg":"{}"}}"#, key.algorithm()), b"{}");
-        let verifying = Keys::from(key.verifying_key().expect("its public half"));
+        let verifying = Keys::from(key.verifying_key());
         let token = token.expect("it is signed");
         assert_eq!(verifying.verify_jws(&token).map(|jws| jws.payload).as_deref(), Ok(&b"{}"[..]));
     }

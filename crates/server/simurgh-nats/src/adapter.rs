@@ -20,6 +20,7 @@ use crate::backoff;
 use crate::config::{Config, Server};
 use crate::connect::{self, ENVELOPE_BYTES_MAX, Established};
 use crate::interests::Interests;
+use crate::jetstream::requests::Asked;
 use crate::jetstream::{Action, INBOX_SID, JetStream};
 use crate::link::{Incoming, Link};
 use crate::outbox::Outbox;
@@ -415,15 +416,13 @@ impl NatsAdapter {
         Some(event)
     }
 
-    fn out(state: &mut State) -> Option<&mut BytesMut> {
-        match state {
+    fn ask(&mut self, asked: Asked) -> Result<(), QueueFull> {
+        let now_ms = self.now_ms();
+        let out = match &mut self.state {
             State::Linked(link) => Some(&mut link.out),
             _ => None,
-        }
-    }
-
-    /// Handles the result of a ticket's request.
-    fn asked(&mut self, taken: Result<(), QueueFull>) -> Result<(), QueueFull> {
+        };
+        let taken = self.jetstream.take(asked, out, now_ms, &mut self.events);
         self.was_full.tickets |= taken.is_err();
         self.wake();
         taken
@@ -467,16 +466,11 @@ impl Adapter for NatsAdapter {
         envelope: Bytes,
         ticket: Ticket,
     ) -> Result<(), QueueFull> {
-        let (now_ms, out) = (self.now_ms(), Self::out(&mut self.state));
-        let what = (to, id, age);
-        let taken = self.jetstream.store(what, envelope, ticket, out, now_ms, &mut self.events);
-        self.asked(taken)
+        self.ask(self.jetstream.store((to, id, age), envelope, ticket))
     }
 
     fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), QueueFull> {
-        let (now_ms, out) = (self.now_ms(), Self::out(&mut self.state));
-        let taken = self.jetstream.purge(of, before, ticket, out, now_ms, &mut self.events);
-        self.asked(taken)
+        self.ask(self.jetstream.purge(of, before, ticket))
     }
 
     fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation {
@@ -493,9 +487,7 @@ impl Adapter for NatsAdapter {
     }
 
     fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), QueueFull> {
-        let (now_ms, out) = (self.now_ms(), Self::out(&mut self.state));
-        let taken = self.jetstream.fetch(what, ticket, out, now_ms, &mut self.events);
-        self.asked(taken)
+        self.ask(self.jetstream.fetch(what, ticket))
     }
 
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {

@@ -321,18 +321,8 @@ pub(crate) fn put_with_headers(
     out.extend_from_slice(b"\r\n");
 }
 
-fn put_number(out: &mut BytesMut, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[start..]);
+fn put_number(out: &mut BytesMut, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 #[cfg(any(test, feature = "fuzz"))]

@@ -16,20 +16,9 @@ use crate::config::Config;
 /// Many locks, so that shards seldom wait for each other.
 const STRIPES: usize = 64;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TooMany {
-    OfAddress,
-    OfUser,
-}
-
-impl TooMany {
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::OfAddress => "too many connections from this address\n",
-            Self::OfUser => "too many connections of this user\n",
-        }
-    }
-}
+/// Bodies of refusals.
+pub const TOO_MANY_OF_ADDRESS: &str = "too many connections from this address\n";
+pub(crate) const TOO_MANY_OF_USER: &str = "too many connections of this user\n";
 
 pub struct PeerLimits {
     pub addresses: Option<PeerLimit>,

@@ -113,16 +113,16 @@ impl Server {
 
     /// A channel for a shard's answer by way of the server's runtime: the caller may wait on
     /// another one, whose waker a shard must not touch. A shard that has ended drops the sender.
-    pub fn answer<T: Send + 'static>(&self) -> (oneshot::Sender<T>, oneshot::Receiver<T>) {
+    pub fn answer<T: Send + 'static>(&self) -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<T>) {
         let (from_shard, told) = oneshot::channel();
-        let (to_asker, answer) = oneshot::channel();
+        let (to_asker, answered) = oneshot::channel();
         self.spawn(async move {
             if let Ok(it) = told.await {
                 // The receiver may be gone.
                 let _ = to_asker.send(it);
             }
         });
-        (from_shard, answer)
+        (Box::new(move |it| drop(from_shard.send(it))), answered)
     }
 
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {

@@ -146,7 +146,7 @@ impl Expect for Exactly {
             (Payload::Json(expected), Payload::Json(_)) => {
                 let expected: Value = serde_json::from_str(expected)
                     .map_err(|error| Misfit::Unlike(format!("no JSON is expected: {error}")))?;
-                Pattern::Is(expected).read(seen)?;
+                Pattern::from(expected).read(seen)?;
             }
             (expected, found) if expected == found => {}
             (Payload::Json(_), _) => return Err(binary()),

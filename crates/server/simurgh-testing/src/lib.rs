@@ -130,3 +130,12 @@ pub use socket::{Push, Subscription, TestChannel, TestSocket};
 fn fail(text: &str) -> ! {
     panic!("{text}")
 }
+
+/// Fails the test with an error.
+#[track_caller]
+fn or_fail<T>(result: Result<T, impl std::fmt::Display>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => fail(&error.to_string()),
+    }
+}

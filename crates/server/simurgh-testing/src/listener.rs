@@ -6,8 +6,8 @@ use simurgh::{BroadcastError, Channel, Context, Join, Outcome, UserSocket};
 use simurgh_proto::message::Payload;
 
 use crate::check::report;
-use crate::fail;
 use crate::state::Shared;
+use crate::{fail, or_fail};
 
 const LISTEN_AT: &str = "/simurgh/testing/listener";
 
@@ -29,30 +29,27 @@ impl Channel for Listener {
 /// Subscribes the test to a topic; returns the index of the mailbox.
 #[track_caller]
 pub(crate) fn subscribe(shared: &Shared, topic: &str) -> usize {
+    let failed = |error| format!("the test cannot subscribe: {error}");
     let known = shared.lock().listener;
-    let at = match known {
-        Some(at) => at,
-        None => match shared.ask(|driver| driver.connect(LISTEN_AT, Value::Null)) {
-            Ok(socket) => {
-                let mut state = shared.lock();
-                let at = state.opened(socket, true);
-                state.listener = Some(at);
-                at
-            }
-            Err(error) => fail(&format!("the test cannot subscribe: {error}")),
-        },
+    let (at, socket) = match known {
+        Some(listener) => listener,
+        None => {
+            let opened = shared.ask(|driver| driver.connect(LISTEN_AT, Value::Null));
+            let socket = or_fail(opened.map_err(failed));
+            let mut state = shared.lock();
+            let listener = (state.opened(socket, true), socket);
+            state.listener = Some(listener);
+            listener
+        }
     };
-    let socket = shared.lock().mailbox(at).map(|mailbox| mailbox.socket);
-    let is_new = !shared.lock().topics.contains(topic);
-    if let Some(socket) = socket.filter(|_| is_new) {
+    if !shared.lock().topics.contains(topic) {
         let joined = shared.ask(|driver| {
             let join = driver.join(socket, topic, Payload::EMPTY_OBJECT)?;
             driver.reply(join)
         });
-        match joined {
-            Ok(reply) if *reply.status == *"ok" => {}
-            Ok(reply) => fail(&report::not_joined(topic, &reply.status, &reply.response)),
-            Err(error) => fail(&format!("the test cannot subscribe: {error}")),
+        let reply = or_fail(joined.map_err(failed));
+        if *reply.status != *"ok" {
+            fail(&report::not_joined(topic, &reply.status, &reply.response));
         }
         shared.lock().topics.insert(topic.into());
     }
@@ -65,24 +62,15 @@ pub(crate) fn broadcast(shared: &Shared, topic: &str, event: &str, payload: Payl
         Err(BroadcastError::Congested) => Err(DriverError::Congested),
         other => Ok(other),
     });
-    match sent {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => fail(&error.to_string()),
-        Err(error) => fail(&error.to_string()),
-    }
+    or_fail(or_fail(sent));
 }
 
 /// Broadcasts to all members of a topic except the test.
 #[track_caller]
 pub(crate) fn broadcast_from(shared: &Shared, topic: &str, event: &str, payload: Payload<'static>) {
-    let listener = {
-        let state = shared.lock();
-        let at = state.listener.filter(|_| state.topics.contains(topic));
-        at.and_then(|at| Some(state.mailbox(at)?.socket))
-    };
-    let Some(listener) = listener else { return broadcast(shared, topic, event, payload) };
-    let sent = shared.ask(|driver| driver.push(listener, topic, event, payload.clone()));
-    if let Err(error) = sent {
-        fail(&error.to_string());
-    }
+    let state = shared.lock();
+    let listener = state.listener.filter(|_| state.topics.contains(topic));
+    drop(state);
+    let Some((_, socket)) = listener else { return broadcast(shared, topic, event, payload) };
+    or_fail(shared.ask(|driver| driver.push(socket, topic, event, payload.clone())));
 }

@@ -58,7 +58,7 @@
 #[macro_export]
 macro_rules! assert_push {
     ($who:expr $(, $($rest:tt)*)?) => {
-        $crate::__testing_words!(assert ($crate::asserts::pushes(&$who)) $($($rest)*)?)
+        $crate::__testing_words!(assert ($crate::asserts::HasPushes::pushes(&$who)) $($($rest)*)?)
     };
 }
 
@@ -77,7 +77,7 @@ macro_rules! assert_push {
 #[macro_export]
 macro_rules! assert_reply {
     ($asked:expr $(, $($rest:tt)*)?) => {
-        $crate::__testing_words!(assert ($crate::asserts::replies(&$asked)) $($($rest)*)?)
+        $crate::__testing_words!(assert ($crate::asserts::HasReply::replies(&$asked)) $($($rest)*)?)
     };
 }
 
@@ -99,7 +99,9 @@ macro_rules! assert_reply {
 #[macro_export]
 macro_rules! assert_broadcast {
     ($of:expr $(, $($rest:tt)*)?) => {
-        $crate::__testing_words!(assert ($crate::asserts::broadcasts(&$of)) $($($rest)*)?)
+        $crate::__testing_words!(
+            assert ($crate::asserts::HasBroadcasts::broadcasts(&$of)) $($($rest)*)?
+        )
     };
 }
 
@@ -140,7 +142,7 @@ macro_rules! assert_joined {
 #[macro_export]
 macro_rules! assert_closed {
     ($who:expr $(, timeout_ms = $time:expr)? $(,)?) => {
-        $crate::asserts::closed(&$who, $crate::__testing_time!($($time)?))
+        $crate::asserts::Ends::assert_closed(&$who, $crate::__testing_time!($($time)?))
     };
     ($who:expr, $code:expr $(, timeout_ms = $time:expr)? $(,)?) => {
         $crate::asserts::closed_with(&$who, $code, $crate::__testing_time!($($time)?))
@@ -186,7 +188,7 @@ macro_rules! assert_crashed {
 #[macro_export]
 macro_rules! refute_push {
     ($who:expr $(, $($rest:tt)*)?) => {
-        $crate::__testing_words!(refute ($crate::asserts::pushes(&$who)) $($($rest)*)?)
+        $crate::__testing_words!(refute ($crate::asserts::HasPushes::pushes(&$who)) $($($rest)*)?)
     };
 }
 
@@ -202,7 +204,7 @@ macro_rules! refute_push {
 #[macro_export]
 macro_rules! refute_reply {
     ($asked:expr $(, $($rest:tt)*)?) => {
-        $crate::__testing_words!(refute ($crate::asserts::replies(&$asked)) $($($rest)*)?)
+        $crate::__testing_words!(refute ($crate::asserts::HasReply::replies(&$asked)) $($($rest)*)?)
     };
 }
 
@@ -222,6 +224,8 @@ macro_rules! refute_reply {
 #[macro_export]
 macro_rules! refute_broadcast {
     ($of:expr $(, $($rest:tt)*)?) => {
-        $crate::__testing_words!(refute ($crate::asserts::broadcasts(&$of)) $($($rest)*)?)
+        $crate::__testing_words!(
+            refute ($crate::asserts::HasBroadcasts::broadcasts(&$of)) $($($rest)*)?
+        )
     };
 }

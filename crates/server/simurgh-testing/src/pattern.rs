@@ -10,10 +10,15 @@ use serde_json::Value;
 pub enum Pattern {
     /// `_`: any value.
     Any,
-    /// Exactly this value.
+    /// Exactly this value, which is no object and no array.
     Is(Value),
-    /// An object that has these members, and may have others.
-    Object(Vec<(String, Pattern)>),
+    /// An object that has these members.
+    Object {
+        /// Its members.
+        members: Vec<(String, Pattern)>,
+        /// It may have others.
+        is_open: bool,
+    },
     /// An array that begins with these values.
     Array {
         /// Its first values.
@@ -39,7 +44,7 @@ pub struct Difference {
 impl Pattern {
     /// An object with any members.
     pub fn object() -> Self {
-        Self::Object(Vec::new())
+        Self::Object { members: Vec::new(), is_open: true }
     }
 
     /// The empty array.
@@ -51,7 +56,7 @@ impl Pattern {
     #[track_caller]
     pub fn is(value: &impl Serialize) -> Self {
         match serde_json::to_value(value) {
-            Ok(value) => Self::Is(value),
+            Ok(value) => value.into(),
             Err(error) => super::fail(&format!("what is expected is no JSON: {error}")),
         }
     }
@@ -59,7 +64,7 @@ impl Pattern {
     /// Adds a member to an object.
     #[must_use]
     pub fn with(mut self, key: &str, value: Self) -> Self {
-        if let Self::Object(members) = &mut self {
+        if let Self::Object { members, .. } = &mut self {
             members.push((key.to_owned(), value));
         }
         self
@@ -86,73 +91,61 @@ impl Pattern {
     /// The places where a value differs; empty if it matches.
     pub fn differences(&self, found: &Value) -> Vec<Difference> {
         let mut all = Vec::new();
-        self.compare("", found, &mut all);
+        self.compare(String::new(), Some(found), &mut all);
         all
     }
 
-    fn compare(&self, path: &str, found: &Value, into: &mut Vec<Difference>) {
+    fn compare(&self, path: String, found: Option<&Value>, into: &mut Vec<Difference>) {
         match (self, found) {
-            (Self::Any, _) => {}
-            (Self::Is(expected), _) => compare_values(path, expected, found, into),
-            (Self::Object(members), Value::Object(object)) => {
+            (Self::Any, Some(_)) => {}
+            (Self::Is(expected), Some(found)) if expected == found => {}
+            (Self::Object { members, is_open }, Some(Value::Object(object))) => {
                 for (key, expected) in members {
-                    let path = member(path, key);
-                    match object.get(key) {
-                        Some(found) => expected.compare(&path, found, into),
-                        None => into.push(Difference::of(path, Some(expected), None::<&Value>)),
-                    }
+                    expected.compare(member(&path, key), object.get(key), into);
+                }
+                let is_surplus = |key: &str| !is_open && members.iter().all(|(it, _)| it != key);
+                for (key, found) in object.iter().filter(|(key, _)| is_surplus(key)) {
+                    into.push(Difference::of(member(&path, key), None, Some(found)));
                 }
             }
-            (Self::Array { items, is_open }, Value::Array(array)) => {
+            (Self::Array { items, is_open }, Some(Value::Array(array))) => {
                 for (at, expected) in items.iter().enumerate() {
-                    let path = format!("{path}[{at}]");
-                    match array.get(at) {
-                        Some(found) => expected.compare(&path, found, into),
-                        None => into.push(Difference::of(path, Some(expected), None::<&Value>)),
-                    }
+                    expected.compare(format!("{path}[{at}]"), array.get(at), into);
                 }
-                if !is_open {
-                    add_surplus(path, items.len(), array, into);
+                let surplus = array.iter().enumerate().skip(items.len());
+                for (at, found) in surplus.filter(|_| !is_open) {
+                    into.push(Difference::of(format!("{path}[{at}]"), None, Some(found)));
                 }
             }
-            _ => into.push(Difference::of(path.to_owned(), Some(self), Some(found))),
+            _ => into.push(Difference::of(path, Some(self), found)),
+        }
+    }
+
+    /// The number of values without children.
+    fn extent(&self) -> usize {
+        match self {
+            Self::Any | Self::Is(_) => 1,
+            Self::Object { members, .. } => {
+                members.iter().map(|(_, value)| value.extent()).sum::<usize>().max(1)
+            }
+            Self::Array { items, .. } => items.iter().map(Self::extent).sum::<usize>().max(1),
         }
     }
 }
 
-fn compare_values(path: &str, expected: &Value, found: &Value, into: &mut Vec<Difference>) {
-    match (expected, found) {
-        (Value::Object(expected), Value::Object(found)) => {
-            for (key, value) in expected {
-                let path = member(path, key);
-                match found.get(key) {
-                    Some(found) => compare_values(&path, value, found, into),
-                    None => into.push(Difference::of(path, Some(value), None::<&Value>)),
-                }
+/// Exactly this value.
+impl From<Value> for Pattern {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Object(members) => {
+                let members = members.into_iter().map(|(key, value)| (key, value.into()));
+                Self::Object { members: members.collect(), is_open: false }
             }
-            for (key, value) in found.iter().filter(|(key, _)| !expected.contains_key(*key)) {
-                into.push(Difference::of(member(path, key), None::<&Value>, Some(value)));
+            Value::Array(items) => {
+                Self::Array { items: items.into_iter().map(Self::from).collect(), is_open: false }
             }
+            value => Self::Is(value),
         }
-        (Value::Array(expected), Value::Array(found)) => {
-            for (at, value) in expected.iter().enumerate() {
-                let path = format!("{path}[{at}]");
-                match found.get(at) {
-                    Some(found) => compare_values(&path, value, found, into),
-                    None => into.push(Difference::of(path, Some(value), None::<&Value>)),
-                }
-            }
-            add_surplus(path, expected.len(), found, into);
-        }
-        _ if expected == found => {}
-        _ => into.push(Difference::of(path.to_owned(), Some(expected), Some(found))),
-    }
-}
-
-/// Adds the values of an array beyond the expected ones.
-fn add_surplus(path: &str, expected: usize, found: &[Value], into: &mut Vec<Difference>) {
-    for (at, value) in found.iter().enumerate().skip(expected) {
-        into.push(Difference::of(format!("{path}[{at}]"), None::<&Value>, Some(value)));
     }
 }
 
@@ -166,12 +159,12 @@ fn member(path: &str, key: &str) -> String {
 }
 
 impl Difference {
-    fn of(path: String, expected: Option<&impl Extent>, found: Option<&impl Extent>) -> Self {
+    fn of(path: String, expected: Option<&Pattern>, found: Option<&Value>) -> Self {
         let weight = match (expected, found) {
             // Another kind of value: any other message is nearer.
             (Some(_), Some(_)) if path.is_empty() => usize::MAX,
             (Some(expected), None) => expected.extent(),
-            (None, Some(found)) => found.extent(),
+            (None, Some(found)) => Pattern::from(found.clone()).extent(),
             _ => 1,
         };
         Self {
@@ -185,34 +178,6 @@ impl Difference {
     /// The number of values that exist only on one side, or 1 for a changed value.
     pub(crate) fn weight(&self) -> usize {
         self.weight
-    }
-}
-
-trait Extent: fmt::Display {
-    /// The number of values without children.
-    fn extent(&self) -> usize;
-}
-
-impl Extent for Value {
-    fn extent(&self) -> usize {
-        match self {
-            Self::Object(members) => members.values().map(Self::extent).sum::<usize>().max(1),
-            Self::Array(items) => items.iter().map(Self::extent).sum::<usize>().max(1),
-            _ => 1,
-        }
-    }
-}
-
-impl Extent for Pattern {
-    fn extent(&self) -> usize {
-        match self {
-            Self::Any => 1,
-            Self::Is(value) => value.extent(),
-            Self::Object(members) => {
-                members.iter().map(|(_, value)| value.extent()).sum::<usize>().max(1)
-            }
-            Self::Array { items, .. } => items.iter().map(Self::extent).sum::<usize>().max(1),
-        }
     }
 }
 
@@ -236,7 +201,7 @@ impl fmt::Display for Pattern {
         match self {
             Self::Any => f.write_str("_"),
             Self::Is(value) => value.fmt(f),
-            Self::Object(members) => {
+            Self::Object { members, .. } => {
                 f.write_str("{")?;
                 for (at, (key, value)) in members.iter().enumerate() {
                     let comma = if at == 0 { "" } else { ", " };

@@ -11,10 +11,10 @@ use simurgh_channel::Kind;
 use simurgh_proto::message::Payload;
 
 use crate::check::report;
-use crate::fail;
 use crate::listener;
 use crate::socket::{Subscription, TestSocket};
 use crate::state::{Shared, WAIT_MAX};
+use crate::{fail, or_fail};
 
 /// A server for one test, without a port. It ends when its last handle is dropped.
 ///
@@ -87,10 +87,8 @@ impl TestServer {
             config.listen.clear();
             config.admin_listen = None;
         });
-        match builder.start_local() {
-            Ok(endpoint) => Self { shared: Arc::new(Shared::new(endpoint, options, path)) },
-            Err(error) => fail(&error.to_string()),
-        }
+        let endpoint = or_fail(builder.start_local());
+        Self { shared: Arc::new(Shared::new(endpoint, options, path)) }
     }
 
     /// Connects to the first user socket; panics if it is refused. All params arrive as strings, as
@@ -158,9 +156,8 @@ impl TestServer {
     ) -> Result<TestSocket, Refused> {
         let params = params.into();
         match self.shared.ask(|driver| driver.connect(path, params.clone())) {
-            Ok(id) => Ok(TestSocket::new(&self.shared, id)),
             Err(DriverError::Refused { status, body }) => Err(Refused { status, body }),
-            Err(error) => fail(&error.to_string()),
+            id => Ok(TestSocket::new(&self.shared, or_fail(id))),
         }
     }
 

@@ -8,9 +8,9 @@ use simurgh_proto::message::Payload;
 
 use crate::check::{Check, Sort, Words, report};
 use crate::expect::Anything;
-use crate::fail;
 use crate::listener;
 use crate::state::{Shared, WAIT_MAX};
+use crate::{fail, or_fail};
 
 /// A socket that a test has opened. Clones refer to the same socket. It stays open until it is
 /// [closed](Self::close), or until the server's last handle is dropped.
@@ -87,7 +87,7 @@ impl TestSocket {
     pub(crate) fn new(shared: &Arc<Shared>, id: SocketId) -> Self {
         let mut state = shared.lock();
         let at = state.opened(id, false);
-        let number = state.mailbox(at).and_then(|mailbox| mailbox.number).unwrap_or_default();
+        let number = state.numbered;
         drop(state);
         Self { shared: Arc::clone(shared), at, id, number }
     }
@@ -229,9 +229,7 @@ impl TestSocket {
     #[track_caller]
     pub fn close(&self) {
         let id = self.id;
-        if let Err(error) = self.shared.ask(|driver| driver.close(id)) {
-            fail(&error.to_string());
-        }
+        or_fail(self.shared.ask(|driver| driver.close(id)));
     }
 
     /// Takes all received messages that no assertion has found, without waiting.
@@ -257,13 +255,9 @@ impl TestSocket {
         event: &str,
         say: impl FnMut(&mut Driver) -> Result<MessageRef, Error>,
     ) -> MessageRef {
-        match self.shared.ask(say) {
-            Ok(to) => {
-                self.shared.lock().asked.insert(to, event.into());
-                to
-            }
-            Err(error) => fail(&error.to_string()),
-        }
+        let to = or_fail(self.shared.ask(say));
+        self.shared.lock().asked.insert(to, event.into());
+        to
     }
 }
 

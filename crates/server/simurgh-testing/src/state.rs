@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use simurgh::driver::{Driver, Error, Event, MessageRef, Options, SocketId, What};
 use simurgh::{Activity, Endpoint, Handle};
-use simurgh_proto::message::Payload;
 
 /// How long calls without a timeout wait: for the reply to a join, or space in a mailbox.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -22,14 +21,9 @@ pub(crate) struct Shared {
     pub(crate) endpoint: Endpoint,
     /// The path that `connect` uses.
     pub(crate) path: String,
-    holders: Holders,
-}
-
-/// Finds out whether the application could still send something to a socket.
-struct Holders {
     handle: Handle,
-    /// References to the server while the application has no handle.
-    references: usize,
+    /// References to the server while the application has no handle, and tasks while it has none.
+    holders: usize,
     tasks: usize,
 }
 
@@ -38,16 +32,15 @@ pub(crate) struct State {
     pub(crate) mailboxes: Vec<Mailbox>,
     places: HashMap<SocketId, usize>,
     pub(crate) asked: HashMap<MessageRef, Box<str>>,
-    /// The index of the test's own socket, which receives broadcasts.
-    pub(crate) listener: Option<usize>,
+    /// The test's own socket, which receives broadcasts, and its index.
+    pub(crate) listener: Option<(usize, SocketId)>,
     pub(crate) topics: HashSet<Box<str>>,
     pub(crate) assert_time: Duration,
     pub(crate) refute_time: Duration,
-    numbered: usize,
+    pub(crate) numbered: usize,
 }
 
 pub(crate) struct Mailbox {
-    pub(crate) socket: SocketId,
     /// Its number in failure messages; `None` for the test's own socket.
     pub(crate) number: Option<usize>,
     entries: VecDeque<Entry>,
@@ -64,8 +57,6 @@ impl Shared {
     pub(crate) fn new(endpoint: Endpoint, options: Options, path: String) -> Self {
         let handle = endpoint.handle();
         let Activity { tasks, holders, .. } = handle.activity();
-        // One more: the driver's own.
-        let holders = Holders { handle, references: holders + 1, tasks };
         let driver = Driver::with(&endpoint, options);
         let state = State {
             driver,
@@ -78,7 +69,8 @@ impl Shared {
             refute_time: ASSERT,
             numbered: 0,
         };
-        Self { state: Mutex::new(state), endpoint, path, holders }
+        // One more: the driver's own.
+        Self { state: Mutex::new(state), endpoint, path, handle, holders: holders + 1, tasks }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -139,15 +131,15 @@ impl Shared {
     /// Whether nothing more can be received unless the test acts: the shards are idle, no task runs
     /// on tokio, and the application holds no handle of a socket or a channel.
     pub(crate) fn is_quiet(&self, time: Duration) -> bool {
-        let is_nobody = |now: &Activity| self.holders.is_nobody(now);
-        let now = self.holders.handle.activity();
+        let is_nobody = |now: &Activity| now.tasks <= self.tasks && now.holders <= self.holders;
+        let now = self.handle.activity();
         !now.is_draining && is_nobody(&now) && self.is_done(time, is_nobody)
     }
 
     /// Whether each shard has done its work and received no new mail meanwhile. `is_nobody` is
     /// checked before the mailboxes: a holder that is gone by then has posted its mail already.
     fn is_done(&self, time: Duration, is_nobody: impl Fn(&Activity) -> bool) -> bool {
-        let activity = || self.holders.handle.activity();
+        let activity = || self.handle.activity();
         let before = activity().posted;
         match self.lock().driver.settle_within(time) {
             Ok(()) => {}
@@ -172,12 +164,6 @@ fn yield_now() -> bool {
     false
 }
 
-impl Holders {
-    fn is_nobody(&self, now: &Activity) -> bool {
-        now.tasks <= self.tasks && now.holders <= self.references
-    }
-}
-
 impl State {
     pub(crate) fn opened(&mut self, socket: SocketId, is_listener: bool) -> usize {
         let place = self.mailboxes.len();
@@ -186,7 +172,7 @@ impl State {
             self.numbered
         });
         self.places.insert(socket, place);
-        self.mailboxes.push(Mailbox { socket, number, entries: VecDeque::new(), dropped: 0 });
+        self.mailboxes.push(Mailbox { number, entries: VecDeque::new(), dropped: 0 });
         place
     }
 
@@ -211,10 +197,6 @@ impl State {
         if let Some(mailbox) = mailbox {
             mailbox.entries.push_back(Entry { what, is_taken: false });
         }
-    }
-
-    pub(crate) fn mailbox(&self, place: usize) -> Option<&Mailbox> {
-        self.mailboxes.get(place)
     }
 }
 
@@ -246,15 +228,12 @@ impl Mailbox {
         .collect()
     }
 
-    /// Whether the socket is closed, after which it receives nothing, and the close code.
-    pub(crate) fn closed(&self) -> Option<Option<u16>> {
-        match self.entries.back().map(|entry| &entry.what) {
-            Some(What::Closed { code }) => Some(*code),
-            _ => None,
-        }
+    /// Whether the socket is closed, after which it receives nothing.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.entries.back().is_some_and(|entry| matches!(entry.what, What::Closed { .. }))
     }
 
-    pub(crate) fn is_unmatched(response: &Payload<'_>) -> bool {
-        response.json().is_some_and(|text| text == r#"{"reason":"unmatched topic"}"#)
+    pub(crate) fn name(&self) -> String {
+        self.number.map_or_else(|| "the test".to_owned(), |number| format!("socket {number}"))
     }
 }

@@ -12,25 +12,14 @@ pub struct Claims {
 }
 
 impl Claims {
-    pub(crate) fn new(
-        claims: Map<String, Value>,
-        issued_at: Option<u64>,
-        expires_at: Option<u64>,
-    ) -> Self {
-        let subject = subject(&claims);
+    /// The data of a `Phoenix.Token` may be anything.
+    pub(crate) fn new(data: Value, issued_at: Option<u64>, expires_at: Option<u64>) -> Self {
+        let subject = subject(&data);
+        let claims = match data {
+            Value::Object(claims) => claims,
+            data => Map::from_iter([("data".to_owned(), data)]),
+        };
         Self { claims, subject, issued_at, expires_at }
-    }
-
-    /// Of a `Phoenix.Token`, whose data may be anything.
-    pub(crate) fn of_data(data: Value, issued_at: Option<u64>, expires_at: Option<u64>) -> Self {
-        match data {
-            Value::Object(claims) => Self::new(claims, issued_at, expires_at),
-            data => {
-                let subject = text(&data);
-                let claims = Map::from_iter([("data".to_owned(), data)]);
-                Self { claims, subject, issued_at, expires_at }
-            }
-        }
     }
 
     /// All claims of a JWT; of a `Phoenix.Token` its data if that is a map, otherwise
@@ -94,16 +83,8 @@ pub(crate) fn at<'c>(claims: &'c Map<String, Value>, path: &str) -> Option<&'c V
 }
 
 /// As [`Claims::subject`].
-pub(crate) fn subject(claims: &Map<String, Value>) -> Option<String> {
-    ["sub", "user_id"].into_iter().find_map(|name| claims.get(name).and_then(text))
-}
-
-/// As [`Claims::subject`], of the data of a `Phoenix.Token`.
-pub(crate) fn subject_of_data(data: &Value) -> Option<String> {
-    match data {
-        Value::Object(claims) => subject(claims),
-        data => text(data),
-    }
+pub(crate) fn subject(data: &Value) -> Option<String> {
+    ["sub", "user_id"].into_iter().find_map(|name| text(data.get(name)?)).or_else(|| text(data))
 }
 
 pub(crate) fn text(value: &Value) -> Option<String> {

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-use crate::claims::{subject, subject_of_data, text};
+use crate::claims::{subject, text};
 use crate::error::{TokenError, short, words};
 use crate::jwt::{self, Algorithm};
 use crate::phoenix;
@@ -158,7 +158,7 @@ fn of_phoenix(parts: &phoenix::Parts<'_>) -> Result<Inspection, TokenError> {
         format: Format::Phoenix,
         algorithm: parts.digest.name().to_owned(),
         header: Map::new(),
-        subject: subject_of_data(&signed.data),
+        subject: subject(&signed.data),
         issued_at: Some(seconds(signed.signed_at_ms)),
         not_before: None,
         expires_at: signed.expires_at_ms().map(seconds),
@@ -171,6 +171,7 @@ fn of_jwt(parts: &jwt::Parts<'_>) -> Result<Inspection, TokenError> {
     let claims = parts.claims()?;
     let time = |claim| jwt::seconds(&claims, claim);
     let (issued_at, not_before, expires_at) = (time("iat")?, time("nbf")?, time("exp")?);
+    let claims = Value::Object(claims);
     Ok(Inspection {
         format: Format::Jwt,
         algorithm: parts.algorithm()?.to_owned(),
@@ -179,7 +180,7 @@ fn of_jwt(parts: &jwt::Parts<'_>) -> Result<Inspection, TokenError> {
         issued_at,
         not_before,
         expires_at,
-        claims: Value::Object(claims),
+        claims,
         signature_bytes: parts.signature.len(),
     })
 }

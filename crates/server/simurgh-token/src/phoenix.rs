@@ -65,32 +65,22 @@ pub enum Digest {
 impl Digest {
     const ALL: [Self; 3] = [Self::Sha256, Self::Sha384, Self::Sha512];
 
-    fn functions(self) -> Functions {
-        let (protected, name, hmac, pbkdf2) = match self {
+    /// The first part of a token, the name of the HMAC in JWTs, and the functions.
+    fn of(self) -> (&'static str, &'static str, hmac::Algorithm, pbkdf2::Algorithm) {
+        match self {
             Self::Sha256 => ("SFMyNTY", "HS256", hmac::HMAC_SHA256, pbkdf2::PBKDF2_HMAC_SHA256),
             Self::Sha384 => ("SFMzODQ", "HS384", hmac::HMAC_SHA384, pbkdf2::PBKDF2_HMAC_SHA384),
             Self::Sha512 => ("SFM1MTI", "HS512", hmac::HMAC_SHA512, pbkdf2::PBKDF2_HMAC_SHA512),
-        };
-        Functions { protected, name, hmac, pbkdf2 }
+        }
     }
 
-    /// The first part of a token.
     fn protected(self) -> &'static str {
-        self.functions().protected
+        self.of().0
     }
 
-    /// The name of the HMAC in JWTs.
     pub(crate) fn name(self) -> &'static str {
-        self.functions().name
+        self.of().1
     }
-}
-
-struct Functions {
-    /// The name in base64url.
-    protected: &'static str,
-    name: &'static str,
-    hmac: hmac::Algorithm,
-    pbkdf2: pbkdf2::Algorithm,
 }
 
 /// How a key is derived from `secret_key_base` and salt: the options of `Phoenix.Token` with these
@@ -175,9 +165,9 @@ impl Key {
         }
         let mut key = vec![0; options.key_length];
         let (salt, secret) = (salt.as_bytes(), secret_key_base.as_bytes());
-        let pbkdf2 = options.key_digest.functions().pbkdf2;
+        let (.., pbkdf2) = options.key_digest.of();
         pbkdf2::derive(pbkdf2, options.key_iterations, salt, secret, &mut key);
-        let keys = Digest::ALL.map(|digest| hmac::Key::new(digest.functions().hmac, &key));
+        let keys = Digest::ALL.map(|digest| hmac::Key::new(digest.of().2, &key));
         Ok(Self { keys: Box::new(keys) })
     }
 

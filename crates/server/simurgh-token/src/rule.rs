@@ -284,7 +284,7 @@ mod tests {
     use serde_json::json;
 
     fn claims(data: Value) -> Claims {
-        Claims::of_data(data, None, None)
+        Claims::new(data, None, None)
     }
 
     fn allows(rule: &str, topic: &str, data: Value) -> bool {

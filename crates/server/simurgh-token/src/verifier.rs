@@ -217,7 +217,7 @@ impl Verifier {
                 let second = |ms: i64| u64::try_from(ms).unwrap_or(0) / 1000;
                 let (issued_at, expires_at) =
                     (second(signed.signed_at_ms), signed.expires_at_ms().map(second));
-                Ok(Claims::of_data(signed.data, Some(issued_at), expires_at))
+                Ok(Claims::new(signed.data, Some(issued_at), expires_at))
             }
         }
     }

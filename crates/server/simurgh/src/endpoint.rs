@@ -213,7 +213,9 @@ impl Endpoint {
             }
         }
         if let Some(began) = self.server.drain_began.get() {
-            http::finish(&self.server, *began + self.server.config.drain_time + DRAIN_GRACE);
+            let until = *began + self.server.config.drain_time + DRAIN_GRACE;
+            self.server.http_connections.finish(until);
+            self.server.admin_connections.finish(until);
         }
         self.http = None;
         if let Some(mut cluster) = self.cluster.take() {
@@ -428,6 +430,7 @@ fn make_server(
 ) -> Server {
     let shards = mailboxes.len();
     let reserved = config.http.connections_reserved;
+    let held_bytes_max = [config.inbound_budget_bytes, config.outbound_budget_bytes];
     Server {
         id,
         origin_policy: config.origin_policy(),
@@ -440,14 +443,12 @@ fn make_server(
         permits: FanoutPermits::new(shards, cores()),
         connection_limit: ConnectionLimit::new(config.max_connections),
         peer_limits: PeerLimits::new(&config),
-        http_connections: Arc::new(
-            HttpConnections::new(config.http.connections_max, reserved)
-                .with_budgets(config.inbound_budget_bytes, config.outbound_budget_bytes),
-        ),
-        admin_connections: Arc::new(
-            HttpConnections::new(reserved, 0)
-                .with_budgets(config.inbound_budget_bytes, config.outbound_budget_bytes),
-        ),
+        http_connections: Arc::new(HttpConnections::new(
+            config.http.connections_max,
+            reserved,
+            held_bytes_max,
+        )),
+        admin_connections: Arc::new(HttpConnections::new(reserved, 0, held_bytes_max)),
         client_hasher: RandomState::new(),
         history_key,
         saved: Saved::default(),

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_reactor as reactor;
+use simurgh_shard::cluster_inbox;
 use simurgh_shard::mail::Mail;
 use simurgh_shard::server::Server;
 
@@ -62,7 +63,7 @@ impl Handle {
         self.0.http_connections.drain();
         self.0.admin_connections.drain();
         if let Some(cluster) = &self.0.cluster {
-            cluster.drain();
+            cluster.post(cluster_inbox::Mail::Drain);
         }
         self.all(|| Mail::Core(simurgh_core::Mail::Drain(self.0.config.drain_time)));
     }

@@ -177,7 +177,7 @@ impl PubSub {
         if !self.0.keeps(topic) {
             return Err(HistoryError::NoHistory);
         }
-        let (answer, answered) = answer(&self.0);
+        let (answer, answered) = self.0.answer();
         self.0.request_history(HistoryRequest::Forget(topic.into(), answer));
         let forgotten = answered.await.map_err(|_| HistoryError::Ended)?;
         forgotten.map_err(|_| HistoryError::NotConfirmed)
@@ -225,7 +225,7 @@ impl IntoFuture for HistoryQuery {
             if !server.keeps(&topic) {
                 return Err(HistoryError::NoHistory);
             }
-            let (answer, answered) = answer(&server);
+            let (answer, answered) = server.answer();
             server.request_history(HistoryRequest::Read(topic, range, answer));
             answered.await.map_err(|_| HistoryError::Ended)
         })
@@ -311,7 +311,7 @@ impl HistoryTopicsQuery {
             if topics.len() >= limit {
                 return Ok(HistoryTopics { topics, next: Some(HistoryCursor { shard, place }) });
             }
-            let (answer, answered) = answer(&server);
+            let (answer, answered) = server.answer();
             server.request_history(HistoryRequest::Topics(
                 shard,
                 place,
@@ -347,14 +347,6 @@ async fn keep(
         let _ = to_asker.send(confirmations.outcomes().await.pop());
     });
     outcome.await.ok().flatten().unwrap_or(Err(NotKept::Ended))
-}
-
-fn answer<T: Send + 'static>(server: &Server) -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<T>) {
-    let (from_shard, answered) = server.answer();
-    let answer = move |it| {
-        let _ = from_shard.send(it);
-    };
-    (Box::new(answer), answered)
 }
 
 #[cfg(test)]

@@ -88,11 +88,8 @@ impl Presence {
     }
 
     pub(crate) async fn ask(&self, topic: &str) -> Result<PresenceList, PresenceListError> {
-        let (from_shard, answer) = self.0.answer();
-        let answered = move |list| {
-            let _ = from_shard.send(list);
-        };
-        self.0.list_presences(topic, Box::new(answered));
-        answer.await.map_err(|_| PresenceListError::Ended)
+        let (answer, answered) = self.0.answer();
+        self.0.list_presences(topic, answer);
+        answered.await.map_err(|_| PresenceListError::Ended)
     }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use simurgh_cluster::NodeId;
 use simurgh_core::{Broadcast, BroadcastError, ChannelId, Listener, Node};
 use simurgh_proto::message::{Payload, events};
+use simurgh_shard::cluster_inbox;
 use simurgh_shard::mail::Mail;
 use simurgh_shard::server::Server;
 use tokio::sync::mpsc::error::TryRecvError;
@@ -125,7 +126,7 @@ impl PubSub {
         let inbox = self.0.cluster.as_ref().ok_or(BroadcastError::UnknownNode)?;
         let node = inbox.view().find(node).ok_or(BroadcastError::UnknownNode)?;
         self.0.check(&broadcast)?;
-        inbox.direct(node, broadcast);
+        inbox.post(cluster_inbox::Mail::Direct(node, Arc::new(broadcast)));
         Ok(())
     }
 

@@ -127,10 +127,11 @@ pub trait LocalNode {
 }
 
 /// The state of the link to the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum LinkState {
     /// There is no link.
+    #[default]
     Away,
     /// There is a link, and what has waited for it is being sent.
     CatchingUp,

@@ -4,6 +4,7 @@
 //! nats-io/nats-architecture-and-design for getting many messages at once.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::wire::Message;
@@ -76,36 +77,25 @@ impl std::fmt::Display for Failure {
     }
 }
 
-pub(super) trait Answer: Default + for<'a> Deserialize<'a> {
-    fn error(&mut self) -> Option<Failure>;
-}
-
-macro_rules! answers {
-    ($($name:ty),+) => {
-        $(impl Answer for $name {
-            fn error(&mut self) -> Option<Failure> {
-                self.error.take()
-            }
-        })+
-    };
-}
-
-answers!(StreamInfo, PubAck, Got, Purged);
-
 /// # Errors
 /// The answer is an error, or cannot be read.
-pub(super) fn read<A: Answer>(message: &Message) -> Result<A, Failure> {
+pub(super) fn read<A: DeserializeOwned>(message: &Message) -> Result<A, Failure> {
+    #[derive(Deserialize)]
+    struct Answer {
+        error: Option<Failure>,
+    }
     if message.status() == Some(STATUS_NOBODY) {
         return Err(Failure::nobody());
     }
-    let mut answer: A = serde_json::from_slice(message.payload()).map_err(|error| Failure {
+    let unreadable = |error| Failure {
         code: 500,
         err_code: 0,
         description: format!("its answer cannot be read: {error}"),
-    })?;
-    match answer.error() {
+    };
+    let answer: Answer = serde_json::from_slice(message.payload()).map_err(unreadable)?;
+    match answer.error {
         Some(failure) => Err(failure),
-        None => Ok(answer),
+        None => serde_json::from_slice(message.payload()).map_err(unreadable),
     }
 }
 
@@ -113,7 +103,6 @@ pub(super) fn read<A: Answer>(message: &Message) -> Result<A, Failure> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct StreamInfo {
-    error: Option<Failure>,
     pub(super) config: Value,
     pub(super) created: String,
     /// The time of the answer, by the server's clock.
@@ -150,7 +139,6 @@ impl StreamInfo {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct PubAck {
-    error: Option<Failure>,
     pub(super) seq: u64,
     pub(super) duplicate: bool,
 }
@@ -159,7 +147,6 @@ pub(super) struct PubAck {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Got {
-    error: Option<Failure>,
     pub(super) message: GotMessage,
 }
 
@@ -176,7 +163,6 @@ pub(super) struct GotMessage {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Purged {
-    error: Option<Failure>,
     pub(super) success: bool,
 }
 

@@ -49,7 +49,7 @@ enum Step {
     },
     /// The requests of [`TRIES`] without an answer.
     Trying {
-        left: [bool; TRIES.len()],
+        left: Vec<Verb>,
         again_ms: u64,
     },
     Fits,
@@ -75,11 +75,11 @@ pub(super) struct Check {
     /// The highest number seen at the time of the request.
     seen_at_ask: u64,
     /// Time since which checks for changes were not answered.
-    silent_since_ms: Option<u64>,
+    pub(super) silent_since_ms: Option<u64>,
     /// Why the last request had no useful answer.
     trouble: Option<String>,
-    /// The engine has answered the last `INFO` with "no responders".
-    has_no_responder: bool,
+    /// The engine has answered the last `INFO` with "no responders": JetStream is not enabled.
+    pub(super) has_no_responder: bool,
     /// How this node found it set back, if that cannot be written into its metadata.
     set_back: String,
 }
@@ -180,7 +180,7 @@ impl Check {
             self.seen = info.state.last_seq;
         }
         self.settle(info);
-        self.step = Step::Trying { left: [true; TRIES.len()], again_ms: now_ms + AGAIN_MS };
+        self.step = Step::Trying { left: TRIES.to_vec(), again_ms: now_ms + AGAIN_MS };
         TRIES.to_vec()
     }
 
@@ -271,9 +271,8 @@ impl Check {
                 self.refuse(format!("the stream {} cannot be {what}: {failure}", self.name));
             }
             Ok(()) => {
-                let tries = TRIES.iter().zip(left.iter_mut());
-                tries.filter(|(it, _)| **it == verb).for_each(|(_, is_left)| *is_left = false);
-                if !left.contains(&true) {
+                left.retain(|it| *it != verb);
+                if left.is_empty() {
                     self.step = Step::Fits;
                 }
             }
@@ -293,8 +292,7 @@ impl Check {
             }
             Step::Trying { left, again_ms } if *again_ms <= now_ms => {
                 *again_ms = now_ms + AGAIN_MS;
-                let tries = TRIES.iter().zip(left.iter());
-                tries.filter(|(_, is_left)| **is_left).map(|(verb, _)| *verb).collect()
+                left.clone()
             }
             _ => Vec::new(),
         }
@@ -345,11 +343,6 @@ impl Check {
         }
     }
 
-    /// Whether no server can be asked for the stream: JetStream is not enabled.
-    pub(super) const fn has_no_responder(&self) -> bool {
-        self.has_no_responder
-    }
-
     pub(super) fn trouble(&self) -> String {
         let words = self.trouble.as_deref().unwrap_or("JetStream does not answer");
         format!("the stream {}: {words}", self.name)
@@ -366,19 +359,6 @@ impl Check {
 
     fn is_same(&self, info: &StreamInfo) -> bool {
         self.found.as_ref().is_some_and(|it| it.identity == identity(info))
-    }
-
-    pub(super) fn begin_recheck(&mut self, now_ms: u64) {
-        self.silent_since_ms.get_or_insert(now_ms);
-    }
-
-    pub(super) fn has_answered(&mut self) {
-        self.silent_since_ms = None;
-    }
-
-    /// Time without an answer to checks for changes; none if all were answered.
-    pub(super) fn silent_ms(&self, now_ms: u64) -> Option<u64> {
-        self.silent_since_ms.map(|it| now_ms.saturating_sub(it))
     }
 }
 

@@ -58,19 +58,24 @@ fn ask(jetstream: &mut JetStream, out: &mut BytesMut, events: &mut VecDeque<Even
     let topic = subject("t");
     let store = (&topic, "id", None);
     let mut taken = vec![
-        jetstream.store(store, Bytes::new(), Ticket(1), Some(out), 0, events),
-        jetstream.purge(&topic, 7, Ticket(2), Some(out), 0, events),
+        jetstream.take(jetstream.store(store, Bytes::new(), Ticket(1)), Some(out), 0, events),
+        jetstream.take(jetstream.purge(&topic, 7, Ticket(2)), Some(out), 0, events),
     ];
     for (ticket, from_leader) in [(3, false), (4, true)] {
         let subject = topic.clone();
         let (count, bytes) = (COUNT as u32, 100);
         let what = Fetch::After { subject, seq: 2, count, bytes, from_leader };
-        taken.push(jetstream.fetch(what, Ticket(ticket), Some(out), 0, events));
+        taken.push(jetstream.take(jetstream.fetch(what, Ticket(ticket)), Some(out), 0, events));
     }
     let subjects = vec![subject("a"), subject("b")];
-    taken.push(jetstream.fetch(Fetch::LastOf { subjects }, Ticket(5), Some(out), 0, events));
+    taken.push(jetstream.take(
+        jetstream.fetch(Fetch::LastOf { subjects }, Ticket(5)),
+        Some(out),
+        0,
+        events,
+    ));
     let since = Fetch::Since { subject: topic, age: Duration::from_secs(1) };
-    taken.push(jetstream.fetch(since, Ticket(6), Some(out), 0, events));
+    taken.push(jetstream.take(jetstream.fetch(since, Ticket(6)), Some(out), 0, events));
     assert!(taken.iter().all(Result::is_ok));
     taken.len() as u64
 }

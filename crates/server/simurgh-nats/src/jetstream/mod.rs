@@ -19,7 +19,7 @@ mod fetch;
 #[allow(clippy::expect_used, clippy::panic, reason = "what does not hold ends the run")]
 pub(crate) mod fuzz;
 mod publish;
-mod requests;
+pub(crate) mod requests;
 mod since;
 #[cfg(test)]
 mod tests;
@@ -230,8 +230,15 @@ impl JetStream {
 
     // Requests.
 
-    fn reply(&self, number: RequestNumber) -> String {
-        format!("{}{}", self.inbox, number.text())
+    /// The subject for the answer to a request about a stream.
+    fn reply(&mut self, request: StreamRequest) -> String {
+        let key = self.next_key();
+        if self.stream_requests.len() >= STREAM_REQUESTS_MAX {
+            // The engine has not answered for long.
+            self.stream_requests.clear();
+        }
+        self.stream_requests.insert(key, request);
+        format!("{}{}", self.inbox, RequestNumber { key, attempt: 0 }.text())
     }
 
     fn check_all(&mut self, now_ms: u64, out: &mut BytesMut) {
@@ -243,8 +250,7 @@ impl JetStream {
 
     fn probe(&mut self, stream: usize, verbs: &[Verb], out: &mut BytesMut) {
         for &verb in verbs {
-            let key = self.next_key();
-            let reply = self.reply(RequestNumber { key, attempt: 0 });
+            let reply = self.reply(StreamRequest { stream, verb: Some(verb), seen: 0 });
             let Some(check) = self.checks.get(stream) else { return };
             match check.request(verb) {
                 Some((subject, body)) => wire::put_request(out, &subject, &reply, &body),
@@ -254,24 +260,16 @@ impl JetStream {
                     wire::put_with_headers(out, &check.unused, &reply, &headers, b"");
                 }
             }
-            if self.stream_requests.len() >= STREAM_REQUESTS_MAX {
-                // The engine has not answered for long.
-                self.stream_requests.clear();
-            }
-            self.stream_requests.insert(key, StreamRequest { stream, verb: Some(verb), seen: 0 });
         }
     }
 
     fn recheck(&mut self, now_ms: u64, out: &mut BytesMut) {
         for stream in 0..self.checks.len() {
-            let key = self.next_key();
-            let reply = self.reply(RequestNumber { key, attempt: 0 });
             let Some(check) = self.checks.get_mut(stream) else { return };
-            check.begin_recheck(now_ms);
-            let (subject, words) = api::info(&check.name);
+            check.silent_since_ms.get_or_insert(now_ms);
+            let (seen, (subject, words)) = (check.seen, api::info(&check.name));
+            let reply = self.reply(StreamRequest { stream, verb: None, seen });
             wire::put_request(out, &subject, &reply, &words);
-            self.stream_requests
-                .insert(key, StreamRequest { stream, verb: None, seen: check.seen });
         }
     }
 
@@ -286,28 +284,14 @@ impl JetStream {
     ) -> Action {
         let token = message.subject().strip_prefix(self.inbox.as_bytes());
         let Some(number) = token.and_then(RequestNumber::read) else { return Action::Continue };
-        if let Some(request) = self.stream_requests.remove(&number.key) {
-            return match request.verb {
-                Some(verb) => self.on_check(request.stream, verb, &message, now_ms, out, events),
-                None => self.on_recheck(request, &message, now_ms),
-            };
-        }
-        self.on_ticket(number, message, now_ms, out, events);
-        Action::Continue
-    }
-
-    fn on_check(
-        &mut self,
-        stream: usize,
-        verb: Verb,
-        message: &Message,
-        now_ms: u64,
-        out: &mut BytesMut,
-        events: &mut VecDeque<Event>,
-    ) -> Action {
-        let Some(check) = self.checks.get_mut(stream) else { return Action::Continue };
-        let verbs = check.on_answer(verb, message, now_ms);
-        self.probe(stream, &verbs, out);
+        let Some(request) = self.stream_requests.remove(&number.key) else {
+            self.on_ticket(number, message, now_ms, out, events);
+            return Action::Continue;
+        };
+        let Some(verb) = request.verb else { return self.on_recheck(request, &message, now_ms) };
+        let Some(check) = self.checks.get_mut(request.stream) else { return Action::Continue };
+        let verbs = check.on_answer(verb, &message, now_ms);
+        self.probe(request.stream, &verbs, out);
         self.decide(now_ms, out, events)
     }
 
@@ -320,7 +304,7 @@ impl JetStream {
         let is_new = matches!(self.state, State::Checking { .. } | State::Off { .. });
         if is_new
             && !self.may_be_presumed()
-            && let Some(check) = self.checks.iter().find(|check| check.has_no_responder())
+            && let Some(check) = self.checks.iter().find(|check| check.has_no_responder)
         {
             let why = check.trouble().into();
             return self.is_off(why, now_ms);
@@ -376,7 +360,7 @@ impl JetStream {
             return Action::Continue;
         };
         match api::read::<StreamInfo>(message) {
-            Ok(info) if check.is_still(&info, request.seen) => check.has_answered(),
+            Ok(info) if check.is_still(&info, request.seen) => check.silent_since_ms = None,
             Err(failure) if failure.is_passing() => return Action::Continue,
             Ok(_) => {
                 let why = format!("the stream {} is not what it was", check.name);
@@ -387,7 +371,7 @@ impl JetStream {
                 return Action::Reconnect(why.into());
             }
         }
-        if self.checks.iter().all(|it| it.silent_ms(now_ms).is_none()) {
+        if self.checks.iter().all(|it| it.silent_since_ms.is_none()) {
             self.next_recheck_ms = Some(self.later(now_ms, RECHECK_EVERY_MS));
         }
         Action::Continue
@@ -448,9 +432,9 @@ impl JetStream {
     fn tick_recheck(&mut self, now_ms: u64, out: &mut BytesMut) -> Action {
         match self.state {
             State::On => {
-                let is_silent =
-                    |it: &&Check| it.silent_ms(now_ms).is_some_and(|ms| ms >= PRESUME_MS);
-                if let Some(check) = self.checks.iter().find(is_silent) {
+                let is_over = |since_ms| since_ms + PRESUME_MS <= now_ms;
+                let mut checks = self.checks.iter();
+                if let Some(check) = checks.find(|it| it.silent_since_ms.is_some_and(is_over)) {
                     let why = format!("nobody answers for the stream {}", check.name);
                     self.may_presume = false;
                     return Action::Reconnect(why.into());

@@ -21,16 +21,6 @@ pub(super) struct Store {
 }
 
 impl Store {
-    pub(super) fn new(
-        stream: usize,
-        subject: &Subject,
-        id: &str,
-        age: Option<Duration>,
-        envelope: Bytes,
-    ) -> Self {
-        Self { stream, subject: subject.clone(), id: id.into(), age, envelope }
-    }
-
     /// Appends the message. `stream_age`: the age of the stream, if it has one. A message that may
     /// be removed then or later does not need its own age, which would cost the engine memory and
     /// CPU.
@@ -70,7 +60,7 @@ pub(super) fn stored(
 ) -> Progress {
     let ticket = pending.ticket;
     match api::read::<PubAck>(message) {
-        Ok(PubAck { seq, duplicate: is_duplicate, .. }) if seq > 0 => {
+        Ok(PubAck { seq, duplicate: is_duplicate }) if seq > 0 => {
             Progress::Done(Event::Stored { ticket, seq, is_duplicate }, seq)
         }
         // It is not an answer of JetStream.
@@ -85,7 +75,7 @@ pub(super) fn stored(
 pub(super) fn purged(pending: &mut Pending, attempt: u16, message: &Message) -> Progress {
     let ticket = pending.ticket;
     match api::read::<Purged>(message) {
-        Ok(Purged { success: true, .. }) => Progress::Done(Event::Purged { ticket, why: None }, 0),
+        Ok(Purged { success: true }) => Progress::Done(Event::Purged { ticket, why: None }, 0),
         Ok(_) => Progress::Nothing,
         Err(failure) => match failed(pending, attempt, 1, &failure) {
             Some(why) => Progress::Done(Event::Purged { ticket, why: Some(why) }, 0),

@@ -21,16 +21,19 @@ const HEADERS_BYTES_MAX: usize = 512;
 /// Delay before a stream without a responder is checked.
 const RECHECK_AFTER_MS: u64 = 500;
 
+/// A ticket's request, or its answer if none is needed.
+pub(crate) struct Asked {
+    ticket: Ticket,
+    what: Result<What, Event>,
+}
+
 impl JetStream {
     pub(crate) fn store(
-        &mut self,
+        &self,
         (to, id, age): (&Subject, &str, Option<Duration>),
         envelope: Bytes,
         ticket: Ticket,
-        link: Option<&mut BytesMut>,
-        now_ms: u64,
-        events: &mut VecDeque<Event>,
-    ) -> Result<(), QueueFull> {
+    ) -> Asked {
         let is_proper = !id.is_empty() && id.len() <= ID_BYTES_MAX && !id.contains(['\r', '\n']);
         let is_large = envelope.len() > ENVELOPE_BYTES_MAX - HEADERS_BYTES_MAX;
         let stream = match self.stream_of(to) {
@@ -38,81 +41,55 @@ impl JetStream {
             Ok(_) if is_large => Err("it is larger than the engine takes".into()),
             stream => stream,
         };
-        match stream {
-            Ok(stream) => {
-                let what = What::Store(Store::new(stream, to, id, age, envelope));
-                self.take(what, ticket, link, now_ms)
-            }
-            Err(why) => {
-                let why = NotStored::Refused(why);
-                self.refuse(Event::NotStored { ticket, why }, events)
-            }
-        }
+        let (subject, id) = (to.clone(), id.into());
+        let what = match stream {
+            Ok(stream) => Ok(What::Store(Store { stream, subject, id, age, envelope })),
+            Err(why) => Err(Event::NotStored { ticket, why: NotStored::Refused(why) }),
+        };
+        Asked { ticket, what }
     }
 
-    pub(crate) fn purge(
-        &mut self,
-        of: &Subject,
-        before: u64,
-        ticket: Ticket,
-        link: Option<&mut BytesMut>,
-        now_ms: u64,
-        events: &mut VecDeque<Event>,
-    ) -> Result<(), QueueFull> {
-        match self.stream_of(of) {
-            Err(why) => {
-                let why = Some(NotStored::Refused(why));
-                self.refuse(Event::Purged { ticket, why }, events)
-            }
+    pub(crate) fn purge(&self, of: &Subject, before: u64, ticket: Ticket) -> Asked {
+        let what = match self.stream_of(of) {
+            Err(why) => Err(Some(NotStored::Refused(why))),
             // A purge before 0 would remove everything.
-            Ok(_) if before <= 1 => self.refuse(Event::Purged { ticket, why: None }, events),
-            Ok(stream) => {
-                let what = What::Purge(Purge { stream, subject: of.clone(), before });
-                self.take(what, ticket, link, now_ms)
-            }
-        }
+            Ok(_) if before <= 1 => Err(None),
+            Ok(stream) => Ok(What::Purge(Purge { stream, subject: of.clone(), before })),
+        };
+        Asked { ticket, what: what.map_err(|why| Event::Purged { ticket, why }) }
     }
 
-    pub(crate) fn fetch(
-        &mut self,
-        what: Fetch,
-        ticket: Ticket,
-        link: Option<&mut BytesMut>,
-        now_ms: u64,
-        events: &mut VecDeque<Event>,
-    ) -> Result<(), QueueFull> {
-        let nothing = Event::Fetched { ticket, kept: None };
-        match what {
+    pub(crate) fn fetch(&self, what: Fetch, ticket: Ticket) -> Asked {
+        let fetched = |kept| Event::Fetched { ticket, kept };
+        let what = match what {
             Fetch::After { subject, seq, count, bytes, from_leader } => {
-                let Ok(stream) = self.stream_of(&subject) else {
-                    return self.refuse(nothing, events);
-                };
-                if count == 0 {
-                    let kept = Some(Fetched::default());
-                    return self.refuse(Event::Fetched { ticket, kept }, events);
+                match self.stream_of(&subject) {
+                    Err(_) => Err(fetched(None)),
+                    Ok(_) if count == 0 => Err(fetched(Some(Fetched::default()))),
+                    Ok(stream) => {
+                        let most = (count, bytes);
+                        Ok(What::After(After::new(stream, subject, seq, most, from_leader)))
+                    }
                 }
-                let after = After::new(stream, subject, seq, (count, bytes), from_leader);
-                self.take(What::After(after), ticket, link, now_ms)
             }
             Fetch::LastOf { subjects } => {
-                if self.config.is_none() || matches!(self.state, State::Off { .. }) {
-                    return self.refuse(nothing, events);
-                }
                 let last_of = LastOf::new(subjects, |it| self.stream_of(it).ok());
-                if last_of.is_empty() {
-                    let kept = Some(Fetched { is_all: true, ..Fetched::default() });
-                    return self.refuse(Event::Fetched { ticket, kept }, events);
+                if self.config.is_none() || matches!(self.state, State::Off { .. }) {
+                    Err(fetched(None))
+                } else if last_of.is_empty() {
+                    Err(fetched(Some(Fetched { is_all: true, ..Fetched::default() })))
+                } else {
+                    Ok(What::LastOf(last_of))
                 }
-                self.take(What::LastOf(last_of), ticket, link, now_ms)
             }
             Fetch::Since { subject, age } => {
-                let Ok(stream) = self.stream_of(&subject) else {
-                    return self.refuse(Event::Since { ticket, behind: None }, events);
-                };
                 let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-                self.take(What::Since(Since::new(stream, age_ms)), ticket, link, now_ms)
+                let stream = self.stream_of(&subject);
+                let since = stream.map(|stream| What::Since(Since::new(stream, age_ms)));
+                since.map_err(|_| Event::Since { ticket, behind: None })
             }
-        }
+        };
+        Asked { ticket, what }
     }
 
     /// The stream of a subject, or why it has none.
@@ -127,21 +104,23 @@ impl JetStream {
         stream.ok_or_else(|| "its subject is not one to store to".into())
     }
 
-    fn refuse(&mut self, event: Event, events: &mut VecDeque<Event>) -> Result<(), QueueFull> {
-        if self.tickets.is_full() {
-            return Err(QueueFull);
-        }
-        self.tickets.answer(events, event);
-        Ok(())
-    }
-
-    fn take(
+    /// # Errors
+    /// There are too many tickets.
+    pub(crate) fn take(
         &mut self,
-        what: What,
-        ticket: Ticket,
+        Asked { ticket, what }: Asked,
         link: Option<&mut BytesMut>,
         now_ms: u64,
+        events: &mut VecDeque<Event>,
     ) -> Result<(), QueueFull> {
+        let what = match what {
+            Ok(what) => what,
+            Err(_) if self.tickets.is_full() => return Err(QueueFull),
+            Err(event) => {
+                self.tickets.answer(events, event);
+                return Ok(());
+            }
+        };
         let key = self.next_key();
         self.tickets.take(key, ticket, what, now_ms)?;
         if let Some(out) = link

@@ -152,7 +152,6 @@ pub(crate) struct Tickets {
 impl Tickets {
     /// # Errors
     /// There are too many tickets.
-    /// There are too many.
     pub(super) fn take(
         &mut self,
         key: u64,

@@ -40,19 +40,9 @@ pub type CallReply = oneshot::Sender<Option<Answer>>;
 
 /// A pending call. Dropping it hangs up.
 pub struct Calling {
-    inbox: Arc<ClusterInbox>,
-    number: CallNumber,
-    answered: Option<oneshot::Receiver<Option<Answer>>>,
-}
-
-impl Calling {
-    pub fn new(
-        inbox: &Arc<ClusterInbox>,
-        number: CallNumber,
-        answered: oneshot::Receiver<Option<Answer>>,
-    ) -> Self {
-        Self { inbox: Arc::clone(inbox), number, answered: Some(answered) }
-    }
+    pub(super) inbox: Arc<ClusterInbox>,
+    pub(super) number: CallNumber,
+    pub(super) answered: Option<oneshot::Receiver<Option<Answer>>>,
 }
 
 /// Resolves to the answer; `None` if there will be none.

@@ -6,7 +6,6 @@ mod view;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use simurgh_cluster::{Answer, CallNumber, ENVELOPE_BYTES_MAX, NodeId};
 use simurgh_core::{Broadcast, ToCluster};
@@ -44,6 +43,7 @@ pub enum Mail {
 }
 
 /// The cluster thread's queue, and the state that the thread publishes.
+#[derive(Default)]
 pub struct ClusterInbox {
     queue: Mutex<Vec<Mail>>,
     bytes: AtomicUsize,
@@ -52,20 +52,6 @@ pub struct ClusterInbox {
     is_closed: AtomicBool,
     calls: AtomicU64,
     view: Mutex<View>,
-}
-
-impl Default for ClusterInbox {
-    fn default() -> Self {
-        Self {
-            queue: Mutex::default(),
-            bytes: AtomicUsize::new(0),
-            dropped: AtomicU64::new(0),
-            notify: Notify::new(),
-            is_closed: AtomicBool::new(false),
-            calls: AtomicU64::new(0),
-            view: Mutex::new(View::new(Instant::now())),
-        }
-    }
 }
 
 impl ClusterInbox {
@@ -132,20 +118,7 @@ impl ClusterInbox {
         let number = CallNumber(self.calls.fetch_add(1, Relaxed) + 1);
         let (reply, answered) = oneshot::channel();
         self.post(Mail::Call(node, number, service, body, reply));
-        Calling::new(self, number, answered)
-    }
-
-    /// Sends a broadcast to the members of its topic on one other node.
-    pub fn direct(&self, node: NodeId, broadcast: Broadcast) {
-        self.post(Mail::Direct(node, Arc::new(broadcast)));
-    }
-
-    pub fn drain(&self) {
-        self.post(Mail::Drain);
-    }
-
-    pub fn bye(&self) {
-        self.post(Mail::Bye);
+        Calling { inbox: Arc::clone(self), number, answered: Some(answered) }
     }
 }
 

@@ -12,10 +12,10 @@ use simurgh_cluster::{
 const DIFFERING_MAX: usize = 20;
 
 /// The state of the cluster, at most a second old.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct View {
     pub state: LinkState,
-    pub since: Instant,
+    since: Option<Instant>,
     /// The reason for a missing link.
     pub why: String,
     pub id: String,
@@ -90,36 +90,14 @@ impl View {
         self.nodes.iter().filter(is_it).max_by_key(|it| it.heard).map(|it| it.node)
     }
 
-    pub fn new(since: Instant) -> Self {
-        Self {
-            state: LinkState::Away,
-            since,
-            why: "nothing is known of it yet".to_owned(),
-            id: String::new(),
-            name: String::new(),
-            version: String::new(),
-            is_draining: false,
-            nodes: Vec::new(),
-            ids: BTreeSet::new(),
-            interests: InterestCounts::default(),
-            exact_max: 0,
-            worst: Vec::new(),
-            outbox_bytes: 0,
-            outbox_bytes_max: 0,
-            under_way: 0,
-            name_conflicts: 0,
-            counts: ClusterCounts::default(),
-            measures: Measures::default(),
-            delays: Durations::default(),
-            dropped_at_inbox: 0,
-            dropped_at_shards: 0,
-            kept: None,
-            local_only: 0,
-        }
+    /// How long it has been in its state.
+    pub fn lasts(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Takes the settings of a node at its start.
     pub fn know(&mut self, config: &ClusterConfig) {
+        self.why = "nothing is known of it yet".to_owned();
         self.name = config.name.to_string();
         self.version = config.version.to_string();
         self.exact_max = config.interests.exact_max;
@@ -130,7 +108,7 @@ impl View {
     pub fn look(&mut self, cluster: &Cluster<dyn Adapter>, made: Instant) {
         let (state, since_ns) = cluster.state();
         self.state = state;
-        self.since = made + Duration::from_nanos(since_ns);
+        self.since = Some(made + Duration::from_nanos(since_ns));
         self.id = cluster.me().to_string();
         self.ids = cluster.peers().iter().map(Peer::id).collect();
         self.nodes.clear();

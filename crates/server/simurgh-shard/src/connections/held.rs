@@ -30,7 +30,7 @@ pub enum Side {
 }
 
 /// Bytes of one side, of all connections.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Budget {
     bytes: AtomicUsize,
     bytes_max: usize,
@@ -144,12 +144,11 @@ impl HttpConnections {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
 
     use super::*;
 
     fn connection(connections: &Arc<HttpConnections>) -> (super::super::ConnectionSlot, HeldBytes) {
-        let watch = Arc::new(Watch::new(Instant::now()));
+        let watch = Arc::new(Watch::default());
         let mut slot = connections.slot();
         slot.enter(&watch);
         (slot, HeldBytes::new(connections, &watch, Side::Outbound))
@@ -157,7 +156,7 @@ mod tests {
 
     #[test]
     fn largest_holder_is_shed_and_small_ones_stay() {
-        let connections = Arc::new(HttpConnections::new(100, 0).with_budgets(1_000, 1_000));
+        let connections = Arc::new(HttpConnections::new(100, 0, [1_000; 2]));
         let all: Vec<_> = (0..3).map(|_| connection(&connections)).collect();
         let [(_, small), (_, large), (_, last)] = all.as_slice() else { panic!("three") };
         small.add(100);

@@ -43,7 +43,7 @@ pub fn is_reserved(path: &str) -> bool {
         || ["/api/disconnect", "/api/history", "/api/history/topics"].contains(&path)
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct HttpConnections {
     /// Places for all, and further ones for the server's own paths.
     most: usize,
@@ -70,7 +70,7 @@ pub struct HttpConnections {
     pub lost: AtomicU64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Present {
     next: u64,
     all: HashMap<u64, Seat>,
@@ -79,7 +79,7 @@ struct Present {
     /// Connections of all addresses.
     counted: usize,
     leaving: usize,
-    paused_until: Instant,
+    paused_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -98,41 +98,10 @@ pub struct ConnectionSlot {
 }
 
 impl HttpConnections {
-    pub fn new(most: usize, reserve: usize) -> Self {
-        let (all, addresses) = (HashMap::new(), HashMap::new());
-        let present = Present {
-            next: 0,
-            all,
-            addresses,
-            counted: 0,
-            leaving: 0,
-            paused_until: Instant::now(),
-        };
-        Self {
-            most,
-            reserve,
-            taken: AtomicUsize::new(0),
-            present: Mutex::new(present),
-            crowded: Notify::new(),
-            left: Condvar::new(),
-            is_draining: AtomicBool::new(false),
-            is_closing: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
-            budgets: [Budget::new(usize::MAX), Budget::new(usize::MAX)],
-            released: AtomicUsize::new(0),
-            has_shed: Notify::new(),
-            shed: AtomicU64::new(0),
-            evicted: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-        }
-    }
-
-    /// Limits the bytes of bodies that are not answered, and of answers that are not written.
-    #[must_use]
-    pub fn with_budgets(mut self, inbound: usize, outbound: usize) -> Self {
-        self.budgets = [Budget::new(inbound), Budget::new(outbound)];
-        self
+    /// With limits for the bytes of bodies that are not answered, and of answers that are not
+    /// written.
+    pub fn new(most: usize, reserve: usize, bytes_max: [usize; 2]) -> Self {
+        Self { most, reserve, budgets: bytes_max.map(Budget::new), ..Self::default() }
     }
 
     fn budget(&self, side: Side) -> &Budget {
@@ -297,16 +266,15 @@ impl Present {
     /// search that found none there is a pause.
     fn ask_idle(&mut self, most: usize, is_meant: impl Fn(&Seat) -> bool) -> usize {
         let now = Instant::now();
-        if now < self.paused_until {
+        if self.paused_until.is_some_and(|until| now < until) {
             return 0;
         }
         let meant = self.all.values().filter(|seat| is_meant(seat));
-        let mut idle: Vec<(Instant, &Arc<Watch>)> = meant
-            .filter_map(|seat| seat.watch.idle_since().map(|since| (since, &seat.watch)))
-            .collect();
+        let mut idle: Vec<(u64, &Arc<Watch>)> =
+            meant.filter_map(|seat| Some((seat.watch.idle_since_ms()?, &seat.watch))).collect();
         let asked = most.min(idle.len());
         if asked == 0 {
-            self.paused_until = now + PAUSE;
+            self.paused_until = Some(now + PAUSE);
             return 0;
         }
         idle.select_nth_unstable_by_key(asked - 1, |(since, _)| *since);
@@ -385,14 +353,12 @@ mod tests {
         reserve: usize,
         idle: usize,
     ) -> (Arc<HttpConnections>, Vec<(ConnectionSlot, Arc<Watch>)>) {
-        let http_connections = Arc::new(HttpConnections::new(most, reserve));
-        let began = Instant::now();
+        let http_connections = Arc::new(HttpConnections::new(most, reserve, [0; 2]));
         let idle = (0..idle).map(|n| {
             assert!(http_connections.take(false));
             // The later ones are older.
-            let began = began.checked_sub(Duration::from_secs(n as u64)).unwrap_or(began);
-            let watch = Arc::new(Watch::new(began));
-            watch.idle_from_the_beginning();
+            let watch = Arc::new(Watch::default());
+            watch.be_idle_since(1_000 - n as u64);
             let mut slot = http_connections.slot();
             slot.enter(&watch);
             (slot, watch)

@@ -5,8 +5,9 @@
 //! fires: no wait can be over before the shortest limit has passed since it began, so it is enough
 //! to check that often.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+    AtomicBool, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering::Relaxed,
 };
 use std::task::Context;
 use std::time::{Duration, Instant};
@@ -45,22 +46,18 @@ pub enum Overdue {
 }
 
 /// The state of one connection, used by its task; other threads only read how long it has been
-/// idle, and ask it to close.
-#[derive(Debug)]
+/// idle, and ask it to close. Times are those of `now_ms`.
+#[derive(Debug, Default)]
 pub struct Watch {
-    began: Instant,
     wait: AtomicU8,
-    /// When that wait began, ms since the connection began.
+    /// When that wait began.
     since_ms: AtomicU64,
     /// When a write began to wait; 0 if none waits.
     write_since_ms: AtomicU64,
-    /// How long writes of the current answer have waited, and the bytes taken since they first did
-    /// (up to 4 GB).
-    write_waited_ms: AtomicU32,
-    write_bytes: AtomicU32,
-    /// Bytes received of the current body, and how long they were waited for.
-    body_bytes: AtomicU64,
-    body_waited_ms: AtomicU64,
+    /// Of the current answer; bytes count from the first wait on.
+    answer: Progress,
+    /// Of the current body.
+    body: Progress,
     /// Heads given to hyper, stand-ins for refused ones included.
     heads: AtomicU64,
     /// Requests given to the service, and those whose answers are complete.
@@ -72,8 +69,7 @@ pub struct Watch {
     is_last: AtomicBool,
     /// The status that the current request is given up with; 0 if it is not.
     given_up: AtomicU16,
-    /// Bytes of bodies and answers in memory, and since when there are any, ms since the
-    /// connection began.
+    /// Bytes of bodies and answers in memory, and since when there are any.
     held: [AtomicUsize; 2],
     held_since_ms: AtomicU64,
     /// Set by other threads: it closes at once, since it holds too much memory.
@@ -83,54 +79,68 @@ pub struct Watch {
     task: AtomicWaker,
 }
 
-impl Watch {
-    pub fn new(now: Instant) -> Self {
-        Self {
-            began: now,
-            wait: AtomicU8::new(Wait::Nothing as u8),
-            since_ms: AtomicU64::new(0),
-            write_since_ms: AtomicU64::new(0),
-            write_waited_ms: AtomicU32::new(0),
-            write_bytes: AtomicU32::new(0),
-            body_bytes: AtomicU64::new(0),
-            body_waited_ms: AtomicU64::new(0),
-            heads: AtomicU64::new(0),
-            requests: AtomicU64::new(0),
-            answered: AtomicU64::new(0),
-            refusal: AtomicU16::new(0),
-            is_last: AtomicBool::new(false),
-            given_up: AtomicU16::new(0),
-            held: Default::default(),
-            held_since_ms: AtomicU64::new(0),
-            is_shed: AtomicBool::new(false),
-            has_to_leave: AtomicBool::new(false),
-            task: AtomicWaker::new(),
-        }
+/// How far a body or an answer has come: its bytes, and how long its client was waited for.
+#[derive(Debug, Default)]
+struct Progress {
+    bytes: AtomicU64,
+    waited_ms: AtomicU64,
+}
+
+impl Progress {
+    fn begin(&self) {
+        self.bytes.store(0, Relaxed);
+        self.waited_ms.store(0, Relaxed);
     }
 
+    fn add(&self, bytes: usize) {
+        self.bytes.store(self.bytes.load(Relaxed).saturating_add(bytes as u64), Relaxed);
+    }
+
+    fn add_wait(&self, ms: u64) {
+        self.waited_ms.store(self.waited_ms.load(Relaxed) + ms, Relaxed);
+    }
+
+    /// Remaining time, of which each byte earns some; `ms` is how long the present wait takes.
+    fn left(&self, limit: Duration, limits: &HttpConfig, ms: u64) -> Option<Duration> {
+        let bytes = self.bytes.load(Relaxed);
+        let earned_ms = bytes.saturating_mul(1_000) / limits.body_rate_min.max(1);
+        let limit = limit.saturating_add(Duration::from_millis(earned_ms));
+        left(limit, self.waited_ms.load(Relaxed) + ms)
+    }
+}
+
+fn left(limit: Duration, waited_ms: u64) -> Option<Duration> {
+    limit.checked_sub(Duration::from_millis(waited_ms)).filter(|left| !left.is_zero())
+}
+
+/// Milliseconds since some moment of this process.
+fn now_ms() -> u64 {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(BEGAN.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Watch {
     /// Starts a wait for the client. A wait that continues keeps its start.
     pub fn wait_for(&self, what: Wait) {
         if self.wait() != what {
             self.wait.store(what as u8, Relaxed);
-            self.since_ms.store(self.now_ms(), Relaxed);
+            self.since_ms.store(now_ms(), Relaxed);
         }
     }
 
     pub fn body_came(&self, bytes: usize) {
         if self.wait() == Wait::Body {
-            self.body_waited_ms.store(self.body_waited_ms(self.now_ms()), Relaxed);
+            self.body.add_wait(now_ms().saturating_sub(self.since_ms.load(Relaxed)));
             self.wait.store(Wait::Nothing as u8, Relaxed);
         }
-        self.body_bytes.store(self.body_bytes.load(Relaxed) + bytes as u64, Relaxed);
+        self.body.add(bytes);
     }
 
     /// A head is complete. `is_last`: bytes after this request are not trusted.
     pub fn head_came(&self, is_last: bool) {
         self.wait.store(Wait::Nothing as u8, Relaxed);
-        self.body_bytes.store(0, Relaxed);
-        self.body_waited_ms.store(0, Relaxed);
-        self.write_bytes.store(0, Relaxed);
-        self.write_waited_ms.store(0, Relaxed);
+        self.body.begin();
+        self.answer.begin();
         self.heads.store(self.heads.load(Relaxed) + 1, Relaxed);
         if is_last {
             self.is_last.store(true, Relaxed);
@@ -146,18 +156,18 @@ impl Watch {
     /// A write was taken, at least in part, or has to wait. A client cannot be expected to send the
     /// next request while it receives an answer, so that wait begins again.
     pub fn wrote(&self, taken: Option<usize>) {
+        let since_ms = self.write_since_ms.load(Relaxed);
         if let Some(bytes) = taken {
-            let waited_ms = self.write_waited_ms(self.now_ms());
-            self.write_waited_ms.store(u32::try_from(waited_ms).unwrap_or(u32::MAX), Relaxed);
-            self.write_since_ms.store(0, Relaxed);
-            if self.write_waited_ms.load(Relaxed) > 0 {
-                let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-                let sum = self.write_bytes.load(Relaxed).saturating_add(bytes);
-                self.write_bytes.store(sum, Relaxed);
+            if since_ms != 0 {
+                self.answer.add_wait(now_ms().saturating_sub(since_ms));
+                self.write_since_ms.store(0, Relaxed);
+            }
+            if self.answer.waited_ms.load(Relaxed) > 0 {
+                self.answer.add(bytes);
             }
             self.wait.store(Wait::Nothing as u8, Relaxed);
-        } else if self.write_since_ms.load(Relaxed) == 0 {
-            self.write_since_ms.store(self.now_ms().max(1), Relaxed);
+        } else if since_ms == 0 {
+            self.write_since_ms.store(now_ms().max(1), Relaxed);
         }
     }
 
@@ -178,7 +188,7 @@ impl Watch {
 
     pub(super) fn hold(&self, side: Side, bytes: usize) {
         if self.held_of(side).fetch_add(bytes, Relaxed) == 0 {
-            self.held_since_ms.store(self.now_ms(), Relaxed);
+            self.held_since_ms.store(now_ms(), Relaxed);
         }
     }
 
@@ -189,7 +199,7 @@ impl Watch {
     /// Bytes in memory of this side, and how long there have been any, ms. From any thread.
     pub(super) fn held(&self, side: Side) -> (usize, u64) {
         let since_ms = self.held_since_ms.load(Relaxed);
-        (self.held_of(side).load(Relaxed), self.now_ms().saturating_sub(since_ms))
+        (self.held_of(side).load(Relaxed), now_ms().saturating_sub(since_ms))
     }
 
     fn held_of(&self, side: Side) -> &AtomicUsize {
@@ -237,9 +247,8 @@ impl Watch {
 
     /// When it began to wait for its next request, unless it was asked to close already. From any
     /// thread.
-    pub fn idle_since(&self) -> Option<Instant> {
-        let since = Duration::from_millis(self.since_ms.load(Relaxed));
-        (self.is_idle() && !self.has_to_leave()).then(|| self.began + since)
+    pub fn idle_since_ms(&self) -> Option<u64> {
+        (self.is_idle() && !self.has_to_leave()).then(|| self.since_ms.load(Relaxed))
     }
 
     /// Whether the connection only waits for the next request.
@@ -276,64 +285,27 @@ impl Watch {
     /// What is overdue, or when to check again. `idle_limit` is the present limit of idle time.
     pub fn look(&self, limits: &HttpConfig, idle_limit: Duration) -> Result<Duration, Overdue> {
         let shortest = limits.shortest_timeout();
-        let now_ms = self.now_ms();
-        let left = |limit: Duration, since_ms: u64| {
-            let waited = Duration::from_millis(now_ms.saturating_sub(since_ms));
-            limit.checked_sub(waited).filter(|left| !left.is_zero())
-        };
+        let now_ms = now_ms();
         let write_left = match self.write_since_ms.load(Relaxed) {
             0 => shortest,
-            since_ms => left(limits.write_timeout, since_ms)
-                .zip(self.write_left(limits, now_ms))
-                .map(|(silence, whole)| silence.min(whole))
-                .ok_or(Overdue::Answer)?,
+            since_ms => {
+                let (ms, limit) = (now_ms.saturating_sub(since_ms), limits.write_timeout);
+                let silence = left(limit, ms).ok_or(Overdue::Answer)?;
+                silence.min(self.answer.left(limit, limits, ms).ok_or(Overdue::Answer)?)
+            }
         };
-        let since_ms = self.since_ms.load(Relaxed);
+        let ms = now_ms.saturating_sub(self.since_ms.load(Relaxed));
         let read_left = match self.wait() {
             Wait::Nothing => shortest,
             Wait::Request | Wait::Head if self.is_answering() => shortest,
-            Wait::Request => left(idle_limit, since_ms).ok_or(Overdue::Idle)?,
-            Wait::Head => left(limits.head_timeout, since_ms).ok_or(Overdue::Request)?,
-            Wait::Body => self.body_left(limits, now_ms).ok_or(Overdue::Request)?,
-            Wait::Sign => left(limits.idle_timeout, since_ms).ok_or(Overdue::Answer)?,
+            Wait::Request => left(idle_limit, ms).ok_or(Overdue::Idle)?,
+            Wait::Head => left(limits.head_timeout, ms).ok_or(Overdue::Request)?,
+            Wait::Body => {
+                self.body.left(limits.body_timeout, limits, ms).ok_or(Overdue::Request)?
+            }
+            Wait::Sign => left(limits.idle_timeout, ms).ok_or(Overdue::Answer)?,
         };
         Ok(shortest.min(write_left).min(read_left))
-    }
-
-    /// Remaining time of the current body.
-    fn body_left(&self, limits: &HttpConfig, now_ms: u64) -> Option<Duration> {
-        let bytes = self.body_bytes.load(Relaxed);
-        let earned_ms = bytes.saturating_mul(1_000) / limits.body_rate_min.max(1);
-        let waited = Duration::from_millis(self.body_waited_ms(now_ms));
-        let time = limits.body_timeout.saturating_add(Duration::from_millis(earned_ms));
-        time.checked_sub(waited).filter(|left| !left.is_zero())
-    }
-
-    /// Remaining time of the current answer, whose client has to read at the least rate.
-    fn write_left(&self, limits: &HttpConfig, now_ms: u64) -> Option<Duration> {
-        let bytes = self.write_bytes.load(Relaxed);
-        let earned_ms = u64::from(bytes).saturating_mul(1_000) / limits.body_rate_min.max(1);
-        let waited = Duration::from_millis(self.write_waited_ms(now_ms));
-        let time = limits.write_timeout.saturating_add(Duration::from_millis(earned_ms));
-        time.checked_sub(waited).filter(|left| !left.is_zero())
-    }
-
-    /// How long the client was waited for while it read the current answer.
-    fn write_waited_ms(&self, now_ms: u64) -> u64 {
-        let this = match self.write_since_ms.load(Relaxed) {
-            0 => 0,
-            since_ms => now_ms.saturating_sub(since_ms),
-        };
-        u64::from(self.write_waited_ms.load(Relaxed)) + this
-    }
-
-    /// How long the current body was waited for, the present wait included.
-    fn body_waited_ms(&self, now_ms: u64) -> u64 {
-        let this = match self.wait() {
-            Wait::Body => now_ms.saturating_sub(self.since_ms.load(Relaxed)),
-            _ => 0,
-        };
-        self.body_waited_ms.load(Relaxed) + this
     }
 
     fn wait(&self) -> Wait {
@@ -342,12 +314,8 @@ impl Watch {
     }
 
     #[cfg(test)]
-    pub fn idle_from_the_beginning(&self) {
+    pub(super) fn be_idle_since(&self, ms: u64) {
         self.wait.store(Wait::Request as u8, Relaxed);
-        self.since_ms.store(0, Relaxed);
-    }
-
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+        self.since_ms.store(ms, Relaxed);
     }
 }

@@ -86,11 +86,6 @@ impl Drop for EventSender {
     }
 }
 
-pub struct Batch {
-    shard: u16,
-    items: Vec<Item>,
-}
-
 enum Item {
     One(Key, What),
     /// A broadcast that all these sockets received.
@@ -175,26 +170,20 @@ impl EventSender {
         let items = std::mem::take(&mut self.items);
         self.queue.queued.fetch_add(std::mem::take(&mut self.weight), Relaxed);
         // The driver may be gone.
-        let _ = self.sender.send(Batch { shard: self.shard, items });
+        let _ = self.sender.send(Batch { shard: self.shard, items: items.into_iter(), many: None });
     }
 }
 
+/// Events of a shard, each with the bytes that it was counted with.
 #[derive(Default)]
-pub struct OpenBatch {
+pub struct Batch {
     shard: u16,
     items: std::vec::IntoIter<Item>,
     /// A broadcast and the remaining sockets that received it.
     many: Option<(Arc<Broadcast>, std::vec::IntoIter<Key>)>,
 }
 
-impl From<Batch> for OpenBatch {
-    fn from(batch: Batch) -> Self {
-        Self { shard: batch.shard, items: batch.items.into_iter(), many: None }
-    }
-}
-
-/// Events, each with the bytes that it was counted with.
-impl Iterator for OpenBatch {
+impl Iterator for Batch {
     type Item = (Event, usize);
 
     fn next(&mut self) -> Option<(Event, usize)> {

@@ -145,10 +145,8 @@ impl Shard {
     }
 
     pub(crate) fn send_events(&mut self) {
-        let to_drivers =
-            self.driven.as_deref_mut().map(|driven| driven.to_drivers.iter_mut().flatten());
-        for to_driver in to_drivers.into_iter().flatten() {
-            to_driver.send();
+        if let Some(driven) = self.driven.as_deref_mut() {
+            driven.to_drivers.iter_mut().flatten().for_each(EventSender::send);
         }
     }
 
@@ -327,9 +325,15 @@ impl Shard {
             while task.done < connect.count {
                 task.done += 1;
                 let decided = self.ask_connect(user_socket, info);
-                let new_socket =
-                    NewSocket { driver: task.driver, user_socket: connect.user_socket, wire };
-                answers.extend(self.let_in(io, new_socket, &connect.answer, decided));
+                let mut conn = Conn::new(Phase::Head, io.now().tick, task.driver);
+                conn.socket.lead_to(connect.user_socket, wire);
+                answers.extend(match io.open_local(conn) {
+                    Ok(key) => self.driven_decided(io, key, &connect.answer, decided),
+                    Err(_) => {
+                        self.drop_guarded(decided);
+                        Some(self.no_place())
+                    }
+                });
                 if task.done.is_multiple_of(STRIDE) && io.clock_ns() >= deadline {
                     return;
                 }
@@ -345,76 +349,35 @@ impl Shard {
         task.done == connect.count
     }
 
-    /// Opens one socket, unless the application refuses or decides later.
-    fn let_in(
-        &mut self,
-        io: &mut Io,
-        new_socket: NewSocket,
-        answer: &Answer,
-        decided: Option<simurgh_socket::Connect>,
-    ) -> Option<Result<SocketId, DriverError>> {
-        let Some(decided) = decided else { return Some(self.refuse_driven(500, String::new())) };
-        match decided.0 {
-            ConnectKind::Refuse { status, body } => Some(self.refuse_driven(status, body)),
-            ConnectKind::Ok(state) => {
-                if !self.server.connection_limit.take() {
-                    self.drop_guarded(state);
-                    return Some(self.no_place());
-                }
-                match io.open_local(new_socket.conn(Phase::Head, io.now().tick)) {
-                    Ok(key) => {
-                        self.open(io, key, &[], state);
-                        Some(Ok(SocketId { key, shard: self.index }))
-                    }
-                    Err(_) => {
-                        self.server.connection_limit.give_back();
-                        self.drop_guarded(state);
-                        Some(self.no_place())
-                    }
-                }
-            }
-            ConnectKind::Later(work) => {
-                let conn = new_socket.conn(Phase::Connecting, io.now().tick);
-                let requester = Some(Requester::Driver(answer.clone()));
-                let Ok(key) = io.open_local(conn) else { return Some(self.no_place()) };
-                self.await_connect(io, key, Vec::new(), requester, &[], work);
-                None
-            }
-        }
-    }
-
+    /// The application has decided about a socket, or panicked (`None`); the outcome, unless it
+    /// decides later.
     pub(crate) fn driven_decided(
         &mut self,
         io: &mut Io,
         key: Key,
         answer: &Answer,
         decided: Option<simurgh_socket::Connect>,
-    ) {
-        if decided.is_none() {
-            self.metrics.errors_callback_panic.add(1);
-        }
-        let outcome = match decided.map(|decided| decided.0) {
-            None => self.refuse_driven(500, String::new()),
-            Some(ConnectKind::Refuse { status, body }) => self.refuse_driven(status, body),
+    ) -> Option<Result<SocketId, DriverError>> {
+        let refused = match decided.map(|decided| decided.0) {
             Some(ConnectKind::Later(work)) => {
                 let requester = Some(Requester::Driver(answer.clone()));
-                return self.await_connect(io, key, Vec::new(), requester, &[], work);
+                self.await_connect(io, key, Vec::new(), requester, &[], work);
+                return None;
             }
-            Some(ConnectKind::Ok(state)) if !self.server.connection_limit.take() => {
+            Some(ConnectKind::Ok(state)) if self.server.connection_limit.take() => {
+                self.read_again(io, key);
+                self.open(io, key, &[], state);
+                return Some(Ok(SocketId { key, shard: self.index }));
+            }
+            Some(ConnectKind::Ok(state)) => {
                 self.drop_guarded(state);
                 self.no_place()
             }
-            Some(ConnectKind::Ok(state)) => {
-                self.read_again(io, key);
-                self.open(io, key, &[], state);
-                Ok(SocketId { key, shard: self.index })
-            }
+            Some(ConnectKind::Refuse { status, body }) => self.refuse_driven(status, body),
+            None => self.refuse_driven(500, String::new()),
         };
-        if outcome.is_err() {
-            self.end_unopened(io, key);
-        }
-        // The driver may be gone.
-        let _ = answer.send(vec![outcome]);
+        self.end_unopened(io, key);
+        Some(refused)
     }
 
     pub(crate) fn refuse_driven(&self, status: u16, body: String) -> Result<SocketId, DriverError> {
@@ -444,38 +407,20 @@ impl Shard {
             }
             // A round that finds none is the last. Sockets found remain until the turn ends.
             if task.cursor == 0 {
-                if !std::mem::take(&mut task.has_found) {
-                    let to_drivers =
-                        self.driven.as_deref_mut().map(|driven| &mut driven.to_drivers);
-                    if let Some(to_driver) =
-                        to_drivers.and_then(|it| it.get_mut(usize::from(driver)))
-                    {
-                        *to_driver = None;
-                    }
-                    return true;
+                if std::mem::take(&mut task.has_found) {
+                    return false;
                 }
-                return false;
+                if let Some(driven) = self.driven.as_deref_mut()
+                    && let Some(to_driver) = driven.to_drivers.get_mut(usize::from(driver))
+                {
+                    *to_driver = None;
+                }
+                return true;
             }
             if io.clock_ns() >= deadline {
                 return false;
             }
         }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct NewSocket {
-    driver: u8,
-    user_socket: u8,
-    wire: Wire,
-}
-
-impl NewSocket {
-    fn conn(self, phase: Phase, tick: u32) -> Conn {
-        let Self { driver, user_socket, wire } = self;
-        let mut conn = Conn::new(phase, tick, driver);
-        conn.socket.lead_to(user_socket, wire);
-        conn
     }
 }
 

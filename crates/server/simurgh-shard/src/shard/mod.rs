@@ -32,7 +32,7 @@ use driven::Driven;
 use memory::Tidying;
 use peers::CountedPeers;
 use polled::Polled;
-use simurgh_socket::enter_shard;
+use simurgh_socket::{UserSocket, enter_shard};
 use survey::Observed;
 use transport::Later;
 pub(crate) use transport::Transport;
@@ -141,6 +141,11 @@ impl Shard {
             true => self.resume_polled(io, key),
             false => self.resume_driven(io, key),
         }
+    }
+
+    pub(crate) fn user_socket(&self, io: &Io, key: Key) -> Option<&UserSocket> {
+        let at = io.conn_ref(key)?.socket.user_socket();
+        self.server.user_sockets.get(usize::from(at))
     }
 
     pub(crate) fn drop_guarded<T>(&self, value: T) {

@@ -8,7 +8,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use simurgh_reactor::Key;
 
 use super::Shard;
-use crate::peer_limits::{TooMany, address_key};
+use crate::peer_limits::{TOO_MANY_OF_ADDRESS, TOO_MANY_OF_USER, address_key};
 
 /// Connections in a page of keys.
 const PAGE: usize = 1024;
@@ -79,30 +79,31 @@ impl Counted {
 }
 
 impl Shard {
-    /// Counts a connection that wants a socket by its address, unless the limit is reached. It is
-    /// uncounted when the connection closes, whatever happens to the request.
+    /// Counts a connection that wants a socket by its address, unless the limit is reached: then
+    /// the error is for its client. It is uncounted when the connection closes, whatever happens
+    /// to the request.
     pub(crate) fn count_address(
         &mut self,
         key: Key,
         address: impl FnOnce() -> IpAddr,
-    ) -> Result<(), TooMany> {
+    ) -> Result<(), &'static str> {
         let Some(peer_limits) = &self.server.peer_limits.addresses else { return Ok(()) };
         let Some(who) = peer_limits.count(address_key(address())) else {
             self.metrics.limited_address_connections.add(1);
-            return Err(TooMany::OfAddress);
+            return Err(TOO_MANY_OF_ADDRESS);
         };
         self.set_counted(key, |counted| counted.address = Some(who));
         Ok(())
     }
 
     /// The same for the user whose id the application's connect gave it.
-    pub(crate) fn count_user(&mut self, key: Key, id: Option<&str>) -> Result<(), TooMany> {
+    pub(crate) fn count_user(&mut self, key: Key, id: Option<&str>) -> Result<(), &'static str> {
         let Some((peer_limits, id)) = self.server.peer_limits.users.as_ref().zip(id) else {
             return Ok(());
         };
         let Some(who) = peer_limits.count(id) else {
             self.metrics.limited_user_connections.add(1);
-            return Err(TooMany::OfUser);
+            return Err(TOO_MANY_OF_USER);
         };
         self.set_counted(key, |counted| counted.user = Some(who));
         Ok(())

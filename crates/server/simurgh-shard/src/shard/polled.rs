@@ -43,6 +43,7 @@ pub(crate) struct Polled {
     underway: Underway,
 }
 
+#[derive(Default)]
 struct Session {
     nonce: Nonce,
     window_ns: u64,
@@ -185,25 +186,11 @@ impl Shard {
     }
 
     fn begin_polled(&mut self, io: &mut Io, key: Key, opener: Opener) {
-        let Some(at) = io.conn_ref(key).map(|conn| usize::from(conn.socket.user_socket())) else {
-            return;
-        };
-        let longpoll =
-            self.server.user_sockets.get(at).and_then(|user_socket| user_socket.longpoll);
-        let window_ns = nanoseconds(longpoll.unwrap_or_default().window_time());
-        let now_ns = io.now().ns;
+        let Some(user_socket) = self.user_socket(io, key) else { return };
+        let window_ns = nanoseconds(user_socket.longpoll.unwrap_or_default().window_time());
+        let (nonce, polled_ns) = (opener.nonce, io.now().ns);
+        let session = Session { nonce, window_ns, polled_ns, ..Session::default() };
         let polled = self.polled.get_or_insert_default();
-        let session = Session {
-            nonce: opener.nonce,
-            window_ns,
-            polled_ns: now_ns,
-            messages: Vec::new(),
-            bytes: 0,
-            is_counted: false,
-            given: 0,
-            poll: None,
-            posts: VecDeque::new(),
-        };
         polled.due.push(Reverse((session.due_ns(), key)));
         polled.sessions.insert(key, Box::new(session));
         self.metrics.longpoll_sessions.set(polled.sessions.len() as u64);

@@ -37,6 +37,7 @@ const TOPICS_IN_ROW: usize = 3;
 const TOPICS_ALONE: usize = 100;
 const NAME_BYTES_MAX: usize = 200;
 
+#[derive(Default)]
 pub(crate) struct Observed {
     walk: Option<Walk>,
     next_slice: u64,
@@ -103,6 +104,8 @@ impl TopSenders {
     }
 }
 
+type Sorted<T> = std::vec::IntoIter<Reverse<(u64, T)>>;
+
 /// The greatest of the offered items.
 struct Top<T> {
     most: usize,
@@ -125,8 +128,8 @@ impl<T: Ord + Copy> Top<T> {
     }
 
     /// The greatest first.
-    fn into_sorted(self) -> impl Iterator<Item = T> {
-        self.heap.into_sorted_vec().into_iter().map(|Reverse((_, it))| it)
+    fn into_sorted(self) -> Sorted<T> {
+        self.heap.into_sorted_vec().into_iter()
     }
 }
 
@@ -141,8 +144,8 @@ struct Walk {
 /// system call, so making a hundred of them is sliced as well.
 struct Rows<T, R> {
     top: Top<T>,
-    /// The greatest last; none until the walk ends.
-    found: Option<Vec<T>>,
+    /// None until the walk ends.
+    found: Option<Sorted<T>>,
     rows: Vec<R>,
     answer: Answer<Surveyed<R>>,
 }
@@ -153,20 +156,15 @@ impl<T: Ord + Copy, R> Rows<T, R> {
     }
 
     fn finish(&mut self) {
-        let top = std::mem::replace(&mut self.top, Top::new(0));
-        let mut found: Vec<T> = top.into_sorted().collect();
-        found.reverse();
-        self.found = Some(found);
+        self.found = Some(std::mem::replace(&mut self.top, Top::new(0)).into_sorted());
     }
 
     /// Makes some rows; returns whether they were the last.
     fn put_together(&mut self, row: impl Fn(T) -> Option<R>) -> bool {
         let Some(found) = &mut self.found else { return false };
-        for _ in 0..ROWS_STRIDE {
-            let Some(it) = found.pop() else { return true };
-            self.rows.extend(row(it));
-        }
-        found.is_empty()
+        let some = found.by_ref().take(ROWS_STRIDE);
+        self.rows.extend(some.filter_map(|Reverse((_, it))| row(it)));
+        found.len() == 0
     }
 
     fn send(self, total: u64, busy: Duration) {
@@ -194,18 +192,12 @@ enum Over {
 }
 
 impl Observed {
-    fn new(now_ns: u64) -> Self {
-        Self {
-            walk: None,
-            next_slice: now_ns,
-            asked_ns: now_ns,
-            topics: Window::default(),
-            senders: TopSenders::default(),
-        }
-    }
-
     pub(crate) fn count(&mut self, key: Key) {
         self.senders.count(key);
+    }
+
+    fn begin(&mut self, over: Over) {
+        self.walk = Some(Walk { cursor: 0, total: 0, busy: Duration::ZERO, over });
     }
 }
 
@@ -248,7 +240,7 @@ impl Shard {
     }
 
     fn observed(&mut self, now_ns: u64) -> &mut Observed {
-        let observed = self.observed.get_or_insert_with(|| Box::new(Observed::new(now_ns)));
+        let observed = self.observed.get_or_insert_default();
         observed.asked_ns = now_ns;
         observed
     }
@@ -474,12 +466,6 @@ impl Walk {
     }
 }
 
-impl Observed {
-    fn begin(&mut self, over: Over) {
-        self.walk = Some(Walk { cursor: 0, total: 0, busy: Duration::ZERO, over });
-    }
-}
-
 fn topic_value(topic: TopicView<'_>, by: TopicOrder) -> u64 {
     match by {
         TopicOrder::Members => topic.members as u64,
@@ -539,7 +525,8 @@ mod tests {
         for value in [5, 1, 9, 7, 3, 8, 2] {
             top.offer(value, value);
         }
-        assert_eq!(top.into_sorted().collect::<Vec<_>>(), [9, 8, 7]);
+        let sorted: Vec<_> = top.into_sorted().map(|Reverse((_, it))| it).collect();
+        assert_eq!(sorted, [9, 8, 7]);
         let mut none = Top::new(0);
         none.offer(1, 1);
         assert_eq!(none.into_sorted().count(), 0);

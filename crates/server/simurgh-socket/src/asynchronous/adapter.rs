@@ -92,7 +92,7 @@ impl<C: AsyncChannel> Async<C> {
         let Some(channel) = channel.take() else { return };
         let Job { start, at, message, .. } = job;
         let context = AsyncContext::of::<C>(ctx, message.clone());
-        let (outbox, topic) = (context.outbox().clone(), context.shared_topic());
+        let (outbox, topic) = (context.outbox.clone(), Arc::clone(&context.known.topic));
         let handle = ctx.handle::<Self>();
         let reach = Arc::clone(handle.node());
         let running = start(channel, context);

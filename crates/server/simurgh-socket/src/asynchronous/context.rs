@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::future::Future;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use simurgh_channel::{
@@ -18,10 +19,19 @@ use super::join::JoinContext;
 /// effects are sent when the handler next waits, or is done.
 #[derive(Debug)]
 pub struct AsyncContext {
-    known: JoinContext,
+    pub(super) known: JoinContext,
     message: Option<ReplyRef>,
     handle: ChannelHandle<()>,
-    outbox: Outbox,
+    pub(super) outbox: Outbox,
+}
+
+/// What join functions know as well.
+impl Deref for AsyncContext {
+    type Target = JoinContext;
+
+    fn deref(&self) -> &JoinContext {
+        &self.known
+    }
 }
 
 /// Effects of a handler that are not sent yet. The task that polls the handler takes them, also
@@ -55,35 +65,6 @@ impl AsyncContext {
             handle: ctx.handle::<Async<C>>().retype(),
             outbox: Outbox::default(),
         }
-    }
-
-    pub(super) fn shared_topic(&self) -> Arc<str> {
-        self.known.shared_topic()
-    }
-
-    pub(super) fn outbox(&self) -> &Outbox {
-        &self.outbox
-    }
-
-    /// The topic of this channel.
-    pub fn topic(&self) -> &str {
-        self.known.topic()
-    }
-
-    /// The part of the topic after the first colon: `lobby` of `rooms:lobby`, or the whole topic.
-    pub fn subtopic(&self) -> &str {
-        self.known.subtopic()
-    }
-
-    /// The socket's id from its connect function.
-    pub fn socket_id(&self) -> Option<&str> {
-        self.known.socket_id()
-    }
-
-    /// The value assigned to the socket when this handler began, or by it since, if it has this
-    /// type.
-    pub fn assigns<T: Any>(&self) -> Option<&T> {
-        self.known.assigns()
     }
 
     /// Assigns a value to the socket in place of the previous one; all its channels read it. It is

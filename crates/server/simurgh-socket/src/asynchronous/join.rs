@@ -21,7 +21,7 @@ use crate::off_shard::OffShard;
 /// be pushed: use [`AsyncChannel::after_join`] for that.
 #[derive(Debug)]
 pub struct JoinContext {
-    topic: Arc<str>,
+    pub(super) topic: Arc<str>,
     socket_id: Option<Box<str>>,
     pub(super) assigns: Option<Assigns>,
     resume: Option<Box<Resume>>,
@@ -37,11 +37,7 @@ impl JoinContext {
         }
     }
 
-    pub(super) fn shared_topic(&self) -> Arc<str> {
-        Arc::clone(&self.topic)
-    }
-
-    /// The topic of the join.
+    /// The topic of the channel.
     pub fn topic(&self) -> &str {
         &self.topic
     }
@@ -56,7 +52,8 @@ impl JoinContext {
         self.socket_id.as_deref()
     }
 
-    /// The value assigned to the socket, if it has this type.
+    /// The value assigned to the socket when this function began, or since by the function itself,
+    /// if it has this type.
     pub fn assigns<T: Any>(&self) -> Option<&T> {
         self.assigns.as_ref()?.downcast_ref()
     }
@@ -103,7 +100,7 @@ where
     J: IntoJoin,
 {
     let context = JoinContext::of(ctx);
-    let topic = context.shared_topic();
+    let topic = Arc::clone(&context.topic);
     let work = decide(context, payload.into_owned());
     let mut work = OffShard::new(Box::pin(work));
     Join::later(async move {

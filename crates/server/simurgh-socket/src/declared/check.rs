@@ -216,7 +216,7 @@ impl Found<'_> {
         #[cfg(feature = "token")]
         self.join_token(spec, announce.as_ref(), presence.as_ref());
         let (events, any_event) = self.events(&spec.event, spec.payload_shape);
-        let mut declared = Declared {
+        Declared {
             #[cfg(feature = "token")]
             rules: self.rules(spec),
             deny: spec.deny.iter().filter_map(|text| Pattern::parse(text).ok()).collect(),
@@ -227,13 +227,9 @@ impl Found<'_> {
             payload_bytes_max: payload_bytes.map_or(usize::MAX, |limit| limit.bytes_max),
             members_max: spec.members_max,
             presence,
-            needs_identity: false,
             events,
             any_event,
-        };
-        let needs_identity = declared.of_joins().any(Template::needs_identity);
-        declared.needs_identity = needs_identity;
-        declared
+        }
     }
 
     fn announce(&mut self, spec: &ChannelSpec, defaults: Defaults) -> Option<Announce> {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 use simurgh_channel::HistoryRule;
 
-use super::parse_bytes;
+use super::size;
 
 const TAKES: &str =
     "true, false, or a table such as { count = 100, age = \"5m\", bytes = \"1MiB\" }";
@@ -31,11 +31,7 @@ fn read(value: &Value) -> Result<Option<HistoryRule>, String> {
                 rule.count = count.ok_or_else(|| wrong("a whole number, at least 1"))?;
             }
             "bytes" => {
-                let bytes = match value {
-                    Value::String(text) => parse_bytes(text).ok(),
-                    other => other.as_u64().and_then(|it| usize::try_from(it).ok()),
-                };
-                let bytes = bytes.filter(|it| *it > 0);
+                let bytes = size::read(value).filter(|it| *it > 0);
                 rule.bytes = bytes.ok_or_else(|| wrong("a size such as \"1MiB\""))?;
             }
             "age" => {

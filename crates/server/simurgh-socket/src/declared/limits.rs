@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value};
 use simurgh_channel::{ChannelLimits, LimitPolicy, Rate, RateLimit, SizeLimit, SocketLimits};
 
-use super::parse_bytes;
+use super::size;
 
 /// The accepted forms of a rate, for error messages.
 const RATE: &str = "a number a second such as 20, a text such as \"100/min\", or a table such as \
@@ -53,7 +53,7 @@ pub(super) fn channel<'de, D: Deserializer<'de>>(from: D) -> Result<ChannelLimit
     for (key, value) in &table {
         let read = match key.as_str() {
             "messages" => rate(value, whole).map(|it| limits.messages = Some(it)),
-            "bytes" => rate(value, size).map(|it| limits.bytes = Some(it)),
+            "bytes" => rate(value, bytes_of).map(|it| limits.bytes = Some(it)),
             "presence_calls" => rate(value, whole).map(|it| limits.presence_calls = Some(it)),
             "payload_bytes" => size_limit(value).map(|it| limits.payload_bytes = Some(it)),
             _ => Err("no such key; there are messages, bytes, presence_calls and payload_bytes"
@@ -69,7 +69,7 @@ fn count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<RateLimit>, D::Err
 }
 
 fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<RateLimit>, D::Error> {
-    rate(&Value::deserialize(from)?, size).map(Some).map_err(de::Error::custom)
+    rate(&Value::deserialize(from)?, bytes_of).map(Some).map_err(de::Error::custom)
 }
 
 type Read = fn(&Value) -> Option<u64>;
@@ -108,8 +108,7 @@ fn size_limit(value: &Value) -> Result<SizeLimit, String> {
         }
         plain => (plain, LimitPolicy::default()),
     };
-    let bytes_max = size(bytes).and_then(|it| usize::try_from(it).ok());
-    match bytes_max {
+    match size::read(bytes) {
         Some(0) => Err("must be at least 1; leave it out for no limit".to_owned()),
         Some(bytes_max) => Ok(SizeLimit { bytes_max, policy }),
         None => Err(format!("{value} is no size; it takes {SIZE}")),
@@ -140,11 +139,8 @@ fn whole(value: &Value) -> Option<u64> {
     }
 }
 
-fn size(value: &Value) -> Option<u64> {
-    match value {
-        Value::String(text) => parse_bytes(text).ok().map(|bytes| bytes as u64),
-        number => number.as_u64(),
-    }
+fn bytes_of(value: &Value) -> Option<u64> {
+    size::read(value).map(|bytes| bytes as u64)
 }
 
 /// `s`, `min`, `h`, or a multiple of them, such as `10s`.

@@ -10,7 +10,7 @@ use simurgh_proto::topic::Pattern;
 use super::presence::{self, Presence, Present};
 #[cfg(feature = "token")]
 use super::rules;
-use super::template::{Identity, Source, Template};
+use super::template::{Source, Template};
 use super::{OtherEvents, PayloadShape, Reach, check};
 
 /// A checked spec, shared by all members.
@@ -27,25 +27,25 @@ pub(super) struct Declared {
     pub(super) payload_bytes_max: usize,
     pub(super) members_max: Option<u32>,
     pub(super) presence: Option<Presence>,
-    /// Whether templates for joins need the verified identity.
-    pub(super) needs_identity: bool,
     pub(super) events: Vec<Event>,
     pub(super) any_event: Option<Event>,
 }
 
 #[cfg(feature = "token")]
 pub(super) type OwnClaims = crate::token::Claims;
+/// Without tokens there are none.
 #[cfg(not(feature = "token"))]
-pub(super) type OwnClaims = std::convert::Infallible;
-
-#[cfg(feature = "token")]
-fn subject(own: Option<&OwnClaims>) -> Option<&str> {
-    own.and_then(OwnClaims::subject)
-}
+pub(super) enum OwnClaims {}
 
 #[cfg(not(feature = "token"))]
-fn subject(_: Option<&OwnClaims>) -> Option<&str> {
-    None
+impl OwnClaims {
+    pub(super) fn subject(&self) -> Option<&str> {
+        match *self {}
+    }
+
+    pub(super) fn find(&self, _: &str) -> Option<&serde_json::Value> {
+        match *self {}
+    }
 }
 
 /// The reason for a payload that is not parsed on a shard ([`PARSED_BYTES_MAX`]).
@@ -87,9 +87,12 @@ impl Declared {
         [&self.join_reply].into_iter().chain(announce).chain(presence)
     }
 
-    /// Whether a template for an event needs the verified identity.
-    #[cfg(feature = "token")]
-    pub(super) fn needs_identity(&self) -> bool {
+    /// Whether its members need the claims of their own tokens.
+    fn needs_own(&self) -> bool {
+        #[cfg(feature = "token")]
+        if self.rules.guards() {
+            return true;
+        }
         self.events.iter().chain(&self.any_event).any(Event::needs_identity)
     }
 
@@ -112,9 +115,8 @@ pub(super) struct Welcome {
 #[derive(Debug)]
 pub(super) enum Prepared {
     Join(Welcome),
-    /// The payload is too long for templates that need the identity, which are filled on a shard.
-    Refused,
     Event(Result<Answer, Refusal>),
+    /// For the channel, or for templates that need the identity, which are filled on a shard.
     TooLong,
 }
 
@@ -127,32 +129,28 @@ pub(super) struct Answer {
 impl Declared {
     pub(super) fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
         #[cfg(feature = "token")]
-        return self.rules.join(ctx, payload, |ctx, own| {
-            let claims = own.clone();
-            self.join_allowed(ctx, payload, claims.as_ref(), || self.rules.member(self, own))
-        });
+        return self.rules.join(ctx, payload, |ctx, own| self.join_allowed(ctx, payload, own));
         #[cfg(not(feature = "token"))]
-        self.join_allowed(ctx, payload, None, || None)
+        self.join_allowed(ctx, payload, None)
     }
 
-    /// A join that tokens allow, with the claims of its own one; `member` makes its channel.
-    pub(super) fn join_allowed(
+    /// A join that tokens allow, with the claims of its own one.
+    fn join_allowed(
         self: &Arc<Self>,
         ctx: &mut Context<'_>,
         payload: &Payload<'_>,
-        own: Option<&OwnClaims>,
-        member: impl FnOnce() -> Option<Join>,
+        own: Option<OwnClaims>,
     ) -> Join {
         let prepared = match ctx.take_prepared() {
             Some(Prepared::Join(welcome)) => Some(welcome),
-            Some(Prepared::Refused) => {
+            Some(Prepared::TooLong) => {
                 return Join::error(Refusal::Because(TOO_LONG).response());
             }
             _ => None,
         };
         let members = || ctx.member_count().unwrap_or(0);
         let source = Source {
-            identity: self.identity(ctx, own),
+            claims: own.as_ref().or_else(|| ctx.assigns()),
             payload,
             topic: ctx.topic(),
             event: events::JOIN,
@@ -162,7 +160,8 @@ impl Declared {
             Err(refusal) => return Join::error(refusal.counted(ctx)),
         };
         if let (Some(presence), Some(present)) = (&self.presence, welcome.present)
-            && let Err(error) = presence.track(ctx, present, subject(own))
+            && let Err(error) =
+                presence.track(ctx, present, own.as_ref().and_then(OwnClaims::subject))
         {
             return Join::error(json!({"reason": error.to_string()}));
         }
@@ -170,12 +169,12 @@ impl Declared {
         if let (Some(announce), Some(payload)) = (&self.announce, welcome.announcement) {
             ctx.broadcast(&announce.event, payload);
         }
-        member().unwrap_or_else(|| self.member()).reply(welcome.reply)
-    }
-
-    /// The cheapest kind of channel.
-    pub(super) fn member(self: &Arc<Self>) -> Join {
-        Join::ok(Member { declared: Arc::clone(self) })
+        let declared = Arc::clone(self);
+        let join = match own.filter(|_| self.needs_own()) {
+            Some(claims) => Join::ok(OwnMember { declared, claims }),
+            None => Join::ok(Member { declared }),
+        };
+        join.reply(welcome.reply)
     }
 
     /// Prepares what does not depend on the members, and takes the payload of an event.
@@ -184,39 +183,18 @@ impl Declared {
         if payload.len() > self.payload_bytes_max {
             return Prepared::TooLong;
         }
-        let identity = Identity::default();
         if event == events::JOIN {
-            if self.needs_identity {
-                return Prepared::Refused;
+            if self.of_joins().any(Template::needs_identity) {
+                return Prepared::TooLong;
             }
-            let source = Source { identity, payload, topic, event: events::JOIN };
+            let source = Source { claims: None, payload, topic, event: events::JOIN };
             return Prepared::Join(self.welcome(&source, true));
         }
         if self.event(event).is_some_and(Event::needs_identity) {
-            return Prepared::Event(Err(Refusal::Because(TOO_LONG)));
+            return Prepared::TooLong;
         }
         let payload = std::mem::replace(payload, Payload::NULL);
-        Prepared::Event(self.answer(identity, topic, event, payload))
-    }
-
-    /// The verified identity of a member: its channel's own token counts before its socket's.
-    #[cfg(feature = "token")]
-    pub(super) fn identity<'a>(
-        &self,
-        ctx: &'a Context<'_>,
-        own: Option<&'a OwnClaims>,
-    ) -> Identity<'a> {
-        let claims = own.or_else(|| ctx.assigns::<OwnClaims>());
-        Identity { claims, ..Identity::default() }
-    }
-
-    #[cfg(not(feature = "token"))]
-    pub(super) fn identity<'a>(
-        &self,
-        _: &'a Context<'_>,
-        _: Option<&'a OwnClaims>,
-    ) -> Identity<'a> {
-        Identity::default()
+        Prepared::Event(self.answer(None, topic, event, payload))
     }
 
     /// Decides a join; `members` is the number of members before it.
@@ -257,9 +235,17 @@ impl Declared {
         payload: Payload<'_>,
         own: Option<&OwnClaims>,
     ) -> Outcome {
+        #[cfg(feature = "token")]
+        if self.rules.guards()
+            && self.event(event).is_some_and(|event| event.reach != Reach::None)
+            && !self.rules.may_publish(ctx, own.or_else(|| ctx.assigns()))
+        {
+            return Outcome::error(Refusal::Because("unauthorized").response());
+        }
         let answer = match ctx.take_prepared() {
             Some(Prepared::Event(answer)) => answer,
-            _ => self.answer(self.identity(ctx, own), ctx.topic(), event, payload),
+            Some(Prepared::TooLong) => Err(Refusal::Because(TOO_LONG)),
+            _ => self.answer(own.or_else(|| ctx.assigns()), ctx.topic(), event, payload),
         };
         let Answer { broadcast, outcome } = match answer {
             Ok(answer) => answer,
@@ -275,7 +261,7 @@ impl Declared {
 
     pub(super) fn answer(
         &self,
-        identity: Identity<'_>,
+        claims: Option<&OwnClaims>,
         topic: &str,
         event: &str,
         payload: Payload<'_>,
@@ -291,7 +277,7 @@ impl Declared {
         if let Some(found) = declared.shape.misfit(&payload) {
             return Err(Refusal::WrongPayload { expected: declared.shape, found });
         }
-        let source = Source { identity, payload: &payload, topic, event };
+        let source = Source { claims, payload: &payload, topic, event };
         let outcome = match &declared.reply {
             Some((status, reply)) if &**status == "ok" => Outcome::ok(reply.fill(&source)),
             Some((status, reply)) => {
@@ -336,6 +322,18 @@ const _: () = assert!(size_of::<Member>() <= 8);
 impl Channel for Member {
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
         self.declared.handle(ctx, event, payload, None)
+    }
+}
+
+/// A membership with its own token.
+struct OwnMember {
+    declared: Arc<Declared>,
+    claims: OwnClaims,
+}
+
+impl Channel for OwnMember {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        self.declared.handle(ctx, event, payload, Some(&self.claims))
     }
 }
 

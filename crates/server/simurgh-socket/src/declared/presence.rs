@@ -27,14 +27,9 @@ pub(super) struct Presence {
 /// The presence of one member, as far as its join defines it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Present {
-    key: Key,
+    /// `None`: the socket's id, or a random one.
+    key: Option<String>,
     meta: Payload<'static>,
-}
-
-#[derive(Debug, PartialEq)]
-enum Key {
-    Of(String),
-    OfSocket,
 }
 
 impl Presence {
@@ -93,10 +88,10 @@ impl Presence {
     /// text nor a number: the member is not tracked.
     pub(super) fn present(&self, source: &Source<'_>) -> Option<Present> {
         let key = match &self.key {
-            None => Key::OfSocket,
+            None => None,
             Some(key) => match serde_json::from_str(key.fill(source).json()?).ok()? {
-                Value::String(key) => Key::Of(key),
-                Value::Number(key) => Key::Of(key.to_string()),
+                Value::String(key) => Some(key),
+                Value::Number(key) => Some(key.to_string()),
                 _ => return None,
             },
         };
@@ -118,13 +113,8 @@ impl Presence {
         Present { key, meta }: Present,
         own_subject: Option<&str>,
     ) -> Result<(), PresenceError> {
-        let key = match key {
-            Key::Of(key) => key,
-            Key::OfSocket => match own_subject.or(ctx.socket_id()) {
-                Some(id) => id.to_owned(),
-                None => self.ids.hex(),
-            },
-        };
+        let of_socket = || own_subject.or(ctx.socket_id()).map(str::to_owned);
+        let key = key.or_else(of_socket).unwrap_or_else(|| self.ids.hex());
         ctx.presence().track(&key, meta)?;
         ctx.presence().push_state();
         Ok(())
@@ -140,19 +130,14 @@ fn unix_seconds() -> u64 {
 mod tests {
     use serde_json::json;
 
-    use super::super::template::Identity;
     use super::*;
 
     fn present(declared: Value, joined: Value) -> Option<(Option<String>, Value)> {
         let presence = Presence::compile(&declared).unwrap().unwrap();
         let payload = Payload::from(joined);
-        let (identity, topic, event) = (Identity::default(), "rooms:a", "phx_join");
-        let source = Source { identity, payload: &payload, topic, event };
+        let (topic, event) = ("rooms:a", "phx_join");
+        let source = Source { claims: None, payload: &payload, topic, event };
         let Present { key, meta } = presence.present(&source)?;
-        let key = match key {
-            Key::Of(key) => Some(key),
-            Key::OfSocket => None,
-        };
         Some((key, meta.parse().unwrap()))
     }
 

@@ -1,15 +1,13 @@
 //! Who may join and publish, by the claims of the socket's token.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
-use simurgh_channel::{Channel, Context, Join, Outcome, PARSED_BYTES_MAX};
+use simurgh_channel::{Context, Join, PARSED_BYTES_MAX};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
 use super::template::field_of;
-use super::{ChannelSpec, Declared, Mistake, Reach, Refusal};
+use super::{ChannelSpec, Mistake, Refusal};
 use crate::token::{Claims, Rule, TokenPolicy};
 
 /// The rules of a channel; without rules, all are allowed.
@@ -96,15 +94,13 @@ impl Rules {
         }
     }
 
-    /// A membership on which not all members may publish; none, where all may.
-    pub(super) fn member(&self, declared: &Arc<Declared>, own: Option<Claims>) -> Option<Join> {
-        let needs_own = !self.publish.is_empty() || declared.needs_identity();
-        let member = GuardedMember { declared: Arc::clone(declared) };
-        match own.filter(|_| needs_own) {
-            Some(claims) => Some(Join::ok(OwnMember { member, claims })),
-            None if self.publish.is_empty() => None,
-            None => Some(Join::ok(member)),
-        }
+    /// Whether not all members may publish.
+    pub(super) fn guards(&self) -> bool {
+        !self.publish.is_empty()
+    }
+
+    pub(super) fn may_publish(&self, ctx: &Context<'_>, claims: Option<&Claims>) -> bool {
+        allow(&self.publish, ctx, claims)
     }
 }
 
@@ -136,48 +132,6 @@ fn can_meet(rule: &Rule, pattern: &Pattern) -> bool {
     match pattern {
         Pattern::Prefix(topics) => topics.starts_with(prefix) || prefix.starts_with(&**topics),
         Pattern::Literal(topic) => topic.starts_with(prefix),
-    }
-}
-
-pub(super) struct GuardedMember {
-    declared: Arc<Declared>,
-}
-
-const _: () = assert!(size_of::<GuardedMember>() <= 8);
-
-/// A membership with its own token, which also decides whether it may publish.
-struct OwnMember {
-    member: GuardedMember,
-    claims: Claims,
-}
-
-impl Channel for OwnMember {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
-        self.member.handle(ctx, event, payload, Some(&self.claims))
-    }
-}
-
-impl Channel for GuardedMember {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
-        self.handle(ctx, event, payload, None)
-    }
-}
-
-impl GuardedMember {
-    /// `own`: the claims of the channel; without them its socket's count.
-    fn handle(
-        &mut self,
-        ctx: &mut Context<'_>,
-        event: &str,
-        payload: Payload<'_>,
-        own: Option<&Claims>,
-    ) -> Outcome {
-        let declared = &self.declared;
-        let publishes = declared.event(event).is_some_and(|event| event.reach != Reach::None);
-        if publishes && !allow(&declared.rules.publish, ctx, own.or_else(|| ctx.assigns())) {
-            return Outcome::error(Refusal::Because("unauthorized").response());
-        }
-        declared.handle(ctx, event, payload, own)
     }
 }
 

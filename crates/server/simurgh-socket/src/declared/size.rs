@@ -1,36 +1,25 @@
 //! Sizes as text (`64KiB`, `10MB`), or a bare number of bytes.
 
-use serde::Deserializer;
-use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, de};
+use serde_json::Value;
 use simurgh_proto::ws::Limits;
 pub use simurgh_text::parse_bytes;
 
 use super::{ChannelSpec, Defaults};
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
-    struct Size;
+    let value = Value::deserialize(from)?;
+    let expected = "expected a size such as \"64KiB\", or a whole number of bytes";
+    let kind = if value.is_string() { "string " } else { "" };
+    let wrong = || de::Error::custom(format!("invalid value: {kind}{value}, {expected}"));
+    read(&value).map(Some).ok_or_else(wrong)
+}
 
-    impl Visitor<'_> for Size {
-        type Value = usize;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("a size such as \"64KiB\", or a whole number of bytes")
-        }
-
-        fn visit_u64<E: Error>(self, bytes: u64) -> Result<usize, E> {
-            usize::try_from(bytes).map_err(|_| E::invalid_value(Unexpected::Unsigned(bytes), &self))
-        }
-
-        fn visit_i64<E: Error>(self, bytes: i64) -> Result<usize, E> {
-            usize::try_from(bytes).map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))
-        }
-
-        fn visit_str<E: Error>(self, text: &str) -> Result<usize, E> {
-            parse_bytes(text).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
-        }
+pub(super) fn read(value: &Value) -> Option<usize> {
+    match value {
+        Value::String(text) => parse_bytes(text).ok(),
+        number => number.as_u64().and_then(|bytes| usize::try_from(bytes).ok()),
     }
-
-    from.deserialize_any(Size).map(Some)
 }
 
 /// The limits of a user socket, if any of its channels has its own.

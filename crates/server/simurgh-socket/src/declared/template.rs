@@ -1,12 +1,13 @@
 //! Payload templates: checked and cut into pieces at start-up, filled by joining text.
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use simurgh_proto::message::Payload;
+
+use super::member::OwnClaims;
 
 /// Most fields of one template: they are collected on the stack.
 const FIELDS_MAX: usize = 8;
@@ -21,28 +22,6 @@ pub(super) struct Template {
     claimed: Vec<String>,
 }
 
-/// The verified identity of a client: the claims of its token, if it has one.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Identity<'a> {
-    #[cfg(feature = "token")]
-    pub(super) claims: Option<&'a crate::token::Claims>,
-    pub(super) marker: PhantomData<&'a ()>,
-}
-
-impl Identity<'_> {
-    /// The subject (`sub`), or a claim (`claims.PATH`), as JSON; `null` if it is missing.
-    fn json(self, _path: &str) -> String {
-        #[cfg(feature = "token")]
-        if let Some(claims) = self.claims {
-            return match _path.strip_prefix(CLAIMS) {
-                None => claims.subject().map_or(NULL.to_owned(), quoted),
-                Some(path) => claims.find(path).map_or(NULL.to_owned(), Value::to_string),
-            };
-        }
-        NULL.to_owned()
-    }
-}
-
 /// Before the path of a claim.
 const CLAIMS: &str = "claims.";
 
@@ -54,12 +33,13 @@ enum Piece {
     Topic,
     Subtopic,
     Event,
-    /// A claim of the verified token.
+    /// Of the verified token the subject (`sub`), or a claim (`claims.PATH`).
     Token(Box<str>),
 }
 
 pub(super) struct Source<'a> {
-    pub(super) identity: Identity<'a>,
+    /// The verified identity of the client, if its token was verified.
+    pub(super) claims: Option<&'a OwnClaims>,
     pub(super) payload: &'a Payload<'a>,
     pub(super) topic: &'a str,
     pub(super) event: &'a str,
@@ -134,7 +114,13 @@ impl Template {
                     out.push_str(&quoted(rest));
                 }
                 Piece::Event => out.push_str(&quoted(from.event)),
-                Piece::Token(path) => out.push_str(&from.identity.json(path)),
+                Piece::Token(path) => {
+                    let found = from.claims.and_then(|claims| match path.strip_prefix(CLAIMS) {
+                        None => claims.subject().map(quoted),
+                        Some(path) => claims.find(path).map(Value::to_string),
+                    });
+                    out.push_str(found.as_deref().unwrap_or(NULL));
+                }
             }
         }
         out
@@ -345,8 +331,8 @@ mod tests {
     use super::*;
 
     fn fill(template: Value, payload: Payload<'_>) -> Payload<'static> {
-        let (identity, topic, event) = (Identity::default(), "rooms:a:\"b\"", "new:msg");
-        let source = Source { identity, payload: &payload, topic, event };
+        let (claims, topic, event) = (None, "rooms:a:\"b\"", "new:msg");
+        let source = Source { claims, payload: &payload, topic, event };
         Template::compile(&template).unwrap().fill(&source)
     }
 
@@ -438,8 +424,7 @@ mod tests {
         let forged = r#"{"sub":"8","token.sub":"8","token":{"sub":"8","claims":{"name":"Eve"}}}"#;
         let payload = Payload::checked(forged).unwrap();
         let filled = |claims| {
-            let identity = Identity { claims, ..Identity::default() };
-            let source = Source { identity, payload: &payload, topic: "t", event: "e" };
+            let source = Source { claims, payload: &payload, topic: "t", event: "e" };
             template.fill(&source).parse::<Value>().unwrap()
         };
         let roles = json!(["editor"]);

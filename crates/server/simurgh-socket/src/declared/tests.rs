@@ -5,7 +5,7 @@ use simurgh_channel::{Kind, LimitPolicy, Outcome, Rate, SizeLimit};
 use simurgh_proto::message::{Message, Payload, Ref, events};
 
 use super::member::*;
-use super::template::{Identity, Source};
+use super::template::Source;
 use super::*;
 
 fn spec(value: Value) -> ChannelSpec {
@@ -38,14 +38,14 @@ impl Declared {
         payload: &Payload<'_>,
         prepared: Option<Welcome>,
     ) -> Result<Welcome, Refusal> {
-        let identity = Identity::default();
-        self.admit(&Source { identity, payload, topic, event: events::JOIN }, members, prepared)
+        let source = Source { claims: None, payload, topic, event: events::JOIN };
+        self.admit(&source, members, prepared)
     }
 
     /// The effect of an event; a refusal as the error that its sender gets.
     fn told(&self, topic: &str, event: &str, payload: Payload<'_>) -> Answer {
         let refused = |refusal: Refusal| Outcome::error(refusal.response());
-        self.answer(Identity::default(), topic, event, payload)
+        self.answer(None, topic, event, payload)
             .unwrap_or_else(|refusal| Answer { broadcast: None, outcome: refused(refusal) })
     }
 }

@@ -50,12 +50,8 @@ pub struct UserSocket {
     /// Its channels, and the settings of its sockets.
     #[doc(hidden)]
     pub channels: simurgh_channel::UserSocket,
-    /// The required payload shapes of events, in the order of the routes; objects by default.
-    shapes: Vec<Option<ShapesFn>>,
-    /// The cluster settings of the routes, in the same order.
-    in_cluster: Vec<InCluster>,
-    /// Set for the routes that are Supabase channels.
-    supabase: Vec<Option<Arc<Realtime>>>,
+    /// What is known of the channels besides their routes, in the same order.
+    own: Vec<Own>,
     #[doc(hidden)]
     pub check_origin: Option<CheckOrigin>,
     #[doc(hidden)]
@@ -68,13 +64,17 @@ pub struct UserSocket {
     tokens: Option<Arc<crate::token::TokenPolicy>>,
 }
 
-/// Settings of a channel that concern other nodes.
-#[derive(Debug, Clone, Default)]
-struct InCluster {
+/// The settings of a channel that the core does not need.
+#[derive(Clone, Default)]
+struct Own {
+    /// The required payload shapes of its events; objects by default.
+    shapes: Option<ShapesFn>,
     /// Whether its joins wait until broadcasts of other nodes arrive.
     waits: bool,
     /// Settings that must be the same on all nodes, as text.
     alike: String,
+    /// Set if it is a Supabase channel.
+    supabase: Option<Arc<Realtime>>,
 }
 
 pub(crate) type ShapesFn = Arc<dyn Fn(&str) -> PayloadShape + Send + Sync>;
@@ -104,9 +104,7 @@ impl UserSocket {
             longpoll: None,
             connect: None,
             channels: simurgh_channel::UserSocket::new(kind),
-            shapes: Vec::new(),
-            in_cluster: Vec::new(),
-            supabase: Vec::new(),
+            own: Vec::new(),
             check_origin: None,
             auth_token: false,
             subprotocols: Vec::new(),
@@ -143,9 +141,7 @@ impl UserSocket {
         if let Kind::Channels(routes) = &mut self.channels.kind {
             let (join, limits) = (Arc::new(join), ChannelLimits::default());
             routes.push(Route { pattern, join, prepare: None, limits, history: None });
-            self.shapes.push(None);
-            self.in_cluster.push(InCluster::default());
-            self.supabase.push(None);
+            self.own.push(Own::default());
         }
         self
     }
@@ -196,25 +192,26 @@ impl UserSocket {
 
     /// Sets the payload shapes of the channel that was added last.
     pub(crate) fn shapes(
-        mut self,
+        self,
         shapes: impl Fn(&str) -> PayloadShape + Send + Sync + 'static,
     ) -> Self {
-        if let Some(last) = self.shapes.last_mut() {
-            *last = Some(Arc::new(shapes));
-        }
-        self
+        self.last(|_, own| own.shapes = Some(Arc::new(shapes)))
     }
 
     /// Prepares long messages of the channel that was added last off the shard, where they are
     /// decoded; the result is in the context in which the message is handled.
     pub(crate) fn prepares(
-        mut self,
+        self,
         prepare: impl Fn(&mut Message<'static>) -> Prepared + Send + Sync + 'static,
     ) -> Self {
+        self.last(|route, _| route.prepare = Some(Arc::new(prepare)))
+    }
+
+    fn last(mut self, change: impl FnOnce(&mut Route, &mut Own)) -> Self {
         if let Kind::Channels(routes) = &mut self.channels.kind
-            && let Some(route) = routes.last_mut()
+            && let Some((route, own)) = routes.last_mut().zip(self.own.last_mut())
         {
-            route.prepare = Some(Arc::new(prepare));
+            change(route, own);
         }
         self
     }
@@ -255,20 +252,14 @@ impl UserSocket {
     /// the topic arrive (docs/CLUSTER.md). Without it a client joins at once, and may miss
     /// broadcasts of other nodes in the first milliseconds of a topic's first member here. There is
     /// no wait without a cluster or without a link to it.
-    pub fn wait_for_interest(mut self) -> Self {
-        if let Some(last) = self.in_cluster.last_mut() {
-            last.waits = true;
-        }
-        self
+    pub fn wait_for_interest(self) -> Self {
+        self.last(|_, own| own.waits = true)
     }
 
     /// Adds settings of the channel that was added last, beside its history, that all nodes must
     /// share.
-    pub(crate) fn alike(mut self, settings: String) -> Self {
-        if let Some(last) = self.in_cluster.last_mut() {
-            last.alike = settings;
-        }
-        self
+    pub(crate) fn alike(self, settings: String) -> Self {
+        self.last(|_, own| own.alike = settings)
     }
 
     /// Joins that wait for other nodes wait until `heard` is done for the topic.
@@ -278,7 +269,7 @@ impl UserSocket {
         F: Future<Output = ()> + Send + 'static,
     {
         let Kind::Channels(routes) = &mut self.channels.kind else { return };
-        let waiting = routes.iter_mut().zip(&self.in_cluster).filter(|(_, it)| it.waits);
+        let waiting = routes.iter_mut().zip(&self.own).filter(|(_, it)| it.waits);
         for (route, _) in waiting {
             let (join, heard) = (Arc::clone(&route.join), heard.clone());
             route.join = Arc::new(move |ctx, payload| {
@@ -296,7 +287,7 @@ impl UserSocket {
             Kind::Channels(routes) => &routes[..],
             Kind::Plain { .. } => &[],
         };
-        routes.iter().zip(&self.in_cluster).map(|(route, own)| {
+        routes.iter().zip(&self.own).map(|(route, own)| {
             let text = format!("{:?} {}", route.history, own.alike);
             (format!("{} {}", self.path, route.pattern).into(), text)
         })
@@ -308,8 +299,8 @@ impl UserSocket {
     pub fn ready(mut self) -> Self {
         #[cfg(feature = "token")]
         if let (Kind::Channels(routes), Some(policy)) = (&mut self.channels.kind, &self.tokens) {
-            for (route, supabase) in routes.iter_mut().zip(&self.supabase) {
-                match supabase {
+            for (route, own) in routes.iter_mut().zip(&self.own) {
+                match &own.supabase {
                     // It has its own rules for renewals.
                     Some(realtime) => realtime.judge_by(policy),
                     None if policy.renews() => {
@@ -365,13 +356,8 @@ impl UserSocket {
     /// Limits the messages of each socket on each topic of the channel that was added last
     /// (PROTOCOL §6.7). Without it there are no limits. Costs a record for each member that has
     /// sent something lately. A [plain](Self::plain) user socket has no such channel.
-    pub fn channel_limits(mut self, limits: ChannelLimits) -> Self {
-        if let Kind::Channels(routes) = &mut self.channels.kind
-            && let Some(route) = routes.last_mut()
-        {
-            route.limits = limits;
-        }
-        self
+    pub fn channel_limits(self, limits: ChannelLimits) -> Self {
+        self.last(|route, _| route.limits = limits)
     }
 
     /// Keeps the broadcasts of the channel that was added last, for clients that come back and send
@@ -398,13 +384,8 @@ impl UserSocket {
     ///     .history(five_minutes);
     /// # let _ = user_socket;
     /// ```
-    pub fn history(mut self, history: History) -> Self {
-        if let Kind::Channels(routes) = &mut self.channels.kind
-            && let Some(route) = routes.last_mut()
-        {
-            route.history = Some(history);
-        }
-        self
+    pub fn history(self, history: History) -> Self {
+        self.last(|route, _| route.history = Some(history))
     }
 
     /// Most channels of one socket, 100 by default (PROTOCOL §5.2).
@@ -423,10 +404,14 @@ impl UserSocket {
     /// The payload shape of an event on a topic; `None` if no channel has that topic.
     #[doc(hidden)]
     pub fn shape(&self, topic: &str, event: &str) -> Option<PayloadShape> {
+        let shapes = self.own_of(topic)?.shapes.as_ref();
+        Some(shapes.map(|shapes| shapes(event)).unwrap_or_default())
+    }
+
+    fn own_of(&self, topic: &str) -> Option<&Own> {
         let Kind::Channels(routes) = &self.channels.kind else { return None };
         let at = routes.iter().position(|route| route.pattern.matches(topic))?;
-        let shapes = self.shapes.get(at)?.as_ref();
-        Some(shapes.map(|shapes| shapes(event)).unwrap_or_default())
+        self.own.get(at)
     }
 
     /// Whether a request is for this user socket. On the path of a plain one there may be a page as

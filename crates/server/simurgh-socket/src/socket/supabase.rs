@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use simurgh_channel::Kind;
 use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::serializer::{Frame, Serializer};
 
@@ -19,25 +18,20 @@ impl UserSocket {
     pub fn supabase(self, pattern: &str, settings: Settings) -> Self {
         let realtime = Arc::new(Realtime::new(settings));
         let joined = Arc::clone(&realtime);
-        let mut user_socket = self.channel(pattern, move |ctx, payload| joined.join(ctx, &payload));
-        if let Some(last) = user_socket.supabase.last_mut() {
-            *last = Some(realtime);
-        }
-        user_socket
+        self.channel(pattern, move |ctx, payload| joined.join(ctx, &payload))
+            .last(|_, own| own.supabase = Some(realtime))
     }
 
     /// Whether a topic has a Supabase channel; `None` if it has no channel.
     #[doc(hidden)]
     pub fn is_supabase(&self, topic: &str) -> Option<bool> {
-        let Kind::Channels(routes) = &self.channels.kind else { return None };
-        let at = routes.iter().position(|route| route.pattern.matches(topic))?;
-        Some(self.supabase.get(at)?.is_some())
+        Some(self.own_of(topic)?.supabase.is_some())
     }
 
     /// Whether it has Supabase channels, and accepts the binary frames of their clients.
     #[doc(hidden)]
     pub fn speaks_supabase(&self) -> bool {
-        self.supabase.iter().any(Option::is_some)
+        self.own.iter().any(|own| own.supabase.is_some())
     }
 
     /// Decodes a client's message, which may be a Supabase binary frame; `None` if it is malformed,

@@ -1,12 +1,11 @@
 //! Read and write access by tokens (PROTOCOL §11.4).
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use simurgh_channel::Context;
 
 use super::config::JoinConfig;
-use super::{Refusal, not_permitted};
+use super::{Pass, Refusal, not_permitted};
 use crate::connect::is_project_key;
 use crate::token::{Claims, Rule, TokenPolicy, is_same};
 
@@ -16,13 +15,6 @@ pub(super) struct Access {
     join: Vec<Rule>,
     publish: Vec<Rule>,
     policy: OnceLock<Arc<TokenPolicy>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pass {
-    pub(super) may_publish: bool,
-    /// Time until it expires, if the token is the channel's own.
-    pub(super) lifetime: Option<Duration>,
 }
 
 pub(super) enum Renewed {

@@ -14,10 +14,10 @@ use simurgh_channel::{
 use simurgh_proto::message::{Payload, events};
 use tokio::sync::watch;
 
-use super::Realtime;
 #[cfg(feature = "token")]
-use super::access::{Pass, Renewed};
+use super::access::Renewed;
 use super::config::JoinConfig;
+use super::{Pass, Realtime};
 
 pub(super) struct Member {
     realtime: Arc<Realtime>,
@@ -64,15 +64,8 @@ fn there<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D:
 }
 
 impl Member {
-    pub(super) fn new(
-        realtime: Arc<Realtime>,
-        config: JoinConfig,
-        #[cfg(feature = "token")] pass: Pass,
-    ) -> Self {
-        #[cfg(feature = "token")]
-        let (may_publish, lifetime) = (pass.may_publish, pass.lifetime);
-        #[cfg(not(feature = "token"))]
-        let (may_publish, lifetime) = (true, None::<Duration>);
+    pub(super) fn new(realtime: Arc<Realtime>, config: JoinConfig, pass: Pass) -> Self {
+        let Pass { may_publish, lifetime } = pass;
         let lifetime_s = lifetime.map_or(0, |it| it.as_secs().max(1));
         Self {
             realtime,
@@ -197,19 +190,13 @@ impl Member {
             #[serde(borrow)]
             access_token: Option<Cow<'a, str>>,
         }
-        if payload.len() > PARSED_BYTES_MAX {
+        let short = Some(payload).filter(|payload| payload.len() <= PARSED_BYTES_MAX);
+        let Some(Ok(fresh)) = short.map(|payload| payload.parse::<AccessToken<'_>>()) else {
             ctx.count_wrong_payload();
             return shut_down(ctx, "The token provided is not a valid JWT");
-        }
-        let fresh = match payload.parse::<AccessToken<'_>>() {
-            Ok(fresh) => fresh.access_token,
-            Err(_) => {
-                ctx.count_wrong_payload();
-                return shut_down(ctx, "The token provided is not a valid JWT");
-            }
         };
         let realtime = Arc::clone(&self.realtime);
-        match realtime.access.renew(ctx, fresh.as_deref()) {
+        match realtime.access.renew(ctx, fresh.access_token.as_deref()) {
             Renewed::Unchanged => Outcome::NoReply,
             Renewed::Refused(why) => shut_down(ctx, &why),
             Renewed::Pass(pass) => {

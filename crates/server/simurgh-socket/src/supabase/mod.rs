@@ -28,7 +28,7 @@ mod config;
 mod member;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use simurgh_proto::message::Payload;
 
@@ -70,6 +70,14 @@ pub(crate) struct Realtime {
     keys: Ids,
     #[cfg(feature = "token")]
     access: Access,
+}
+
+/// What the token of a member allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pass {
+    may_publish: bool,
+    /// Time until it expires, if the token is the channel's own.
+    lifetime: Option<Duration>,
 }
 
 /// The reason of a refused join, as Supabase has it: a code and a sentence.
@@ -124,15 +132,12 @@ impl Realtime {
         #[cfg(feature = "token")]
         let pass = self.access.join(ctx, &config)?;
         #[cfg(not(feature = "token"))]
-        if config.private {
-            return Err(not_permitted(ctx));
-        }
+        let pass = match config.private {
+            true => return Err(not_permitted(ctx)),
+            false => Pass { may_publish: true, lifetime: None },
+        };
         let reply = config.response();
-        #[cfg(feature = "token")]
-        let member = Member::new(Arc::clone(self), config, pass);
-        #[cfg(not(feature = "token"))]
-        let member = Member::new(Arc::clone(self), config);
-        Ok((member, reply))
+        Ok((Member::new(Arc::clone(self), config, pass), reply))
     }
 }
 

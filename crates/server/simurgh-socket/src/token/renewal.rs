@@ -31,27 +31,22 @@ struct Renewing {
 
 const _: () = assert!(size_of::<Renewing>() <= 24, "what a channel costs that takes renewals");
 
-#[derive(Debug)]
-struct Refused {
-    reason: &'static str,
-}
-
 #[derive(Deserialize)]
 struct AccessToken {
     access_token: String,
 }
 
 impl Renewing {
-    fn renew(&self, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Result<Claims, Refused> {
+    /// The claims of a fresh token, or the reason for its client.
+    fn renew(&self, ctx: &Context<'_>, payload: &Payload<'_>) -> Result<Claims, &'static str> {
         if payload.len() > PARSED_BYTES_MAX {
-            return Err(Refused { reason: "malformed" });
+            return Err("malformed");
         }
-        let fresh = payload.parse::<AccessToken>().map_err(|_| Refused { reason: "missing" })?;
-        let claims = self.policy.verify_on_shard(ctx, Some(&fresh.access_token));
-        let claims = claims.map_err(|reason| Refused { reason })?;
+        let fresh = payload.parse::<AccessToken>().map_err(|_| "missing")?;
+        let claims = self.policy.verify_on_shard(ctx, Some(&fresh.access_token))?;
         match ctx.assigns::<Claims>() {
             Some(before) if is_same(before, &claims) => Ok(claims),
-            _ => Err(Refused { reason: "wrong_subject" }),
+            _ => Err("wrong_subject"),
         }
     }
 }
@@ -78,7 +73,7 @@ impl Channel for Renewing {
                 ctx.assign(claims);
                 Outcome::ok(json!({}))
             }
-            Err(Refused { reason }) => {
+            Err(reason) => {
                 ctx.count_unauthorized();
                 Outcome::error(json!({ "reason": reason }))
             }

@@ -50,12 +50,6 @@ impl<E: Ends> Ends for &E {
     }
 }
 
-/// Waits for the end of a channel or a socket.
-#[track_caller]
-pub fn closed<E: Ends>(it: &E, timeout_ms: Option<u64>) -> E::Value {
-    it.assert_closed(timeout_ms)
-}
-
 /// Waits for the end of a socket with this code.
 #[track_caller]
 pub fn closed_with(socket: &TestSocket, code: impl Into<Code>, timeout_ms: Option<u64>) {
@@ -83,7 +77,7 @@ fn end(
     let time = timeout_ms.map_or_else(|| shared.lock().assert_time, Duration::from_millis);
     let found = shared.look(time, |state| {
         let mailbox = state.mailboxes.get_mut(socket.at)?;
-        let is_over = mailbox.closed().is_some();
+        let is_over = mailbox.is_closed();
         let found = mailbox.left().find(|(_, what)| is_it(what));
         match found.map(|(number, what)| (number, what.clone())) {
             Some((number, what)) => {
@@ -95,10 +89,7 @@ fn end(
     });
     match found.flatten() {
         Some(what) => what,
-        None => {
-            let text = report::goes_on(&shared.lock(), socket.at, event, time);
-            fail(&text)
-        }
+        None => fail(&report::goes_on(&shared.lock(), socket.at, event, time)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub use crate::check::{Check, Words};
 pub use crate::expect::{Anything, Exactly, matching, meeting, meeting_json, typed};
 pub use crate::pattern::Pattern;
-pub use ends::{Code, Ends, closed, closed_with, crashed};
+pub use ends::{Code, Ends, closed_with, crashed};
 
 use crate::check::{Sort, report};
 use crate::fail;
@@ -84,7 +84,7 @@ impl HasBroadcasts for TestChannel {
         let state = shared.lock();
         let listener = state.listener.filter(|_| state.topics.contains(self.topic()));
         drop(state);
-        let Some(at) = listener else { fail(&report::not_subscribed(self.topic())) };
+        let Some((at, _)) = listener else { fail(&report::not_subscribed(self.topic())) };
         Check { shared, at, sort: Sort::Broadcast(self.topic().into()) }
     }
 }
@@ -94,22 +94,6 @@ impl<O: HasBroadcasts> HasBroadcasts for &O {
     fn broadcasts(&self) -> Check {
         O::broadcasts(self)
     }
-}
-
-/// A check for a push to a socket or a channel.
-pub fn pushes(of: &impl HasPushes) -> Check {
-    of.pushes()
-}
-
-/// A check for a reply.
-pub fn replies(asked: &impl HasReply) -> Check {
-    asked.replies()
-}
-
-/// A check for a broadcast.
-#[track_caller]
-pub fn broadcasts(of: &impl HasBroadcasts) -> Check {
-    of.broadcasts()
 }
 
 /// A check for the reply to a channel's join.

@@ -69,10 +69,7 @@ impl Check {
     /// Waits for the message and takes it; panics if it does not come in time.
     #[track_caller]
     pub fn assert<E: Expect>(self, words: Words, expect: E, timeout_ms: Option<u64>) -> E::Value {
-        let time = match timeout_ms {
-            Some(ms) => Duration::from_millis(ms),
-            None => self.shared.lock().assert_time,
-        };
+        let time = timeout_ms.map_or_else(|| self.shared.lock().assert_time, Duration::from_millis);
         match self.find(&words, &expect, time) {
             Some((value, _)) => value,
             None => fail(&self.missing(&words, &expect, time)),
@@ -82,16 +79,13 @@ impl Check {
     /// Waits until the message cannot come any more or the time is over; panics if it comes.
     #[track_caller]
     pub fn refute<E: Expect>(self, words: Words, expect: E, timeout_ms: Option<u64>) {
-        let time = match timeout_ms {
-            Some(ms) => Duration::from_millis(ms),
-            None => self.shared.lock().refute_time,
-        };
+        let time = timeout_ms.map_or_else(|| self.shared.lock().refute_time, Duration::from_millis);
         let end = Instant::now() + time;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let is_over = left.is_zero() || self.shared.is_quiet(left);
             let found = self.shared.look(Duration::ZERO, |state| {
-                let mailbox = state.mailbox(self.at)?;
+                let mailbox = state.mailboxes.get(self.at)?;
                 mailbox.left().find_map(|(number, what)| match self.fit(what, &words, &expect) {
                     Fit::Fits(_) => Some(number),
                     _ => None,
@@ -119,7 +113,7 @@ impl Check {
     ) -> Option<(E::Value, Box<str>)> {
         let found = self.shared.look(time, |state| {
             let mailbox = state.mailboxes.get_mut(self.at)?;
-            let mut is_decided = mailbox.closed().is_some();
+            let mut is_decided = mailbox.is_closed();
             let mut found = None;
             for (number, entry) in mailbox.entries() {
                 if entry.is_taken && !matches!(self.sort, Sort::Joined(..)) {
@@ -175,7 +169,7 @@ impl Check {
     pub(crate) fn missing<E: Expect>(&self, words: &Words, expect: &E, time: Duration) -> String {
         let state = self.shared.lock();
         let mut findings = Findings::default();
-        for (number, entry) in state.mailbox(self.at).into_iter().flat_map(Mailbox::entries) {
+        for (number, entry) in state.mailboxes.get(self.at).into_iter().flat_map(Mailbox::entries) {
             let is_taken = entry.is_taken && !matches!(self.sort, Sort::Joined(..));
             match (self.fit(&entry.what, words, expect), is_taken) {
                 (Fit::Fits(_), true) => findings.hint(format!(

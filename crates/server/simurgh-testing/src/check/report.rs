@@ -107,10 +107,7 @@ pub(crate) fn not_joined(topic: &str, status: &str, response: &Payload<'_>) -> S
 
 /// The headline: what was searched, and where.
 fn what(check: &Check, state: &State, words: &Words, has_come: bool) -> String {
-    let socket = match state.mailbox(check.at).and_then(|mailbox| mailbox.number) {
-        Some(number) => format!("socket {number}"),
-        None => "the test".to_owned(),
-    };
+    let socket = state.mailboxes.get(check.at).map(Mailbox::name).unwrap_or_default();
     let no = if has_come { "a" } else { "no" };
     let come = if has_come { "came, unwanted" } else { "came" };
     let event = words_text(words);
@@ -133,11 +130,8 @@ fn words_text(words: &Words) -> String {
 }
 
 fn list(text: &mut String, state: &State, at: usize) {
-    let Some(mailbox) = state.mailbox(at) else { return };
-    let whose = match mailbox.number {
-        Some(number) => format!("socket {number}"),
-        None => "the test".to_owned(),
-    };
+    let Some(mailbox) = state.mailboxes.get(at) else { return };
+    let whose = mailbox.name();
     let all = mailbox.entries().count();
     if all == 0 {
         let _ = write!(text, "\n{whose} has heard nothing\n");
@@ -201,7 +195,7 @@ fn payload(payload: &Payload<'_>) -> String {
 
 /// Notes that a channel or a socket has ended, or was never open.
 fn add_ends(check: &Check, state: &State, findings: &mut Findings) {
-    let Some(mailbox) = state.mailbox(check.at) else { return };
+    let Some(mailbox) = state.mailboxes.get(check.at) else { return };
     let topic = match &check.sort {
         Sort::Push(topic) => topic.as_deref(),
         Sort::Reply(_, topic) | Sort::Joined(_, topic) => Some(&**topic),
@@ -210,7 +204,7 @@ fn add_ends(check: &Check, state: &State, findings: &mut Findings) {
     if let Some(topic) = topic {
         add_ends_of(topic, mailbox, state, findings);
     }
-    if mailbox.closed().is_some() {
+    if mailbox.is_closed() {
         findings.hint("the socket is closed, nothing more comes".to_owned());
     }
     let lost = state.driver.counts().lost;
@@ -230,7 +224,7 @@ fn add_ends_of(topic: &str, mailbox: &Mailbox, state: &State, findings: &mut Fin
                 let asked = it.to.and_then(|to| state.asked.get(&to));
                 if asked.is_some_and(|event| **event == *events::JOIN) && *it.status == *"ok" {
                     (is_joined, end) = (true, None);
-                } else if Mailbox::is_unmatched(&it.response) {
+                } else if it.response.json() == Some(r#"{"reason":"unmatched topic"}"#) {
                     end = Some(format!("no channel is joined on {topic}"));
                 }
             }

@@ -54,7 +54,7 @@ impl Checks {
         }
         self.check_issuer(&claims)?;
         self.check_audience(&claims)?;
-        Ok(Claims::new(claims, issued.map(whole), expires.map(whole)))
+        Ok(Claims::new(Value::Object(claims), issued.map(whole), expires.map(whole)))
     }
 
     fn check_issuer(&self, claims: &Map<String, Value>) -> Result<(), TokenError> {

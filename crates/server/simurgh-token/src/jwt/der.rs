@@ -1,31 +1,23 @@
 //! The part of DER (X.690) with the kind of key in a PEM file.
 
-/// Kinds of keys, by the object identifiers of RFC 8017, RFC 5480 and RFC 8410.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Rsa,
-    EcP256,
-    Ed25519,
-    /// Another curve, or not a key for signatures.
-    Other,
-}
+use super::Algorithm;
 
-/// A public key of a `SubjectPublicKeyInfo` (RFC 5280 §4.1.2.7): its kind, and its bytes.
-pub(super) fn public_key(spki: &[u8]) -> Option<(Kind, &[u8])> {
+/// A public key of a `SubjectPublicKeyInfo` (RFC 5280 §4.1.2.7): what it is for, and its bytes.
+pub(super) fn public_key(spki: &[u8]) -> Option<(Option<Algorithm>, &[u8])> {
     let (content, []) = element(spki, SEQUENCE)? else { return None };
     let (algorithm, rest) = element(content, SEQUENCE)?;
     let (bits, []) = element(rest, BIT_STRING)? else { return None };
     // The first byte is the number of unused bits of the last.
     let key = bits.strip_prefix(&[0])?;
-    Some((kind(algorithm)?, key))
+    Some((purpose(algorithm)?, key))
 }
 
-/// The kind of a private key in PKCS #8 (RFC 5958 §2).
-pub(super) fn private_key_kind(pkcs8: &[u8]) -> Option<Kind> {
+/// What a private key in PKCS #8 (RFC 5958 §2) is for.
+pub(super) fn private_key_purpose(pkcs8: &[u8]) -> Option<Option<Algorithm>> {
     let (content, []) = element(pkcs8, SEQUENCE)? else { return None };
     let (_version, rest) = element(content, INTEGER)?;
     let (algorithm, _) = element(rest, SEQUENCE)?;
-    kind(algorithm)
+    purpose(algorithm)
 }
 
 /// Modulus and exponent of an `RSAPublicKey` (RFC 8017 A.1.1), without leading zeros.
@@ -41,16 +33,15 @@ pub(super) fn unsigned(bytes: &[u8]) -> &[u8] {
     bytes.get(zeros..).unwrap_or_default()
 }
 
-fn kind(algorithm: &[u8]) -> Option<Kind> {
+/// By the object identifiers of RFC 8017, RFC 5480 and RFC 8410; none within for another curve, or
+/// a key that is not for signatures.
+fn purpose(algorithm: &[u8]) -> Option<Option<Algorithm>> {
     let (identifier, parameters) = element(algorithm, OBJECT_IDENTIFIER)?;
-    Some(match identifier {
-        RSA_ENCRYPTION => Kind::Rsa,
-        ED25519 => Kind::Ed25519,
-        EC_PUBLIC_KEY => match element(parameters, OBJECT_IDENTIFIER) {
-            Some((PRIME256V1, [])) => Kind::EcP256,
-            _ => Kind::Other,
-        },
-        _ => Kind::Other,
+    Some(match (identifier, element(parameters, OBJECT_IDENTIFIER)) {
+        (RSA_ENCRYPTION, _) => Some(Algorithm::Rs256),
+        (ED25519, _) => Some(Algorithm::EdDsa),
+        (EC_PUBLIC_KEY, Some((PRIME256V1, []))) => Some(Algorithm::Es256),
+        _ => None,
     })
 }
 

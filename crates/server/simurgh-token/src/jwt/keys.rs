@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use ring::{hmac, signature};
+use ring::hmac;
+use ring::signature::{self, RsaPublicKeyComponents};
 use rustls_pki_types::pem::{PemObject, SectionKind};
 use serde_json::{Map, Value};
 
@@ -35,10 +36,7 @@ pub(super) enum Material {
     Ed25519(Vec<u8>),
     Hmac(hmac::Key),
     /// Without leading zeros.
-    Rsa {
-        modulus: Vec<u8>,
-        exponent: Vec<u8>,
-    },
+    Rsa(RsaPublicKeyComponents<Vec<u8>>),
 }
 
 /// Keys that one token is checked with.
@@ -269,7 +267,7 @@ impl Key {
             Material::Ec(_) => Algorithm::Es256,
             Material::Ed25519(_) => Algorithm::EdDsa,
             Material::Hmac(_) => Algorithm::Hs256,
-            Material::Rsa { .. } => Algorithm::Rs256,
+            Material::Rsa(_) => Algorithm::Rs256,
         }
     }
 
@@ -290,8 +288,7 @@ impl Key {
             Material::Ec(point) => by(&signature::ECDSA_P256_SHA256_FIXED, point),
             Material::Ed25519(key) => by(&signature::ED25519, key),
             Material::Hmac(key) => hmac::verify(key, message, signature),
-            Material::Rsa { modulus: n, exponent: e } => {
-                let key = signature::RsaPublicKeyComponents { n, e };
+            Material::Rsa(key) => {
                 key.verify(&signature::RSA_PKCS1_2048_8192_SHA256, message, signature)
             }
         };
@@ -319,29 +316,29 @@ pub(super) fn hmac_key(secret: &[u8]) -> Result<hmac::Key, String> {
     Ok(hmac::Key::new(hmac::HMAC_SHA256, secret))
 }
 
-fn rsa(modulus: Vec<u8>, exponent: Vec<u8>) -> Result<Material, String> {
-    let first = modulus.first().map_or(0, |byte| byte.leading_zeros() as usize);
-    let bits = (modulus.len() * 8).saturating_sub(first);
+fn rsa(n: Vec<u8>, e: Vec<u8>) -> Result<Material, String> {
+    let first = n.first().map_or(0, |byte| byte.leading_zeros() as usize);
+    let bits = (n.len() * 8).saturating_sub(first);
     match bits {
-        2048..=8192 => Ok(Material::Rsa { modulus, exponent }),
+        2048..=8192 => Ok(Material::Rsa(RsaPublicKeyComponents { n, e })),
         _ => Err(format!("its modulus has {bits} bits; RS256 takes 2048 to 8192")),
     }
 }
 
 fn spki(bytes: &[u8]) -> Result<Material, String> {
-    let (kind, key) = der::public_key(bytes).ok_or("a public key in it is not right")?;
-    match kind {
-        der::Kind::EcP256 if key.len() == 65 && key.first() == Some(&4) => {
+    let (purpose, key) = der::public_key(bytes).ok_or("a public key in it is not right")?;
+    match (purpose, key) {
+        (Some(Algorithm::Es256), [4, point @ ..]) if point.len() == 64 => {
             Ok(Material::Ec(key.to_vec()))
         }
-        der::Kind::EcP256 => Err("its point is compressed, or not of P-256".to_owned()),
-        der::Kind::Ed25519 if key.len() == 32 => Ok(Material::Ed25519(key.to_vec())),
-        der::Kind::Ed25519 => Err("its Ed25519 key has not 32 bytes".to_owned()),
-        der::Kind::Rsa => {
-            let (modulus, exponent) = der::rsa_public_key(key).ok_or("its RSA key is not right")?;
-            rsa(modulus.to_vec(), exponent.to_vec())
+        (Some(Algorithm::Es256), _) => Err("its point is compressed, or not of P-256".to_owned()),
+        (Some(Algorithm::EdDsa), _) if key.len() == 32 => Ok(Material::Ed25519(key.to_vec())),
+        (Some(Algorithm::EdDsa), _) => Err("its Ed25519 key has not 32 bytes".to_owned()),
+        (Some(Algorithm::Rs256), _) => {
+            let (n, e) = der::rsa_public_key(key).ok_or("its RSA key is not right")?;
+            rsa(n.to_vec(), e.to_vec())
         }
-        der::Kind::Other => Err("its key is not of RSA, P-256 or Ed25519".to_owned()),
+        _ => Err("its key is not of RSA, P-256 or Ed25519".to_owned()),
     }
 }
 

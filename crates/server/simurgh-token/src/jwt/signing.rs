@@ -98,21 +98,15 @@ impl SigningKey {
     }
 
     /// The key that verifies the signatures of this one.
-    ///
-    /// # Errors
-    /// The public key cannot be read; `ring` does not make such a key.
-    pub fn verifying_key(&self) -> Result<Key, KeyError> {
+    #[must_use]
+    pub fn verifying_key(&self) -> Key {
         let material = match &*self.material {
             Material::Ec(pair) => keys::Material::Ec(pair.public_key().as_ref().to_vec()),
             Material::Ed25519(pair) => keys::Material::Ed25519(pair.public_key().as_ref().to_vec()),
             Material::Hmac(key) => keys::Material::Hmac(key.clone()),
-            Material::Rsa(pair) => {
-                let (modulus, exponent) = der::rsa_public_key(pair.public().as_ref())
-                    .ok_or_else(|| KeyError::new("its public key is not right"))?;
-                keys::Material::Rsa { modulus: modulus.to_vec(), exponent: exponent.to_vec() }
-            }
+            Material::Rsa(pair) => keys::Material::Rsa(pair.public().into()),
         };
-        Ok(Key { id: self.id.clone(), material })
+        Key { id: self.id.clone(), material }
     }
 
     /// Signs claims unchanged; nothing is added, not even `exp`.
@@ -154,18 +148,20 @@ impl SigningKey {
 }
 
 fn pkcs8(bytes: &[u8]) -> Result<Material, String> {
-    match der::private_key_kind(bytes).ok_or("the private key in it is not right")? {
-        der::Kind::EcP256 => {
+    match der::private_key_purpose(bytes).ok_or("the private key in it is not right")? {
+        Some(Algorithm::Es256) => {
             EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, bytes, &SystemRandom::new())
                 .map(Material::Ec)
                 .map_err(rejected)
         }
         // OpenSSL leaves the public half out, so there may be nothing to compare.
-        der::Kind::Ed25519 => Ed25519KeyPair::from_pkcs8_maybe_unchecked(bytes)
+        Some(Algorithm::EdDsa) => Ed25519KeyPair::from_pkcs8_maybe_unchecked(bytes)
             .map(Material::Ed25519)
             .map_err(rejected),
-        der::Kind::Rsa => RsaKeyPair::from_pkcs8(bytes).map_err(rejected).and_then(rsa_pair),
-        der::Kind::Other => Err("its key is not of RSA, P-256 or Ed25519".to_owned()),
+        Some(Algorithm::Rs256) => {
+            RsaKeyPair::from_pkcs8(bytes).map_err(rejected).and_then(rsa_pair)
+        }
+        _ => Err("its key is not of RSA, P-256 or Ed25519".to_owned()),
     }
 }
 

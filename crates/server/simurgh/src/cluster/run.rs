@@ -40,7 +40,7 @@ impl Started {
     pub(crate) fn end(&mut self, server: &Server) {
         let Some(runtime) = self.runtime.take() else { return };
         if let Some(inbox) = &server.cluster {
-            inbox.bye();
+            inbox.post(Mail::Bye);
         }
         if let Some(ended) = self.ended.take() {
             let _ = runtime.block_on(async { tokio::time::timeout(FLUSH_TIMEOUT, ended).await });
@@ -58,20 +58,17 @@ pub(super) fn start(prepared: Prepared, server: &Arc<Server>, serve: Serve) -> S
     if let Some(inbox) = server.cluster.clone() {
         let setup = AdapterSetup { runtime: runtime.handle(), history };
         let adapter = (cluster.make_adapter)(&setup);
-        let server = Arc::clone(server);
-        let (outcomes, answers) = (Vec::new(), Vec::new());
-        let (server_of, served) = (Arc::clone(&server), Served::default());
         let shard = Shard {
-            server: server_of,
+            server: Arc::clone(server),
             serve,
             dropped: 0,
             local_only: 0,
-            outcomes,
-            served,
-            answers,
+            outcomes: Vec::new(),
+            served: Served::default(),
+            answers: Vec::new(),
         };
         let seed = server.id.rotate_left(17);
-        let time = now(&server);
+        let time = now(server);
         inbox.view().know(&cluster.config);
         let node = Cluster::new(cluster.config, adapter, NodeId(server.id), seed, time);
         let mut thread = Thread {

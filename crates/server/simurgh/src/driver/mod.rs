@@ -46,11 +46,10 @@
 //! Driven sockets have no idle timeout, because no network can lose them. They need no descriptor,
 //! and only [`Config::max_connections`](crate::Config) limits them.
 
-mod queue;
-
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -63,9 +62,10 @@ use simurgh_reactor::Key;
 
 use crate::endpoint::Endpoint;
 
+use simurgh_shard::mail::Mail;
 pub use simurgh_shard::mail::driver::Counts;
 use simurgh_shard::mail::driver::{
-    Batch, ClientMessage, CommandKind, Connect, EventQueue, EventSender, OpenBatch,
+    Batch, Charge, ClientMessage, CommandKind, Connect, DriverCommand, EventQueue, EventSender,
 };
 pub use simurgh_shard::mail::driver_event::{
     DriverError as Error, Event, MessageRef, Received, Reply, SocketId, What,
@@ -86,7 +86,7 @@ pub struct Driver {
     queue: Arc<EventQueue>,
     options: Options,
     inbox: Receiver<Batch>,
-    batch: OpenBatch,
+    batch: Batch,
     /// Events that were skipped while another was searched for, and their weight.
     skipped: VecDeque<(Event, usize)>,
     next_ref: u64,
@@ -125,21 +125,22 @@ impl Driver {
         let queue = EventQueue::new(shards, options.queue_bytes_max, options.counts_only);
         let queue = Arc::new(queue);
         let (sender, inbox) = channel();
-        for shard in 0..shards as u16 {
-            let to_driver = EventSender::new(&queue, &sender, shard);
-            // The next request to a shard reports that it has ended.
-            let _ = queue::post(&server, &queue, shard, CommandKind::Attach(to_driver));
-        }
-        Self {
+        let driver = Self {
             server,
             queue,
             options,
             inbox,
-            batch: OpenBatch::default(),
+            batch: Batch::default(),
             skipped: VecDeque::new(),
             next_ref: 0,
             next_shard: 0,
+        };
+        for shard in 0..shards as u16 {
+            let to_driver = EventSender::new(&driver.queue, &sender, shard);
+            // The next request to a shard reports that it has ended.
+            let _ = driver.ask(shard, CommandKind::Attach(to_driver));
         }
+        driver
     }
 
     /// Opens a socket on the user socket at `path` (`/socket`, or a plain user socket's own path),
@@ -374,8 +375,7 @@ impl Driver {
             if let Some(event) = self.batch.next() {
                 return Ok(event);
             }
-            let batch = self.inbox.recv_timeout(time).map_err(recv_error)?;
-            self.batch = batch.into();
+            self.batch = self.inbox.recv_timeout(time).map_err(recv_error)?;
         }
     }
 
@@ -416,7 +416,30 @@ impl Driver {
     }
 
     fn ask(&self, shard: u16, what: CommandKind) -> Result<(), Error> {
-        queue::post(&self.server, &self.queue, shard, what)
+        let is_control = matches!(what, CommandKind::Attach(_) | CommandKind::Detach);
+        let bytes = size_of::<DriverCommand>()
+            + match &what {
+                CommandKind::Send(keys, sent) => size_of_val(&**keys) + sent.weight(),
+                CommandKind::Close(keys) => size_of_val(&**keys),
+                CommandKind::Connect(connect) => connect.head.len(),
+                CommandKind::Attach(_) | CommandKind::Settle(_) | CommandKind::Detach => 0,
+            };
+        let (server, at) = (&self.server, usize::from(shard));
+        let there = server.mailboxes.get(at).zip(server.ended.get(at));
+        let Some((mailbox, _)) = there.filter(|(_, ended)| !ended.load(Relaxed)) else {
+            return Err(Error::Ended);
+        };
+        // A command that exceeds the whole limit may pass when nothing else is queued.
+        let under_way = mailbox.bytes();
+        if !is_control && under_way != 0 && under_way.saturating_add(bytes) > mailbox.bytes_max() {
+            return Err(Error::Congested);
+        }
+        let charge = Charge::new(mailbox, bytes);
+        let command = DriverCommand { queue: Arc::clone(&self.queue), what, _charge: charge };
+        match mailbox.post_anyway(Mail::Drive(Box::new(command))) {
+            true => Ok(()),
+            false => Err(Error::Ended),
+        }
     }
 
     fn request(&self, path: &str, params: &Value) -> Result<(u8, Box<[u8]>), Error> {

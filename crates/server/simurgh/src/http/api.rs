@@ -3,20 +3,22 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::iter;
 use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{DefaultBodyLimit, FromRequest, Query, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Query};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use simurgh_core::{Ids, KeptAt, Node, Position, PresenceList};
+use simurgh_core::{Ids, KeptAt, Node, PresenceList};
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::json::compact;
 use simurgh_shard::server::Server;
@@ -74,14 +76,10 @@ struct Message<'a> {
 /// without the token, 400 for a malformed body or a payload that members of the topic may not send
 /// either, 413 for one that is too large to be broadcast, 503 while the server is congested, 504 if
 /// it is not known in time whether all are kept.
-async fn broadcast(State(server): State<Arc<Server>>, request: Request) -> Response {
-    let body = match authorized_body(&server, request).await {
-        Ok(body) => body,
-        Err(response) => return response,
-    };
+async fn broadcast(Authorized(server): Authorized, body: Bytes) -> Response {
     let messages = match parse(&body).and_then(|messages| fitting(&server.user_sockets, messages)) {
         Ok(messages) => messages,
-        Err(error) => return wrong(&error),
+        Err(error) => return wrong(error),
     };
     // It may be large, and the answer may take long.
     drop(body);
@@ -107,7 +105,7 @@ pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Resp
         if let Err(error) = server.check(broadcast)
             && !is_too_large(error)
         {
-            return wrong(&format!("message {index}: {error}"));
+            return wrong(format_args!("message {index}: {error}"));
         }
     }
     let count = broadcasts.len();
@@ -138,7 +136,7 @@ pub(super) async fn publish(server: &Server, broadcasts: Vec<Published>) -> Resp
         positions.push(match outcome {
             Some(Ok(KeptAt { position, is_duplicate })) => {
                 duplicates += usize::from(is_duplicate);
-                Some(At(position))
+                Some(position.to_string())
             }
             // Repeating the request would send it to local members again.
             None | Some(Err(NotKept::LocalOnly)) => None,
@@ -156,17 +154,9 @@ struct Accepted {
     accepted: usize,
     /// In the order of the messages; `None` if the topic has no history, or if the engine is down
     /// and the server is configured to continue without it.
-    positions: Vec<Option<At>>,
+    positions: Vec<Option<String>>,
     /// How many were kept before.
     duplicates: usize,
-}
-
-struct At(Position);
-
-impl Serialize for At {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
 }
 
 /// The response if the message after the first `taken` fails.
@@ -200,13 +190,9 @@ struct About {
 /// it (a sample of a long one); 401 without the token, 400 without a topic, 503 when the server
 /// ends.
 async fn presence(
-    State(server): State<Arc<Server>>,
-    headers: HeaderMap,
+    Authorized(server): Authorized,
     about: Result<Query<About>, QueryRejection>,
 ) -> Response {
-    if !is_authorized(&server, &headers) {
-        return unauthorized();
-    }
     let Ok(Query(About { topic })) = about else {
         return wrong("expected ?topic=NAME, and nothing else");
     };
@@ -218,10 +204,7 @@ async fn presence(
             let listed = Listed { topic: &topic, entries, keys, presences: &presences };
             Json(listed).into_response()
         }
-        Err(error) => {
-            let error = Json(json!({"error": error.to_string()}));
-            (StatusCode::SERVICE_UNAVAILABLE, error).into_response()
-        }
+        Err(error) => failed(StatusCode::SERVICE_UNAVAILABLE, error),
     }
 }
 
@@ -233,30 +216,35 @@ struct Listed<'a> {
     presences: &'a RawValue,
 }
 
-pub(super) fn unauthorized() -> Response {
-    (
-        StatusCode::UNAUTHORIZED,
-        [(header::WWW_AUTHENTICATE, "Bearer")],
-        Json(json!({"error": "authorization: Bearer TOKEN is missing or wrong"})),
-    )
-        .into_response()
-}
+/// The server, for a request with the token. Always a handler's first argument, so that no other
+/// client makes the server buffer a body.
+pub(super) struct Authorized(pub(super) Arc<Server>);
 
-/// The body of a request with the token. The token is checked first, so that no other client makes
-/// the server buffer a body.
-pub(super) async fn authorized_body(server: &Server, request: Request) -> Result<Bytes, Response> {
-    if !is_authorized(server, request.headers()) {
-        return Err(unauthorized());
+impl FromRequestParts<Arc<Server>> for Authorized {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, server: &Arc<Server>) -> Result<Self, Response> {
+        if bearer(&server.config, &parts.headers) == Bearer::Right {
+            return Ok(Self(Arc::clone(server)));
+        }
+        let why = "authorization: Bearer TOKEN is missing or wrong";
+        let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+        Err((challenge, failed(StatusCode::UNAUTHORIZED, why)).into_response())
     }
-    Bytes::from_request(request, &()).await.map_err(IntoResponse::into_response)
 }
 
-pub(super) fn wrong(error: &str) -> Response {
-    (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response()
+pub(super) fn failed(status: StatusCode, error: impl Display) -> Response {
+    (status, Json(json!({"error": error.to_string()}))).into_response()
 }
 
-pub(super) fn is_authorized(server: &Server, headers: &HeaderMap) -> bool {
-    bearer(&server.config, headers) == Bearer::Right
+/// The error is temporary.
+pub(super) fn failed_for_now(error: impl Display) -> Response {
+    let later = [(header::RETRY_AFTER, "1")];
+    (later, failed(StatusCode::SERVICE_UNAVAILABLE, error)).into_response()
+}
+
+pub(super) fn wrong(error: impl Display) -> Response {
+    failed(StatusCode::BAD_REQUEST, error)
 }
 
 fn parse(body: &[u8]) -> Result<Vec<Message<'_>>, String> {
@@ -383,10 +371,16 @@ mod tests {
         let server = endpoint.presence().0;
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let ask = |token: &str| {
-            let value = header::HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
-            let headers = HeaderMap::from_iter([(header::AUTHORIZATION, value)]);
+            let request = axum::http::Request::builder()
+                .header(header::AUTHORIZATION, format!("Bearer {token}"));
+            let (mut parts, ()) = request.body(()).unwrap().into_parts();
             let about = Ok(Query(About { topic: "a".to_owned() }));
-            runtime.block_on(presence(State(Arc::clone(&server)), headers, about))
+            runtime.block_on(async {
+                match Authorized::from_request_parts(&mut parts, &server).await {
+                    Ok(authorized) => presence(authorized, about).await,
+                    Err(refused) => refused,
+                }
+            })
         };
         assert_eq!(ask("right").status(), StatusCode::OK);
         endpoint.stop();

@@ -12,11 +12,10 @@ use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::request::Parts;
 use axum::http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header,
 };
@@ -41,8 +40,8 @@ use tower_service::Service;
 use super::Pages;
 use super::bodies::{self, Watched};
 use super::gate::Gate;
-use super::waiting_poll::{self, WaitingPoll, Writing};
-use crate::longpoll::{self, Client, LongPolls, Served};
+use super::waiting_poll::{self, WaitingPoll};
+use crate::longpoll::{self, Client, LongPolls, Served, write_head};
 
 /// How long a client may continue to send after its answer, and how many bytes.
 const LINGER: Duration = Duration::from_secs(2);
@@ -81,7 +80,7 @@ pub(super) fn serve(
         let names_client = is_proxy && server.config.proxy_protocol && back.is_some();
         let named = if names_client { take_proxy_line(&mut ahead) } else { None };
         let client = Client { peer: named.unwrap_or(hop), is_named: named.is_some(), is_proxy };
-        let watch = Arc::new(Watch::new(Instant::now()));
+        let watch = Arc::new(Watch::default());
         slot.enter(&watch);
         Arc::new(Answers {
             server,
@@ -141,9 +140,9 @@ async fn answer_waiting(
     let body = waiting_poll::wait(stream, &mut parked.waiting).await;
     let WaitingPoll { number, closes, .. } = *parked;
     let closes = closes || number >= limits.requests_max || answers.is_over(number);
-    let writing = Writing { watch: &answers.watch, held: answers.held(Side::Outbound), limits };
+    let held = answers.held(Side::Outbound);
     // On the heap, so that it takes no space while the poll waits.
-    boxed(|| waiting_poll::write(stream, body, closes, writing)).await?;
+    boxed(|| waiting_poll::write(stream, body, closes, &answers.watch, held, limits)).await?;
     answers.watch.answered();
     Ok(!closes)
 }
@@ -255,7 +254,7 @@ pub(super) async fn linger(mut stream: TcpStream) -> io::Result<()> {
 /// A response of the router or a refusal; pending forever for a request of a user socket.
 async fn answer(
     answers: Arc<Answers>,
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let watch = &answers.watch;
     let limits = &answers.server.config.http;
@@ -270,13 +269,13 @@ async fn answer(
         }
         return pending().await;
     }
-    if let Some((polls, polled)) = answers.polled_at(&request) {
+    let came = Arc::new(answers.held(Side::Inbound));
+    let mut request = request.map(|body| bodies::received(body, limits, &came));
+    if let Some((polls, polled)) = answers.polled_at(request.uri().path()) {
         // On the heap, so that the futures of other requests stay small.
         return Ok(Box::pin(answer_poll(&answers, polls, polled, number, request)).await);
     }
     request.extensions_mut().insert(ConnectInfo(answers.client.peer));
-    let came = Arc::new(answers.held(Side::Inbound));
-    let request = request.map(|body| bodies::received(body, limits, &came));
     let is_options = request.method() == Method::OPTIONS;
     let is_root = matches!(request.uri().path(), "/" | "*");
     let mut router = answers.pages.at(request.uri().path());
@@ -306,14 +305,11 @@ async fn answer_poll(
     polls: &Arc<LongPolls>,
     polled: (u8, LongPoll),
     number: u64,
-    request: Request<Incoming>,
+    request: Request<Body>,
 ) -> Response<Body> {
     let watch = &answers.watch;
     let closes = wants_close(request.version(), request.headers());
-    let came = Arc::new(answers.held(Side::Inbound));
-    let limits = &answers.server.config.http;
-    let request = request.map(|body| bodies::received(body, limits, &came));
-    let mut served = pin!(longpoll::serve(polls, polled, request, answers.client, write_head));
+    let mut served = pin!(longpoll::serve(polls, polled, request, answers.client));
     let served = poll_fn(|context| match watch.given_up() {
         Some(status) => Poll::Ready(Served::Now(refusal(status))),
         None => served.as_mut().poll(context),
@@ -379,32 +375,14 @@ impl Answers {
     }
 
     /// The user socket that a request polls. The admin address has none.
-    fn polled_at(&self, request: &Request<Incoming>) -> Option<(&Arc<LongPolls>, (u8, LongPoll))> {
+    fn polled_at(&self, path: &str) -> Option<(&Arc<LongPolls>, (u8, LongPoll))> {
         let polls = self.pages.polls.as_ref()?;
-        Some((polls, polls.user_socket_at(request.uri().path())?))
+        Some((polls, polls.user_socket_at(path)?))
     }
 
     fn is_for_a_user_socket(&self, request: &Request<Incoming>) -> bool {
         let wants_upgrade = lists(request.headers(), &header::UPGRADE, b"websocket");
-        let path = request.uri().path();
-        self.can_go_back
-            && self
-                .server
-                .user_sockets
-                .iter()
-                .any(|user_socket| user_socket.takes(path, wants_upgrade))
+        let mut user_sockets = self.server.user_sockets.iter();
+        self.can_go_back && user_sockets.any(|it| it.takes(request.uri().path(), wants_upgrade))
     }
-}
-
-fn write_head(request: &Parts) -> Vec<u8> {
-    let target = request.uri.path_and_query().map_or("/", |target| target.as_str());
-    let mut head = format!("{} {target} {:?}\r\n", request.method, request.version).into_bytes();
-    for (name, value) in &request.headers {
-        head.extend_from_slice(name.as_str().as_bytes());
-        head.extend_from_slice(b": ");
-        head.extend_from_slice(value.as_bytes());
-        head.extend_from_slice(b"\r\n");
-    }
-    head.extend_from_slice(b"\r\n");
-    head
 }

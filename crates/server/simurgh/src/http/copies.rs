@@ -2,8 +2,8 @@
 //!
 //! Compressing a file takes far longer than sending it, so it must not block a thread that serves
 //! requests, nor be repeated for each request. The number of copies in progress and the bytes of
-//! all copies are limited; until a copy exists, the file is sent uncompressed. A changed file loses
-//! its copies.
+//! all copies are limited; until a copy exists, the file is sent uncompressed. A copy of a changed
+//! file is made anew.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -38,7 +38,7 @@ const EXTENSIONS: [&str; 3] = ["br", "zst", "gz"];
 
 /// How a copy is compressed. Without zstd: clients that accept it accept brotli as well, and its
 /// encoder took a sixth of the server's whole build time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Encoding {
     Brotli,
     Gzip,
@@ -89,25 +89,26 @@ pub(super) struct Copies {
 
 #[derive(Debug, Default)]
 struct Kept {
-    files: HashMap<PathBuf, Known>,
+    files: HashMap<Key, Known>,
     bytes: usize,
     /// Numbers the lookups, for LRU order.
     looks: u64,
 }
 
+type Key = (PathBuf, Encoding);
+
 #[derive(Debug)]
 struct Known {
     version: Version,
     is_at_work: bool,
-    is_worth_it: bool,
-    copies: [Option<Bytes>; Encoding::ALL.len()],
+    /// None while it is made, or if it is not worth it.
+    copy: Option<Bytes>,
     looked_at: u64,
 }
 
 struct Work {
     copies: Arc<Copies>,
-    path: PathBuf,
-    encoding: Encoding,
+    key: Key,
     version: Version,
     made: Option<Bytes>,
     _permit: OwnedSemaphorePermit,
@@ -134,10 +135,9 @@ impl Copies {
         if !(FILE_BYTES_MIN..=most).contains(&version.bytes) {
             return None;
         }
-        let mut work = match self.look(path, encoding, version) {
-            Look::Copy(copy) => return Some(copy),
-            Look::Nothing => return None,
-            Look::Work(work) => work,
+        let mut work = match self.look((path, encoding), version) {
+            Ok(work) => work,
+            Err(known) => return known,
         };
         let making = tokio::task::spawn_blocking(move || {
             if !has_own() {
@@ -151,40 +151,22 @@ impl Copies {
         making.await.ok().flatten()
     }
 
-    fn look(self: &Arc<Self>, path: PathBuf, encoding: Encoding, version: Version) -> Look {
+    /// The work to be done, or as an error the copy, if there is one.
+    fn look(self: &Arc<Self>, key: Key, version: Version) -> Result<Work, Option<Bytes>> {
         let mut kept = self.kept();
         kept.looks += 1;
-        let now = kept.looks;
-        if kept.files.get(&path).is_some_and(|known| known.version != version) {
-            kept.forget(&path);
+        let looked_at = kept.looks;
+        if let Some(known) = kept.files.get_mut(&key).filter(|it| it.version == version) {
+            known.looked_at = looked_at;
+            return Err(known.copy.clone());
         }
-        if let Some(known) = kept.files.get_mut(&path) {
-            known.looked_at = now;
-            if let Some(Some(copy)) = known.copies.get(encoding as usize) {
-                return Look::Copy(copy.clone());
-            }
-            if known.is_at_work || !known.is_worth_it {
-                return Look::Nothing;
-            }
-        }
-        let Ok(permit) = Arc::clone(&self.at_work).try_acquire_owned() else {
-            return Look::Nothing;
-        };
-        if let Some(known) = kept.files.get_mut(&path) {
-            known.is_at_work = true;
-        } else {
-            let known = Known {
-                version,
-                is_at_work: true,
-                is_worth_it: true,
-                copies: Default::default(),
-                looked_at: now,
-            };
-            kept.bytes += known.bytes();
-            kept.files.insert(path.clone(), known);
-        }
+        kept.forget(&key);
+        let permit = Arc::clone(&self.at_work).try_acquire_owned().map_err(|_| None)?;
+        kept.bytes += ENTRY_BYTES;
+        let known = Known { version, is_at_work: true, copy: None, looked_at };
+        kept.files.insert(key.clone(), known);
         let copies = Arc::clone(self);
-        Look::Work(Work { copies, path, encoding, version, made: None, _permit: permit })
+        Ok(Work { copies, key, version, made: None, _permit: permit })
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -192,16 +174,10 @@ impl Copies {
     }
 }
 
-enum Look {
-    Copy(Bytes),
-    Nothing,
-    Work(Work),
-}
-
 impl Kept {
-    fn forget(&mut self, path: &Path) {
-        if let Some(known) = self.files.remove(path) {
-            self.bytes = self.bytes.saturating_sub(known.bytes());
+    fn forget(&mut self, key: &Key) {
+        if let Some(known) = self.files.remove(key) {
+            self.bytes -= ENTRY_BYTES + known.copy.map_or(0, |copy| copy.len());
         }
     }
 
@@ -209,19 +185,9 @@ impl Kept {
     fn fit(&mut self, bytes_max: usize) {
         while self.bytes > bytes_max {
             let idle = self.files.iter().filter(|(_, known)| !known.is_at_work);
-            let Some(path) = idle.min_by_key(|(_, known)| known.looked_at).map(|(path, _)| path)
-            else {
-                return;
-            };
-            let path = path.clone();
-            self.forget(&path);
+            let Some((key, _)) = idle.min_by_key(|(_, known)| known.looked_at) else { return };
+            self.forget(&key.clone());
         }
-    }
-}
-
-impl Known {
-    fn bytes(&self) -> usize {
-        ENTRY_BYTES + self.copies.iter().flatten().map(Bytes::len).sum::<usize>()
     }
 }
 
@@ -232,7 +198,7 @@ impl Work {
         file.take(self.version.bytes).read_to_end(&mut bytes)?;
         // No I/O in here waits: everything is in memory.
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
-        let copy = runtime.block_on(self.encoding.compress(&bytes))?;
+        let copy = runtime.block_on(self.key.1.compress(&bytes))?;
         match copy.len() <= bytes.len() - bytes.len() / SPARED_PART {
             true => Ok(copy.into()),
             false => Err(io::ErrorKind::FileTooLarge.into()),
@@ -243,18 +209,10 @@ impl Work {
 impl Drop for Work {
     fn drop(&mut self) {
         let mut kept = self.copies.kept();
-        let Some(known) = kept.files.get_mut(&self.path) else { return };
-        if known.version != self.version {
-            return;
-        }
-        known.is_at_work = false;
-        let made = self.made.take();
-        known.is_worth_it = made.is_some();
-        let bytes = made.as_ref().map_or(0, Bytes::len);
-        if let Some(copy) = known.copies.get_mut(self.encoding as usize) {
-            *copy = made;
-        }
-        kept.bytes += bytes;
+        let known = kept.files.get_mut(&self.key).filter(|it| it.version == self.version);
+        let Some(known) = known else { return };
+        (known.is_at_work, known.copy) = (false, self.made.take());
+        kept.bytes += known.copy.as_ref().map_or(0, Bytes::len);
         kept.fit(self.copies.bytes_max);
     }
 }
@@ -313,8 +271,8 @@ mod tests {
             assert!(find(&copies, &files[0]).is_some());
             assert!(copies.kept().bytes <= copies.bytes_max);
         }
-        assert!(copies.kept().files.contains_key(&files[0].0));
-        assert!(!copies.kept().files.contains_key(&files[1].0));
+        assert!(copies.kept().files.contains_key(&(files[0].0.clone(), Encoding::Gzip)));
+        assert!(!copies.kept().files.contains_key(&(files[1].0.clone(), Encoding::Gzip)));
         let too_large = file(2_000);
         assert!(find(&copies, &too_large).is_none());
         assert!(find(&Copies::new(0), &files[0]).is_none());

@@ -168,14 +168,14 @@ impl Beneath {
     }
 
     /// Opens `path`, if it is a file or a directory beneath this one.
-    async fn look_up(self, path: PathBuf) -> io::Result<Found> {
+    async fn look_up(self, path: PathBuf) -> io::Result<(Opened, About)> {
         if !is_open(&path) {
             return Err(io::ErrorKind::NotFound.into());
         }
         let beneath = self.clone();
         let found = tokio::task::spawn_blocking(move || beneath.look_for(&path));
         match found.await.map_err(io::Error::other)?? {
-            Looked::Found(file, about) => Ok(Found::File(file, about)),
+            Looked::Found(file, about) => Ok((Opened::File(file.into()), about)),
             Looked::Original { path, encoding, file, version } => {
                 let copies = self.copies.clone().ok_or(io::ErrorKind::NotFound)?;
                 let for_names = path.clone();
@@ -184,7 +184,9 @@ impl Beneath {
                 };
                 let found = copies.find(path, encoding, file, version, has_own).await;
                 let copy = found.ok_or(io::ErrorKind::NotFound)?;
-                Ok(Found::Copy(copy, version.modified))
+                let version = Version { bytes: copy.len() as u64, ..version };
+                let about = About { version, is_dir: false };
+                Ok((Opened::Copy(Cursor::new(copy), about), about))
             }
         }
     }
@@ -196,19 +198,14 @@ impl Beneath {
             && let Some((path, encoding)) = Encoding::of(path)
         {
             let file = self.open_beneath(&path)?;
-            let about = file.metadata()?;
-            let version = Version { modified: about.modified()?, bytes: about.len() };
-            let is_file = about.is_file().then_some(());
-            is_file.ok_or(io::ErrorKind::NotFound)?;
+            let About { version, is_dir: false } = About::of(&file.metadata()?)? else {
+                return Err(io::ErrorKind::NotFound.into());
+            };
             return Ok(Looked::Original { path, encoding, file, version });
         }
         let file = opened?;
-        let about = file.metadata()?;
-        // Reading a pipe or a device could block forever, or have effects.
-        match about.is_file() || about.is_dir() {
-            true => Ok(Looked::Found(file, about)),
-            false => Err(io::ErrorKind::NotFound.into()),
-        }
+        let about = About::of(&file.metadata()?)?;
+        Ok(Looked::Found(file, about))
     }
 
     #[cfg(target_os = "linux")]
@@ -249,7 +246,7 @@ fn is_open(path: &Path) -> bool {
 }
 
 enum Looked {
-    Found(StdFile, StdMetadata),
+    Found(StdFile, About),
     /// Nothing is there, but the name is that of a compressed copy of this file.
     Original {
         path: PathBuf,
@@ -259,34 +256,34 @@ enum Looked {
     },
 }
 
-enum Found {
-    File(StdFile, StdMetadata),
-    /// The compressed copy of a file, with the file's modification time.
-    Copy(Bytes, SystemTime),
+#[derive(Clone, Copy)]
+struct About {
+    version: Version,
+    is_dir: bool,
 }
 
-enum About {
-    File(StdMetadata),
-    Copy(u64, SystemTime),
+impl About {
+    /// Fails for a pipe or a device: reading it could block forever, or have effects.
+    fn of(about: &StdMetadata) -> io::Result<Self> {
+        if !about.is_file() && !about.is_dir() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let version = Version { modified: about.modified()?, bytes: about.len() };
+        Ok(Self { version, is_dir: about.is_dir() })
+    }
 }
 
 impl Metadata for About {
     fn is_dir(&self) -> bool {
-        matches!(self, Self::File(about) if about.is_dir())
+        self.is_dir
     }
 
     fn modified(&self) -> io::Result<SystemTime> {
-        match self {
-            Self::File(about) => about.modified(),
-            Self::Copy(_, modified) => Ok(*modified),
-        }
+        Ok(self.version.modified)
     }
 
     fn len(&self) -> u64 {
-        match self {
-            Self::File(about) => about.len(),
-            Self::Copy(bytes, _) => *bytes,
-        }
+        self.version.bytes
     }
 }
 
@@ -298,28 +295,19 @@ impl Backend for Beneath {
 
     fn open(&self, path: PathBuf) -> Self::OpenFuture {
         let found = self.clone().look_up(path);
-        Box::pin(async {
-            found.await.map(|found| match found {
-                Found::File(file, _) => Opened::File(file.into()),
-                Found::Copy(bytes, modified) => Opened::Copy(Cursor::new(bytes), modified),
-            })
-        })
+        Box::pin(async { found.await.map(|(opened, _)| opened) })
     }
 
     fn metadata(&self, path: PathBuf) -> Self::MetadataFuture {
         let found = self.clone().look_up(path);
-        Box::pin(async {
-            found.await.map(|found| match found {
-                Found::File(_, about) => About::File(about),
-                Found::Copy(bytes, modified) => About::Copy(bytes.len() as u64, modified),
-            })
-        })
+        Box::pin(async { found.await.map(|(_, about)| about) })
     }
 }
 
 enum Opened {
     File(TokioFile),
-    Copy(Cursor<Bytes>, SystemTime),
+    /// The compressed copy of a file, with the file's modification time.
+    Copy(Cursor<Bytes>, About),
 }
 
 impl File for Opened {
@@ -329,10 +317,8 @@ impl File for Opened {
     fn metadata(&self) -> Self::MetadataFuture<'_> {
         Box::pin(async move {
             match self {
-                Self::File(file) => file.metadata().await.map(About::File),
-                Self::Copy(bytes, modified) => {
-                    Ok(About::Copy(bytes.get_ref().len() as u64, *modified))
-                }
+                Self::File(file) => About::of(&file.metadata().await?),
+                Self::Copy(_, about) => Ok(*about),
             }
         })
     }

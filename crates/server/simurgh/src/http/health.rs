@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use serde::Serialize;
+use serde_json::json;
 
 use simurgh_cluster::LinkState;
 use simurgh_shard::cluster_inbox::ClusterInbox;
@@ -15,14 +15,6 @@ use simurgh_shard::server::Server;
 
 pub(super) fn router(server: &Arc<Server>) -> Router {
     Router::new().route("/healthz", get(health)).with_state(server.cluster.clone())
-}
-
-/// The server serves its own clients, but has no link to other nodes.
-#[derive(Serialize)]
-struct Degraded {
-    status: &'static str,
-    cluster: &'static str,
-    for_s: u64,
 }
 
 /// 200 with `ok`; without a link to other nodes 200 with the problem, or 503 if the query is
@@ -33,9 +25,9 @@ async fn health(
 ) -> Response {
     let degraded = inbox.and_then(|inbox| {
         let view = inbox.view();
-        let (cluster, for_s) = (view.state.name(), view.since.elapsed().as_secs());
+        let (cluster, for_s) = (view.state.name(), view.lasts().as_secs());
         let is_away = view.state == LinkState::Away;
-        is_away.then_some(Degraded { status: "degraded", cluster, for_s })
+        is_away.then(|| json!({"status": "degraded", "cluster": cluster, "for_s": for_s}))
     });
     match degraded {
         None => "ok\n".into_response(),

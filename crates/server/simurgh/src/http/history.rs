@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
+use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use simurgh_core::{HistoryPage, HistoryTopic, KeptMessage, Position};
 use simurgh_proto::message::Payload;
 use simurgh_shard::server::Server;
 
-use super::api::{is_authorized, unauthorized, wrong};
-use crate::history::{HistoryCursor, HistoryError, HistoryTopics, PAGE_MESSAGES_MAX};
+use super::api::{Authorized, failed, failed_for_now, wrong};
+use crate::history::{HistoryCursor, HistoryError, PAGE_MESSAGES_MAX};
 use crate::pubsub::PubSub;
 
 /// The default number of messages or topics in one answer.
@@ -43,39 +43,24 @@ struct Params {
 /// The history of a topic: 200, 401 without the token, 400 for a malformed query, 404 for a topic
 /// without history, 503 when the server ends.
 async fn read(
-    State(server): State<Arc<Server>>,
-    headers: HeaderMap,
+    Authorized(server): Authorized,
     asked: Result<Query<Params>, QueryRejection>,
-) -> Response {
-    if !is_authorized(&server, &headers) {
-        return unauthorized();
-    }
-    let Ok(Query(asked)) = asked else {
-        return wrong(
-            "expected ?topic=NAME, perhaps with &since=POSITION, &limit=NUMBER and &reverse=true, \
-             and nothing else",
-        );
-    };
-    let Params { topic, since, limit, reverse } = asked;
-    let mut query = PubSub::new(server).history(topic);
-    match since.as_deref().map(Position::parse) {
-        None => {}
-        Some(Some(position)) => query = query.after(position),
-        Some(None) => return wrong("since: expected a position, as \"k7ku80.60\""),
-    }
-    match read_limit(limit.as_deref()) {
-        Ok(limit) => query = query.limit(limit),
-        Err(error) => return wrong(&error),
+) -> Result<Response, Response> {
+    let expected = "expected ?topic=NAME, perhaps with &since=POSITION, &limit=NUMBER and \
+                    &reverse=true, and nothing else";
+    let Query(Params { topic, since, limit, reverse }) = asked.map_err(|_| wrong(expected))?;
+    let limit = read_limit(limit.as_deref()).map_err(wrong)?;
+    let mut query = PubSub::new(server).history(topic).limit(limit);
+    if let Some(since) = since {
+        let expected = "since: expected a position, as \"k7ku80.60\"";
+        query = query.after(Position::parse(&since).ok_or_else(|| wrong(expected))?);
     }
     match reverse.as_deref() {
         None | Some("false") => {}
         Some("true") => query = query.reverse(),
-        Some(_) => return wrong("reverse: expected true or false"),
+        Some(_) => return Err(wrong("reverse: expected true or false")),
     }
-    match query.await {
-        Ok(page) => told(&page),
-        Err(error) => refused(error),
-    }
+    query.await.map(|page| told(&page)).map_err(refused)
 }
 
 fn told(page: &HistoryPage) -> Response {
@@ -143,13 +128,9 @@ struct Which {
 
 /// Deletes the history of a topic: 200 with the last position, and otherwise as [`read`].
 async fn forget(
-    State(server): State<Arc<Server>>,
-    headers: HeaderMap,
+    Authorized(server): Authorized,
     which: Result<Query<Which>, QueryRejection>,
 ) -> Response {
-    if !is_authorized(&server, &headers) {
-        return unauthorized();
-    }
     let Ok(Query(Which { topic })) = which else {
         return wrong("expected ?topic=NAME, and nothing else");
     };
@@ -167,54 +148,26 @@ struct Listed {
 }
 
 async fn topics(
-    State(server): State<Arc<Server>>,
-    headers: HeaderMap,
+    Authorized(server): Authorized,
     listed: Result<Query<Listed>, QueryRejection>,
-) -> Response {
-    if !is_authorized(&server, &headers) {
-        return unauthorized();
-    }
-    let Ok(Query(Listed { limit, after })) = listed else {
-        return wrong("expected ?limit=NUMBER&after=NEXT, either of them or none");
-    };
-    let limit = match read_limit(limit.as_deref()) {
-        Ok(limit) => limit,
-        Err(error) => return wrong(&error),
-    };
+) -> Result<Response, Response> {
+    let expected = "expected ?limit=NUMBER&after=NEXT, either of them or none";
+    let Query(Listed { limit, after }) = listed.map_err(|_| wrong(expected))?;
+    let limit = read_limit(limit.as_deref()).map_err(wrong)?;
     let mut query = PubSub::new(server).history_topics().limit(limit);
-    match after.as_deref().map(HistoryCursor::parse) {
-        None => {}
-        Some(Some(next)) => query = query.after(next),
-        Some(None) => return wrong("after: expected what the page before had as \"next\""),
+    if let Some(after) = after {
+        let expected = "after: expected what the page before had as \"next\"";
+        query = query.after(HistoryCursor::parse(&after).ok_or_else(|| wrong(expected))?);
     }
-    match query.await {
-        Ok(page) => Json(Listing::of(page)).into_response(),
-        Err(error) => refused(error),
-    }
-}
-
-#[derive(Serialize)]
-struct Listing {
-    topics: Vec<Topic>,
-    next: Option<String>,
-}
-
-impl Listing {
-    fn of(page: HistoryTopics) -> Self {
-        let topics = page.topics.into_iter().map(|it| {
-            let HistoryTopic { name, messages, bytes, position, .. } = it;
-            Topic { topic: name, messages, bytes, position: position.to_string() }
-        });
-        Self { topics: topics.collect(), next: page.next.map(|it| it.to_string()) }
-    }
-}
-
-#[derive(Serialize)]
-struct Topic {
-    topic: Box<str>,
-    messages: usize,
-    bytes: u64,
-    position: String,
+    let page = query.await.map_err(refused)?;
+    let row = |it: &HistoryTopic| {
+        let HistoryTopic { name, messages, bytes, position, .. } = it;
+        let position = position.to_string();
+        json!({"topic": name, "messages": messages, "bytes": bytes, "position": position})
+    };
+    let topics: Vec<Value> = page.topics.iter().map(row).collect();
+    let next = page.next.map(|next| next.to_string());
+    Ok(Json(json!({"topics": topics, "next": next})).into_response())
 }
 
 fn read_limit(limit: Option<&str>) -> Result<usize, String> {
@@ -226,12 +179,8 @@ fn read_limit(limit: Option<&str>) -> Result<usize, String> {
 }
 
 fn refused(error: HistoryError) -> Response {
-    let said = Json(json!({"error": error.to_string()}));
     match error {
-        HistoryError::NoHistory => (StatusCode::NOT_FOUND, said).into_response(),
-        HistoryError::NotConfirmed | HistoryError::Ended => {
-            let later = [(header::RETRY_AFTER, "1")];
-            (StatusCode::SERVICE_UNAVAILABLE, later, said).into_response()
-        }
+        HistoryError::NoHistory => failed(StatusCode::NOT_FOUND, error),
+        HistoryError::NotConfirmed | HistoryError::Ended => failed_for_now(error),
     }
 }

@@ -27,7 +27,6 @@ mod waiting_poll;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Router;
 use simurgh_reactor::HandOffEnd;
@@ -88,13 +87,6 @@ pub(crate) fn serve(
         }
     };
     Ok((threads.start(server, &Pages::new(observer, polls, router), hand_offs)?, admin_address))
-}
-
-/// Waits after the sockets have closed until all requests have answers, at most until `until`.
-pub(crate) fn finish(server: &Server, until: Instant) {
-    for http_connections in [&server.http_connections, &server.admin_connections] {
-        http_connections.finish(until);
-    }
 }
 
 #[derive(Clone)]

@@ -6,14 +6,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{FromRequest, Path, Request, State};
-use axum::http::{StatusCode, header};
+use axum::extract::Path;
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
 use simurgh_proto::message::{Payload, UserBroadcast, events};
 use simurgh_proto::serializer::json::compact;
@@ -21,7 +19,7 @@ use simurgh_shard::server::Server;
 use simurgh_socket::supabase::TOPIC_PREFIX;
 use simurgh_socket::{PayloadShape, UserSocket};
 
-use super::api::{Published, authorized_body, body_limit, is_authorized, publish, unauthorized};
+use super::api::{Authorized, Published, body_limit, failed, publish, wrong};
 use crate::{Broadcast, BroadcastError};
 
 pub(super) fn router(server: &Arc<Server>) -> axum::Router {
@@ -78,14 +76,10 @@ struct Message<'a> {
 
 /// 202 when every shard has them, 401 without the token, 400 for a body that is not JSON, 422 for a
 /// malformed one or a topic that no channel accepts, 413 and 503 as `POST /api/broadcast`.
-async fn many(State(server): State<Arc<Server>>, request: Request) -> Response {
-    let body = match authorized_body(&server, request).await {
-        Ok(body) => body,
-        Err(response) => return response,
-    };
+async fn many(Authorized(server): Authorized, body: Bytes) -> Response {
     match read(&server.user_sockets, &body) {
         Ok(broadcasts) => publish(&server, broadcasts).await,
-        Err((status, error)) => (status, Json(json!({ "error": error }))).into_response(),
+        Err((status, error)) => failed(status, error),
     }
 }
 
@@ -129,35 +123,26 @@ fn check(user_sockets: &[UserSocket], topic: &str, event: &str) -> Result<(), St
 /// The same for one message: JSON, or with `content-type: application/octet-stream` raw bytes,
 /// which only members with V2 receive. 415 for another type.
 async fn one(
-    State(server): State<Arc<Server>>,
+    Authorized(server): Authorized,
     Path((topic, event)): Path<(String, String)>,
-    request: Request,
+    headers: HeaderMap,
+    body: Bytes,
 ) -> Response {
-    if !is_authorized(&server, request.headers()) {
-        return unauthorized();
-    }
-    let content_type = request.headers().get(header::CONTENT_TYPE);
+    let content_type = headers.get(header::CONTENT_TYPE);
     let essence = content_type.and_then(|it| it.to_str().ok()?.split(';').next());
     let is_raw = match essence.map(str::trim) {
         Some("application/octet-stream") => true,
         Some("application/json") => false,
         _ => return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response(),
     };
-    let body = match Bytes::from_request(request, &()).await {
-        Ok(body) => body,
-        Err(rejection) => return rejection.into_response(),
-    };
-    let refused = |status: StatusCode, error: String| {
-        (status, Json(json!({ "error": error }))).into_response()
-    };
     if let Err(error) = check(&server.user_sockets, &topic, &event) {
-        return refused(StatusCode::UNPROCESSABLE_ENTITY, error);
+        return failed(StatusCode::UNPROCESSABLE_ENTITY, error);
     }
     let made = match is_raw {
         true => UserBroadcast::raw(&event, &body),
         false => match serde_json::from_slice::<&RawValue>(&body) {
             Ok(json) => UserBroadcast::json(&event, &compact(json.get())),
-            Err(error) => return refused(StatusCode::BAD_REQUEST, format!("no JSON: {error}")),
+            Err(error) => return wrong(format_args!("no JSON: {error}")),
         },
     };
     match made {
@@ -166,12 +151,14 @@ async fn one(
             let payload = Payload::User(broadcast);
             publish(&server, vec![Broadcast::new(topic, events::BROADCAST, payload).into()]).await
         }
-        Err(error) => refused(StatusCode::UNPROCESSABLE_ENTITY, format!("event: {error}")),
+        Err(error) => failed(StatusCode::UNPROCESSABLE_ENTITY, format_args!("event: {error}")),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use simurgh_socket::supabase::Settings;
 

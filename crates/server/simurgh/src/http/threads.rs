@@ -11,12 +11,12 @@
 use std::io::{self, Write};
 use std::net::TcpStream as StdTcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use simurgh_proto::ws::handshake;
 use simurgh_reactor::HandOffEnd;
 use simurgh_shard::connections::{ConnectionSlot, is_reserved};
-use simurgh_shard::peer_limits::TooMany;
+use simurgh_shard::peer_limits::TOO_MANY_OF_ADDRESS;
 use simurgh_shard::proxies::is_trusted;
 use simurgh_shard::server::Server;
 use tokio::io::unix::AsyncFd;
@@ -43,21 +43,14 @@ struct Taken {
     read_ahead: Vec<u8>,
     back: Back,
     slot: ConnectionSlot,
-    counted: Counted,
+    counted: Arc<()>,
 }
 
 #[derive(Clone)]
 struct Thread {
     inbox: mpsc::UnboundedSender<Taken>,
-    connections: Arc<AtomicUsize>,
-}
-
-struct Counted(Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
+    /// Each connection has a clone.
+    connections: Arc<()>,
 }
 
 pub(crate) fn prepare(threads: usize) -> io::Result<Prepared> {
@@ -142,10 +135,9 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
                     refuse(&stream);
                     continue;
                 }
-                let fewest = |it: &&Thread| it.connections.load(Relaxed);
+                let fewest = |it: &&Thread| Arc::strong_count(&it.connections);
                 let Some(thread) = threads.iter().min_by_key(fewest) else { return };
-                thread.connections.fetch_add(1, Relaxed);
-                let counted = Counted(Arc::clone(&thread.connections));
+                let counted = Arc::clone(&thread.connections);
                 let back = Arc::clone(&end);
                 // Fails only when that thread has ended; this task is then about to end, too.
                 let _ = thread.inbox.send(Taken { stream, read_ahead, back, slot, counted });
@@ -174,8 +166,8 @@ fn path(request: &[u8]) -> &str {
 /// Tells a client that it has too many connections, as far as that is possible without blocking.
 fn refuse(mut stream: &StdTcpStream) {
     let mut refusal = Vec::new();
-    let reason = TooMany::OfAddress.text();
-    handshake::write_refusal(429, &[("retry-after", "1")], reason, &mut refusal);
+    let headers = &[("retry-after", "1")];
+    handshake::write_refusal(429, headers, TOO_MANY_OF_ADDRESS, &mut refusal);
     let _ = stream.write(&refusal);
 }
 

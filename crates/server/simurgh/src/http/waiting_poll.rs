@@ -39,23 +39,17 @@ pub(super) async fn wait(stream: &TcpStream, waiting: &mut Waiting) -> Vec<u8> {
     waiting.answer(left).await
 }
 
-/// What bounds the writing of an answer.
-pub(super) struct Writing<'a> {
-    pub(super) watch: &'a Watch,
-    /// Counts the answer while it is written.
-    pub(super) held: HeldBytes,
-    pub(super) limits: &'a HttpConfig,
-}
-
 /// Writes the answer with this body; the client has to accept some of it within `write_timeout`,
-/// again and again, and all of it at the least rate. It is cut off if its memory is wanted.
+/// again and again, and all of it at the least rate. It is cut off if its memory is wanted: `held`
+/// counts it until it is written.
 pub(super) async fn write(
     stream: &mut TcpStream,
     mut bytes: Vec<u8>,
     closes: bool,
-    writing: Writing<'_>,
+    watch: &Watch,
+    held: HeldBytes,
+    limits: &HttpConfig,
 ) -> io::Result<()> {
-    let Writing { watch, held, limits } = writing;
     let head = head(bytes.len(), closes);
     bytes.splice(0..0, head);
     held.add(bytes.len());

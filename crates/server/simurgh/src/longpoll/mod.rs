@@ -33,7 +33,7 @@ use simurgh_shard::server::Server;
 use simurgh_socket::{LongPoll, UserSocket};
 
 pub(crate) use answer::{HEADERS, Reply};
-pub(crate) use request::{Client, Served, serve};
+pub(crate) use request::{Client, Served, serve, write_head};
 pub(crate) use token::Signer;
 pub(crate) use waiting::Waiting;
 

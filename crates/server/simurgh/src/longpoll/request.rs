@@ -12,11 +12,9 @@ use simurgh_cluster::NodeId;
 use simurgh_core::Wire;
 use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
-use simurgh_shard::cluster_inbox::ClusterInbox;
 use simurgh_shard::mail::Mail;
 use simurgh_shard::mail::poll::{Opener, Opening, PollCommand};
 use simurgh_shard::proxies::{Page, names_client, real_peer};
-use simurgh_shard::server::Server;
 use simurgh_socket::{LongPoll, UserSocket};
 use tokio::sync::oneshot;
 
@@ -24,6 +22,7 @@ use super::answer::{bare, json};
 use super::frames::is_ndjson;
 use super::session_request::{PollOutcome, SessionRequest};
 use super::token::{Claim, now_s};
+use super::waiting::What;
 use super::{LongPolls, Reply, Waiting, other_node};
 use crate::access::lines;
 
@@ -56,30 +55,24 @@ pub(crate) struct Client {
 
 struct PollRequest<'a> {
     polls: &'a Arc<LongPolls>,
-    server: &'a Arc<Server>,
     at: u8,
     user_socket: &'a UserSocket,
     longpoll: LongPoll,
     client: Client,
     parts: Parts,
-    /// Writes the original head, for the application's connect.
-    head: fn(&Parts) -> Vec<u8>,
 }
 
-/// `head` writes a request's head.
 pub(crate) async fn serve(
     polls: &Arc<LongPolls>,
     (at, longpoll): (u8, LongPoll),
     request: Request<Body>,
     client: Client,
-    head: fn(&Parts) -> Vec<u8>,
 ) -> Served {
-    let server = &polls.server;
-    let Some(user_socket) = server.user_sockets.get(usize::from(at)) else {
+    let Some(user_socket) = polls.server.user_sockets.get(usize::from(at)) else {
         return Served::Now(bare(StatusCode::NOT_FOUND));
     };
     let (parts, body) = request.into_parts();
-    let request_of = PollRequest { polls, server, at, user_socket, longpoll, client, parts, head };
+    let request_of = PollRequest { polls, at, user_socket, longpoll, client, parts };
     if !request_of.origin_is_allowed() {
         return request_of.refuse(403);
     }
@@ -93,10 +86,11 @@ pub(crate) async fn serve(
 
 impl PollRequest<'_> {
     fn origin_is_allowed(&self) -> bool {
-        let (headers, config) = (&self.parts.headers, &self.server.config);
+        let (headers, server) = (&self.parts.headers, &self.polls.server);
+        let config = &server.config;
         let of_proxy =
             self.client.is_proxy && names_client(config, |name| headers.contains_key(name));
-        let policy = self.user_socket.check_origin.as_ref().unwrap_or(&self.server.origin_policy);
+        let policy = self.user_socket.check_origin.as_ref().unwrap_or(&server.origin_policy);
         let page = Page {
             origin: headers.get(header::ORIGIN).map(HeaderValue::as_bytes),
             host: headers.get(header::HOST).map(HeaderValue::as_bytes),
@@ -118,30 +112,28 @@ impl PollRequest<'_> {
             None => query_token(self.parts.uri.query().unwrap_or_default())?,
         };
         let claim = self.polls.signer.verify(&token)?;
-        let is_known = claim.node == self.server.id || self.elsewhere(&claim).is_some();
+        let is_known = claim.node == self.polls.server.id || self.elsewhere(&claim).is_some();
         (is_known && claim.user_socket == self.at).then_some((claim, token))
     }
 
     /// The other node of a session, if it is connected.
     fn elsewhere(&self, claim: &Claim) -> Option<NodeId> {
-        let node = NodeId(claim.node);
-        let knows =
-            |inbox: &Arc<ClusterInbox>| claim.node != self.server.id && inbox.view().knows(node);
-        self.server.cluster.as_ref().is_some_and(knows).then_some(node)
+        let (node, server) = (NodeId(claim.node), &self.polls.server);
+        let inbox = server.cluster.as_ref().filter(|_| claim.node != server.id)?;
+        inbox.view().knows(node).then_some(node)
     }
 
     async fn poll(self) -> Served {
         let Some((claim, token)) = self.claim() else {
             return self.open().await;
         };
-        let (polls, server, window) = (self.polls, self.server, self.longpoll.window_time());
+        let (polls, window) = (self.polls, self.longpoll.window_time());
         if let Some(node) = self.elsewhere(&claim) {
-            let calling = other_node::poll(server, node, &token);
-            return match calling {
+            return match other_node::poll(&polls.server, node, &token) {
                 Some(calling) => {
-                    self.polls.elsewhere.fetch_add(1, Relaxed);
-                    let waiting = Waiting::elsewhere(self.polls, calling, claim, token, window);
-                    Served::Waits(Box::new(waiting))
+                    polls.elsewhere.fetch_add(1, Relaxed);
+                    let what = What::Elsewhere(calling);
+                    Served::Waits(Box::new(Waiting::new(polls, what, claim, token, window)))
                 }
                 None => self.begin_anew(&claim).await,
             };
@@ -164,7 +156,7 @@ impl PollRequest<'_> {
     }
 
     async fn open(self) -> Served {
-        let server = self.server;
+        let server = &self.polls.server;
         if server.drain_began.get().is_some() {
             return self.refuse(503);
         }
@@ -187,7 +179,7 @@ impl PollRequest<'_> {
         let forwarded_for = lines(headers, "x-forwarded-for");
         let (answer, opened) = oneshot::channel();
         let opening = Opening {
-            head: (self.head)(&self.parts).into(),
+            head: write_head(&self.parts).into(),
             user_socket: self.at,
             wire,
             params,
@@ -218,11 +210,11 @@ impl PollRequest<'_> {
             Err(error) => return Served::Now(bare(status_of(&error))),
         };
         let is_many = self.parts.headers.get(header::CONTENT_TYPE).is_some_and(is_ndjson);
-        let (polls, server, window) = (self.polls, self.server, self.longpoll.window_time());
+        let (polls, window) = (self.polls, self.longpoll.window_time());
         let status = match self.elsewhere(&claim) {
             Some(node) => {
-                self.polls.elsewhere.fetch_add(1, Relaxed);
-                other_node::post(server, node, &token, is_many, &body, window).await
+                polls.elsewhere.fetch_add(1, Relaxed);
+                other_node::post(&polls.server, node, &token, is_many, &body, window).await
             }
             None => SessionRequest { polls, window, claim, token }.post(is_many, body).await,
         };
@@ -244,14 +236,23 @@ fn status_of(error: &axum::Error) -> StatusCode {
     StatusCode::BAD_REQUEST
 }
 
+/// A request's head, as it may have been received.
+pub(crate) fn write_head(request: &Parts) -> Vec<u8> {
+    let target = request.uri.path_and_query().map_or("/", |target| target.as_str());
+    let mut head = format!("{} {target} {:?}\r\n", request.method, request.version).into_bytes();
+    for (name, value) in &request.headers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            head.extend_from_slice(part);
+        }
+    }
+    head.extend_from_slice(b"\r\n");
+    head
+}
+
 /// Browsers send a preflight before pages of other origins may send custom headers.
 fn preflight(headers: &HeaderMap) -> Response<Body> {
     let mut response = bare(StatusCode::OK);
-    let command: Vec<&[u8]> = headers
-        .get_all(header::ACCESS_CONTROL_REQUEST_HEADERS)
-        .iter()
-        .map(HeaderValue::as_bytes)
-        .collect();
+    let command = lines(headers, header::ACCESS_CONTROL_REQUEST_HEADERS.as_str());
     let own = response.headers_mut();
     if let Ok(command) = HeaderValue::from_bytes(&command.join(&b", "[..])) {
         own.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, command);

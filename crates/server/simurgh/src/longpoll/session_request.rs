@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::frames::{PostFrame, frames};
 use super::token::Claim;
-use super::waiting::token_of;
+use super::waiting::{What, token_of};
 use super::{LongPolls, Reply, Waiting};
 
 pub(super) struct SessionRequest<'a> {
@@ -48,7 +48,8 @@ impl SessionRequest<'_> {
                 PollOutcome::Body(Reply::poll(200, &token, &batch.messages).body())
             }
             Ok(PollAnswer::Waits(heard)) => {
-                PollOutcome::Waits(Box::new(Waiting::here(polls, heard, claim, token, window)))
+                let what = What::Delivery(heard);
+                PollOutcome::Waits(Box::new(Waiting::new(polls, what, claim, token, window)))
             }
             // After this answer clients of all versions start again and rejoin.
             Ok(PollAnswer::Lost) => PollOutcome::Body(Reply::status(500).body()),

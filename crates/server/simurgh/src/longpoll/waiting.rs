@@ -36,39 +36,21 @@ pub(crate) struct Waiting {
     window: Duration,
 }
 
-enum What {
+pub(super) enum What {
     Delivery(oneshot::Receiver<Delivery>),
     Elsewhere(Calling),
 }
 
 impl Waiting {
-    pub(super) fn here(
-        polls: &Arc<LongPolls>,
-        heard: oneshot::Receiver<Delivery>,
-        claim: Claim,
-        token: String,
-        window: Duration,
-    ) -> Self {
-        Self::new(polls, What::Delivery(heard), claim, token, window)
-    }
-
-    pub(super) fn elsewhere(
-        polls: &Arc<LongPolls>,
-        calling: Calling,
-        claim: Claim,
-        token: String,
-        window: Duration,
-    ) -> Self {
-        Self::new(polls, What::Elsewhere(calling), claim, token, window + GRACE)
-    }
-
-    fn new(
+    pub(super) fn new(
         polls: &Arc<LongPolls>,
         what: What,
         claim: Claim,
         token: String,
         window: Duration,
     ) -> Self {
+        let grace = if matches!(what, What::Elsewhere(_)) { GRACE } else { Duration::ZERO };
+        let window = window + grace;
         polls.waiting.fetch_add(1, Relaxed);
         Self { polls: Arc::clone(polls), what, claim, token, window }
     }

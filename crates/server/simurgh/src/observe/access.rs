@@ -7,67 +7,78 @@
 //!   and no client may disconnect.
 //! - *Which page:* our own. Pages of other sites can neither read figures nor disconnect.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use axum::Json;
 use axum::extract::ConnectInfo;
+use axum::extract::rejection::QueryRejection;
 use axum::http::{Extensions, HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use simurgh_shard::config::Config;
+use simurgh_shard::proxies::is_trusted;
 
 use crate::access::{
     Bearer, FOREIGN, bearer, is_here, names_client, names_known_host, speaks_for_this_machine,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// Not enabled for this address.
-    Off,
-    /// Enabled, but the server has no token to check.
-    NoToken,
-    /// For an unknown host.
-    Misdirected,
-    /// From another site.
-    Foreign,
-    Missing,
-    Wrong,
-    /// No client may: the server has no token.
-    NobodyMay,
-}
+/// An error, as JSON.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refusal(StatusCode, Cow<'static, str>);
 
 impl Refusal {
-    fn text(self) -> &'static str {
-        match self {
-            Self::Off => {
-                "the observer answers this machine only; the server's settings observer = true and \
-                 api_token open it to others"
-            }
-            Self::NoToken => {
-                "the observer answers others only with a token: set api_token on the server"
-            }
-            Self::Misdirected => FOREIGN,
-            Self::Foreign => "a page of another site asks: open the observer's own page",
-            Self::Missing => "the API token is missing: authorization: Bearer TOKEN",
-            Self::Wrong => "this is not the API token",
-            Self::NobodyMay => {
-                "without api_token on the server nobody disconnects sockets from here"
-            }
-        }
+    /// Not enabled for this address.
+    const OFF: Self = Self::new(
+        StatusCode::FORBIDDEN,
+        "the observer answers this machine only; the server's settings observer = true and \
+         api_token open it to others",
+    );
+    /// Enabled, but the server has no token to check.
+    const NO_TOKEN: Self = Self::new(
+        StatusCode::FORBIDDEN,
+        "the observer answers others only with a token: set api_token on the server",
+    );
+    /// For an unknown host.
+    const MISDIRECTED: Self = Self::new(StatusCode::MISDIRECTED_REQUEST, FOREIGN);
+    /// From another site.
+    const FOREIGN: Self = Self::new(
+        StatusCode::FORBIDDEN,
+        "a page of another site asks: open the observer's own page",
+    );
+    const MISSING: Self = Self::new(
+        StatusCode::UNAUTHORIZED,
+        "the API token is missing: authorization: Bearer TOKEN",
+    );
+    const WRONG: Self = Self::new(StatusCode::UNAUTHORIZED, "this is not the API token");
+    /// No client may: the server has no token.
+    const NOBODY_MAY: Self = Self::new(
+        StatusCode::FORBIDDEN,
+        "without api_token on the server nobody disconnects sockets from here",
+    );
+
+    pub(super) const fn new(status: StatusCode, text: &'static str) -> Self {
+        Self(status, Cow::Borrowed(text))
+    }
+
+    /// A query or a body with a mistake.
+    pub(super) fn mistake(text: impl Into<Cow<'static, str>>) -> Self {
+        Self(StatusCode::BAD_REQUEST, text.into())
+    }
+}
+
+impl From<QueryRejection> for Refusal {
+    fn from(error: QueryRejection) -> Self {
+        Self::mistake(error.body_text())
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let body = Json(json!({ "error": self.text() }));
-        match self {
-            Self::Missing | Self::Wrong => {
-                let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
-                (StatusCode::UNAUTHORIZED, challenge, body).into_response()
-            }
-            Self::Misdirected => (StatusCode::MISDIRECTED_REQUEST, body).into_response(),
-            _ => (StatusCode::FORBIDDEN, body).into_response(),
-        }
+        let Self(status, text) = self;
+        let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+        let challenge = (status == StatusCode::UNAUTHORIZED).then_some(challenge);
+        (status, challenge, Json(json!({ "error": text }))).into_response()
     }
 }
 
@@ -79,15 +90,15 @@ pub(super) fn check_place(
     extensions: &Extensions,
 ) -> Result<(), Refusal> {
     if !names_known_host(config, is_admin, headers) {
-        return Err(Refusal::Misdirected);
+        return Err(Refusal::MISDIRECTED);
     }
     let peer = extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
     if is_local(config, headers, peer) {
         return Ok(());
     }
     match (config.observer || is_admin, &config.api_token) {
-        (false, _) => Err(Refusal::Off),
-        (true, None) => Err(Refusal::NoToken),
+        (false, _) => Err(Refusal::OFF),
+        (true, None) => Err(Refusal::NO_TOKEN),
         (true, Some(_)) => Ok(()),
     }
 }
@@ -98,23 +109,22 @@ pub(super) fn check_viewer(config: &Config, headers: &HeaderMap) -> Result<(), R
     if is_foreign_site
         || (headers.contains_key(header::ORIGIN) && !simurgh_page::is_own_origin(headers))
     {
-        return Err(Refusal::Foreign);
+        return Err(Refusal::FOREIGN);
     }
     match bearer(config, headers) {
         Bearer::Right | Bearer::NotWanted => Ok(()),
-        Bearer::Missing => Err(Refusal::Missing),
-        Bearer::Wrong => Err(Refusal::Wrong),
+        Bearer::Missing => Err(Refusal::MISSING),
+        Bearer::Wrong => Err(Refusal::WRONG),
     }
 }
 
 pub(super) fn check_order(config: &Config) -> Result<(), Refusal> {
-    config.api_token.as_ref().map(|_| ()).ok_or(Refusal::NobodyMay)
+    config.api_token.as_ref().map(|_| ()).ok_or(Refusal::NOBODY_MAY)
 }
 
 fn is_local(config: &Config, headers: &HeaderMap, peer: Option<SocketAddr>) -> bool {
     let Some(peer) = peer.filter(|peer| is_here(peer.ip())) else { return false };
-    let trusted = &config.trusted_proxies;
-    let is_of_proxy = match trusted.iter().any(|net| net.contains(&peer.ip().to_canonical())) {
+    let is_of_proxy = match is_trusted(&config.trusted_proxies, peer.ip()) {
         true => !speaks_for_this_machine(headers),
         false => headers.keys().any(|name| names_client(name.as_str())),
     };
@@ -146,15 +156,15 @@ mod tests {
         for peer in ["127.0.0.1:5000", "[::1]:5000", "[::ffff:127.0.0.1]:5000"] {
             assert_eq!(place(&config, false, peer, &[HOST]), Ok(()), "{peer}");
         }
-        assert_eq!(place(&config, false, "192.0.2.1:5000", &[HOST]), Err(Refusal::Off));
+        assert_eq!(place(&config, false, "192.0.2.1:5000", &[HOST]), Err(Refusal::OFF));
         let local = "127.0.0.1:5000";
         let elsewhere = [("host", "evil.example")];
-        assert_eq!(place(&config, false, local, &elsewhere), Err(Refusal::Misdirected));
-        assert_eq!(place(&config, false, local, &[]), Err(Refusal::Misdirected));
+        assert_eq!(place(&config, false, local, &elsewhere), Err(Refusal::MISDIRECTED));
+        assert_eq!(place(&config, false, local, &[]), Err(Refusal::MISDIRECTED));
         let trusted_hosts = vec!["evil.example".to_owned()];
         let mut listing = Config::default();
         listing.trusted_hosts = trusted_hosts;
-        assert_eq!(place(&listing, false, local, &elsewhere), Err(Refusal::Off), "a proxy's name");
+        assert_eq!(place(&listing, false, local, &elsewhere), Err(Refusal::OFF), "a proxy's name");
     }
 
     #[test]
@@ -165,23 +175,23 @@ mod tests {
         for name in OF_PROXIES.into_iter().chain(forwarded).chain(["x-forwarded", "x-real-ip"]) {
             for value in ["192.0.2.1", "127.0.0.1", "x"] {
                 let of = [HOST, (name, value)];
-                assert_eq!(place(&config, false, local, &of), Err(Refusal::Off), "{name}");
+                assert_eq!(place(&config, false, local, &of), Err(Refusal::OFF), "{name}");
             }
         }
         let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
         let mut trusting = Config::default();
         trusting.trusted_proxies = trusted_proxies;
         let check = |of: &[_]| place(&trusting, false, local, &[&[HOST], of].concat());
-        assert_eq!(check(&[]), Err(Refusal::Off), "it says nothing");
+        assert_eq!(check(&[]), Err(Refusal::OFF), "it says nothing");
         assert_eq!(check(&[("x-forwarded-for", "127.0.0.1")]), Ok(()));
         assert_eq!(check(&[("x-forwarded-for", "::1"), ("x-real-ip", "::1")]), Ok(()));
         for client in
             ["192.0.2.1", "127.0.0.1, 192.0.2.1", "192.0.2.1, 127.0.0.1", "x, 127.0.0.1", "x", ""]
         {
-            assert_eq!(check(&[("x-forwarded-for", client)]), Err(Refusal::Off), "{client}");
+            assert_eq!(check(&[("x-forwarded-for", client)]), Err(Refusal::OFF), "{client}");
         }
         let of_another = [("x-forwarded-for", "127.0.0.1"), ("cf-connecting-ip", "192.0.2.1")];
-        assert_eq!(check(&of_another), Err(Refusal::Off));
+        assert_eq!(check(&of_another), Err(Refusal::OFF));
     }
 
     #[test]
@@ -190,11 +200,11 @@ mod tests {
         let far = "192.0.2.1:5000";
         config.listen = vec!["0.0.0.0:4000".parse().unwrap()];
         config.observer = true;
-        assert_eq!(place(&config, false, far, &[HOST]), Err(Refusal::NoToken));
+        assert_eq!(place(&config, false, far, &[HOST]), Err(Refusal::NO_TOKEN));
         config.api_token = Some("secret".into());
         assert_eq!(place(&config, false, far, &[("host", "chat.example")]), Ok(()));
         config.observer = false;
-        assert_eq!(place(&config, false, far, &[HOST]), Err(Refusal::Off));
+        assert_eq!(place(&config, false, far, &[HOST]), Err(Refusal::OFF));
         assert_eq!(place(&config, true, far, &[HOST]), Ok(()), "the admin listener");
     }
 
@@ -202,22 +212,22 @@ mod tests {
     fn figures_are_for_bearers_of_the_token_and_our_own_page() {
         let mut config = Config::default();
         assert_eq!(check_viewer(&config, &headers(&[HOST])), Ok(()));
-        assert_eq!(check_order(&config), Err(Refusal::NobodyMay));
+        assert_eq!(check_order(&config), Err(Refusal::NOBODY_MAY));
         config.api_token = Some("secret".into());
         assert_eq!(check_order(&config), Ok(()));
         let check = |of: &[_]| check_viewer(&config, &headers(of));
-        assert_eq!(check(&[HOST]), Err(Refusal::Missing));
-        assert_eq!(check(&[("authorization", "Basic c2VjcmV0")]), Err(Refusal::Missing));
+        assert_eq!(check(&[HOST]), Err(Refusal::MISSING));
+        assert_eq!(check(&[("authorization", "Basic c2VjcmV0")]), Err(Refusal::MISSING));
         for wrong in ["Bearer secre", "Bearer secret2", "Bearer ", "bearer Secret"] {
-            assert_eq!(check(&[("authorization", wrong)]), Err(Refusal::Wrong), "{wrong}");
+            assert_eq!(check(&[("authorization", wrong)]), Err(Refusal::WRONG), "{wrong}");
         }
         let right = ("authorization", "bearer secret");
         assert_eq!(check(&[HOST, right]), Ok(()));
         assert_eq!(check(&[HOST, right, ("origin", "http://127.0.0.1:4000")]), Ok(()));
         for foreign in ["http://evil.example", "null", "http://127.0.0.1:4001"] {
-            assert_eq!(check(&[HOST, right, ("origin", foreign)]), Err(Refusal::Foreign));
+            assert_eq!(check(&[HOST, right, ("origin", foreign)]), Err(Refusal::FOREIGN));
         }
-        assert_eq!(check(&[HOST, right, ("sec-fetch-site", "cross-site")]), Err(Refusal::Foreign));
+        assert_eq!(check(&[HOST, right, ("sec-fetch-site", "cross-site")]), Err(Refusal::FOREIGN));
         assert_eq!(check(&[HOST, right, ("sec-fetch-site", "same-origin")]), Ok(()));
     }
 }

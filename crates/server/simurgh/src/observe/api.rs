@@ -74,14 +74,10 @@ pub(crate) fn router(observer: &Arc<Observer>, is_admin: bool) -> Router {
 }
 
 async fn in_place(State(place): State<Place>, request: Request, next: Next) -> Response {
-    let Some(observer) = place.observer.upgrade() else { return ended() };
-    let checked = access::check_place(
-        &observer.server.config,
-        place.is_admin,
-        request.headers(),
-        request.extensions(),
-    );
-    drop(observer);
+    let checked = place.observer.upgrade().ok_or(ENDED).and_then(|observer| {
+        let (config, headers) = (&observer.server.config, request.headers());
+        access::check_place(config, place.is_admin, headers, request.extensions())
+    });
     let mut response = match checked {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
@@ -91,18 +87,15 @@ async fn in_place(State(place): State<Place>, request: Request, next: Next) -> R
 }
 
 /// Runs before the body is read.
-async fn for_viewers(State(place): State<Place>, mut request: Request, next: Next) -> Response {
-    let Some(observer) = place.observer.upgrade() else { return ended() };
-    if let Err(refusal) = access::check_viewer(&observer.server.config, request.headers()) {
-        return refusal.into_response();
-    }
-    request.extensions_mut().insert(Arc::clone(&observer));
-    next.run(request).await
-}
-
-fn ended() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"error": "the server has ended"})))
-        .into_response()
+async fn for_viewers(
+    State(place): State<Place>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let observer = place.observer.upgrade().ok_or(ENDED)?;
+    access::check_viewer(&observer.server.config, request.headers())?;
+    request.extensions_mut().insert(observer);
+    Ok(next.run(request).await)
 }
 
 pub(super) type WithObserver = axum::Extension<Arc<Observer>>;
@@ -119,8 +112,8 @@ pub(super) type Params<T> = Result<Query<T>, QueryRejection>;
 async fn overview(
     observer: WithObserver,
     query: Params<OverviewQuery>,
-) -> Result<Response, Response> {
-    let Query(query) = query.map_err(wrong_query)?;
+) -> Result<Response, Refusal> {
+    let Query(query) = query?;
     let latest = observer.latest.borrow().clone();
     let mut overview = (*latest).clone();
     if query.history {
@@ -143,8 +136,8 @@ impl TopicsQuery {
     }
 }
 
-async fn topics(observer: WithObserver, query: Params<TopicsQuery>) -> Result<Response, Response> {
-    let Query(query) = query.map_err(wrong_query)?;
+async fn topics(observer: WithObserver, query: Params<TopicsQuery>) -> Result<Response, Refusal> {
+    let Query(query) = query?;
     Ok(Json(&*lists::list(&observer, &query.wanted()).await).into_response())
 }
 
@@ -158,11 +151,11 @@ pub(super) struct ConnectionsQuery {
 }
 
 impl ConnectionsQuery {
-    pub(super) fn wanted(self) -> Result<Wanted, Mistake> {
+    pub(super) fn wanted(self) -> Result<Wanted, Refusal> {
         let Self { by, peer, most } = self;
         let found = match peer.as_str() {
             "" => None,
-            text => Some(parse_peer(text).ok_or_else(|| wrong(NO_PEER))?),
+            text => Some(parse_peer(text).ok_or(NO_PEER)?),
         };
         Ok(Wanted::Connections { by, peer: found, most: rows(most) })
     }
@@ -171,8 +164,8 @@ impl ConnectionsQuery {
 async fn connections(
     observer: WithObserver,
     query: Params<ConnectionsQuery>,
-) -> Result<Response, Response> {
-    let Query(query) = query.map_err(wrong_query)?;
+) -> Result<Response, Refusal> {
+    let Query(query) = query?;
     Ok(Json(&*lists::list(&observer, &query.wanted()?).await).into_response())
 }
 
@@ -183,11 +176,8 @@ struct MembersQuery {
     most: Option<usize>,
 }
 
-async fn members(
-    observer: WithObserver,
-    query: Params<MembersQuery>,
-) -> Result<Response, Response> {
-    let Query(MembersQuery { topic, most }) = query.map_err(wrong_query)?;
+async fn members(observer: WithObserver, query: Params<MembersQuery>) -> Result<Response, Refusal> {
+    let Query(MembersQuery { topic, most }) = query?;
     Ok(Json(lists::members(&observer, &topic, rows(most)).await).into_response())
 }
 
@@ -195,15 +185,10 @@ async fn members(
 #[serde(deny_unknown_fields)]
 struct NoQuery {}
 
-async fn cluster(observer: WithObserver, query: Params<NoQuery>) -> Result<Response, Response> {
-    query.map_err(wrong_query)?;
-    let overview = nodes::cluster(&observer).await.ok_or_else(no_cluster)?;
+async fn cluster(observer: WithObserver, query: Params<NoQuery>) -> Result<Response, Refusal> {
+    query?;
+    let overview = nodes::cluster(&observer).await.ok_or(NO_CLUSTER)?;
     Ok(Json(&*overview).into_response())
-}
-
-pub(super) fn no_cluster() -> Response {
-    let text = "this server is no part of a cluster: its settings have no [cluster]";
-    (StatusCode::NOT_FOUND, Json(json!({ "error": text }))).into_response()
 }
 
 #[derive(Debug, Deserialize)]
@@ -212,12 +197,12 @@ struct Named {
     id: String,
 }
 
-async fn connection(observer: WithObserver, query: Params<Named>) -> Result<Response, Response> {
-    let Query(Named { id }) = query.map_err(wrong_query)?;
-    let key = lists::parse_id(&id).ok_or_else(|| wrong(NO_ID))?;
+async fn connection(observer: WithObserver, query: Params<Named>) -> Result<Response, Refusal> {
+    let Query(Named { id }) = query?;
+    let key = lists::parse_id(&id).ok_or(NO_ID)?;
     match lists::connection(&observer, key).await {
         Some(row) => Ok(Json(row).into_response()),
-        None => Err(gone()),
+        None => Err(GONE),
     }
 }
 
@@ -225,21 +210,31 @@ async fn disconnect(
     observer: WithObserver,
     headers: HeaderMap,
     body: Result<Json<Named>, JsonRejection>,
-) -> Result<Response, Response> {
-    access::check_order(&observer.server.config).map_err(Refusal::into_response)?;
-    let Json(Named { id }) = body.map_err(|error| wrong(&error.body_text()))?;
-    let key = lists::parse_id(&id).ok_or_else(|| wrong(NO_ID))?;
+) -> Result<Response, Refusal> {
+    access::check_order(&observer.server.config)?;
+    let Json(Named { id }) = body.map_err(|error| Refusal::mistake(error.body_text()))?;
+    let key = lists::parse_id(&id).ok_or(NO_ID)?;
     if !lists::disconnect(&observer, key).await {
-        return Err(gone());
+        return Err(GONE);
     }
     let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
     tracing::info!(id, agent, "a connection was disconnected through the observer");
     Ok(Json(json!({"disconnected": id})).into_response())
 }
 
-const NO_PEER: &str =
-    "peer: this is no address such as 192.0.2.7, 192.0.2.7:80 or [2001:db8::1]:80";
-const NO_ID: &str = "id: this is no connection's id such as 0.17.2";
+const NO_PEER: Refusal = Refusal::new(
+    StatusCode::BAD_REQUEST,
+    "peer: this is no address such as 192.0.2.7, 192.0.2.7:80 or [2001:db8::1]:80",
+);
+const NO_ID: Refusal =
+    Refusal::new(StatusCode::BAD_REQUEST, "id: this is no connection's id such as 0.17.2");
+const GONE: Refusal =
+    Refusal::new(StatusCode::NOT_FOUND, "there is no such connection, or it is closing already");
+pub(super) const NO_CLUSTER: Refusal = Refusal::new(
+    StatusCode::NOT_FOUND,
+    "this server is no part of a cluster: its settings have no [cluster]",
+);
+const ENDED: Refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server has ended");
 
 fn rows(most: Option<usize>) -> usize {
     most.unwrap_or(ROWS).clamp(1, ROWS_MAX)
@@ -251,28 +246,6 @@ fn parse_peer(text: &str) -> Option<Peer> {
     }
     let address: std::net::SocketAddr = text.parse().ok()?;
     Some(Peer { address: address.ip(), port: Some(address.port()) })
-}
-
-#[derive(Debug)]
-pub(super) struct Mistake(String);
-
-impl From<Mistake> for Response {
-    fn from(mistake: Mistake) -> Self {
-        (StatusCode::BAD_REQUEST, Json(json!({ "error": mistake.0 }))).into_response()
-    }
-}
-
-pub(super) fn wrong(text: &str) -> Mistake {
-    Mistake(text.to_owned())
-}
-
-pub(super) fn wrong_query(error: QueryRejection) -> Mistake {
-    Mistake(error.body_text())
-}
-
-fn gone() -> Response {
-    let text = "there is no such connection, or it is closing already";
-    (StatusCode::NOT_FOUND, Json(json!({ "error": text }))).into_response()
 }
 
 #[cfg(test)]

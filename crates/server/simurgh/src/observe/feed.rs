@@ -4,19 +4,17 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Json, Query, RawQuery};
+use axum::extract::{Query, RawQuery};
 use axum::http::{StatusCode, Uri};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::Observer;
-use super::api::{
-    ConnectionsQuery, Mistake, TopicsQuery, WithObserver, no_cluster, wrong, wrong_query,
-};
+use super::access::Refusal;
+use super::api::{ConnectionsQuery, NO_CLUSTER, TopicsQuery, WithObserver};
 use super::lists::{self, Wanted};
 use super::nodes;
 
@@ -39,14 +37,14 @@ enum Extra {
 
 /// `GET api/feed`: events `overview`, the first with the history, and `topics`, `connections` or
 /// `cluster`, until the reader has gone.
-pub(super) async fn feed(observer: WithObserver, query: RawQuery) -> Result<Response, Response> {
+pub(super) async fn feed(observer: WithObserver, query: RawQuery) -> Result<Response, Refusal> {
     let wanted = wanted(query.0.as_deref().unwrap_or_default())?;
     if wanted == Extra::Cluster && observer.server.cluster.is_none() {
-        return Err(no_cluster());
+        return Err(NO_CLUSTER);
     }
     let Ok(place) = Arc::clone(&observer.feeds).try_acquire_owned() else {
-        let error = Json(json!({"error": "too many observers look at this server already"}));
-        return Err((StatusCode::SERVICE_UNAVAILABLE, error).into_response());
+        let error = "too many observers look at this server already";
+        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error));
     };
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     tokio::spawn(send_overviews(Arc::clone(&observer.0), sender.clone()));
@@ -70,28 +68,26 @@ pub(super) async fn feed(observer: WithObserver, query: RawQuery) -> Result<Resp
 }
 
 /// What a query requests besides the overview. The list decides which other parameters are valid.
-fn wanted(query: &str) -> Result<Extra, Mistake> {
+fn wanted(query: &str) -> Result<Extra, Refusal> {
     let (list, rest): (Vec<&str>, Vec<&str>) =
         query.split('&').partition(|pair| pair.starts_with("list="));
     let uri = |query: &str| Uri::builder().path_and_query(format!("/?{query}")).build();
-    let list_uri = uri(&list.join("&")).map_err(|error| wrong(&error.to_string()))?;
-    let rest_uri = uri(&rest.join("&")).map_err(|error| wrong(&error.to_string()))?;
-    let Query(FeedQuery { list }) = Query::try_from_uri(&list_uri).map_err(wrong_query)?;
+    let list_uri = uri(&list.join("&")).map_err(|error| Refusal::mistake(error.to_string()))?;
+    let rest_uri = uri(&rest.join("&")).map_err(|error| Refusal::mistake(error.to_string()))?;
+    let Query(FeedQuery { list }) = Query::try_from_uri(&list_uri)?;
     match list.as_str() {
         "" => Ok(Extra::Nothing),
         "cluster" if rest.is_empty() => Ok(Extra::Cluster),
-        "cluster" => Err(wrong("list=cluster: there is nothing else to be said of it")),
+        "cluster" => Err(Refusal::mistake("list=cluster: there is nothing else to be said of it")),
         "topics" => {
-            let Query(query) =
-                Query::<TopicsQuery>::try_from_uri(&rest_uri).map_err(wrong_query)?;
+            let Query(query) = Query::<TopicsQuery>::try_from_uri(&rest_uri)?;
             Ok(Extra::List(query.wanted()))
         }
         "connections" => {
-            let Query(query) =
-                Query::<ConnectionsQuery>::try_from_uri(&rest_uri).map_err(wrong_query)?;
+            let Query(query) = Query::<ConnectionsQuery>::try_from_uri(&rest_uri)?;
             query.wanted().map(Extra::List)
         }
-        _ => Err(wrong("list: there are topics, connections and cluster")),
+        _ => Err(Refusal::mistake("list: there are topics, connections and cluster")),
     }
 }
 
@@ -170,7 +166,7 @@ mod tests {
             "by=members&list=topics&x=1",
             "list=cluster&most=7",
         ] {
-            assert_eq!(Response::from(wanted(query).unwrap_err()).status(), 400, "{query}");
+            assert_eq!(wanted(query).unwrap_err().into_response().status(), 400, "{query}");
         }
     }
 }

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use serde::Serialize;
 use simurgh_reactor::Key;
 use simurgh_shard::mail::Mail;
@@ -289,19 +290,9 @@ async fn ask_one<T>(
 
 /// Asks all shards at once; those that have ended give no answer.
 async fn ask_all<T>(observer: &Observer, ask: impl Fn(Answer<T>) -> ShardQuery) -> Vec<T> {
-    let answers: Vec<_> = (0..observer.server.mailboxes.len())
-        .map(|shard| {
-            let (answer, answered) = oneshot::channel();
-            observer.server.post_to(shard as u16, Mail::Observe(Box::new(ask(answer))));
-            answered
-        })
-        .collect();
-    let until = tokio::time::Instant::now() + ANSWER_MAX;
-    let mut found = Vec::with_capacity(answers.len());
-    for answered in answers {
-        found.extend(tokio::time::timeout_at(until, answered).await.ok().and_then(Result::ok));
-    }
-    found
+    let shards = 0..observer.server.mailboxes.len();
+    let answers = shards.map(|shard| ask_one(observer, shard as u16, &ask));
+    join_all(answers).await.into_iter().flatten().collect()
 }
 
 #[cfg(test)]

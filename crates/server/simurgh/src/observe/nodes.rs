@@ -55,8 +55,8 @@ struct MembersHere {
     members: u64,
 }
 
-#[derive(Default)]
-pub(super) struct Latest(Option<(Instant, Arc<ClusterOverview>)>);
+/// The last overview, and when it was made.
+pub(super) type Latest = Option<(Instant, Arc<ClusterOverview>)>;
 
 #[derive(Debug)]
 struct NodeAnswer {
@@ -147,14 +147,14 @@ pub(super) async fn cluster(observer: &Observer) -> Option<Arc<ClusterOverview>>
     let inbox = observer.server.cluster.as_ref()?;
     // Held until all have answered, so that simultaneous viewers share one request.
     let mut latest = observer.cluster.lock().await;
-    if let Some((made, overview)) = &latest.0
+    if let Some((made, overview)) = &*latest
         && made.elapsed() < KEPT
     {
         return Some(Arc::clone(overview));
     }
     let shown = ask(inbox, &Question::Figures).await;
     let overview = Arc::new(overview(&inbox.view(), own_figures(observer), &shown));
-    latest.0 = Some((Instant::now(), Arc::clone(&overview)));
+    *latest = Some((Instant::now(), Arc::clone(&overview)));
     Some(overview)
 }
 
@@ -258,7 +258,7 @@ fn named<'a>(counts: impl IntoIterator<Item = (&'a str, u64)>) -> Vec<NamedCount
 fn link_row(view: &View) -> LinkRow {
     LinkRow {
         state: view.state.name().to_owned(),
-        for_s: view.since.elapsed().as_secs_f64(),
+        for_s: view.lasts().as_secs_f64(),
         why: (view.state == LinkState::Away).then(|| view.why.clone()),
         engine: view.measures.engine.clone(),
         rtt_ms: view.measures.round_trip.map(milliseconds),

@@ -96,11 +96,11 @@ impl Text {
     pub(super) fn verifying(&self) -> Result<Keys, String> {
         let keys = self.source().and_then(|source| match source {
             KeySource::Pem(pem) if pem.contains("PRIVATE KEY-----") => {
-                SigningKey::from_pem(&pem).and_then(|key| key.verifying_key()).map(Keys::from)
+                SigningKey::from_pem(&pem).map(|key| key.verifying_key().into())
             }
             KeySource::Pem(pem) => Keys::from_pem(&pem),
             KeySource::Jwks(jwks) => match SigningKey::from_jwk(&jwks) {
-                Ok(key) => key.verifying_key().map(Keys::from),
+                Ok(key) => Ok(key.verifying_key().into()),
                 Err(_) => Keys::from_jwks(&jwks),
             },
             source => Keys::from_secret(secret_of(&source)),

@@ -11,7 +11,7 @@ fn questions_about_numbers_of_another_epoch_are_not_asked() {
     let fetch = fixture.after(false);
     let purge = fixture.ticket();
     let Fixture { jetstream, events, now_ms, .. } = &mut fixture;
-    jetstream.purge(&subject("t"), 100, purge, None, *now_ms, events).unwrap();
+    jetstream.take(jetstream.purge(&subject("t"), 100, purge), None, *now_ms, events).unwrap();
     fixture.created = "anew".to_owned();
     fixture.link();
     fixture.fits();

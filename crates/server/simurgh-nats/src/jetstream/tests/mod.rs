@@ -222,14 +222,16 @@ impl Fixture {
         let envelope = Bytes::copy_from_slice(id.as_bytes());
         let Self { jetstream, out, events, now_ms, .. } = self;
         let what = (&subject("t"), id, age);
-        jetstream.store(what, envelope, ticket, Some(out), *now_ms, events).unwrap();
+        jetstream
+            .take(jetstream.store(what, envelope, ticket), Some(out), *now_ms, events)
+            .unwrap();
         ticket
     }
 
     fn fetch(&mut self, what: Fetch) -> Ticket {
         let ticket = self.ticket();
         let Self { jetstream, out, events, now_ms, .. } = self;
-        jetstream.fetch(what, ticket, Some(out), *now_ms, events).unwrap();
+        jetstream.take(jetstream.fetch(what, ticket), Some(out), *now_ms, events).unwrap();
         ticket
     }
 

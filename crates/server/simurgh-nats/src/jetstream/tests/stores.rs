@@ -143,7 +143,8 @@ fn as_many_tickets_are_taken_as_may_be_and_there_is_room_at_half() {
     }
     let Fixture { jetstream, events, now_ms, .. } = &mut fixture;
     let what = (&subject("t"), "x", None);
-    let more = jetstream.store(what, Bytes::new(), Ticket(0), None, *now_ms, events);
+    let more =
+        jetstream.take(jetstream.store(what, Bytes::new(), Ticket(0)), None, *now_ms, events);
     assert_eq!(more, Err(QueueFull));
     assert!(!fixture.jetstream.tickets.has_room());
     for request in fixture.requests() {
@@ -161,7 +162,10 @@ fn bytes_that_are_stored_are_bounded_but_one_envelope_is_always_taken() {
     let mut taken = 0;
     let what = (&subject("t"), "x", None);
     let Fixture { jetstream, events, now_ms, .. } = &mut fixture;
-    while jetstream.store(what, large.clone(), Ticket(taken), None, *now_ms, events).is_ok() {
+    while jetstream
+        .take(jetstream.store(what, large.clone(), Ticket(taken)), None, *now_ms, events)
+        .is_ok()
+    {
         taken += 1;
         assert!(taken < 100);
     }
@@ -185,7 +189,9 @@ fn what_no_engine_could_store_is_refused_by_name() {
     for (to, id, envelope, body) in cases {
         let Fixture { jetstream, out, events, now_ms, .. } = &mut fixture;
         let what = (to, id, None);
-        jetstream.store(what, envelope, Ticket(9), Some(out), *now_ms, events).unwrap();
+        jetstream
+            .take(jetstream.store(what, envelope, Ticket(9)), Some(out), *now_ms, events)
+            .unwrap();
         let [Event::NotStored { why: NotStored::Refused(why), .. }] = &fixture.events()[..] else {
             panic!("{id}: it is stored");
         };

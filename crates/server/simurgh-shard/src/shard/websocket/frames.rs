@@ -15,12 +15,7 @@ impl Shard {
     /// Handles the messages in `data`; the decoder keeps an incomplete one.
     pub(crate) fn frames(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
         let ticks = io.now().tick;
-        let Some(conn) = io.conn_ref(key) else { return };
-        let own = self
-            .server
-            .user_sockets
-            .get(usize::from(conn.socket.user_socket()))
-            .and_then(|user_socket| user_socket.limits);
+        let own = self.user_socket(io, key).and_then(|user_socket| user_socket.limits);
         let mut limits = own.unwrap_or(self.server.config.limits);
         // A message that could not be broadcast is too large.
         limits.message_bytes_max =
@@ -103,15 +98,7 @@ impl Shard {
     /// A message that is not Phoenix's may be Supabase's, where those are accepted.
     #[inline(never)]
     fn not_phoenix(&mut self, io: &mut Io, key: Key, serializer: Serializer, frame: Frame<'_>) {
-        let Some(user_socket) = io.conn_ref(key).map(|conn| usize::from(conn.socket.user_socket()))
-        else {
-            return;
-        };
-        let user_socket = self
-            .server
-            .user_sockets
-            .get(user_socket)
-            .filter(|user_socket| user_socket.speaks_supabase());
+        let user_socket = self.user_socket(io, key).filter(|it| it.speaks_supabase());
         match (frame, user_socket) {
             // Its data is JSON that has to be parsed.
             (Frame::Binary(data), Some(_)) if data.len() > TEXT_BYTES_MAX => {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use simurgh_core::nanoseconds;
 use simurgh_reactor::{HandOffError, Key, Next};
 
-use super::upgrade::RETRY_AFTER_S;
+use super::upgrade::keep_head;
 use super::waiting::take_passing;
 use crate::shard::{Io, Passing, Shard};
 
@@ -39,13 +39,13 @@ impl Shard {
         }
         let waiting = self.handing_off.get_or_insert_default();
         if waiting.len() >= WAITING_MAX {
-            return self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
+            return self.refuse_for_now(io, key);
         }
         match is_reserved {
             true => waiting.push_front((key, true, since_ns)),
             false => waiting.push_back((key, false, since_ns)),
         }
-        keep(io, key, head.to_vec());
+        keep_head(io, key, head.to_vec(), None);
         io.hold(key);
     }
 
@@ -58,7 +58,7 @@ impl Shard {
                 io.release(key);
                 let is_done = self.pass_on(io, key, &bytes, is_reserved, since_ns);
                 if !is_done {
-                    keep(io, key, bytes);
+                    keep_head(io, key, bytes, None);
                     io.hold(key);
                 }
                 self.account_inbound(io, key, before);
@@ -100,13 +100,7 @@ impl Shard {
         if error == HandOffError::Full {
             return false;
         }
-        self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
+        self.refuse_for_now(io, key);
         true
-    }
-}
-
-fn keep(io: &mut Io, key: Key, bytes: Vec<u8>) {
-    if let Some(conn) = io.conn(key) {
-        conn.passing = Some(Box::new(Passing::Head { bytes, peer: None }));
     }
 }

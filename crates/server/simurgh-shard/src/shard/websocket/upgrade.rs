@@ -14,14 +14,10 @@ use simurgh_reactor::Key;
 use simurgh_socket::{Connect, ConnectInfo, ConnectKind, Transport, UserSocket};
 
 use crate::connections::is_reserved;
-use crate::peer_limits::TooMany;
 use crate::proxies::{Page, is_trusted, names_client, proxy_line, real_peer};
 use crate::server::Server;
 use crate::shard::Passing;
 use crate::shard::{Io, Shard};
-
-/// Seconds after which a client refused by a full shard may try again.
-pub(super) const RETRY_AFTER_S: &str = "1";
 
 pub(crate) struct Checked {
     pub(crate) wire: Wire,
@@ -52,14 +48,14 @@ impl Shard {
     fn head_bytes(&mut self, io: &mut Io, key: Key, data: &mut [u8], peer: Option<SocketAddr>) {
         let (skip, peer) = match self.proxy_header(io, key, data, peer) {
             Ok(Some(found)) => found,
-            Ok(None) => return keep_head(io, key, data, peer),
+            Ok(None) => return keep_head(io, key, data.to_vec(), peer),
             Err(()) => return self.refuse(io, key, 400, ""),
         };
         let Some((_, request_bytes)) = data.split_at_mut_checked(skip) else { return };
         let limits = self.server.config.http.head_limits();
         let (request, length) = match Request::parse(request_bytes, &limits) {
             Ok(Some(parsed)) => parsed,
-            Ok(None) => return keep_head(io, key, request_bytes, peer),
+            Ok(None) => return keep_head(io, key, request_bytes.to_vec(), peer),
             Err(error) => return self.refuse(io, key, error.status(), ""),
         };
         if io.conn_ref(key).is_some_and(|conn| conn.socket.phase() == Phase::Full) {
@@ -95,10 +91,10 @@ impl Shard {
         drop(request);
         let rest = request_bytes.get_mut(length..).unwrap_or_default();
         match answer {
-            Answer::Refused { status, headers, body } => {
+            Err(Refused { status, headers, body }) => {
                 self.refuse_with(io, key, status, headers, &body);
             }
-            Answer::Accepted { wire, response, connect } => {
+            Ok(Accepted { wire, response, connect }) => {
                 if let Some(conn) = io.conn(key) {
                     conn.socket.lead_to(index as u8, wire);
                 }
@@ -169,50 +165,35 @@ impl Shard {
         user_socket: &UserSocket,
         request: &Request<'_>,
         peer: Option<SocketAddr>,
-    ) -> Answer {
+    ) -> Result<Accepted, Refused> {
         let address = || client(server, request, io, key, peer).ip();
         self.note_source(key, || {
             let is_named = peer.is_some() || proxy_is_trusted(server, request, io, key);
             is_named.then(address)
         });
-        if let Err(too_many) = self.count_address(key, address) {
-            return Answer::too_many(too_many);
-        }
-        let checked = match check(server, user_socket, request, io, key) {
-            Ok(checked) => checked,
-            Err((status, why)) => {
-                return Answer::Refused { status, headers: &[], body: why.to_owned() };
-            }
-        };
+        self.count_address(key, address).map_err(|why| Refused::of(429, why))?;
+        let checked = check(server, user_socket, request, io, key)
+            .map_err(|(status, why)| Refused::of(status, why))?;
         let connect = match &user_socket.connect {
             None => Connect::ok(),
             Some(_) => {
-                let Ok(params) = params::decode(request.query()) else {
-                    return Answer::refused(400);
-                };
+                let params = params::decode(request.query()).map_err(|_| Refused::of(400, ""))?;
                 let (token, transport) = (checked.token.as_deref(), Transport::WebSocket);
                 let peer = client(server, request, io, key, peer);
                 let info = user_socket.connect_info(request, params, token, peer, transport);
-                match self.ask_connect(user_socket, &info) {
-                    Some(connect) => connect,
-                    None => return Answer::refused(500),
-                }
+                self.ask_connect(user_socket, &info).ok_or_else(|| Refused::of(500, ""))?
             }
         };
         if let ConnectKind::Refuse { status, body } = connect.0 {
-            return Answer::Refused { status, headers: &[], body };
+            return Err(Refused { body, ..Refused::of(status, "") });
         }
-        match handshake::check_upgrade(request) {
-            Ok(upgrade) => {
-                let mut response = Vec::with_capacity(160);
-                handshake::write_accept(&upgrade, checked.subprotocol.as_deref(), &mut response);
-                Answer::Accepted { wire: checked.wire, response, connect }
-            }
-            Err(error) => {
-                let (status, headers) = (error.status(), error.headers());
-                Answer::Refused { status, headers, body: format!("{error}\n") }
-            }
-        }
+        let upgrade = handshake::check_upgrade(request).map_err(|error| {
+            let (status, headers) = (error.status(), error.headers());
+            Refused { status, headers, body: format!("{error}\n") }
+        })?;
+        let mut response = Vec::with_capacity(160);
+        handshake::write_accept(&upgrade, checked.subprotocol.as_deref(), &mut response);
+        Ok(Accepted { wire: checked.wire, response, connect })
     }
 
     /// Calls the application's connect; `None` if it panicked.
@@ -242,9 +223,9 @@ impl Shard {
     ) {
         match connect.0 {
             ConnectKind::Ok(state) => {
-                if let Err(too_many) = self.count_user(key, state.id.as_deref()) {
+                if let Err(why) = self.count_user(key, state.id.as_deref()) {
                     self.drop_guarded(state);
-                    return self.refuse(io, key, 429, too_many.text());
+                    return self.refuse(io, key, 429, why);
                 }
                 if !self.server.connection_limit.take() {
                     self.drop_guarded(state);
@@ -275,7 +256,7 @@ impl Shard {
 
     /// Refuses with 503; the client may try again soon.
     pub(crate) fn refuse_for_now(&mut self, io: &mut Io, key: Key) {
-        self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
+        self.refuse_with(io, key, 503, &[("retry-after", "1")], "");
     }
 
     pub(crate) fn refuse(&mut self, io: &mut Io, key: Key, status: u16, body: &str) {
@@ -304,24 +285,27 @@ impl Shard {
     }
 }
 
-enum Answer {
-    Refused { status: u16, headers: &'static [(&'static str, &'static str)], body: String },
-    Accepted { wire: Wire, response: Vec<u8>, connect: Connect },
+struct Accepted {
+    wire: Wire,
+    response: Vec<u8>,
+    connect: Connect,
 }
 
-impl Answer {
-    fn refused(status: u16) -> Self {
-        Self::Refused { status, headers: &[], body: String::new() }
-    }
+struct Refused {
+    status: u16,
+    headers: &'static [(&'static str, &'static str)],
+    body: String,
+}
 
-    fn too_many(what: TooMany) -> Self {
-        Self::Refused { status: 429, headers: &[], body: what.text().to_owned() }
+impl Refused {
+    fn of(status: u16, body: &str) -> Self {
+        Self { status, headers: &[], body: body.to_owned() }
     }
 }
 
-fn keep_head(io: &mut Io, key: Key, bytes: &[u8], peer: Option<SocketAddr>) {
+pub(super) fn keep_head(io: &mut Io, key: Key, bytes: Vec<u8>, peer: Option<SocketAddr>) {
     if let Some(conn) = io.conn(key) {
-        conn.passing = Some(Box::new(Passing::Head { bytes: bytes.to_vec(), peer }));
+        conn.passing = Some(Box::new(Passing::Head { bytes, peer }));
     }
 }
 

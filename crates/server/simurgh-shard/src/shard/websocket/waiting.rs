@@ -114,26 +114,23 @@ impl Shard {
             return self.drop_guarded(connect);
         };
         let Passing::Connecting { response, requester, mut waiting } = passing else { return };
+        if connect.is_none() {
+            self.metrics.errors_callback_panic.add(1);
+        }
         match requester {
             Some(Requester::Driver(answer)) => {
-                return self.driven_decided(io, key, &answer, connect);
-            }
-            Some(Requester::Poll(opener)) => {
-                if connect.is_none() {
-                    self.metrics.errors_callback_panic.add(1);
+                if let Some(outcome) = self.driven_decided(io, key, &answer, connect) {
+                    // The driver may be gone.
+                    let _ = answer.send(vec![outcome]);
                 }
-                return self.polled_decided(io, key, opener, connect);
+                return;
             }
+            Some(Requester::Poll(opener)) => return self.polled_decided(io, key, opener, connect),
             None => self.read_again(io, key),
         }
         match connect {
-            Some(connect) => {
-                self.answer_connect(io, key, response, connect, &mut waiting.behind);
-            }
-            None => {
-                self.metrics.errors_callback_panic.add(1);
-                self.refuse(io, key, 500, "");
-            }
+            Some(connect) => self.answer_connect(io, key, response, connect, &mut waiting.behind),
+            None => self.refuse(io, key, 500, ""),
         }
         self.account_inbound(io, key, before);
     }
