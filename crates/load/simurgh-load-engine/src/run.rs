@@ -268,7 +268,7 @@ impl Run {
         match command {
             Command::Pause => self.hosts.send(WorkerCommand::Pause),
             Command::Resume => self.hosts.send(WorkerCommand::Resume),
-            Command::Rate(factor) => self.hosts.send(WorkerCommand::Rate(factor)),
+            Command::Rate { factor } => self.hosts.send(WorkerCommand::Rate(factor)),
             Command::Stop if self.stop_requested => {
                 // A second request ends the run at once.
                 self.stopping = self.stopping.map(|(ending, _)| (ending, Instant::now()));
