@@ -5,13 +5,7 @@ use md5::Digest as _;
 /// Lower-case MD5, as in digest authentication and Tsung's `ts_digest:md5hex`.
 #[must_use]
 pub fn md5_hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::with_capacity(32);
-    for byte in md5::Md5::digest(bytes) {
-        // Writing to a string cannot fail.
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
+    format!("{:032x}", u128::from_be_bytes(md5::Md5::digest(bytes).into()))
 }
 
 #[cfg(test)]

@@ -60,7 +60,8 @@ impl SourcePool {
         how: ConnectOptions,
         conn: T,
     ) -> io::Result<Key> {
-        let mut tries = self.tries();
+        // Another port of the same source, or another source on loopback.
+        let mut tries = if self.ports.is_some() { 64 } else { LOOPBACK_ADDRESSES.max(8) };
         loop {
             let how = ConnectOptions { from: self.next(to.ip()), ..how };
             let error = match io.connect(to, &how, conn) {
@@ -73,13 +74,8 @@ impl SourcePool {
             if !is_out_of_ports || tries == 0 {
                 return Err(error);
             }
-            self.next_loopback();
+            self.loopback = (self.loopback + 1) % LOOPBACK_ADDRESSES;
         }
-    }
-
-    /// How many other addresses or ports a connect may try.
-    fn tries(&self) -> u32 {
-        if self.ports.is_some() { 64 } else { LOOPBACK_ADDRESSES.max(8) }
     }
 
     fn next(&mut self, target: IpAddr) -> Option<SocketAddr> {
@@ -102,10 +98,6 @@ impl SourcePool {
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         Some(SocketAddr::new(address.unwrap_or(any), port))
-    }
-
-    fn next_loopback(&mut self) {
-        self.loopback = (self.loopback + 1) % LOOPBACK_ADDRESSES;
     }
 
     fn given_address(&self, target: IpAddr) -> Option<IpAddr> {
@@ -148,7 +140,7 @@ mod tests {
                 let from = pool.next(Ipv4Addr::LOCALHOST.into()).unwrap();
                 assert!(from.ip().is_loopback() && from.port() == 0);
                 assert!(seen.insert(from.ip()), "{from} twice");
-                pool.next_loopback();
+                pool.loopback += 1;
             }
         }
         let mut pool = SourcePool::new(&sources, 0, 1);

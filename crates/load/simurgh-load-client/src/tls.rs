@@ -18,11 +18,14 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 use rustls::{AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct};
 use rustls::{RootCertStore, SignatureScheme};
 
 use crate::Tls;
+
+/// Bytes of one record: 16 KiB, its head, and what encryption adds (RFC 8446 §5.2).
+const RECORD_BYTES_MAX: usize = (16 << 10) + 5 + 256;
 
 /// What all connections of a run share; made once, and cheap to clone.
 #[derive(Clone, Debug)]
@@ -333,9 +336,10 @@ impl TlsClient {
         let ConnectionState::WriteTraffic(mut traffic) = state else {
             return Err(TlsError::NotOpen);
         };
-        // Each record of at most 16 KiB grows by a header, a type and a tag: 22 or 29 bytes.
-        let guess = plain.len() + (plain.len() / 16_384 + 1) * 32;
-        append(out, guess, |buffer| traffic.encrypt(plain, buffer))
+        // Each record of at most 16 KiB grows by a header, a type and a tag: 22 or 29 bytes. The
+        // rest is for an update of the keys before them.
+        let room = plain.len() + (plain.len() / 16_384 + 1) * 32 + 256;
+        append(out, room, |buffer| traffic.encrypt(plain, buffer))
     }
 
     /// Appends our close; the peer's may still come. Does nothing without an open connection.
@@ -379,7 +383,7 @@ impl TlsClient {
                     return Err(TlsError::new(error, self.trust));
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append(out, 512, |buffer| data.encode(buffer))?;
+                    append(out, RECORD_BYTES_MAX, |buffer| data.encode(buffer))?;
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
@@ -417,7 +421,7 @@ impl TlsClient {
                     }
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    if append(out, 64, |buffer| data.encode(buffer)).is_err() {
+                    if append(out, RECORD_BYTES_MAX, |buffer| data.encode(buffer)).is_err() {
                         return;
                     }
                 }
@@ -427,47 +431,15 @@ impl TlsClient {
     }
 }
 
-/// Lets `write` append to `out`, with as much room as it asks for.
-fn append<E: Into<NoRoom>>(
+/// Lets `write` append to `out`, with room for all that it may write.
+fn append<E>(
     out: &mut Vec<u8>,
-    guess_bytes: usize,
-    mut write: impl FnMut(&mut [u8]) -> Result<usize, E>,
+    room: usize,
+    write: impl FnOnce(&mut [u8]) -> Result<usize, E>,
 ) -> Result<(), TlsError> {
     let start = out.len();
-    let mut room = guess_bytes;
-    // The second try has the room that the first one asked for.
-    for _ in 0..2 {
-        out.resize(start + room, 0);
-        match write(out.get_mut(start..).unwrap_or_default()).map_err(Into::into) {
-            Ok(written) => {
-                out.truncate(start + written);
-                return Ok(());
-            }
-            Err(NoRoom(Some(required))) => room = required,
-            Err(NoRoom(None)) => break,
-        }
-    }
-    out.truncate(start);
-    Err(TlsError::NotOpen)
-}
-
-/// How many bytes are needed; `None`: more would not help.
-struct NoRoom(Option<usize>);
-
-impl From<EncodeError> for NoRoom {
-    fn from(error: EncodeError) -> Self {
-        Self(match error {
-            EncodeError::InsufficientSize(error) => Some(error.required_size),
-            EncodeError::AlreadyEncoded => None,
-        })
-    }
-}
-
-impl From<EncryptError> for NoRoom {
-    fn from(error: EncryptError) -> Self {
-        Self(match error {
-            EncryptError::InsufficientSize(error) => Some(error.required_size),
-            EncryptError::EncryptExhausted => None,
-        })
-    }
+    out.resize(start + room, 0);
+    let written = write(out.get_mut(start..).unwrap_or_default());
+    out.truncate(start + written.as_ref().map_or(0, |written| *written));
+    written.map(drop).map_err(|_| TlsError::NotOpen)
 }

@@ -8,6 +8,7 @@ use simurgh_load_scenario::Scenario;
 
 use crate::chance::{mix, pick, sums};
 use crate::schedule::{Arrival, PhaseSchedule, Share};
+use crate::time::nanos;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Started {
@@ -68,10 +69,7 @@ impl Arrivals {
         let appointments = scenario.load.appointments.iter().enumerate();
         let mut mine: Vec<(u64, u16)> = appointments
             .filter(|(number, _)| *number as u64 % share.of == share.index)
-            .filter_map(|(_, user)| {
-                let at_ns = u64::try_from(user.at.as_nanos()).ok()?;
-                Some((at_ns, u16::try_from(user.session).ok()?))
-            })
+            .filter_map(|(_, user)| Some((nanos(user.at), u16::try_from(user.session).ok()?)))
             .collect();
         mine.sort_by_key(|(at_ns, _)| std::cmp::Reverse(*at_ns));
         Self {
@@ -225,7 +223,7 @@ impl Arrivals {
         let arrival = self.queue.front().map(|arrival| self.phase_start_ns + arrival.at_ns);
         let bin = self.schedule.as_ref().filter(|_| self.state == State::Running).map(|schedule| {
             let next_ns = schedule.next_bin_ns().map(|ns| ns.saturating_sub(ahead_ns(schedule)));
-            let end_ns = u64::try_from(schedule.phase().duration.as_nanos()).unwrap_or(u64::MAX);
+            let end_ns = nanos(schedule.phase().duration);
             self.phase_start_ns.saturating_add(next_ns.unwrap_or(end_ns))
         });
         [appointment, arrival, bin].into_iter().flatten().min()
@@ -269,8 +267,7 @@ impl Arrivals {
         if self.state != State::Running || schedule.next_bin_ns().is_some() {
             return false;
         }
-        let duration_ns = u64::try_from(schedule.phase().duration.as_nanos()).unwrap_or(u64::MAX);
-        let end_ns = self.phase_start_ns.saturating_add(duration_ns);
+        let end_ns = self.phase_start_ns.saturating_add(nanos(schedule.phase().duration));
         if now_ns < end_ns {
             return false;
         }

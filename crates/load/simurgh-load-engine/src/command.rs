@@ -24,6 +24,25 @@ pub(crate) enum WorkerCommand {
     Stop,
 }
 
+impl WorkerCommand {
+    /// The same in the time of a clock that is this much ahead.
+    pub(crate) fn by_clock(self, ahead_ns: i64) -> Self {
+        match self {
+            Self::Start { at_ns, clock_offset_ns } => Self::Start {
+                at_ns: at_ns.saturating_add_signed(ahead_ns),
+                clock_offset_ns: clock_offset_ns.saturating_sub(ahead_ns),
+            },
+            Self::Clock { clock_offset_ns } => {
+                Self::Clock { clock_offset_ns: clock_offset_ns.saturating_sub(ahead_ns) }
+            }
+            Self::NextPhase { at_ns } => {
+                Self::NextPhase { at_ns: at_ns.saturating_add_signed(ahead_ns) }
+            }
+            other => other,
+        }
+    }
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum WorkerEvent {
     /// The measurements of the last second.

@@ -119,7 +119,8 @@ impl Run {
     pub fn go(mut self, mut outputs: Outputs) -> Outcome {
         let lead = self.lead();
         self.started = Instant::now() + lead;
-        self.hosts.start(self.clock.ns() + nanos(lead));
+        let at_ns = self.clock.ns() + nanos(lead);
+        self.hosts.send(WorkerCommand::Start { at_ns, clock_offset_ns: 0 });
         let ending = loop {
             match self.reports.recv_timeout(self.wait()) {
                 Ok(report) => self.on_report(report),
@@ -233,7 +234,8 @@ impl Run {
     fn look_for_next_phase(&mut self) {
         if !self.phase_over.is_empty() && self.are_all(&self.phase_over) {
             self.phase_over.clear();
-            self.hosts.next_phase(self.clock.ns() + nanos(self.lead()));
+            let at_ns = self.clock.ns() + nanos(self.lead());
+            self.hosts.send(WorkerCommand::NextPhase { at_ns });
         }
     }
 
@@ -266,7 +268,7 @@ impl Run {
         match command {
             Command::Pause => self.hosts.send(WorkerCommand::Pause),
             Command::Resume => self.hosts.send(WorkerCommand::Resume),
-            Command::Rate(factor) => self.hosts.send(WorkerCommand::Rate(factor)),
+            Command::Rate { factor } => self.hosts.send(WorkerCommand::Rate(factor)),
             Command::Stop if self.stop_requested => {
                 // A second request ends the run at once.
                 self.stopping = self.stopping.map(|(ending, _)| (ending, Instant::now()));

@@ -10,6 +10,7 @@
 use simurgh_load_scenario::{Arrivals, Load, Phase};
 
 use crate::chance::mix;
+use crate::time::nanos;
 
 pub(crate) const BIN_NS: u64 = 100_000_000;
 
@@ -122,7 +123,7 @@ impl PhaseSchedule {
     }
 
     fn duration_ns(&self) -> u64 {
-        u64::try_from(self.phase.duration.as_nanos()).unwrap_or(u64::MAX)
+        nanos(self.phase.duration)
     }
 
     /// Users that the unscaled rate brings between two times of the phase.

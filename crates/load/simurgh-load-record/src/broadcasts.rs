@@ -1,8 +1,8 @@
 //! Single broadcasts: when the first and the last receiver got it, and how many did not.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
+use foldhash::fast::FixedState;
 use serde::{Deserialize, Serialize};
 
 use super::{BroadcastPart, Count, Delta, Metric};
@@ -77,7 +77,7 @@ impl Open {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Broadcasts {
-    open: HashMap<(u32, u32), Open, BuildHasherDefault<KeyHasher>>,
+    open: HashMap<(u32, u32), Open, FixedState>,
 }
 
 impl Broadcasts {
@@ -150,27 +150,4 @@ pub(super) fn slowest(broadcasts: &mut Vec<Broadcast>, n: usize) {
     });
     broadcasts.truncate(n);
     broadcasts.shrink_to_fit();
-}
-
-/// Spreads increasing keys with one multiplication. This tool itself gives out the keys; a server
-/// that fakes stamps would at worst slow down its own measurement.
-#[derive(Debug, Default)]
-pub(super) struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        // The table takes the low bits for the place and the high ones for its tags.
-        let product = (self.0 ^ key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = product ^ (product >> 32);
-    }
 }

@@ -1,9 +1,9 @@
 //! The worker's side of measuring. This runs for each frame, so it only adds numbers.
 
 use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 
-use super::broadcasts::KeyHasher;
+use foldhash::fast::FixedState;
+
 use super::delta::{BroadcastPart, Delta, Detail, MatchLine, Sample, Users, WorkerId};
 use super::servers::ServerCounters;
 use super::{Count, ErrorKind, Hist, Metric, MetricId, Names, OfServer, Origin, Warning};
@@ -42,7 +42,7 @@ pub struct Recorder {
     cpu_ns_taken: u64,
     /// Index into `delta.broadcasts` of the last one: many users get one in a row.
     last_broadcast: usize,
-    by_key: HashMap<u64, u32, BuildHasherDefault<KeyHasher>>,
+    by_key: HashMap<(u32, u32), u32, FixedState>,
     keep_samples: bool,
 }
 
@@ -303,8 +303,7 @@ impl Recorder {
     }
 
     fn find_broadcast(&mut self, publisher: u32, seq: u32, sent_ns: u64) -> Option<usize> {
-        let key = u64::from(publisher) << 32 | u64::from(seq);
-        if let Some(&index) = self.by_key.get(&key) {
+        if let Some(&index) = self.by_key.get(&(publisher, seq)) {
             return Some(index as usize);
         }
         let index = self.delta.broadcasts.len();
@@ -312,7 +311,7 @@ impl Recorder {
             self.count(Count::BroadcastsUntracked, 1);
             return None;
         }
-        self.by_key.insert(key, index as u32);
+        self.by_key.insert((publisher, seq), index as u32);
         self.delta.broadcasts.push(BroadcastPart {
             publisher,
             seq,

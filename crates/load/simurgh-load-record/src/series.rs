@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Count, ErrorKind, Errors, MetricId, Tick};
+use super::{Count, Delta, ErrorKind, Errors, MetricId, Tick};
 
 /// Points at most: an hour of seconds.
 const POINTS_MAX: usize = 3600;
@@ -16,45 +16,42 @@ pub struct Series {
     ticks_in_last: u32,
 }
 
-/// A span of time, at first one second. Everything except `users`, `connected` and percentiles is
-/// the number of events in it, not a rate.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A span of time, at first one second, with the values of its columns.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// End of the span, milliseconds since the start of the run.
-    pub at_ms: u64,
-    /// Its length, milliseconds.
-    pub span_ms: u64,
-    /// Users alive at its end; the maximum where seconds were merged.
-    pub users: u64,
-    /// Connections open at its end; the maximum where seconds were merged.
-    pub connected: u64,
-    /// Users that were due, started or not.
-    pub due: u64,
-    /// Users started.
-    pub arrivals: u64,
-    /// Users ended.
-    pub departures: u64,
-    /// Connections made.
-    pub connects: u64,
-    /// Requests sent that expect an answer.
-    pub requests: u64,
-    /// Frames received.
-    pub frames_in: u64,
-    /// Frames sent.
-    pub frames_out: u64,
-    /// Bytes received.
-    pub bytes_in: u64,
-    /// Bytes sent.
-    pub bytes_out: u64,
-    /// Errors of all kinds.
-    pub errors: u64,
-    /// CPU time of all workers, microseconds.
-    pub cpu_us: u64,
+    values: [u64; COLUMNS.len()],
     /// Times, by metric in the order of their numbers; only those that occurred.
     pub times: Vec<(MetricId, TimePoint)>,
     /// Errors by kind, in order; only those that occurred.
     pub kinds: Vec<(ErrorKind, u64)>,
 }
+
+type Column = (&'static str, f64, fn(&Tick) -> u64);
+
+/// Names in outputs, units there, and values in a second.
+const COLUMNS: [Column; 15] = [
+    ("t_s", 1e3, |tick| tick.at_ms),
+    ("users", 1.0, |tick| tick.all.users),
+    ("connected", 1.0, |tick| tick.all.connected),
+    ("span_s", 1e3, |tick| tick.span_ms),
+    ("due", 1.0, |tick| tick.all.counts[Count::UsersDue]),
+    ("arrivals", 1.0, |tick| tick.all.counts[Count::UsersStarted]),
+    ("departures", 1.0, |Tick { all: Delta { counts, .. }, .. }| {
+        counts[Count::UsersFinished].saturating_add(counts[Count::UsersAborted])
+    }),
+    ("connects", 1.0, |tick| tick.all.counts[Count::Connects]),
+    ("requests", 1.0, |tick| tick.all.counts[Count::Requests]),
+    ("frames_in", 1.0, |tick| tick.all.counts.frames_in()),
+    ("frames_out", 1.0, |tick| tick.all.counts.frames_out()),
+    ("bytes_in", 1.0, |tick| tick.all.counts[Count::BytesIn]),
+    ("bytes_out", 1.0, |tick| tick.all.counts[Count::BytesOut]),
+    ("errors", 1.0, |tick| tick.all.errors.total()),
+    ("cpu_s", 1e6, |tick| tick.all.cpu_ns / 1000),
+];
+
+/// The first columns, whose values are those at the end of the span, or the highest where seconds
+/// were merged; those of all others are what happened in it, not a rate.
+const GAUGES: usize = 3;
 
 /// Times of one metric in one [`Point`], µs. Where seconds were merged, the percentiles are those
 /// of the worst second, so that a peak is not averaged away.
@@ -77,7 +74,6 @@ pub struct TimePoint {
 impl Point {
     pub(super) fn of(tick: &Tick) -> Self {
         let all = &tick.all;
-        let counts = &all.counts;
         let times = all.times.iter().map(|(&metric, hist)| {
             let stats = TimePoint {
                 count: hist.count(),
@@ -89,33 +85,24 @@ impl Point {
             };
             (metric, stats)
         });
-        Self {
-            at_ms: tick.at_ms,
-            span_ms: tick.span_ms,
-            users: all.users,
-            connected: all.connected,
-            due: counts[Count::UsersDue],
-            arrivals: counts[Count::UsersStarted],
-            departures: counts[Count::UsersFinished].saturating_add(counts[Count::UsersAborted]),
-            connects: counts[Count::Connects],
-            requests: counts[Count::Requests],
-            frames_in: counts.frames_in(),
-            frames_out: counts.frames_out(),
-            bytes_in: counts[Count::BytesIn],
-            bytes_out: counts[Count::BytesOut],
-            errors: all.errors.total(),
-            cpu_us: all.cpu_ns / 1000,
-            times: times.collect(),
-            kinds: kinds(&all.errors),
-        }
+        let values = COLUMNS.map(|(_, _, value)| value(tick));
+        Self { values, times: times.collect(), kinds: kinds(&all.errors) }
+    }
+
+    /// Names and values of all columns.
+    pub fn columns(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        COLUMNS.iter().zip(self.values).map(|((name, unit, _), value)| (*name, value as f64 / unit))
+    }
+
+    /// Users alive at its end.
+    pub fn users(&self) -> u64 {
+        self.values[1]
     }
 
     fn append(&mut self, next: &Self) {
-        self.at_ms = next.at_ms;
-        self.users = self.users.max(next.users);
-        self.connected = self.connected.max(next.connected);
-        add_fields!(self, next; span_ms, due, arrivals, departures, connects, requests,
-            frames_in, frames_out, bytes_in, bytes_out, errors, cpu_us);
+        for (at, (mine, theirs)) in self.values.iter_mut().zip(next.values).enumerate() {
+            *mine = if at < GAUGES { (*mine).max(theirs) } else { mine.saturating_add(theirs) };
+        }
         for (metric, theirs) in &next.times {
             match self.times.binary_search_by_key(metric, |(id, _)| *id) {
                 Ok(index) => self.times[index].1.append(theirs),
@@ -232,13 +219,17 @@ mod tests {
                 series.push(Point::of(&tick));
             }
             let points = series.points();
-            let sum = |of: fn(&Point) -> u64| points.iter().map(of).sum::<u64>();
+            let column = |name: &str| -> Vec<u64> {
+                let columns = points.iter().flat_map(Point::columns);
+                columns.filter(|(known, _)| *known == name).map(|(_, value)| value as u64).collect()
+            };
+            let sum = |name: &str| column(name).iter().sum::<u64>();
             assert!(points.len() <= 8);
-            assert_eq!((sum(|point| point.arrivals), sum(|point| point.bytes_in)), sums);
-            assert_eq!(sum(|point| point.span_ms), seconds * 1000);
-            assert!(points.is_sorted_by_key(|point| point.at_ms));
-            assert_eq!(points.last().map(|point| point.at_ms), Some(seconds * 1000));
-            assert_eq!(points.first().map(|point| point.connected), Some(999));
+            assert_eq!((sum("arrivals"), sum("bytes_in")), sums);
+            assert_eq!(sum("span_s"), seconds);
+            assert!(column("t_s").is_sorted());
+            assert_eq!(column("t_s").last(), Some(&seconds));
+            assert_eq!(column("connected").first(), Some(&999));
             let times = |point: &Point| point.times.iter().map(|(_, time)| time.count).sum::<u64>();
             assert_eq!(points.iter().map(times).sum::<u64>(), seconds);
             let max = points.iter().flat_map(|point| &point.times).map(|(_, time)| time.max).max();

@@ -99,7 +99,7 @@ pub struct Summary {
 pub struct SeriesView {
     /// Seconds that one point represents.
     pub seconds_per_point: u32,
-    /// `t_s`, `span_s`, `users`, `connected`, `arrivals`, ...: see [`Point`].
+    /// `t_s`, `span_s`, `users`, `connected`, `arrivals`, ...: see [`Point::columns`].
     pub columns: Columns,
     /// Times by metric: `count`, `p50`, `p90`, `p99`, `p99_9`, `max`; `null`: none occurred.
     pub metrics: BTreeMap<String, BTreeMap<&'static str, Vec<Option<u64>>>>,
@@ -224,7 +224,7 @@ impl Record {
             broadcasts: self.slowest_broadcasts().to_vec(),
             warnings: warnings.iter().map(WarningRow::of).collect(),
             trustworthy: !warnings.iter().any(Warning::is_untrustworthy),
-            point: last.map(|point| point_columns(point).into()).unwrap_or_default(),
+            point: last.map(|point| point.columns().collect()).unwrap_or_default(),
             point_times: last.map(|point| point_times(self.meta(), point)).unwrap_or_default(),
             point_errors: last.map(point_errors).unwrap_or_default(),
         }
@@ -257,7 +257,7 @@ impl Record {
         let mut metrics = BTreeMap::new();
         let mut errors: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for (index, point) in points.iter().enumerate() {
-            for (name, value) in point_columns(point) {
+            for (name, value) in point.columns() {
                 columns.entry(name).or_default().push(value);
             }
             for (id, stats) in &point.times {
@@ -293,26 +293,6 @@ impl WarningRow {
 
 fn seconds(ms: u64) -> f64 {
     ms as f64 / 1000.0
-}
-
-fn point_columns(point: &Point) -> [(&'static str, f64); 15] {
-    [
-        ("t_s", seconds(point.at_ms)),
-        ("span_s", seconds(point.span_ms)),
-        ("users", point.users as f64),
-        ("connected", point.connected as f64),
-        ("due", point.due as f64),
-        ("arrivals", point.arrivals as f64),
-        ("departures", point.departures as f64),
-        ("connects", point.connects as f64),
-        ("requests", point.requests as f64),
-        ("frames_in", point.frames_in as f64),
-        ("frames_out", point.frames_out as f64),
-        ("bytes_in", point.bytes_in as f64),
-        ("bytes_out", point.bytes_out as f64),
-        ("errors", point.errors as f64),
-        ("cpu_s", point.cpu_us as f64 / 1e6),
-    ]
 }
 
 fn time_columns(stats: &TimePoint) -> [(&'static str, u64); 6] {

@@ -196,25 +196,17 @@ impl Warning {
     /// Whether this warning means that the generator has not done what the scenario says, so that
     /// the results say less about the server.
     pub fn is_untrustworthy(&self) -> bool {
-        match self {
+        matches!(
+            self,
             Self::CpuBound { .. }
-            | Self::ArrivalsLate { .. }
-            | Self::StepsLate { .. }
-            | Self::DescriptorLimit { .. }
-            | Self::PortsExhausted { .. }
-            | Self::NoMemory { .. }
-            | Self::AgentLost { .. }
-            | Self::WorkerLost { .. } => true,
-            Self::ServerRefused { .. }
-            | Self::ClockSkew { .. }
-            | Self::DeliveriesBeforeSent { .. }
-            | Self::OutputFailed { .. }
-            | Self::JournalTorn { .. }
-            | Self::Unfinished
-            | Self::ForeignStamps { .. }
-            | Self::AnswersCut { .. }
-            | Self::Other { .. } => false,
-        }
+                | Self::ArrivalsLate { .. }
+                | Self::StepsLate { .. }
+                | Self::DescriptorLimit { .. }
+                | Self::PortsExhausted { .. }
+                | Self::NoMemory { .. }
+                | Self::AgentLost { .. }
+                | Self::WorkerLost { .. }
+        )
     }
 
     /// Whether this warning has newer figures of the same thing.

@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The smallest accepted rate factor: for less, pause the run.
 pub const RATE_FACTOR_MIN: f64 = 0.01;
@@ -19,7 +19,8 @@ const RATE_STEPS: [f64; 19] = [
 ];
 
 /// A command to a running load.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
     /// No new arrivals until [`Command::Resume`]; users that have arrived continue.
     Pause,
@@ -28,7 +29,10 @@ pub enum Command {
     /// The run ends in an orderly way; a second stop ends it at once.
     Stop,
     /// Arrivals come at this multiple of the scenario's rate from now on.
-    Rate(f64),
+    Rate {
+        /// The multiple.
+        factor: f64,
+    },
 }
 
 /// Controls a run. Cheap to clone; commands to a run that has ended are dropped.
@@ -85,7 +89,7 @@ impl Control {
     /// [`RATE_FACTOR_MAX`]; NaN is ignored.
     pub fn rate(&self, factor: f64) {
         if !factor.is_nan() {
-            self.send(Command::Rate(factor.clamp(RATE_FACTOR_MIN, RATE_FACTOR_MAX)));
+            self.send(Command::Rate { factor: factor.clamp(RATE_FACTOR_MIN, RATE_FACTOR_MAX) });
         }
     }
 
@@ -112,14 +116,14 @@ impl Control {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, command: Command) {
+    pub(crate) fn send(&self, command: Command) {
         // Sent under the lock, so that commands arrive in the order in which the state changed.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match command {
             Command::Pause => state.paused = true,
             Command::Resume => state.paused = false,
             Command::Stop => state.stopping = true,
-            Command::Rate(factor) => state.rate = factor,
+            Command::Rate { factor } => state.rate = factor,
         }
         (self.send)(command);
     }
@@ -143,7 +147,7 @@ mod tests {
         control.stop();
         drop(control);
         let all: Vec<Command> = commands.iter().collect();
-        assert_eq!(all, [Command::Pause, Command::Rate(2.0), Command::Stop]);
+        assert_eq!(all, [Command::Pause, Command::Rate { factor: 2.0 }, Command::Stop]);
     }
 
     #[test]
@@ -154,7 +158,8 @@ mod tests {
         }
         drop(control);
         let all: Vec<Command> = commands.iter().collect();
-        let (least, most) = (Command::Rate(RATE_FACTOR_MIN), Command::Rate(RATE_FACTOR_MAX));
+        let (least, most) =
+            (Command::Rate { factor: RATE_FACTOR_MIN }, Command::Rate { factor: RATE_FACTOR_MAX });
         assert_eq!(all, [least, least, most]);
     }
 
@@ -184,7 +189,8 @@ mod tests {
         control.slower();
         drop(control);
         let all: Vec<Command> = commands.iter().collect();
-        let rates = [1.25, 1.0, 0.75, RATE_FACTOR_MAX, RATE_FACTOR_MIN].map(Command::Rate);
+        let rates = [1.25, 1.0, 0.75, RATE_FACTOR_MAX, RATE_FACTOR_MIN]
+            .map(|factor| Command::Rate { factor });
         assert_eq!(all, rates);
     }
 

@@ -184,7 +184,7 @@ fn errors(text: &mut String, live: &Live) {
         table.row(&row.kind, [grouped(row.count), phases.join(", ")]);
     }
     table.end();
-    for row in live.errors.iter().filter(|row| !row.examples.is_empty()) {
+    for row in &live.errors {
         for example in &row.examples {
             let _ = writeln!(text, "  {}: {}", row.kind, plain(example));
         }

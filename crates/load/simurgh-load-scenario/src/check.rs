@@ -191,7 +191,12 @@ impl<'s> SessionCheck<'s> {
             self.wrong(0, "it has no steps", "users would end as they come");
         }
         let is_phoenix = matches!(session.dialect, Dialect::Phoenix(_));
-        self.by_themselves(is_phoenix);
+        let (mut connects, mut joins) = (false, false);
+        session.each_step(&mut |step| {
+            connects |= matches!(step.act, Act::Connect(_));
+            joins |= matches!(step.act, Act::Join(_));
+        });
+        self.by_themselves(is_phoenix, connects || session.dialect == Dialect::Tsung);
         if let Some(reconnect) = session.reconnect
             && reconnect.max < reconnect.min
         {
@@ -200,7 +205,7 @@ impl<'s> SessionCheck<'s> {
         if session.transport == Transport::LongPoll && !is_phoenix {
             self.wrong(0, "long polling is Phoenix's", "add protocol = \"phoenix\"");
         }
-        self.drops(session);
+        self.drops(session, connects, joins);
         if session.read_rate_max == Some(0) {
             self.wrong(0, "it may not read anything", "");
         }
@@ -208,7 +213,7 @@ impl<'s> SessionCheck<'s> {
     }
 
     /// Checks heartbeats and answers.
-    fn by_themselves(&mut self, is_phoenix: bool) {
+    fn by_themselves(&mut self, is_phoenix: bool, connects: bool) {
         let Session { heartbeat, rules, transport, .. } = self.session;
         match heartbeat {
             Some(Heartbeat { send: None, .. }) if !is_phoenix => {
@@ -228,8 +233,6 @@ impl<'s> SessionCheck<'s> {
         if !rules.is_empty() && *transport == Transport::LongPoll {
             self.wrong(0, "`answer` is for frames of WebSockets", "leave answer or longpoll out");
         }
-        let mut connects = self.dialect == Dialect::Tsung;
-        self.session.each_step(&mut |step| connects |= matches!(step.act, Act::Connect(_)));
         let sends = heartbeat.as_ref().is_some_and(|heartbeat| heartbeat.send.is_some());
         if !connects && (sends || !rules.is_empty()) {
             let what = "it has no connection for its `answer` or `heartbeat`";
@@ -251,12 +254,7 @@ impl<'s> SessionCheck<'s> {
         }
     }
 
-    fn drops(&mut self, session: &'s Session) {
-        let (mut connects, mut joins) = (false, false);
-        session.each_step(&mut |step| {
-            connects |= matches!(step.act, Act::Connect(_));
-            joins |= matches!(step.act, Act::Join(_));
-        });
+    fn drops(&mut self, session: &'s Session, connects: bool, joins: bool) {
         if let Some(drop) = session.drop {
             if drop.away >= drop.every {
                 let help = "`for` has to be shorter than `every`";
@@ -491,7 +489,7 @@ fn takes_time(step: &Step) -> bool {
 
 /// The protocol's heartbeat topic, which needs no join.
 fn is_own_topic(topic: &super::Template) -> bool {
-    matches!(topic.parts.as_slice(), [super::Part::Literal(text)] if **text == *b"phoenix")
+    topic.constant() == Some(b"phoenix")
 }
 
 #[cfg(test)]

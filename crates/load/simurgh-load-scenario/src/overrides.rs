@@ -36,18 +36,10 @@ pub struct Overrides {
 
 /// Applies the flags that the parsers do not use.
 pub fn apply(scenario: &mut Scenario, overrides: &Overrides) {
-    if let Some(most) = overrides.users_max {
-        scenario.load.users_max = Some(most);
-    }
-    if let Some(duration) = overrides.duration {
-        scenario.load.duration = Some(duration);
-    }
-    if let Some(seed) = overrides.seed {
-        scenario.seed = seed;
-    }
-    if let Some(spread) = overrides.spread {
-        scenario.spread = spread;
-    }
+    scenario.load.users_max = overrides.users_max.or(scenario.load.users_max);
+    scenario.load.duration = overrides.duration.or(scenario.load.duration);
+    scenario.seed = overrides.seed.unwrap_or(scenario.seed);
+    scenario.spread = overrides.spread.unwrap_or(scenario.spread);
     if let Some(rate) = overrides.rate {
         for phase in &mut scenario.load.phases {
             let poisson = match phase.arrivals {

@@ -28,14 +28,13 @@ pub fn connections_max(scenario: &Scenario) -> u64 {
 /// Workers for a number of connections, each with a table of so many `descriptors`.
 pub fn workers_for(users: u64, descriptors: u64) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
-    let wanted =
-        users.div_ceil(users_per_worker(descriptors)).max(users.div_ceil(100).min(cores)).max(1);
-    usize::try_from(wanted.min(WORKERS_MAX)).unwrap_or(1)
+    usize::try_from(needed(users, descriptors, cores).min(WORKERS_MAX)).unwrap_or(1)
 }
 
-fn users_per_worker(descriptors: u64) -> u64 {
+fn needed(users: u64, descriptors: u64, cores: u64) -> u64 {
     let free = descriptors.saturating_sub(OWN_DESCRIPTORS);
-    USERS_PER_WORKER.min(free / 10 * 9).max(1)
+    let each = USERS_PER_WORKER.min(free / 10 * 9).max(1);
+    users.div_ceil(each).max(users.div_ceil(100).min(cores)).max(1)
 }
 
 /// The maximum of users at a time, if none ended before the last came.
@@ -83,9 +82,7 @@ pub fn split(users: u64, wanted: Option<u64>, rooms: &[Room]) -> Vec<u64> {
         return apportion(wanted, &shares);
     }
     let needed = rooms.iter().zip(&shares).map(|(room, share)| {
-        let users = (users as f64 * share).ceil() as u64;
-        let capacity = users_per_worker(room.capacity);
-        users.div_ceil(capacity).max(users.div_ceil(100).min(room.cores)).max(1)
+        needed((users as f64 * share).ceil() as u64, room.capacity, room.cores)
     });
     let least: u64 = needed.sum::<u64>().min(WORKERS_MAX);
     let mut best = (f64::INFINITY, Vec::new());

@@ -28,6 +28,15 @@ impl Template {
         }
     }
 
+    /// The text, if it has no placeholders.
+    pub fn constant(&self) -> Option<&[u8]> {
+        match self.parts.as_slice() {
+            [] => Some(b""),
+            [Part::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+
     /// Adds a literal.
     pub fn push_literal(&mut self, text: &[u8]) {
         self.push(Part::Literal(text.to_vec()));

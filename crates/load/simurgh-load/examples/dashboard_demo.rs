@@ -141,7 +141,7 @@ impl Demo {
                 match command {
                     Command::Pause => self.paused = true,
                     Command::Resume => self.paused = false,
-                    Command::Rate(factor) => self.rate = factor,
+                    Command::Rate { factor } => self.rate = factor,
                     Command::Stop => stopping = true,
                 }
             }

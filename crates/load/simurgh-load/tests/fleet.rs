@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use simurgh_load::engine::{Options, Outcome, Run, RunError};
 use simurgh_load::fleet::Agent;
-use simurgh_load::fleet::wire::{Frames, Greeting, Hello, STRANGER_BYTES_MAX, frame};
+use simurgh_load::fleet::wire::{
+    Greeting, Hello, STRANGER_BYTES_MAX, frame, is_this_version, read,
+};
 use simurgh_load::record::{Count, Ending, ErrorKind, Record, Warning};
 use simurgh_load::report::Outputs;
 use simurgh_load::scenario::{Overrides, Scenario};
@@ -266,13 +268,12 @@ fn a_run_that_has_lost_all_agents_has_failed_and_is_recorded() {
 /// A connection that the test drives.
 struct Talk {
     stream: TcpStream,
-    frames: Frames,
 }
 
 impl Talk {
     fn with(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(WAIT)).unwrap();
-        Self { stream, frames: Frames::new(STRANGER_BYTES_MAX) }
+        Self { stream }
     }
 
     fn to(address: SocketAddr) -> Self {
@@ -286,17 +287,12 @@ impl Talk {
     /// `None`: it was closed instead.
     #[track_caller]
     fn hear<T: serde::de::DeserializeOwned>(&mut self) -> Option<T> {
-        let mut buffer = [0; 4096];
-        loop {
-            if let Some(message) = self.frames.next_message().unwrap() {
-                return Some(message);
-            }
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return None,
-                Ok(read) => self.frames.push(&buffer[..read]),
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
-                Err(error) => panic!("{error}"),
-            }
+        match read(&mut self.stream, STRANGER_BYTES_MAX) {
+            Ok(message) => Some(message),
+            Err(error) => match error.kind() {
+                std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset => None,
+                _ => panic!("{error}"),
+            },
         }
     }
 }
@@ -334,7 +330,7 @@ fn other_versions_are_named_on_both_sides() {
     let mut talk = Talk::to(agent.address);
     talk.say(&Hello { version: "77.0.0".into(), ..Hello::new(TOKEN.into()) });
     let greeting: Greeting = talk.hear().unwrap();
-    assert!(greeting.is_of_this_version() && greeting.busy.is_none());
+    assert!(is_this_version(greeting.protocol, &greeting.version) && greeting.busy.is_none());
     assert_eq!(talk.hear::<Greeting>(), None);
     agent.said("it is simurgh 77.0.0");
     agent.said(&format!("this is {}", env!("CARGO_PKG_VERSION")));

@@ -17,8 +17,8 @@ use simurgh_load_scenario::Scenario;
 use super::clock::difference;
 use super::host::RunClock;
 use super::peer::{self, PeerLost, PeerReader, PeerWriter};
-use super::wire::{FromAgent, Greeting, Hello, PROTOCOL, ToAgent, VERSION};
-use crate::command::{WorkerCommand, WorkerEvent};
+use super::wire::{FromAgent, Greeting, Hello, PROTOCOL, ToAgent, VERSION, is_this_version};
+use crate::command::WorkerEvent;
 use crate::pool::{Options, Part, WorkerPool};
 
 /// Connections that have not authenticated yet.
@@ -155,7 +155,7 @@ impl AgentState {
             self.log(&format!("{from}: sent away, its token is another one"));
             return Ok(None);
         }
-        let same = hello.is_of_this_version();
+        let same = is_this_version(hello.protocol, &hello.version);
         let slot = if same { Slot::take(self, from) } else { Err(String::new()) };
         let busy = slot.as_ref().err().filter(|_| same).cloned();
         // A refusal that does not arrive needs no handling.
@@ -307,7 +307,7 @@ impl Session {
             }
             ToAgent::Command(command) => {
                 if let Some(pool) = &self.pool {
-                    pool.send(self.in_workers_time(command));
+                    pool.send(command.by_clock(self.to_workers_ns));
                 }
                 Ok(())
             }
@@ -343,24 +343,6 @@ impl Session {
         self.state
             .log(&format!("{}: a run of {name:?} with {} workers here", self.from, part.workers));
         Ok(capacity)
-    }
-
-    /// Converts a command's times to the workers' clock.
-    fn in_workers_time(&self, command: WorkerCommand) -> WorkerCommand {
-        let add_ns = self.to_workers_ns;
-        match command {
-            WorkerCommand::Start { at_ns, clock_offset_ns } => WorkerCommand::Start {
-                at_ns: at_ns.saturating_add_signed(add_ns),
-                clock_offset_ns: clock_offset_ns.saturating_sub(add_ns),
-            },
-            WorkerCommand::Clock { clock_offset_ns } => {
-                WorkerCommand::Clock { clock_offset_ns: clock_offset_ns.saturating_sub(add_ns) }
-            }
-            WorkerCommand::NextPhase { at_ns } => {
-                WorkerCommand::NextPhase { at_ns: at_ns.saturating_add_signed(add_ns) }
-            }
-            other => other,
-        }
     }
 
     fn send(&self, message: &FromAgent) -> Result<(), String> {

@@ -17,7 +17,9 @@ use simurgh_load_scenario::{Agent, Scenario};
 use super::clock::{Reading, Readings};
 use super::host::{HostEvent, Report, RunClock};
 use super::peer::{self, PeerLost, PeerReader, PeerWriter};
-use super::wire::{FromAgent, Greeting, Hello, PING_INTERVAL, PROTOCOL, ToAgent, VERSION};
+use super::wire::{
+    FromAgent, Greeting, Hello, PING_INTERVAL, PROTOCOL, ToAgent, VERSION, is_this_version,
+};
 use crate::command::{WorkerCommand, WorkerEvent};
 use crate::pool::Part;
 
@@ -71,15 +73,9 @@ fn greet(agent: &Agent) -> Result<Found, String> {
                         was started with"
                 .to_owned());
         }
-        // The agent may close before it has read everything.
-        Err(PeerLost::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
-            return Err(
-                "it refused: its token is another one; give the one it was started with".to_owned()
-            );
-        }
         Err(gone) => return Err(broken(gone)),
     };
-    if !greeting.is_of_this_version() {
+    if !is_this_version(greeting.protocol, &greeting.version) {
         return Err(format!(
             "it is simurgh {} (protocol {}), this is {VERSION} (protocol {PROTOCOL}); install the \
              same version on both",
@@ -157,26 +153,17 @@ impl Link {
         self.send(ToAgent::Prepare { scenario, part, receive_stamps });
     }
 
-    pub(crate) fn start(&self, at_ns: u64) {
+    /// Sends a command, whose times are of the run's clock.
+    pub(crate) fn command(&self, command: WorkerCommand) {
         let mut readings = self.lock();
-        // Before the start any reading is new.
-        let reading = readings.correct().or_else(|| readings.best());
+        let reading = match command {
+            // Before the start any reading is new.
+            WorkerCommand::Start { .. } => readings.correct().or_else(|| readings.best()),
+            _ => readings.best(),
+        };
         drop(readings);
         let offset_ns = reading.map_or(0, |reading| reading.offset_ns);
-        let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
-        self.command(WorkerCommand::Start { at_ns, clock_offset_ns: offset_ns });
-    }
-
-    /// Starts the next phase at this time of the run's clock.
-    pub(crate) fn next_phase(&self, at_ns: u64) {
-        let offset_ns = self.lock().best().map_or(0, |reading| reading.offset_ns);
-        let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
-        self.command(WorkerCommand::NextPhase { at_ns });
-    }
-
-    /// Sends a command; its times are in the agent's clock.
-    pub(crate) fn command(&self, command: WorkerCommand) {
-        self.send(ToAgent::Command(command));
+        self.send(ToAgent::Command(command.by_clock(offset_ns.saturating_neg())));
     }
 
     /// The known one-way delay of a command.

@@ -9,6 +9,7 @@ use simurgh_load_report::control::Command;
 use super::clock::Skew;
 use crate::command::WorkerEvent;
 use crate::pool::EventSender;
+use crate::time::nanos;
 
 /// The run's clock: nanoseconds since the run was prepared.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +21,7 @@ impl RunClock {
     }
 
     pub(crate) fn ns(self) -> u64 {
-        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        nanos(self.0.elapsed())
     }
 }
 

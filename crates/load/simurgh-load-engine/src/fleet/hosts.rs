@@ -225,30 +225,10 @@ impl Hosts {
         self.present().map(way).max().unwrap_or_default()
     }
 
-    pub(crate) fn start(&self, at_ns: u64) {
-        self.present().for_each(|host| match host {
-            Host::Local(pool, offset_ns) => {
-                let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
-                pool.send(WorkerCommand::Start { at_ns, clock_offset_ns: *offset_ns });
-            }
-            Host::Remote(link) => link.start(at_ns),
-        });
-    }
-
-    /// Starts the next phase everywhere at this time of the run's clock.
-    pub(crate) fn next_phase(&self, at_ns: u64) {
-        self.present().for_each(|host| match host {
-            Host::Local(pool, offset_ns) => {
-                let at_ns = at_ns.saturating_add_signed(offset_ns.saturating_neg());
-                pool.send(WorkerCommand::NextPhase { at_ns });
-            }
-            Host::Remote(link) => link.next_phase(at_ns),
-        });
-    }
-
+    /// Sends a command, whose times are of the run's clock, to all workers.
     pub(crate) fn send(&self, command: WorkerCommand) {
         self.present().for_each(|host| match host {
-            Host::Local(pool, _) => pool.send(command),
+            Host::Local(pool, offset_ns) => pool.send(command.by_clock(offset_ns.saturating_neg())),
             Host::Remote(link) => link.command(command),
         });
     }

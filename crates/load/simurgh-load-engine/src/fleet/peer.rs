@@ -5,14 +5,14 @@
     reason = "only threads of the process's own table are here; workers close what they inherit"
 )]
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, BufReader, ErrorKind, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::wire::{FRAME_BYTES_MAX, FrameError, Frames, SILENCE, STRANGER_BYTES_MAX, frame};
+use super::wire::{FRAME_BYTES_MAX, SILENCE, STRANGER_BYTES_MAX, frame, read};
 
 const READ_BYTES: usize = 64 << 10;
 
@@ -28,12 +28,15 @@ pub(crate) enum PeerLost {
     Io(io::Error),
     /// It sent an invalid message.
     #[error("it sent {0}")]
-    Garbage(FrameError),
+    Garbage(io::Error),
 }
 
 impl From<io::Error> for PeerLost {
     fn from(error: io::Error) -> Self {
         match error.kind() {
+            // It may close before it has read everything.
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => Self::Closed,
+            ErrorKind::InvalidData => Self::Garbage(error),
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Self::Silent,
             _ => Self::Io(error),
         }
@@ -42,9 +45,8 @@ impl From<io::Error> for PeerLost {
 
 #[derive(Debug)]
 pub(crate) struct PeerReader {
-    stream: TcpStream,
-    frames: Frames,
-    buffer: Vec<u8>,
+    stream: BufReader<TcpStream>,
+    frame_bytes_max: usize,
 }
 
 /// Sends to the other side, from several threads.
@@ -64,36 +66,25 @@ pub(crate) fn open(stream: TcpStream) -> io::Result<(PeerReader, PeerWriter)> {
         stream: Arc::new(Mutex::new(stream.try_clone()?)),
         closer: Arc::new(stream.try_clone()?),
     };
-    let frames = Frames::new(STRANGER_BYTES_MAX);
-    Ok((PeerReader { stream, frames, buffer: vec![0; READ_BYTES] }, writer))
+    let stream = BufReader::with_capacity(READ_BYTES, stream);
+    Ok((PeerReader { stream, frame_bytes_max: STRANGER_BYTES_MAX }, writer))
 }
 
 impl PeerReader {
     pub(crate) fn trust(&mut self) {
-        self.frames.allow(FRAME_BYTES_MAX);
+        self.frame_bytes_max = FRAME_BYTES_MAX;
     }
 
     /// Waits for the next message. After an error no message will follow.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> Result<T, PeerLost> {
-        loop {
-            if let Some(message) = self.frames.next_message().map_err(PeerLost::Garbage)? {
-                return Ok(message);
-            }
-            let read = match self.stream.read(&mut self.buffer) {
-                Ok(0) => return Err(PeerLost::Closed),
-                Ok(read) => read,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error.into()),
-            };
-            self.frames.push(self.buffer.get(..read).unwrap_or_default());
-        }
+        Ok(read(&mut self.stream, self.frame_bytes_max)?)
     }
 }
 
 impl PeerWriter {
     /// Sends a message; waits until the system has taken it. An error: it is closed.
     pub(crate) fn send<T: Serialize>(&self, message: &T) -> Result<(), PeerLost> {
-        let frame = frame(message).map_err(PeerLost::Garbage)?;
+        let frame = frame(message)?;
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         stream.write_all(&frame).map_err(|error| {
             // Half a frame may have been sent: nothing can follow.

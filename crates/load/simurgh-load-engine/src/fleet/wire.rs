@@ -16,6 +16,7 @@
 //! `Hello` and `Greeting` never change, so that versions can name each other; all other messages
 //! belong to one version.
 
+use std::io::{self, Read};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -61,11 +62,6 @@ impl Hello {
     pub fn knows(&self, token: &str) -> bool {
         self.token.as_bytes().ct_eq(token.as_bytes()).into()
     }
-
-    /// Whether both sides have the same version.
-    pub fn is_of_this_version(&self) -> bool {
-        (self.protocol, self.version.as_str()) == (PROTOCOL, VERSION)
-    }
 }
 
 /// The agent's answer to a [`Hello`] with the right token.
@@ -95,11 +91,11 @@ impl Greeting {
             capacity: raise_descriptor_limit().0,
         }
     }
+}
 
-    /// Whether both sides have the same version.
-    pub fn is_of_this_version(&self) -> bool {
-        (self.protocol, self.version.as_str()) == (PROTOCOL, VERSION)
-    }
+/// Whether the other side has the same version.
+pub fn is_this_version(protocol: u32, version: &str) -> bool {
+    (protocol, version) == (PROTOCOL, VERSION)
 }
 
 /// A message of the controller. Times are of the agent's session clock, 0 at the connect.
@@ -131,83 +127,42 @@ pub(crate) enum FromAgent {
     WorkerLost { thread: u16, why: String },
 }
 
-/// Why bytes are not a frame of this protocol.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
-    /// A frame's length, and the length that is allowed.
-    #[error("a frame of {0} bytes, where {1} are the most")]
-    TooLong(usize, usize),
-    /// A frame that is not a message.
-    #[error("a frame that is no message: {0}")]
-    NotAMessage(String),
-}
-
-/// Splits received bytes into frames.
-#[derive(Debug)]
-pub struct Frames {
-    bytes: Vec<u8>,
-    at: usize,
-    frame_bytes_max: usize,
-}
-
 const LENGTH_BYTES: usize = 4;
 
-impl Frames {
-    /// For frames of at most this many bytes.
-    pub fn new(frame_bytes_max: usize) -> Self {
-        Self { bytes: Vec::new(), at: 0, frame_bytes_max }
+/// Reads the next message. Fails with `InvalidData` if it is none, or a frame of more than
+/// `bytes_max`: then before its bytes come.
+pub fn read<T: DeserializeOwned>(from: &mut impl Read, bytes_max: usize) -> io::Result<T> {
+    let mut length = [0; LENGTH_BYTES];
+    from.read_exact(&mut length)?;
+    let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+    check_length(length, bytes_max)?;
+    let mut frame = Vec::new();
+    if from.take(length as u64).read_to_end(&mut frame)? < length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
-
-    /// Allows longer frames from now on.
-    pub fn allow(&mut self, frame_bytes_max: usize) {
-        self.frame_bytes_max = frame_bytes_max;
-    }
-
-    /// Adds received bytes.
-    pub fn push(&mut self, bytes: &[u8]) {
-        if self.at > 0 {
-            self.bytes.drain(..self.at);
-            self.at = 0;
-        }
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    /// The next whole frame, without its length; `None`: more bytes are needed. Fails if it is
-    /// longer than allowed, as soon as its length has come.
-    pub fn next_frame(&mut self) -> Result<Option<&[u8]>, FrameError> {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let Some((length, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
-            return Ok(None);
-        };
-        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
-        if length > self.frame_bytes_max {
-            return Err(FrameError::TooLong(length, self.frame_bytes_max));
-        }
-        let Some(frame) = rest.get(..length) else { return Ok(None) };
-        self.at += LENGTH_BYTES + length;
-        Ok(Some(frame))
-    }
-
-    /// The next message; `None`: more bytes are needed. Fails if it is too long or invalid.
-    pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
-        let Some(frame) = self.next_frame()? else { return Ok(None) };
-        let message = serde_json::from_slice(frame);
-        message.map(Some).map_err(|error| FrameError::NotAMessage(error.to_string()))
-    }
+    serde_json::from_slice(&frame).map_err(|error| invalid(&format!("that is no message: {error}")))
 }
 
 /// Encodes a message as a frame. Fails if it is longer than [`FRAME_BYTES_MAX`].
-pub fn frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
+pub fn frame<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; LENGTH_BYTES];
-    serde_json::to_writer(&mut frame, message)
-        .map_err(|error| FrameError::NotAMessage(error.to_string()))?;
+    serde_json::to_writer(&mut frame, message)?;
     let length = frame.len() - LENGTH_BYTES;
-    if length > FRAME_BYTES_MAX {
-        return Err(FrameError::TooLong(length, FRAME_BYTES_MAX));
-    }
+    check_length(length, FRAME_BYTES_MAX)?;
     let head = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
     frame.iter_mut().zip(head).for_each(|(byte, length)| *byte = length);
     Ok(frame)
+}
+
+fn check_length(length: usize, bytes_max: usize) -> io::Result<()> {
+    match length <= bytes_max {
+        true => Ok(()),
+        false => Err(invalid(&format!("of {length} bytes, where {bytes_max} are the most"))),
+    }
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("a frame {what}"))
 }
 
 #[cfg(test)]
@@ -219,84 +174,62 @@ mod tests {
     #[test]
     fn an_honest_hello_is_known_and_others_are_not() {
         let hello = Hello::new("secret".into());
-        assert!(hello.knows("secret") && hello.is_of_this_version());
+        assert!(hello.knows("secret") && is_this_version(hello.protocol, &hello.version));
         for other in ["", "secre", "secret ", "Secret", "secretsecret"] {
             assert!(!hello.knows(other), "{other:?}");
         }
         let old = Hello { version: "0.0.9".into(), ..hello.clone() };
         let next = Hello { protocol: PROTOCOL + 1, ..hello };
-        assert!(!old.is_of_this_version() && !next.is_of_this_version());
+        for other in [old, next] {
+            assert!(!is_this_version(other.protocol, &other.version));
+        }
     }
 
     #[test]
     fn a_greeting_of_a_later_version_is_still_understood() {
         let later =
             br#"{"protocol":9,"version":"7.0.0","busy":null,"cores":1,"capacity":2,"x":[]}"#;
-        let mut frames = Frames::new(STRANGER_BYTES_MAX);
-        frames.push(&(later.len() as u32).to_be_bytes());
-        frames.push(later);
-        let greeting: Greeting = frames.next_message().unwrap().unwrap();
+        let frame = [&(later.len() as u32).to_be_bytes(), &later[..]].concat();
+        let greeting: Greeting = read(&mut &frame[..], STRANGER_BYTES_MAX).unwrap();
         assert_eq!((greeting.protocol, greeting.version.as_str()), (9, "7.0.0"));
-        assert!(!greeting.is_of_this_version());
+        assert!(!is_this_version(greeting.protocol, &greeting.version));
     }
 
     #[test]
     fn a_length_that_is_too_long_is_refused_before_its_bytes_come() {
+        let read = |mut bytes: &[u8]| read::<String>(&mut bytes, STRANGER_BYTES_MAX).unwrap_err();
         // A browser's request to the port.
-        let mut frames = Frames::new(STRANGER_BYTES_MAX);
-        frames.push(b"GET");
-        assert_eq!(frames.next_frame(), Ok(None));
-        frames.push(b" ");
-        let length = u32::from_be_bytes(*b"GET ") as usize;
-        assert_eq!(frames.next_frame(), Err(FrameError::TooLong(length, STRANGER_BYTES_MAX)));
+        assert_eq!(read(b"GET").kind(), io::ErrorKind::UnexpectedEof);
+        assert!(read(b"GET ").to_string().contains(&u32::from_be_bytes(*b"GET ").to_string()));
+        assert_eq!(read(b"\0\0\0\x09\"half").kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(read(b"\0\0\0\x04null").kind(), io::ErrorKind::InvalidData);
     }
 
     proptest! {
         #[test]
-        fn frames_come_out_as_they_went_in_however_they_are_cut(
+        fn messages_come_out_as_they_went_in(
             messages in prop::collection::vec(".{0,200}", 0..8),
-            cuts in prop::collection::vec(1_usize..64, 1..64),
         ) {
             let bytes: Vec<u8> =
                 messages.iter().flat_map(|message| frame(message).unwrap()).collect();
-            let mut frames = Frames::new(STRANGER_BYTES_MAX);
-            let (mut rest, mut out) = (bytes.as_slice(), Vec::<String>::new());
-            for cut in cuts.into_iter().cycle() {
-                if rest.is_empty() {
-                    break;
-                }
-                let (now, later) = rest.split_at(cut.min(rest.len()));
-                frames.push(now);
-                rest = later;
-                while let Some(message) = frames.next_message().unwrap() {
-                    out.push(message);
-                }
+            let mut rest = bytes.as_slice();
+            for message in messages {
+                prop_assert_eq!(read::<String>(&mut rest, STRANGER_BYTES_MAX).unwrap(), message);
             }
-            prop_assert_eq!(out, messages);
-            prop_assert_eq!(frames.next_frame(), Ok(None));
+            prop_assert!(rest.is_empty());
         }
 
         #[test]
-        fn garbage_is_an_error_or_waits_within_its_bound(
+        fn garbage_is_an_error_within_its_bound(
             bytes in prop::collection::vec(any::<u8>(), 0..3000),
             short in any::<bool>(),
         ) {
-            let mut frames = Frames::new(1000);
-            if short {
-                // Valid lengths, so that the frames' content is tested as well.
-                frames.push(&((bytes.len() / 2).min(1000) as u32).to_be_bytes());
-            }
-            frames.push(&bytes);
-            loop {
-                match frames.next_message::<ToAgent>() {
-                    Ok(Some(_)) => {}
-                    Ok(None) => {
-                        prop_assert!(frames.bytes.len() - frames.at < LENGTH_BYTES + 1000);
-                        break;
-                    }
-                    Err(_) => break,
-                }
-            }
+            // Valid lengths, so that the frames' content is tested as well.
+            let length = ((bytes.len() / 2).min(1000) as u32).to_be_bytes();
+            let all = [if short { &length[..] } else { &[] }, &bytes].concat();
+            let mut rest = all.as_slice();
+            while read::<ToAgent>(&mut rest, 1000).is_ok() {}
+            prop_assert!(all.len() - rest.len() <= 1000 + LENGTH_BYTES || short);
         }
     }
 }

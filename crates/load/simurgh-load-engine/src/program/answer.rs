@@ -3,28 +3,19 @@
 use std::time::Duration;
 
 use simurgh_load_scenario::answer::{CompiledCheck, CompiledFind};
-use simurgh_load_scenario::{Action, Answer, Capture, VarId};
+use simurgh_load_scenario::{Action, Answer, Capture};
 
 pub(crate) struct AnswerOp {
     pub(crate) timeout: Option<Duration>,
-    pub(crate) captures: Vec<CaptureOp>,
+    pub(crate) captures: Vec<(Capture, CompiledFind)>,
     pub(crate) checks: Vec<CompiledCheck>,
     /// Names and actions of the checks, for `match.log`.
     pub(crate) check_names: Vec<(String, Action)>,
 }
 
-pub(crate) struct CaptureOp {
-    pub(crate) var: VarId,
-    pub(crate) find: CompiledFind,
-    pub(crate) decode_html: bool,
-}
-
 impl AnswerOp {
     pub(crate) fn new(answer: &Answer) -> Result<Self, String> {
-        let capture = |capture: &Capture| {
-            let find = CompiledFind::new(&capture.from)?;
-            Ok(CaptureOp { var: capture.var, find, decode_html: capture.decode_html })
-        };
+        let capture = |one: &Capture| Ok((one.clone(), CompiledFind::new(&one.from)?));
         Ok(Self {
             timeout: answer.timeout,
             captures: answer.captures.iter().map(capture).collect::<Result<_, String>>()?,

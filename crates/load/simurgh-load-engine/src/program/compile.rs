@@ -12,10 +12,10 @@ use simurgh_load_scenario::{
 };
 use simurgh_proto::session::client::Topic;
 
-use super::reachable;
+use super::reachable::waits_until;
 use super::{
     AnswerOp, ChannelCommand, ChannelOp, EachOp, LoopOp, Op, Paced, Program, ReceiveOp, Register,
-    RepeatOp, RuleOp, SendOp, SessionInfo, constant,
+    RepeatOp, RuleOp, SendOp, SessionInfo,
 };
 
 /// Compiles a checked scenario. Fails only for an invalid pattern, which `check` excludes.
@@ -26,7 +26,7 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
         registers: 0,
         repeats: BTreeMap::new(),
         is_tsung: false,
-        used: BTreeSet::new(),
+        session: String::new(),
         stamped: false,
         tracks: false,
     };
@@ -35,25 +35,26 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
         compiler.registers = 0;
         compiler.repeats.clear();
         compiler.is_tsung = session.dialect == Dialect::Tsung;
-        compiler.used = used_vars(session);
+        compiler.session = format!("{session:?}");
         let reconnect = session.reconnect.or(session.drop.map(|_| Reconnect::AFTER_DROP));
-        sessions.push(SessionInfo {
-            start: compiler.here(),
-            session: Session { steps: Vec::new(), reconnect, ..session.clone() },
-            plain_joins: plain_joins(session),
-            rules: session.rules.iter().map(rule_op).collect::<Result<_, _>>()?,
-        });
+        let start = compiler.here();
         let beat = session.heartbeat.as_ref().and_then(|heartbeat| heartbeat.send.as_ref());
         let mut frames = session.rules.iter().map(|rule| &rule.send).chain(beat);
         compiler.stamped |= frames.any(|frame| has_stamp(&frame.data));
         compiler.steps(&session.steps)?;
         compiler.push(Op::End);
+        sessions.push(SessionInfo {
+            start,
+            session: Session { steps: Vec::new(), reconnect, ..session.clone() },
+            plain_joins: plain_joins(session),
+            rules: session.rules.iter().map(rule_op).collect::<Result<_, _>>()?,
+            waits_until: waits_until(&compiler.ops, start),
+        });
     }
     let Compiler { ops, stamped, tracks, .. } = compiler;
-    let waits_ahead = reachable::leads_to(&ops, &sessions, |op| matches!(op, Op::Wait(..)));
     let throttled = sessions.iter().any(|session| session.read_rate_max.is_some());
     let scenario = Arc::clone(scenario);
-    Ok(Program { scenario, ops, waits_ahead, sessions, stamped, tracks, throttled })
+    Ok(Program { scenario, ops, sessions, stamped, tracks, throttled })
 }
 
 struct Compiler {
@@ -63,8 +64,8 @@ struct Compiler {
     /// The registers of `Repeat`s by name.
     repeats: BTreeMap<String, Register>,
     is_tsung: bool,
-    /// Variables that are read somewhere.
-    used: BTreeSet<VarId>,
+    /// The session as text, which shows all places of its variables.
+    session: String,
     stamped: bool,
     tracks: bool,
 }
@@ -87,6 +88,12 @@ impl Compiler {
     fn timed(&self, name: &str) -> MetricId {
         // All names were collected from this scenario.
         self.names.transaction(name).unwrap_or(MetricId::from(Metric::Session))
+    }
+
+    /// Whether anything but counters of loops names a variable.
+    fn is_used(&self, var: VarId) -> bool {
+        let others = self.session.replace(&format!("var: Some({var:?})"), "");
+        others.contains(&format!("{var:?}"))
     }
 
     fn steps(&mut self, steps: &[Step]) -> Result<(), String> {
@@ -156,7 +163,7 @@ impl Compiler {
     fn channel(&mut self, command: ChannelCommand, push: &Push) -> Result<ChannelOp, String> {
         self.stamped |= has_stamp(&push.payload);
         self.tracks |= push.presence.is_some();
-        let topic = constant(&push.topic).and_then(|topic| str::from_utf8(topic).ok());
+        let topic = push.topic.constant().and_then(|topic| str::from_utf8(topic).ok());
         let topic = topic.map(Topic::from);
         Ok(ChannelOp { command, push: push.clone(), topic, answer: AnswerOp::new(&push.answer)? })
     }
@@ -172,7 +179,7 @@ impl Compiler {
         let mut ends = LoopOp {
             round,
             to: start + 1,
-            var: each.var.filter(|var| self.used.contains(var)),
+            var: each.var.filter(|var| self.is_used(*var)),
             first: each.from,
             last: each.to,
             step: each.step,
@@ -263,7 +270,7 @@ fn plain_joins(session: &Session) -> bool {
     let (mut topics, mut plain) = (BTreeSet::new(), true);
     session.each_step(&mut |step| {
         if let Act::Join(push) = &step.act {
-            plain &= constant(&push.topic).is_some_and(|topic| topics.insert(topic.to_vec()));
+            plain &= push.topic.constant().is_some_and(|topic| topics.insert(topic.to_vec()));
         }
     });
     plain
@@ -271,38 +278,4 @@ fn plain_joins(session: &Session) -> bool {
 
 fn has_stamp(template: &Template) -> bool {
     template.parts.iter().any(|part| matches!(part, Part::Value(Generated::Stamp)))
-}
-
-fn used_vars(session: &Session) -> BTreeSet<VarId> {
-    // Serialized, the model lists all places of templates.
-    fn collect(value: &serde_json::Value, used: &mut BTreeSet<VarId>) {
-        match value {
-            serde_json::Value::Object(fields) => {
-                for (name, field) in fields {
-                    let var = match name.as_str() {
-                        "Var" | "list" => field.as_u64().or_else(|| field.get(0)?.as_u64()),
-                        "Element" => field.get(0).and_then(serde_json::Value::as_u64),
-                        _ => None,
-                    };
-                    used.extend(var.and_then(|var| u16::try_from(var).ok()).map(VarId));
-                    collect(field, used);
-                }
-                if let (Some(var), Some(_)) = (fields.get("var"), fields.get("compare")) {
-                    used.extend(var.as_u64().and_then(|var| u16::try_from(var).ok()).map(VarId));
-                }
-                if let (Some(var), Some(_)) = (fields.get("from"), fields.get("path")) {
-                    used.extend(var.as_u64().and_then(|var| u16::try_from(var).ok()).map(VarId));
-                }
-            }
-            serde_json::Value::Array(items) => {
-                items.iter().for_each(|item| collect(item, used));
-            }
-            _ => {}
-        }
-    }
-    let mut used = BTreeSet::new();
-    if let Ok(value) = serde_json::to_value(session) {
-        collect(&value, &mut used);
-    }
-    used
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use simurgh_load_record::{Count, Metric, MetricId};
 use simurgh_load_scenario::answer::CompiledMatcher;
 use simurgh_load_scenario::{
-    Bound, Condition, Connect, Dialect, ForEach, FrameOut, Http, Message, Part, Push, Receive,
-    Scenario, Session, Set, Switch, Template, Think, VarId, Vsn,
+    Bound, Condition, Connect, Dialect, ForEach, FrameOut, Http, Message, Push, Receive, Scenario,
+    Session, Set, Switch, Think, VarId, Vsn,
 };
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::session::client::Topic;
@@ -26,8 +26,6 @@ pub(crate) use compile::compile;
 pub(crate) struct Program {
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) ops: Vec<Op>,
-    /// For each operation, whether a `Wait` can follow: only then are frames kept.
-    pub(crate) waits_ahead: Vec<bool>,
     pub(crate) sessions: Vec<SessionInfo>,
     /// The scenario writes stamps, so frames are searched for them.
     pub(crate) stamped: bool,
@@ -44,6 +42,8 @@ pub(crate) struct SessionInfo {
     /// was joined, and joins need not be noted.
     pub(crate) plain_joins: bool,
     pub(crate) rules: Vec<RuleOp>,
+    /// A `Wait` can only follow before this operation: only there are frames kept.
+    pub(crate) waits_until: u32,
 }
 
 /// Answers frames of the server.
@@ -174,7 +174,6 @@ impl Program {
         Self {
             scenario: Arc::clone(scenario),
             ops: Vec::new(),
-            waits_ahead: Vec::new(),
             sessions: Vec::new(),
             stamped: false,
             tracks: false,
@@ -188,7 +187,7 @@ impl Program {
     }
 
     pub(crate) fn waits_after(&self, at: u32) -> bool {
-        self.waits_ahead.get(at as usize).copied().unwrap_or(false)
+        self.session_at(at).is_some_and(|session| at < session.waits_until)
     }
 
     pub(crate) fn joined_topic(&self, at: u32) -> Option<&Topic> {
@@ -220,14 +219,5 @@ pub(crate) fn serializer(dialect: Dialect) -> Option<Serializer> {
         Dialect::Phoenix(Vsn::V1) => Some(Serializer::V1),
         Dialect::Phoenix(Vsn::V2) => Some(Serializer::V2),
         Dialect::Raw | Dialect::Tsung => None,
-    }
-}
-
-/// The text of a template that is the same for all users.
-pub(crate) fn constant(template: &Template) -> Option<&[u8]> {
-    match template.parts.as_slice() {
-        [] => Some(b""),
-        [Part::Literal(text)] => Some(text),
-        _ => None,
     }
 }

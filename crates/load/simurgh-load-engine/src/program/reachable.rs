@@ -1,49 +1,28 @@
-//! Which operations a user can still reach from each operation of a program.
+//! Where a user can still reach a `Wait`.
 
-use super::{AnswerOp, Op, SessionInfo};
+use super::{AnswerOp, Op};
 
-/// For each operation, whether one that satisfies `is_it` can follow it.
-pub(crate) fn leads_to(
-    ops: &[Op],
-    sessions: &[SessionInfo],
-    is_it: impl Fn(&Op) -> bool,
-) -> Vec<bool> {
-    let mut ahead = vec![false; ops.len()];
-    // One round for each backward jump; most programs need two or three.
-    for _ in 0..=ops.len() {
-        let mut has_changed = false;
-        for (at, op) in ops.iter().enumerate().rev() {
-            let leads = |to: usize| ahead.get(to) == Some(&true) || ops.get(to).is_some_and(&is_it);
-            let found = ways_on(at, op, sessions).into_iter().flatten().any(leads);
-            if let Some(place) = ahead.get_mut(at).filter(|known| found && !**known) {
-                *place = true;
-                has_changed = true;
-            }
+/// The operations of a session before this one can be followed by a `Wait`.
+pub(crate) fn waits_until(ops: &[Op], start: u32) -> u32 {
+    let is_wait = |at: u32| matches!(ops.get(at as usize), Some(Op::Wait(..)));
+    let mut until = start;
+    for (at, op) in (0..).zip(ops).skip(start as usize) {
+        if is_wait(at) {
+            until = until.max(at);
         }
-        if !has_changed {
-            break;
+        let back = match op {
+            Op::LoopEnd(ends) => ends.to,
+            Op::RepeatEnd(repeat) => repeat.body,
+            Op::Jump(to) => *to,
+            // A check that goes back may go anywhere.
+            op if answer(op).is_some_and(AnswerOp::sends_back) => start,
+            _ => continue,
+        };
+        if back < until || is_wait(back) {
+            until = at + 1;
         }
     }
-    ahead
-}
-
-/// The operations that may come next. A check that goes back may go anywhere.
-fn ways_on(at: usize, op: &Op, sessions: &[SessionInfo]) -> [Option<usize>; 2] {
-    let next = Some(at + 1);
-    let back = || {
-        let before = sessions.iter().rev().map(|session| session.start as usize);
-        before.into_iter().find(|start| *start <= at)
-    };
-    match op {
-        Op::LoopStart(ends) | Op::LoopEnd(ends) => [next, Some(ends.to as usize)],
-        Op::Each(each) => [next, Some(each.end as usize)],
-        Op::RepeatEnd(repeat) => [next, Some(repeat.body as usize)],
-        Op::Unless(_, to) => [next, Some(*to as usize)],
-        Op::Jump(to) => [Some(*to as usize), None],
-        Op::Abort | Op::AbortRun | Op::End => [None, None],
-        _ if answer(op).is_some_and(AnswerOp::sends_back) => [next, back()],
-        _ => [next, None],
-    }
+    until
 }
 
 fn answer(op: &Op) -> Option<&AnswerOp> {

@@ -25,8 +25,8 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     fn capture(&mut self, op: &AnswerOp, answer: &AnswerText<'_>) {
-        for capture in &op.captures {
-            let mut found = capture.find.find(answer);
+        for (capture, find) in &op.captures {
+            let mut found = find.find(answer);
             if capture.decode_html {
                 for text in &mut found {
                     *text = decode_html(text).into_owned();

@@ -13,7 +13,7 @@ use simurgh_proto::ws::OpCode;
 use super::dump::Exchange;
 use super::machine::Flow;
 use super::{Machine, Outputs, UserState};
-use crate::program::{ChannelCommand, ChannelOp, Op, constant};
+use crate::program::{ChannelCommand, ChannelOp, Op};
 
 impl<O: Outputs> Machine<'_, O> {
     pub(super) fn channel(&mut self, op: &ChannelOp) -> Flow {
@@ -87,7 +87,7 @@ impl<O: Outputs> Machine<'_, O> {
         rendered: &[u8],
         message: &mut Vec<u8>,
     ) -> Option<(u32, OpCode)> {
-        let event = match constant(&op.push.event) {
+        let event = match op.push.event.constant() {
             Some(event) => Cow::Borrowed(str::from_utf8(event).unwrap_or_default()),
             None => Cow::Owned(self.context.values.text(self.user, &op.push.event)),
         };

@@ -14,8 +14,8 @@ use super::dump::Exchange;
 use super::machine::Flow;
 use super::values::Values;
 use super::{ConnState, Machine, Outputs, User, UserState};
-use crate::chance::mix;
-use crate::program::{Op, Program, SendOp, constant};
+use crate::chance::{mix, pick, sums};
+use crate::program::{Op, Program, SendOp};
 
 /// Bytes of a body that are searched.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -132,7 +132,7 @@ impl<O: Outputs> Machine<'_, O> {
         let closes = http
             .headers
             .iter()
-            .any(|(name, value)| constant(value).is_some_and(|value| asks_to_close(name, value)));
+            .any(|(name, value)| value.constant().is_some_and(|value| asks_to_close(name, value)));
         // In Tsung only the answer decides.
         if !done.keep_alive || (closes && !self.is_tsung()) {
             self.hang_up();
@@ -374,14 +374,7 @@ pub(super) fn unusual_port(target: &Target) -> Option<u16> {
 
 pub(super) fn user_agent(program: &Program, id: u32) -> Option<&str> {
     let agents = &program.scenario.user_agents;
-    let all: f64 = agents.iter().map(|(_, weight)| weight).sum();
-    let mut point =
-        fastrand::Rng::with_seed(mix(program.scenario.seed ^ 0xa6e2, u64::from(id))).f64() * all;
-    for (agent, weight) in agents {
-        if point < *weight {
-            return Some(agent);
-        }
-        point -= weight;
-    }
-    agents.last().map(|(agent, _)| agent.as_str())
+    let drawn = mix(program.scenario.seed ^ 0xa6e2, u64::from(id));
+    let at = pick(&sums(agents.iter().map(|(_, weight)| *weight)), drawn);
+    agents.get(usize::from(at)).map(|(agent, _)| agent.as_str())
 }

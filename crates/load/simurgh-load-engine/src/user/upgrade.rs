@@ -13,7 +13,7 @@ use super::machine::Flow;
 use super::values::Values;
 use super::{ConnState, Machine, Outputs, User, UserState};
 use crate::chance::mix;
-use crate::program::{AnswerOp, Op, constant};
+use crate::program::{AnswerOp, Op};
 use crate::time::us;
 
 pub(super) struct Parts {
@@ -70,7 +70,9 @@ impl<O: Outputs> Machine<'_, O> {
         let (values, user) = (&mut self.context.values, &mut *self.user);
         let mut target = values.text(user, &connect.path);
         add_vsn(&mut target, dialect);
-        make_target(&mut target);
+        if !target.starts_with('/') {
+            target.insert(0, '/');
+        }
         let origin = match &connect.origin {
             Some(origin) => Some(values.bytes(user, origin)),
             None => server
@@ -123,7 +125,7 @@ impl<O: Outputs> Machine<'_, O> {
             Ok(Some((answer, head_bytes))) if answer.status == 101 => {
                 let (head, rest) = head.split_at(head_bytes);
                 self.out.unread(rest.len());
-                let path = constant(&connect.path).and_then(|path| str::from_utf8(path).ok());
+                let path = connect.path.constant().and_then(|path| str::from_utf8(path).ok());
                 self.take_cookies(head, path.unwrap_or("/"));
                 self.upgraded(answer_op, head)
             }
@@ -188,27 +190,6 @@ fn add_vsn(path: &mut String, dialect: Dialect) {
         Vsn::V1 => "vsn=1.0.0",
         Vsn::V2 => "vsn=2.0.0",
     });
-}
-
-/// Encodes rendered templates, so that they can be in a request line.
-fn make_target(path: &mut String) {
-    if !path.starts_with('/') {
-        path.insert(0, '/');
-    }
-    if path.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) {
-        let mut encoded = String::with_capacity(path.len() + 16);
-        for byte in path.bytes() {
-            match byte {
-                0x21..=0x7e => encoded.push(byte as char),
-                _ => {
-                    use std::fmt::Write;
-                    // Writing to a string does not fail.
-                    let _ = write!(encoded, "%{byte:02X}");
-                }
-            }
-        }
-        *path = encoded;
-    }
 }
 
 fn borrowed(headers: &[(String, Vec<u8>)]) -> impl Iterator<Item = (&str, &[u8])> {

@@ -134,19 +134,15 @@ impl Values {
                 self.line(*file, row, out);
             }
             Generated::UnixTime => append(out, unix),
-            Generated::TargetHost => {
-                if let Some(target) = self.program.scenario.targets.get(user.server.place()) {
-                    append(out, &target.host);
-                }
-            }
-            Generated::TargetPort => {
-                if let Some(target) = self.program.scenario.targets.get(user.server.place()) {
-                    append(out, target.address.port());
+            Generated::TargetHost | Generated::TargetPort => {
+                match self.program.scenario.targets.get(user.server.place()) {
+                    Some(target) if *made == Generated::TargetHost => append(out, &target.host),
+                    Some(target) => append(out, target.address.port()),
+                    None => {}
                 }
             }
             Generated::Md5(template) => {
-                let mut text = Vec::new();
-                self.render(user, template, &mut text);
+                let text = self.bytes(user, template);
                 append(out, md5_hex(&text));
             }
         }
@@ -171,8 +167,7 @@ impl Values {
     pub(super) fn set(&mut self, user: &mut User, set: &Set) {
         match &set.value {
             Source::Template(template) => {
-                let mut text = Vec::new();
-                self.render(user, template, &mut text);
+                let text = self.bytes(user, template);
                 if let Some(var) = set.vars.first() {
                     user.set(*var, Value::One(text.into()));
                 }
@@ -250,11 +245,9 @@ impl Values {
         condition: &Condition,
         compare: Compare,
     ) -> Option<bool> {
-        let mut right = Vec::new();
-        self.render(user, &condition.value, &mut right);
+        let right = self.bytes(user, &condition.value);
         let element = condition.element.unwrap_or(0) as usize;
-        let left = user.value(condition.var).and_then(|value| value.element(element));
-        let left = left?;
+        let left = user.value(condition.var).and_then(|value| value.element(element))?;
         // As in Tsung: `007` is not `7`, and large numbers are not rounded.
         let is_text = matches!(compare, Compare::Eq | Compare::Neq);
         Some(match (number(left), number(&right)) {

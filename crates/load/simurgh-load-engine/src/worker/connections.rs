@@ -1,6 +1,7 @@
 //! Data of users' connections: decrypted, split into frames, and given to the user.
 
-use simurgh_load_client::tls::{TlsClient, TlsError};
+use simurgh_load_client::connection::{begin_tls, receive_tls};
+use simurgh_load_client::tls::TlsError;
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_proto::ws::{CloseCode, Decoder, Limits, Role};
 use simurgh_reactor::{Closed, Key};
@@ -23,12 +24,8 @@ impl Worker {
             return self.step(io, u, now_ns, Input::Connected(purpose));
         }
         let Some(config) = &self.services.tls else { return };
-        let mut out = Vec::new();
-        match TlsClient::begin(config, &target.host, &mut out) {
-            Ok(tls) => {
-                user.set_tls(purpose, tls.into());
-                io.send(key, &out);
-            }
+        match begin_tls(io, key, config, &target.host, &mut self.services.cipher) {
+            Ok(tls) => user.set_tls(purpose, tls),
             Err(error) => self.step(io, u, now_ns, Input::Failed(purpose, ErrorKind::Tls, error)),
         }
     }
@@ -42,20 +39,17 @@ impl Worker {
         let Some(mut tls) = user.take_tls(purpose) else {
             return self.plain_in(io, u, (key, purpose), data, received_ns);
         };
-        let (mut plain, mut out) = (Vec::new(), Vec::new());
+        let (mut plain, cipher) = (Vec::new(), &mut self.services.cipher);
         let was_open = tls.progress().handshake_done;
-        let outcome = tls.receive(data, &mut plain, &mut out);
+        let (is_ready, error) = receive_tls(io, key, &mut tls, data, &mut plain, cipher);
         user.set_tls(purpose, tls);
-        if !out.is_empty() {
-            io.send(key, &out);
-        }
-        if !was_open && matches!(&outcome, Ok(progress) if progress.handshake_done) {
+        if is_ready {
             self.step(io, u, received_ns, Input::Connected(purpose));
         }
         if !plain.is_empty() {
             self.plain_in(io, u, (key, purpose), &mut plain, received_ns);
         }
-        if let Err(error) = outcome
+        if let Some(error) = error
             && self.users.get(u).is_some_and(|user| user.purpose_of(key) == Some(purpose))
         {
             let kind = if was_open { ErrorKind::ConnectionReset } else { ErrorKind::Tls };

@@ -9,12 +9,12 @@ mod cuts;
 mod services;
 mod sweeps;
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use simurgh_load_client::SourcePool;
+use simurgh_load_client::connection::Leaving;
 use simurgh_load_client::tls::TlsConfig;
 use simurgh_load_record::{Count, ErrorKind, Names, Recorder, Seen, WorkerId};
 use simurgh_load_scenario::{Follow, Scenario};
@@ -119,29 +119,21 @@ const REPORT_NS: u64 = 1_000_000_000;
 
 impl Worker {
     pub(crate) fn new(setup: WorkerSetup) -> Self {
-        let WorkerSetup {
-            scenario,
-            share,
-            id,
-            run,
-            tls,
-            shared,
-            events,
-            receive_stamps,
-            unix_zero,
-        } = setup;
+        let WorkerSetup { scenario, share, id, shared, run, unix_zero, .. } = &setup;
+        let (shared, place) = (Arc::clone(shared), (share.index, id.thread));
         // It was compiled once before without an error.
-        let program = Rc::new(compile(&scenario).unwrap_or_else(|_| Program::empty(&scenario)));
+        let program = Rc::new(compile(scenario).unwrap_or_else(|_| Program::empty(scenario)));
         let samples = scenario.tsung.as_ref().is_some_and(|tsung| tsung.full_stats);
         let services = Services {
-            recorder: Recorder::new(id, &Names::of(&scenario), samples),
-            events,
+            recorder: Recorder::new(*id, &Names::of(scenario), samples),
+            events: setup.events.clone(),
             sources: SourcePool::new(&scenario.sources, share.index, share.of),
-            tls,
+            tls: setup.tls.clone(),
             mask: fastrand::Rng::with_seed(mix(scenario.seed, share.index)),
             frame: Vec::new(),
+            cipher: Vec::new(),
             connected: 0,
-            lingering: VecDeque::new(),
+            leaving: Leaving::default(),
             seen: Vec::new(),
             gathering: Vec::new(),
             unread: 0,
@@ -150,14 +142,14 @@ impl Worker {
         Self {
             users: Users::new(),
             wheel: Wheel::new(),
-            context: Context::new(&program, shared, run, (share.index, id.thread), unix_zero),
+            context: Context::new(&program, shared, *run, place, *unix_zero),
             services,
-            arrivals: Arrivals::new(&scenario, share),
+            arrivals: Arrivals::new(scenario, *share),
             sweeps: Sweeps::new(&program),
             cuts: Cuts::new(scenario.seed),
             program,
             thread: id.thread,
-            receive_stamps,
+            receive_stamps: setup.receive_stamps,
             stopping: Stopping::No,
             reported_ns: 0,
             traffic: Traffic::default(),
@@ -356,9 +348,8 @@ impl Worker {
             Stopping::Connections(until_ns) => Some(until_ns.min(now_ns + 5_000_000)),
             _ => None,
         };
-        let lingering = self.services.lingering.front().map(|(due_ns, _)| *due_ns);
         let mine = [self.arrivals.next_ns(), self.sweeps.next_ns(), self.cuts.next_ns()];
-        let times = mine.into_iter().chain([timer, report, stop, lingering]);
+        let times = mine.into_iter().chain([timer, report, stop, self.services.leaving.next_ns()]);
         match times.flatten().min() {
             Some(at_ns) => Next::At(at_ns),
             None => Next::Idle,
@@ -432,7 +423,7 @@ impl Handler for Worker {
     fn turn_end(&mut self, io: &mut Net) -> Next {
         let now_ns = io.clock_ns();
         let until_ns = now_ns + SLICE_NS;
-        self.services.close_lingering(io);
+        self.services.leaving.close_due(io, io.now().ns);
         let mut more = self.go_on_stopping(io, until_ns);
         if self.stopping == Stopping::No {
             more |= self.run_due(io, until_ns);

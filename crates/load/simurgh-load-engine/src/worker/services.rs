@@ -1,9 +1,9 @@
 //! The services of a worker for its users: connections, measurements, events to the collector.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use simurgh_load_client::SourcePool;
+use simurgh_load_client::connection::{Leaving, send_tls};
 use simurgh_load_client::tls::{TlsClient, TlsConfig};
 use simurgh_load_record::{
     Count, ErrorKind, MatchLine, MetricId, OfServer, Origin, Recorder, Seen,
@@ -33,12 +33,13 @@ pub(super) struct Services {
     pub(super) sources: SourcePool,
     pub(super) tls: Option<TlsConfig>,
     pub(super) mask: fastrand::Rng,
-    /// Buffer of bytes to be encrypted, reused.
+    /// Buffers of bytes to be encrypted, and of encrypted ones, reused.
     pub(super) frame: Vec<u8>,
+    pub(super) cipher: Vec<u8>,
     /// Connections ready for use.
     pub(super) connected: u64,
-    /// Connections without a user that wait for their server's close: until when, and which.
-    pub(super) lingering: VecDeque<(u64, Key)>,
+    /// Connections without a user.
+    pub(super) leaving: Leaving,
     /// The last stamped messages of each user; empty if they are not measured.
     pub(super) seen: Vec<Seen>,
     /// Users that wait for all others.
@@ -61,17 +62,6 @@ pub(super) struct StepOutputs<'a> {
 impl Services {
     pub(super) fn report(&self, event: WorkerEvent) {
         (self.events)(event);
-    }
-
-    /// Closes connections whose servers did not close in time.
-    pub(super) fn close_lingering(&mut self, io: &mut Net) {
-        while let Some((due_ns, key)) = self.lingering.front().copied() {
-            if due_ns > io.now().ns && io.conn_ref(key).is_some() {
-                return;
-            }
-            self.lingering.pop_front();
-            io.close(key);
-        }
     }
 }
 
@@ -104,11 +94,9 @@ impl Outputs for StepOutputs<'_> {
 
     fn send(&mut self, key: Key, tls: Option<&mut TlsClient>, bytes: &[u8]) {
         self.count(Count::BytesOut, bytes.len() as u64);
-        let Some(tls) = tls else { return self.io.send(key, bytes) };
-        let mut cipher = Vec::new();
-        // An error means that the connection is over; its end follows.
-        if tls.send(bytes, &mut cipher).is_ok() {
-            self.io.send(key, &cipher);
+        match tls {
+            Some(tls) => send_tls(self.io, key, tls, bytes, &mut self.services.cipher),
+            None => self.io.send(key, bytes),
         }
     }
 
@@ -166,7 +154,7 @@ impl Outputs for StepOutputs<'_> {
             HangUp::Linger => {
                 self.io.release(key);
                 let until_ns = self.io.clock_ns() + LINGER_NS;
-                self.services.lingering.push_back((until_ns, key));
+                self.services.leaving.push(until_ns, key);
             }
         }
     }

@@ -46,21 +46,15 @@ impl WarningDetector {
             let busiest_percent = steps.busiest_percent;
             warnings.push(Warning::StepsLate { p99_us, late, begun, busiest_percent });
         }
-        let so_far = |count| {
-            let now = tick.all.counts[count];
-            if now > 0 { record.counts()[count].saturating_add(now) } else { 0 }
-        };
-        let count = so_far(Count::DeliveriesBeforeSent);
-        if count > 0 {
-            warnings.push(Warning::DeliveriesBeforeSent { count });
-        }
-        let count = so_far(Count::StampsForeign);
-        if count > 0 {
-            warnings.push(Warning::ForeignStamps { count });
-        }
-        let count = so_far(Count::AnswersCut);
-        if count > 0 {
-            warnings.push(Warning::AnswersCut { count });
+        for of in [Count::DeliveriesBeforeSent, Count::StampsForeign, Count::AnswersCut] {
+            let count = record.counts()[of].saturating_add(tick.all.counts[of]);
+            if tick.all.counts[of] > 0 {
+                warnings.push(match of {
+                    Count::DeliveriesBeforeSent => Warning::DeliveriesBeforeSent { count },
+                    Count::StampsForeign => Warning::ForeignStamps { count },
+                    _ => Warning::AnswersCut { count },
+                });
+            }
         }
         warnings
     }
@@ -73,15 +67,13 @@ impl WarningDetector {
             let mut known = record.warnings().iter().chain(&tick.all.warnings);
             known.any(|warning| warning.code() == code)
         };
-        if first(ErrorKind::NoDescriptors) && !known("descriptor_limit") {
-            warnings.push(Warning::DescriptorLimit { at, limit: 0 });
-        }
-        if first(ErrorKind::NoPorts) && !known("ports_exhausted") {
-            warnings.push(Warning::PortsExhausted { at });
-        }
-        if first(ErrorKind::NoMemory) && !known("no_memory") {
-            warnings.push(Warning::NoMemory { at });
-        }
+        let limits = [
+            (ErrorKind::NoDescriptors, Warning::DescriptorLimit { at, limit: 0 }),
+            (ErrorKind::NoPorts, Warning::PortsExhausted { at }),
+            (ErrorKind::NoMemory, Warning::NoMemory { at }),
+        ];
+        let new = |(kind, warning): &(_, Warning)| first(*kind) && !known(warning.code());
+        warnings.extend(limits.into_iter().filter(new).map(|(_, warning)| warning));
         let refused = tick.all.errors.of_kind(ErrorKind::ConnectRefused);
         if refused > 0 {
             let known = record.warnings().iter().find_map(|warning| match warning {

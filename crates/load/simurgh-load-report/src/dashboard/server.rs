@@ -14,7 +14,6 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{self, Stream};
-use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -22,22 +21,13 @@ use super::frames::Frame;
 use super::guard::{self, Refusal};
 use super::view::PageView;
 use super::{END_TIME_MAX, Shared, assets};
-use crate::control::{ControlState, RATE_FACTOR_MAX, RATE_FACTOR_MIN};
+use crate::control::{Command, ControlState, RATE_FACTOR_MAX, RATE_FACTOR_MIN};
 
 /// Bytes of a command; the longest has about fifty.
 const COMMAND_BYTES_MAX: usize = 1024;
 
 /// How often a stream without events sends a keep-alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
-enum CommandRequest {
-    Pause,
-    Resume,
-    Stop,
-    Rate { factor: f64 },
-}
 
 /// Listens on this port, or on one of the next `more`.
 #[allow(clippy::disallowed_types, reason = "the dashboard's thread has the main table")]
@@ -141,27 +131,20 @@ async fn page(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
 async fn control(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
-    body: Result<Json<CommandRequest>, axum::extract::rejection::JsonRejection>,
+    body: Result<Json<Command>, axum::extract::rejection::JsonRejection>,
 ) -> Result<Json<ControlState>, Response> {
     guard::check_command(&headers, &shared.token).map_err(IntoResponse::into_response)?;
-    let Json(request) = body.map_err(IntoResponse::into_response)?;
-    match request {
-        CommandRequest::Pause => shared.control.pause(),
-        CommandRequest::Resume => shared.control.resume(),
-        CommandRequest::Stop => shared.control.stop(),
-        CommandRequest::Rate { factor }
-            if (RATE_FACTOR_MIN..=RATE_FACTOR_MAX).contains(&factor) =>
-        {
-            shared.control.rate(factor);
-        }
-        CommandRequest::Rate { factor } => {
-            let text = format!(
-                "a rate factor of {factor} is not between {RATE_FACTOR_MIN} and {RATE_FACTOR_MAX}\n"
-            );
-            return Err((StatusCode::UNPROCESSABLE_ENTITY, text).into_response());
-        }
+    let Json(command) = body.map_err(IntoResponse::into_response)?;
+    if let Command::Rate { factor } = command
+        && !(RATE_FACTOR_MIN..=RATE_FACTOR_MAX).contains(&factor)
+    {
+        let text = format!(
+            "a rate factor of {factor} is not between {RATE_FACTOR_MIN} and {RATE_FACTOR_MAX}\n"
+        );
+        return Err((StatusCode::UNPROCESSABLE_ENTITY, text).into_response());
     }
-    tracing::info!(?request, "a command from the dashboard");
+    shared.control.send(command);
+    tracing::info!(?command, "a command from the dashboard");
     Ok(Json(shared.control.state()))
 }
 

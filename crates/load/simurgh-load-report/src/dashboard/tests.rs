@@ -197,7 +197,7 @@ fn a_button_of_our_page_steers() {
     let orders = [
         (r#"{"command":"pause"}"#, Command::Pause),
         (r#"{"command":"resume"}"#, Command::Resume),
-        (r#"{"command":"rate","factor":1.5}"#, Command::Rate(1.5)),
+        (r#"{"command":"rate","factor":1.5}"#, Command::Rate { factor: 1.5 }),
         (r#"{"command":"stop"}"#, Command::Stop),
     ];
     for (body, command) in orders {

@@ -12,7 +12,6 @@
 //! worker with its own descriptor table, that number is a user's socket.
 
 mod block;
-mod keys;
 mod plain;
 mod screen;
 mod tty;
@@ -24,10 +23,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use simurgh_load_record::{Live, PhasePlan, Record};
+use simurgh_load_record::{Live, PhasePlan, Point, Record};
 
 use crate::control::{Control, ControlState};
-use keys::Key;
 use screen::Screen;
 use tty::Keyboard;
 
@@ -118,7 +116,7 @@ impl Shown {
             phases: meta.phases.clone(),
             ends_s: meta.duration_s.or(arrivals_end),
             live: record.live(),
-            history: record.series().points().iter().map(|point| point.users).collect(),
+            history: record.series().points().iter().map(Point::users).collect(),
             control: options.control.state(),
             dashboard: options.dashboard,
             asking,
@@ -183,16 +181,16 @@ fn draw(options: &Options, stopped: &Receiver<()>) {
 }
 
 /// Handles a key; returns since when the question after `q` waits.
-fn press(key: Key, control: &Control, asked: Option<Instant>) -> Option<Instant> {
-    match key {
-        Key::Pause => control.pause(),
-        Key::Resume => control.resume(),
-        Key::Faster => control.faster(),
-        Key::Slower => control.slower(),
-        Key::Stop if asked.is_some() || control.state().stopping => control.stop(),
-        Key::Stop => return Some(Instant::now()),
-        Key::Yes if asked.is_some() => control.stop(),
-        Key::Yes | Key::Other => {}
+fn press(key: u8, control: &Control, asked: Option<Instant>) -> Option<Instant> {
+    match key.to_ascii_lowercase() {
+        b'p' => control.pause(),
+        b'r' => control.resume(),
+        b'+' | b'=' => control.faster(),
+        b'-' | b'_' => control.slower(),
+        b'q' if asked.is_some() || control.state().stopping => control.stop(),
+        b'q' => return Some(Instant::now()),
+        b'y' if asked.is_some() => control.stop(),
+        _ => {}
     }
     None
 }

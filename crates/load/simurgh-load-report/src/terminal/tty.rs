@@ -11,8 +11,6 @@ use rustix::termios::{
     tcsetattr,
 };
 
-use super::keys::{self, Key};
-
 /// Lines wrap again, and the cursor is shown.
 pub(super) const PLAIN_SCREEN: &str = "\x1b[?7h\x1b[?25h";
 
@@ -95,8 +93,9 @@ impl Keyboard {
         Some(Self(()))
     }
 
-    /// Waits for keys. Fails if the terminal is gone.
-    pub(super) fn wait(&self, time: Duration) -> io::Result<Vec<Key>> {
+    /// Waits for keys: letters, and an escape for each sequence, such as that of an arrow. Fails if
+    /// the terminal is gone.
+    pub(super) fn wait(&self, time: Duration) -> io::Result<Vec<u8>> {
         let stdin = stdio::stdin();
         let time = Timespec::try_from(time).map_err(io::Error::other)?;
         let mut watched = [PollFd::from_borrowed_fd(stdin, PollFlags::IN)];
@@ -112,14 +111,32 @@ impl Keyboard {
         let mut bytes = [0; 64];
         match rustix::io::read(stdin, &mut bytes) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => Ok(keys::parse(bytes.get(..count).unwrap_or_default())),
+            Ok(count) => Ok(keys(bytes.get(..count).unwrap_or_default()).to_vec()),
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Ok(Vec::new()),
             Err(error) => Err(error.into()),
         }
     }
 }
 
+/// The keys of one read. The letters of a sequence are no keys; it comes in one read.
+fn keys(bytes: &[u8]) -> &[u8] {
+    bytes.split_inclusive(|byte| *byte == 0x1b).next().unwrap_or_default()
+}
+
 /// Whether this process's job is in the foreground of the terminal on standard input.
 fn is_ours() -> bool {
     tcgetpgrp(stdio::stdin()).is_ok_and(|front| front == rustix::process::getpgrp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_are_keys_and_sequences_are_not() {
+        assert_eq!(keys(b"pr+-q"), b"pr+-q");
+        assert_eq!(keys(b"\x1b[q"), b"\x1b");
+        assert_eq!(keys(b"p\x1b[1;5q"), b"p\x1b");
+        assert_eq!(keys(b""), b"");
+    }
 }

@@ -2,9 +2,8 @@
 
 use regex::bytes::Regex;
 
-use super::expandable::Expandable;
-use super::{AnswerText, Expand, compile_pattern};
-use crate::{Action, Check};
+use super::{AnswerText, Expand, compile_pattern, with};
+use crate::{Action, Check, Template};
 
 /// Compiled patterns that a worker caches.
 const PATTERNS_MAX: usize = 64;
@@ -21,7 +20,7 @@ pub struct CompiledCheck {
 #[derive(Clone, Debug)]
 enum Pattern {
     Constant(Regex),
-    Template(Expandable),
+    Template(Template),
 }
 
 /// The result of one check.
@@ -61,10 +60,9 @@ impl PatternCache {
 impl CompiledCheck {
     /// Compiles a check of a scenario. An error says what is wrong with it, for people.
     pub fn new(check: &Check) -> Result<Self, String> {
-        let expandable = Expandable::new(&check.pattern);
-        let pattern = match expandable.constant() {
+        let pattern = match check.pattern.constant() {
             Some(text) => Pattern::Constant(compile_pattern(&String::from_utf8_lossy(text))?),
-            None => Pattern::Template(expandable),
+            None => Pattern::Template(check.pattern.clone()),
         };
         let Check { when_found, action, skip_headers, .. } = *check;
         Ok(Self { pattern, when_found, action, skip_headers })
@@ -80,8 +78,9 @@ impl CompiledCheck {
         let text = if self.skip_headers { answer.body() } else { answer.whole() };
         let found = match &self.pattern {
             Pattern::Constant(regex) => Some(regex.is_match(text)),
-            Pattern::Template(expandable) => expandable
-                .with(expand, |pattern| patterns.regex(pattern).map(|regex| regex.is_match(text))),
+            Pattern::Template(template) => with(template, expand, |pattern| {
+                patterns.regex(pattern).map(|regex| regex.is_match(text))
+            }),
         };
         let is_found = found.unwrap_or(false);
         let action = Some(self.action).filter(|_| is_found == self.when_found);

@@ -254,9 +254,9 @@ fn follow(json: &str, segments: &[Segment], each: &mut dyn FnMut(&str)) {
 }
 
 /// Calls `each` with the elements of an array, or with the members of an object and their names.
-fn children<'j>(json: &'j str, each: impl FnMut(Option<&str>, &'j str)) {
+pub(super) fn children<'j>(json: &'j str, each: impl FnMut(Option<&str>, &'j str)) {
     if json.starts_with(['{', '[']) {
-        // It cannot fail: the text is valid JSON.
+        // What is not valid JSON ends the search.
         let _ = serde_json::Deserializer::from_str(json).deserialize_any(Children(each));
     }
 }

@@ -5,8 +5,7 @@ use regex::bytes::Regex;
 use simurgh_proto::message::events;
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
 
-use super::expandable::Expandable;
-use super::{Expand, JsonPath, PatternCache, compile_pattern, presence};
+use super::{Expand, JsonPath, PatternCache, compile_pattern, presence, with};
 use crate::{Matcher, Part, PresenceList, Template};
 
 /// A [`Matcher`], ready for use.
@@ -16,21 +15,21 @@ pub struct CompiledMatcher(Kind);
 #[derive(Clone, Debug)]
 enum Kind {
     Any,
-    Is(Expandable),
+    Is(Template),
     Contains(Box<Finder<'static>>),
-    ContainsTemplate(Expandable),
+    ContainsTemplate(Template),
     Regex(Regex),
     /// The values in it are escaped.
     RegexTemplate(Template),
     Json(Box<Json>),
     Event {
-        topic: Option<Expandable>,
-        event: Expandable,
+        topic: Option<Template>,
+        event: Template,
     },
     Presence {
-        topic: Option<Expandable>,
+        topic: Option<Template>,
         list: PresenceList,
-        key: Expandable,
+        key: Template,
     },
 }
 
@@ -39,7 +38,7 @@ struct Json {
     path: JsonPath,
     /// For Channels messages in array form, if the path begins with one of their fields.
     array_path: Option<JsonPath>,
-    is: Expandable,
+    is: Template,
 }
 
 impl CompiledMatcher {
@@ -47,19 +46,16 @@ impl CompiledMatcher {
     pub fn new(matcher: &Matcher) -> Result<Self, String> {
         Ok(Self(match matcher {
             Matcher::Any => Kind::Any,
-            Matcher::Contains(template) => {
-                let expandable = Expandable::new(template);
-                match expandable.constant() {
-                    Some(text) => Kind::Contains(Box::new(Finder::new(text).into_owned())),
-                    None => Kind::ContainsTemplate(expandable),
-                }
-            }
-            Matcher::Is(template) => Kind::Is(Expandable::new(template)),
+            Matcher::Contains(template) => match template.constant() {
+                Some(text) => Kind::Contains(Box::new(Finder::new(text).into_owned())),
+                None => Kind::ContainsTemplate(template.clone()),
+            },
+            Matcher::Is(template) => Kind::Is(template.clone()),
             Matcher::Regex(template) => {
                 // Any value is a literal, so one stands for all.
                 let pattern = pattern_of(template, &mut |_, out| out.push(b'0'));
                 let regex = compile_pattern(&String::from_utf8_lossy(&pattern))?;
-                match Expandable::new(template).constant() {
+                match template.constant() {
                     Some(_) => Kind::Regex(regex),
                     None => Kind::RegexTemplate(template.clone()),
                 }
@@ -67,17 +63,14 @@ impl CompiledMatcher {
             Matcher::Json { path, is } => {
                 let path = JsonPath::new(path)?;
                 let array_path = path.for_array_form();
-                Kind::Json(Box::new(Json { path, array_path, is: Expandable::new(is) }))
+                Kind::Json(Box::new(Json { path, array_path, is: is.clone() }))
             }
-            Matcher::Event { topic, event } => Kind::Event {
-                topic: topic.as_ref().map(Expandable::new),
-                event: Expandable::new(event),
-            },
-            Matcher::Presence { topic, list, key } => Kind::Presence {
-                topic: topic.as_ref().map(Expandable::new),
-                list: *list,
-                key: Expandable::new(key),
-            },
+            Matcher::Event { topic, event } => {
+                Kind::Event { topic: topic.clone(), event: event.clone() }
+            }
+            Matcher::Presence { topic, list, key } => {
+                Kind::Presence { topic: topic.clone(), list: *list, key: key.clone() }
+            }
         }))
     }
 
@@ -96,27 +89,29 @@ impl CompiledMatcher {
         let bytes = bytes_of(frame);
         match &self.0 {
             Kind::Any => true,
-            Kind::Is(expandable) => expandable.with(expand, |text| text == bytes),
+            Kind::Is(template) => with(template, expand, |text| text == bytes),
             Kind::Contains(finder) => finder.find(bytes).is_some(),
-            Kind::ContainsTemplate(expandable) => {
-                expandable.with(expand, |text| memchr::memmem::find(bytes, text).is_some())
+            Kind::ContainsTemplate(template) => {
+                with(template, expand, |text| memchr::memmem::find(bytes, text).is_some())
             }
             Kind::Regex(regex) => regex.is_match(bytes),
             Kind::RegexTemplate(template) => {
                 let regex = patterns.regex(&pattern_of(template, expand));
                 regex.is_some_and(|regex| regex.is_match(bytes))
             }
-            Kind::Json(json) => json.is.with(expand, |is| match bytes.trim_ascii_start().first() {
-                Some(b'[') => json.array_path.as_ref().unwrap_or(&json.path).finds(bytes, is),
-                _ if is_binary_message(frame) => {
-                    with_message(frame, message, |message| json.finds_in(message, is))
-                }
-                _ => json.path.finds(bytes, is),
-            }),
+            Kind::Json(json) => {
+                with(&json.is, expand, |is| match bytes.trim_ascii_start().first() {
+                    Some(b'[') => json.array_path.as_ref().unwrap_or(&json.path).finds(bytes, is),
+                    _ if is_binary_message(frame) => {
+                        with_message(frame, message, |message| json.finds_in(message, is))
+                    }
+                    _ => json.path.finds(bytes, is),
+                })
+            }
             Kind::Event { topic, event } => with_message(frame, message, |message| {
                 let (found_topic, found_event) = topic_and_event(message);
-                let mut is = |expandable: &Expandable, found: &str| {
-                    expandable.with(expand, |text| text == found.as_bytes())
+                let mut is = |template: &Template, found: &str| {
+                    with(template, expand, |text| text == found.as_bytes())
                 };
                 is(event, found_event) && topic.as_ref().is_none_or(|topic| is(topic, found_topic))
             }),
@@ -124,10 +119,10 @@ impl CompiledMatcher {
                 let ServerMessage::Event(found) = message else { return false };
                 presence::event_of(*list) == found.event
                     && topic.as_ref().is_none_or(|topic| {
-                        topic.with(expand, |topic| topic == found.topic.as_bytes())
+                        with(topic, expand, |topic| topic == found.topic.as_bytes())
                     })
                     && found.payload.json().is_some_and(|payload| {
-                        key.with(expand, |key| presence::lists(*list, payload, key))
+                        with(key, expand, |key| presence::lists(*list, payload, key))
                     })
             }),
         }

@@ -5,7 +5,6 @@
 //! regular expression is behind a lock for all threads except one.
 
 mod check;
-mod expandable;
 mod find;
 mod header;
 mod json;
@@ -19,7 +18,6 @@ mod tree;
 mod xpath;
 
 pub use check::{CompiledCheck, PatternCache, Verdict, run_checks};
-pub use expandable::Expand;
 pub use find::CompiledFind;
 pub use json::JsonPath;
 pub use matcher::CompiledMatcher;
@@ -27,6 +25,23 @@ pub use pattern::compile_pattern;
 pub use presence::{PRESENCE_DIFF, PRESENCE_STATE, PresenceDiff};
 pub use simurgh_load_client::md5_hex;
 pub use text::{AnswerText, decode_html};
+
+use crate::Template;
+
+/// Puts a user's values into a template and appends the result.
+pub type Expand<'a> = dyn FnMut(&Template, &mut Vec<u8>) + 'a;
+
+/// Calls `judge` with a template's text.
+fn with<R>(template: &Template, expand: &mut Expand<'_>, judge: impl FnOnce(&[u8]) -> R) -> R {
+    match template.constant() {
+        Some(text) => judge(text),
+        None => {
+            let mut text = Vec::new();
+            expand(template, &mut text);
+            judge(&text)
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
 
+use super::json::children;
 use crate::PresenceList;
 
 /// The event with all presences.
@@ -75,51 +76,24 @@ pub(super) fn event_of(list: PresenceList) -> &'static str {
 }
 
 pub(super) fn lists(list: PresenceList, payload: &str, key: &[u8]) -> bool {
+    let (payload, mut found) = (payload.trim_start(), false);
+    let mut search = |entries| {
+        children(entries, |name, _| found |= name.is_some_and(|name| name.as_bytes() == key));
+    };
     let within = match list {
         PresenceList::State => None,
         PresenceList::Joins => Some("joins"),
         PresenceList::Leaves => Some("leaves"),
     };
-    let mut json = serde_json::Deserializer::from_str(payload);
-    Has { within, key }.deserialize(&mut json).unwrap_or(false)
-}
-
-/// Searches a key in an object, or in one field of it.
-struct Has<'k> {
-    within: Option<&'static str>,
-    key: &'k [u8],
-}
-
-impl<'de> DeserializeSeed<'de> for Has<'_> {
-    type Value = bool;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Has<'_> {
-    type Value = bool;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
-        let mut found = false;
-        while let Some(Text(name)) = map.next_key::<Text<'de>>()? {
-            match self.within {
-                Some(within) if within == name => {
-                    found |= map.next_value_seed(Has { within: None, key: self.key })?;
-                }
-                within => {
-                    found |= within.is_none() && name.as_bytes() == self.key;
-                    map.next_value::<IgnoredAny>()?;
-                }
+    match within {
+        None => search(payload),
+        within => children(payload, |name, entries| {
+            if name == within {
+                search(entries);
             }
-        }
-        Ok(found)
+        }),
     }
+    found
 }
 
 #[cfg(test)]

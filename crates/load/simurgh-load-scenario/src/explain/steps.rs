@@ -7,7 +7,7 @@ use simurgh_load_client::http::Url;
 use simurgh_text::format;
 
 use super::plan;
-use crate::toml::print_template;
+use crate::toml::{print_template, word};
 use crate::{
     Act, Bound, Compare, Condition, Dialect, For, Http, Matcher, Message, PresenceList, Receive,
     Reply, Scenario, Set, Step, Switch, Template, Think, Value, VarId, Vsn,
@@ -192,14 +192,7 @@ impl Steps<'_> {
     }
 
     fn condition(&self, condition: &Condition) -> String {
-        let sign = match condition.compare {
-            Compare::Eq => "=",
-            Compare::Neq => "≠",
-            Compare::Gt => ">",
-            Compare::Gte => "≥",
-            Compare::Lt => "<",
-            Compare::Lte => "≤",
-        };
+        let sign = word(&Compare::SIGNS, condition.compare);
         let element = condition.element.map(|at| format!("[{at}]")).unwrap_or_default();
         let name = self.var(condition.var);
         format!("{name}{element} {sign} {}", self.text(&condition.value))

@@ -11,153 +11,153 @@ named! {
     /// Plain counters. Errors are counted by [`super::ErrorKind`] instead.
     Count {
         /// Users that were due, started or not.
-        UsersDue = "users_due",
+        UsersDue,
         /// Users started.
-        UsersStarted = "users_started",
+        UsersStarted,
         /// Users that reached the end of their session.
-        UsersFinished = "users_finished",
+        UsersFinished,
         /// Users that ended before the end of their session.
-        UsersAborted = "users_aborted",
+        UsersAborted,
         /// Users that started more than 10 ms late.
-        LateArrivals = "late_arrivals",
+        LateArrivals,
         /// Steps that began more than 10 ms late.
-        LateSteps = "late_steps",
+        LateSteps,
         /// Connections tried.
-        ConnectsTried = "connects_tried",
+        ConnectsTried,
         /// TCP connections made (with TLS where it is used).
-        Connects = "connects",
+        Connects,
         /// Connections ended, by either side.
-        Disconnects = "disconnects",
+        Disconnects,
         /// Connections tried again after one was lost.
-        Reconnects = "reconnects",
+        Reconnects,
         /// Upgrades answered with 101.
-        Upgrades = "upgrades",
+        Upgrades,
         /// Requests sent that expect an answer: upgrades, joins, pushes, messages, HTTP.
-        Requests = "requests",
+        Requests,
         /// Messages sent without waiting for an answer.
-        RequestsNoAck = "requests_no_ack",
+        RequestsNoAck,
         /// Requests that ended without an answer: timed out, or their connection ended.
-        RequestsUnanswered = "requests_unanswered",
+        RequestsUnanswered,
         /// Text frames received.
-        FramesInText = "frames_in_text",
+        FramesInText,
         /// Binary frames received.
-        FramesInBinary = "frames_in_binary",
+        FramesInBinary,
         /// Text frames sent.
-        FramesOutText = "frames_out_text",
+        FramesOutText,
         /// Binary frames sent.
-        FramesOutBinary = "frames_out_binary",
+        FramesOutBinary,
         /// Frames received that no step waited for.
-        FramesUnsolicited = "frames_unsolicited",
+        FramesUnsolicited,
         /// Pings received; each is answered.
-        PingsIn = "pings_in",
+        PingsIn,
         /// Pongs received.
-        PongsIn = "pongs_in",
+        PongsIn,
         /// Close frames received.
-        ClosesIn = "closes_in",
+        ClosesIn,
         /// Joins sent.
-        Joins = "joins",
+        Joins,
         /// Joins answered with `ok`.
-        JoinsOk = "joins_ok",
+        JoinsOk,
         /// Leaves sent.
-        Leaves = "leaves",
+        Leaves,
         /// Pushes sent.
-        Pushes = "pushes",
+        Pushes,
         /// Heartbeats sent.
-        Heartbeats = "heartbeats",
+        Heartbeats,
         /// Frames received that a rule of `answer` answered.
-        Answers = "answers",
+        Answers,
         /// Phoenix replies with status `ok`.
-        RepliesOk = "replies_ok",
+        RepliesOk,
         /// Phoenix replies with any other status.
-        RepliesError = "replies_error",
+        RepliesError,
         /// Presence lists received.
-        PresenceStates = "presence_states",
+        PresenceStates,
         /// Messages received about presences that joined or left.
-        PresenceDiffs = "presence_diffs",
+        PresenceDiffs,
         /// Polls sent: GETs of long-poll sessions.
-        Polls = "polls",
+        Polls,
         /// POSTs sent in long-poll sessions.
-        Posts = "posts",
+        Posts,
         /// Broadcasts sent with a stamp.
-        Broadcasts = "broadcasts",
+        Broadcasts,
         /// Stamped broadcasts received.
-        Deliveries = "deliveries",
+        Deliveries,
         /// Broadcasts received twice by the same user.
-        DeliveriesDuplicate = "deliveries_duplicate",
+        DeliveriesDuplicate,
         /// Broadcasts received after a later one of the same sender.
-        DeliveriesOutOfOrder = "deliveries_out_of_order",
+        DeliveriesOutOfOrder,
         /// Broadcasts that came before they were sent, by the clocks, because of clock skew.
-        DeliveriesBeforeSent = "deliveries_before_sent",
+        DeliveriesBeforeSent,
         /// Expected deliveries that did not come.
-        DeliveriesMissing = "deliveries_missing",
+        DeliveriesMissing,
         /// Stamps of another run received.
-        StampsForeign = "stamps_foreign",
+        StampsForeign,
         /// Broadcasts whose first and last receiver are known.
-        BroadcastsComplete = "broadcasts_complete",
+        BroadcastsComplete,
         /// Deliveries of broadcasts beyond those that are followed one by one; only in `delivery`.
-        BroadcastsUntracked = "broadcasts_untracked",
+        BroadcastsUntracked,
         /// Deliveries of a broadcast that already counted as complete, 2 s after the delivery
         /// before: they are in `delivery`, not in `last_receiver`.
-        DeliveriesAfterwards = "deliveries_afterwards",
+        DeliveriesAfterwards,
         /// Stamped pushes times the other users at their topics, as far as known: `follow_stamps`.
-        DeliveriesExpected = "deliveries_expected",
+        DeliveriesExpected,
         /// Expected deliveries that came, each counted once.
-        DeliveriesOnce = "deliveries_once",
+        DeliveriesOnce,
         /// Stamped pushes to users before their join, or before the first that they should get.
-        DeliveriesUnexpected = "deliveries_unexpected",
+        DeliveriesUnexpected,
         /// Stamped pushes beyond those that are followed exactly; they are not expected.
-        BroadcastsUnnumbered = "broadcasts_unnumbered",
+        BroadcastsUnnumbered,
         /// HTTP answers whose body could not be searched as a whole: it was too long, or compressed
         /// in another way than gzip and deflate.
-        AnswersCut = "answers_cut",
+        AnswersCut,
         /// Stamped pushes that the server should have answered with `ok` and did not.
-        BroadcastsUnconfirmed = "broadcasts_unconfirmed",
+        BroadcastsUnconfirmed,
         /// Unconfirmed pushes that a user of the same host got; then all users should get them.
-        BroadcastsUnconfirmedHeard = "broadcasts_unconfirmed_heard",
+        BroadcastsUnconfirmedHeard,
         /// Connections cut on purpose by a reset.
-        DropsReset = "drops_reset",
+        DropsReset,
         /// Connections cut on purpose silently.
-        DropsSilent = "drops_silent",
+        DropsSilent,
         /// Resuming joins that were answered with all missed messages.
-        ResumesRecovered = "resumes_recovered",
+        ResumesRecovered,
         /// Missed messages that the server announced in answers to such joins.
-        ResumedMessages = "resumed_messages",
+        ResumedMessages,
         /// Gaps reported by the server: the missed messages are too old.
-        GapsExpired = "gaps_expired",
+        GapsExpired,
         /// Gaps: too many messages came after the missed ones.
-        GapsOverwritten = "gaps_overwritten",
+        GapsOverwritten,
         /// Gaps: the server was short of memory.
-        GapsEvicted = "gaps_evicted",
+        GapsEvicted,
         /// Gaps: the history was deleted.
-        GapsPurged = "gaps_purged",
+        GapsPurged,
         /// Gaps: the history is a different one.
-        GapsEpoch = "gaps_epoch",
+        GapsEpoch,
         /// Gaps: more messages were missed than are sent again.
-        GapsTooMany = "gaps_too_many",
+        GapsTooMany,
         /// Gaps: more bytes were missed than are sent again.
-        GapsTooLarge = "gaps_too_large",
+        GapsTooLarge,
         /// Gaps: the history cannot be reached.
-        GapsUnavailable = "gaps_unavailable",
+        GapsUnavailable,
         /// Gaps: messages were lost between servers.
-        GapsLost = "gaps_lost",
+        GapsLost,
         /// Gaps for another reason, or none.
-        GapsOther = "gaps_other",
+        GapsOther,
         /// Bytes received, everything above TCP (TLS: after decryption).
-        BytesIn = "bytes_in",
+        BytesIn,
         /// Bytes sent.
-        BytesOut = "bytes_out",
+        BytesOut,
         /// Checks on answers that found their pattern.
-        Matches = "matches",
+        Matches,
         /// Checks on answers that did not find their pattern.
-        NoMatches = "no_matches",
+        NoMatches,
         /// Lines for `match.log` beyond the limit of one second.
-        MatchLinesDropped = "match_lines_dropped",
+        MatchLinesDropped,
         /// HTTP answers.
-        HttpAnswers = "http_answers",
+        HttpAnswers,
         /// HTTP answers with a status of 400 or more.
-        HttpFailures = "http_failures",
+        HttpFailures,
         /// Samples and lines of traffic dropped beyond the limit of one second.
-        SamplesDropped = "samples_dropped",
+        SamplesDropped,
     }
 }
 

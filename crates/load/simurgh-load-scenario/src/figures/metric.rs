@@ -9,39 +9,39 @@ named! {
     /// Times in microseconds from the intended time of the event: delays of this tool are included.
     Metric {
         /// TCP connect, and the TLS handshake where there is one.
-        Connect = "connect",
+        Connect,
         /// From the upgrade request to its answer.
-        Upgrade = "upgrade",
+        Upgrade,
         /// From a join to its reply.
-        Join = "join",
+        Join,
         /// From a push to its reply.
-        Push = "push",
+        Push,
         /// From a leave to its reply.
-        Leave = "leave",
+        Leave,
         /// From a heartbeat to its reply.
-        Heartbeat = "heartbeat",
+        Heartbeat,
         /// From a message to the frame that the scenario takes as its reply.
-        Message = "message",
+        Message,
         /// From an HTTP request to the end of its answer.
-        Http = "http",
+        Http,
         /// From the sender's stamp of a broadcast to each receiver.
-        Delivery = "delivery",
+        Delivery,
         /// From the stamp of a broadcast to its first receiver; one value for each broadcast.
-        FirstReceiver = "first_receiver",
+        FirstReceiver,
         /// From the stamp of a broadcast to its last receiver; one value for each broadcast.
-        LastReceiver = "last_receiver",
+        LastReceiver,
         /// From the intended to the actual start of a user.
-        ArrivalLag = "arrival_lag",
+        ArrivalLag,
         /// From the intended to the actual time of a step.
-        StepLag = "step_lag",
+        StepLag,
         /// From a join to the first presence list.
-        PresenceState = "presence_state",
+        PresenceState,
         /// From a user's join or leave to each member that gets the diff with it.
-        PresenceDiff = "presence_diff",
+        PresenceDiff,
         /// This tool's receive time minus the kernel's: the error that the tool adds.
-        StampError = "stamp_error",
+        StampError,
         /// Life of a user, from its intended start to its end.
-        Session = "session",
+        Session,
     }
 }
 

@@ -20,6 +20,7 @@ pub use tables::spread;
 pub use target::url as target_url;
 pub(crate) use template::print as print_template;
 pub use units::{address_range, rate};
+pub(crate) use write::word;
 pub use write::write;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use toml::de::DeValue;
 
 use super::read::Reader;
 use super::template;
-use super::verbs::{StepReader, VERBS};
+use super::verbs::{StepReader, VERBS, Verb};
 use crate::{Compare, Condition, Part, Step, Template, Think};
 
 pub(super) type Topic = Option<Template>;
@@ -19,11 +19,11 @@ impl Reader<'_> {
 
     fn step(&self, entry: &Entry<'_, '_>, topic: &mut Topic) -> Option<Step> {
         let table = entry.table("a step such as { think = \"1s\" }")?;
-        let name = verb(entry, &table)?;
+        let (name, read) = verb(entry, &table)?;
         let table = entry.table(format!("a {name} step"))?;
         let tag = table.text("tag", "a tag");
         let act = table.get(name).and_then(|value| {
-            StepReader { reader: self, value: &value, table: &table, topic }.act(name)
+            read(&mut StepReader { reader: self, value: &value, table: &table, topic }, name)
         });
         table.finish();
         let is_excluded = |tag: &str| self.overrides.exclude_tags.iter().any(|one| one == tag);
@@ -169,19 +169,20 @@ impl Reader<'_> {
     }
 }
 
-fn verb(entry: &Entry<'_, '_>, table: &Table<'_, '_>) -> Option<&'static str> {
+fn verb(entry: &Entry<'_, '_>, table: &Table<'_, '_>) -> Option<(&'static str, Verb)> {
     let keys = table.entries();
-    let known = |key: &str| VERBS.into_iter().find(|name| *name == key);
+    let known = |key: &str| VERBS.into_iter().find(|(name, _)| *name == key);
+    let names = VERBS.map(|(name, _)| name);
     let found: Vec<_> = keys.iter().filter_map(|entry| known(&entry.key)).collect();
     match found.as_slice() {
-        [verb] => return Some(verb),
-        [] => match keys.iter().find_map(|key| Some((key, did_you_mean(&key.key, &VERBS)?))) {
+        [verb] => return Some(*verb),
+        [] => match keys.iter().find_map(|key| Some((key, did_you_mean(&key.key, &names)?))) {
             Some((key, hint)) => {
                 entry.document.wrong(key.at, format!("{}: is no step", key.key), hint);
             }
-            None => entry.wrong("a step without a verb", format!("verbs are {}", VERBS.join(", "))),
+            None => entry.wrong("a step without a verb", format!("verbs are {}", names.join(", "))),
         },
-        [first, second, ..] => {
+        [(first, _), (second, _), ..] => {
             let what = format_args!("a step has one verb, not both {first} and {second}");
             entry.wrong(what, "make two steps of it");
         }

@@ -159,17 +159,13 @@ fn number<T: std::str::FromStr>(word: &Word) -> Result<T, String> {
 }
 
 fn bytes(hex: &str) -> Result<Vec<u8>, String> {
-    let wrong = || format!("{hex:?} is not made of pairs of hexadecimal digits");
-    if !hex.len().is_multiple_of(2) || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(wrong());
-    }
-    let pairs = hex.as_bytes().chunks_exact(2);
-    pairs
-        .map(|pair| {
-            let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
-            u8::from_str_radix(pair, 16).map_err(|_| wrong())
-        })
-        .collect()
+    let digit = |char: u8| char::from(char).to_digit(16).map(|digit| digit as u8);
+    let byte = |pair: &[u8]| match *pair {
+        [high, low] => Some(digit(high)? << 4 | digit(low)?),
+        _ => None,
+    };
+    let bytes: Option<_> = hex.as_bytes().chunks(2).map(byte).collect();
+    bytes.ok_or_else(|| format!("{hex:?} is not made of pairs of hexadecimal digits"))
 }
 
 /// Prints a template, so that [`parse`] reads the same.

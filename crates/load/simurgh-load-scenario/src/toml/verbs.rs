@@ -11,39 +11,63 @@ use crate::{
     Switch, Template, Value, Wait,
 };
 
-pub(super) const VERBS: [&str; 32] = [
-    "connect",
-    "send",
-    "raw",
-    "wait",
-    "receive",
-    "think",
-    "join",
-    "push",
-    "leave",
-    "get",
-    "post",
-    "put",
-    "patch",
-    "delete",
-    "head",
-    "request",
-    "close",
-    "set",
-    "loop",
-    "each",
-    "repeat",
-    "if",
-    "transaction",
-    "switch",
-    "gather",
-    "mark",
-    "measure",
-    "wait_server",
-    "abort",
-    "options",
-    "purge",
-    "trace",
+pub(super) type Verb = fn(&mut StepReader<'_, '_, '_>, &str) -> Option<Act>;
+
+pub(super) const VERBS: [(&str, Verb); 32] = [
+    ("connect", |step, _| step.connect()),
+    ("send", |step, _| step.message().map(Act::Send)),
+    ("raw", |step, _| step.message().map(Act::Raw)),
+    ("wait", |step, _| {
+        let (matcher, answer) = (step.reader.matcher(step.value), step.answer());
+        Some(Act::Wait(Wait { matcher: matcher?, answer }))
+    }),
+    ("receive", |step, _| step.receive()),
+    ("think", |step, _| step.reader.think(step.value).map(Act::Think)),
+    ("join", |step, _| {
+        let join = step.channel(step.value)?;
+        *step.topic = Some(join.topic.clone());
+        Some(Act::Join(join))
+    }),
+    ("push", |step, _| step.push()),
+    ("leave", |step, _| step.channel(step.value).map(Act::Leave)),
+    ("get", method),
+    ("post", method),
+    ("put", method),
+    ("patch", method),
+    ("delete", method),
+    ("head", method),
+    ("request", |step, _| {
+        let method = step.table.need("method", "the method of the request");
+        step.http(method.and_then(|it| it.text("the method of the request")))
+    }),
+    ("close", |step, _| step.close()),
+    ("set", |step, _| step.set()),
+    ("loop", |step, _| step.loop_()),
+    ("each", |step, _| step.each()),
+    ("repeat", |step, _| step.repeat()),
+    ("if", |step, _| {
+        let (condition, steps) = (step.reader.condition(step.value), step.steps());
+        Some(Act::If { condition: condition?, steps })
+    }),
+    ("transaction", |step, _| {
+        let (name, steps) = (step.name(), step.steps());
+        Some(Act::Transaction { name: name?, steps })
+    }),
+    ("switch", |step, _| step.switch()),
+    ("gather", |step, _| {
+        let timeout = step.table.time("timeout");
+        Some(Act::Gather { users: step.value.count(1)?, timeout })
+    }),
+    ("mark", |step, _| step.name().map(|id| Act::InteractionSend { id })),
+    ("measure", |step, _| step.name().map(|id| Act::InteractionReceive { id })),
+    ("wait_server", |step, _| yes(step.value, Act::WaitServer)),
+    ("abort", |step, _| {
+        let is_run = step.value.word(&[("user", false), ("run", true)])?;
+        Some(if is_run { Act::AbortRun } else { Act::Abort })
+    }),
+    ("options", method),
+    ("purge", method),
+    ("trace", method),
 ];
 
 pub(super) struct StepReader<'r, 'p, 'i> {
@@ -54,59 +78,6 @@ pub(super) struct StepReader<'r, 'p, 'i> {
 }
 
 impl StepReader<'_, '_, '_> {
-    /// Parses one of [`VERBS`].
-    pub(super) fn act(&mut self, verb: &str) -> Option<Act> {
-        Some(match verb {
-            "connect" => self.connect()?,
-            "send" => Act::Send(self.message()?),
-            "raw" => Act::Raw(self.message()?),
-            "wait" => {
-                let (matcher, answer) = (self.reader.matcher(self.value), self.answer());
-                Act::Wait(Wait { matcher: matcher?, answer })
-            }
-            "receive" => self.receive()?,
-            "think" => Act::Think(self.reader.think(self.value)?),
-            "join" => {
-                let join = self.channel(self.value)?;
-                *self.topic = Some(join.topic.clone());
-                Act::Join(join)
-            }
-            "push" => self.push()?,
-            "leave" => Act::Leave(self.channel(self.value)?),
-            "request" => {
-                let method = self.table.need("method", "the method of the request");
-                let method = method.and_then(|it| it.text("the method of the request"));
-                self.http(method)?
-            }
-            "close" => self.close()?,
-            "set" => self.set()?,
-            "loop" => self.loop_()?,
-            "each" => self.each()?,
-            "repeat" => self.repeat()?,
-            "if" => {
-                let (condition, steps) = (self.reader.condition(self.value), self.steps());
-                Act::If { condition: condition?, steps }
-            }
-            "transaction" => {
-                let (name, steps) = (self.name(), self.steps());
-                Act::Transaction { name: name?, steps }
-            }
-            "switch" => self.switch()?,
-            "gather" => {
-                let timeout = self.table.time("timeout");
-                Act::Gather { users: self.value.count(1)?, timeout }
-            }
-            "mark" => Act::InteractionSend { id: self.name()? },
-            "measure" => Act::InteractionReceive { id: self.name()? },
-            "wait_server" => yes(self.value, Act::WaitServer)?,
-            "abort" => match self.value.word(&[("user", false), ("run", true)])? {
-                true => Act::AbortRun,
-                false => Act::Abort,
-            },
-            method => self.http(Some(&method.to_ascii_uppercase()))?,
-        })
-    }
-
     fn name(&self) -> Option<String> {
         self.value.text("a name").map(str::to_owned)
     }
@@ -340,6 +311,11 @@ impl StepReader<'_, '_, '_> {
         let target = self.reader.target_index(self.value)?;
         Some(Act::Switch(Switch { dialect, target, store, restore }))
     }
+}
+
+/// A request whose method is the verb.
+fn method(step: &mut StepReader<'_, '_, '_>, verb: &str) -> Option<Act> {
+    step.http(Some(&verb.to_ascii_uppercase()))
 }
 
 /// `then` for `true`, the only accepted value.

@@ -305,7 +305,7 @@ fn pass(out: &mut Keys<'_>, pass: &[Threshold]) {
     }
 }
 
-pub(super) fn word<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str {
+pub(crate) fn word<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str {
     words.iter().find(|(_, one)| *one == value).map_or("", |(word, _)| word)
 }
 

@@ -298,20 +298,9 @@ impl Keys<'_> {
         let element = condition.element.map(|at| format!("[{at}]")).unwrap_or_default();
         let sign = word(&Compare::SIGNS, condition.compare);
         let value = print(&condition.value, self.scenario);
-        // Blanks around a value are dropped unless it is quoted.
-        let value = if value.trim() == value {
-            value
-        } else {
-            let start = value.len() - value.trim_start().len();
-            let end = value.trim_end().len().max(start);
-            let quoted = |blanks: &str| match blanks {
-                "" => String::new(),
-                blanks => format!("{{{{{}}}}}", quoted(blanks)),
-            };
-            let (before, after) = (quoted(&value[..start]), quoted(&value[end..]));
-            format!("{before}{}{after}", &value[start..end])
-        };
-        text(format!("{name}{element} {sign} {value}").trim_end())
+        // Blanks around a value are dropped, but not within empty quotes.
+        let guard = if value.trim() == value { "" } else { "{{\"\"}}" };
+        text(format!("{name}{element} {sign} {guard}{value}{guard}").trim_end())
     }
 
     fn switch(&mut self, switch: &Switch) {

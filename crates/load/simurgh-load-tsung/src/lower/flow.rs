@@ -192,7 +192,7 @@ impl Lower<'_> {
     fn repeat(&mut self, element: &Element) -> Option<Act> {
         let name = self.wanted(element, "name").to_owned();
         self.vars.counters.insert(name.clone(), "repeat");
-        let times_max = self.whole_or(element, "max_repeat", 1..=u64::MAX, 20);
+        let times_max = self.whole(element, "max_repeat", 1..=u64::MAX).unwrap_or(20);
         let steps = self.steps(element);
         let ends = |child: &&Element| matches!(child.name.as_str(), "while" | "until");
         let last = element.children().last().filter(ends);
@@ -246,8 +246,7 @@ impl Lower<'_> {
             let what = "<change_type> to a server that is only known when it runs";
             return self.refuse(element.line, what, "write its host and port");
         }
-        let port = self.whole(element, "port", 1, 65_535)?;
-        let port = u16::try_from(port).ok()?;
+        let port = self.whole(element, "port", 1..=65_535)?;
         let target = self.other_server_of_type(element, &host, port)?;
         let (store, restore) = (is_true(element, "store"), is_true(element, "restore"));
         Some(Act::Switch(Switch { dialect: Dialect::Tsung, target, store, restore }))

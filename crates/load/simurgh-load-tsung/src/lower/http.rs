@@ -2,10 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use simurgh_load_scenario::{Act, Answer, Http, HttpAuth, Step, Template};
+use simurgh_load_scenario::{Act, Answer, Http, HttpAuth, Step, Template, Url};
 
 use super::requests::Subst;
-use super::servers::{bare, split_port};
 use super::templates::latin1;
 use super::{Lower, given};
 use crate::subst;
@@ -75,21 +74,17 @@ impl Lower<'_> {
         if !tls && scheme != "http" {
             return Some(self.template(&url, subst.head, line));
         }
-        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        let (server, path) = rest.split_at(end);
+        let server = rest.split(['/', '?', '#']).next().unwrap_or_default();
         if subst.head && server.contains("%%") {
             let what = "the server of this `url` is only known when it runs";
             self.warn(line, what, "it must then be one that the file names elsewhere");
             return Some(self.template(&url, true, line));
         }
-        let (credentials, server) = server.split_at(server.rfind('@').map_or(0, |at| at + 1));
-        let default = if tls { 443 } else { 80 };
-        let (host, port) = split_port(server).unwrap_or((server, default));
-        if bare(host).is_empty() {
+        let Ok(parsed) = Url::parse(&url) else {
             let what = format!("`url` of <http> names no server: \"{url}\"");
             return self.refuse(line, what, "for example http://127.0.0.1:8080/path");
-        }
-        let target = self.other_server(host, port, tls, line)?;
+        };
+        let target = self.other_server(parsed.host, parsed.port, tls, line)?;
         let target = self.servers.targets.get(target)?;
         let port = target.address.port();
         let host = if target.host.contains(':') {
@@ -97,9 +92,10 @@ impl Lower<'_> {
         } else {
             target.host.clone()
         };
-        let slash = if path.starts_with('/') { "" } else { "/" };
-        let port = if port == default { String::new() } else { format!(":{port}") };
-        let url = format!("{scheme}://{credentials}{host}{port}{slash}{path}");
+        let credentials = parsed.credentials.map_or(String::new(), |user| format!("{user}@"));
+        let usual = if tls { 443 } else { 80 };
+        let port = if port == usual { String::new() } else { format!(":{port}") };
+        let url = format!("{scheme}://{credentials}{host}{port}{}", parsed.target);
         Some(self.template(&url, subst.head, line))
     }
 

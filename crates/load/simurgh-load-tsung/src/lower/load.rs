@@ -49,7 +49,8 @@ impl Lower<'_> {
             let what = format!("<user> makes more than {APPOINTMENTS_MAX} users");
             return self.wrong(user.line, what, "let users arrive in an <arrivalphase>");
         }
-        for (session, _) in sessions.iter().enumerate().filter(|(_, s)| fits(&pattern, &s.name)) {
+        let fits = fits(&pattern);
+        for (session, _) in sessions.iter().enumerate().filter(|(_, s)| fits(&s.name)) {
             out.push(Appointment { at, session });
         }
         // Invalid sessions are not in the list.
@@ -60,7 +61,7 @@ impl Lower<'_> {
     }
 
     fn phase(&mut self, element: &Element, sessions: &[Session]) -> Option<(u64, Phase)> {
-        let number = self.whole(element, "phase", 0, u64::MAX)?;
+        let number = self.whole::<u64>(element, "phase", 0..=u64::MAX)?;
         let count = self.number(element, "duration")?;
         let unit = self.unit(element);
         let duration = self.seconds(element, "duration", count, unit);
@@ -88,7 +89,7 @@ impl Lower<'_> {
             name: number.to_string(),
             duration,
             arrivals,
-            users_max: self.whole(users, "maxnumber", 1, u64::MAX),
+            users_max: self.whole(users, "maxnumber", 1..=u64::MAX),
             wait_for_users: wait == "true",
             hold: false,
             weights: self.weights(element, sessions),
@@ -128,9 +129,9 @@ impl Lower<'_> {
             let pattern = self.wanted(setup, "name").to_owned();
             let Some(weight) = self.share(setup) else { continue };
             weights.resize(sessions.len(), None);
-            let mut found = false;
+            let (fits, mut found) = (fits(&pattern), false);
             for (slot, session) in weights.iter_mut().zip(sessions) {
-                if fits(&pattern, &session.name) {
+                if fits(&session.name) {
                     found = true;
                     // The last one that fits counts, as in Tsung.
                     *slot = Some(weight);

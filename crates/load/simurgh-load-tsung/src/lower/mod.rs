@@ -216,35 +216,29 @@ impl Lower<'_> {
         }
     }
 
-    fn whole(&mut self, element: &Element, name: &str, first: u64, last: u64) -> Option<u64> {
-        let value = element.value(name)?;
-        match value.trim().parse::<u64>() {
-            Ok(number) if (first..=last).contains(&number) => Some(number),
-            _ => {
-                let what = format!("`{name}` of <{}> cannot be \"{value}\"", element.name);
-                let help = match last {
-                    u64::MAX => format!("a whole number from {first} is wanted"),
-                    last => format!("a whole number from {first} to {last} is wanted"),
-                };
-                self.refuse(element.line_of(name), what, help)
-            }
-        }
-    }
-
-    /// As [`Self::whole`], with a default.
-    fn whole_or(
+    /// A whole number.
+    fn whole<T: TryFrom<u64>>(
         &mut self,
         element: &Element,
         name: &str,
         bounds: RangeInclusive<u64>,
-        default: u64,
-    ) -> u64 {
-        self.whole(element, name, *bounds.start(), *bounds.end()).unwrap_or(default)
+    ) -> Option<T> {
+        let value = element.value(name)?;
+        let number = value.trim().parse().ok().filter(|number| bounds.contains(number));
+        let number = number.and_then(|number| T::try_from(number).ok());
+        if number.is_none() {
+            let what = format!("`{name}` of <{}> cannot be \"{value}\"", element.name);
+            let help = match bounds.into_inner() {
+                (first, u64::MAX) => format!("a whole number from {first} is wanted"),
+                (first, last) => format!("a whole number from {first} to {last} is wanted"),
+            };
+            self.wrong(element.line_of(name), what, help);
+        }
+        number
     }
 
     fn whole_u32(&mut self, element: &Element, name: &str) -> Option<u32> {
-        let number = self.whole(element, name, 0, u64::from(u32::MAX))?;
-        u32::try_from(number).ok()
+        self.whole(element, name, 0..=u32::MAX.into())
     }
 
     fn seconds(&mut self, element: &Element, name: &str, count: f64, unit: f64) -> Duration {
@@ -298,31 +292,10 @@ fn unit_seconds(unit: Option<&str>) -> f64 {
 }
 
 /// Whether a name matches a pattern in which `*` is any text and `?` any character.
-fn fits(pattern: &str, name: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().collect();
-    let name: Vec<char> = name.chars().collect();
-    let (mut p, mut n, mut star) = (0, 0, None);
-    while n < name.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(&c) if c == '?' || Some(&c) == name.get(n) => {
-                p += 1;
-                n += 1;
-            }
-            _ => match star {
-                Some((at, taken)) => {
-                    star = Some((at, taken + 1));
-                    p = at + 1;
-                    n = taken + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern.get(p..).is_none_or(|rest| rest.iter().all(|&c| c == '*'))
+fn fits(pattern: &str) -> impl Fn(&str) -> bool {
+    let pattern = regex::escape(pattern).replace(r"\*", ".*").replace(r"\?", ".");
+    let regex = regex::Regex::new(&format!("(?s)^{pattern}$"));
+    move |name| regex.as_ref().is_ok_and(|regex| regex.is_match(name))
 }
 
 #[cfg(test)]
@@ -342,7 +315,7 @@ mod tests {
             ("*", "", true),
             ("", "a", false),
         ] {
-            assert_eq!(fits(pattern, name), wanted, "{pattern} {name}");
+            assert_eq!(fits(pattern)(name), wanted, "{pattern} {name}");
         }
     }
 }

@@ -115,14 +115,14 @@ impl Lower<'_> {
         match name.as_str() {
             "thinktime" => self.thinktime_option(option),
             "seed" => {
-                self.options.seed = self.whole(option, "value", 0, u64::MAX).or(self.options.seed)
+                self.options.seed = self.whole(option, "value", 0..=u64::MAX).or(self.options.seed)
             }
             "ports_range" => self.ports_range(option),
             "rate_limit" => self.options.read_rate_max = self.rate_limit(option),
             "file_server" | "local_file_server" => self.file_server(option),
             "global_number" => {
-                let known = self.options.global_number;
-                self.options.global_number = self.whole_or(option, "value", 1..=u64::MAX, known);
+                let number = self.whole(option, "value", 1..=u64::MAX);
+                self.options.global_number = number.unwrap_or(self.options.global_number);
             }
             "global_ack_timeout" => {
                 self.options.global_timeout = self.milliseconds(option, "value")
@@ -132,8 +132,12 @@ impl Lower<'_> {
                 let retries = self.whole_u32(option, "value");
                 self.options.timeouts.retries = retries.unwrap_or(self.options.timeouts.retries);
             }
-            "tcp_rcv_buffer" => self.sources.receive_buffer_bytes = self.bytes(option),
-            "tcp_snd_buffer" => self.sources.send_buffer_bytes = self.bytes(option),
+            "tcp_rcv_buffer" => {
+                self.sources.receive_buffer_bytes = self.whole(option, "value", 1..=1 << 30)
+            }
+            "tcp_snd_buffer" => {
+                self.sources.send_buffer_bytes = self.whole(option, "value", 1..=1 << 30)
+            }
             "websocket_path"
             | "websocket_frame"
             | "websocket_subprotocols"
@@ -148,11 +152,6 @@ impl Lower<'_> {
                 self.warn(option.line_of("name"), what, help);
             }
         }
-    }
-
-    fn bytes(&mut self, option: &Element) -> Option<usize> {
-        let bytes = self.whole(option, "value", 1, 1 << 30)?;
-        usize::try_from(bytes).ok()
     }
 
     fn timeout(&mut self, option: &Element, name: &str) {
@@ -194,10 +193,8 @@ impl Lower<'_> {
         if option.value("value") == Some("off") {
             return;
         }
-        let port = |lower: &mut Self, name: &str, default: u64| {
-            u16::try_from(lower.whole_or(option, name, 1..=65_535, default)).unwrap_or(u16::MAX)
-        };
-        let (min, max) = (port(self, "min", 1025), port(self, "max", 65_534));
+        let min = self.whole(option, "min", 1..=65_535).unwrap_or(1025);
+        let max = self.whole(option, "max", 1..=65_535).unwrap_or(65_534);
         if min > max {
             self.wrong(option.line, format!("the option `ports_range`: {min} is above {max}"), "");
         }
@@ -207,7 +204,7 @@ impl Lower<'_> {
     /// Kilobytes per second, as bytes.
     pub(super) fn rate_limit(&mut self, option: &Element) -> Option<u64> {
         self.ignore(option, "max", "there are no bursts above the rate");
-        Some(self.whole_or(option, "value", 1..=u64::MAX >> 10, 512) * 1024)
+        Some(self.whole(option, "value", 1..=u64::MAX >> 10).unwrap_or(512) * 1024)
     }
 
     fn file_server(&mut self, option: &Element) {

@@ -199,15 +199,11 @@ impl Lower<'_> {
             let what = "`ack` is \"match\", and there is no <match> to tell the reply by";
             return self.refuse(line, what, "put <match>..</match> before the <websocket>");
         };
-        match check.pattern.parts.as_slice() {
-            [Part::Literal(pattern)] => {
-                Some(Matcher::Regex(Template::literal(&String::from_utf8_lossy(pattern))))
-            }
-            _ => {
-                let what = "`ack` is \"match\", and the <match> has variables in it";
-                self.refuse(line, what, "the reply is told by a fixed regular expression")
-            }
+        if check.pattern.constant().is_none() {
+            let what = "`ack` is \"match\", and the <match> has variables in it";
+            return self.refuse(line, what, "the reply is told by a fixed regular expression");
         }
+        Some(Matcher::Regex(check.pattern.clone()))
     }
 
     fn no_answer(&mut self, element: &Element, reply: &Reply, answer: &Answer) {
@@ -255,9 +251,8 @@ impl Lower<'_> {
                 return self.wrong(line, what, "write a number, or use `data`");
             }
             Some(size) if !size.is_empty() => {
-                let size = self.whole(element, "datasize", 1, DATA_BYTES_MAX).unwrap_or_default();
-                let bytes = vec![0; usize::try_from(size).unwrap_or_default()];
-                Part::Literal(bytes).into()
+                let size = self.whole(element, "datasize", 1..=DATA_BYTES_MAX);
+                Part::Literal(vec![0; size.unwrap_or_default()]).into()
             }
             _ => {
                 let data = self.wanted(element, "data").to_owned();

@@ -52,12 +52,11 @@ impl Lower<'_> {
 
     fn server(&mut self, server: &Element) {
         let host = self.wanted(server, "host").to_owned();
-        let Some(port) = self.whole(server, "port", 1, 65_535) else { return };
+        let Some(port) = self.whole(server, "port", 1..=65_535) else { return };
         let weight = self.number(server, "weight").unwrap_or(1.0);
         let kind = server.value("type").unwrap_or("tcp");
         let Some(kind) = self.type_named(kind, server.line_of("type"), "server") else { return };
         self.servers.websocket |= kind.websocket;
-        let port = u16::try_from(port).unwrap_or_default();
         let line = server.line_of("host");
         if let Some((host, address)) = self.resolve(&host, port, kind.six, line) {
             let target = Target { host, address, tls: kind.tls, credentials: None, weight };
@@ -144,31 +143,6 @@ impl Lower<'_> {
 }
 
 /// Without the brackets of an IPv6 address in a URL.
-pub(super) fn bare(host: &str) -> &str {
+fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
-}
-
-/// `host:port` or `[::1]:port`; `None` if there is no port.
-pub(super) fn split_port(text: &str) -> Option<(&str, u16)> {
-    let (host, port) = text.rsplit_once(':')?;
-    let whole = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
-    if !whole || host.is_empty() {
-        return None;
-    }
-    Some((host, port.parse().ok().filter(|&port| port > 0)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ports_are_split_off() {
-        assert_eq!(split_port("a:1"), Some(("a", 1)));
-        assert_eq!(split_port("[::1]:80"), Some(("[::1]", 80)));
-        for text in ["a", "::1", "[::1]", "a:0", "a:x", ":80", "a:65536"] {
-            assert_eq!(split_port(text), None, "{text}");
-        }
-        assert_eq!((bare("[::1]"), bare("a")), ("::1", "a"));
-    }
 }

@@ -157,8 +157,8 @@ impl Lower<'_> {
 
     fn random(&mut self, element: &Element, source: &str) -> Option<Generated> {
         if source != "random_number" {
-            let length = self.whole_or(element, "length", 0..=1 << 20, 20);
-            return u32::try_from(length).ok().map(Generated::RandomString);
+            let length = self.whole(element, "length", 0..=1 << 20);
+            return Some(Generated::RandomString(length.unwrap_or(20)));
         }
         let bound = |lower: &mut Self, name: &str, default: i64| match element.value(name) {
             None => Some(default),
@@ -284,12 +284,8 @@ impl Lower<'_> {
 
     /// Sets a variable to a list, by way of JSON.
     fn list_of(&mut self, var: VarId, values: &[Template], line: u32) -> Vec<Step> {
-        let text = |value: &Template| match value.parts.as_slice() {
-            [] => Some(String::new()),
-            [Part::Literal(literal)] => String::from_utf8(literal.clone()).ok(),
-            _ => None,
-        };
-        let Some(texts) = values.iter().map(text).collect::<Option<Vec<String>>>() else {
+        let text = |value| str::from_utf8(Template::constant(value)?).ok();
+        let Some(texts) = values.iter().map(text).collect::<Option<Vec<&str>>>() else {
             self.wrong(line, "<setdynvars>: a list is made of literals in ASCII only", "");
             return Vec::new();
         };

@@ -55,6 +55,9 @@ mod tests {
         }
         drop(control);
         let all: Vec<Command> = commands.iter().collect();
-        assert_eq!(all, [Command::Pause, Command::Resume, Command::Rate(2.5), Command::Stop]);
+        assert_eq!(
+            all,
+            [Command::Pause, Command::Resume, Command::Rate { factor: 2.5 }, Command::Stop]
+        );
     }
 }

@@ -324,10 +324,6 @@ impl<'t> Evaluation<'t> {
                 Value::Text(name.map(make).unwrap_or_default().into())
             }
             Body::Id => self.with_ids(first)?,
-            Body::Lang => {
-                let wanted = self.text(first)?;
-                Value::Boolean(self.is_language(focus.node, &wanted)?)
-            }
             Body::Concat => {
                 let mut all = self.text(first)?.into_owned();
                 for other in values {
@@ -377,30 +373,6 @@ impl<'t> Evaluation<'t> {
             self.spend(1)?;
         }
         Some(Value::Nodes(in_order(found)))
-    }
-
-    /// XPath 1.0 §4.3, `lang`: the language of the nearest element that has one.
-    fn is_language(&mut self, node: NodeId, wanted: &str) -> Option<bool> {
-        let mut above = Some(node);
-        while let Some(node) = above {
-            for attribute in self.tree.attributes(node) {
-                self.spend(1)?;
-                let is_it = |name: &Name| {
-                    &*name.local == "lang" && name.prefix.as_deref().is_none_or(|it| it == "xml")
-                };
-                if self.tree.name(attribute).is_some_and(is_it) {
-                    let language = self.text_of(attribute)?;
-                    let primary = language.get(..wanted.len()).unwrap_or_default();
-                    let rest = language.get(wanted.len()..).unwrap_or("?");
-                    return Some(
-                        primary.eq_ignore_ascii_case(wanted)
-                            && (rest.is_empty() || rest.starts_with('-')),
-                    );
-                }
-            }
-            above = self.tree.parent(node);
-        }
-        Some(false)
     }
 
     fn number_of(&mut self, value: &Value<'t>) -> Option<f64> {

@@ -1,4 +1,4 @@
-//! The functions of XPath 1.0 (§4).
+//! The functions of XPath 1.0 (§4), without `lang`.
 
 use super::value::{Value, normalized, rounded, translate};
 use crate::answer::tree::Name;
@@ -16,7 +16,6 @@ pub(super) enum Body {
     Concat,
     Count,
     Id,
-    Lang,
     Last,
     Position,
     Substring,
@@ -47,7 +46,7 @@ fn before(all: &str, part: &str, _: &str) -> Value<'static> {
 }
 
 /// Name, minimum and maximum number of arguments, and body.
-pub(super) static FUNCTIONS: [(&str, usize, usize, Body); 27] = [
+pub(super) static FUNCTIONS: [(&str, usize, usize, Body); 26] = [
     ("boolean", 1, 1, Body::Boolean(|is_true| is_true)),
     ("ceiling", 1, 1, Body::Number(f64::ceil)),
     ("concat", 2, usize::MAX, Body::Concat),
@@ -56,7 +55,6 @@ pub(super) static FUNCTIONS: [(&str, usize, usize, Body); 27] = [
     ("false", 0, 0, Body::Constant(false)),
     ("floor", 1, 1, Body::Number(f64::floor)),
     ("id", 1, 1, Body::Id),
-    ("lang", 1, 1, Body::Lang),
     ("last", 0, 0, Body::Last),
     ("local-name", 0, 1, Body::Name(|name| name.local.to_string())),
     ("name", 0, 1, Body::Name(whole_name)),

@@ -214,7 +214,7 @@ fn every_section_has_exactly_the_keys_of_the_parser() {
             if !["Templates", "`[pass]`", "`[files]`", "A number in a variable"].contains(&title) {
                 asked.extend(known(&place(title, key, &text)));
             }
-            if verbs::VERBS.contains(key) && text != UNKNOWN {
+            if verbs::VERBS.iter().any(|(verb, _)| verb == key) && text != UNKNOWN {
                 verbs_seen.insert(*key);
             }
         }
@@ -233,7 +233,7 @@ fn every_section_has_exactly_the_keys_of_the_parser() {
         }
         assert_eq!(asked, keys(&section), "{title}: what the parser asks for, and the table");
     }
-    assert_eq!(verbs_seen, BTreeSet::from(verbs::VERBS));
+    assert_eq!(verbs_seen, BTreeSet::from(verbs::VERBS.map(|(verb, _)| verb)));
     let of = |title: &str| keys(sections().iter().find(|one| one.title == title).unwrap());
     assert_eq!(of("Keys of every step"), set(&["tag"]));
     assert_eq!(of("Keys of steps with an answer"), answer_keys);
