@@ -56,6 +56,8 @@ pub struct Findings {
     pub step: u32,
     /// Counts of what happened.
     pub counts: Counts,
+    /// A hash of everything that was sent.
+    pub hash: u64,
     /// The log, if there is one.
     pub log: Option<Vec<String>>,
 }

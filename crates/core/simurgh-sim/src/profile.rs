@@ -297,39 +297,3 @@ fn presence(rng: &mut Rng, payload_bytes_max: usize) -> PresenceConfig {
         turn_bytes: [1 << 20, 1, 300, 2_000][rng.usize(..4)],
     }
 }
-
-/// The numbers that shrinking may change.
-impl Profile {
-    pub(crate) fn line(&self) -> String {
-        let Self { seed, shards, clients, topics, panics, stops, intercepts, later, .. } = self;
-        let Self { binary, long, effects_max, features, .. } = self;
-        format!(
-            "seed {seed} {shards} {clients} {topics} {panics} {stops} {intercepts} {later} \
-             {binary} {long} {effects_max} {}",
-            features.word()
-        )
-    }
-
-    pub(crate) fn from_line(line: &str) -> Option<Self> {
-        let mut words = line.strip_prefix("seed ")?.split_whitespace();
-        let mut it = Self::of(words.next()?.parse().ok()?);
-        let numbers: Vec<usize> = words.by_ref().take(10).flat_map(str::parse).collect();
-        it.features = Features::from_word(words.next()?)?;
-        let [shards, clients, topics, rest @ ..] = numbers.as_slice() else { return None };
-        (it.shards, it.clients, it.topics) = (*shards, *clients, *topics);
-        let places = [
-            &mut it.panics,
-            &mut it.stops,
-            &mut it.intercepts,
-            &mut it.later,
-            &mut it.binary,
-            &mut it.long,
-            &mut it.effects_max,
-        ];
-        for (place, number) in places.into_iter().zip(rest) {
-            *place = u8::try_from(*number).ok()?;
-        }
-        let is_whole = rest.len() == 7 && it.shards > 0 && it.clients > 0 && it.topics > 0;
-        is_whole.then_some(it)
-    }
-}

@@ -74,6 +74,10 @@ impl Simulation for ClusterSimulation {
         simulation
     }
 
+    fn flags(plan: &ClusterPlan) -> String {
+        if plan.history.is_some() { " --cluster --history" } else { " --cluster" }.to_owned()
+    }
+
     fn operations(plan: &ClusterPlan, count: usize) -> Vec<Op<Kind>> {
         plan::operations(plan, count)
     }

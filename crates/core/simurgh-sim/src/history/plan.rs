@@ -10,6 +10,8 @@ use simurgh_sim_kit::operation::{self, Op};
 use simurgh_sim_kit::setup::{Setup, patient_config};
 use simurgh_sim_kit::topics::Topics;
 
+use crate::run::Era;
+
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -42,8 +44,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn of(seed: u64) -> Self {
+    pub(crate) fn of_era(seed: u64, era: Era) -> Self {
         let mut plan = Self::early(seed);
+        if era == Era::Early {
+            return plan;
+        }
         let mut rng = Rng::with_seed(seed ^ 0x4d_4f_52_45);
         if rng.bool() {
             plan.rule.only_own = rng.u8(..) < 90;
@@ -60,7 +65,7 @@ impl Plan {
     }
 
     /// The plan without what was added to the simulator later.
-    pub(crate) fn early(seed: u64) -> Self {
+    fn early(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x4b_45_50_54);
         let rule = HistoryRule {
             count: [2, 5, 30, 1000][rng.usize(..4)],

@@ -97,6 +97,10 @@ impl Simulation for HistorySimulation {
         it
     }
 
+    fn flags(_plan: &Plan) -> String {
+        " --history".to_owned()
+    }
+
     fn operations(plan: &Plan, count: usize) -> Vec<Op<Kind>> {
         plan::operations(plan, count)
     }

@@ -5,9 +5,10 @@ use simurgh_sim_kit::findings::{Counts, Findings};
 use simurgh_sim_kit::run::run_seed;
 
 use super::{HistorySimulation, Plan};
+use crate::run::Era;
 
 fn findings(seed: u64, fault: Option<(Fault, u32)>, count: usize) -> Findings {
-    let mut plan = Plan::of(seed);
+    let mut plan = Plan::of_era(seed, Era::Now);
     plan.fault = fault;
     run_seed::<HistorySimulation>(&plan, count)
 }

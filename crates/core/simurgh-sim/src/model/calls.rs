@@ -107,7 +107,7 @@ impl CallbackRecord {
 impl Model {
     /// Begins a callback; returns the ref of its message and the sequence number of its broadcast.
     pub(crate) fn begin(&mut self, chan: u32, call: Call) -> (u32, u64) {
-        self.counts.callbacks += 1;
+        self.counts.count("callbacks", 1);
         let Some(it) = self.chan_mut(chan) else { return (0, 0) };
         if it.life != Life::Live {
             let text = format!("{call:?} of channel {chan}, which is {:?}", it.life);
@@ -141,14 +141,14 @@ impl Model {
                 if std::mem::replace(&mut it.hibernates, true) {
                     self.fail("callback", format!("channel {chan} hibernates twice"));
                 }
-                self.counts.hibernated += 1;
+                self.counts.count("hibernations", 1);
             }
         }
         (0, 0)
     }
 
     fn intercepted(&mut self, chan: u32, id: u32) -> u64 {
-        self.counts.intercepted += 1;
+        self.counts.count("interceptions", 1);
         let pending = self.chan_mut(chan).and_then(|it| it.pending.pop_front());
         match pending {
             Some((seq, next)) if next == id => seq,
@@ -161,7 +161,7 @@ impl Model {
     }
 
     fn relayed(&mut self, chan: u32, topic: Option<u8>, id: u32) {
-        self.counts.relayed += 1;
+        self.counts.count("relayed", 1);
         let relays = self.chan_mut(chan).map(|it| &mut it.relays);
         let relay = relays.into_iter().flatten().find(|it| Some(it.topic) == topic);
         let Some(relay) = relay else {
@@ -383,7 +383,7 @@ impl Model {
                 Action::Unsubscribe(topic) => self.unsubscribed(chan, topic),
                 Action::Close(code) => {
                     if call != Call::Terminate(Reason::Closed) {
-                        self.counts.closes += 1;
+                        self.counts.count("closes by the application", 1);
                         self.may_close(conn, code);
                         self.now.closing.push(conn);
                     }
@@ -522,8 +522,8 @@ impl Model {
 
     pub(crate) fn must_end(&mut self, chan: u32, reason: Reason, ended_in: Option<u64>) {
         match reason {
-            Reason::Crashed => self.counts.panics += 1,
-            _ => self.counts.stops += 1,
+            Reason::Crashed => self.counts.count("panics", 1),
+            _ => self.counts.count("stops", 1),
         }
         if reason == Reason::Stopped(Stop::Expired) {
             self.expires(chan, false);

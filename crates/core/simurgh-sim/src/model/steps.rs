@@ -64,7 +64,6 @@ pub(crate) struct Over {
 impl Model {
     pub(crate) fn begin_step(&mut self, shard: usize, input: Input, tick: u32) {
         self.step += 1;
-        self.counts.steps += 1;
         self.running = Some(shard);
         self.input = input;
         let Now { ending, closed, closing, joined, publishers, must_hold, .. } = &mut self.now;
@@ -79,7 +78,7 @@ impl Model {
     }
 
     pub(crate) fn message(&mut self, conn: u32, asked: Request, size: Size) {
-        self.counts.messages += 1;
+        self.counts.count("messages", 1);
         self.must_not_wait(conn);
         if self.is_over_a_limit(conn, asked, size) {
             return;
@@ -104,11 +103,11 @@ impl Model {
                 None
             }
             (_, Some(_)) if !is_meant => {
-                self.counts.stale += 1;
+                self.counts.count("stale messages", 1);
                 None
             }
             (RequestKind::Leave, Some(chan)) => {
-                self.counts.leaves += 1;
+                self.counts.count("leaves", 1);
                 self.joining = Some(Joining { conn, topic, join_ref, msg_ref });
                 Some(Due::Leave { chan })
             }
@@ -136,7 +135,7 @@ impl Model {
         let is_long = [join_ref, msg_ref].into_iter().any(refs::is_too_long);
         if is_long || self.topics.over == Some(topic) {
             self.refuses(conn);
-            self.counts.too_long += 1;
+            self.counts.count("joins with something too long", 1);
             self.expect(conn, topic, Delivery::reply(join_ref, msg_ref, b'e', TOO_LONG), false);
             return None;
         }
@@ -145,7 +144,7 @@ impl Model {
     }
 
     pub(crate) fn refuses(&mut self, conn: u32) {
-        self.counts.refused += 1;
+        self.counts.count("refused joins", 1);
         if let Some(shard) = self.shard_of_conn(conn) {
             shard.refused += 1;
         }
@@ -162,7 +161,7 @@ impl Model {
         if !self.is_live(chan) {
             return;
         }
-        self.counts.told += 1;
+        self.counts.count("handles used", 1);
         match intent {
             Intent::Info { id } => self.input = Input::Mail(Some(Due::HandleInfo { chan, id })),
             Intent::Push { id } => {
@@ -173,7 +172,7 @@ impl Model {
             }
             Intent::Stop(how) => self.must_end(chan, Reason::Stopped(how), None),
             Intent::Broadcast { id } => {
-                self.counts.spoken += 1;
+                self.counts.count("broadcasts by handles", 1);
                 self.told_to(chan, vec![Action::Broadcast(id)], CallbackEnd::Nothing, 0);
             }
             Intent::Done { task } => self.input = Input::Mail(Some(Due::Done { chan, task })),
@@ -287,7 +286,7 @@ impl Model {
         }
         let owes = |it: u32| self.chan(it).is_some_and(|it| it.owes_after_join);
         if let Some(chan) = self.now.joined.iter().find(|it| owes(**it)) {
-            self.fail("callback", format!("channel {chan}: no after_join"));
+            self.findings.fail("callback", format!("channel {chan}: no after_join"));
         }
     }
 

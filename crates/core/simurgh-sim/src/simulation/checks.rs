@@ -36,12 +36,13 @@ impl Server {
             model.fail("metrics", format!("{names}: {counted:?}, not {expected:?}"));
         }
         // Without limits and lifetimes none of this is counted, as the end of the run checks.
-        if model.limits.is_some() || model.counts.lifetimes > 0 {
+        if model.limits.is_some() || model.counts.of("times of sockets set") > 0 {
             self.check_limits(model);
         }
         let open: u64 = model.shards.iter().map(|it| it.open).sum();
-        if model.seats != open as i64 {
-            model.fail("seats", format!("{} seats are taken, {open} sockets open", model.seats));
+        let seats = model.seats;
+        if seats != open as i64 {
+            model.fail("seats", format!("{seats} seats are taken, {open} sockets open"));
         }
     }
 

@@ -28,7 +28,7 @@ use crate::node::{CHANNELS, Decision, MailTag, PLAIN, TaggedMail};
 use crate::op::{Kind, Op};
 
 impl NodeSimulation {
-    pub(crate) fn run(&mut self, op: Op) {
+    pub(crate) fn carry_out(&mut self, op: Op) {
         let Op { kind, a, b, c } = op;
         let (conn, topic) = (self.link_of(a), self.some_topic(b));
         let is_binary = self.shared.profile.binary > 0 && c % 8 == 3;
@@ -110,7 +110,7 @@ impl NodeSimulation {
         let id = (c >> 4 & 7 < 2).then(|| model.topics.id((c >> 20) as usize % IDS));
         let name = id.map(|id| model.topics.name(id).into());
         let conn = model.open(shard, wire, id);
-        model.counts.opened += 1;
+        model.counts.count("sockets", 1);
         let (topic, plain) = (model.topics.plain(), wire == Wire::Plain);
         let has_assigns = self.shared.profile.features.reaches && c >> 28 & 1 == 0;
         let assigned = has_assigns.then(|| model.next_assigned());
@@ -189,7 +189,7 @@ impl NodeSimulation {
         loop {
             let next = self.servers.get_mut(shard).and_then(|it| it.net.drained.pop());
             let Some(key) = next else { return };
-            self.shared.model().counts.caught_up += 1;
+            self.shared.model().counts.count("caught up", 1);
             self.step(shard, Input::Other, 1, |core, net, _| core.drained(net, key));
         }
     }
@@ -204,7 +204,7 @@ impl NodeSimulation {
         self.tell(|| format!("{who}: {kind:?}"));
         match kind {
             Kind::Vanish => {
-                self.shared.model().counts.vanished += 1;
+                self.shared.model().counts.count("vanished", 1);
                 self.servers[shard].net.removals.push(key);
                 self.remove_connections(shard);
             }
@@ -269,7 +269,7 @@ impl NodeSimulation {
         }
         self.tell(|| format!("somebody broadcasts #{id} on {name}: {done:?}"));
         if done.is_err() {
-            self.shared.model().counts.congested += 1;
+            self.shared.model().counts.count("broadcasts turned away", 1);
         }
     }
 
@@ -341,7 +341,7 @@ impl NodeSimulation {
     /// Delivers everything, and checks that all clients have received what was due.
     pub(crate) fn rest(&mut self) {
         const ROUNDS_MAX: usize = 4_000;
-        self.shared.model().counts.rests += 1;
+        self.shared.model().counts.count("rests", 1);
         for link in &mut self.links {
             link.is_stalled = false;
         }

@@ -18,7 +18,7 @@ impl NodeSimulation {
         if let Some(it) = model.conn_mut(conn).filter(|_| was_open) {
             it.codes |= code_bit(1001);
         }
-        model.counts.kicks += u64::from(was_open);
+        model.counts.count("kicked", u64::from(was_open));
         drop(model);
         self.step(shard, Input::Other, 1, |core, net, _| {
             core.close(net, key, CloseCode::GOING_AWAY)
@@ -106,7 +106,7 @@ impl NodeSimulation {
         self.connect(client as u16, c);
         let Some(conn) = self.link_of(client as u16) else { return };
         for topic in held {
-            self.shared.model().counts.returns += 1;
+            self.shared.model().counts.count("channels joined again after one", 1);
             self.say(conn, RequestKind::Join, topic, c >> 3, false);
         }
     }
