@@ -12,15 +12,10 @@ pub const STRANGE: u32 = u32::MAX - 1;
 pub const UNMATCHED: u32 = u32::MAX - 2;
 /// The reason of a join beyond the most channels of a socket.
 pub const TOO_MANY: u32 = u32::MAX - 3;
-/// `join crashed`.
 pub const JOIN_CRASHED: u32 = u32::MAX - 4;
-/// `join timed out`.
 pub const JOIN_TIMED_OUT: u32 = u32::MAX - 5;
-/// `channel_crash`.
 pub const CHANNEL_CRASH: u32 = u32::MAX - 6;
-/// `topic or join_ref too long`.
 pub const TOO_LONG: u32 = u32::MAX - 8;
-/// `payload_too_large`.
 pub const TOO_LARGE: u32 = u32::MAX - 9;
 /// The reason of a message whose broadcast cannot be sent.
 pub const REFUSED: u32 = u32::MAX - 10;
@@ -54,7 +49,6 @@ pub fn make(id: u32, word: u32, pad: usize, is_binary: bool) -> Payload<'static>
     if is_binary { Payload::from_bytes(text.into_bytes()) } else { Payload::from_json(text) }
 }
 
-/// The number and the word of a payload.
 pub fn parse(payload: &Payload<'_>) -> (u32, u32) {
     let bytes = payload.data();
     if !bytes.starts_with(b"{\"i\":") {

@@ -7,19 +7,15 @@ use std::thread;
 use crate::findings::{Counts, Failure, Findings, guarded};
 use crate::operation::Op;
 use crate::setup::locked;
-use crate::shrink::fewest;
 
 /// A bound on how often a failing run is tried again, to shrink it.
 const RUNS_MAX: usize = 6_000;
 
-/// A simulation.
 pub trait Simulation {
     /// What a seed decides before the run.
     type Plan: Clone + Debug + Send;
-    /// Kinds of operations.
     type Kind: Copy + Debug + Send;
 
-    /// The initial state.
     fn new(plan: &Self::Plan) -> Self;
 
     /// The flags that select such a plan on the command line.
@@ -39,10 +35,8 @@ pub trait Simulation {
     /// Ends the run: all clients leave, and nothing must be left.
     fn end(&mut self);
 
-    /// Gives access to the findings.
     fn findings<T>(&self, with: impl FnOnce(&mut Findings) -> T) -> T;
 
-    /// The time since its beginning.
     fn clock_ns(&self) -> u64;
 }
 
@@ -65,7 +59,6 @@ pub fn run<S: Simulation>(plan: &S::Plan, ops: &[Op<S::Kind>], is_told: bool) ->
     guarded(run).unwrap_or_else(|it| Findings { failure: Some(it), ..Findings::default() })
 }
 
-/// Runs the operations of a seed.
 pub fn run_seed<S: Simulation>(plan: &S::Plan, count: usize) -> Findings {
     run::<S>(plan, &S::operations(plan, count), false)
 }
@@ -86,6 +79,28 @@ pub fn shrink<S: Simulation>(
         runs_left = runs_left.saturating_sub(plans.len());
         let Some(simpler) = plans.find(|plan| fails(plan, &ops)) else { return (plan, ops) };
         plan = simpler;
+    }
+}
+
+/// Leaves out operations that a failure does not need: half of them at once, then half as many, as
+/// long as the list gets shorter. `runs_left` bounds the attempts.
+fn fewest<O: Copy>(mut ops: Vec<O>, runs_left: &mut usize, fails: impl Fn(&[O]) -> bool) -> Vec<O> {
+    let mut size = (ops.len() / 2).max(1);
+    loop {
+        let (mut at, before) = (0, ops.len());
+        while at < ops.len() && *runs_left > 0 {
+            let end = (at + size).min(ops.len());
+            let rest = [&ops[..at], &ops[end..]].concat();
+            *runs_left -= 1;
+            match fails(&rest) {
+                true => ops = rest,
+                false => at = end,
+            }
+        }
+        if *runs_left == 0 || (size == 1 && ops.len() == before) {
+            return ops;
+        }
+        size = (size / 2).max(1);
     }
 }
 

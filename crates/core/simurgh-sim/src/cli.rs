@@ -9,7 +9,8 @@ use clap::{Parser, ValueEnum};
 use simurgh_sim_kit::run::run_seeds;
 
 use crate::history::{self, HistorySimulation};
-use crate::run::{Era, Plan};
+use crate::profile::Era;
+use crate::run::Plan;
 use crate::simulation::NodeSimulation;
 
 /// Runs whole servers in one thread, from seeds, and holds what clients hear against what they
@@ -70,7 +71,7 @@ pub fn main() -> ExitCode {
     let done = seeds(&options).map(|seeds| match (options.cluster, options.history) {
         (false, false) => run_seeds::<NodeSimulation>(
             options.jobs,
-            seeds.map(|(seed, steps, era)| (seed, steps, Plan::of_era(seed, steps, era))),
+            seeds.map(|(seed, steps, era)| (seed, steps, Plan::of(seed, steps, era))),
         ),
         (false, true) => run_seeds::<HistorySimulation>(
             options.jobs,

@@ -65,9 +65,4 @@ impl Features {
             ..Self::default()
         }
     }
-
-    /// The features without those that came with waiting handlers or later.
-    pub(crate) fn middle(self) -> Self {
-        Self { waits: 0, behind_max: 0, reaches: false, ..self }
-    }
 }

@@ -5,7 +5,7 @@ use simurgh_sim_kit::fault::Fault;
 
 use crate::features::Features;
 use crate::op::{Kind, Op};
-use crate::profile::Profile;
+use crate::profile::{Era, Profile};
 
 /// What shrinking tries to make simpler.
 const CHANGES: [fn(&mut Profile); 21] = [
@@ -40,35 +40,9 @@ pub(crate) struct Plan {
     pub(crate) fault: Option<(Fault, u32)>,
 }
 
-/// Seeds make more than they once did. A seed that failed in an earlier era is run as it was then.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Era {
-    /// Before features.
-    Early,
-    /// Before handlers waited.
-    Middle,
-    /// Before presence.
-    Late,
-    /// Before limits and lifetimes.
-    Unlimited,
-    #[default]
-    Now,
-}
-
 impl Plan {
-    pub(crate) fn of(seed: u64, steps: usize) -> Self {
-        Self { profile: Profile::of(seed), steps, fault: None }
-    }
-
-    pub(crate) fn of_era(seed: u64, steps: usize, era: Era) -> Self {
-        let profile = match era {
-            Era::Early => Profile::early(seed),
-            Era::Middle => Profile::middle(seed),
-            Era::Late => Profile::late(seed),
-            Era::Unlimited => Profile::unlimited(seed),
-            Era::Now => Profile::of(seed),
-        };
-        Self { profile, steps, fault: None }
+    pub(crate) fn of(seed: u64, steps: usize, era: Era) -> Self {
+        Self { profile: Profile::of(seed, era), steps, fault: None }
     }
 
     /// Plans that each differ by one of the [`CHANGES`].

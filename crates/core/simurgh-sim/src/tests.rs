@@ -5,11 +5,12 @@ use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings::{Counts, Findings};
 use simurgh_sim_kit::run;
 
+use crate::profile::Era;
 use crate::run::Plan;
 use crate::simulation::NodeSimulation;
 
 fn run_seed(seed: u64, steps: usize) -> Findings {
-    run::run_seed::<NodeSimulation>(&Plan::of(seed, steps), steps)
+    run::run_seed::<NodeSimulation>(&Plan::of(seed, steps, Era::Now), steps)
 }
 
 /// The findings of 120 seeds, in which nothing is wrong.
@@ -30,7 +31,7 @@ fn notices(fault: Fault, rules: &[&str]) {
 /// As `notices`, with a fault that starts after this many opportunities.
 fn notices_after(fault: Fault, times: u32, rules: &[&str]) {
     let found = (0..400).find_map(|seed| {
-        let plan = Plan { fault: Some((fault, times)), ..Plan::of(seed, 400) };
+        let plan = Plan { fault: Some((fault, times)), ..Plan::of(seed, 400, Era::Now) };
         run::run_seed::<NodeSimulation>(&plan, 400).failure
     });
     let failure = found.expect("it is noticed");
@@ -126,8 +127,8 @@ fn nothing_is_found_wrong_with_fixed_seeds() {
 
 #[test]
 fn what_was_planted_shrinks_to_a_few_operations() {
-    let mut plans =
-        (0..100).map(|seed| Plan { fault: Some((Fault::Lose, 2)), ..Plan::of(seed, 400) });
+    let mut plans = (0..100)
+        .map(|seed| Plan { fault: Some((Fault::Lose, 2)), ..Plan::of(seed, 400, Era::Now) });
     let found = plans.find_map(|plan| {
         let failure = run::run_seed::<NodeSimulation>(&plan, 400).failure?;
         Some((plan, failure))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use simurgh_core::{Channel, Context, Join, JoinFn, Outcome, Reason, Reply, Stop};
 use simurgh_proto::message::Payload;
-use simurgh_sim_kit::handle::Handle;
+use simurgh_sim_kit::handle;
 use simurgh_sim_kit::{EVENTS, NONE, payload};
 
 use super::ledger::{BroadcastInfo, Ledger, SWALLOWED};
@@ -17,7 +17,6 @@ pub(crate) const PUSH: &str = "p";
 /// Of 16 words of joins, those from this on are decided later.
 const LATER: u32 = 12;
 
-#[derive(Debug)]
 pub(crate) struct Member {
     shared: Arc<Shared>,
     chan: u32,
@@ -123,7 +122,7 @@ impl Member {
 
 impl Channel for Member {
     fn after_join(&mut self, ctx: &mut Context<'_>) {
-        let handle = Handle::new(ctx.handle::<Self>());
+        let handle = handle::wrap(ctx.handle::<Self>());
         self.act(!self.word, |it| {
             it.ledger.handles.push((it.chan, handle));
             if it.rng.u8(..) < 60 {

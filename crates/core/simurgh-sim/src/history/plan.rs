@@ -6,11 +6,10 @@ use fastrand::Rng;
 use simurgh_core::{Config, HistoryConfig, HistoryRule, ReplayLimits};
 use simurgh_sim_kit::NONE;
 use simurgh_sim_kit::fault::{Fault, Faults};
-use simurgh_sim_kit::operation::{self, Op};
 use simurgh_sim_kit::setup::{Setup, patient_config};
 use simurgh_sim_kit::topics::Topics;
 
-use crate::run::Era;
+use crate::profile::Era;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -34,13 +33,13 @@ pub(crate) struct Plan {
     /// How many of 256 clients have an id, opt in, or intercept.
     habits: [u8; 3],
     pub(crate) fault: Option<(Fault, u32)>,
-    leaves: bool,
-    purges: bool,
+    pub(crate) leaves: bool,
+    pub(crate) purges: bool,
     /// Clients send resumes that cannot be read.
     pub(crate) says_bad: bool,
     /// Clients send a wrong key, or none.
     pub(crate) forges: bool,
-    restarts: bool,
+    pub(crate) restarts: bool,
 }
 
 impl Plan {
@@ -151,7 +150,7 @@ pub(crate) enum Kind {
     Restart,
 }
 
-const WEIGHTS: [(Kind, u32); 17] = [
+pub(crate) const WEIGHTS: [(Kind, u32); 17] = [
     (Kind::Connect, 40),
     (Kind::Join, 70),
     (Kind::Push, 120),
@@ -170,14 +169,3 @@ const WEIGHTS: [(Kind, u32); 17] = [
     (Kind::Rest, 3),
     (Kind::Restart, 4),
 ];
-
-pub(crate) fn operations(plan: &Plan, count: usize) -> Vec<Op<Kind>> {
-    let is_on = |kind: Kind| match kind {
-        Kind::Leave => plan.leaves,
-        Kind::Purge => plan.purges,
-        Kind::Restart => plan.restarts,
-        _ => true,
-    };
-    let weights: Vec<_> = WEIGHTS.into_iter().filter(|(kind, _)| is_on(*kind)).collect();
-    operation::operations(plan.seed, &weights, count)
-}

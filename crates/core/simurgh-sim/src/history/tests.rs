@@ -5,7 +5,7 @@ use simurgh_sim_kit::findings::{Counts, Findings};
 use simurgh_sim_kit::run::run_seed;
 
 use super::{HistorySimulation, Plan};
-use crate::run::Era;
+use crate::profile::Era;
 
 fn findings(seed: u64, fault: Option<(Fault, u32)>, count: usize) -> Findings {
     let mut plan = Plan::of_era(seed, Era::Now);

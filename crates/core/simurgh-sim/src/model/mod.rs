@@ -43,7 +43,7 @@ use simurgh_sim_kit::findings::Findings;
 use simurgh_sim_kit::peer::Flow;
 use simurgh_sim_kit::topics::{FIELD_BYTES_MAX, IDS, Topics};
 use simurgh_sim_kit::{EVENTS, NONE, payload, refs};
-pub(crate) use steps::{Due, Input, Intent, Over};
+pub(crate) use steps::{Due, Input, Intent};
 pub(crate) use waits::{Handler, Task};
 use waits::{Waits, Work};
 

@@ -55,12 +55,6 @@ pub(crate) enum Intent {
     },
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Over {
-    pub(crate) conn: u32,
-    pub(crate) is_silent: bool,
-}
-
 impl Model {
     pub(crate) fn begin_step(&mut self, shard: usize, input: Input, tick: u32) {
         self.step += 1;
@@ -214,9 +208,9 @@ impl Model {
         is_it && matches!(self.input, Input::Message(Some(Due::Join { .. })))
     }
 
-    pub(crate) fn over(&mut self, over: Over) {
+    /// A socket is closed, perhaps because its client has been silent for too long.
+    pub(crate) fn over(&mut self, conn: u32, is_silent: bool) {
         let step = self.step;
-        let Over { conn, is_silent } = over;
         let Some(it) = self.conn_mut(conn).filter(|it| it.is_open) else { return };
         (it.is_open, it.closed_step) = (false, step);
         let (shard, is_gone) = (it.shard, self.input == Input::Ended(conn));

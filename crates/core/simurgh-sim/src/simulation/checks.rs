@@ -78,12 +78,6 @@ pub(crate) fn check_waits(peer: &Peer, model: &mut Model) {
 }
 
 impl NodeSimulation {
-    pub(crate) fn check_held(&self, shard: usize, conn: u32) {
-        if self.open_peer(shard, conn).is_some_and(|it| !it.is_held) {
-            self.shared.model().fail("held", format!("socket {conn} publishes and is read"));
-        }
-    }
-
     pub(crate) fn check_waits(&self, shard: usize, model: &mut Model) {
         let waits = std::mem::take(&mut model.now.waits);
         for peer in waits.iter().filter_map(|conn| self.open_peer(shard, *conn)) {

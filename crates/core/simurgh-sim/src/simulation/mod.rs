@@ -25,9 +25,10 @@ use self::bounds::Pace;
 use self::client::Link;
 use self::readings::Reading;
 use crate::app::shared::{Shared, ticks};
-use crate::model::{Input, Model, Over};
+use crate::model::{Input, Model};
 use crate::node::{MailTag, SimNode, TaggedMail};
 use crate::op::{Kind, Op};
+use crate::profile::Era;
 use crate::run::Plan;
 
 pub(crate) struct Server {
@@ -121,7 +122,10 @@ impl Simulation for NodeSimulation {
     }
 
     fn flags(plan: &Plan) -> String {
-        plan.profile.era().map_or(String::new(), |era| format!(" --era {era}"))
+        match plan.profile.era {
+            Era::Now => String::new(),
+            era => format!(" --era {era:?}").to_lowercase(),
+        }
     }
 
     fn operations(plan: &Plan, count: usize) -> Vec<Op> {
@@ -248,11 +252,11 @@ impl NodeSimulation {
             if matches!(peer.socket.phase(), Phase::Closing | Phase::Ending) {
                 let silent = tick.wrapping_sub(peer.heard_tick);
                 let is_silent = idle.is_some_and(|idle| silent > idle);
-                model.over(Over { conn: peer.conn, is_silent });
+                model.over(peer.conn, is_silent);
             }
         }
         if let Input::Ended(conn) = input {
-            model.over(Over { conn, is_silent: false });
+            model.over(conn, false);
         }
         model.end_step();
         // Less may have been in transit when those before it published.
@@ -276,8 +280,10 @@ impl NodeSimulation {
         // A socket that publishes while far too much is in transit is not read. The broadcast of a
         // handle may have added to it since.
         let is_jammed = || self.node.is_jammed() && !self.node.state().has_spoken;
-        if let Some(conn) = published.filter(|_| is_jammed()) {
-            self.check_held(shard, conn);
+        if let Some(conn) = published.filter(|_| is_jammed())
+            && self.open_peer(shard, conn).is_some_and(|it| !it.is_held)
+        {
+            self.shared.model().fail("held", format!("socket {conn} publishes and is read"));
         }
     }
 
@@ -298,7 +304,7 @@ impl NodeSimulation {
 
     pub(crate) fn take_mail(&mut self, shard: usize) -> bool {
         let Some(TaggedMail { mail, tag, .. }) = self.node.take(shard) else { return false };
-        self.tell(|| format!("core {shard} takes {}", mail_text(&mail, tag)));
+        self.tell(|| format!("core {shard} takes {mail:.100?}, {tag:?}"));
         let is_drain = matches!(mail, Mail::Drain(_));
         self.step(shard, Input::Mail(None), 1, |core, net, shared| {
             let mut model = shared.model();
@@ -397,24 +403,11 @@ impl NodeSimulation {
         server.core.retire();
         server.has_ended = true;
         // What it had in transit is lost with it.
-        if !self.shared.profile.is_before_waits() {
+        if !matches!(self.shared.profile.era, Era::Early | Era::Middle) {
             let (seed, metrics) = (self.shared.profile.seed, Arc::clone(&server.metrics));
             server.core = Core::new(Arc::clone(&self.node), shard as u16, metrics, seed);
         }
         self.shared.model().presence.home_ends(shard);
         drop(self.node.end(shard));
-    }
-}
-
-fn mail_text(mail: &Mail, tag: MailTag) -> String {
-    match (mail, tag) {
-        (Mail::Broadcast(posted), MailTag::Broadcast(id)) => {
-            format!("broadcast #{id} on {}", posted.broadcast().topic())
-        }
-        (_, MailTag::ToChannel(chan, intent)) => format!("{intent:?} for channel {chan}"),
-        (_, MailTag::Joined(conn, _, answer)) => {
-            format!("the word on a join of #{conn}: {answer:?}")
-        }
-        (mail, _) => format!("{mail:?}"),
     }
 }

@@ -26,6 +26,7 @@ use crate::limits::lifetime;
 use crate::model::{Answer, Due, Input, Intent, Joining, Life, Model, PayloadInfo};
 use crate::node::{CHANNELS, Decision, MailTag, PLAIN, TaggedMail};
 use crate::op::{Kind, Op};
+use crate::profile::Era;
 
 impl NodeSimulation {
     pub(crate) fn carry_out(&mut self, op: Op) {
@@ -217,10 +218,10 @@ impl NodeSimulation {
             }
             _ => {
                 let codes = [CloseCode::PROTOCOL, CloseCode::INVALID_DATA, CloseCode::INTERNAL];
-                let which = if self.shared.profile.is_early() { 0 } else { c as usize % 3 };
+                let which = if self.shared.profile.era == Era::Early { 0 } else { c as usize % 3 };
                 let code = codes.get(which).copied().unwrap_or(CloseCode::PROTOCOL);
                 let closes = self.peer(conn).is_some_and(|it| it.socket.phase() == Phase::Closing);
-                if is_open || (closes && !self.shared.profile.is_early()) {
+                if is_open || (closes && self.shared.profile.era != Era::Early) {
                     self.fail_socket(conn, code);
                 }
             }
@@ -370,12 +371,13 @@ impl NodeSimulation {
             if self.has_failed() {
                 return;
             }
-            if !is_busy && self.is_at_rest() {
+            if !is_busy && self.unrest().is_none() {
                 self.check_rest();
                 return;
             }
-            if !is_busy {
-                self.wait_for_presence();
+            // Only events of presence are still to come.
+            if !is_busy && self.presence_unrest().is_some() {
+                self.clock_ns += 60_000_000;
             }
         }
         let text = self.unrest().unwrap_or_default();
@@ -384,10 +386,6 @@ impl NodeSimulation {
 
     fn open_links(&self) -> Vec<u32> {
         self.current.iter().flatten().copied().collect()
-    }
-
-    fn is_at_rest(&self) -> bool {
-        self.unrest().is_none()
     }
 
     fn unrest(&self) -> Option<String> {

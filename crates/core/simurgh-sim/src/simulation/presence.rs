@@ -35,11 +35,4 @@ impl NodeSimulation {
         let model = self.shared.model();
         model.presence.unrest(&|chan| model.is_live(chan))
     }
-
-    /// Lets time pass, if only events of presence are still to come.
-    pub(crate) fn wait_for_presence(&mut self) {
-        if self.shared.profile.features.is_present && self.presence_unrest().is_some() {
-            self.clock_ns += 60_000_000;
-        }
-    }
 }
