@@ -52,7 +52,7 @@ pub fn make(id: u32, word: u32, pad: usize, is_binary: bool) -> Payload<'static>
 pub fn parse(payload: &Payload<'_>) -> (u32, u32) {
     let bytes = payload.data();
     if !bytes.starts_with(b"{\"i\":") {
-        return (fixed(bytes), 0);
+        return (said(bytes), 0);
     }
     let (id, rest) = number(bytes.get(5..).unwrap_or_default());
     (id, number(rest.get(5..).unwrap_or_default()).0)
@@ -64,7 +64,8 @@ pub fn sum(payload: &Payload<'_>) -> u32 {
     (hash >> 32) as u32
 }
 
-fn fixed(bytes: &[u8]) -> u32 {
+/// The number of a payload that has none of its own.
+pub fn said(bytes: &[u8]) -> u32 {
     match bytes {
         b"{}" => EMPTY,
         b"{\"reason\":\"unmatched topic\"}" => UNMATCHED,
@@ -93,9 +94,10 @@ fn is_of_presence(bytes: &[u8]) -> bool {
     BEGINS.iter().any(|it| bytes.starts_with(it)) || metas()
 }
 
-/// The number of a payload of presence.
-pub fn said(json: &[u8]) -> u32 {
-    fixed(json)
+/// The value behind a name in JSON text, without quotes.
+pub fn field<'a>(json: &'a str, name: &str) -> Option<&'a str> {
+    let rest = json.split_once(name)?.1;
+    rest.split(['"', ',', '}']).find(|it| !it.is_empty())
 }
 
 /// Splits the number from the beginning.

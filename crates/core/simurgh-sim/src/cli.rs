@@ -22,14 +22,11 @@ struct Options {
     #[arg(long, conflicts_with_all = ["seeds", "minutes"])]
     seed: Option<u64>,
     /// Seeds from the first up to, and without, the second
-    #[arg(long, value_name = "FROM..TO", value_parser = range)]
-    seeds: Option<(u64, u64)>,
+    #[arg(long, value_name = "FROM..TO", value_parser = range, default_value = "0..1000")]
+    seeds: (u64, u64),
     /// The one seed without what came to the simulator later
     #[arg(long, requires = "seed", default_value = "now")]
     era: Era,
-    /// As many seeds from 0 on
-    #[arg(long, default_value_t = 1000)]
-    runs: u64,
     /// The seeds of a file, one a line, with the steps of each behind it
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
@@ -105,11 +102,10 @@ fn seeds(options: &Options) -> Result<Seeds, String> {
     if let Some(file) = &options.list {
         return Ok(Box::new(list(file, steps)?.into_iter()));
     }
-    let (from, to) = match (options.seed, options.seeds) {
-        (Some(seed), _) => return Ok(Box::new([(seed, steps, options.era)].into_iter())),
-        (None, Some(ends)) => ends,
-        (None, None) => (0, options.runs),
-    };
+    if let Some(seed) = options.seed {
+        return Ok(Box::new([(seed, steps, options.era)].into_iter()));
+    }
+    let (from, to) = options.seeds;
     Ok(Box::new(from_on(from).take_while(move |it| it.0 < to)))
 }
 

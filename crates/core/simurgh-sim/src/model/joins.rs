@@ -77,7 +77,7 @@ impl Model {
         self.now.joined.push(chan);
         self.replied(joining, b'o', reply);
         self.close_replaced(conn);
-        let (call, out) = (Call::Join { id: NONE }, CallbackEnd::Nothing);
+        let (call, out) = (Call::Join, CallbackEnd::Nothing);
         self.end(CallbackRecord::new((chan, conn), call, effects, out));
     }
 
@@ -85,7 +85,7 @@ impl Model {
     fn spoken(&mut self, joining: Joining, mut effects: Vec<Action>, out: CallbackEnd) {
         use Action::{Assign, Broadcast, Close, Expire};
         effects.retain(|it| matches!(it, Broadcast(_) | Close(_) | Assign(_) | Expire(_)));
-        let call = Call::Join { id: NONE };
+        let call = Call::Join;
         self.end(CallbackRecord::new((NONE, joining.conn), call, effects, out));
     }
 

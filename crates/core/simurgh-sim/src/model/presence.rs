@@ -179,7 +179,7 @@ impl Model {
         if call == Call::Terminate(Reason::Closed) || !self.is_live(chan) {
             return;
         }
-        let is_seeing = matches!(call, Call::HandleOut { .. });
+        let is_seeing = matches!(call, Call::HandleOut(_));
         if !is_closing || is_seeing {
             // It may be catching up before its socket closes for another reason.
             self.presence.due.push_back((chan, does, is_closing));
@@ -425,7 +425,7 @@ impl Model {
         let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return };
         let (conn, topic, join_ref) = (it.conn, it.topic, it.join_ref);
         let line = Delivery::event(word, join_ref, said);
-        if matches!(call, Call::HandleOut { .. }) {
+        if matches!(call, Call::HandleOut(_)) {
             return self.expect_out(conn, topic, line, seq, false);
         }
         if self.now.closing.contains(&conn) {

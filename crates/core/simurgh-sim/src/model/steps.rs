@@ -35,24 +35,14 @@ pub(crate) enum Due {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
-    Info {
-        id: u32,
-    },
-    Push {
-        id: u32,
-    },
-    Reply {
-        msg_ref: u32,
-        id: u32,
-    },
+    Info(u32),
+    Push(u32),
+    /// To the message with this ref.
+    Reply(u32, u32),
     Stop(Stop),
-    Broadcast {
-        id: u32,
-    },
-    /// Ends a waiting handler.
-    Done {
-        task: u32,
-    },
+    Broadcast(u32),
+    /// Ends the waiting handler of this task.
+    Done(u32),
 }
 
 impl Model {
@@ -157,26 +147,24 @@ impl Model {
         }
         self.counts.count("handles used", 1);
         match intent {
-            Intent::Info { id } => self.input = Input::Mail(Some(Due::HandleInfo { chan, id })),
-            Intent::Push { id } => {
-                self.told_to(chan, vec![Action::Push(id)], CallbackEnd::Nothing, 0)
-            }
-            Intent::Reply { msg_ref, id } => {
+            Intent::Info(id) => self.input = Input::Mail(Some(Due::HandleInfo { chan, id })),
+            Intent::Push(id) => self.told_to(chan, vec![Action::Push(id)], CallbackEnd::Nothing, 0),
+            Intent::Reply(msg_ref, id) => {
                 self.told_to(chan, Vec::new(), CallbackEnd::Reply(b'o', id), msg_ref);
             }
             Intent::Stop(how) => self.must_end(chan, Reason::Stopped(how), None),
-            Intent::Broadcast { id } => {
+            Intent::Broadcast(id) => {
                 self.counts.count("broadcasts by handles", 1);
                 self.told_to(chan, vec![Action::Broadcast(id)], CallbackEnd::Nothing, 0);
             }
-            Intent::Done { task } => self.input = Input::Mail(Some(Due::Done { chan, task })),
+            Intent::Done(task) => self.input = Input::Mail(Some(Due::Done { chan, task })),
         }
     }
 
     /// Handles a use of a handle as an effect of a callback.
     fn told_to(&mut self, chan: u32, effects: Vec<Action>, out: CallbackEnd, msg_ref: u32) {
         let conn = self.chan(chan).map_or(NONE, |it| it.conn);
-        let record = CallbackRecord::new((chan, conn), Call::HandleIn { id: NONE }, effects, out);
+        let record = CallbackRecord::new((chan, conn), Call::HandleIn(NONE), effects, out);
         self.end(CallbackRecord { msg_ref, ..record });
     }
 
@@ -253,7 +241,7 @@ impl Model {
         (self.joining, self.prepared) = (None, None);
         while let Some(frame) = self.frames.pop() {
             // A failed join has no effects.
-            if !matches!(frame.did.call, Call::Join { .. }) {
+            if !matches!(frame.did.call, Call::Join) {
                 self.fail("broadcast", format!("never accepted: {:?}", frame.did));
             }
         }

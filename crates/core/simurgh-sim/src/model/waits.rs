@@ -121,7 +121,7 @@ impl Model {
         let Some(it) = self.conn_mut(conn) else { return };
         if !has_closed {
             it.assigned = Some(value);
-        } else if matches!(call, Call::HandleOut { .. } | Call::Terminate(_)) {
+        } else if matches!(call, Call::HandleOut(_) | Call::Terminate(_)) {
             // The channel may catch up, or end by that, before its socket closes for another
             // reason.
             it.waits.assigned_perhaps = Some(value);

@@ -7,7 +7,6 @@ mod handlers;
 mod listeners;
 mod operations;
 mod outside;
-mod presence;
 mod readings;
 
 use std::collections::VecDeque;

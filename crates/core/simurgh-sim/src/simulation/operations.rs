@@ -298,19 +298,19 @@ impl NodeSimulation {
         drop(model);
         let expires = self.shared.profile.features.expires;
         let intent = match (&answers, c >> 9 & 7) {
-            (Some((_, msg_ref)), _) => Intent::Reply { msg_ref: *msg_ref, id },
+            (Some((_, msg_ref)), _) => Intent::Reply(*msg_ref, id),
             (None, 0) => Intent::Stop(Stop::Normal),
             (None, 1) if expires && c >> 12 & 1 == 0 => Intent::Stop(Stop::Expired),
             (None, 1) => Intent::Stop(Stop::Abnormal),
-            (None, 2..5) => Intent::Push { id },
-            (None, _) => Intent::Info { id },
+            (None, 2..5) => Intent::Push(id),
+            (None, _) => Intent::Info(id),
         };
         self.tell(|| format!("the handle of channel {chan}: {intent:?}"));
         *locked(&self.shared.intent) = Some((chan as u32, intent));
         match (intent, answers) {
-            (Intent::Reply { .. }, Some((to, _))) => handle.reply(to, Reply::ok(payload)),
+            (Intent::Reply(..), Some((to, _))) => handle.reply(to, Reply::ok(payload)),
             (Intent::Stop(how), _) => handle.stop(how),
-            (Intent::Push { .. }, _) => handle.push("p", payload),
+            (Intent::Push(_), _) => handle.push("p", payload),
             _ => handle.send(id),
         }
     }
