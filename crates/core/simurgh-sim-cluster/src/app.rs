@@ -12,8 +12,8 @@ use simurgh_sim_kit::handle;
 use simurgh_sim_kit::presence::KEYS;
 use simurgh_sim_kit::{NONE, payload};
 
+use crate::Shared;
 use crate::ledger::Ledger;
-use crate::shared::Shared;
 use crate::thread::{Command, Mailbox};
 
 /// Of 16 words of joins, those from this on are decided later.

@@ -15,17 +15,21 @@ mod client;
 mod ledger;
 mod plan;
 mod running;
-mod shared;
 mod simulation;
 #[cfg(test)]
 mod tests;
 mod thread;
 mod watched;
 
-use simurgh_sim_kit::run;
+use simurgh_sim_kit::{node, run, setup, shard};
 
+use crate::ledger::Ledger;
 use crate::plan::ClusterPlan;
 use crate::simulation::ClusterSimulation;
+
+type Shared = setup::Shared<Ledger, ClusterPlan>;
+type SimNode = node::SimNode<Ledger, ClusterPlan>;
+type Shard = shard::Shard<Ledger, ClusterPlan>;
 
 /// Runs seeds, each with this many operations, on topics with or without a history, as many at once
 /// as there are `jobs`; prints the counts, and the story of one that fails. Returns whether all

@@ -21,8 +21,8 @@ use simurgh_sim_kit::payload;
 use simurgh_sim_kit::setup::locked;
 
 use crate::plan::SECOND;
-use crate::shared::{Shared, SimNode};
 use crate::watched::WatchedAdapter;
+use crate::{Shared, SimNode};
 
 /// As in `simurgh::cluster::door`.
 const AROUND_BYTES: usize = 256;

@@ -59,10 +59,6 @@ pub fn run<S: Simulation>(plan: &S::Plan, ops: &[Op<S::Kind>], is_told: bool) ->
     guarded(run).unwrap_or_else(|it| Findings { failure: Some(it), ..Findings::default() })
 }
 
-pub fn run_seed<S: Simulation>(plan: &S::Plan, count: usize) -> Findings {
-    run::<S>(plan, &S::operations(plan, count), false)
-}
-
 /// Shrinks a run that fails by this rule: the fewest operations, of the simplest plan.
 pub fn shrink<S: Simulation>(
     mut plan: S::Plan,

@@ -9,8 +9,12 @@ use crate::profile::Era;
 use crate::run::Plan;
 use crate::simulation::NodeSimulation;
 
+fn run_plan(plan: &Plan) -> Findings {
+    run::run::<NodeSimulation>(plan, &plan.operations(plan.steps), false)
+}
+
 fn run_seed(seed: u64, steps: usize) -> Findings {
-    run::run_seed::<NodeSimulation>(&Plan::of(seed, steps, Era::Now), steps)
+    run_plan(&Plan::of(seed, steps, Era::Now))
 }
 
 /// The findings of 120 seeds, in which nothing is wrong.
@@ -32,7 +36,7 @@ fn notices(fault: Fault, rules: &[&str]) {
 fn notices_after(fault: Fault, times: u32, rules: &[&str]) {
     let found = (0..400).find_map(|seed| {
         let plan = Plan { fault: Some((fault, times)), ..Plan::of(seed, 400, Era::Now) };
-        run::run_seed::<NodeSimulation>(&plan, 400).failure
+        run_plan(&plan).failure
     });
     let failure = found.expect("it is noticed");
     assert!(rules.contains(&failure.rule), "{failure:?}");
@@ -130,7 +134,7 @@ fn what_was_planted_shrinks_to_a_few_operations() {
     let mut plans = (0..100)
         .map(|seed| Plan { fault: Some((Fault::Lose, 2)), ..Plan::of(seed, 400, Era::Now) });
     let found = plans.find_map(|plan| {
-        let failure = run::run_seed::<NodeSimulation>(&plan, 400).failure?;
+        let failure = run_plan(&plan).failure?;
         Some((plan, failure))
     });
     let (plan, failure) = found.expect("one of them loses something");

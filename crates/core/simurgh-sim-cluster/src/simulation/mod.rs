@@ -21,11 +21,11 @@ use simurgh_sim_kit::shard::Turns;
 use simurgh_sim_kit::{NONE, payload};
 
 use self::faults::Faults;
+use crate::Shared;
 use crate::client::{Client, Joined};
 use crate::ledger::{Disconnect, JoinRequest, Ledger};
 use crate::plan::{self, ClusterPlan, Kind, MILLISECOND};
 use crate::running::RunningNode;
-use crate::shared::Shared;
 use crate::thread::Command;
 
 pub(crate) struct Listening {
