@@ -8,18 +8,17 @@ use std::task::Poll;
 use fastrand::Rng;
 use simurgh_core::{Channel, Context, Join, JoinFn, Outcome, Reason, Reply, Stop};
 use simurgh_proto::message::Payload;
-use simurgh_sim_kit::handle::Handle;
+use simurgh_sim_kit::handle;
 use simurgh_sim_kit::presence::KEYS;
 use simurgh_sim_kit::{NONE, payload};
 
+use crate::Shared;
 use crate::ledger::Ledger;
-use crate::shared::Shared;
 use crate::thread::{Command, Mailbox};
 
 /// Of 16 words of joins, those from this on are decided later.
 const LATER: u32 = 13;
 
-#[derive(Debug)]
 pub(crate) struct Member {
     shared: Arc<Shared>,
     chan: u32,
@@ -113,10 +112,10 @@ impl Member {
 
 impl Channel for Member {
     fn after_join(&mut self, ctx: &mut Context<'_>) {
-        let handle = Handle::new(ctx.handle::<Self>());
+        let handle = handle::wrap(ctx.handle::<Self>());
         let mut ledger = self.shared.ledger();
         let mut rng = Rng::with_seed(u64::from(self.word));
-        let from = ledger.accepted_len(self.node, self.shard, self.topic);
+        let from = ledger.accepted_ids(self.node, self.shard, self.topic).len();
         ledger.joins[self.chan as usize].from = Some(from);
         let chan = self.chan;
         ledger.note(|| format!("channel {chan} is a member, from {from} on"));

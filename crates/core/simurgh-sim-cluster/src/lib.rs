@@ -15,25 +15,31 @@ mod client;
 mod ledger;
 mod plan;
 mod running;
-mod shared;
 mod simulation;
 #[cfg(test)]
 mod tests;
 mod thread;
 mod watched;
 
-use simurgh_sim_kit::run;
+use simurgh_sim_kit::{node, run, setup, shard};
 
+use crate::ledger::Ledger;
 use crate::plan::ClusterPlan;
 use crate::simulation::ClusterSimulation;
 
-/// Runs seeds, each with this many operations, on topics with or without a history; prints the
-/// counts, and the story of the first that fails. Returns whether all passed.
-pub fn run_seeds(seeds: impl Iterator<Item = (u64, usize)>, has_history: bool) -> bool {
-    let (flags, plan): (_, fn(u64) -> ClusterPlan) = match has_history {
-        true => ("--cluster --history", ClusterPlan::with_history),
-        false => ("--cluster", ClusterPlan::of),
-    };
-    let seeds = seeds.map(|(seed, steps)| (seed, plan(seed), steps));
-    run::run_seeds::<ClusterSimulation>(flags, seeds)
+type Shared = setup::Shared<Ledger, ClusterPlan>;
+type SimNode = node::SimNode<Ledger, ClusterPlan>;
+type Shard = shard::Shard<Ledger, ClusterPlan>;
+
+/// Runs seeds, each with this many operations, on topics with or without a history, as many at once
+/// as there are `jobs`; prints the counts, and the story of one that fails. Returns whether all
+/// passed.
+pub fn run_seeds(
+    jobs: usize,
+    seeds: impl Iterator<Item = (u64, usize)> + Send,
+    has_history: bool,
+) -> bool {
+    let plan = if has_history { ClusterPlan::with_history } else { ClusterPlan::of };
+    let seeds = seeds.map(|(seed, steps)| (seed, steps, plan(seed)));
+    run::run_seeds::<ClusterSimulation>(jobs, seeds)
 }

@@ -8,9 +8,9 @@ use simurgh_loopback::Network;
 use simurgh_sim_kit::payload::hashed;
 
 use crate::app;
-use crate::shared::{Shard, Shared, SimNode};
 use crate::thread::{ClusterThread, Mailbox};
 use crate::watched::WatchedAdapter;
+use crate::{Shard, Shared, SimNode};
 
 pub(crate) struct RunningNode {
     pub(crate) slot: usize,

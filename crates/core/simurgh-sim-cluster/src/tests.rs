@@ -5,7 +5,7 @@ mod histories;
 
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings::{Counts, Findings};
-use simurgh_sim_kit::run::run_seed;
+use simurgh_sim_kit::run::{Simulation, run};
 
 use crate::plan::ClusterPlan;
 use crate::simulation::ClusterSimulation;
@@ -13,7 +13,7 @@ use crate::simulation::ClusterSimulation;
 fn findings(plan: ClusterPlan, fault: Option<(Fault, u32)>, count: usize) -> Findings {
     let mut plan = plan;
     plan.fault = fault;
-    run_seed::<ClusterSimulation>(&plan, count)
+    run::<ClusterSimulation>(&plan, &ClusterSimulation::operations(&plan, count), false)
 }
 
 fn outcome(seed: u64, fault: Option<(Fault, u32)>, count: usize) -> Findings {

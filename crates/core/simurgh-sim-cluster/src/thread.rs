@@ -2,7 +2,7 @@
 //! it, what it does with input from other nodes, and its turns.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
@@ -21,12 +21,11 @@ use simurgh_sim_kit::payload;
 use simurgh_sim_kit::setup::locked;
 
 use crate::plan::SECOND;
-use crate::shared::{Shared, SimNode};
 use crate::watched::WatchedAdapter;
+use crate::{Shared, SimNode};
 
 /// As in `simurgh::cluster::door`.
 const AROUND_BYTES: usize = 256;
-const BYTES_MAX: usize = 8 << 20;
 /// As in `simurgh::cluster::run`.
 const ROUNDS_MAX: usize = 16;
 const CHECK_NS: u64 = SECOND;
@@ -46,19 +45,11 @@ pub(crate) struct Mailbox {
     shared: Arc<Shared>,
     start: usize,
     queue: Mutex<Vec<Command>>,
-    bytes: AtomicUsize,
-    pub(crate) dropped: AtomicU64,
 }
 
 impl Mailbox {
     pub(crate) fn new(shared: &Arc<Shared>, start: usize) -> Self {
-        Self {
-            shared: Arc::clone(shared),
-            start,
-            queue: Mutex::default(),
-            bytes: AtomicUsize::new(0),
-            dropped: AtomicU64::new(0),
-        }
+        Self { shared: Arc::clone(shared), start, queue: Mutex::default() }
     }
 
     pub(crate) fn post(&self, command: Command) {
@@ -69,26 +60,18 @@ impl Mailbox {
         !locked(&self.queue).is_empty()
     }
 
-    fn take(&self, empty: Vec<Command>) -> Vec<Command> {
-        let commands = std::mem::replace(&mut *locked(&self.queue), empty);
-        self.bytes.store(0, Relaxed);
-        commands
+    fn take(&self) -> Vec<Command> {
+        std::mem::take(&mut *locked(&self.queue))
     }
 }
 
 impl simurgh_core::Cluster for Mailbox {
     fn send(&self, what: ToCluster) {
-        if let ToCluster::Broadcast(broadcast) = &what {
-            if broadcast.event() != events::DISCONNECT {
-                let id = payload::parse(broadcast.payload()).0;
-                self.shared.ledger().note_published(self.start, id);
-            }
-            let is_full = self.bytes.load(Relaxed) > BYTES_MAX;
-            if is_full && broadcast.event() != events::DISCONNECT {
-                self.dropped.fetch_add(1, Relaxed);
-                return;
-            }
-            self.bytes.fetch_add(broadcast.weight(), Relaxed);
+        if let ToCluster::Broadcast(broadcast) = &what
+            && broadcast.event() != events::DISCONNECT
+        {
+            let id = payload::parse(broadcast.payload()).0;
+            self.shared.ledger().note_published(self.start, id);
         }
         self.post(Command::Core(what));
     }
@@ -101,7 +84,6 @@ impl simurgh_core::Cluster for Mailbox {
 struct LocalShards {
     node: Arc<SimNode>,
     start: usize,
-    dropped: u64,
     outcomes: Vec<(DisconnectNumber, DisconnectOutcome)>,
 }
 
@@ -109,12 +91,7 @@ impl LocalNode for LocalShards {
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
         let payload = item.payload.to_payload().into_owned();
         let broadcast = Arc::new(Broadcast::new(topic, item.event, payload));
-        let bytes_max = self.node.config().mailbox_bytes_max.saturating_mul(4);
         for shard in shards.map(usize::from) {
-            if self.node.charged(shard) > bytes_max {
-                self.dropped += 1;
-                continue;
-            }
             self.node.post_charged(shard, Posted::new(Arc::clone(&broadcast), None));
         }
     }
@@ -230,7 +207,6 @@ pub(crate) struct ClusterThread {
     waiting: HashMap<DisconnectNumber, usize>,
     awaits: HashMap<u64, Arc<AtomicBool>>,
     last_await: u64,
-    commands: Vec<Command>,
     frame: Vec<u8>,
     bye_ns: Option<u64>,
     woken: Arc<WakeFlag>,
@@ -248,7 +224,7 @@ impl ClusterThread {
         mailbox: &Arc<Mailbox>,
         start: usize,
     ) -> Self {
-        let local = LocalShards { node: Arc::clone(node), start, dropped: 0, outcomes: Vec::new() };
+        let local = LocalShards { node: Arc::clone(node), start, outcomes: Vec::new() };
         Self {
             node: cluster,
             local,
@@ -256,7 +232,6 @@ impl ClusterThread {
             waiting: HashMap::new(),
             awaits: HashMap::new(),
             last_await: 0,
-            commands: Vec::new(),
             frame: Vec::new(),
             bye_ns: None,
             woken: Arc::new(WakeFlag(AtomicBool::new(true))),
@@ -302,9 +277,9 @@ impl ClusterThread {
     }
 
     fn take_mail(&mut self, time: Time) -> bool {
-        let mut commands = self.mailbox.take(std::mem::take(&mut self.commands));
+        let commands = self.mailbox.take();
         let has_mail = !commands.is_empty();
-        for command in commands.drain(..) {
+        for command in commands {
             match command {
                 Command::Core(what) => self.handle(what, time),
                 Command::Disconnect(socket_id, number) => {
@@ -322,7 +297,6 @@ impl ClusterThread {
                 }
             }
         }
-        self.commands = commands;
         has_mail
     }
 
@@ -378,7 +352,7 @@ impl ClusterThread {
         let id = payload::parse(broadcast.payload()).0;
         let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
         let item = Item::new(broadcast.event(), payload);
-        let before = dropped(&self.node, &self.mailbox);
+        let before = dropped(&self.node);
         if self.node.broadcast(broadcast.topic(), &item, time).is_ok() {
             self.published.push((id, before));
         }
@@ -420,9 +394,9 @@ impl ClusterThread {
                 Notice::State(_) | Notice::Peer(_) | Notice::History(_) => {}
             }
         }
-        let dropped = dropped(&self.node, &self.mailbox);
+        let dropped = dropped(&self.node);
         if let Some(it) = ledger.starts.get_mut(start) {
-            it.losses = self.losses + self.local.dropped;
+            it.losses = self.losses;
             it.dropped = dropped;
         }
     }
@@ -440,7 +414,7 @@ impl ClusterThread {
 }
 
 /// How many broadcasts a node dropped, by its counters.
-fn dropped(node: &Cluster<WatchedAdapter>, mailbox: &Mailbox) -> u64 {
+fn dropped(node: &Cluster<WatchedAdapter>) -> u64 {
     let counts = node.counts();
-    counts.dropped.by_age + counts.dropped.by_bytes + mailbox.dropped.load(Relaxed)
+    counts.dropped.by_age + counts.dropped.by_bytes
 }

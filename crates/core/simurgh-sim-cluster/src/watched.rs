@@ -15,7 +15,7 @@ use simurgh_cluster::{
 use simurgh_loopback::Loopback;
 use simurgh_sim_kit::fault::Fault;
 
-use crate::shared::Shared;
+use crate::Shared;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {

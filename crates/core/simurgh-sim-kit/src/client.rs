@@ -11,44 +11,33 @@ use crate::NONE;
 /// A client's end of a connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// The slot of its node.
     pub slot: usize,
     /// The number of its node's start, among all starts.
     pub start: usize,
-    /// The shard of its node.
     pub shard: usize,
-    /// Its key in the shard.
     pub key: Key,
     /// Its number among all connections.
     pub number: u32,
-    /// The decoder of its frames.
     pub decoder: Decoder,
 }
 
-/// A client.
 pub trait Client {
-    /// Its current connection.
     fn connection(&mut self) -> &mut Option<Connection>;
 
-    /// Its wire format.
     fn wire(&self) -> Wire {
         Wire::V2
     }
 
-    /// Its connection is gone.
     fn disconnected(&mut self);
 }
 
 /// What a client reads.
 #[derive(Debug)]
 pub enum Read<'a> {
-    /// A message.
     Message(ServerMessage<'a>),
     /// A message without a serializer.
     Plain(Payload<'a>),
-    /// The close frame.
     Close(Option<CloseFrame<'a>>),
-    /// Bytes that cannot be read.
     Wrong(String),
 }
 

@@ -12,11 +12,8 @@ use crate::topics::Topics;
 /// What a client's message asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
-    /// `heartbeat`.
     Heartbeat,
-    /// `phx_join`.
     Join,
-    /// `phx_leave`.
     Leave,
     /// Any other event.
     Event,
@@ -25,9 +22,7 @@ pub enum RequestKind {
 /// A message of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// The kind.
     pub kind: RequestKind,
-    /// The number of the topic.
     pub topic: u8,
     /// 0 for none.
     pub join_ref: u32,
@@ -40,13 +35,10 @@ pub struct Request {
 /// The kinds of messages that a client is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryKind {
-    /// `phx_reply`.
     Reply,
     /// A push or a broadcast: V1 cannot tell them apart.
     Event,
-    /// `phx_close`.
     Close,
-    /// `phx_error`.
     Error,
     /// A message without a serializer.
     Raw,
@@ -55,7 +47,6 @@ pub enum DeliveryKind {
 /// One message that a client is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// The kind.
     pub kind: DeliveryKind,
     /// The first letter of the event, or of the status.
     pub word: u8,
@@ -68,7 +59,6 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// A reply.
     pub fn reply(join_ref: u32, msg_ref: u32, word: u8, id: u32) -> Self {
         Self { kind: DeliveryKind::Reply, word, join_ref, msg_ref, id }
     }

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The transport loses what is sent.
@@ -11,9 +10,7 @@ pub enum Fault {
     Double,
     /// The transport sends it after what follows.
     Swap,
-    /// A mailbox loses a mail.
     LoseMail,
-    /// A mailbox has a mail twice.
     DoubleMail,
     /// A permit is lost in transit.
     LosePermit,
@@ -79,7 +76,6 @@ impl Faults {
         Self(planted.map(|(what, times)| (what, AtomicU32::new(times + 1))))
     }
 
-    /// Whether this fault happens now.
     #[inline]
     pub fn happens(&self, what: Fault) -> bool {
         let Some((_, left)) = self.0.as_ref().filter(|it| it.0 == what) else { return false };

@@ -7,9 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The rule.
     pub rule: &'static str,
-    /// The details.
     pub text: String,
     /// The number of steps before it.
     pub step: u32,
@@ -20,7 +18,6 @@ pub struct Failure {
 pub struct Counts(BTreeMap<String, u64>);
 
 impl Counts {
-    /// Adds to a count.
     pub fn count(&mut self, what: &str, more: u64) {
         match self.0.get_mut(what) {
             Some(count) => *count += more,
@@ -28,12 +25,10 @@ impl Counts {
         }
     }
 
-    /// The count of an event.
     pub fn of(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)
     }
 
-    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         other.0.iter().for_each(|(what, more)| self.count(what, *more));
     }
@@ -50,12 +45,11 @@ impl fmt::Display for Counts {
 /// The findings of a run so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// The first failure.
     pub failure: Option<Failure>,
-    /// Steps so far.
     pub step: u32,
-    /// Counts of what happened.
     pub counts: Counts,
+    /// A hash of everything that was sent.
+    pub hash: u64,
     /// The log, if there is one.
     pub log: Option<Vec<String>>,
 }

@@ -21,7 +21,6 @@ use crate::setup::{Ledger, Shared, locked};
 /// The mutable state of a node.
 #[derive(Default)]
 pub struct State {
-    /// By shard.
     pub mailboxes: Vec<VecDeque<Mail>>,
     /// Bytes in transit, by shard.
     pub charged: Vec<usize>,
@@ -32,7 +31,6 @@ pub struct State {
 
 /// A node whose topics `rooms:*` one application serves.
 pub struct SimNode<L, P> {
-    /// The state that all parts of its run share.
     pub shared: Arc<Shared<L, P>>,
     /// Its id, different at each start.
     pub id: AtomicU64,
@@ -79,12 +77,10 @@ impl<L: Ledger, P: Send + Sync + 'static> SimNode<L, P> {
         }
     }
 
-    /// Its mutable state, locked.
     pub fn state(&self) -> MutexGuard<'_, State> {
         locked(&self.state)
     }
 
-    /// Takes the next mail out of a mailbox.
     pub fn take(&self, shard: usize) -> Option<Mail> {
         self.state().mailboxes.get_mut(shard)?.pop_front()
     }

@@ -5,7 +5,6 @@ use fastrand::Rng;
 /// One operation. The meaning of its numbers depends on its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op<K> {
-    /// The kind.
     pub kind: K,
     /// Mostly the client, or the shard.
     pub a: u16,
@@ -16,7 +15,6 @@ pub struct Op<K> {
 }
 
 impl<K> Op<K> {
-    /// Draws the numbers of an operation.
     pub fn draw(kind: K, rng: &mut Rng) -> Self {
         Self { kind, a: rng.u16(..), b: rng.u16(..), c: rng.u32(..) }
     }

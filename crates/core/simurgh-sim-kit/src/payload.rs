@@ -12,15 +12,10 @@ pub const STRANGE: u32 = u32::MAX - 1;
 pub const UNMATCHED: u32 = u32::MAX - 2;
 /// The reason of a join beyond the most channels of a socket.
 pub const TOO_MANY: u32 = u32::MAX - 3;
-/// `join crashed`.
 pub const JOIN_CRASHED: u32 = u32::MAX - 4;
-/// `join timed out`.
 pub const JOIN_TIMED_OUT: u32 = u32::MAX - 5;
-/// `channel_crash`.
 pub const CHANNEL_CRASH: u32 = u32::MAX - 6;
-/// `topic or join_ref too long`.
 pub const TOO_LONG: u32 = u32::MAX - 8;
-/// `payload_too_large`.
 pub const TOO_LARGE: u32 = u32::MAX - 9;
 /// The reason of a message whose broadcast cannot be sent.
 pub const REFUSED: u32 = u32::MAX - 10;
@@ -54,11 +49,10 @@ pub fn make(id: u32, word: u32, pad: usize, is_binary: bool) -> Payload<'static>
     if is_binary { Payload::from_bytes(text.into_bytes()) } else { Payload::from_json(text) }
 }
 
-/// The number and the word of a payload.
 pub fn parse(payload: &Payload<'_>) -> (u32, u32) {
     let bytes = payload.data();
     if !bytes.starts_with(b"{\"i\":") {
-        return (fixed(bytes), 0);
+        return (said(bytes), 0);
     }
     let (id, rest) = number(bytes.get(5..).unwrap_or_default());
     (id, number(rest.get(5..).unwrap_or_default()).0)
@@ -70,7 +64,8 @@ pub fn sum(payload: &Payload<'_>) -> u32 {
     (hash >> 32) as u32
 }
 
-fn fixed(bytes: &[u8]) -> u32 {
+/// The number of a payload that has none of its own.
+pub fn said(bytes: &[u8]) -> u32 {
     match bytes {
         b"{}" => EMPTY,
         b"{\"reason\":\"unmatched topic\"}" => UNMATCHED,
@@ -99,9 +94,10 @@ fn is_of_presence(bytes: &[u8]) -> bool {
     BEGINS.iter().any(|it| bytes.starts_with(it)) || metas()
 }
 
-/// The number of a payload of presence.
-pub fn said(json: &[u8]) -> u32 {
-    fixed(json)
+/// The value behind a name in JSON text, without quotes.
+pub fn field<'a>(json: &'a str, name: &str) -> Option<&'a str> {
+    let rest = json.split_once(name)?.1;
+    rest.split(['"', ',', '}']).find(|it| !it.is_empty())
 }
 
 /// Splits the number from the beginning.

@@ -11,9 +11,7 @@ use crate::delivery::{Delivery, Request};
 /// What one shard's members publish on one topic: one flow while any of it is in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// The shard.
     pub shard: usize,
-    /// The topic.
     pub topic: u8,
     /// How often its topic has gained its first member on that shard, or lost its last: the latter
     /// drops what the shard had accepted and not sent.
@@ -27,11 +25,9 @@ pub struct ClientMessage {
     pub kind: Kind,
     /// Of its frame, without a header.
     pub bytes: Vec<u8>,
-    /// Its content.
     pub content: Content,
 }
 
-/// The content of a client's message.
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
     /// A message of a client with a serializer.
@@ -51,16 +47,12 @@ pub enum Value {
     Close(Option<u16>),
 }
 
-/// One connection.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its key in the shard.
     pub key: Key,
-    /// Its state in the core.
     pub socket: Socket,
     /// Its number among all connections.
     pub conn: u32,
-    /// Bytes sent in the current turn.
     pub span: Vec<u8>,
     /// Bytes that wait for room in `pipe`.
     pub queue: Vec<u8>,

@@ -9,7 +9,6 @@ pub const EVENTS: [(&str, u8); 3] =
 pub const KEYS: [&str; 5] = ["a", "", "b", "__proto__", "é\"\\\u{1}"];
 const REF_BYTES: usize = 16;
 
-/// The letter of an event of presence.
 pub fn letter_of(name: &str) -> Option<u8> {
     EVENTS.iter().find(|(it, _)| *it == name).map(|(_, letter)| *letter)
 }
@@ -17,36 +16,26 @@ pub fn letter_of(name: &str) -> Option<u8> {
 /// The ref of one state of one entry.
 pub type PhxRef = [u8; REF_BYTES];
 
-/// One meta.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Its index in [`KEYS`].
     pub key: u8,
     /// The number that it was made with.
     pub number: u32,
-    /// Its ref.
     pub phx_ref: PhxRef,
     /// The ref of the state before it, if members have received that.
     pub prev: Option<PhxRef>,
 }
 
-/// An event of presence.
 #[derive(Clone, Debug)]
 pub enum PresenceEvent {
-    /// `presence_state`.
     State(Vec<Meta>),
-    /// `presence_diff`.
     Diff {
-        /// Entries that joined.
         joins: Vec<Meta>,
-        /// Entries that left.
         leaves: Vec<Meta>,
     },
-    /// `presence_summary`.
     Summary {
-        /// The number of entries.
         count: usize,
-        /// The number of keys.
         keys: usize,
         /// Some entries, of as many keys.
         sample: Vec<Meta>,
@@ -97,7 +86,6 @@ impl PresenceEvent {
         }
     }
 
-    /// All metas in it.
     pub fn metas(&self) -> impl Iterator<Item = &Meta> {
         let (one, other): (&[Meta], &[Meta]) = match self {
             Self::State(metas) | Self::Summary { sample: metas, .. } => (metas, &[]),

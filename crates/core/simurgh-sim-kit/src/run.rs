@@ -1,26 +1,33 @@
 //! Runs: operations, seeds, and reports of those that fail.
 
 use std::fmt::Debug;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
-use crate::findings::{Counts, Findings, guarded};
+use crate::findings::{Counts, Failure, Findings, guarded};
 use crate::operation::Op;
-use crate::shrink::fewest;
+use crate::setup::locked;
 
 /// A bound on how often a failing run is tried again, to shrink it.
 const RUNS_MAX: usize = 6_000;
 
-/// A simulation.
 pub trait Simulation {
     /// What a seed decides before the run.
-    type Plan: Debug;
-    /// Kinds of operations.
-    type Kind: Copy + Debug;
+    type Plan: Clone + Debug + Send;
+    type Kind: Copy + Debug + Send;
 
-    /// The initial state.
     fn new(plan: &Self::Plan) -> Self;
+
+    /// The flags that select such a plan on the command line.
+    fn flags(plan: &Self::Plan) -> String;
 
     /// Draws this many operations of its seed.
     fn operations(plan: &Self::Plan, count: usize) -> Vec<Op<Self::Kind>>;
+
+    /// Plans that are each simpler in one way, to shrink a failing run.
+    fn simpler(_plan: &Self::Plan) -> Vec<Self::Plan> {
+        Vec::new()
+    }
 
     /// Carries out an operation, if that is possible now.
     fn run(&mut self, op: Op<Self::Kind>);
@@ -28,10 +35,8 @@ pub trait Simulation {
     /// Ends the run: all clients leave, and nothing must be left.
     fn end(&mut self);
 
-    /// Gives access to the findings.
     fn findings<T>(&self, with: impl FnOnce(&mut Findings) -> T) -> T;
 
-    /// The time since its beginning.
     fn clock_ns(&self) -> u64;
 }
 
@@ -54,38 +59,78 @@ pub fn run<S: Simulation>(plan: &S::Plan, ops: &[Op<S::Kind>], is_told: bool) ->
     guarded(run).unwrap_or_else(|it| Findings { failure: Some(it), ..Findings::default() })
 }
 
-/// Runs the operations of a seed.
-pub fn run_seed<S: Simulation>(plan: &S::Plan, count: usize) -> Findings {
-    run::<S>(plan, &S::operations(plan, count), false)
+/// Shrinks a run that fails by this rule: the fewest operations, of the simplest plan.
+pub fn shrink<S: Simulation>(
+    mut plan: S::Plan,
+    mut ops: Vec<Op<S::Kind>>,
+    rule: &str,
+) -> (S::Plan, Vec<Op<S::Kind>>) {
+    let fails = |plan: &S::Plan, ops: &[Op<S::Kind>]| {
+        run::<S>(plan, ops, false).failure.is_some_and(|it| it.rule == rule)
+    };
+    let mut runs_left = RUNS_MAX;
+    loop {
+        ops = fewest(ops, &mut runs_left, |ops| fails(&plan, ops));
+        let mut plans = S::simpler(&plan).into_iter().take(runs_left);
+        runs_left = runs_left.saturating_sub(plans.len());
+        let Some(simpler) = plans.find(|plan| fails(plan, &ops)) else { return (plan, ops) };
+        plan = simpler;
+    }
 }
 
-/// Runs seeds, each with a plan and a number of operations; prints the counts, and the story of
-/// the first that fails. `flags` select this simulation on the command line. Returns whether all
-/// passed.
-pub fn run_seeds<S: Simulation>(
-    flags: &str,
-    seeds: impl Iterator<Item = (u64, S::Plan, usize)>,
-) -> bool {
-    let (mut count, mut all) = (0_u64, Counts::default());
-    for (seed, plan, steps) in seeds {
-        let ops = S::operations(&plan, steps);
-        let Findings { failure, counts, .. } = run::<S>(&plan, &ops, false);
-        count += 1;
-        all.add(&counts);
-        let Some(failure) = failure else { continue };
-        println!("FAILED: seed {seed}, step {} of {steps}: {}", failure.step, failure.rule);
-        println!("  {}", failure.text);
-        println!("  cargo xtask sim {flags} --seed {seed} --steps {steps}");
-        let fails = |ops: &[Op<S::Kind>]| {
-            run::<S>(&plan, ops, false).failure.is_some_and(|it| it.rule == failure.rule)
-        };
-        let ops = fewest(ops, &mut RUNS_MAX.clone(), fails);
-        println!("shrunk to {} operations, of {plan:?}", ops.len());
-        let Findings { failure, log, .. } = run::<S>(&plan, &ops, true);
-        log.iter().flatten().for_each(|line| println!("  {line}"));
-        println!("{failure:?}");
-        return false;
+/// Leaves out operations that a failure does not need: half of them at once, then half as many, as
+/// long as the list gets shorter. `runs_left` bounds the attempts.
+fn fewest<O: Copy>(mut ops: Vec<O>, runs_left: &mut usize, fails: impl Fn(&[O]) -> bool) -> Vec<O> {
+    let mut size = (ops.len() / 2).max(1);
+    loop {
+        let (mut at, before) = (0, ops.len());
+        while at < ops.len() && *runs_left > 0 {
+            let end = (at + size).min(ops.len());
+            let rest = [&ops[..at], &ops[end..]].concat();
+            *runs_left -= 1;
+            match fails(&rest) {
+                true => ops = rest,
+                false => at = end,
+            }
+        }
+        if *runs_left == 0 || (size == 1 && ops.len() == before) {
+            return ops;
+        }
+        size = (size / 2).max(1);
     }
-    println!("{count} seeds of {flags}: {all}");
-    true
+}
+
+/// Runs seeds, each with a number of operations and a plan, as many at once as there are `jobs`;
+/// prints the counts, and the story of one that fails. Returns whether all passed.
+pub fn run_seeds<S: Simulation>(
+    jobs: usize,
+    seeds: impl Iterator<Item = (u64, usize, S::Plan)> + Send,
+) -> bool {
+    let seeds = Mutex::new(seeds);
+    let all = Mutex::new((0_u64, Counts::default(), None));
+    let work = || {
+        while locked(&all).2.is_none() {
+            let Some((seed, steps, plan)) = locked(&seeds).next() else { return };
+            let ops = S::operations(&plan, steps);
+            let Findings { failure, counts, .. } = run::<S>(&plan, &ops, false);
+            let mut all = locked(&all);
+            all.0 += 1;
+            all.1.add(&counts);
+            if let Some(failure) = failure {
+                all.2.get_or_insert((seed, steps, plan, ops, failure));
+            }
+        }
+    };
+    thread::scope(|scope| (0..jobs.max(1)).for_each(|_| drop(scope.spawn(work))));
+    let (count, counts, failed) = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("{count} seeds: {counts}");
+    let Some((seed, steps, plan, ops, Failure { rule, text, step })) = failed else { return true };
+    println!("FAILED: seed {seed}, step {step} of {steps}: {rule}\n  {text}");
+    println!("  cargo xtask sim{} --seed {seed} --steps {steps}", S::flags(&plan));
+    let (plan, ops) = shrink::<S>(plan, ops, rule);
+    println!("shrunk to {} operations, of {plan:?}", ops.len());
+    let Findings { failure, log, .. } = run::<S>(&plan, &ops, true);
+    log.iter().flatten().for_each(|line| println!("  {line}"));
+    println!("{failure:?}");
+    false
 }

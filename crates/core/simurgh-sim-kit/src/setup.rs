@@ -1,6 +1,5 @@
 //! What the parts of a simulation share.
 
-use std::fmt;
 use std::ops::DerefMut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,39 +13,31 @@ use crate::topics::Topics;
 /// The configuration of the shards of a run.
 #[derive(Debug, Default)]
 pub struct Setup {
-    /// The configuration of the cores.
     pub config: Config,
     /// Most nanoseconds between two readings of the clock.
     pub jump_ns: u32,
     /// Topics, for sockets that take values instead of bytes.
     pub topics: Topics,
-    /// Planted faults.
     pub faults: Faults,
 }
 
 /// What the nodes, applications and clients of a run share: the plan, and a ledger of what has
 /// happened, by which the outcome is checked.
-#[derive(Debug)]
 pub struct Shared<L, P> {
     ledger: Mutex<L>,
-    /// What the seed has decided.
     pub plan: P,
-    /// The configuration of the shards.
     pub setup: Arc<Setup>,
 }
 
-/// A ledger notes its findings.
-pub trait Ledger: DerefMut<Target = Findings> + fmt::Debug + Send + 'static {}
+pub trait Ledger: DerefMut<Target = Findings> + Send + 'static {}
 
-impl<L: DerefMut<Target = Findings> + fmt::Debug + Send + 'static> Ledger for L {}
+impl<L: DerefMut<Target = Findings> + Send + 'static> Ledger for L {}
 
 impl<L: Ledger, P> Shared<L, P> {
-    /// Creates the shared state.
     pub fn new(ledger: L, plan: P, setup: Setup) -> Self {
         Self { ledger: Mutex::new(ledger), plan, setup: Arc::new(setup) }
     }
 
-    /// The ledger, locked.
     pub fn ledger(&self) -> MutexGuard<'_, L> {
         locked(&self.ledger)
     }
@@ -56,7 +47,6 @@ impl<L: Ledger, P> Shared<L, P> {
         self.ledger().note(text);
     }
 
-    /// Whether a failure was found.
     pub fn has_failed(&self) -> bool {
         self.ledger().failure.is_some()
     }

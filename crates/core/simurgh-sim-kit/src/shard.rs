@@ -14,17 +14,12 @@ use crate::peer::{ClientMessage, Content};
 use crate::setup::{Ledger, Shared};
 use crate::transport::Transport;
 
-/// A shard.
 pub struct Shard<L: Ledger, P: Send + Sync + 'static> {
-    /// Its core.
     pub core: Core<SimNode<L, P>>,
-    /// Its sockets.
     pub net: Transport,
-    /// The counters of its core.
     pub metrics: Arc<ShardMetrics>,
     /// Whether it is within a turn, in which time does not move.
     pub is_in_turn: bool,
-    /// Whether it has drained.
     pub has_ended: bool,
     /// The latest time of its next turn, by its node's clock.
     pub next_ns: u64,
@@ -46,20 +41,15 @@ impl<L: Ledger, P: Send + Sync + 'static> Shard<L, P> {
 
 /// A simulation of nodes, each in its slot, with their shards and clients.
 pub trait Turns {
-    /// Expectations and findings.
     type Ledger: Ledger;
-    /// What the seed has decided.
     type Plan: Send + Sync + 'static;
-    /// The type of its clients.
     type Client: Client;
 
-    /// The state that all parts share.
     fn shared(&self) -> &Arc<Shared<Self::Ledger, Self::Plan>>;
 
     /// The node of a slot, if it runs.
     fn node(&self, slot: usize) -> Option<&Arc<SimNode<Self::Ledger, Self::Plan>>>;
 
-    /// One of its shards.
     fn shard(&mut self, slot: usize, shard: usize) -> Option<&mut Shard<Self::Ledger, Self::Plan>>;
 
     /// The time on the clock of a slot.
@@ -70,7 +60,6 @@ pub trait Turns {
         false
     }
 
-    /// All clients.
     fn clients(&mut self) -> &mut Vec<Self::Client>;
 
     /// Called before a core gets an input; returns the seed of its clock's steps.
@@ -91,7 +80,6 @@ pub trait Turns {
     /// Called when a client reads a close frame.
     fn hear_close(&mut self, _client: usize) {}
 
-    /// Gives a core an input.
     fn step(
         &mut self,
         slot: usize,
@@ -226,7 +214,6 @@ pub trait Turns {
         !bytes.is_empty()
     }
 
-    /// A client reads what has come.
     fn read_bytes(&mut self, client: usize, bytes: &mut [u8]) {
         let it = &mut self.clients()[client];
         let (wire, line) = (it.wire(), it.connection().as_mut());

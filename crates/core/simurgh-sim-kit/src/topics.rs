@@ -8,7 +8,6 @@ pub const IDS: usize = 3;
 pub struct Topics {
     /// All names; those of rooms come first.
     pub names: Vec<String>,
-    /// How many rooms there are.
     pub rooms: usize,
     /// A topic whose name is too long to be joined.
     pub over: Option<u8>,
@@ -48,12 +47,10 @@ impl Topics {
         usize::from(topic) < self.rooms || self.over == Some(topic)
     }
 
-    /// A topic without a route.
     pub fn unmatched(&self) -> u8 {
         self.rooms as u8
     }
 
-    /// The topic of heartbeats.
     pub fn phoenix(&self) -> u8 {
         self.rooms as u8 + 1
     }
@@ -63,17 +60,14 @@ impl Topics {
         self.rooms as u8 + 2
     }
 
-    /// The topic of a socket id.
     pub fn id(&self, n: usize) -> u8 {
         (self.rooms + 3 + n % IDS) as u8
     }
 
-    /// Its name.
     pub fn name(&self, topic: u8) -> &str {
         self.names.get(usize::from(topic)).map_or("", |it| it)
     }
 
-    /// Its number.
     pub fn number(&self, name: &str) -> Option<u8> {
         let digit = || name.bytes().next_back().map_or(0, |it| usize::from(it.wrapping_sub(b'0')));
         let guess = match name.as_bytes().first()? {

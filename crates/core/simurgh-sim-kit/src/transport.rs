@@ -48,10 +48,8 @@ pub struct Transport {
     count: usize,
     /// The number of frames that are not dropped.
     pub frames: Rc<Cell<i64>>,
-    /// A hash of everything that was sent.
     pub hash: u64,
     dirty: Vec<Key>,
-    /// Connections that are to be removed.
     pub removals: Vec<Key>,
     /// Sockets that are read again.
     pub released: Vec<Key>,
@@ -64,9 +62,7 @@ pub struct Transport {
     pub holds: Vec<Key>,
     /// Connections that were cut because they read too slowly.
     pub cut: Vec<u32>,
-    /// Whether the shard has ended.
     pub stops: bool,
-    /// Whether new connections are refused.
     pub is_deaf: bool,
 }
 
@@ -86,7 +82,6 @@ impl<B> Drop for Counted<B> {
 }
 
 impl Transport {
-    /// A transport without sockets.
     pub fn new(setup: Arc<Setup>) -> Self {
         Self { setup, jumps: Cell::new(1), ..Self::default() }
     }
@@ -157,29 +152,24 @@ impl Transport {
         key
     }
 
-    /// The connection of a key.
     pub fn peer(&self, key: Key) -> Option<&Peer> {
         let place = self.places.get(key.slot as usize)?;
         place.peer.as_deref().filter(|_| place.generation == key.generation)
     }
 
-    /// The connection of a key.
     pub fn peer_mut(&mut self, key: Key) -> Option<&mut Peer> {
         let place = self.places.get_mut(key.slot as usize)?;
         place.peer.as_deref_mut().filter(|_| place.generation == key.generation)
     }
 
-    /// All connections.
     pub fn peers(&self) -> impl Iterator<Item = &Peer> {
         self.places.iter().filter_map(|it| it.peer.as_deref())
     }
 
-    /// The keys of all connections.
     pub fn keys(&self) -> Vec<Key> {
         self.places.iter().filter_map(|it| it.peer.as_ref()).map(|it| it.key).collect()
     }
 
-    /// Takes a connection away.
     pub fn remove(&mut self, key: Key) -> Option<Box<Peer>> {
         self.peer(key)?;
         let place = self.places.get_mut(key.slot as usize)?;

@@ -3,19 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, ValueEnum};
 use simurgh_sim_kit::run::run_seeds;
-use simurgh_sim_kit::setup::locked;
 
-use crate::counts::Counts;
 use crate::history::{self, HistorySimulation};
-use crate::report;
-use crate::run::{self, Era, Plan};
+use crate::profile::Era;
+use crate::run::Plan;
+use crate::simulation::NodeSimulation;
 
 /// Runs whole servers in one thread, from seeds, and holds what clients hear against what they
 /// were to hear.
@@ -23,45 +19,33 @@ use crate::run::{self, Era, Plan};
 #[command(name = "simurgh-sim")]
 struct Options {
     /// This seed alone
-    #[arg(long, conflicts_with_all = ["seeds", "minutes", "replay"])]
+    #[arg(long, conflicts_with_all = ["seeds", "minutes"])]
     seed: Option<u64>,
     /// Seeds from the first up to, and without, the second
-    #[arg(long, value_name = "FROM..TO", value_parser = range)]
-    seeds: Option<(u64, u64)>,
+    #[arg(long, value_name = "FROM..TO", value_parser = range, default_value = "0..1000")]
+    seeds: (u64, u64),
     /// The one seed without what came to the simulator later
     #[arg(long, requires = "seed", default_value = "now")]
     era: Era,
-    /// As many seeds from 0 on
-    #[arg(long, default_value_t = 1000)]
-    runs: u64,
     /// The seeds of a file, one a line, with the steps of each behind it
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
     /// Runs one node whose topics are kept, with as many operations as there are steps
-    #[arg(long, conflicts_with_all = ["replay", "save"])]
+    #[arg(long)]
     history: bool,
     /// Runs several nodes, with as many operations as there are steps; with `history` too,
     /// of such whose topics are kept
-    #[arg(long, conflicts_with_all = ["replay", "save"])]
+    #[arg(long)]
     cluster: bool,
     /// Steps of each seed
     #[arg(long, default_value_t = 2000)]
-    steps: u64,
+    steps: usize,
     /// Fresh seeds, drawn from the time, for so long
     #[arg(long, value_name = "T")]
     minutes: Option<f64>,
     /// How many seeds run at the same time
     #[arg(long, default_value_t = 1)]
     jobs: usize,
-    /// Whether what fails is shrunk
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
-    shrink: bool,
-    /// Where what fails is written, to be replayed
-    #[arg(long, value_name = "FILE")]
-    save: Option<PathBuf>,
-    /// Runs what was written
-    #[arg(long, value_name = "FILE")]
-    replay: Option<PathBuf>,
 }
 
 fn range(text: &str) -> Result<(u64, u64), String> {
@@ -72,7 +56,7 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     ends.ok_or_else(|| format!("{text} is not FROM..TO"))
 }
 
-type Listed = (u64, u64, Era);
+type Listed = (u64, usize, Era);
 
 type Seeds = Box<dyn Iterator<Item = Listed> + Send>;
 
@@ -81,25 +65,20 @@ pub fn main() -> ExitCode {
     let options = Options::parse();
     // Panics of applications are intended; all others are reported as failures.
     std::panic::set_hook(Box::new(|_| {}));
-    let done = match &options.replay {
-        Some(file) => report::replay(file),
-        None => seeds(&options).and_then(|seeds| match (options.cluster, options.history) {
-            (false, false) => run_all(&options, seeds),
-            (false, true) => Ok(run_seeds::<HistorySimulation>(
-                "--history",
-                seeds.map(|(seed, steps, era)| {
-                    let is_early = era == Era::Early;
-                    let plan =
-                        if is_early { history::Plan::early(seed) } else { history::Plan::of(seed) };
-                    (seed, plan, steps as usize)
-                }),
-            )),
-            (true, history) => Ok(simurgh_sim_cluster::run_seeds(
-                seeds.map(|(seed, steps, _)| (seed, steps as usize)),
-                history,
-            )),
-        }),
-    };
+    let done = seeds(&options).map(|seeds| match (options.cluster, options.history) {
+        (false, false) => run_seeds::<NodeSimulation>(
+            options.jobs,
+            seeds.map(|(seed, steps, era)| (seed, steps, Plan::of(seed, steps, era))),
+        ),
+        (false, true) => run_seeds::<HistorySimulation>(
+            options.jobs,
+            seeds.map(|(seed, steps, era)| (seed, steps, history::Plan::of_era(seed, era))),
+        ),
+        (true, history) => {
+            let seeds = seeds.map(|(seed, steps, _)| (seed, steps));
+            simurgh_sim_cluster::run_seeds(options.jobs, seeds, history)
+        }
+    });
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -123,16 +102,15 @@ fn seeds(options: &Options) -> Result<Seeds, String> {
     if let Some(file) = &options.list {
         return Ok(Box::new(list(file, steps)?.into_iter()));
     }
-    let (from, to) = match (options.seed, options.seeds) {
-        (Some(seed), _) => return Ok(Box::new([(seed, steps, options.era)].into_iter())),
-        (None, Some(ends)) => ends,
-        (None, None) => (0, options.runs),
-    };
+    if let Some(seed) = options.seed {
+        return Ok(Box::new([(seed, steps, options.era)].into_iter()));
+    }
+    let (from, to) = options.seeds;
     Ok(Box::new(from_on(from).take_while(move |it| it.0 < to)))
 }
 
 /// Reads a file of seeds: a seed a line, optionally its steps and its era, and a comment.
-fn list(file: &Path, steps: u64) -> Result<Vec<Listed>, String> {
+fn list(file: &Path, steps: usize) -> Result<Vec<Listed>, String> {
     let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let lines = text.lines().filter_map(|line| line.split('#').next());
     let mut seeds = Vec::new();
@@ -141,50 +119,9 @@ fn list(file: &Path, steps: u64) -> Result<Vec<Listed>, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let era = words.last().and_then(|it| Era::from_str(it, false).ok());
         let numbers = words.get(..words.len() - usize::from(era.is_some())).unwrap_or_default();
-        let mut numbers = numbers.iter().map(|it| it.parse::<u64>().map_err(|_| wrong()));
-        let seed = numbers.next().ok_or_else(wrong)??;
-        seeds.push((seed, numbers.next().unwrap_or(Ok(steps))?, era.unwrap_or_default()));
+        let seed = numbers.first().and_then(|it| it.parse().ok()).ok_or_else(wrong)?;
+        let steps = numbers.get(1).map_or(Ok(steps), |it| it.parse().map_err(|_| wrong()))?;
+        seeds.push((seed, steps, era.unwrap_or_default()));
     }
     Ok(seeds)
-}
-
-/// Runs seeds until one fails; returns whether all passed.
-fn run_all(options: &Options, seeds: Seeds) -> Result<bool, String> {
-    let (seeds, stops) = (Mutex::new(seeds), AtomicBool::new(false));
-    let total = Mutex::new((Counts::default(), 0_u64));
-    let failed = Mutex::new(None);
-    let before = report::cpu_seconds();
-    let work = || {
-        while !stops.load(Ordering::Relaxed) {
-            let Some((seed, steps, era)) = locked(&seeds).next() else { return };
-            let plan = Plan::of_era(seed, era);
-            let (result, ops) = run::seeded(&plan, steps);
-            let mut total = locked(&total);
-            total.0.add(&result.counts);
-            total.1 += 1;
-            if let Some(failure) = result.failure {
-                stops.store(true, Ordering::Relaxed);
-                let mut failed = locked(&failed);
-                failed.get_or_insert((plan, ops, failure, steps));
-            }
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..options.jobs.max(1) {
-            scope.spawn(work);
-        }
-    });
-    let seconds = report::cpu_seconds() - before;
-    let (counts, runs) = total.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let rate = counts.steps as f64 / seconds.max(1e-9);
-    println!("{runs} seeds, {} steps, {rate:.0} steps per CPU second", counts.steps);
-    println!("{counts}");
-    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        None => Ok(true),
-        Some((plan, ops, failure, steps)) => {
-            let save = options.save.as_deref();
-            report::failed(&plan, ops, &failure, steps, options.shrink, save)?;
-            Ok(false)
-        }
-    }
 }

@@ -65,46 +65,4 @@ impl Features {
             ..Self::default()
         }
     }
-
-    /// The features without those that came with waiting handlers or later.
-    pub(crate) fn middle(self) -> Self {
-        Self { waits: 0, behind_max: 0, reaches: false, ..self }
-    }
-
-    pub(crate) fn word(self) -> String {
-        let numbers = [
-            self.permits.map_or(0, |it| u32::from(it) + 1),
-            self.is_crowded.into(),
-            self.prepare_above,
-            self.long_names.into(),
-            self.has_odd_refs.into(),
-            self.restarts.into(),
-            self.waits.into(),
-            self.behind_max.into(),
-            self.reaches.into(),
-            self.is_present.into(),
-            self.is_limited.into(),
-            self.expires.into(),
-        ];
-        numbers.map(|it| it.to_string()).join(",")
-    }
-
-    pub(crate) fn from_word(word: &str) -> Option<Self> {
-        let numbers: Option<Vec<u32>> = word.split(',').map(|it| it.parse().ok()).collect();
-        let it: [u32; 12] = numbers?.try_into().ok()?;
-        Some(Self {
-            permits: it[0].checked_sub(1).map(|it| it as u8),
-            is_crowded: it[1] == 1,
-            prepare_above: it[2],
-            long_names: it[3] as u8,
-            has_odd_refs: it[4] == 1,
-            restarts: it[5] == 1,
-            waits: it[6] as u8,
-            behind_max: it[7] as u8,
-            reaches: it[8] == 1,
-            is_present: it[9] == 1,
-            is_limited: it[10] == 1,
-            expires: it[11] == 1,
-        })
-    }
 }

@@ -1,7 +1,11 @@
 //! Operations from the bytes of a fuzzer.
 
+use simurgh_sim_kit::run::run;
+
 use crate::op::{Kind, Op};
-use crate::run::{self, Plan};
+use crate::profile::Era;
+use crate::run::Plan;
+use crate::simulation::NodeSimulation;
 
 /// Bytes of one operation: its kind and its numbers.
 const OP_BYTES: usize = 6;
@@ -15,12 +19,12 @@ const OPS_MAX: usize = 500;
 #[allow(clippy::panic, reason = "that is how a fuzzer hears of it")]
 pub fn fuzz(data: &[u8]) {
     let Some((seed, data)) = data.split_first_chunk::<2>() else { return };
-    let mut plan = Plan::of(u64::from(u16::from_le_bytes(*seed)));
+    let mut plan = Plan::of(u64::from(u16::from_le_bytes(*seed)), usize::MAX, Era::Now);
     // The fuzzer would report a panic of the application as a finding.
     plan.profile.panics = 0;
     let (ops, _) = data.as_chunks::<OP_BYTES>();
     let ops: Vec<Op> = ops.iter().take(OPS_MAX).filter_map(op).collect();
-    if let Some(failure) = run::listed(&plan, &ops).failure {
+    if let Some(failure) = run::<NodeSimulation>(&plan, &ops, false).failure {
         panic!("{}: {}", failure.rule, failure.text);
     }
 }

@@ -1,7 +1,7 @@
 //! Whole servers of `simurgh-core` in one thread, from one seed, and a model of what they must do.
 //!
 //! ```text
-//!   seed ─► Profile (how many of what) ─► Source ─► Op, Op, Op … ─► NodeSimulation
+//!   seed ─► Profile (how many of what) ─► Op, Op, Op … ─►           NodeSimulation
 //!                                                     │
 //!          clients ⇄ network ⇄ cores ⇄ mailboxes ◄────┤ who runs, what is read, how time goes
 //!             │                  │                    ▼
@@ -13,7 +13,6 @@
 
 mod app;
 mod cli;
-mod counts;
 mod features;
 mod fuzz;
 mod history;
@@ -22,9 +21,7 @@ mod model;
 mod node;
 mod op;
 mod profile;
-mod report;
 mod run;
-mod shrink;
 mod simulation;
 #[cfg(test)]
 mod tests;

@@ -27,13 +27,7 @@ impl Limited {
 
     /// The name of PROTOCOL §6.7.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Joins => "joins",
-            Self::Messages => "messages",
-            Self::Bytes => "bytes",
-            Self::PresenceCalls => "presence_calls",
-            Self::PayloadBytes => "payload_bytes",
-        }
+        ["joins", "messages", "bytes", "presence_calls", "payload_bytes"][self as usize]
     }
 }
 

@@ -66,9 +66,25 @@ const PRESENT: Range<usize> = 15..19;
 /// Habits of [`Features::expires`].
 const EXPIRING: Range<usize> = 19..20;
 
+/// Seeds make more than they once did. A seed that failed in an earlier era is run as it was then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Era {
+    /// Before features.
+    Early,
+    /// Before handlers waited.
+    Middle,
+    /// Before presence.
+    Late,
+    /// Before limits and lifetimes.
+    Unlimited,
+    #[default]
+    Now,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) seed: u64,
+    pub(crate) era: Era,
     pub(crate) shards: usize,
     /// Cores of the machine, from which permits are counted; 0: no permits.
     pub(crate) cores: usize,
@@ -101,8 +117,37 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    pub(crate) fn of(seed: u64) -> Self {
-        let mut it = Self::unlimited(seed);
+    pub(crate) fn of(seed: u64, era: Era) -> Self {
+        let mut it = Self { era, ..Self::early(seed) };
+        if era == Era::Early {
+            return it;
+        }
+        it.features = Features::of(seed, it.shards);
+        let mut rng = Rng::with_seed(seed ^ 0x57_45_49_47);
+        it.weights.extend((Kind::EARLY..Kind::MIDDLE).map(|_| swarm(&mut rng)));
+        it.weights[Kind::Restart as usize] = if it.features.restarts { 16 } else { 0 };
+        if it.features.is_crowded {
+            it.crowd();
+        }
+        if era == Era::Middle {
+            it.features = Features { waits: 0, behind_max: 0, reaches: false, ..it.features };
+            return it;
+        }
+        let mut rng = Rng::with_seed(seed ^ 0x57_41_49_54);
+        it.weights.extend((Kind::MIDDLE..Kind::LATE).map(|_| swarm(&mut rng)));
+        draw_habits(&mut it.habits, REACHING, 170, &mut rng);
+        if era == Era::Late {
+            return it;
+        }
+        let mut rng = Rng::with_seed(seed ^ 0x50_52_45_53);
+        it.features.is_present = rng.u8(..) < 160;
+        it.weights.extend((Kind::LATE..Kind::UNLIMITED).map(|_| swarm(&mut rng)));
+        draw_habits(&mut it.habits, PRESENT, 210, &mut rng);
+        let most = it.config.broadcast_bytes_max();
+        it.config.presence = presence(&mut rng, most);
+        if era == Era::Unlimited {
+            return it;
+        }
         let mut rng = Rng::with_seed(seed ^ 0x4c_49_4d_54);
         (it.features.is_limited, it.features.expires) = (rng.u8(..) < 80, rng.u8(..) < 80);
         let bursts = swarm(&mut rng).max(1);
@@ -112,43 +157,8 @@ impl Profile {
         it
     }
 
-    /// The profile from before limits and lifetimes.
-    pub(crate) fn unlimited(seed: u64) -> Self {
-        let mut it = Self::late(seed);
-        let mut rng = Rng::with_seed(seed ^ 0x50_52_45_53);
-        it.features.is_present = rng.u8(..) < 160;
-        it.weights.extend((Kind::LATE..Kind::UNLIMITED).map(|_| swarm(&mut rng)));
-        draw_habits(&mut it.habits, PRESENT, 210, &mut rng);
-        let most = it.config.broadcast_bytes_max();
-        it.config.presence = presence(&mut rng, most);
-        it
-    }
-
-    /// The profile from before presence.
-    pub(crate) fn late(seed: u64) -> Self {
-        let mut it = Self::middle(seed);
-        it.features = Features::of(seed, it.shards);
-        let mut rng = Rng::with_seed(seed ^ 0x57_41_49_54);
-        it.weights.extend((Kind::MIDDLE..Kind::LATE).map(|_| swarm(&mut rng)));
-        draw_habits(&mut it.habits, REACHING, 170, &mut rng);
-        it
-    }
-
-    /// The profile from before handlers waited.
-    pub(crate) fn middle(seed: u64) -> Self {
-        let early = Self::early(seed);
-        let features = Features::of(seed, early.shards).middle();
-        let mut it = Self { features, ..early };
-        let mut rng = Rng::with_seed(seed ^ 0x57_45_49_47);
-        it.weights.extend((Kind::EARLY..Kind::MIDDLE).map(|_| swarm(&mut rng)));
-        it.weights[Kind::Restart as usize] = if features.restarts { 16 } else { 0 };
-        if features.is_crowded {
-            it.crowd();
-        }
-        it
-    }
-
-    pub(crate) fn early(seed: u64) -> Self {
+    /// What a seed drew at first.
+    fn early(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x51_4d_55_52);
         let is_large = rng.u8(..) < 8;
         let mut habits = [0; HABITS.len()];
@@ -169,6 +179,7 @@ impl Profile {
         let topics = if is_large { 1 } else { rng.usize(1..=4) };
         Self {
             seed,
+            era: Era::Early,
             shards,
             cores,
             clients,
@@ -191,24 +202,6 @@ impl Profile {
             weights: (0..Kind::EARLY).map(|_| swarm(&mut rng)).collect(),
             features: Features::default(),
             limits: Limits::default(),
-        }
-    }
-
-    pub(crate) fn is_early(&self) -> bool {
-        self.weights.len() == Kind::EARLY
-    }
-
-    pub(crate) fn is_before_waits(&self) -> bool {
-        self.weights.len() <= Kind::MIDDLE
-    }
-
-    pub(crate) fn era(&self) -> Option<&'static str> {
-        match self.weights.len() {
-            Kind::EARLY => Some("early"),
-            Kind::MIDDLE => Some("middle"),
-            Kind::LATE => Some("late"),
-            Kind::UNLIMITED => Some("unlimited"),
-            _ => None,
         }
     }
 
@@ -295,41 +288,5 @@ fn presence(rng: &mut Rng, payload_bytes_max: usize) -> PresenceConfig {
         meta_bytes_max,
         channel_entries_max: rng.usize(1..=3),
         turn_bytes: [1 << 20, 1, 300, 2_000][rng.usize(..4)],
-    }
-}
-
-/// The numbers that shrinking may change.
-impl Profile {
-    pub(crate) fn line(&self) -> String {
-        let Self { seed, shards, clients, topics, panics, stops, intercepts, later, .. } = self;
-        let Self { binary, long, effects_max, features, .. } = self;
-        format!(
-            "seed {seed} {shards} {clients} {topics} {panics} {stops} {intercepts} {later} \
-             {binary} {long} {effects_max} {}",
-            features.word()
-        )
-    }
-
-    pub(crate) fn from_line(line: &str) -> Option<Self> {
-        let mut words = line.strip_prefix("seed ")?.split_whitespace();
-        let mut it = Self::of(words.next()?.parse().ok()?);
-        let numbers: Vec<usize> = words.by_ref().take(10).flat_map(str::parse).collect();
-        it.features = Features::from_word(words.next()?)?;
-        let [shards, clients, topics, rest @ ..] = numbers.as_slice() else { return None };
-        (it.shards, it.clients, it.topics) = (*shards, *clients, *topics);
-        let places = [
-            &mut it.panics,
-            &mut it.stops,
-            &mut it.intercepts,
-            &mut it.later,
-            &mut it.binary,
-            &mut it.long,
-            &mut it.effects_max,
-        ];
-        for (place, number) in places.into_iter().zip(rest) {
-            *place = u8::try_from(*number).ok()?;
-        }
-        let is_whole = rest.len() == 7 && it.shards > 0 && it.clients > 0 && it.topics > 0;
-        is_whole.then_some(it)
     }
 }

@@ -2,10 +2,31 @@
 
 use simurgh_sim_kit::fault::Fault;
 
-use crate::counts::Counts;
-use crate::profile::Profile;
-use crate::run::{self, Plan};
-use crate::shrink::shrink;
+use simurgh_sim_kit::findings::{Counts, Findings};
+use simurgh_sim_kit::run;
+
+use crate::profile::Era;
+use crate::run::Plan;
+use crate::simulation::NodeSimulation;
+
+fn run_plan(plan: &Plan) -> Findings {
+    run::run::<NodeSimulation>(plan, &plan.operations(plan.steps), false)
+}
+
+fn run_seed(seed: u64, steps: usize) -> Findings {
+    run_plan(&Plan::of(seed, steps, Era::Now))
+}
+
+/// The findings of 120 seeds, in which nothing is wrong.
+fn sum_of_seeds() -> Counts {
+    let mut all = Counts::default();
+    for seed in 0..120 {
+        let findings = run_seed(seed, 2000);
+        assert_eq!(findings.failure, None, "seed {seed}");
+        all.add(&findings.counts);
+    }
+    all
+}
 
 fn notices(fault: Fault, rules: &[&str]) {
     notices_after(fault, 3, rules);
@@ -13,15 +34,10 @@ fn notices(fault: Fault, rules: &[&str]) {
 
 /// As `notices`, with a fault that starts after this many opportunities.
 fn notices_after(fault: Fault, times: u32, rules: &[&str]) {
-    let mut found = None;
-    for seed in 0..400 {
-        let mut plan = Plan::of(seed);
-        plan.fault = Some((fault, times));
-        if let Some(failure) = run::seeded(&plan, 400).0.failure {
-            found = Some(failure);
-            break;
-        }
-    }
+    let found = (0..400).find_map(|seed| {
+        let plan = Plan { fault: Some((fault, times)), ..Plan::of(seed, 400, Era::Now) };
+        run_plan(&plan).failure
+    });
     let failure = found.expect("it is noticed");
     assert!(rules.contains(&failure.rule), "{failure:?}");
 }
@@ -29,36 +45,37 @@ fn notices_after(fault: Fault, times: u32, rules: &[&str]) {
 #[test]
 fn the_same_seed_is_the_same_run() {
     for seed in 0..40 {
-        let plan = Plan::of(seed);
-        let ((one, ops), (two, _)) = (run::seeded(&plan, 500), run::seeded(&plan, 500));
+        let one = run_seed(seed, 500);
         assert_eq!(one.failure, None, "seed {seed}");
-        assert_eq!((one.hash, one.counts.to_string()), (two.hash, two.counts.to_string()));
-        let listed = run::listed(&plan, &run::operations(&plan, ops));
-        assert_eq!(listed.hash, one.hash, "a list of its operations does the same");
+        assert_eq!(one, run_seed(seed, 500));
     }
 }
 
 #[test]
 fn servers_start_again() {
-    let results: Vec<_> = (0..60).map(|seed| run::seeded(&Plan::of(seed), 2000).0).collect();
+    let results: Vec<_> = (0..60).map(|seed| run_seed(seed, 2000)).collect();
     assert!(results.iter().all(|it| it.failure.is_none()), "{results:?}");
-    let returns: u64 = results.iter().map(|it| it.counts.returns).sum();
+    let returns: u64 =
+        results.iter().map(|it| it.counts.of("channels joined again after one")).sum();
     assert!(returns > 0, "somebody comes back");
 }
 
 /// Holds end by a message, by the end of their channel, or because they are overdue.
 #[test]
 fn what_waits_goes_on_or_is_given_up() {
-    let mut all = Counts::default();
-    for seed in 0..120 {
-        let (result, _) = run::seeded(&Plan::of(seed), 2000);
-        assert_eq!(result.failure, None, "seed {seed}");
-        all.add(&result.counts);
-    }
-    let Counts { handled, given_up, holds, overdue, spoken, linked, listened, assigned, .. } = all;
-    let counts = [handled, given_up, holds, overdue, spoken, linked, listened, assigned];
-    assert!(counts.iter().all(|it| *it > 0), "{counts:?}");
-    assert!(overdue < holds, "most holds end otherwise");
+    let all = sum_of_seeds();
+    let met = [
+        "broadcasts by handles",
+        "handlers that waited",
+        "heard by listeners",
+        "holds",
+        "messages behind one that ended",
+        "of them overdue",
+        "values kept with sockets",
+        "works linked",
+    ];
+    assert!(met.iter().all(|it| all.of(it) > 0), "{all}");
+    assert!(all.of("of them overdue") < all.of("holds"), "most holds end otherwise");
 }
 
 /// Rules that find a limit which was not enforced.
@@ -67,16 +84,17 @@ const UNMET: [&str; 5] = ["callback", "metrics", "unexpected", "order", "presenc
 /// Some messages exceed limits and close sockets, most do not; some lifetimes end or change.
 #[test]
 fn what_is_limited_is_met() {
-    let mut all = Counts::default();
-    for seed in 0..120 {
-        let (result, _) = run::seeded(&Plan::of(seed), 2000);
-        assert_eq!(result.failure, None, "seed {seed}");
-        all.add(&result.counts);
-    }
-    let Counts { limited, limited_closes, let_pass, lifetimes, lapsed, messages, .. } = all;
-    let counts = [limited, limited_closes, let_pass, lifetimes, lapsed];
-    assert!(counts.iter().all(|it| *it > 0), "{counts:?}");
-    assert!(limited < messages / 4 && lapsed < lifetimes, "most are within: {counts:?}");
+    let all = sum_of_seeds();
+    let met = [
+        "closes for that",
+        "heartbeats and leaves that pass although",
+        "over a limit",
+        "sockets whose time was over",
+        "times of sockets set",
+    ];
+    assert!(met.iter().all(|it| all.of(it) > 0), "{all}");
+    assert!(all.of("over a limit") < all.of("messages") / 4, "most are within: {all}");
+    assert!(all.of("sockets whose time was over") < all.of("times of sockets set"), "{all}");
 }
 
 #[test]
@@ -101,48 +119,33 @@ fn a_socket_that_outstays_its_time_is_noticed() {
 
 #[test]
 fn another_seed_is_another_run() {
-    let hash = |seed| run::seeded(&Plan::of(seed), 500).0.hash;
-    assert_ne!(hash(1), hash(2));
+    assert_ne!(run_seed(1, 500).hash, run_seed(2, 500).hash);
 }
 
 #[test]
 fn nothing_is_found_wrong_with_fixed_seeds() {
     for seed in 1000..1200 {
-        let (result, _) = run::seeded(&Plan::of(seed), 500);
-        assert_eq!(result.failure, None, "seed {seed}");
+        assert_eq!(run_seed(seed, 500).failure, None, "seed {seed}");
     }
 }
 
 #[test]
 fn what_was_planted_shrinks_to_a_few_operations() {
-    let mut plan = Plan::of(0);
-    plan.fault = Some((Fault::Lose, 2));
-    let mut seeds = (0..100).map(|seed| Plan { profile: profile(seed), ..plan.clone() });
-    let (plan, ops, failure) = seeds
-        .find_map(|plan| {
-            let (result, ops) = run::seeded(&plan, 400);
-            Some((plan, ops, result.failure?))
-        })
-        .expect("one of them loses something");
-    let list = run::operations(&plan, ops);
-    let (plan, shrunk) = shrink(&plan, list, failure.rule);
-    assert!(shrunk.len() < 12, "{} of {ops}", shrunk.len());
-    let (story, result) = run::told(&plan, &shrunk);
-    assert_eq!(result.failure.map(|it| it.rule), Some(failure.rule));
+    let mut plans = (0..100)
+        .map(|seed| Plan { fault: Some((Fault::Lose, 2)), ..Plan::of(seed, 400, Era::Now) });
+    let found = plans.find_map(|plan| {
+        let failure = run_plan(&plan).failure?;
+        Some((plan, failure))
+    });
+    let (plan, failure) = found.expect("one of them loses something");
+    let ops = plan.operations(400);
+    let (simpler, ops) = run::shrink::<NodeSimulation>(plan.clone(), ops, failure.rule);
+    assert!(ops.len() < 12, "{}", ops.len());
+    assert_ne!(format!("{simpler:?}"), format!("{plan:?}"), "some features are not needed");
+    let findings = run::run::<NodeSimulation>(&simpler, &ops, true);
+    assert_eq!(findings.failure.map(|it| it.rule), Some(failure.rule));
+    let story = findings.log.unwrap_or_default();
     assert!(story.iter().any(|line| line.contains("connects")), "{story:?}");
-}
-
-fn profile(seed: u64) -> Profile {
-    Profile::of(seed)
-}
-
-#[test]
-fn a_profile_is_read_as_it_was_written() {
-    let mut it = profile(5);
-    (it.shards, it.panics, it.features.permits) = (1, 0, Some(2));
-    let read = Profile::from_line(&it.line()).expect("it is one");
-    assert_eq!(read.line(), it.line());
-    assert!(Profile::from_line("seed 5 1").is_none());
 }
 
 #[test]

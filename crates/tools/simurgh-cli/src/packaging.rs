@@ -37,17 +37,12 @@ pub(crate) fn completions(flags: &Completions, mut command: clap::Command) -> St
 
 /// Writes a page for the program and one for each command.
 pub(crate) fn man_pages(flags: &ManPages, command: clap::Command) -> Result<(), String> {
-    let dir = flags.dir.display();
-    write_pages(&flags.dir, command)
-        .map_err(|error| format!("cannot write man pages to {dir}: {error}"))
-}
-
-fn write_pages(dir: &Path, mut command: clap::Command) -> std::io::Result<()> {
-    std::fs::create_dir_all(dir)?;
     // Its pages would repeat those of the commands.
-    command = command.disable_help_subcommand(true);
+    let mut command = command.disable_help_subcommand(true);
     command.build();
-    write_page(dir, &command)
+    std::fs::create_dir_all(&flags.dir)
+        .and_then(|()| write_page(&flags.dir, &command))
+        .map_err(|error| format!("cannot write man pages to {}: {error}", flags.dir.display()))
 }
 
 /// The page of a command and its subcommands: `simurgh-load.1`, `simurgh-load-check.1`.

@@ -204,7 +204,8 @@ fn run_with(
 ) -> Result<(), String> {
     let milestones = scenarios::milestones(to);
     let addresses = servers.addresses();
-    results.shards = servers.metrics()?.lines("simurgh_sockets");
+    let each = servers.metrics_each()?;
+    results.shards = each.iter().map(|metrics| metrics.lines("simurgh_sockets")).sum();
     let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     complain(&format!("server on {} with {} shards", list.join(", "), results.shards));
     let probes = scenarios::probes(&addresses);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::machine::{numbers, read_text, sysctl_path};
+use super::machine::{SYSCTLS, numbers, read_text, sysctl_path};
 use super::needs::{Change, plain};
 
 /// The outcome for one setting.
@@ -83,26 +83,6 @@ struct Entry {
 }
 
 const VERSION: u32 = 1;
-
-/// Settings that `--undo` may write: the file that root reads may come from any user.
-const WRITABLE: &[&str] = &[
-    "fs.epoll.max_user_watches",
-    "fs.file-max",
-    "fs.nr_open",
-    "kernel.pid_max",
-    "kernel.threads-max",
-    "net.core.netdev_max_backlog",
-    "net.core.somaxconn",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.tcp_max_orphans",
-    "net.ipv4.tcp_max_syn_backlog",
-    "net.ipv4.tcp_max_tw_buckets",
-    "net.ipv4.tcp_mem",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-    "net.netfilter.nf_conntrack_max",
-    "vm.max_map_count",
-];
 
 /// Writes `changes` below `root`, which is `/` except in tests, and the old values to `undo_file`;
 /// replaces an existing one only if `overwrite`. Without changes no file is written.
@@ -248,7 +228,7 @@ fn load(path: &Path) -> Result<Undo, String> {
         return Err(wrong(format!("it is of version {version}, this program knows {VERSION}")));
     }
     for Entry { name, before, after } in &undo.changes {
-        if !WRITABLE.contains(&name.as_str()) {
+        if !SYSCTLS.iter().any(|(it, _, is_writable)| it == name && *is_writable) {
             return Err(wrong(format!("it names {name:?}, which that command never changes")));
         }
         if before.is_empty() || before.len() != after.len() {

@@ -68,27 +68,28 @@ impl Group {
     }
 }
 
-/// The settings that are read, and how many numbers each has.
-const SYSCTLS: &[(&str, usize)] = &[
-    ("fs.epoll.max_user_watches", 1),
-    ("fs.file-max", 1),
-    ("fs.file-nr", 3),
-    ("fs.nr_open", 1),
-    ("kernel.pid_max", 1),
-    ("kernel.threads-max", 1),
-    ("net.core.netdev_max_backlog", 1),
-    ("net.core.somaxconn", 1),
-    ("net.ipv4.ip_local_port_range", 2),
-    ("net.ipv4.tcp_max_orphans", 1),
-    ("net.ipv4.tcp_max_syn_backlog", 1),
-    ("net.ipv4.tcp_max_tw_buckets", 1),
-    ("net.ipv4.tcp_mem", 3),
-    ("net.ipv4.tcp_rmem", 3),
-    ("net.ipv4.tcp_syncookies", 1),
-    ("net.ipv4.tcp_wmem", 3),
-    ("net.netfilter.nf_conntrack_count", 1),
-    ("net.netfilter.nf_conntrack_max", 1),
-    ("vm.max_map_count", 1),
+/// The settings that are read, how many numbers each has, and whether `--undo` may write it: the
+/// file that root reads may come from any user.
+pub(crate) const SYSCTLS: &[(&str, usize, bool)] = &[
+    ("fs.epoll.max_user_watches", 1, true),
+    ("fs.file-max", 1, true),
+    ("fs.file-nr", 3, false),
+    ("fs.nr_open", 1, true),
+    ("kernel.pid_max", 1, true),
+    ("kernel.threads-max", 1, true),
+    ("net.core.netdev_max_backlog", 1, true),
+    ("net.core.somaxconn", 1, true),
+    ("net.ipv4.ip_local_port_range", 2, true),
+    ("net.ipv4.tcp_max_orphans", 1, true),
+    ("net.ipv4.tcp_max_syn_backlog", 1, true),
+    ("net.ipv4.tcp_max_tw_buckets", 1, true),
+    ("net.ipv4.tcp_mem", 3, true),
+    ("net.ipv4.tcp_rmem", 3, true),
+    ("net.ipv4.tcp_syncookies", 1, false),
+    ("net.ipv4.tcp_wmem", 3, true),
+    ("net.netfilter.nf_conntrack_count", 1, false),
+    ("net.netfilter.nf_conntrack_max", 1, true),
+    ("vm.max_map_count", 1, true),
 ];
 
 impl Machine {
@@ -102,7 +103,7 @@ impl Machine {
                 at.path("proc/sys").display()
             ));
         }
-        let sysctls = SYSCTLS.iter().map(|(name, fields)| (*name, at.sysctl(name, *fields)));
+        let sysctls = SYSCTLS.iter().map(|(name, fields, _)| (*name, at.sysctl(name, *fields)));
         let mounts = at.text("proc/self/mountinfo");
         let own = at.text("proc/self/cgroup");
         let groups = |kind: &Kind| match (&own, &mounts) {

@@ -9,7 +9,6 @@ use simurgh_sim_kit::client::{self, Connection, number_of};
 use simurgh_sim_kit::payload;
 
 pub(crate) use self::view::TopicView;
-use self::view::Viewer;
 use crate::ledger::{Ledger, View};
 use crate::plan::ClusterPlan;
 
@@ -59,9 +58,9 @@ impl Client {
     pub(crate) fn new(plan: &ClusterPlan, number: u32) -> Self {
         let channels = plan.topics.iter().map(|_| None).collect();
         let kept = plan.history.as_ref();
-        let views =
-            plan.topics.iter().filter(|_| kept.is_some()).map(|_| TopicView::default()).collect();
         let (opts_in, has_id) = kept.map_or((false, false), |it| it.client(plan.seed, number));
+        let topics = 0..kept.map_or(0, |_| plan.topics.len());
+        let views = topics.map(|topic| TopicView::new(number, has_id, topic)).collect();
         let (id, connection, refs) = (plan.id_of(number), None, 0);
         Self { number, id, connection, refs, channels, views, opts_in, has_id }
     }
@@ -176,10 +175,9 @@ impl Client {
             let heard = if is_dropped { "drops" } else { "hears" };
             format!("client {who} {heard} {event} at {at:?} on {topic}: {text:.80}")
         });
-        let viewer = Viewer { client: who, has_id: self.has_id, topic };
         let Some(view) = self.views.get_mut(topic) else { return };
         if self.opts_in {
-            return view.receive(ledger, viewer, (event, payload, at), is_dropped);
+            return view.receive(ledger, (event, payload, at), is_dropped);
         }
         let id = payload::parse(payload).0;
         let stored = ledger.log.find(id, topic);
@@ -206,7 +204,7 @@ impl Client {
                 ledger.fail("rest", format!("client {who} is not told of its join: {current:?}"));
             }
             if let Some(view) = self.views.get(topic).filter(|_| self.opts_in) {
-                view.check_rest(ledger, Viewer { client: who, has_id: self.has_id, topic });
+                view.check_rest(ledger);
             }
             if let Some(next) = ledger.next_for(current.chan, current.at) {
                 ledger.fail("rest", format!("client {who} has not heard {next:?} on {topic}"));

@@ -4,10 +4,15 @@ use simurgh_core::GapReason;
 use simurgh_history::{Epoch, Place, Position};
 use simurgh_proto::message::Payload;
 
+use simurgh_sim_kit::payload::{field, parse};
+
 use crate::ledger::{Entry, Ledger};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct TopicView {
+    client: u32,
+    has_id: bool,
+    topic: usize,
     pub(crate) at: Option<Position>,
     /// It has received the answer to its resume, since it joined last.
     pub(crate) is_resumed: bool,
@@ -18,26 +23,31 @@ pub(crate) struct TopicView {
     dropped_gap: Option<Position>,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Viewer {
-    pub(crate) client: u32,
-    pub(crate) has_id: bool,
-    pub(crate) topic: usize,
-}
+impl TopicView {
+    pub(crate) fn new(client: u32, has_id: bool, topic: usize) -> Self {
+        let (dropped, dropped_gap) = (Vec::new(), None);
+        Self {
+            client,
+            has_id,
+            topic,
+            at: None,
+            is_resumed: false,
+            next: None,
+            dropped,
+            dropped_gap,
+        }
+    }
 
-impl Viewer {
-    fn must_receive(self, ledger: &Ledger, entry: &Entry) -> bool {
+    fn must_receive(&self, ledger: &Ledger, entry: &Entry) -> bool {
         !self.is_left_out(ledger, entry.id) && ledger.broadcasts.get(entry.id as usize).is_some()
     }
 
-    fn is_left_out(self, ledger: &Ledger, id: u32) -> bool {
+    fn is_left_out(&self, ledger: &Ledger, id: u32) -> bool {
         let except = ledger.broadcasts.get(id as usize).map(|it| it.except);
         let by = except.and_then(|it| ledger.joins.get(it as usize));
         by.is_some_and(|it| it.client == self.client)
     }
-}
 
-impl TopicView {
     pub(crate) fn disconnected(&mut self) {
         (self.next, self.is_resumed) = (None, false);
         self.forget_dropped();
@@ -47,11 +57,10 @@ impl TopicView {
     pub(crate) fn receive(
         &mut self,
         ledger: &mut Ledger,
-        viewer: Viewer,
         (event, payload, at): (&str, &Payload<'_>, Option<Position>),
         is_dropped: bool,
     ) {
-        let who = viewer.client;
+        let who = self.client;
         if event == "simurgh:next" {
             self.next = at;
             return;
@@ -67,45 +76,45 @@ impl TopicView {
             return self.dropped.push(at.place);
         }
         match event {
-            "simurgh:resumed" => self.check_resumed(ledger, viewer, at, payload),
+            "simurgh:resumed" => self.check_resumed(ledger, at, payload),
             "simurgh:gap" => {
-                let reason = reason(payload);
-                self.check_gap(ledger, viewer, at, reason.as_deref());
+                let text = String::from_utf8_lossy(payload.data());
+                self.check_gap(ledger, at, field(&text, "\"reason\":"));
             }
-            "simurgh:at" => self.advance(ledger, viewer, at, None),
-            _ => self.advance(ledger, viewer, at, Some(simurgh_sim_kit::payload::parse(payload).0)),
+            "simurgh:at" => self.advance(ledger, at, None),
+            _ => self.advance(ledger, at, Some(parse(payload).0)),
         }
     }
 
     /// The first entry that it must have received between its own place and another, exclusive.
-    fn missed(&self, ledger: &Ledger, viewer: Viewer, to: Position) -> Option<Entry> {
+    fn missed(&self, ledger: &Ledger, to: Position) -> Option<Entry> {
         let at = self.at?;
-        let entries = ledger.log.of(to.epoch, viewer.topic)?;
+        let entries = ledger.log.of(to.epoch, self.topic)?;
         let is_between = |it: &&Entry| it.place > at.place && it.place < to.place;
         let is_missed = |it: &&Entry| {
             let is_dropped = self.dropped.contains(&it.place)
                 || self.has_dropped_gap(to.epoch).is_some_and(|gap| it.place <= gap);
-            is_between(it) && viewer.must_receive(ledger, it) && !is_dropped
+            is_between(it) && self.must_receive(ledger, it) && !is_dropped
         };
         entries.iter().find(is_missed).copied()
     }
 
     /// Handles a position: of a broadcast, or of one that is not for this client.
-    fn advance(&mut self, ledger: &mut Ledger, viewer: Viewer, at: Position, id: Option<u32>) {
-        let who = viewer.client;
-        let entry = ledger.log.at(at, viewer.topic);
+    fn advance(&mut self, ledger: &mut Ledger, at: Position, id: Option<u32>) {
+        let who = self.client;
+        let entry = ledger.log.at(at, self.topic);
         if let Some(id) = id {
             ledger.counts.count("heard", 1);
             if entry.is_none_or(|it| it.id != id) {
                 let text = format!("client {who} hears #{id} at {at}, where {entry:?} is stored");
                 return ledger.fail("stored", text);
             }
-            if viewer.is_left_out(ledger, id) && viewer.has_id {
+            if self.is_left_out(ledger, id) && self.has_id {
                 return ledger.fail("own", format!("client {who} hears its own #{id} at {at}"));
             }
         }
         let Some(before) = self.at.replace(at) else { return };
-        let is_known = ledger.log.of(before.epoch, viewer.topic).is_some();
+        let is_known = ledger.log.of(before.epoch, self.topic).is_some();
         if before.epoch != at.epoch {
             if is_known && self.has_dropped_gap(at.epoch).is_none() {
                 ledger.fail("epoch", format!("client {who} hears {id:?} at {at} behind {before}"));
@@ -118,8 +127,8 @@ impl TopicView {
             return ledger.fail("twice", text);
         }
         self.at = Some(before);
-        let missed = self.missed(ledger, viewer, at);
-        let passed = entry.filter(|it| id.is_none() && viewer.must_receive(ledger, it));
+        let missed = self.missed(ledger, at);
+        let passed = entry.filter(|it| id.is_none() && self.must_receive(ledger, it));
         self.at = Some(at);
         if let Some(missed) = missed.or(passed) {
             let text = format!("client {who} hears {id:?} at {at} behind {before}: {missed:?}");
@@ -127,14 +136,8 @@ impl TopicView {
         }
     }
 
-    fn check_gap(
-        &mut self,
-        ledger: &mut Ledger,
-        viewer: Viewer,
-        at: Position,
-        reason: Option<&str>,
-    ) {
-        let who = viewer.client;
+    fn check_gap(&mut self, ledger: &mut Ledger, at: Position, reason: Option<&str>) {
+        let who = self.client;
         let parsed = reason.and_then(GapReason::parse);
         ledger.counts.count(
             match parsed {
@@ -169,14 +172,8 @@ impl TopicView {
         self.at = Some(at);
     }
 
-    fn check_resumed(
-        &mut self,
-        ledger: &mut Ledger,
-        viewer: Viewer,
-        at: Position,
-        payload: &Payload<'_>,
-    ) {
-        let who = viewer.client;
+    fn check_resumed(&mut self, ledger: &mut Ledger, at: Position, payload: &Payload<'_>) {
+        let who = self.client;
         let text = String::from_utf8_lossy(payload.data()).into_owned();
         if self.is_resumed {
             ledger.fail("resumed", format!("client {who} is told {text} once more"));
@@ -199,14 +196,14 @@ impl TopicView {
                 Some(before) if self.has_dropped_gap(at.epoch) > Some(before.place) => {
                     Some("it has dropped a gap".to_owned())
                 }
-                Some(_) => self.missed(ledger, viewer, behind).map(|it| format!("{it:?}")),
+                Some(_) => self.missed(ledger, behind).map(|it| format!("{it:?}")),
             };
             if let Some(wrong) = wrong {
                 let text = format!("client {who} is told {text} at {at} by {:?}: {wrong}", self.at);
                 ledger.fail("resumed", text);
             }
         } else {
-            self.check_gap(ledger, viewer, at, reason(payload).as_deref());
+            self.check_gap(ledger, at, field(&text, "\"reason\":"));
         }
         (self.at, self.is_resumed) = (Some(at), true);
         self.forget_dropped();
@@ -222,8 +219,8 @@ impl TopicView {
         self.dropped_gap = None;
     }
 
-    pub(crate) fn check_rest(&self, ledger: &mut Ledger, viewer: Viewer) {
-        let who = viewer.client;
+    pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
+        let who = self.client;
         let (Some(at), Some(epoch)) = (self.at, ledger.log.epoch()) else {
             return ledger.fail("rest", format!("client {who} is told no place: {self:?}"));
         };
@@ -231,18 +228,12 @@ impl TopicView {
             return ledger.fail("rest", format!("client {who} is not told what it has missed"));
         }
         let from = if at.epoch == epoch { at.place } else { Place::ZERO };
-        let is_behind = |it: &&Entry| it.place > from && viewer.must_receive(ledger, it);
-        let entries = ledger.log.of(epoch, viewer.topic).unwrap_or_default();
+        let is_behind = |it: &&Entry| it.place > from && self.must_receive(ledger, it);
+        let entries = ledger.log.of(epoch, self.topic).unwrap_or_default();
         if let Some(it) = entries.iter().find(is_behind).copied() {
-            let text = format!("client {who} at {at} of {} has not heard {it:?}", viewer.topic);
+            let text = format!("client {who} at {at} of {} has not heard {it:?}", self.topic);
             ledger.fail("rest", text);
         }
         ledger.counts.count("complete", 1);
     }
-}
-
-fn reason(payload: &Payload<'_>) -> Option<String> {
-    let text = String::from_utf8_lossy(payload.data());
-    let (_, rest) = text.split_once("\"reason\":\"")?;
-    rest.split('"').next().map(str::to_owned)
 }

@@ -74,7 +74,7 @@ struct DueDelivery {
     partitions: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Ledger {
     findings: Findings,
     pub(crate) clock_ns: u64,
@@ -176,8 +176,9 @@ impl Ledger {
         self.starts.get_mut(start)?.lines.get_mut(shard)?.get_mut(topic)
     }
 
-    pub(crate) fn accepted_len(&mut self, start: usize, shard: usize, topic: usize) -> usize {
-        self.accepted(start, shard, topic).map_or(0, |it| it.ids.len())
+    /// The broadcasts that a shard has accepted so far.
+    pub(crate) fn accepted_ids(&mut self, start: usize, shard: usize, topic: usize) -> &[u32] {
+        self.accepted(start, shard, topic).map_or(&[], |it| &it.ids)
     }
 
     /// A node publishes a broadcast to the others; the running shard has accepted it.
@@ -302,16 +303,6 @@ impl Ledger {
         let mut rest = lines[request.topic].ids.iter().enumerate().skip(from);
         let found = rest.find(|(_, id)| self.broadcasts[**id as usize].except != chan)?;
         Some((found.0, *found.1))
-    }
-
-    pub(crate) fn at(
-        &mut self,
-        start: usize,
-        shard: usize,
-        topic: usize,
-        at: usize,
-    ) -> Option<u32> {
-        self.accepted(start, shard, topic)?.ids.get(at).copied()
     }
 
     pub(crate) fn alive(&self) -> BTreeSet<usize> {

@@ -24,7 +24,7 @@ const LEAVES_NS: u64 = 3 * SECOND;
 
 /// A node has ended: another must have noticed by then.
 #[derive(Debug, Clone, Copy)]
-struct Deadline {
+pub(super) struct Deadline {
     at_ns: u64,
     ended_ns: u64,
     by: usize,
@@ -32,35 +32,22 @@ struct Deadline {
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Reach {
+pub(super) struct Reach {
     since_ns: Option<u64>,
     certain_ns: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Faults {
-    is_engine_frozen: bool,
-    is_engine_dead: bool,
+    pub(super) is_engine_frozen: bool,
+    pub(super) is_engine_dead: bool,
     /// Which part of the engine each slot is linked to.
-    groups: Vec<usize>,
+    pub(crate) groups: Vec<usize>,
     /// Since when one start can receive from another, and when it last could for a beat's span.
-    local: BTreeMap<(usize, usize), Reach>,
-    deadlines: Vec<Deadline>,
+    pub(super) local: BTreeMap<(usize, usize), Reach>,
+    pub(super) deadlines: Vec<Deadline>,
     /// A fault occurred since all were repaired.
     pub(crate) is_any: bool,
-}
-
-impl Faults {
-    pub(crate) fn new(slots: usize) -> Self {
-        Self {
-            is_engine_frozen: false,
-            is_engine_dead: false,
-            groups: vec![0; slots],
-            local: BTreeMap::new(),
-            deadlines: Vec::new(),
-            is_any: true,
-        }
-    }
 }
 
 impl ClusterSimulation {

@@ -11,7 +11,7 @@ use simurgh_sim_kit::{NONE, payload};
 use super::ClusterSimulation;
 use crate::ledger::{Entry, Ledger};
 use crate::plan::{MILLISECOND, SECOND};
-use crate::shared::{Shared, SimNode};
+use crate::{Shared, SimNode};
 
 const KEYS: u32 = 4;
 const PAGE_MAX: usize = 50;

@@ -21,11 +21,11 @@ use simurgh_sim_kit::shard::Turns;
 use simurgh_sim_kit::{NONE, payload};
 
 use self::faults::Faults;
+use crate::Shared;
 use crate::client::{Client, Joined};
 use crate::ledger::{Disconnect, JoinRequest, Ledger};
 use crate::plan::{self, ClusterPlan, Kind, MILLISECOND};
 use crate::running::RunningNode;
-use crate::shared::Shared;
 use crate::thread::Command;
 
 pub(crate) struct Listening {
@@ -65,13 +65,17 @@ impl Simulation for ClusterSimulation {
             listening: Vec::new(),
             clock_ns: 0,
             quantum_ns: plan.quantum_ns,
-            faults: Faults::new(count),
+            faults: Faults { groups: vec![0; count], is_any: true, ..Faults::default() },
             rng: Rng::with_seed(plan.seed ^ 0x52_55_4e),
             connections: 0,
             listeners: 0,
         };
         simulation.read_log();
         simulation
+    }
+
+    fn flags(plan: &ClusterPlan) -> String {
+        if plan.history.is_some() { " --cluster --history" } else { " --cluster" }.to_owned()
     }
 
     fn operations(plan: &ClusterPlan, count: usize) -> Vec<Op<Kind>> {
@@ -230,7 +234,7 @@ impl ClusterSimulation {
         // Its channel may have ended before this reaches it.
         ledger.broadcasts[id as usize].is_optional = true;
         drop(ledger);
-        handle.broadcast(is_from, id);
+        handle(is_from, id);
         self.shared.note(|| format!("a handle of channel {chan} broadcasts #{id}"));
     }
 
@@ -262,11 +266,11 @@ impl ClusterSimulation {
                 }
                 return;
             }
-            let len = ledger.accepted_len(start, shard, topic);
+            let accepted = ledger.accepted_ids(start, shard, topic);
             let mut heard = locked(&heard);
-            let at = heard.unwrap_or(len.saturating_sub(1));
+            let at = heard.unwrap_or(accepted.len().saturating_sub(1));
             *heard = Some(at + 1);
-            if ledger.at(start, shard, topic, at) != Some(id) {
+            if accepted.get(at) != Some(&id) {
                 let text = format!("a listener on shard {shard} of start {start} hears #{id}");
                 ledger.fail("listener", text);
             }

@@ -13,8 +13,8 @@ use crate::client::Client;
 use crate::ledger::Ledger;
 use crate::plan::ClusterPlan;
 use crate::running::RunningNode;
-use crate::shared::{Shard, Shared, SimNode};
 use crate::thread::Command;
+use crate::{Shard, Shared, SimNode};
 
 impl Turns for ClusterSimulation {
     type Ledger = Ledger;

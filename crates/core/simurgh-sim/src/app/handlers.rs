@@ -148,7 +148,7 @@ impl Speech {
         shared: &Shared,
         handle: &ChannelHandle<Member>,
     ) -> Result<(), BroadcastError> {
-        *locked(&shared.intent) = Some((self.chan, Intent::Broadcast { id: self.id }));
+        *locked(&shared.intent) = Some((self.chan, Intent::Broadcast(self.id)));
         let done = match self.is_for_others {
             true => handle.broadcast_from(self.event, self.payload.clone()),
             false => handle.broadcast(self.event, self.payload.clone()),
@@ -162,7 +162,7 @@ impl Member {
     /// Takes a client's message: its handler waits, or queues behind another.
     pub(super) fn take(&mut self, ctx: &mut Context<'_>, id: u32, word: u32) -> Outcome {
         let shared = Arc::clone(&self.shared);
-        let (mut model, call) = (shared.model(), Call::HandleIn { id });
+        let (mut model, call) = (shared.model(), Call::HandleIn(id));
         let mut draw = Draw::begin(&shared, &mut model, ctx, (self.chan, call), 0);
         draw.model.waits_behind(self.chan, id);
         let job = Job { id, word, message: ctx.reply_ref().map(|it| (it, draw.msg_ref)) };
@@ -197,7 +197,7 @@ impl Member {
     /// Ends a handler that waited: its effects take place, and the next one begins.
     pub(crate) fn done(&mut self, ctx: &mut Context<'_>, task: u32, word: u32) -> Outcome {
         let shared = Arc::clone(&self.shared);
-        let (mut model, call) = (shared.model(), Call::Done { task });
+        let (mut model, call) = (shared.model(), Call::Done(task));
         let busy = self.busy.take_if(|it| it.task == task);
         let seed = busy.as_ref().map_or(0, |it| mixed(self.word ^ it.job.word, word));
         let mut draw = Draw::begin(&shared, &mut model, ctx, (self.chan, call), seed);
@@ -224,8 +224,7 @@ impl Member {
         if matches!(out, CallbackEnd::Nothing) {
             self.go_on(&mut draw, ctx, behind, is_full);
         }
-        let is_panic = matches!(out, CallbackEnd::Panic);
-        draw.end(call, out);
+        let is_panic = draw.end(call, out);
         drop(model);
         if is_panic {
             give_up();

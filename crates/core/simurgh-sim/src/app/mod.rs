@@ -123,7 +123,7 @@ impl<'a> Draw<'a> {
         model.reads(chan, handlers::assigned(ctx));
         let (conn, topic) = model.chan(chan).map_or((NONE, 0), |it| (it.conn, it.topic));
         let depth = match call {
-            Call::HandleOut { id } | Call::HandleBroadcast { id, .. } | Call::HandleInfo { id } => {
+            Call::HandleOut(id) | Call::HandleBroadcast(id, _) | Call::HandleInfo(id) => {
                 model.made(id).map_or(DEPTH_MAX, |it| it.depth)
             }
             Call::Terminate(_) => 1,
@@ -133,9 +133,12 @@ impl<'a> Draw<'a> {
         Self { shared, model, rng, depth, chan, conn, topic, effects, msg_ref, seq }
     }
 
-    fn end(self, call: Call, out: CallbackEnd) {
+    /// Notes the callback; returns whether it panics.
+    fn end(self, call: Call, out: CallbackEnd) -> bool {
+        let is_panic = matches!(out, CallbackEnd::Panic);
         let Self { model, chan, conn, effects, msg_ref, seq, .. } = self;
         model.end(CallbackRecord { chan, conn, call, effects, out, msg_ref, seq });
+        is_panic
     }
 
     fn payload(&mut self, made: PayloadInfo) -> (u32, Payload<'static>) {
@@ -201,7 +204,7 @@ impl<'a> Draw<'a> {
             }
             Some(Habit::Tell) if self.chan != NONE && self.depth < DEPTH_MAX => {
                 let id = self.model.make(PayloadInfo { depth: self.depth + 1, ..self.plain() });
-                *locked(&self.shared.intent) = Some((self.chan, Intent::Info { id }));
+                *locked(&self.shared.intent) = Some((self.chan, Intent::Info(id)));
                 ctx.handle::<Member>().send(id);
             }
             Some(Habit::CloseSocket | Habit::Tell) => {}
@@ -276,7 +279,7 @@ impl<'a> Draw<'a> {
         if matches!(call, Call::AfterJoin | Call::Terminate(_)) {
             return (Outcome::NoReply, CallbackEnd::Nothing);
         }
-        let is_reply = matches!(call, Call::HandleIn { .. }) && self.rng.u8(..) < 150;
+        let is_reply = matches!(call, Call::HandleIn(_)) && self.rng.u8(..) < 150;
         if is_reply
             && self.rng.u8(..) < 30
             && let Some(to) = ctx.reply_ref()
@@ -318,7 +321,7 @@ impl Member {
             draw.pass(ctx, passed);
         }
         // Callbacks that run for each member do little, so that broadcasts end.
-        let is_each = matches!(call, Call::HandleOut { .. } | Call::HandleBroadcast { .. });
+        let is_each = matches!(call, Call::HandleOut(_) | Call::HandleBroadcast(..));
         let most = if is_each && draw.rng.u8(..) < 200 { 0 } else { shared.profile.effects_max };
         for _ in 0..draw.rng.u8(..=most) {
             draw.effect(ctx);
@@ -334,8 +337,7 @@ impl Member {
         }
         let answer = ready.as_mut().and_then(|it| it.answer.take());
         let (outcome, out) = draw.outcome(ctx, call, answer);
-        let is_panic = matches!(out, CallbackEnd::Panic);
-        draw.end(call, out);
+        let is_panic = draw.end(call, out);
         drop(model);
         if is_panic {
             give_up();
@@ -350,7 +352,7 @@ fn event_name(event: u8) -> &'static str {
 
 impl HandleInfo<u32> for Member {
     fn handle_info(&mut self, ctx: &mut Context<'_>, id: u32) -> Outcome {
-        self.act(ctx, Call::HandleInfo { id }, id, Given::default())
+        self.act(ctx, Call::HandleInfo(id), id, Given::default())
     }
 }
 
@@ -369,7 +371,7 @@ impl Channel for Member {
             drop(ready);
             return self.take(ctx, id, word);
         }
-        self.act(ctx, Call::HandleIn { id }, word, Given { ready, passed: None })
+        self.act(ctx, Call::HandleIn(id), word, Given { ready, passed: None })
     }
 
     fn intercept(&self) -> &'static [&'static str] {
@@ -382,7 +384,7 @@ impl Channel for Member {
     fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
         let (id, word) = self.shared.model().given(payload);
         let given = Given { passed: Some((event, payload)), ready: None };
-        self.act(ctx, Call::HandleOut { id }, word, given)
+        self.act(ctx, Call::HandleOut(id), word, given)
     }
 
     fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
@@ -390,7 +392,7 @@ impl Channel for Member {
         let topic = model.topics.number(broadcast.topic());
         let (id, word) = model.given(broadcast.payload());
         drop(model);
-        self.act(ctx, Call::HandleBroadcast { id, topic }, word, Given::default())
+        self.act(ctx, Call::HandleBroadcast(id, topic), word, Given::default())
     }
 
     fn hibernate(&mut self) {

@@ -65,7 +65,7 @@ pub(crate) fn taken(
     // Callbacks other than that of the message have no prepared value.
     let due = if payload.is_some() { model.prepared.take() } else { None };
     let found = ready.as_ref().map(|it| it.id);
-    model.counts.prepared += u64::from(found.is_some());
+    model.counts.count("of them handled as prepared", u64::from(found.is_some()));
     // The payload of an event was taken where it was read.
     let is_empty = payload.is_some_and(|it| it.json() == Some("null"));
     let is_whole = ready.as_ref().is_none_or(|it| it.payload.is_some() == is_empty);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use simurgh_core::{Channel, Context, Join, JoinFn, Outcome, Reason, Reply, Stop};
 use simurgh_proto::message::Payload;
-use simurgh_sim_kit::handle::Handle;
+use simurgh_sim_kit::handle;
 use simurgh_sim_kit::{EVENTS, NONE, payload};
 
 use super::ledger::{BroadcastInfo, Ledger, SWALLOWED};
@@ -17,7 +17,6 @@ pub(crate) const PUSH: &str = "p";
 /// Of 16 words of joins, those from this on are decided later.
 const LATER: u32 = 12;
 
-#[derive(Debug)]
 pub(crate) struct Member {
     shared: Arc<Shared>,
     chan: u32,
@@ -47,11 +46,8 @@ pub(crate) fn join(shared: &Arc<Shared>) -> JoinFn {
 
 struct Callback<'a> {
     ledger: &'a mut Ledger,
-    shared: &'a Shared,
+    member: &'a Member,
     rng: Rng,
-    chan: u32,
-    topic: u8,
-    id: u32,
     behind: Vec<u32>,
 }
 
@@ -60,7 +56,7 @@ impl Callback<'_> {
         let is_binary = made.is_binary;
         let id = self.ledger.new_broadcast(made);
         let pad = match self.rng.u8(..) {
-            0..16 => self.shared.plan.pad,
+            0..16 => self.member.shared.plan.pad,
             _ => 0,
         };
         (id, payload::make(id, 0, pad, is_binary))
@@ -68,19 +64,24 @@ impl Callback<'_> {
 
     /// A payload that is sent after what was broadcast.
     fn plain(&mut self) -> (u32, Payload<'static>) {
-        let made = BroadcastInfo { behind: self.behind.clone(), ..BroadcastInfo::new(self.topic) };
+        let made =
+            BroadcastInfo { behind: self.behind.clone(), ..BroadcastInfo::new(self.member.topic) };
         self.payload(made)
     }
 
     fn broadcast(&mut self, ctx: &mut Context<'_>) {
         let event = self.rng.u8(..EVENTS.len() as u8);
-        let is_binary = self.shared.plan.has_binary && self.rng.u8(..) < 50;
+        let is_binary = self.member.shared.plan.has_binary && self.rng.u8(..) < 50;
         let name = EVENTS[usize::from(event)];
-        let made =
-            BroadcastInfo { event, is_binary, chan: self.chan, ..BroadcastInfo::new(self.topic) };
+        let made = BroadcastInfo {
+            event,
+            is_binary,
+            chan: self.member.chan,
+            ..BroadcastInfo::new(self.member.topic)
+        };
         let how = self.rng.u8(..);
         let made = match how {
-            0..110 => BroadcastInfo { except: self.chan, sender: self.id, ..made },
+            0..110 => BroadcastInfo { except: self.member.chan, sender: self.member.id, ..made },
             110..140 => {
                 BroadcastInfo { topic: self.rng.u8(..self.ledger.topics.len() as u8), ..made }
             }
@@ -94,7 +95,7 @@ impl Callback<'_> {
             _ => ctx.broadcast(name, payload),
         }
         self.behind.push(id);
-        let chan = self.chan;
+        let chan = self.member.chan;
         self.ledger.note(|| format!("channel {chan} broadcasts #{id}"));
     }
 
@@ -115,17 +116,15 @@ impl Member {
     fn act<T>(&self, word: u32, f: impl FnOnce(&mut Callback<'_>) -> T) -> T {
         let mut ledger = self.shared.ledger();
         let rng = Rng::with_seed(u64::from(word) << 32 | u64::from(self.word));
-        let (chan, topic, id) = (self.chan, self.topic, self.id);
-        let (shared, behind) = (&*self.shared, Vec::new());
-        f(&mut Callback { ledger: &mut ledger, shared, rng, chan, topic, id, behind })
+        f(&mut Callback { ledger: &mut ledger, member: self, rng, behind: Vec::new() })
     }
 }
 
 impl Channel for Member {
     fn after_join(&mut self, ctx: &mut Context<'_>) {
-        let handle = Handle::new(ctx.handle::<Self>());
+        let handle = handle::wrap(ctx.handle::<Self>());
         self.act(!self.word, |it| {
-            it.ledger.handles.push((it.chan, handle));
+            it.ledger.handles.push((self.chan, handle));
             if it.rng.u8(..) < 60 {
                 it.draw(ctx, 2);
             }
@@ -160,7 +159,7 @@ impl Channel for Member {
     fn terminate(&mut self, ctx: &mut Context<'_>, _: &Reason) {
         self.act(self.word.rotate_left(7), |it| {
             if it.rng.u8(..) < 60 {
-                let made = BroadcastInfo { event: 1, chan: NONE, ..BroadcastInfo::new(it.topic) };
+                let made = BroadcastInfo { event: 1, chan: NONE, ..BroadcastInfo::new(self.topic) };
                 let (_, payload) = it.payload(made);
                 ctx.broadcast("b", payload);
             }

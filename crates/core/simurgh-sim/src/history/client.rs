@@ -360,22 +360,20 @@ impl Client {
         let who = self.number;
         let text = String::from_utf8_lossy(payload.data()).into_owned();
         let recovered = text.contains("\"recovered\":true");
-        let field = |name: &str| {
-            let rest = text.split_once(name)?.1;
-            rest.split(['"', ',', '}']).find(|it| !it.is_empty()).map(str::to_owned)
-        };
-        let count = field("\"count\":").and_then(|it| it.parse::<usize>().ok()).unwrap_or(0);
-        let reason = field("\"reason\":");
+        let count = payload::field(&text, "\"count\":")
+            .and_then(|it| it.parse::<usize>().ok())
+            .unwrap_or(0);
+        let reason = payload::field(&text, "\"reason\":");
         let Some(current) = self.views.get(topic).and_then(|it| it.current) else { return };
         if !current.is_joined || current.is_resumed || (reason.is_some() == recovered) {
             return ledger.fail("resumed", format!("client {who}: {text} for {current:?}"));
         }
         ledger.counts.count("recovered", u64::from(recovered));
         ledger.counts.count("replayed", count as u64);
-        if let Some(reason) = &reason {
+        if let Some(reason) = reason {
             ledger.counts.count(&format!("gaps: {reason}"), 1);
         }
-        let reason = reason.as_deref().and_then(GapReason::parse);
+        let reason = reason.and_then(GapReason::parse);
         let is_own = ledger.plan.rule.only_own;
         let wrong = match (current.resume, reason) {
             (Resume::Nothing, _) => Some("it has not opted in".to_owned()),
@@ -395,7 +393,7 @@ impl Client {
             }
         };
         let wrong = wrong.or_else(|| self.check_count(ledger, topic, at, count, &current));
-        let key = field("\"key\":");
+        let key = payload::field(&text, "\"key\":").map(str::to_owned);
         let wrong = wrong.or_else(|| self.check_key(topic, at, key, (&current, is_own)));
         if let Some(wrong) = wrong {
             let text = format!("client {who} is told {text} at {at}: {wrong}; {current:?}");
@@ -444,8 +442,7 @@ impl Client {
         payload: &Payload<'_>,
     ) {
         let text = String::from_utf8_lossy(payload.data()).into_owned();
-        let reason = text.split_once("\"reason\":\"").and_then(|it| it.1.split('"').next());
-        let reason = reason.and_then(GapReason::parse);
+        let reason = payload::field(&text, "\"reason\":").and_then(GapReason::parse);
         let Some(view) = self.views.get_mut(topic) else { return };
         let (Some(current), Some(before)) = (view.current, view.position) else { return };
         view.position = Some(at);

@@ -88,7 +88,6 @@ pub(crate) struct JoinRequest {
     pub(crate) intercepts: bool,
 }
 
-#[derive(Debug)]
 pub(crate) struct Ledger {
     findings: Findings,
     pub(crate) plan: Plan,

@@ -6,9 +6,10 @@ use fastrand::Rng;
 use simurgh_core::{Config, HistoryConfig, HistoryRule, ReplayLimits};
 use simurgh_sim_kit::NONE;
 use simurgh_sim_kit::fault::{Fault, Faults};
-use simurgh_sim_kit::operation::{self, Op};
 use simurgh_sim_kit::setup::{Setup, patient_config};
 use simurgh_sim_kit::topics::Topics;
+
+use crate::profile::Era;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -32,18 +33,21 @@ pub(crate) struct Plan {
     /// How many of 256 clients have an id, opt in, or intercept.
     habits: [u8; 3],
     pub(crate) fault: Option<(Fault, u32)>,
-    leaves: bool,
-    purges: bool,
+    pub(crate) leaves: bool,
+    pub(crate) purges: bool,
     /// Clients send resumes that cannot be read.
     pub(crate) says_bad: bool,
     /// Clients send a wrong key, or none.
     pub(crate) forges: bool,
-    restarts: bool,
+    pub(crate) restarts: bool,
 }
 
 impl Plan {
-    pub(crate) fn of(seed: u64) -> Self {
+    pub(crate) fn of_era(seed: u64, era: Era) -> Self {
         let mut plan = Self::early(seed);
+        if era == Era::Early {
+            return plan;
+        }
         let mut rng = Rng::with_seed(seed ^ 0x4d_4f_52_45);
         if rng.bool() {
             plan.rule.only_own = rng.u8(..) < 90;
@@ -60,7 +64,7 @@ impl Plan {
     }
 
     /// The plan without what was added to the simulator later.
-    pub(crate) fn early(seed: u64) -> Self {
+    fn early(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x4b_45_50_54);
         let rule = HistoryRule {
             count: [2, 5, 30, 1000][rng.usize(..4)],
@@ -146,7 +150,7 @@ pub(crate) enum Kind {
     Restart,
 }
 
-const WEIGHTS: [(Kind, u32); 17] = [
+pub(crate) const WEIGHTS: [(Kind, u32); 17] = [
     (Kind::Connect, 40),
     (Kind::Join, 70),
     (Kind::Push, 120),
@@ -165,14 +169,3 @@ const WEIGHTS: [(Kind, u32); 17] = [
     (Kind::Rest, 3),
     (Kind::Restart, 4),
 ];
-
-pub(crate) fn operations(plan: &Plan, count: usize) -> Vec<Op<Kind>> {
-    let is_on = |kind: Kind| match kind {
-        Kind::Leave => plan.leaves,
-        Kind::Purge => plan.purges,
-        Kind::Restart => plan.restarts,
-        _ => true,
-    };
-    let weights: Vec<_> = WEIGHTS.into_iter().filter(|(kind, _)| is_on(*kind)).collect();
-    operation::operations(plan.seed, &weights, count)
-}

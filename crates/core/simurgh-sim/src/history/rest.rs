@@ -51,19 +51,8 @@ impl HistorySimulation {
         }
         let state = self.node.state();
         let mail: Vec<usize> = state.mailboxes.iter().map(|it| it.len()).collect();
-        let mut text =
-            format!("it does not come to rest: mail {mail:?}, bytes {:?}", state.charged);
+        let text = format!("it does not come to rest: mail {mail:?}, bytes {:?}", state.charged);
         drop(state);
-        for it in &self.shards {
-            let held = |peer: &&Peer| peer.is_held || it.core.is_held_back(peer.key);
-            let (fans_out, peers) = (it.metrics.fanout_topics.value(), it.net.peers().filter(held));
-            let of = |peer: &Peer| {
-                let is_back = it.core.is_held_back(peer.key);
-                (peer.socket.phase(), is_back, peer.stash.len(), peer.inbound.len())
-            };
-            let held: Vec<_> = peers.map(of).collect();
-            text.push_str(&format!("; fans out {fans_out}, held {held:?}"));
-        }
         self.shared.ledger().fail("rest", text);
     }
 

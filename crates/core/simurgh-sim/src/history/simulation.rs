@@ -9,7 +9,7 @@ use simurgh_reactor::{Key, Next};
 use simurgh_sim_kit::client::Connection;
 use simurgh_sim_kit::findings::Findings;
 use simurgh_sim_kit::node::SimNode;
-use simurgh_sim_kit::operation::Op;
+use simurgh_sim_kit::operation::{self, Op};
 use simurgh_sim_kit::run::Simulation;
 use simurgh_sim_kit::shard::{self, Turns};
 use simurgh_sim_kit::{EVENTS, payload, setup};
@@ -97,8 +97,19 @@ impl Simulation for HistorySimulation {
         it
     }
 
+    fn flags(_plan: &Plan) -> String {
+        " --history".to_owned()
+    }
+
     fn operations(plan: &Plan, count: usize) -> Vec<Op<Kind>> {
-        plan::operations(plan, count)
+        let is_on = |kind: Kind| match kind {
+            Kind::Leave => plan.leaves,
+            Kind::Purge => plan.purges,
+            Kind::Restart => plan.restarts,
+            _ => true,
+        };
+        let weights: Vec<_> = plan::WEIGHTS.into_iter().filter(|(kind, _)| is_on(*kind)).collect();
+        operation::operations(plan.seed, &weights, count)
     }
 
     fn run(&mut self, op: Op<Kind>) {
@@ -256,7 +267,7 @@ impl HistorySimulation {
             false => made,
         });
         drop(ledger);
-        handle.broadcast(is_from, id);
+        handle(is_from, id);
         self.shared.note(|| format!("a handle of channel {chan} broadcasts #{id}"));
     }
 

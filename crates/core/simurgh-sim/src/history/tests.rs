@@ -2,14 +2,15 @@
 
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings::{Counts, Findings};
-use simurgh_sim_kit::run::run_seed;
+use simurgh_sim_kit::run::{Simulation, run};
 
 use super::{HistorySimulation, Plan};
+use crate::profile::Era;
 
 fn findings(seed: u64, fault: Option<(Fault, u32)>, count: usize) -> Findings {
-    let mut plan = Plan::of(seed);
+    let mut plan = Plan::of_era(seed, Era::Now);
     plan.fault = fault;
-    run_seed::<HistorySimulation>(&plan, count)
+    run::<HistorySimulation>(&plan, &HistorySimulation::operations(&plan, count), false)
 }
 
 #[test]

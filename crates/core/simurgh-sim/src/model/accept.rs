@@ -9,7 +9,7 @@ use super::{Model, code_bit};
 impl Model {
     pub(crate) fn accept(&mut self, shard: usize, id: u32) {
         self.seq += 1;
-        self.counts.broadcasts += 1;
+        self.counts.count("broadcasts accepted", 1);
         self.note(|| format!("shard {shard} accepts broadcast #{id}"));
         let seq = self.seq - 1;
         let Some(made) = self.made(id).copied() else { return };
@@ -56,7 +56,7 @@ impl Model {
         if let Some(it) = self.conn_mut(conn).filter(|it| it.is_open && it.id == Some(id)) {
             it.is_disconnected = true;
             it.codes |= code_bit(1001);
-            self.counts.disconnects += 1;
+            self.counts.count("sockets disconnected", 1);
         }
     }
 }

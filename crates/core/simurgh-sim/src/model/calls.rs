@@ -12,27 +12,14 @@ use crate::model::steps::{Due, Input};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    Join {
-        id: u32,
-    },
+    Join,
     AfterJoin,
-    HandleIn {
-        id: u32,
-    },
-    HandleInfo {
-        id: u32,
-    },
-    /// Ends a waiting handler.
-    Done {
-        task: u32,
-    },
-    HandleOut {
-        id: u32,
-    },
-    HandleBroadcast {
-        id: u32,
-        topic: Option<u8>,
-    },
+    HandleIn(u32),
+    HandleInfo(u32),
+    /// The end of a waiting handler, by its task.
+    Done(u32),
+    HandleOut(u32),
+    HandleBroadcast(u32, Option<u8>),
     Terminate(Reason),
     Hibernate,
 }
@@ -107,7 +94,7 @@ impl CallbackRecord {
 impl Model {
     /// Begins a callback; returns the ref of its message and the sequence number of its broadcast.
     pub(crate) fn begin(&mut self, chan: u32, call: Call) -> (u32, u64) {
-        self.counts.callbacks += 1;
+        self.counts.count("callbacks", 1);
         let Some(it) = self.chan_mut(chan) else { return (0, 0) };
         if it.life != Life::Live {
             let text = format!("{call:?} of channel {chan}, which is {:?}", it.life);
@@ -118,37 +105,37 @@ impl Model {
             it.hibernates = false;
         }
         match call {
-            Call::Join { .. } => {}
+            Call::Join => {}
             Call::AfterJoin => {
                 if !std::mem::take(&mut it.owes_after_join) {
                     self.fail("callback", format!("channel {chan}: after_join again"));
                 }
             }
-            Call::HandleIn { id } => {
+            Call::HandleIn(id) => {
                 let msg_ref = self.take_due(Due::HandleIn { chan, id });
                 self.came(chan, id);
                 return (msg_ref, 0);
             }
-            Call::Done { task } => {
+            Call::Done(task) => {
                 self.take_due(Due::Done { chan, task });
                 self.is_done(chan, task);
             }
-            Call::HandleInfo { id } => return (self.take_due(Due::HandleInfo { chan, id }), 0),
-            Call::HandleOut { id } => return (0, self.intercepted(chan, id)),
-            Call::HandleBroadcast { id, topic } => self.relayed(chan, topic, id),
+            Call::HandleInfo(id) => return (self.take_due(Due::HandleInfo { chan, id }), 0),
+            Call::HandleOut(id) => return (0, self.intercepted(chan, id)),
+            Call::HandleBroadcast(id, topic) => self.relayed(chan, topic, id),
             Call::Terminate(reason) => self.terminated(chan, reason),
             Call::Hibernate => {
                 if std::mem::replace(&mut it.hibernates, true) {
                     self.fail("callback", format!("channel {chan} hibernates twice"));
                 }
-                self.counts.hibernated += 1;
+                self.counts.count("hibernations", 1);
             }
         }
         (0, 0)
     }
 
     fn intercepted(&mut self, chan: u32, id: u32) -> u64 {
-        self.counts.intercepted += 1;
+        self.counts.count("interceptions", 1);
         let pending = self.chan_mut(chan).and_then(|it| it.pending.pop_front());
         match pending {
             Some((seq, next)) if next == id => seq,
@@ -161,7 +148,7 @@ impl Model {
     }
 
     fn relayed(&mut self, chan: u32, topic: Option<u8>, id: u32) {
-        self.counts.relayed += 1;
+        self.counts.count("relayed", 1);
         let relays = self.chan_mut(chan).map(|it| &mut it.relays);
         let relay = relays.into_iter().flatten().find(|it| Some(it.topic) == topic);
         let Some(relay) = relay else {
@@ -330,7 +317,7 @@ impl Model {
             Action::Broadcast(id) => self.made(*id).is_some_and(|it| it.weight == 0),
             _ => false,
         };
-        if !matches!(did.call, Call::HandleIn { .. }) || !did.effects.iter().any(is_refused) {
+        if !matches!(did.call, Call::HandleIn(_)) || !did.effects.iter().any(is_refused) {
             return;
         }
         let wants_none = did.msg_ref == 0;
@@ -383,7 +370,7 @@ impl Model {
                 Action::Unsubscribe(topic) => self.unsubscribed(chan, topic),
                 Action::Close(code) => {
                     if call != Call::Terminate(Reason::Closed) {
-                        self.counts.closes += 1;
+                        self.counts.count("closes by the application", 1);
                         self.may_close(conn, code);
                         self.now.closing.push(conn);
                     }
@@ -415,13 +402,13 @@ impl Model {
         let Some(top) = self.frames.last_mut() else { return false };
         let mut chan = top.did.chan;
         let is_said = match (top.did.effects.get(top.at), top.did.call) {
-            (_, Call::HandleOut { .. } | Call::Terminate(_)) => return false,
+            (_, Call::HandleOut(_) | Call::Terminate(_)) => return false,
             (Some(Action::Say { chan: to, .. }), _) => {
                 chan = *to;
                 true
             }
             (Some(Action::Push(_) | Action::Reply(..)), _) => true,
-            (None, Call::HandleIn { .. }) => {
+            (None, Call::HandleIn(_)) => {
                 matches!(top.did.out, CallbackEnd::Reply(..) | CallbackEnd::ReplyAndStop(..))
             }
             _ => false,
@@ -456,7 +443,7 @@ impl Model {
                     replaced.pushes.push(id);
                 }
             }
-            Call::HandleOut { .. } => self.expect_out(conn, topic, line, seq, false),
+            Call::HandleOut(_) => self.expect_out(conn, topic, line, seq, false),
             Call::Terminate(_) => self.say(chan, line),
             // Nothing is sent after the end of its socket.
             _ if self.now.closing.contains(&conn) => {}
@@ -509,21 +496,21 @@ impl Model {
             CallbackEnd::Panic => (None, Some(Reason::Crashed)),
         };
         let is_closed = self.now.closing.contains(&did_conn);
-        if let (Some((word, id)), Call::HandleIn { .. }, false) = (reply, call, is_closed) {
+        if let (Some((word, id)), Call::HandleIn(_), false) = (reply, call, is_closed) {
             let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
             let horizon = horizon.unwrap_or(self.seq);
             self.say_behind(chan, Delivery::reply(join_ref, msg_ref, word, id), horizon);
         }
         if let Some(reason) = end {
-            let is_out = matches!(call, Call::HandleOut { .. });
+            let is_out = matches!(call, Call::HandleOut(_));
             self.must_end(chan, reason, is_out.then_some(seq));
         }
     }
 
     pub(crate) fn must_end(&mut self, chan: u32, reason: Reason, ended_in: Option<u64>) {
         match reason {
-            Reason::Crashed => self.counts.panics += 1,
-            _ => self.counts.stops += 1,
+            Reason::Crashed => self.counts.count("panics", 1),
+            _ => self.counts.count("stops", 1),
         }
         if reason == Reason::Stopped(Stop::Expired) {
             self.expires(chan, false);
@@ -558,7 +545,7 @@ impl Model {
                 return self.advance();
             }
             // A failed join has no effects.
-            if matches!(top.did.call, Call::Join { .. }) {
+            if matches!(top.did.call, Call::Join) {
                 self.frames.pop();
                 continue;
             }

@@ -40,7 +40,7 @@ impl Expired {
 
 impl Model {
     pub(crate) fn lives_for(&mut self, conn: u32, time_ns: Option<u64>) {
-        self.counts.lifetimes += 1;
+        self.counts.count("times of sockets set", 1);
         let (now_ns, step, was_over) = (self.now.ns, self.step, self.is_over(conn));
         let Some(it) = self.conn_mut(conn) else { return };
         if was_over {
@@ -112,7 +112,7 @@ impl Model {
         if !has_expired || self.input != Input::Tick {
             return;
         }
-        self.counts.lapsed += 1;
+        self.counts.count("sockets whose time was over", 1);
         let Some(it) = self.shard_of_conn(conn) else { return };
         it.expired.sockets.0 += u64::from(is_sure);
         it.expired.sockets.1 += 1;

@@ -24,7 +24,7 @@ impl Model {
         match answer {
             Answer::Ok { intercept_panics: true, .. } => {
                 self.refused(joining, JOIN_CRASHED);
-                self.counts.panics += 1;
+                self.counts.count("panics", 1);
                 self.spoken(joining, effects, CallbackEnd::Nothing);
             }
             // The end of the replaced channel has closed the socket.
@@ -40,12 +40,12 @@ impl Model {
                     let replaced = it.replaced.take();
                     it.awaiting = Some(Awaiting { joining, replaced, ticket: None, since_tick });
                     self.waiting.push(conn);
-                    self.counts.later += 1;
+                    self.counts.count("joins decided later", 1);
                 }
                 self.spoken(joining, effects, CallbackEnd::Nothing);
             }
             Answer::Panic => {
-                self.counts.panics += 1;
+                self.counts.count("panics", 1);
                 self.spoken(joining, effects, CallbackEnd::JoinCrashed(joining));
             }
         }
@@ -73,11 +73,11 @@ impl Model {
                 made.except = chan;
             }
         }
-        self.counts.joins += 1;
+        self.counts.count("joins", 1);
         self.now.joined.push(chan);
         self.replied(joining, b'o', reply);
         self.close_replaced(conn);
-        let (call, out) = (Call::Join { id: NONE }, CallbackEnd::Nothing);
+        let (call, out) = (Call::Join, CallbackEnd::Nothing);
         self.end(CallbackRecord::new((chan, conn), call, effects, out));
     }
 
@@ -85,7 +85,7 @@ impl Model {
     fn spoken(&mut self, joining: Joining, mut effects: Vec<Action>, out: CallbackEnd) {
         use Action::{Assign, Broadcast, Close, Expire};
         effects.retain(|it| matches!(it, Broadcast(_) | Close(_) | Assign(_) | Expire(_)));
-        let call = Call::Join { id: NONE };
+        let call = Call::Join;
         self.end(CallbackRecord::new((NONE, joining.conn), call, effects, out));
     }
 
@@ -109,7 +109,7 @@ impl Model {
 
     fn close_replaced(&mut self, conn: u32) {
         let Some(replaced) = self.conn_mut(conn).and_then(|it| it.replaced.take()) else { return };
-        self.counts.rejoins += 1;
+        self.counts.count("rejoins", 1);
         let chan = replaced.chan;
         self.notify(chan, DeliveryKind::Close);
         let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
@@ -132,7 +132,7 @@ impl Model {
         let awaiting = self.conn_mut(conn).filter(|it| it.is_open).map(|it| &mut it.awaiting);
         let awaiting = awaiting.and_then(|it| it.take_if(|it| it.ticket == Some(ticket)));
         let Some(Awaiting { joining, replaced, .. }) = awaiting else {
-            self.counts.decided_late += 1;
+            self.counts.count("decided too late", 1);
             return;
         };
         self.waiting.retain(|it| *it != conn);
@@ -149,7 +149,7 @@ impl Model {
             self.fail("join", format!("socket {conn}: timed out after {waited_ticks} ticks"));
         }
         self.conns[conn as usize].replaced = replaced;
-        self.counts.join_timeouts += 1;
+        self.counts.count("join timeouts", 1);
         // The reply came before the socket is closed in the same step.
         let closing = std::mem::take(&mut self.now.closing);
         self.refused(joining, JOIN_TIMED_OUT);

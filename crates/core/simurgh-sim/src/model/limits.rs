@@ -111,7 +111,7 @@ impl Model {
         let Err(over) = self.charge(conn, asked, is_event, size, &limits) else { return false };
         let closes = over.policy == LimitPolicy::Close;
         if matches!(kind, RequestKind::Heartbeat | RequestKind::Leave) && !closes {
-            self.counts.let_pass += 1;
+            self.counts.count("heartbeats and leaves that pass although", 1);
             return false;
         }
         self.is_limited(conn, over.what);
@@ -171,7 +171,7 @@ impl Model {
     }
 
     fn is_limited(&mut self, conn: u32, what: Limited) {
-        self.counts.limited += 1;
+        self.counts.count("over a limit", 1);
         let count = self.shard_of_conn(conn).and_then(|it| it.limited.get_mut(what as usize));
         if let Some(count) = count {
             *count += 1;
@@ -179,7 +179,7 @@ impl Model {
     }
 
     pub(super) fn closes_for(&mut self, conn: u32, what: Limited) {
-        self.counts.limited_closes += 1;
+        self.counts.count("closes for that", 1);
         self.may_close(conn, 1008);
         self.now.closing.push(conn);
         self.conns[conn as usize].over = Some(what);
@@ -189,8 +189,7 @@ impl Model {
     pub(super) fn within_limits(&mut self, did: &mut CallbackRecord) {
         let Some(limits) = self.limits else { return };
         let CallbackRecord { chan, conn, call, effects, out, .. } = did;
-        let is_handler =
-            matches!(call, Call::HandleIn { .. } | Call::HandleInfo { .. } | Call::Done { .. });
+        let is_handler = matches!(call, Call::HandleIn(_) | Call::HandleInfo(_) | Call::Done(_));
         let Some(topic) = self.chan(*chan).map(|it| it.topic).filter(|_| is_handler) else {
             return;
         };

@@ -51,7 +51,7 @@ impl Model {
     }
 
     pub(crate) fn heard(&mut self, number: u32, id: u32) {
-        self.counts.listened += 1;
+        self.counts.count("heard by listeners", 1);
         let next = self.listeners.get_mut(number as usize).and_then(|it| it.pending.pop_front());
         if next != Some(id) {
             self.fail("listener", format!("listener {number} hears {id} where {next:?} is next"));

@@ -25,11 +25,11 @@ mod steps;
 mod waits;
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 
 use simurgh_core::{Reason, ReplyRef, Stop, Wire};
 use simurgh_proto::message::Payload;
 
-use crate::counts::Counts;
 use crate::limits::{Limited, Limits};
 pub(crate) use accept::{DISCONNECT, PUSHED};
 pub(crate) use calls::{Action, Answer, Call, CallbackEnd, CallbackRecord};
@@ -39,11 +39,11 @@ use limits::{Counted, RateUse};
 pub(crate) use listeners::{LISTENER, ListenerState};
 use presence::{Presence, View};
 use simurgh_sim_kit::delivery::{Delivery, DeliveryKind};
-use simurgh_sim_kit::findings::Failure;
+use simurgh_sim_kit::findings::Findings;
 use simurgh_sim_kit::peer::Flow;
 use simurgh_sim_kit::topics::{FIELD_BYTES_MAX, IDS, Topics};
 use simurgh_sim_kit::{EVENTS, NONE, payload, refs};
-pub(crate) use steps::{Due, Input, Intent, Over};
+pub(crate) use steps::{Due, Input, Intent};
 pub(crate) use waits::{Handler, Task};
 use waits::{Waits, Work};
 
@@ -201,8 +201,7 @@ pub(crate) struct Model {
     pub(crate) topics: Topics,
     pub(crate) channels_max: usize,
     pub(crate) broadcast_bytes_max: usize,
-    pub(crate) failure: Option<Failure>,
-    pub(crate) step: u32,
+    findings: Findings,
     pub(crate) seq: u64,
     pub(crate) conns: Vec<Conn>,
     pub(crate) chans: Vec<Chan>,
@@ -215,7 +214,6 @@ pub(crate) struct Model {
     pub(crate) joining: Option<Joining>,
     pub(crate) prepared: Option<u32>,
     pub(crate) waiting: Vec<u32>,
-    pub(crate) counts: Counts,
     pub(crate) listeners: Vec<ListenerState>,
     pub(crate) tasks: Vec<Task>,
     pub(crate) handlers: Vec<Handler>,
@@ -229,7 +227,6 @@ pub(crate) struct Model {
     pub(crate) seats: i64,
     /// Lists to be used again.
     pub(crate) spare: Vec<Vec<Action>>,
-    pub(crate) log: Option<Vec<String>>,
 }
 
 /// The results of the current step so far.
@@ -295,6 +292,20 @@ impl Shard {
     }
 }
 
+impl Deref for Model {
+    type Target = Findings;
+
+    fn deref(&self) -> &Findings {
+        &self.findings
+    }
+}
+
+impl DerefMut for Model {
+    fn deref_mut(&mut self) -> &mut Findings {
+        &mut self.findings
+    }
+}
+
 impl Model {
     pub(crate) fn new(
         topics: Topics,
@@ -319,20 +330,6 @@ impl Model {
             made,
             shards,
             ..Self::default()
-        }
-    }
-
-    /// Notes a failure; only the first counts.
-    #[cold]
-    pub(crate) fn fail(&mut self, rule: &'static str, text: impl Into<String>) {
-        let step = self.step;
-        self.failure.get_or_insert_with(|| Failure { rule, text: text.into(), step });
-    }
-
-    #[inline]
-    pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
-        if let Some(log) = &mut self.log {
-            log.push(text());
         }
     }
 
@@ -433,14 +430,14 @@ impl Model {
             self.fail("left", format!("shard {shard} has ended, and not all that was on it"));
         }
         if !self.waiting.is_empty() {
-            self.fail("left", format!("{:?} wait for joins", self.waiting));
+            self.findings.fail("left", format!("{:?} wait for joins", self.waiting));
         }
         let topics = self.topics.names.len();
         self.shards.iter_mut().for_each(|it| *it = Shard::new(topics));
         self.chans.iter_mut().for_each(|it| it.refs.clear());
         self.handlers.clear();
         self.presence.restart();
-        self.counts.restarts += 1;
+        self.counts.count("restarts", 1);
     }
 
     pub(crate) fn new_chan(&mut self, conn: u32, topic: u8, intercepts: u8) -> u32 {

@@ -179,7 +179,7 @@ impl Model {
         if call == Call::Terminate(Reason::Closed) || !self.is_live(chan) {
             return;
         }
-        let is_seeing = matches!(call, Call::HandleOut { .. });
+        let is_seeing = matches!(call, Call::HandleOut(_));
         if !is_closing || is_seeing {
             // It may be catching up before its socket closes for another reason.
             self.presence.due.push_back((chan, does, is_closing));
@@ -286,9 +286,9 @@ impl Model {
                 true
             }
         };
-        let (after, counts) = (room.entries.len(), &mut self.counts);
-        counts.presences += u64::from(is_taken && matches!(does, PresenceAction::Track(..)));
-        counts.presences_refused += u64::from(!is_taken);
+        let (after, counts) = (room.entries.len(), &mut self.findings.counts);
+        counts.count("presences", u64::from(is_taken && matches!(does, PresenceAction::Track(..))));
+        counts.count("presences refused", u64::from(!is_taken));
         if let (Some(kept), Some(refused)) = (kept.get_mut(shard), refused.get_mut(shard)) {
             *kept = (*kept + after as u64).saturating_sub(before as u64);
             *refused += u64::from(!is_taken);
@@ -330,24 +330,27 @@ impl Model {
         let Presence { rooms, config, refs, .. } = &mut self.presence;
         let Some(room) = rooms.get_mut(usize::from(topic)) else { return NONE };
         let ref_of = |number: u32| refs.get(number as usize).copied().flatten();
-        let (was_summary, counts) = (room.is_summary, &mut self.counts);
+        let (was_summary, counts) = (room.is_summary, &mut self.findings.counts);
         let is_right = named.and_then(|()| match (&told, chans) {
             (PresenceEvent::Diff { joins, leaves }, None) => {
-                counts.presence_diffs += 1;
+                counts.count("diffs of presence", 1);
                 room.says_diff(joins, leaves, config, now_ns, ref_of)
             }
             (PresenceEvent::State(metas), None) => room.says_state(metas, config, now_ns),
             (PresenceEvent::State(metas), Some(chans)) => {
-                counts.presence_states += 1;
+                counts.count("lists pushed", 1);
                 room.says_state_to(metas, chans, config)
             }
             (PresenceEvent::Summary { count, keys, sample }, _) => {
-                counts.presence_summaries += 1;
+                counts.count("summaries", 1);
                 room.says_summary((*count, *keys, sample), chans, config, now_ns)
             }
             (PresenceEvent::Diff { .. }, Some(_)) => Err("tells a diff to some".to_owned()),
         });
-        counts.presence_changes += u64::from(was_summary != room.is_summary);
+        counts.count(
+            "changes between lists and summaries",
+            u64::from(was_summary != room.is_summary),
+        );
         let version = room.version;
         if let Err(wrong) = is_right {
             let context = room.said(&told);
@@ -422,7 +425,7 @@ impl Model {
         let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return };
         let (conn, topic, join_ref) = (it.conn, it.topic, it.join_ref);
         let line = Delivery::event(word, join_ref, said);
-        if matches!(call, Call::HandleOut { .. }) {
+        if matches!(call, Call::HandleOut(_)) {
             return self.expect_out(conn, topic, line, seq, false);
         }
         if self.now.closing.contains(&conn) {
@@ -449,7 +452,8 @@ impl Model {
 
     pub(super) fn check_presence(&mut self) {
         if let Some((chan, does, _)) = self.presence.due.iter().find(|(.., may_fail)| !may_fail) {
-            self.fail("presence", format!("{does:?} of channel {chan} has not been posted"));
+            self.findings
+                .fail("presence", format!("{does:?} of channel {chan} has not been posted"));
         }
         self.presence.due.clear();
         while let Some(chan) = self.presence.parted.pop() {
@@ -527,7 +531,7 @@ impl Model {
 
     /// Checks the answer to a question from outside.
     pub(crate) fn presence_answers(&mut self, topic: u8, counts: (usize, usize), json: &str) {
-        self.counts.presence_lists += 1;
+        self.counts.count("lists asked for outside", 1);
         let told = PresenceEvent::read("presence_state", json);
         let named = told.as_ref().map_or(Ok(()), |it| self.presence.name_states(it));
         let Presence { rooms, config, .. } = &mut self.presence;

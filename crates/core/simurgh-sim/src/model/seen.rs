@@ -63,12 +63,12 @@ impl Model {
         };
         match take(queue, line) {
             Ok(heard) => {
-                self.counts.seen += 1;
+                self.counts.count("things heard", 1);
                 if let Some((chan, record)) = heard {
                     self.presence_heard(chan, record);
                 }
                 if self.made(line.id).is_some_and(|it| it.event < 3) {
-                    self.counts.deliveries += 1;
+                    self.counts.count("deliveries", 1);
                 }
             }
             Err(rule) => {

@@ -35,36 +35,19 @@ pub(crate) enum Due {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
-    Info {
-        id: u32,
-    },
-    Push {
-        id: u32,
-    },
-    Reply {
-        msg_ref: u32,
-        id: u32,
-    },
+    Info(u32),
+    Push(u32),
+    /// To the message with this ref.
+    Reply(u32, u32),
     Stop(Stop),
-    Broadcast {
-        id: u32,
-    },
-    /// Ends a waiting handler.
-    Done {
-        task: u32,
-    },
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Over {
-    pub(crate) conn: u32,
-    pub(crate) is_silent: bool,
+    Broadcast(u32),
+    /// Ends the waiting handler of this task.
+    Done(u32),
 }
 
 impl Model {
     pub(crate) fn begin_step(&mut self, shard: usize, input: Input, tick: u32) {
         self.step += 1;
-        self.counts.steps += 1;
         self.running = Some(shard);
         self.input = input;
         let Now { ending, closed, closing, joined, publishers, must_hold, .. } = &mut self.now;
@@ -79,7 +62,7 @@ impl Model {
     }
 
     pub(crate) fn message(&mut self, conn: u32, asked: Request, size: Size) {
-        self.counts.messages += 1;
+        self.counts.count("messages", 1);
         self.must_not_wait(conn);
         if self.is_over_a_limit(conn, asked, size) {
             return;
@@ -104,11 +87,11 @@ impl Model {
                 None
             }
             (_, Some(_)) if !is_meant => {
-                self.counts.stale += 1;
+                self.counts.count("stale messages", 1);
                 None
             }
             (RequestKind::Leave, Some(chan)) => {
-                self.counts.leaves += 1;
+                self.counts.count("leaves", 1);
                 self.joining = Some(Joining { conn, topic, join_ref, msg_ref });
                 Some(Due::Leave { chan })
             }
@@ -136,7 +119,7 @@ impl Model {
         let is_long = [join_ref, msg_ref].into_iter().any(refs::is_too_long);
         if is_long || self.topics.over == Some(topic) {
             self.refuses(conn);
-            self.counts.too_long += 1;
+            self.counts.count("joins with something too long", 1);
             self.expect(conn, topic, Delivery::reply(join_ref, msg_ref, b'e', TOO_LONG), false);
             return None;
         }
@@ -145,7 +128,7 @@ impl Model {
     }
 
     pub(crate) fn refuses(&mut self, conn: u32) {
-        self.counts.refused += 1;
+        self.counts.count("refused joins", 1);
         if let Some(shard) = self.shard_of_conn(conn) {
             shard.refused += 1;
         }
@@ -162,28 +145,26 @@ impl Model {
         if !self.is_live(chan) {
             return;
         }
-        self.counts.told += 1;
+        self.counts.count("handles used", 1);
         match intent {
-            Intent::Info { id } => self.input = Input::Mail(Some(Due::HandleInfo { chan, id })),
-            Intent::Push { id } => {
-                self.told_to(chan, vec![Action::Push(id)], CallbackEnd::Nothing, 0)
-            }
-            Intent::Reply { msg_ref, id } => {
+            Intent::Info(id) => self.input = Input::Mail(Some(Due::HandleInfo { chan, id })),
+            Intent::Push(id) => self.told_to(chan, vec![Action::Push(id)], CallbackEnd::Nothing, 0),
+            Intent::Reply(msg_ref, id) => {
                 self.told_to(chan, Vec::new(), CallbackEnd::Reply(b'o', id), msg_ref);
             }
             Intent::Stop(how) => self.must_end(chan, Reason::Stopped(how), None),
-            Intent::Broadcast { id } => {
-                self.counts.spoken += 1;
+            Intent::Broadcast(id) => {
+                self.counts.count("broadcasts by handles", 1);
                 self.told_to(chan, vec![Action::Broadcast(id)], CallbackEnd::Nothing, 0);
             }
-            Intent::Done { task } => self.input = Input::Mail(Some(Due::Done { chan, task })),
+            Intent::Done(task) => self.input = Input::Mail(Some(Due::Done { chan, task })),
         }
     }
 
     /// Handles a use of a handle as an effect of a callback.
     fn told_to(&mut self, chan: u32, effects: Vec<Action>, out: CallbackEnd, msg_ref: u32) {
         let conn = self.chan(chan).map_or(NONE, |it| it.conn);
-        let record = CallbackRecord::new((chan, conn), Call::HandleIn { id: NONE }, effects, out);
+        let record = CallbackRecord::new((chan, conn), Call::HandleIn(NONE), effects, out);
         self.end(CallbackRecord { msg_ref, ..record });
     }
 
@@ -215,9 +196,9 @@ impl Model {
         is_it && matches!(self.input, Input::Message(Some(Due::Join { .. })))
     }
 
-    pub(crate) fn over(&mut self, over: Over) {
+    /// A socket is closed, perhaps because its client has been silent for too long.
+    pub(crate) fn over(&mut self, conn: u32, is_silent: bool) {
         let step = self.step;
-        let Over { conn, is_silent } = over;
         let Some(it) = self.conn_mut(conn).filter(|it| it.is_open) else { return };
         (it.is_open, it.closed_step) = (false, step);
         let (shard, is_gone) = (it.shard, self.input == Input::Ended(conn));
@@ -260,7 +241,7 @@ impl Model {
         (self.joining, self.prepared) = (None, None);
         while let Some(frame) = self.frames.pop() {
             // A failed join has no effects.
-            if !matches!(frame.did.call, Call::Join { .. }) {
+            if !matches!(frame.did.call, Call::Join) {
                 self.fail("broadcast", format!("never accepted: {:?}", frame.did));
             }
         }
@@ -287,7 +268,7 @@ impl Model {
         }
         let owes = |it: u32| self.chan(it).is_some_and(|it| it.owes_after_join);
         if let Some(chan) = self.now.joined.iter().find(|it| owes(**it)) {
-            self.fail("callback", format!("channel {chan}: no after_join"));
+            self.findings.fail("callback", format!("channel {chan}: no after_join"));
         }
     }
 

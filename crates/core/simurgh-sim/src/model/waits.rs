@@ -76,7 +76,7 @@ impl Model {
     }
 
     pub(super) fn is_done(&mut self, chan: u32, task: u32) {
-        self.counts.handled += 1;
+        self.counts.count("handlers that waited", 1);
         let task_of = self.tasks.get_mut(task as usize).filter(|it| it.chan == chan);
         if task_of.is_none_or(|it| std::mem::replace(&mut it.is_finished, true)) {
             let text = format!("channel {chan}: handler {task} is done again, or not its own");
@@ -94,8 +94,8 @@ impl Model {
     }
 
     pub(crate) fn next_assigned(&mut self) -> u32 {
-        self.counts.assigned += 1;
-        self.counts.assigned as u32
+        self.counts.count("values kept with sockets", 1);
+        self.counts.of("values kept with sockets") as u32
     }
 
     pub(crate) fn new_task(&mut self, chan: u32) -> u32 {
@@ -121,7 +121,7 @@ impl Model {
         let Some(it) = self.conn_mut(conn) else { return };
         if !has_closed {
             it.assigned = Some(value);
-        } else if matches!(call, Call::HandleOut { .. } | Call::Terminate(_)) {
+        } else if matches!(call, Call::HandleOut(_) | Call::Terminate(_)) {
             // The channel may catch up, or end by that, before its socket closes for another
             // reason.
             it.waits.assigned_perhaps = Some(value);
@@ -139,7 +139,7 @@ impl Model {
         let is_there = self.is_live(chan) && !self.now.closing.contains(&conn);
         match effect {
             Action::Link(task) => {
-                self.counts.linked += 1;
+                self.counts.count("works linked", 1);
                 match self.chan_mut(chan).filter(|_| is_there) {
                     Some(it) => it.work.tasks.push(task),
                     None => self.now.unlinked.push(task),
@@ -148,7 +148,7 @@ impl Model {
             Action::Hold if is_there && !self.waits(conn) => {
                 let since_tick = self.now.tick;
                 self.conns[conn as usize].waits.full = Some((chan, since_tick));
-                self.counts.holds += 1;
+                self.counts.count("holds", 1);
                 self.now.waits.push(conn);
             }
             Action::Proceed => self.proceeds(chan, conn),
@@ -175,7 +175,7 @@ impl Model {
         let mut all = full.iter().chain(&self.now.proceeded);
         let is_late = all.any(|(it, since)| *it == chan && tick.wrapping_sub(*since) > longest);
         let is_overdue = is_late && self.input == Input::Tick;
-        self.counts.overdue += u64::from(is_overdue);
+        self.counts.count("of them overdue", u64::from(is_overdue));
         is_overdue
     }
 
@@ -183,7 +183,7 @@ impl Model {
     pub(super) fn work_ends(&mut self, chan: u32, conn: u32) {
         let Some(it) = self.chan_mut(chan) else { return };
         let Work { tasks, behind, .. } = std::mem::take(&mut it.work);
-        self.counts.given_up += behind.len() as u64;
+        self.counts.count("messages behind one that ended", behind.len() as u64);
         let is_told = |it: &u32| self.tasks.get(*it as usize).is_some_and(|it| it.is_told);
         if let Some(task) = tasks.iter().find(|it| !is_told(it)) {
             self.fail("linked", format!("channel {chan} ends, its work {task} was not told"));

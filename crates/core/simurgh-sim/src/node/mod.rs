@@ -163,12 +163,6 @@ impl State {
         }
     }
 
-    /// Charges bytes of presence, for which no publisher is held.
-    fn charge_for_presence(&mut self, shard: usize, bytes: usize) {
-        self.charge(shard, bytes);
-        self.has_spoken = true;
-    }
-
     fn mail(&mut self, shard: usize, tagged: &TaggedMail, comes: bool) {
         if let Some((flow, bytes)) = tagged.flow {
             self.flows.mail(shard, flow, bytes, comes);
@@ -305,8 +299,12 @@ impl Node for SimNode {
     fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
         match presence::is_of_presence(&mail) {
             true if self.shared.is_faulty(Fault::Free) => {}
-            // The broadcast was not made by a callback.
-            true => self.state().charge_for_presence(shard, bytes),
+            // The broadcast was not made by a callback: no publisher is held for it.
+            true => {
+                let mut state = self.state();
+                state.charge(shard, bytes);
+                state.has_spoken = true;
+            }
             false => self.charge(shard, bytes),
         }
         if !self.post(shard, mail) {

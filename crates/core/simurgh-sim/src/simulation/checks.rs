@@ -36,12 +36,13 @@ impl Server {
             model.fail("metrics", format!("{names}: {counted:?}, not {expected:?}"));
         }
         // Without limits and lifetimes none of this is counted, as the end of the run checks.
-        if model.limits.is_some() || model.counts.lifetimes > 0 {
+        if model.limits.is_some() || model.counts.of("times of sockets set") > 0 {
             self.check_limits(model);
         }
         let open: u64 = model.shards.iter().map(|it| it.open).sum();
-        if model.seats != open as i64 {
-            model.fail("seats", format!("{} seats are taken, {open} sockets open", model.seats));
+        let seats = model.seats;
+        if seats != open as i64 {
+            model.fail("seats", format!("{seats} seats are taken, {open} sockets open"));
         }
     }
 
@@ -77,12 +78,6 @@ pub(crate) fn check_waits(peer: &Peer, model: &mut Model) {
 }
 
 impl NodeSimulation {
-    pub(crate) fn check_held(&self, shard: usize, conn: u32) {
-        if self.open_peer(shard, conn).is_some_and(|it| !it.is_held) {
-            self.shared.model().fail("held", format!("socket {conn} publishes and is read"));
-        }
-    }
-
     pub(crate) fn check_waits(&self, shard: usize, model: &mut Model) {
         let waits = std::mem::take(&mut model.now.waits);
         for peer in waits.iter().filter_map(|conn| self.open_peer(shard, *conn)) {

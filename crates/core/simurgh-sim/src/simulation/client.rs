@@ -208,7 +208,7 @@ impl NodeSimulation {
                 Phase::Open | Phase::Closing => {}
                 Phase::Waiting if !hastes => {
                     let left = peer.stash.len() as u64;
-                    self.shared.model().counts.stashed += left;
+                    self.shared.model().counts.count("messages stashed", left);
                     return;
                 }
                 Phase::Waiting => {}
@@ -239,7 +239,7 @@ impl NodeSimulation {
         peer.heard_tick = tick;
         // A message that cannot be passed on is refused.
         if sent.bytes.len() > self.shared.profile.config.broadcast_bytes_max() {
-            self.shared.model().counts.too_big += 1;
+            self.shared.model().counts.count("messages too big", 1);
             return self.fail_socket(conn, CloseCode::TOO_BIG);
         }
         let above = self.shared.profile.features.prepare_above as usize;

@@ -20,7 +20,7 @@ impl NodeSimulation {
         let Some(handle) = self.shared.handle(it.chan) else { return };
         let (chan, task) = (it.chan, it.task);
         self.tell(|| format!("handler {task} of channel {chan} is done"));
-        *locked(&self.shared.intent) = Some((chan, Intent::Done { task }));
+        *locked(&self.shared.intent) = Some((chan, Intent::Done(task)));
         handle.visit(move |it: &mut Member, ctx| it.done(ctx, task, c));
     }
 

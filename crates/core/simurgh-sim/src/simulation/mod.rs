@@ -7,7 +7,6 @@ mod handlers;
 mod listeners;
 mod operations;
 mod outside;
-mod presence;
 mod readings;
 
 use std::collections::VecDeque;
@@ -16,19 +15,20 @@ use std::sync::Arc;
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, Mail, Node, Phase};
 use simurgh_reactor::{Key, Next};
-use simurgh_sim_kit::fault::Fault;
-use simurgh_sim_kit::findings::Failure;
+use simurgh_sim_kit::findings::Findings;
 use simurgh_sim_kit::peer::Peer;
+use simurgh_sim_kit::run::Simulation;
 use simurgh_sim_kit::transport::Transport;
 
 use self::bounds::Pace;
 use self::client::Link;
 use self::readings::Reading;
 use crate::app::shared::{Shared, ticks};
-use crate::counts::Counts;
-use crate::model::{Input, Over};
+use crate::model::{Input, Model};
 use crate::node::{MailTag, SimNode, TaggedMail};
-use crate::profile::Profile;
+use crate::op::{Kind, Op};
+use crate::profile::Era;
+use crate::run::Plan;
 
 pub(crate) struct Server {
     pub(crate) core: Core<SimNode>,
@@ -55,6 +55,7 @@ impl Server {
 
     /// Replaces a shard that has ended, and checks that nothing of it is left.
     pub(crate) fn again(self, node: &Arc<SimNode>) -> Self {
+        self.count_events(&mut node.shared.model());
         let Self { core, net, metrics, .. } = self;
         let shard = usize::from(core.shard());
         drop(core);
@@ -62,13 +63,16 @@ impl Server {
         let gauges = [&it.sockets, &it.channels, &it.subscriptions, &it.channels_hibernating];
         let (gauges, frames) = (gauges.map(|it| it.value()), net.frames.get());
         let mut model = node.shared.model();
-        model.counts.held += metrics.publishers_held.value();
-        model.counts.idle += metrics.idle_timeouts.value();
         if gauges != [0; 4] || frames != 0 || net.peers().next().is_some() {
             model.fail("left", format!("shard {shard}: gauges {gauges:?}, {frames} frames"));
         }
         drop(model);
         Self::new(node, shard, net.again())
+    }
+
+    fn count_events(&self, model: &mut Model) {
+        model.counts.count("publishers held", self.metrics.publishers_held.value());
+        model.counts.count("idle timeouts", self.metrics.idle_timeouts.value());
     }
 }
 
@@ -80,19 +84,10 @@ pub(crate) struct NodeSimulation {
     pub(crate) links: Vec<Link>,
     pub(crate) current: Vec<Option<u32>>,
     pub(crate) clock_ns: u64,
-    /// The outcome of the current operation, if there is a log.
-    pub(crate) story: Option<String>,
+    steps_max: usize,
     pub(crate) readings: VecDeque<Reading>,
     pub(crate) tickets: u32,
     released: Vec<Key>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Result {
-    pub(crate) failure: Option<Failure>,
-    pub(crate) counts: Counts,
-    /// Of everything that was sent.
-    pub(crate) hash: u64,
 }
 
 impl Server {
@@ -101,20 +96,23 @@ impl Server {
     }
 }
 
-impl NodeSimulation {
-    pub(crate) fn new(profile: &Profile, fault: Option<(Fault, u32)>) -> Self {
-        let shared = Arc::new(Shared::new(profile.clone(), fault));
+impl Simulation for NodeSimulation {
+    type Plan = Plan;
+    type Kind = Kind;
+
+    fn new(plan: &Plan) -> Self {
+        let shared = Arc::new(Shared::new(plan.profile.clone(), plan.fault));
         let node = Arc::new(SimNode::new(Arc::clone(&shared)));
         let server =
             |shard: usize| Server::new(&node, shard, Transport::new(Arc::clone(&shared.setup)));
-        let servers = (0..profile.shards).map(server).collect();
+        let servers = (0..plan.profile.shards).map(server).collect();
         Self {
             servers,
             node,
             links: Vec::new(),
-            current: vec![None; profile.clients],
+            current: vec![None; plan.profile.clients],
             clock_ns: 1_000_000_000,
-            story: None,
+            steps_max: plan.steps,
             readings: VecDeque::new(),
             tickets: 0,
             released: Vec::new(),
@@ -122,13 +120,50 @@ impl NodeSimulation {
         }
     }
 
-    pub(crate) fn tell(&mut self, text: impl FnOnce() -> String) {
-        if let Some(story) = &mut self.story {
-            if !story.is_empty() {
-                story.push_str("; ");
-            }
-            story.push_str(&text());
+    fn flags(plan: &Plan) -> String {
+        match plan.profile.era {
+            Era::Now => String::new(),
+            era => format!(" --era {era:?}").to_lowercase(),
         }
+    }
+
+    fn operations(plan: &Plan, count: usize) -> Vec<Op> {
+        plan.operations(count)
+    }
+
+    fn simpler(plan: &Plan) -> Vec<Plan> {
+        plan.simpler()
+    }
+
+    fn run(&mut self, op: Op) {
+        if (self.shared.model().step as usize) < self.steps_max {
+            self.carry_out(op);
+        }
+    }
+
+    fn end(&mut self) {
+        self.end_all();
+        let mut model = self.shared.model();
+        let steps = u64::from(model.step);
+        model.counts.count("steps", steps);
+        for server in &self.servers {
+            server.count_events(&mut model);
+            model.hash ^= server.net.hash.rotate_left(7);
+        }
+    }
+
+    fn findings<T>(&self, with: impl FnOnce(&mut Findings) -> T) -> T {
+        with(&mut self.shared.model())
+    }
+
+    fn clock_ns(&self) -> u64 {
+        self.clock_ns
+    }
+}
+
+impl NodeSimulation {
+    pub(crate) fn tell(&self, text: impl FnOnce() -> String) {
+        self.shared.model().note(text);
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -216,11 +251,11 @@ impl NodeSimulation {
             if matches!(peer.socket.phase(), Phase::Closing | Phase::Ending) {
                 let silent = tick.wrapping_sub(peer.heard_tick);
                 let is_silent = idle.is_some_and(|idle| silent > idle);
-                model.over(Over { conn: peer.conn, is_silent });
+                model.over(peer.conn, is_silent);
             }
         }
         if let Input::Ended(conn) = input {
-            model.over(Over { conn, is_silent: false });
+            model.over(conn, false);
         }
         model.end_step();
         // Less may have been in transit when those before it published.
@@ -244,8 +279,10 @@ impl NodeSimulation {
         // A socket that publishes while far too much is in transit is not read. The broadcast of a
         // handle may have added to it since.
         let is_jammed = || self.node.is_jammed() && !self.node.state().has_spoken;
-        if let Some(conn) = published.filter(|_| is_jammed()) {
-            self.check_held(shard, conn);
+        if let Some(conn) = published.filter(|_| is_jammed())
+            && self.open_peer(shard, conn).is_some_and(|it| !it.is_held)
+        {
+            self.shared.model().fail("held", format!("socket {conn} publishes and is read"));
         }
     }
 
@@ -266,7 +303,7 @@ impl NodeSimulation {
 
     pub(crate) fn take_mail(&mut self, shard: usize) -> bool {
         let Some(TaggedMail { mail, tag, .. }) = self.node.take(shard) else { return false };
-        self.tell(|| format!("core {shard} takes {}", mail_text(&mail, tag)));
+        self.tell(|| format!("core {shard} takes {mail:.100?}, {tag:?}"));
         let is_drain = matches!(mail, Mail::Drain(_));
         self.step(shard, Input::Mail(None), 1, |core, net, shared| {
             let mut model = shared.model();
@@ -283,7 +320,7 @@ impl NodeSimulation {
             }
             if is_drain && let Some(it) = model.shards.get_mut(shard) {
                 it.drains = true;
-                model.counts.drains += 1;
+                model.counts.count("drains", 1);
             }
             drop(model);
             core.mail(net, mail);
@@ -323,7 +360,7 @@ impl NodeSimulation {
             self.end_shard(shard);
         }
         if next == Next::Now {
-            self.shared.model().counts.slices += 1;
+            self.shared.model().counts.count("slices cut", 1);
         }
         next
     }
@@ -334,7 +371,7 @@ impl NodeSimulation {
             for conn in server.net.cut.drain(..) {
                 self.links[conn as usize].is_lost = true;
                 let mut model = self.shared.model();
-                model.counts.slow += 1;
+                model.counts.count("slow cuts", 1);
                 model.conns[conn as usize].is_lost = true;
             }
             let Some(key) = server.net.removals.pop() else { return };
@@ -365,36 +402,11 @@ impl NodeSimulation {
         server.core.retire();
         server.has_ended = true;
         // What it had in transit is lost with it.
-        if !self.shared.profile.is_before_waits() {
+        if !matches!(self.shared.profile.era, Era::Early | Era::Middle) {
             let (seed, metrics) = (self.shared.profile.seed, Arc::clone(&server.metrics));
             server.core = Core::new(Arc::clone(&self.node), shard as u16, metrics, seed);
         }
         self.shared.model().presence.home_ends(shard);
         drop(self.node.end(shard));
-    }
-
-    pub(crate) fn finish(mut self) -> Result {
-        self.end_all();
-        let hash = self.servers.iter().fold(0, |hash, it| hash ^ it.net.hash.rotate_left(7));
-        let mut counts = self.shared.model().counts.clone();
-        for server in &self.servers {
-            counts.held += server.metrics.publishers_held.value();
-            counts.idle += server.metrics.idle_timeouts.value();
-        }
-        let failure = self.shared.model().failure.clone();
-        Result { failure, counts, hash }
-    }
-}
-
-fn mail_text(mail: &Mail, tag: MailTag) -> String {
-    match (mail, tag) {
-        (Mail::Broadcast(posted), MailTag::Broadcast(id)) => {
-            format!("broadcast #{id} on {}", posted.broadcast().topic())
-        }
-        (_, MailTag::ToChannel(chan, intent)) => format!("{intent:?} for channel {chan}"),
-        (_, MailTag::Joined(conn, _, answer)) => {
-            format!("the word on a join of #{conn}: {answer:?}")
-        }
-        (mail, _) => format!("{mail:?}"),
     }
 }

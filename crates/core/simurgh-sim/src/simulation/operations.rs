@@ -26,9 +26,10 @@ use crate::limits::lifetime;
 use crate::model::{Answer, Due, Input, Intent, Joining, Life, Model, PayloadInfo};
 use crate::node::{CHANNELS, Decision, MailTag, PLAIN, TaggedMail};
 use crate::op::{Kind, Op};
+use crate::profile::Era;
 
 impl NodeSimulation {
-    pub(crate) fn run(&mut self, op: Op) {
+    pub(crate) fn carry_out(&mut self, op: Op) {
         let Op { kind, a, b, c } = op;
         let (conn, topic) = (self.link_of(a), self.some_topic(b));
         let is_binary = self.shared.profile.binary > 0 && c % 8 == 3;
@@ -110,7 +111,7 @@ impl NodeSimulation {
         let id = (c >> 4 & 7 < 2).then(|| model.topics.id((c >> 20) as usize % IDS));
         let name = id.map(|id| model.topics.name(id).into());
         let conn = model.open(shard, wire, id);
-        model.counts.opened += 1;
+        model.counts.count("sockets", 1);
         let (topic, plain) = (model.topics.plain(), wire == Wire::Plain);
         let has_assigns = self.shared.profile.features.reaches && c >> 28 & 1 == 0;
         let assigned = has_assigns.then(|| model.next_assigned());
@@ -189,7 +190,7 @@ impl NodeSimulation {
         loop {
             let next = self.servers.get_mut(shard).and_then(|it| it.net.drained.pop());
             let Some(key) = next else { return };
-            self.shared.model().counts.caught_up += 1;
+            self.shared.model().counts.count("caught up", 1);
             self.step(shard, Input::Other, 1, |core, net, _| core.drained(net, key));
         }
     }
@@ -204,7 +205,7 @@ impl NodeSimulation {
         self.tell(|| format!("{who}: {kind:?}"));
         match kind {
             Kind::Vanish => {
-                self.shared.model().counts.vanished += 1;
+                self.shared.model().counts.count("vanished", 1);
                 self.servers[shard].net.removals.push(key);
                 self.remove_connections(shard);
             }
@@ -217,10 +218,10 @@ impl NodeSimulation {
             }
             _ => {
                 let codes = [CloseCode::PROTOCOL, CloseCode::INVALID_DATA, CloseCode::INTERNAL];
-                let which = if self.shared.profile.is_early() { 0 } else { c as usize % 3 };
+                let which = if self.shared.profile.era == Era::Early { 0 } else { c as usize % 3 };
                 let code = codes.get(which).copied().unwrap_or(CloseCode::PROTOCOL);
                 let closes = self.peer(conn).is_some_and(|it| it.socket.phase() == Phase::Closing);
-                if is_open || (closes && !self.shared.profile.is_early()) {
+                if is_open || (closes && self.shared.profile.era != Era::Early) {
                     self.fail_socket(conn, code);
                 }
             }
@@ -269,7 +270,7 @@ impl NodeSimulation {
         }
         self.tell(|| format!("somebody broadcasts #{id} on {name}: {done:?}"));
         if done.is_err() {
-            self.shared.model().counts.congested += 1;
+            self.shared.model().counts.count("broadcasts turned away", 1);
         }
     }
 
@@ -297,19 +298,19 @@ impl NodeSimulation {
         drop(model);
         let expires = self.shared.profile.features.expires;
         let intent = match (&answers, c >> 9 & 7) {
-            (Some((_, msg_ref)), _) => Intent::Reply { msg_ref: *msg_ref, id },
+            (Some((_, msg_ref)), _) => Intent::Reply(*msg_ref, id),
             (None, 0) => Intent::Stop(Stop::Normal),
             (None, 1) if expires && c >> 12 & 1 == 0 => Intent::Stop(Stop::Expired),
             (None, 1) => Intent::Stop(Stop::Abnormal),
-            (None, 2..5) => Intent::Push { id },
-            (None, _) => Intent::Info { id },
+            (None, 2..5) => Intent::Push(id),
+            (None, _) => Intent::Info(id),
         };
         self.tell(|| format!("the handle of channel {chan}: {intent:?}"));
         *locked(&self.shared.intent) = Some((chan as u32, intent));
         match (intent, answers) {
-            (Intent::Reply { .. }, Some((to, _))) => handle.reply(to, Reply::ok(payload)),
+            (Intent::Reply(..), Some((to, _))) => handle.reply(to, Reply::ok(payload)),
             (Intent::Stop(how), _) => handle.stop(how),
-            (Intent::Push { .. }, _) => handle.push("p", payload),
+            (Intent::Push(_), _) => handle.push("p", payload),
             _ => handle.send(id),
         }
     }
@@ -341,7 +342,7 @@ impl NodeSimulation {
     /// Delivers everything, and checks that all clients have received what was due.
     pub(crate) fn rest(&mut self) {
         const ROUNDS_MAX: usize = 4_000;
-        self.shared.model().counts.rests += 1;
+        self.shared.model().counts.count("rests", 1);
         for link in &mut self.links {
             link.is_stalled = false;
         }
@@ -370,12 +371,13 @@ impl NodeSimulation {
             if self.has_failed() {
                 return;
             }
-            if !is_busy && self.is_at_rest() {
+            if !is_busy && self.unrest().is_none() {
                 self.check_rest();
                 return;
             }
-            if !is_busy {
-                self.wait_for_presence();
+            // Only events of presence are still to come.
+            if !is_busy && self.presence_unrest().is_some() {
+                self.clock_ns += 60_000_000;
             }
         }
         let text = self.unrest().unwrap_or_default();
@@ -384,10 +386,6 @@ impl NodeSimulation {
 
     fn open_links(&self) -> Vec<u32> {
         self.current.iter().flatten().copied().collect()
-    }
-
-    fn is_at_rest(&self) -> bool {
-        self.unrest().is_none()
     }
 
     fn unrest(&self) -> Option<String> {

@@ -1,11 +1,13 @@
-//! Effects of the transport and of observers on sockets, and restarts.
+//! Effects of the transport and of observers on sockets, questions from outside, and restarts.
 
-use simurgh_core::{NETWORK, Phase};
+use std::sync::Arc;
+
+use simurgh_core::{NETWORK, Node, Phase, PresenceList};
 use simurgh_proto::ws::CloseCode;
 use simurgh_sim_kit::delivery::RequestKind;
 
-use super::NodeSimulation;
 use super::client::Link;
+use super::{NodeSimulation, Server};
 use crate::model::{Input, code_bit};
 
 impl NodeSimulation {
@@ -18,7 +20,7 @@ impl NodeSimulation {
         if let Some(it) = model.conn_mut(conn).filter(|_| was_open) {
             it.codes |= code_bit(1001);
         }
-        model.counts.kicks += u64::from(was_open);
+        model.counts.count("kicked", u64::from(was_open));
         drop(model);
         self.step(shard, Input::Other, 1, |core, net, _| {
             core.close(net, key, CloseCode::GOING_AWAY)
@@ -106,8 +108,37 @@ impl NodeSimulation {
         self.connect(client as u16, c);
         let Some(conn) = self.link_of(client as u16) else { return };
         for topic in held {
-            self.shared.model().counts.returns += 1;
+            self.shared.model().counts.count("channels joined again after one", 1);
             self.say(conn, RequestKind::Join, topic, c >> 3, false);
         }
+    }
+
+    pub(crate) fn ask_who(&mut self, topic: u8) {
+        if !self.shared.profile.features.is_present {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let name = shared.model().topics.name(topic).to_owned();
+        self.tell(|| format!("somebody asks who is present in {name}"));
+        let answer = move |list: PresenceList| {
+            let counts = (list.entries, list.keys);
+            shared.model().presence_answers(topic, counts, &list.json);
+        };
+        self.node.request_presences(&name, Box::new(answer));
+    }
+
+    /// Events of presence that are still to come, or topics that are kept without entries.
+    pub(crate) fn presence_unrest(&self) -> Option<String> {
+        let keeps_nothing = |it: &Server| it.core.presences() == Some(0);
+        if let Some(shard) = self.servers.iter().position(keeps_nothing) {
+            return Some(format!("shard {shard} keeps topics without presences"));
+        }
+        // A list that was asked for while another one was in transit.
+        let is_due = |it: &Server| !it.has_ended && it.core.has_presences_due();
+        if let Some(shard) = self.servers.iter().position(is_due) {
+            return Some(format!("shard {shard} has something to tell"));
+        }
+        let model = self.shared.model();
+        model.presence.unrest(&|chan| model.is_live(chan))
     }
 }

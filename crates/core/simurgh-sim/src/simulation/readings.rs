@@ -38,7 +38,7 @@ impl NodeSimulation {
         let conn = peer.conn;
         self.readings.push_back(Reading { conn, shard, key, ticket, serializer, sent });
         let mut model = self.shared.model();
-        model.counts.read_elsewhere += 1;
+        model.counts.count("messages read elsewhere", 1);
         model.conns[conn as usize].waits.is_reading = true;
     }
 

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use simurgh::driver::{Counts, Driver, Options, SocketId, What};
 use simurgh::{Endpoint, Handle, Payload, Serializer};
-use simurgh_text::format::grouped;
+use simurgh_text::format::{aligned, grouped};
 use simurgh_text::output::print;
 use simurgh_text::whole;
 
@@ -316,12 +316,10 @@ impl Run<'_> {
         let (sockets, shards) = (grouped(self.sockets.len() as u64), self.server.metrics().len());
         let mut out = format!("{sockets} sockets on {shards} shards; {joined}; {wire}\n\n");
         let head = ["", "time", "CPU time", "CPU each", "a second", "memory", "each"];
-        line(&mut out, &head.map(str::to_owned));
-        let started = megabytes(before as f64);
-        line(&mut out, &["started", "", "", "", "", &started, ""].map(str::to_owned));
-        for row in &self.rows {
-            line(&mut out, &self.cells(row, before));
-        }
+        let started = ["started", "", "", "", "", &megabytes(before as f64), ""];
+        let mut lines: Vec<_> = [head, started].map(|it| it.map(str::to_owned).to_vec()).into();
+        lines.extend(self.rows.iter().map(|row| self.cells(row, before).to_vec()));
+        out += &aligned(&lines, |column| column == 0);
         for note in &self.notes {
             let _ = writeln!(out, "\n{note}");
         }
@@ -347,13 +345,6 @@ impl Run<'_> {
         };
         [row.what.clone(), time, millis(cpu), each, rate, memory, per_socket]
     }
-}
-
-fn line(out: &mut String, cells: &[String; 7]) {
-    let [what, time, cpu, each, rate, memory, per_socket] = cells;
-    let text =
-        format!("{what:<34}{time:>11}{cpu:>12}{each:>11}{rate:>13}{memory:>11}{per_socket:>9}");
-    let _ = writeln!(out, "{}", text.trim_end());
 }
 
 /// Drawn on a terminal only.

@@ -8,7 +8,7 @@ use simurgh::observe::view::{
 use simurgh_text::format::{self, bytes, grouped};
 use simurgh_text::{cut, visible};
 
-use super::cluster::{milliseconds, sockets};
+use super::facts::{milliseconds, sockets};
 
 /// The text of a cell, and its sort value.
 pub(super) struct Value {

@@ -6,11 +6,12 @@ use ratatui::style::{Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState};
 use simurgh::observe::view::{ConnectionRow, Kept, Memory, Overview, Point};
-use simurgh_text::format::{bytes, grouped, micros, number, time};
+use simurgh_text::format::{bytes, grouped, time};
 use simurgh_text::visible;
 
 use super::app::{App, Detail, Prompt, View};
 use super::columns::{self, Column, Sort, cells, sorted};
+use super::facts;
 
 /// Columns of the label before a figure.
 const LABEL: usize = 14;
@@ -130,7 +131,7 @@ fn view(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
 
 fn cluster(app: &App, frame: &mut Frame<'_>, area: Rect) {
     let Some(cluster) = &app.cluster else { return };
-    let facts = super::cluster::facts(cluster);
+    let facts = facts::cluster(cluster);
     let lines: Vec<Line<'static>> =
         facts.into_iter().map(|(name, value)| fact(name, value)).collect();
     // There may be many warnings, so they get at most half of the height.
@@ -213,38 +214,8 @@ fn aligned(text: String, is_number: bool) -> Cell<'static> {
 }
 
 fn figures(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
-    let now = &overview.now;
-    let limit = overview.max_connections.map(|most| format!(" of {}", grouped(most)));
-    let each = bytes(now.resident_bytes as f64 / now.connections.max(1) as f64);
-    let errors: u64 = overview.errors.iter().map(|row| row.last_minute).sum();
-    let of_limits = overview.errors.iter().filter(|row| row.kind.starts_with("limited_"));
-    let limited: u64 = of_limits.map(|row| row.last_minute).sum();
-    let rate = |per_s: f64| format!("{}/s", number(per_s));
-    let mut lines = vec![
-        fact("connections", format!("{}{}", grouped(now.connections), limit.unwrap_or_default())),
-        fact("channels", format!("{} in {} topics", grouped(now.channels), grouped(now.topics))),
-        fact("messages in", traffic(now.messages_in_per_s, now.bytes_in_per_s)),
-        fact("messages out", traffic(now.messages_out_per_s, now.bytes_out_per_s)),
-        fact("accepted", rate(now.accepted_per_s)),
-        fact("CPU", format!("{:.1} % of a core", now.cpu_cores * 100.0)),
-        fact("turns", format!("p50 {}  p99 {}", micros(now.turn_p50_us), micros(now.turn_p99_us))),
-        fact(
-            "waiting",
-            format!(
-                "{} of broadcasts, {} for slow readers",
-                bytes(now.mailbox_bytes as f64),
-                bytes(now.queued_bytes as f64)
-            ),
-        ),
-        fact(
-            "errors",
-            format!("{} in the last minute, {} over a limit", grouped(errors), grouped(limited)),
-        ),
-        fact(
-            "memory",
-            format!("{} resident, {each} a connection", bytes(now.resident_bytes as f64)),
-        ),
-    ];
+    let facts = facts::server(overview).into_iter();
+    let mut lines: Vec<Line<'static>> = facts.map(|(name, value)| fact(name, value)).collect();
     lines.extend(memory(&overview.memory));
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX);
     let [facts, _, charts] =
@@ -254,28 +225,15 @@ fn figures(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
     history(&app.points, frame, charts);
 }
 
-fn traffic(messages: f64, amount: f64) -> String {
-    format!("{}/s ({}/s)", number(messages), bytes(amount))
-}
-
 fn fact(name: &str, value: String) -> Line<'static> {
     vec![format!("{name:<LABEL$}").dim(), value.into()].into()
 }
 
 fn memory(memory: &Memory) -> Vec<Line<'static>> {
-    let parts = [
-        ("  records", memory.connection_records),
-        ("  tables", memory.tables),
-        ("  queues", memory.outbound_queues + memory.half_received),
-        ("  kept", memory.kept),
-        ("  rest", memory.rest),
-        ("kernel", memory.kernel_sockets),
-    ];
     let all = memory.resident.max(1) as f64;
-    let line = |(name, amount): (&str, u64)| {
+    let line = |(name, amount, note): (&str, u64, &'static str)| {
         let part = (amount as f64 / all).min(1.0);
         let bar = "━".repeat((part * 30.0).round() as usize);
-        let note = if name == "kernel" { "  estimated, of the sockets" } else { "" };
         let words: Vec<Span<'static>> = vec![
             format!("{name:<LABEL$}").dim(),
             format!("{:>9}  ", bytes(amount as f64)).into(),
@@ -284,7 +242,7 @@ fn memory(memory: &Memory) -> Vec<Line<'static>> {
         ];
         Line::from(words)
     };
-    parts.into_iter().map(line).collect()
+    facts::memory(memory).into_iter().map(line).collect()
 }
 
 fn history(points: &[Point], frame: &mut Frame<'_>, area: Rect) {

@@ -10,9 +10,9 @@
 
 mod app;
 mod client;
-mod cluster;
 mod columns;
 mod draw;
+mod facts;
 mod fetch;
 mod once;
 

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 use simurgh::observe::view::{ClusterOverview, ConnectionRow, List, Overview, TopicRow};
-use simurgh_text::format::{aligned, bytes, grouped, micros, number, time};
+use simurgh_text::format::{aligned, bytes, time};
 
 use super::client::{Client, Problem};
 use super::columns::{self, Column, cells};
+use super::facts;
 
 pub(super) fn server(client: &Client, is_json: bool, most: u16) -> Result<String, Problem> {
     let overview = client.overview(false)?;
@@ -56,10 +57,7 @@ pub(super) fn cluster(client: &Client, is_json: bool) -> Result<String, Problem>
     if is_json {
         return Ok(format!("{:#}\n", json!({ "cluster": cluster })));
     }
-    let mut text = String::new();
-    for (name, value) in super::cluster::facts(&cluster) {
-        let _ = writeln!(text, "{name:<14}{value}");
-    }
+    let mut text = lines(facts::cluster(&cluster));
     let _ = writeln!(text, "\nNodes; * is the one that was asked");
     table(&mut text, columns::NODES, &cluster.nodes);
     let _ = writeln!(text, "\nAs that one hears them");
@@ -68,32 +66,22 @@ pub(super) fn cluster(client: &Client, is_json: bool) -> Result<String, Problem>
 }
 
 fn facts(base: &str, overview: &Overview) -> String {
-    let Overview { now, memory, .. } = overview;
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        let _ = writeln!(text, "{name:<14}{value}");
-    };
     let version = match overview.commit.as_str() {
         "" => overview.version.clone(),
         commit => format!("{} ({commit})", overview.version),
     };
-    line("server", format!("{base}, version {}", simurgh_text::visible(&version)));
-    line("up for", time(overview.uptime_s));
-    line("connections", grouped(now.connections));
-    line("channels", format!("{} in {} topics", grouped(now.channels), grouped(now.topics)));
-    line(
-        "messages",
-        format!("{}/s in, {}/s out", number(now.messages_in_per_s), number(now.messages_out_per_s)),
-    );
-    line("CPU", format!("{:.1} % of a core", now.cpu_cores * 100.0));
-    line("turns", format!("p50 {}, p99 {}", micros(now.turn_p50_us), micros(now.turn_p99_us)));
-    line("resident", bytes(memory.resident as f64));
-    line("  records", bytes(memory.connection_records as f64));
-    line("  tables", bytes(memory.tables as f64));
-    line("  queues", bytes(memory.outbound_queues as f64));
-    line("  kept", bytes(memory.kept as f64));
-    line("kernel", format!("{} (estimated)", bytes(memory.kernel_sockets as f64)));
-    text
+    let mut all = vec![
+        ("server", format!("{base}, version {}", simurgh_text::visible(&version))),
+        ("up for", time(overview.uptime_s)),
+    ];
+    all.extend(facts::server(overview));
+    let parts = facts::memory(&overview.memory);
+    all.extend(parts.map(|(name, amount, note)| (name, bytes(amount as f64) + note)));
+    lines(all)
+}
+
+fn lines(facts: Vec<(&'static str, String)>) -> String {
+    facts.into_iter().map(|(name, value)| format!("{name:<14}{value}\n")).collect()
 }
 
 fn table<T>(text: &mut String, columns: &[Column<T>], rows: &[T]) {

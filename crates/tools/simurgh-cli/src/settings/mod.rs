@@ -81,8 +81,7 @@ impl Settings {
         Self::merge(serve.flags, file, channels)
     }
 
-    /// Checks a file as if it were served without flags.
-    /// Checks a file; returns its warnings.
+    /// Checks a file as if it were served without flags; returns its warnings.
     pub(crate) fn check(path: &Path, channels: Channels) -> Result<Vec<String>, Refusal> {
         let file = File::read(path, channels)?;
         let settings = Self::merge(PartialSettings::default(), file, channels)?;

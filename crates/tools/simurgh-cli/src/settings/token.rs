@@ -91,7 +91,8 @@ impl TokenSpec {
     }
 
     fn jwt(&self, wrong: &mut Mistakes) -> Option<TokenPolicy> {
-        self.are_for(Kind::Phoenix, &[("salt", &self.salt), ("max_age", &self.max_age)], wrong);
+        let others = [("salt", self.salt.is_some()), ("max_age", self.max_age.is_some())];
+        say_nothing(wrong, "phoenix", &others);
         let mut algorithms = Vec::new();
         for name in &self.algorithms {
             match Algorithm::named(name) {
@@ -117,13 +118,8 @@ impl TokenSpec {
     }
 
     fn phoenix(&self, wrong: &mut Mistakes) -> Option<TokenPolicy> {
-        let first = |list: &[String]| list.first().cloned();
-        let others = [
-            ("algorithms", &first(&self.algorithms)),
-            ("iss", &first(&self.iss)),
-            ("aud", &first(&self.aud)),
-        ];
-        self.are_for(Kind::Jwt, &others, wrong);
+        let others = [("algorithms", &self.algorithms), ("iss", &self.iss), ("aud", &self.aud)];
+        say_nothing(wrong, "jwt", &others.map(|(key, list)| (key, !list.is_empty())));
         if self.salt.as_deref().unwrap_or_default().is_empty() {
             wrong.add(
                 "salt",
@@ -142,13 +138,6 @@ impl TokenSpec {
         settings.max_age = max_age;
         settings.leeway = leeway.unwrap_or(settings.leeway);
         wrong.note(at, TokenPolicy::new(Settings::Phoenix(settings)))
-    }
-
-    fn are_for(&self, kind: Kind, keys: &[(&'static str, &Option<String>)], wrong: &mut Mistakes) {
-        for (key, _) in keys.iter().filter(|(_, value)| value.is_some()) {
-            let kind = if kind == Kind::Jwt { "jwt" } else { "phoenix" };
-            wrong.add(key, format!("says nothing but with kind = \"{kind}\""));
-        }
     }
 
     fn leeway(&self, wrong: &mut Mistakes) -> Option<Duration> {
@@ -187,6 +176,13 @@ impl TokenSpec {
             return wrong.refuse(at, "the key is empty");
         }
         Some((at, key.to_vec()))
+    }
+}
+
+/// Refuses the keys that are given and are only for the other kind.
+fn say_nothing(wrong: &mut Mistakes, other: &str, keys: &[(&'static str, bool)]) {
+    for (key, _) in keys.iter().filter(|(_, is_given)| *is_given) {
+        wrong.add(key, format!("says nothing but with kind = \"{other}\""));
     }
 }
 

@@ -106,15 +106,10 @@ pub(crate) fn token(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn level(text: &str) -> Result<LevelFilter, String> {
-    match text {
-        "off" => Ok(LevelFilter::OFF),
-        "error" => Ok(LevelFilter::ERROR),
-        "warn" => Ok(LevelFilter::WARN),
-        "info" => Ok(LevelFilter::INFO),
-        "debug" => Ok(LevelFilter::DEBUG),
-        "trace" => Ok(LevelFilter::TRACE),
-        _ => Err(format!("{text:?} is no level")),
-    }
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    // Numbers and capitals are none.
+    let level = LEVELS.contains(&text).then(|| text.parse().ok()).flatten();
+    level.ok_or_else(|| format!("{text:?} is no level"))
 }
 
 pub(crate) fn log_format(text: &str) -> Result<LogFormat, String> {

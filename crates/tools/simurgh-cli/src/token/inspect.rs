@@ -73,16 +73,10 @@ pub(super) fn inspect(flags: &Inspect, now: Duration) -> Result<ExitCode, String
     })
 }
 
-fn is_for_phoenix(flags: &Inspect) -> bool {
-    flags.key.phoenix_salt.is_some()
-}
-
 fn verifier(flags: &Inspect, is_phoenix: bool) -> Result<Option<Verifier>, String> {
     let Some(key) = flags.key.read()? else {
-        return match is_for_phoenix(flags) {
-            true => flags.key.required().map(|_| None),
-            false => Ok(None),
-        };
+        let needs_key = flags.key.phoenix_salt.is_some();
+        return if needs_key { flags.key.required().map(|_| None) } else { Ok(None) };
     };
     if let Some(salt) = &flags.key.phoenix_salt {
         let settings = PhoenixSettings {

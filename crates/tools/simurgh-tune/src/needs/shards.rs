@@ -27,20 +27,20 @@ pub(super) fn holds(wanted: u64, descriptors: u64) -> bool {
 
 /// The most connections that the server holds with at most `shards_max` shards.
 pub(super) fn most(descriptors: u64, shards_max: u64) -> u64 {
-    let (mut held, mut not) = (0, u64::from(CONNECTIONS_MAX) + 1);
-    while not - held > 1 {
-        let middle = held + (not - held) / 2;
-        if holds_with(middle, descriptors, shards_max) { held = middle } else { not = middle }
-    }
-    held
+    first(u64::from(CONNECTIONS_MAX) + 1, |wanted| !holds_with(wanted, descriptors, shards_max)) - 1
 }
 
 /// The smallest descriptor table with which the server holds `wanted` connections.
 pub(super) fn descriptors(wanted: u64) -> u64 {
-    let (mut not, mut held) = (0, u64::from(CONNECTIONS_MAX) * 2);
-    while held - not > 1 {
-        let middle = not + (held - not) / 2;
-        if holds(wanted, middle) { held = middle } else { not = middle }
+    first(u64::from(CONNECTIONS_MAX) * 2, |middle| holds(wanted, middle))
+}
+
+/// The first number from 1 on that `is_it` holds for, as it does for all after it, and for `last`.
+fn first(last: u64, is_it: impl Fn(u64) -> bool) -> u64 {
+    let (mut before, mut found) = (0, last);
+    while found - before > 1 {
+        let middle = before + (found - before) / 2;
+        if is_it(middle) { found = middle } else { before = middle }
     }
-    held
+    found
 }

@@ -1,12 +1,59 @@
-//! Facts about a cluster, for the screen and for `--once`. All texts come from other machines, so
-//! control characters are shown escaped.
+//! Facts about a server and a cluster, for the screen and for `--once`: names and values. All texts
+//! come from other machines, so control characters are shown escaped.
 
-use simurgh::observe::view::{ClusterOverview, HistoriesRow, NamedCount, NodeFigures, NodeRow};
-use simurgh_text::format::{bytes, grouped, number, time};
+use simurgh::observe::view::{
+    ClusterOverview, HistoriesRow, Memory, NamedCount, NodeFigures, NodeRow, Overview,
+};
+use simurgh_text::format::{bytes, grouped, micros, number, time};
 use simurgh_text::visible;
 
-/// Names and values, without the nodes.
-pub(super) fn facts(cluster: &ClusterOverview) -> Vec<(&'static str, String)> {
+/// Of a server, without the parts of its memory.
+pub(super) fn server(overview: &Overview) -> Vec<(&'static str, String)> {
+    let now = &overview.now;
+    let limit = overview.max_connections.map(|most| format!(" of {}", grouped(most)));
+    let each = bytes(now.resident_bytes as f64 / now.connections.max(1) as f64);
+    let errors: u64 = overview.errors.iter().map(|row| row.last_minute).sum();
+    let of_limits = overview.errors.iter().filter(|row| row.kind.starts_with("limited_"));
+    let limited: u64 = of_limits.map(|row| row.last_minute).sum();
+    let traffic = |messages, amount| format!("{}/s ({}/s)", number(messages), bytes(amount));
+    vec![
+        ("connections", format!("{}{}", grouped(now.connections), limit.unwrap_or_default())),
+        ("channels", format!("{} in {} topics", grouped(now.channels), grouped(now.topics))),
+        ("messages in", traffic(now.messages_in_per_s, now.bytes_in_per_s)),
+        ("messages out", traffic(now.messages_out_per_s, now.bytes_out_per_s)),
+        ("accepted", format!("{}/s", number(now.accepted_per_s))),
+        ("CPU", format!("{:.1} % of a core", now.cpu_cores * 100.0)),
+        ("turns", format!("p50 {}  p99 {}", micros(now.turn_p50_us), micros(now.turn_p99_us))),
+        (
+            "waiting",
+            format!(
+                "{} of broadcasts, {} for slow readers",
+                bytes(now.mailbox_bytes as f64),
+                bytes(now.queued_bytes as f64)
+            ),
+        ),
+        (
+            "errors",
+            format!("{} in the last minute, {} over a limit", grouped(errors), grouped(limited)),
+        ),
+        ("memory", format!("{} resident, {each} a connection", bytes(now.resident_bytes as f64))),
+    ]
+}
+
+/// The parts of a server's memory in bytes, and what is to be said of them.
+pub(super) fn memory(memory: &Memory) -> [(&'static str, u64, &'static str); 6] {
+    [
+        ("  records", memory.connection_records, ""),
+        ("  tables", memory.tables, ""),
+        ("  queues", memory.outbound_queues + memory.half_received, ""),
+        ("  kept", memory.kept, ""),
+        ("  rest", memory.rest, ""),
+        ("kernel", memory.kernel_sockets, "  estimated, of the sockets"),
+    ]
+}
+
+/// Of a cluster, without the nodes.
+pub(super) fn cluster(cluster: &ClusterOverview) -> Vec<(&'static str, String)> {
     let ClusterOverview { link, interests, outbox, .. } = cluster;
     let why = link.why.as_deref().map(|why| format!(": {}", visible(why))).unwrap_or_default();
     let rtt = link.rtt_ms.map(|it| format!(", answers in {}", milliseconds(it)));
