@@ -24,8 +24,18 @@ const DER_BYTES_MIN: usize = 32;
 /// Bytes of a bare point of P-256, which begins with this byte.
 const POINT_BYTES: usize = 65;
 const POINT: u8 = 4;
-/// RFC 1952: two bytes of identification, and the only method of compression.
-const GZIP: &[u8] = &[0x1f, 0x8b, 8];
+/// Beginnings of compressed files: gzip (RFC 1952), xz, bzip2.
+const COMPRESSED: [&[u8]; 3] = [&[0x1f, 0x8b, 8], b"\xfd7zXZ\0", b"BZh"];
+/// The shortest text that may encode the beginning of a key.
+const RUN_MIN: usize = 16;
+/// Names of algorithms in DER, which stand near the beginning of a key: RSA, elliptic curves (RFC
+/// 5480), Ed25519 and Ed448 (RFC 8410).
+const ALGORITHMS: [&[u8]; 4] = [
+    b"\x2a\x86\x48\x86\xf7\x0d\x01\x01",
+    b"\x2a\x86\x48\xce\x3d\x02\x01",
+    b"\x06\x03\x2b\x65\x70",
+    b"\x06\x03\x2b\x65\x71",
+];
 /// The mark of UTF-8, which editors of Windows write before a text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
@@ -33,6 +43,10 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 const MARKS: &[(&str, &str)] = &[
     ("----BEGIN", "a key in PEM"),
     ("kty:", "a JSON Web Key"),
+    ("kty=", "a JSON Web Key"),
+    ("alg:", "a token or a JSON Web Key"),
+    ("sb_publishable_", "a key of Supabase that is public"),
+    ("65537", "an RSA key as text"),
     ("Public-Key:", "a key as `openssl -text` prints it"),
     ("Private-Key:", "a key as `openssl -text` prints it"),
     ("Modulus", "an RSA key as text or XML"),
@@ -73,8 +87,12 @@ fn form(bytes: &[u8], depth: usize) -> Option<&'static str> {
     if is_der(bytes) {
         return Some("a key in DER");
     }
-    if bytes.starts_with(GZIP) {
-        return Some("a file of gzip");
+    if COMPRESSED.iter().any(|mark| bytes.starts_with(mark)) {
+        return Some("a compressed file");
+    }
+    let has = |mark: &&[u8]| bytes.windows(mark.len()).any(|window| window == *mark);
+    if ALGORITHMS.iter().any(has) {
+        return Some("a key in DER");
     }
     if depth < DEPTH && bytes.len() == POINT_BYTES && bytes.first() == Some(&POINT) {
         return Some("a bare public key");
@@ -100,38 +118,47 @@ fn packed(bytes: &[u8]) -> String {
 }
 
 /// What a text may encode: in percent signs, in hexadecimal digits with or without separators, and
-/// in base64 of either alphabet, alone or between other things.
+/// in base64 of either alphabet, alone or behind other things.
 fn decoded(text: &str) -> Vec<Vec<u8>> {
     let digits = text.replace("0x", "").replace([':', ',', '-', ';'], "");
-    let mut all: Vec<Vec<u8>> = hex(&digits).into_iter().collect();
+    let mut all: Vec<Vec<u8>> = Vec::new();
     if text.is_ascii() && text.contains('%') {
         all.push(percent_decode_str(text).collect());
     }
+    for run in digits.split(|char: char| !char.is_ascii_hexdigit()) {
+        all.extend(shifted(run, 2).map(hex));
+    }
     for run in text.split(|char: char| !char.is_ascii_alphanumeric() && !"+/-_".contains(char)) {
-        all.extend(hex(run));
-        all.extend(BASE64.decode(run.replace('-', "+").replace('_', "/")).ok());
+        let run = run.replace('-', "+").replace('_', "/");
+        all.extend(shifted(&run, 4).filter_map(|part| BASE64.decode(part).ok()));
     }
     all
 }
 
-fn hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16);
-    let pairs = text.as_bytes().chunks(2);
-    let byte = |pair: &[u8]| match pair {
-        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
-        _ => None,
-    };
-    pairs.map(byte).collect()
+/// A run of digits without its first ones, up to a group of them, and without a last one that stands
+/// alone.
+fn shifted(run: &str, group: usize) -> impl Iterator<Item = &str> {
+    let parts = (0..group).filter_map(|from| run.get(from..));
+    let parts =
+        parts.filter_map(move |part| part.get(..part.len() - usize::from(part.len() % group == 1)));
+    parts.filter(|part| part.len() >= RUN_MIN)
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).unwrap_or_default() as u8;
+    text.as_bytes()
+        .chunks(2)
+        .map(|pair| pair.iter().fold(0, |all, one| all << 4 | digit(one)))
+        .collect()
 }
 
 /// Whether they are a sequence of DER that begins with one or with a number, and no text, where a
-/// 0 is the tag of a sequence. The final line break may be cut off, and blanks may follow.
+/// 0 is the tag of a sequence. The final line break may be cut off, and anything may follow.
 fn is_der(bytes: &[u8]) -> bool {
     let whole = [bytes, b"\r\n"].concat();
-    let Some((content, rest)) = der::element(&whole, der::SEQUENCE) else { return false };
+    let Some((content, _)) = der::element(&whole, der::SEQUENCE) else { return false };
     let is_key = |tag: &u8| der::element(content, *tag).is_some();
     content.len() >= DER_BYTES_MIN
         && !bytes.is_ascii()
         && [der::SEQUENCE, der::INTEGER].iter().any(is_key)
-        && rest.iter().all(|byte| byte.is_ascii_whitespace() || *byte == 0)
 }

@@ -346,6 +346,11 @@ mod tests {
         let jwks = "{\n  \"keys\": [ {\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"EVs\"} ]\n}";
         let percent: String = pem.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let base64 = |text: &str| BASE64.encode(text);
+        let lines = |before: &str| {
+            let parts = SPKI.as_bytes().chunks(64).map(String::from_utf8_lossy);
+            parts.map(|part| format!("{before}{part}\n")).collect::<String>()
+        };
+        let dump: Vec<String> = der[..16].chunks(2).map(|pair| hex(pair, "")).collect();
         for form in [
             hex(&der, ":"),
             format!("0x{}", hex(&der, ", 0x")),
@@ -366,9 +371,28 @@ mod tests {
             "Public-Key: (256 bit)\npub:\n    04:11:5b:3f:a3:9f:ae:41:b4:e3".to_owned(),
             format!("Modulus={}", "C0FFEE".repeat(40)),
             format!("<RSAKeyValue><Exponent>AQAB</Exponent>{}</RSAKeyValue>", "A".repeat(40)),
+            format!("{SPKI}\n{SPKI}"),
+            format!("RS256 {SPKI}"),
+            format!("kid1 {SPKI} comment"),
+            format!("BEGIN PUBLIC KEY\n{SPKI}\nEND PUBLIC KEY"),
+            lines("> "),
+            lines("1 "),
+            lines("+"),
+            SPKI.replace('+', "\\u002B"),
+            "kty = \"EC\"\nx = \"EVs\"".to_owned(),
+            "kty=RSA&n=12".to_owned(),
+            format!("00000000: {} 0Y0.\n", dump.join(" ")),
+            format!("00000000  {}  |0Y0.|\n", dump.join(" ")),
+            "Sun RSA public key\n  modulus: 1203\n  public exponent: 65537".to_owned(),
+            format!("{}.eyJzdWIiOiJ1In0.c2ln", BASE64URL.encode("{\"alg\":\"HS256\"}")),
+            "sb_publishable_ACJWlzQHlZjBrEguHvfOxg_3BJgxAaH".to_owned(),
         ] {
             assert_ne!(kind(&form, true), "Secret", "{form}");
         }
+        for (name, file) in [("bzip2", &b"BZh91AY&SY"[..]), ("xz", b"\xfd7zXZ\0\0\x04")] {
+            assert_ne!(kind([file, &[7; 40][..]].concat(), true), "Secret", "{name}");
+        }
+        assert_ne!(kind([&der, &b"end"[..]].concat(), true), "Secret", "something behind it");
         let gzip = [&[0x1f, 0x8b, 8, 0], &[7; 40][..]].concat();
         assert_ne!(kind(base64(&hex(&gzip, "")), true), "Secret");
         for end in ["\n", "\r\n\n", "\0", "\n\0"] {

@@ -6,13 +6,15 @@ use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::Response;
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::Limited;
 use hyper::body::{Frame, Incoming, SizeHint};
 use simurgh_shard::config::HttpConfig;
 use simurgh_shard::connections::{HeldBytes, HttpConnections, Side, Watch};
 
 /// A body up to this size counts as sent when the response begins.
 const SMALL_BYTES: u64 = 16 << 10;
+/// What a part of a request's body takes beside its bytes: allocation, list of parts.
+const PART_BYTES: usize = 128;
 
 /// Whether an answer is so short that it is not counted.
 pub(super) fn is_small(response: &Response<Body>) -> bool {
@@ -30,11 +32,45 @@ pub(super) fn received(body: Incoming, limits: &HttpConfig, held: &Arc<HeldBytes
             Body::new(Limited::new(body, most))
         }
     };
-    let held = Arc::clone(held);
-    Body::new(body.map_frame(move |frame| {
-        held.add(frame.data_ref().map_or(0, Bytes::len));
-        frame
-    }))
+    Body::new(Gathered { body, held: Arc::clone(held), pieces: Vec::new() })
+}
+
+/// The body of a request in copies of its pieces, those together that have come together: each piece
+/// would keep a buffer of the connection, so that a byte could take hundreds.
+struct Gathered {
+    body: Body,
+    held: Arc<HeldBytes>,
+    pieces: Vec<u8>,
+}
+
+impl HttpBody for Gathered {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        while (self.pieces.len() as u64) < SMALL_BYTES {
+            let polled = match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Pending if self.pieces.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+                Poll::Ready(polled) => polled.transpose()?,
+            };
+            let Some(frame) = polled else { break };
+            // Nobody asks for trailers.
+            let piece = frame.into_data().unwrap_or_default();
+            self.held.add(piece.len());
+            self.pieces.extend_from_slice(&piece);
+        }
+        if self.pieces.is_empty() {
+            return Poll::Ready(None);
+        }
+        self.held.add(PART_BYTES);
+        let part = Bytes::copy_from_slice(&self.pieces);
+        self.pieces.clear();
+        Poll::Ready(Some(Ok(Frame::data(part))))
+    }
 }
 
 /// The body of an answer that may take long: until its end the connection is not idle, and what is
