@@ -128,3 +128,52 @@ impl Drop for Watched {
         self.watch.answered();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use futures_util::stream;
+
+    use super::*;
+
+    /// The number of parts, and the bytes charged, of a body whose 1-byte pieces come `together`.
+    fn gathered(pieces: usize, together: usize) -> (usize, usize) {
+        let mut polls = 0;
+        let body = Body::from_stream(stream::poll_fn(move |_| {
+            polls += 1;
+            if polls > pieces / together * (together + 1) {
+                return Poll::Ready(None);
+            }
+            let piece = Bytes::from_static(b"x");
+            if polls % (together + 1) == 0 {
+                Poll::Pending
+            } else {
+                Poll::Ready(Some(Ok::<_, std::io::Error>(piece)))
+            }
+        }));
+        let connections = Arc::new(HttpConnections::new(1, 0, [usize::MAX; 2]));
+        let held = HeldBytes::new(&connections, &Arc::default(), Side::Inbound);
+        let mut body = Gathered { body, held: Arc::new(held), pieces: Vec::new() };
+        let (mut parts, mut bytes) = (0, 0);
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            match Pin::new(&mut body).poll_frame(&mut context) {
+                Poll::Pending => {}
+                Poll::Ready(None) => break,
+                Poll::Ready(Some(frame)) => {
+                    parts += 1;
+                    bytes += frame.unwrap().into_data().unwrap().len();
+                }
+            }
+        }
+        assert_eq!(bytes, pieces);
+        (parts, connections.held_bytes(Side::Inbound))
+    }
+
+    #[test]
+    fn pieces_of_a_body_are_copied_together_and_charged_with_what_they_take() {
+        assert_eq!(gathered(40_000, 40_000), (3, 40_000 + 3 * PART_BYTES));
+        assert_eq!(gathered(400, 1), (400, 400 + 400 * PART_BYTES));
+    }
+}
