@@ -98,24 +98,15 @@ impl Peer {
 
     /// Writes what the current turn has sent; returns how many bytes now wait for room.
     pub fn flush(&mut self, now_ns: u64) -> usize {
-        let mut span = std::mem::take(&mut self.span);
-        self.write(&span, now_ns);
-        span.clear();
-        self.span = span;
-        self.queue.len()
-    }
-
-    /// Sends as many bytes as there is room for.
-    fn write(&mut self, bytes: &[u8], now_ns: u64) {
-        let room = match self.queue.is_empty() {
-            true => self.window.saturating_sub(self.pipe.len()).min(bytes.len()),
-            false => 0,
-        };
-        let (now, later) = bytes.split_at(room);
-        self.pipe.extend_from_slice(now);
+        let span = std::mem::take(&mut self.span);
+        let mut room = 0;
         if self.queue.is_empty() {
+            room = self.window.saturating_sub(self.pipe.len()).min(span.len());
             self.stands_since_ns = now_ns;
         }
+        let (now, later) = span.split_at(room);
+        self.pipe.extend_from_slice(now);
         self.queue.extend_from_slice(later);
+        self.queue.len()
     }
 }

@@ -42,7 +42,7 @@ pub struct Transport {
     /// Whether the clock stands still in this step.
     is_frozen: Cell<bool>,
     /// What was sent in this step when its slice was over.
-    sent_late: Cell<u32>,
+    pub sent_late: Cell<u32>,
     places: Vec<Place>,
     free: Vec<u32>,
     count: usize,
@@ -102,11 +102,6 @@ impl Transport {
         self.sent_late.set(0);
     }
 
-    /// How much was sent in this step after a slice of 400 µs.
-    pub fn sent_late(&self) -> u32 {
-        self.sent_late.get()
-    }
-
     fn count_sent(&self) {
         if self.clock.get() > self.slice_ns.get().saturating_add(SLICE_NS) {
             self.sent_late.set(self.sent_late.get() + 1);
@@ -164,10 +159,6 @@ impl Transport {
 
     pub fn peers(&self) -> impl Iterator<Item = &Peer> {
         self.places.iter().filter_map(|it| it.peer.as_deref())
-    }
-
-    pub fn keys(&self) -> Vec<Key> {
-        self.places.iter().filter_map(|it| it.peer.as_ref()).map(|it| it.key).collect()
     }
 
     pub fn remove(&mut self, key: Key) -> Option<Box<Peer>> {

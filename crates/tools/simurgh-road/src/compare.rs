@@ -28,11 +28,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let at = |index: usize| values.get(index).copied().unwrap_or(0.0);
-    match values.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => at(count / 2),
-        count => f64::midpoint(at(count / 2 - 1), at(count / 2)),
-    }
+    f64::midpoint(at(values.len().saturating_sub(1) / 2), at(values.len() / 2))
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! The presences of one topic in its home's order, and which events the home may send.
 
-use std::ops::Deref;
-
 use simurgh_core::PresenceConfig;
 use simurgh_sim_kit::presence::{KEYS, Meta, PhxRef, PresenceEvent};
 
@@ -10,14 +8,6 @@ pub(crate) struct Rules {
     pub(crate) config: PresenceConfig,
     /// Of one payload.
     pub(crate) bytes_max: usize,
-}
-
-impl Deref for Rules {
-    type Target = PresenceConfig;
-
-    fn deref(&self) -> &PresenceConfig {
-        &self.config
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -131,9 +121,9 @@ impl Room {
         metas.iter().all(is_entry) && metas.iter().enumerate().all(is_first)
     }
 
-    fn is_long(&self, config: &Rules) -> bool {
+    fn is_long(&self, rules: &Rules) -> bool {
         let limit = |max: usize| max - if self.is_summary { max / 10 } else { 0 };
-        self.entries.len() > limit(config.list_max) || self.bytes() > limit(config.bytes_max)
+        self.entries.len() > limit(rules.config.list_max) || self.bytes() > limit(rules.bytes_max)
     }
 
     /// Bytes of its list as a table counts them: without escapes in keys.
@@ -152,10 +142,10 @@ impl Room {
     }
 
     /// Sends the changes to all members, at most once in an interval.
-    fn tells(&mut self, config: &Rules, now_ns: u64) -> Wrong {
+    fn tells(&mut self, rules: &Rules, now_ns: u64) -> Wrong {
         let told_ns = self.told_ns.replace(now_ns);
         let passed = told_ns.filter(|it| *it != now_ns).map(|it| now_ns.saturating_sub(it));
-        if passed.is_some_and(|it| u128::from(it) < config.interval.as_nanos()) {
+        if passed.is_some_and(|it| u128::from(it) < rules.config.interval.as_nanos()) {
             return Err(format!("tells again after {passed:?} ns"));
         }
         self.told = self.entries.iter().map(|it| it.number).collect();
@@ -172,11 +162,11 @@ impl Room {
         &mut self,
         joins: &[Meta],
         leaves: &[Meta],
-        config: &Rules,
+        rules: &Rules,
         now_ns: u64,
         ref_of: impl Fn(u32) -> Option<PhxRef>,
     ) -> Wrong {
-        if self.is_summary || self.is_long(config) {
+        if self.is_summary || self.is_long(rules) {
             return Err("tells a diff of a list that is too long".to_owned());
         }
         if let Some(both) = joins.iter().find(|it| leaves.iter().any(|is| is.phx_ref == it.phx_ref))
@@ -199,12 +189,12 @@ impl Room {
         if !is_right || !gone.iter().all(is_told) {
             return Err(format!("tells the wrong diff; {gone:?} go"));
         }
-        self.tells(config, now_ns)
+        self.tells(rules, now_ns)
     }
 
     /// A list for all members, which is empty where it would be too long.
-    pub(crate) fn says_state(&mut self, metas: &[Meta], config: &Rules, now_ns: u64) -> Wrong {
-        let (was_summary, is_long) = (self.is_summary, self.is_long(config));
+    pub(crate) fn says_state(&mut self, metas: &[Meta], rules: &Rules, now_ns: u64) -> Wrong {
+        let (was_summary, is_long) = (self.is_summary, self.is_long(rules));
         if is_long && (was_summary || !metas.is_empty()) {
             return Err("tells all a list that is too long, or again that it is".to_owned());
         }
@@ -219,10 +209,10 @@ impl Room {
         }
         (self.is_summary, self.owes_all) = (is_long, is_long);
         self.asks.iter_mut().for_each(|it| it.is_open = false);
-        self.tells(config, now_ns)
+        self.tells(rules, now_ns)
     }
 
-    pub(crate) fn says_state_to(&mut self, metas: &[Meta], chans: &[u32], config: &Rules) -> Wrong {
+    pub(crate) fn says_state_to(&mut self, metas: &[Meta], chans: &[u32], rules: &Rules) -> Wrong {
         for chan in chans {
             let ask = self.asks.iter_mut().find(|it| it.chan == *chan && it.left > 0);
             let Some(ask) = ask else { return Err(format!("tells channel {chan} unasked")) };
@@ -230,7 +220,7 @@ impl Room {
         }
         if self.is_summary {
             self.owed.extend_from_slice(chans);
-            let is_right = metas.is_empty() && self.is_long(config);
+            let is_right = metas.is_empty() && self.is_long(rules);
             return if is_right { Ok(()) } else { Err("tells some a list".to_owned()) };
         }
         let is_told = |it: &Meta| self.told.contains(&it.number);
@@ -241,20 +231,20 @@ impl Room {
     }
 
     /// Whether the number of entries is right, with a sample of them.
-    fn is_number(&self, (count, keys, sample): (usize, usize, &[Meta]), config: &Rules) -> bool {
+    fn is_number(&self, (count, keys, sample): (usize, usize, &[Meta]), rules: &Rules) -> bool {
         let sampled = sample.iter().fold(0_u32, |mask, it| mask | 1 << it.key).count_ones();
         (count, keys) == (self.entries.len(), self.keys())
             && self.are_of(sample)
-            && sampled as usize == config.sample.min(keys)
+            && sampled as usize == rules.config.sample.min(keys)
     }
 
     /// Whether this is a valid answer of shards to members that ask, by the current entries.
-    pub(crate) fn is_answer(&self, told: &PresenceEvent, config: &Rules) -> bool {
-        self.is_long(config)
+    pub(crate) fn is_answer(&self, told: &PresenceEvent, rules: &Rules) -> bool {
+        self.is_long(rules)
             && match told {
                 PresenceEvent::State(metas) => metas.is_empty(),
                 PresenceEvent::Summary { count, keys, sample } => {
-                    self.is_number((*count, *keys, sample), config)
+                    self.is_number((*count, *keys, sample), rules)
                 }
                 PresenceEvent::Diff { .. } => false,
             }
@@ -265,17 +255,17 @@ impl Room {
         &mut self,
         (count, keys, sample): (usize, usize, &[Meta]),
         chans: Option<&[u32]>,
-        config: &Rules,
+        rules: &Rules,
         now_ns: u64,
     ) -> Wrong {
         let entries = self.entries.len();
-        if !self.is_summary || !self.is_number((count, keys, sample), config) {
+        if !self.is_summary || !self.is_number((count, keys, sample), rules) {
             return Err(format!("tells a wrong number, or sample: {entries} are there"));
         }
         match chans {
             None => {
                 let passed = u128::from(now_ns.saturating_sub(self.counted_ns));
-                let is_due = passed >= config.summary_interval.as_nanos();
+                let is_due = passed >= rules.config.summary_interval.as_nanos();
                 if !self.owes_all && !is_due {
                     return Err(format!("tells the number again after {passed} ns"));
                 }
@@ -298,10 +288,10 @@ impl Room {
         &mut self,
         (entries, keys): (usize, usize),
         metas: &[Meta],
-        config: &Rules,
+        rules: &Rules,
     ) -> Wrong {
         self.questions = self.questions.saturating_sub(1);
-        let is_list = entries <= config.list_max;
+        let is_list = entries <= rules.config.list_max;
         let is_right = (entries, keys) == (self.entries.len(), self.keys());
         if !is_right || !self.are_of(metas) || (is_list && metas.len() != entries) {
             return Err(format!("answers {entries} entries, {keys} keys, and not who is there"));
@@ -317,13 +307,13 @@ impl Room {
     /// Names what is still to be sent. Channels that have ended need no list.
     pub(crate) fn unrest(
         &self,
-        config: &Rules,
+        rules: &Rules,
         is_live: &impl Fn(u32) -> bool,
     ) -> Option<&'static str> {
         match () {
             () if self.questions > 0 => Some("questions"),
             () if self.asks.iter().any(|it| it.is_open && is_live(it.chan)) => Some("lists"),
-            () if self.is_summary != self.is_long(config) => Some("whether there is a list"),
+            () if self.is_summary != self.is_long(rules) => Some("whether there is a list"),
             () if self.is_summary && self.counted != self.entries.len() => Some("a number"),
             () if self.is_summary => None,
             () => {

@@ -57,7 +57,7 @@ pub(crate) struct View {
 
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
-    pub(crate) config: Rules,
+    pub(crate) rules: Rules,
     pub(crate) rooms: Vec<Room>,
     pub(crate) posted: Vec<Posted>,
     /// Pushes for several channels: their records and their receivers.
@@ -97,11 +97,11 @@ pub(crate) fn does_intercept(intercepts: u8, event: u8) -> bool {
 }
 
 impl Presence {
-    pub(crate) fn new(config: Rules, topics: usize, shards: usize) -> Self {
+    pub(crate) fn new(rules: Rules, topics: usize, shards: usize) -> Self {
         let rooms = (0..topics).map(|_| Room::default()).collect();
         let counts = vec![0; shards];
         let ended = vec![false; shards];
-        Self { config, rooms, kept: counts.clone(), refused: counts, ended, ..Self::default() }
+        Self { rules, rooms, kept: counts.clone(), refused: counts, ended, ..Self::default() }
     }
 
     pub(crate) fn next_number(&mut self) -> u32 {
@@ -142,7 +142,7 @@ impl Presence {
 
     pub(crate) fn unrest(&self, is_live: &impl Fn(u32) -> bool) -> Option<String> {
         let rooms = self.rooms.iter().filter(|it| it.home.is_some() && !it.is_gone);
-        let what = rooms.filter_map(|it| it.unrest(&self.config, is_live)).next()?;
+        let what = rooms.filter_map(|it| it.unrest(&self.rules, is_live)).next()?;
         Some(format!("a topic has not told {what}"))
     }
 
@@ -264,7 +264,7 @@ impl Model {
     }
 
     pub(crate) fn presence_came(&mut self, shard: usize, number: u32) {
-        let Presence { posted, rooms, config, kept, refused, sizes, .. } = &mut self.presence;
+        let Presence { posted, rooms, rules, kept, refused, sizes, .. } = &mut self.presence;
         let size = |number: u32| sizes.get(number as usize).copied().unwrap_or_default();
         let Some(Posted { topic, does }) = posted.get(number as usize).copied() else { return };
         let Some(room) = rooms.get_mut(usize::from(topic)) else { return };
@@ -272,7 +272,7 @@ impl Model {
         let before = room.entries.len();
         let is_taken = match does {
             PresenceAction::Track(key, number) => {
-                let entries_max = config.channel_entries_max;
+                let entries_max = rules.config.channel_entries_max;
                 room.track(chan, key, (number, size(number)), entries_max)
             }
             PresenceAction::Update(key, number) => room.update(chan, key, (number, size(number))),
@@ -327,23 +327,23 @@ impl Model {
             return NONE;
         };
         let named = self.presence.name_states(&told);
-        let Presence { rooms, config, refs, .. } = &mut self.presence;
+        let Presence { rooms, rules, refs, .. } = &mut self.presence;
         let Some(room) = rooms.get_mut(usize::from(topic)) else { return NONE };
         let ref_of = |number: u32| refs.get(number as usize).copied().flatten();
         let (was_summary, counts) = (room.is_summary, &mut self.findings.counts);
         let is_right = named.and_then(|()| match (&told, chans) {
             (PresenceEvent::Diff { joins, leaves }, None) => {
                 counts.count("diffs of presence", 1);
-                room.says_diff(joins, leaves, config, now_ns, ref_of)
+                room.says_diff(joins, leaves, rules, now_ns, ref_of)
             }
-            (PresenceEvent::State(metas), None) => room.says_state(metas, config, now_ns),
+            (PresenceEvent::State(metas), None) => room.says_state(metas, rules, now_ns),
             (PresenceEvent::State(metas), Some(chans)) => {
                 counts.count("lists pushed", 1);
-                room.says_state_to(metas, chans, config)
+                room.says_state_to(metas, chans, rules)
             }
             (PresenceEvent::Summary { count, keys, sample }, _) => {
                 counts.count("summaries", 1);
-                room.says_summary((*count, *keys, sample), chans, config, now_ns)
+                room.says_summary((*count, *keys, sample), chans, rules, now_ns)
             }
             (PresenceEvent::Diff { .. }, Some(_)) => Err("tells a diff to some".to_owned()),
         });
@@ -372,9 +372,9 @@ impl Model {
             let told = PresenceEvent::read(event, text);
             let Some((told, word)) = told.zip(letter_of(event)) else { continue };
             let named = self.presence.name_states(&told);
-            let Presence { rooms, config, .. } = &self.presence;
+            let Presence { rooms, rules, .. } = &self.presence;
             let room = rooms.get(usize::from(topic));
-            let is_right = room.is_some_and(|it| it.is_answer(&told, config));
+            let is_right = room.is_some_and(|it| it.is_answer(&told, rules));
             if !is_right || named.is_err() {
                 self.fail("presence", format!("topic {topic} has members told {event} {text}"));
             }
@@ -534,10 +534,10 @@ impl Model {
         self.counts.count("lists asked for outside", 1);
         let told = PresenceEvent::read("presence_state", json);
         let named = told.as_ref().map_or(Ok(()), |it| self.presence.name_states(it));
-        let Presence { rooms, config, .. } = &mut self.presence;
+        let Presence { rooms, rules, .. } = &mut self.presence;
         let Some(room) = rooms.get_mut(usize::from(topic)) else { return };
         let answered = match &told {
-            Some(PresenceEvent::State(metas)) => room.answers(counts, metas, config),
+            Some(PresenceEvent::State(metas)) => room.answers(counts, metas, rules),
             _ => Err(format!("answers {json}")),
         };
         if let Err(wrong) = named.and(answered) {

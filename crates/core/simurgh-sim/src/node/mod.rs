@@ -83,7 +83,7 @@ pub(crate) struct SimNode {
     pub(crate) shared: Arc<Shared>,
     user_sockets: [UserSocket; 2],
     permits: FanoutPermits,
-    permits_all: Option<usize>,
+    pub(crate) permits_all: Option<usize>,
     shards: usize,
     state: Mutex<State>,
 }
@@ -107,10 +107,6 @@ impl SimNode {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         locked(&self.state)
-    }
-
-    pub(crate) fn permits_left(&self) -> Option<(usize, usize)> {
-        self.permits.left().zip(self.permits_all)
     }
 
     pub(crate) fn put(&self, shard: usize, tagged: TaggedMail) -> bool {

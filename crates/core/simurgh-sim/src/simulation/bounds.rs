@@ -70,7 +70,7 @@ impl NodeSimulation {
 
     /// The fan-out ends with the first reading of the clock that shows that its time is over.
     pub(crate) fn check_slice(&self, shard: usize, input: Input, model: &mut Model) {
-        let sent = self.servers.get(shard).map_or(0, |it| it.net.sent_late());
+        let sent = self.servers.get(shard).map_or(0, |it| it.net.sent_late.get());
         if input == Input::FanOut && sent > 0 {
             model.fail("slice", format!("shard {shard} sends {sent} times after its time"));
         }

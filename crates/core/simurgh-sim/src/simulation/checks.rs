@@ -1,6 +1,6 @@
 //! Invariants between steps.
 
-use simurgh_core::{NETWORK, Phase};
+use simurgh_core::{NETWORK, Node, Phase};
 use simurgh_reactor::Key;
 use simurgh_sim_kit::peer::Peer;
 
@@ -100,7 +100,9 @@ impl NodeSimulation {
 
     /// Every permit is free, in transit, or with a shard that has something to fan out.
     pub(crate) fn check_permits(&self, model: &mut Model) {
-        let Some((left, all)) = self.node.permits_left() else { return };
+        let Some((left, all)) = self.node.permits().left().zip(self.node.permits_all) else {
+            return;
+        };
         let on_the_way = self.node.state().permits_posted;
         let is_busy = |it: &&Server| !it.has_ended && it.metrics.fanout_topics.value() > 0;
         let busy = self.servers.iter().filter(is_busy).count();

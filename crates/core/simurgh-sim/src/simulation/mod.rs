@@ -3,7 +3,6 @@
 mod bounds;
 mod checks;
 mod client;
-mod handlers;
 mod listeners;
 mod operations;
 mod outside;
@@ -394,7 +393,7 @@ impl NodeSimulation {
     fn end_shard(&mut self, shard: usize) {
         self.tell(|| format!("shard {shard} ends"));
         let Some(server) = self.servers.get_mut(shard) else { return };
-        let keys = server.net.keys();
+        let keys: Vec<Key> = server.net.peers().map(|it| it.key).collect();
         for key in keys {
             self.end_connection(shard, key);
         }

@@ -57,6 +57,7 @@ pub(super) enum Prompt {
 }
 
 /// The order of a list that the server sorts: a word of its query for each of the first columns.
+#[derive(Default)]
 pub(super) struct ListOrder {
     words: &'static [&'static str],
     pub(super) at: usize,
@@ -72,6 +73,7 @@ impl ListOrder {
     }
 }
 
+#[derive(Default)]
 pub(super) struct App {
     pub(super) base: String,
     pub(super) view: View,
@@ -99,24 +101,10 @@ impl App {
     pub(super) fn new(base: &str) -> Self {
         Self {
             base: base.to_owned(),
-            view: View::default(),
-            overview: None,
-            points: Vec::new(),
-            topics: None,
-            connections: None,
-            cluster: None,
             topics_by: ListOrder { words: &["members", "deliveries", "kept"], at: 0 },
             connections_by: ListOrder { words: &["queue", "rate", "age", "channels"], at: 0 },
-            search: String::new(),
-            peer: String::new(),
-            shards_sort: Sort { column: 0, is_falling: false },
             errors_sort: Sort { column: 1, is_falling: true },
-            nodes_sort: Sort { column: 0, is_falling: false },
-            selected: 0,
-            detail: None,
-            prompt: None,
-            note: None,
-            unreachable: None,
+            ..Self::default()
         }
     }
 

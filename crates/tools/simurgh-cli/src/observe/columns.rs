@@ -192,7 +192,7 @@ fn topics(row: &ConnectionRow) -> String {
     named.join(", ") + &more
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Sort {
     pub(super) column: usize,
     pub(super) is_falling: bool,

@@ -23,7 +23,7 @@ pub(super) fn rows(machine: &Machine, plan: &Plan) -> Vec<Row> {
 
 fn shards(plan: &Plan) -> Row {
     let connections = plan.wanted.connections;
-    let is_enough = shards::holds(connections, plan.descriptors);
+    let is_enough = shards::holds(connections, plan.descriptors, u64::MAX);
     let mut row = Row::of("shards", grouped(u64::from(SHARDS_MAX)), grouped(plan.shards))
         .unless(is_enough, "a higher hard RLIMIT_NOFILE")
         .why(format!(

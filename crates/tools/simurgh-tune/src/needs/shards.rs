@@ -15,24 +15,21 @@ pub(super) fn shards(connections: u64, descriptors: u64) -> u64 {
     shards_for(usize::try_from(connections).unwrap_or(usize::MAX), descriptors) as u64
 }
 
-fn holds_with(wanted: u64, descriptors: u64, shards_max: u64) -> bool {
+/// Whether a server with at most `shards_max` shards holds these connections.
+pub(super) fn holds(wanted: u64, descriptors: u64, shards_max: u64) -> bool {
     let shards = shards(wanted, descriptors);
     let enough = || connections_for(usize::try_from(shards).unwrap_or(usize::MAX), descriptors);
     shards <= shards_max.min(u64::from(SHARDS_MAX)) && enough() as u64 >= wanted
 }
 
-pub(super) fn holds(wanted: u64, descriptors: u64) -> bool {
-    holds_with(wanted, descriptors, u64::MAX)
-}
-
 /// The most connections that the server holds with at most `shards_max` shards.
 pub(super) fn most(descriptors: u64, shards_max: u64) -> u64 {
-    first(u64::from(CONNECTIONS_MAX) + 1, |wanted| !holds_with(wanted, descriptors, shards_max)) - 1
+    first(u64::from(CONNECTIONS_MAX) + 1, |wanted| !holds(wanted, descriptors, shards_max)) - 1
 }
 
 /// The smallest descriptor table with which the server holds `wanted` connections.
 pub(super) fn descriptors(wanted: u64) -> u64 {
-    first(u64::from(CONNECTIONS_MAX) * 2, |middle| holds(wanted, middle))
+    first(u64::from(CONNECTIONS_MAX) * 2, |middle| holds(wanted, middle, u64::MAX))
 }
 
 /// The first number from 1 on that `is_it` holds for, as it does for all after it, and for `last`.
