@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use simurgh_channel::engine::is_of_nothing;
 use simurgh_channel::{
-    HistoryMail, HistoryPage, Mail, Missed, MissedRequest, Node, NotKept, PageCallback, Range,
-    Requester, ToCluster,
+    HistoryPage, Missed, MissedRequest, Node, NotKept, PageCallback, Range, Requester, ToCluster,
 };
 use simurgh_history::{GapReason, Position, Since};
 use simurgh_reactor::Next;
@@ -173,11 +172,7 @@ impl<N: Node> Core<N> {
                 (Arc::new(Missed { gap, after, through, more: false, count: 0, messages }), 0)
             }
         };
-        let mail = match ask.requester {
-            Requester::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
-            Requester::Member(channel) => HistoryMail::Portion(channel, missed),
-        };
-        self.node.post(usize::from(ask.shard), Mail::History(mail));
+        self.post_missed(&ask, missed, own);
     }
 
     /// Answers requests that have waited too long with what is known, and gives up stores without

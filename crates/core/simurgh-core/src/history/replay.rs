@@ -30,12 +30,19 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 impl<N: Node> Core<N> {
     pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &MissedRequest) {
         let Some((missed, own)) = self.missed(out, ask) else { return };
-        let mail = match ask.requester {
-            Requester::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
+        match ask.requester {
             // By mail, other broadcasts would be kept before it arrives.
             Requester::Member(channel) if ask.shard == self.shard => {
-                return self.portion_came(out, channel, &missed);
+                self.portion_came(out, channel, &missed);
             }
+            _ => self.post_missed(ask, missed, own),
+        }
+    }
+
+    /// Sends what a client has missed to its shard, and how much of it the client has sent itself.
+    pub(super) fn post_missed(&self, ask: &MissedRequest, missed: Arc<Missed>, own: usize) {
+        let mail = match ask.requester {
+            Requester::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
             Requester::Member(channel) => HistoryMail::Portion(channel, missed),
         };
         self.node.post(usize::from(ask.shard), Mail::History(mail));
