@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use simurgh_channel::engine::is_of_nothing;
 use simurgh_channel::{
-    HistoryPage, Missed, MissedRequest, Node, NotKept, PageCallback, Range, Requester, ToCluster,
+    HistoryMail, HistoryPage, Mail, Missed, MissedRequest, Node, NotKept, PageCallback, Range,
+    Requester, ToCluster,
 };
 use simurgh_history::{GapReason, Position, Since};
 use simurgh_reactor::Next;
@@ -173,6 +174,15 @@ impl<N: Node> Core<N> {
             }
         };
         self.post_missed(&ask, missed, own);
+    }
+
+    /// Sends what a client has missed to its shard, and how much of it the client has sent itself.
+    pub(super) fn post_missed(&self, ask: &MissedRequest, missed: Arc<Missed>, own: usize) {
+        let mail = match ask.requester {
+            Requester::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
+            Requester::Member(channel) => HistoryMail::Portion(channel, missed),
+        };
+        self.node.post(usize::from(ask.shard), Mail::History(mail));
     }
 
     /// Answers requests that have waited too long with what is known, and gives up stores without
