@@ -44,6 +44,11 @@ impl<N: Node> Core<N> {
         self.read_again(out, key);
     }
 
+    /// Whether a channel of this socket waits for its broadcast to be kept, or for a replay.
+    pub(crate) fn waits_on_history(&self, key: Key) -> bool {
+        self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key))
+    }
+
     /// Reads a socket again unless something else is awaited or it has published too much.
     pub(crate) fn read_again(&mut self, out: &mut impl Sockets, key: Key) {
         let is_open = |socket: &&mut Socket| socket.phase == Phase::Open;

@@ -5,7 +5,7 @@ use simurgh_history::{Retention, StoredAt};
 
 use super::counts::count;
 use super::{Cluster, LinkState, LocalNode, Notice, Time};
-use crate::adapter::{Adapter, Event, Generation, Number};
+use crate::adapter::{Adapter, Event, Number};
 use crate::envelope::{Envelope, Kind};
 use crate::history::{
     HistoryCounts, HistoryEvent, HistorySink, Next, StoreError, StoreItem, Storing, TopicId,
@@ -139,12 +139,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             len if len > LOST_MAX => history.lost_any(time.ns),
             _ => history.lost(topics.into_iter(), time.ns),
         }
-    }
-
-    pub(super) fn history_interests_sent(&mut self, generation: Generation) {
-        self.history_waiters.last_change = generation;
-        self.history_waiters.changes_sent();
-        self.begin_followed();
     }
 
     pub(super) fn begin_followed(&mut self) {

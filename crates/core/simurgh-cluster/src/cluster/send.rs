@@ -259,7 +259,9 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             has_said = true;
         }
         self.waiters.changes_sent();
-        self.history_interests_sent(self.waiters.last_change);
+        self.history_waiters.last_change = self.waiters.last_change;
+        self.history_waiters.changes_sent();
+        self.begin_followed();
         while !self.is_full {
             let next = self.refused.take().or_else(|| {
                 let (class, to, envelope) = self.outbox.pop()?;

@@ -65,30 +65,19 @@ impl<N: Node> Core<N> {
             }
             HistoryMail::Kept(channel, ticket, posted) => {
                 self.fanout.enqueue(&mut self.registry, posted);
-                self.confirmed(out, channel, ticket, None);
+                self.confirmed(out, channel, ticket);
             }
-            HistoryMail::Confirmed(channel, ticket, why) => {
-                self.confirmed(out, channel, ticket, why);
+            HistoryMail::Confirmed(channel, ticket, None) => self.confirmed(out, channel, ticket),
+            HistoryMail::Confirmed(channel, ticket, Some(why)) => {
+                let history = self.history.as_mut();
+                let barrier = history.and_then(|it| it.barriers.lower(channel, ticket));
+                if let Some(barrier) = barrier {
+                    self.report_not_kept(out, channel, barrier, &why);
+                }
             }
             HistoryMail::Notice(posted) => self.fanout.append(&mut self.registry, posted),
             HistoryMail::Engine(topic, what) => self.engine_message(out, &topic, what),
             HistoryMail::Stored(number, outcome) => self.store_answered(out, number, outcome),
-        }
-    }
-
-    /// What a channel has waited for under this number is known; `why` it is not kept.
-    fn confirmed(
-        &mut self,
-        out: &mut impl Sockets,
-        channel: ChannelId,
-        ticket: u32,
-        why: Option<NotKept>,
-    ) {
-        let history = self.history.as_mut();
-        match (history.and_then(|it| it.barriers.lower(channel, ticket)), why) {
-            (Some(barrier), None) => self.resume_channel(out, channel, barrier),
-            (Some(barrier), Some(why)) => self.report_not_kept(out, channel, barrier, &why),
-            (None, _) => {}
         }
     }
 

@@ -173,6 +173,11 @@ impl<N: Node> Core<N> {
                 (Arc::new(Missed { gap, after, through, more: false, count: 0, messages }), 0)
             }
         };
+        self.post_missed(&ask, missed, own);
+    }
+
+    /// Sends what a client has missed to its shard, and how much of it the client has sent itself.
+    pub(super) fn post_missed(&self, ask: &MissedRequest, missed: Arc<Missed>, own: usize) {
         let mail = match ask.requester {
             Requester::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
             Requester::Member(channel) => HistoryMail::Portion(channel, missed),

@@ -30,15 +30,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 impl<N: Node> Core<N> {
     pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &MissedRequest) {
         let Some((missed, own)) = self.missed(out, ask) else { return };
-        let mail = match ask.requester {
-            Requester::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
+        match ask.requester {
             // By mail, other broadcasts would be kept before it arrives.
             Requester::Member(channel) if ask.shard == self.shard => {
-                return self.portion_came(out, channel, &missed);
+                self.portion_came(out, channel, &missed);
             }
-            Requester::Member(channel) => HistoryMail::Portion(channel, missed),
-        };
-        self.node.post(usize::from(ask.shard), Mail::History(mail));
+            _ => self.post_missed(ask, missed, own),
+        }
     }
 
     /// Requests the next parts for members whose sockets have taken most of the last; and handles
@@ -57,7 +55,7 @@ impl<N: Node> Core<N> {
             let Some(replay) = history.replays.get(channel) else { continue };
             let (conn, ticket) = (replay.conn, replay.ticket);
             if self.ends_behind(channel) {
-                self.confirmed(out, channel, ticket, None);
+                self.confirmed(out, channel, ticket);
             } else if out.queued(conn) as u64 <= few {
                 self.request_portion(channel);
             } else if let Some(history) = &mut self.history {
@@ -128,7 +126,16 @@ impl<N: Node> Core<N> {
         };
         self.registry.catches_up(membership, false);
         self.fanout.note_told(&mut self.registry, membership, through);
-        self.confirmed(out, channel, ticket, None);
+        self.confirmed(out, channel, ticket);
+    }
+
+    /// What a channel has waited for under this number is over.
+    pub(super) fn confirmed(&mut self, out: &mut impl Sockets, channel: ChannelId, ticket: u32) {
+        let history = self.history.as_mut();
+        let barrier = history.and_then(|it| it.barriers.lower(channel, ticket));
+        if let Some(barrier) = barrier {
+            self.resume_channel(out, channel, barrier);
+        }
     }
 
     /// Carries out what has waited, up to the next broadcast that must be kept.

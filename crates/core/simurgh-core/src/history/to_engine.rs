@@ -20,19 +20,13 @@ impl<N: Node> Core<N> {
 
     pub(super) fn store_in_engine(&mut self, out: &impl Sockets, keep: KeepRequest) {
         let KeepRequest { broadcast, charge, sender, client: _, id, kept_for } = keep;
-        let weight = broadcast.weight();
-        let asked_ns = out.now().ns;
-        let pending = Pending { kept_for, charge, weight, asked_ns, is_stored: false };
-        let number = match self.note_store(pending) {
-            Ok(number) => number,
-            Err(pending) => return self.end_store(pending, Err(NotKept::Full)),
-        };
+        let (weight, asked_ns) = (broadcast.weight(), out.now().ns);
         let rule = self.history.as_ref().and_then(|it| it.kept.rule(&broadcast.topic));
         let age = rule.map(|rule| rule.age);
-        if let Some(cluster) = self.node.cluster() {
-            let store = StoreRequest { number, broadcast, sender, id, age };
-            cluster.send(ToCluster::Store(Box::new(store)));
-        }
+        let pending = Pending { kept_for, charge, weight, asked_ns, is_stored: false };
+        self.ask_engine(pending, |number| {
+            ToCluster::Store(Box::new(StoreRequest { number, broadcast, sender, id, age }))
+        });
     }
 
     pub(super) fn forget_in_engine(
@@ -43,22 +37,20 @@ impl<N: Node> Core<N> {
     ) {
         let (charge, weight, asked_ns) = (None, 0, out.now().ns);
         let pending = Pending { kept_for, charge, weight, asked_ns, is_stored: false };
-        match self.note_store(pending) {
-            Ok(number) => {
-                if let Some(cluster) = self.node.cluster() {
-                    cluster.send(ToCluster::Forget(topic, number));
-                }
-            }
-            Err(pending) => self.end_store(pending, Err(NotKept::Full)),
-        }
+        self.ask_engine(pending, |number| ToCluster::Forget(topic, number));
     }
 
-    fn note_store(&mut self, pending: Pending) -> Result<u64, Pending> {
+    fn ask_engine(&mut self, pending: Pending, what: impl FnOnce(u64) -> ToCluster) {
         let bytes_max = self.node.config().mailbox_bytes_max.saturating_mul(4);
         let is_full = self.node.charged(usize::from(self.shard)) > bytes_max;
-        match self.followed_topics().filter(|_| !is_full) {
+        let noted = match self.followed_topics().filter(|_| !is_full) {
             Some(followed_topics) => followed_topics.stores.add(pending),
             None => Err(pending),
+        };
+        match (noted, self.node.cluster()) {
+            (Ok(number), Some(cluster)) => cluster.send(what(number)),
+            (Ok(_), None) => {}
+            (Err(pending), _) => self.end_store(pending, Err(NotKept::Full)),
         }
     }
 

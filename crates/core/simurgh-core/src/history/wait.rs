@@ -22,11 +22,6 @@ impl<N: Node> Core<N> {
         self.history.as_ref().is_some_and(|it| it.barriers.has(channel))
     }
 
-    /// Whether a channel of this socket waits.
-    pub(crate) fn waits_on_history(&self, key: Key) -> bool {
-        self.history.as_ref().is_some_and(|it| it.barriers.holds_socket(key))
-    }
-
     /// Whether a channel ends once it has waited: it receives nothing more.
     #[inline]
     pub(crate) fn ends_behind(&self, channel: ChannelId) -> bool {

@@ -119,7 +119,8 @@ impl Serializer {
         }
     }
 
-    /// As [`decode`](Self::decode), and in V2 Supabase's binary kind 3, a [`UserBroadcast`](crate::message::UserBroadcast).
+    /// As [`decode`](Self::decode), and in V2 Supabase's binary kind 3, a
+    /// [`UserBroadcast`](crate::message::UserBroadcast).
     ///
     /// # Errors
     /// As [`decode`](Self::decode); metadata, and data marked as JSON, are checked.
