@@ -152,8 +152,7 @@ impl Outcome {
         let seconds = tally.elapsed_ns as f64 / 1e9;
         let per_second = |count: f64| if seconds > 0.0 { count / seconds } else { 0.0 };
         let as_wrk = plan.rate.is_none().then(|| as_wrk(tally, connections));
-        let statuses = tally.statuses();
-        let odd = statuses.iter().filter(|(status, _)| !(200..400).contains(*status));
+        let odd = tally.statuses.iter().filter(|(status, _)| !(200..400).contains(*status));
         let answered = tally.requests as f64;
         let open_loop = plan.rate.map(|rate| {
             let under_way = 1.0 + 2.0 * rate * tally.latency.min() as f64 / 1e6;
@@ -183,7 +182,7 @@ impl Outcome {
             latency_histogram: tally.latency.clone(),
             thread_rate: Spread::of(&tally.rates),
             non_2xx_or_3xx: odd.map(|(_, count)| count).sum(),
-            statuses,
+            statuses: tally.statuses.clone(),
             socket_errors: SocketErrors::of(&tally.errors),
             errors: tally.errors.iter().map(|(kind, n)| (kind.name().into_owned(), *n)).collect(),
             first_error: tally.first_error.clone(),

@@ -58,13 +58,6 @@ const STACK_BYTES: usize = 1 << 20;
 
 impl Default for Runner {
     fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Runner {
-    /// A runner without runs yet.
-    pub fn new() -> Self {
         let (sender, received) = channel();
         let commands = sender.clone();
         let control = Control::to(move |command| {
@@ -73,7 +66,9 @@ impl Runner {
         });
         Self { received, events: EventSender { sender, pool: 0 }, control, stopped: false }
     }
+}
 
+impl Runner {
     /// Stops the current run and all later ones.
     pub fn control(&self) -> Control {
         self.control.clone()

@@ -16,8 +16,7 @@ pub(super) struct Tally {
     /// Open loop: how late requests were sent for which a connection was free, µs.
     pub(super) lag: Total,
     pub(super) requests: u64,
-    /// Those of each status, from 100 on; empty before the first.
-    statuses: Vec<u64>,
+    pub(super) statuses: BTreeMap<u16, u64>,
     pub(super) bytes_in: u64,
     pub(super) errors: BTreeMap<ErrorKind, u64>,
     pub(super) first_error: Option<String>,
@@ -44,12 +43,7 @@ impl Tally {
     pub(super) fn answered(&mut self, status: u16, ns: u64) {
         self.waited(ns);
         self.requests += 1;
-        if self.statuses.is_empty() {
-            self.statuses.resize(900, 0);
-        }
-        if let Some(count) = self.statuses.get_mut(usize::from(status).wrapping_sub(100)) {
-            *count += 1;
-        }
+        *self.statuses.entry(status).or_default() += 1;
     }
 
     pub(super) fn error(&mut self, kind: ErrorKind, text: impl FnOnce() -> String) {
@@ -67,20 +61,14 @@ impl Tally {
         }
     }
 
-    pub(super) fn statuses(&self) -> BTreeMap<u16, u64> {
-        let counted = (100..).zip(self.statuses.iter().copied());
-        counted.filter(|(_, count)| *count > 0).collect()
-    }
-
     pub(super) fn add(&mut self, other: &Self) {
         self.latency.add(&other.latency);
         self.latency_ns += other.latency_ns;
         self.rates.add(&other.rates);
         self.lag.add(&other.lag);
         self.requests += other.requests;
-        self.statuses.resize(self.statuses.len().max(other.statuses.len()), 0);
-        for (sum, more) in self.statuses.iter_mut().zip(&other.statuses) {
-            *sum += more;
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
         }
         self.bytes_in += other.bytes_in;
         for (kind, count) in &other.errors {

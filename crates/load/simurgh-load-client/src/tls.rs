@@ -9,7 +9,6 @@
 //! agree. Sessions are never resumed, as every user represents a separate client. Only rustls reads
 //! the clock, to check the validity of certificates.
 
-use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -245,13 +244,6 @@ pub struct TlsClient {
     is_closed: bool,
     /// The error. It is kept: after an error rustls must not be called.
     failed: Option<Box<TlsError>>,
-}
-
-impl fmt::Debug for TlsClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("TlsClient");
-        out.field("partial_bytes", &self.partial.len()).field("progress", &self.progress).finish()
-    }
 }
 
 impl TlsClient {

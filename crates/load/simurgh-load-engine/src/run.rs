@@ -327,9 +327,3 @@ impl Run {
         Outcome { ending, outputs_failed: outputs.failed() }
     }
 }
-
-impl std::fmt::Debug for Run {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Run").field("workers", &self.workers()).finish_non_exhaustive()
-    }
-}

@@ -51,7 +51,7 @@ pub fn passed(record: &Record, verdicts: &[Verdict]) -> Option<bool> {
 }
 
 /// Whether a run has only errors and requests without an answer: no upgrade, no HTTP answer, and no
-/// user that reached its end. If its operator stopped it, requests on their way do not count.
+/// user that reached its end. Requests on their way do not count if its operator stopped the run.
 pub fn nothing_worked(record: &Record) -> bool {
     let counts = record.counts();
     let worked = [Count::Upgrades, Count::HttpAnswers, Count::UsersFinished];

@@ -54,8 +54,8 @@ impl TsungLog {
 
     fn write_block(&mut self, record: &Record, at_ms: u64) -> io::Result<()> {
         let unix_s = self.started_unix_ms.saturating_add(at_ms) / 1000;
-        let mut text = format!("# stats: dump at {unix_s}\n");
-        gauge(&mut text, "users", record.users(), record.users_peak());
+        let (now, peak) = (record.users(), record.users_peak());
+        let mut text = format!("# stats: dump at {unix_s}\nstats: users {now} {peak}\n");
         self.samples(&mut text, record);
         self.counters(&mut text, record);
         self.file.write_all(text.as_bytes())?;
@@ -78,8 +78,7 @@ impl TsungLog {
         let none = Hist::new();
         for (&id, total) in record.all_times() {
             let name = match id.metric() {
-                Some(Metric::Connect) => "connect".to_owned(),
-                Some(Metric::Session) => "session".to_owned(),
+                Some(metric @ (Metric::Connect | Metric::Session)) => metric.name().to_owned(),
                 Some(_) => continue,
                 None => plain_name(&record.meta().names.metric_name(id)),
             };
@@ -169,10 +168,6 @@ impl Exporter for TsungLog {
     }
 }
 
-fn gauge(text: &mut String, name: &str, now: u64, peak: u64) {
-    let _ = writeln!(text, "stats: {name} {now} {peak}");
-}
-
 /// Tsung leaves out counters that never occurred.
 fn counter(text: &mut String, name: &str, now: u64, total: u64) {
     if total > 0 {
@@ -188,23 +183,18 @@ fn sample(text: &mut String, name: &str, now: &Hist, total: &Total) {
         text,
         "stats: {name} {} {} {} {} {} {} {}",
         now.count(),
-        Ms(now.mean()),
-        Ms(now.deviation()),
-        Ms(total.max() as f64),
-        Ms(total.min() as f64),
-        Ms(total.mean()),
+        ms(now.mean()),
+        ms(now.deviation()),
+        ms(total.max() as f64),
+        ms(total.min() as f64),
+        ms(total.mean()),
         total.count(),
     );
 }
 
-/// Microseconds, written as milliseconds.
-struct Ms(f64);
-
-impl std::fmt::Display for Ms {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ms = self.0 / 1000.0;
-        if ms == 0.0 { f.write_str("0") } else { write!(f, "{ms:.4}") }
-    }
+/// Microseconds, as milliseconds.
+fn ms(us: f64) -> String {
+    if us == 0.0 { "0".to_owned() } else { format!("{:.4}", us / 1000.0) }
 }
 
 /// Fields are split at blanks, and `tsung_stats.pl` makes file names of names.

@@ -370,9 +370,8 @@ fn all_agents_that_cannot_take_part_are_named_with_the_next_step() {
     );
     all.agents[1].token = "wrong".into();
     all.agents[3].token = "$NO_SUCH_VARIABLE_HERE".into();
-    let why = match Run::prepare(all, &Options::default()) {
-        Err(RunError::Agents(why)) => why,
-        other => panic!("{other:?}"),
+    let Err(RunError::Agents(why)) = Run::prepare(all, &Options::default()) else {
+        panic!("agents that cannot take part were taken");
     };
     assert_eq!(why.len(), 4, "{why:?}");
     assert!(why[0].starts_with(&format!("agent {closed}: cannot connect: ")), "{why:?}");

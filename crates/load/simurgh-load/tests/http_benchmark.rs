@@ -36,7 +36,7 @@ fn plan(server: &Server) -> Plan {
 
 fn tried(plan: Plan) -> Result<Outcome, BenchmarkError> {
     let connections = plan.connections;
-    Runner::new().run(&Job::new(plan).unwrap(), connections)
+    Runner::default().run(&Job::new(plan).unwrap(), connections)
 }
 
 #[track_caller]
@@ -388,7 +388,7 @@ fn whoever_steers_ends_it_with_what_was_measured() {
     let mut plan = plan(&server);
     plan.duration = Duration::from_secs(60);
     let connections = plan.connections;
-    let mut runner = Runner::new();
+    let mut runner = Runner::default();
     let control = runner.control();
     let stopper = thread::spawn(move || {
         thread::sleep(Duration::from_millis(300));

@@ -149,7 +149,7 @@ fn keys_steer_unseen_and_the_terminal_is_put_back() {
     let told = run.end();
     let commands: Vec<&str> =
         told.lines().filter(|line| !line.is_empty() && !line.contains("test")).collect();
-    assert_eq!(commands, ["Pause", "Resume", "Rate(1.25)", "Stop"]);
+    assert_eq!(commands, ["Pause", "Resume", "Rate { factor: 1.25 }", "Stop"]);
 }
 
 #[test]

@@ -111,12 +111,6 @@ fn passes(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
 }
 
-impl std::fmt::Debug for Agent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Agent").field("listener", &self.listener).finish_non_exhaustive()
-    }
-}
-
 impl AgentState {
     fn log(&self, line: &str) {
         (self.log)(line);
@@ -232,11 +226,11 @@ impl Session {
     /// Runs until the controller ends the session, or until an error.
     fn run(mut self, reader: PeerReader) -> Result<(), String> {
         let (sender, events) = channel();
-        let listener = ReceiveLoop { reader, writer: self.writer.clone(), clock: self.clock };
-        let to_session = sender.clone();
+        let (writer, clock, to_session) = (self.writer.clone(), self.clock, sender.clone());
         let thread = std::thread::Builder::new().name("agent-in".to_owned());
-        let thread =
-            thread.spawn(move || listener.run(&to_session)).map_err(|error| error.to_string())?;
+        let thread = thread
+            .spawn(move || receive(reader, &writer, clock, &to_session))
+            .map_err(|error| error.to_string())?;
         let end = self.serve(&events, &sender);
         // Users end at once with their threads.
         drop(self.pool.take());
@@ -351,31 +345,27 @@ impl Session {
 }
 
 /// Receives from the controller, and answers its pings without delay.
-struct ReceiveLoop {
-    reader: PeerReader,
-    writer: PeerWriter,
+fn receive(
+    mut reader: PeerReader,
+    writer: &PeerWriter,
     clock: RunClock,
-}
-
-impl ReceiveLoop {
-    fn run(mut self, events: &Sender<SessionEvent>) {
-        let gone = loop {
-            let said = match self.reader.receive() {
-                Ok(ToAgent::Ping { sent_ns }) => {
-                    self.writer.send(&FromAgent::Pong { sent_ns, clock_ns: self.clock.ns() })
-                }
-                Ok(message) => {
-                    // Sending fails only after the session's end, when the connection is closed
-                    // too.
-                    let _ = events.send(SessionEvent::Received(message));
-                    Ok(())
-                }
-                Err(gone) => Err(gone),
-            };
-            if let Err(gone) = said {
-                break gone;
+    events: &Sender<SessionEvent>,
+) {
+    let gone = loop {
+        let said = match reader.receive() {
+            Ok(ToAgent::Ping { sent_ns }) => {
+                writer.send(&FromAgent::Pong { sent_ns, clock_ns: clock.ns() })
             }
+            Ok(message) => {
+                // Sending fails only after the session's end, when the connection is closed too.
+                let _ = events.send(SessionEvent::Received(message));
+                Ok(())
+            }
+            Err(gone) => Err(gone),
         };
-        let _ = events.send(SessionEvent::Gone(gone));
-    }
+        if let Err(gone) = said {
+            break gone;
+        }
+    };
+    let _ = events.send(SessionEvent::Gone(gone));
 }

@@ -120,7 +120,7 @@ impl Found {
         let Self { reader, writer, readings, .. } = self;
         let readings = Arc::new(Mutex::new(readings));
         let (commands, sending) = sync_channel(COMMANDS_MAX);
-        let sender = SendLoop { writer: writer.clone(), clock };
+        let sender = writer.clone();
         let listener = ReceiveLoop {
             host,
             reader,
@@ -132,7 +132,7 @@ impl Found {
         };
         let thread = |name: &str| std::thread::Builder::new().name(format!("agent-{host}-{name}"));
         // When it ends, it closes the connection, and so the receiving thread ends too.
-        thread("out").spawn(move || sender.run(&sending))?;
+        thread("out").spawn(move || send(&sender, clock, &sending))?;
         let listener = thread("in").spawn(move || listener.run())?;
         Ok(Link { commands, writer, readings, listener: Some(listener) })
     }
@@ -201,37 +201,27 @@ impl Drop for Link {
     }
 }
 
-struct SendLoop {
-    writer: PeerWriter,
-    clock: RunClock,
-}
-
-impl SendLoop {
-    fn run(self, sending: &Receiver<ToAgent>) {
-        let mut next_ping = Instant::now() + PING_INTERVAL;
-        loop {
-            let said =
-                match sending.recv_timeout(next_ping.saturating_duration_since(Instant::now())) {
-                    // Nothing follows; the agent closes.
-                    Ok(ToAgent::Over) => {
-                        return self
-                            .writer
-                            .send(&ToAgent::Over)
-                            .unwrap_or_else(|_| self.writer.close());
-                    }
-                    Ok(message) => self.writer.send(&message),
-                    Err(RecvTimeoutError::Timeout) => {
-                        next_ping = Instant::now() + PING_INTERVAL;
-                        self.writer.send(&ToAgent::Ping { sent_ns: self.clock.ns() })
-                    }
-                    Err(RecvTimeoutError::Disconnected) => break,
-                };
-            if said.is_err() {
-                break;
+/// Sends commands, and pings between them.
+fn send(writer: &PeerWriter, clock: RunClock, sending: &Receiver<ToAgent>) {
+    let mut next_ping = Instant::now() + PING_INTERVAL;
+    loop {
+        let said = match sending.recv_timeout(next_ping.saturating_duration_since(Instant::now())) {
+            // Nothing follows; the agent closes.
+            Ok(ToAgent::Over) => {
+                return writer.send(&ToAgent::Over).unwrap_or_else(|_| writer.close());
             }
+            Ok(message) => writer.send(&message),
+            Err(RecvTimeoutError::Timeout) => {
+                next_ping = Instant::now() + PING_INTERVAL;
+                writer.send(&ToAgent::Ping { sent_ns: clock.ns() })
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        if said.is_err() {
+            break;
         }
-        self.writer.close();
     }
+    writer.close();
 }
 
 struct ReceiveLoop {

@@ -193,10 +193,7 @@ impl Hosts {
                         .push(format!("agent {}: {what}: {why}; look at its output", member.name));
                 }
                 // Workers have nothing to report yet, and no commands can come.
-                HostEvent::Worker(_)
-                | HostEvent::WorkerLost { .. }
-                | HostEvent::Skew(_)
-                | HostEvent::Control(_) => {}
+                _ => {}
             }
         }
         if failed.is_empty() { Ok(()) } else { Err(RunError::Agents(failed)) }

@@ -47,7 +47,6 @@ const PAGES_MAX: usize = 32;
 const END_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The inputs of a dashboard.
-#[derive(Debug)]
 pub struct Options {
     /// The address to listen on; it must be a loopback address.
     pub address: SocketAddr,

@@ -53,20 +53,16 @@ impl Probe {
         Self { host, address: target.address, path: "/metrics".to_owned() }
     }
 
-    /// HTTP/1.0: the answer ends with its connection.
-    fn request(&self) -> String {
-        format!(
-            "GET {} HTTP/1.0\r\nHost: {}\r\nAccept: text/plain\r\nConnection: close\r\n\r\n",
-            self.path, self.host
-        )
-    }
-
     #[allow(clippy::disallowed_types, reason = "its threads have the main table")]
     pub(crate) fn ask(&self) -> io::Result<Figures> {
         let until = Instant::now() + ANSWER_TIME_MAX;
         let mut stream = std::net::TcpStream::connect_timeout(&self.address, ANSWER_TIME_MAX)?;
         stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
-        stream.write_all(self.request().as_bytes())?;
+        let request = format!(
+            "GET {} HTTP/1.0\r\nHost: {}\r\nAccept: text/plain\r\nConnection: close\r\n\r\n",
+            self.path, self.host
+        );
+        stream.write_all(request.as_bytes())?;
         let (mut answer, mut piece) = (Vec::new(), [0; 16 << 10]);
         loop {
             let left = until.saturating_duration_since(Instant::now());

@@ -42,7 +42,6 @@ const LINE_EVERY_MS: u64 = 5000;
 const ASK_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The inputs of a terminal view.
-#[derive(Debug)]
 pub struct Options {
     /// The run.
     pub record: Arc<Mutex<Record>>,

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::fmt;
 
 use html5gum::{DefaultEmitter, State, Token, Tokenizer};
 use simurgh_load_client::http::Kept;
@@ -16,13 +15,6 @@ pub struct AnswerText<'a> {
     head_bytes: usize,
     /// The body as a tree, created by the first XPath.
     markup: OnceCell<Tree>,
-}
-
-impl fmt::Debug for AnswerText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = String::from_utf8_lossy(self.whole);
-        f.debug_struct("AnswerText").field("whole", &whole).field("head", &self.head_bytes).finish()
-    }
 }
 
 impl<'a> AnswerText<'a> {

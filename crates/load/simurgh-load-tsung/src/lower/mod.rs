@@ -99,7 +99,7 @@ impl Lower<'_> {
             sources: std::mem::take(&mut self.sources),
             load,
             sessions,
-            vars: self.vars.take_names(),
+            vars: std::mem::take(&mut self.vars.names),
             files: std::mem::take(&mut self.files),
             timeouts: self.options.timeouts,
             pass: Vec::new(),

@@ -18,7 +18,7 @@ pub(super) const USER_ID: &str = "tsung_userid";
 
 #[derive(Default)]
 pub(super) struct Vars {
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
     ids: HashMap<String, VarId>,
     set: HashSet<VarId>,
     /// Where each was used first.
@@ -27,12 +27,6 @@ pub(super) struct Vars {
     pub(super) counters: HashMap<String, &'static str>,
     /// The session reads [`USER_ID`] where it cannot be generated.
     pub(super) user_id_wanted: bool,
-}
-
-impl Vars {
-    pub(super) fn take_names(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.names)
-    }
 }
 
 impl Lower<'_> {

@@ -137,7 +137,7 @@ pub(super) fn http(flags: &HttpFlags) -> Result<ExitCode, String> {
         let why = "more threads than connections: some would have none".to_owned();
         return Ok(Refusal(vec![why]).refuse("nothing was sent"));
     }
-    let mut runner = Runner::new();
+    let mut runner = Runner::default();
     let control = runner.control();
     let listening = signals.first_then_exit(move |_| control.stop(), terminal::restore);
     listening.map_err(signals::no_thread)?;
