@@ -77,7 +77,10 @@ impl Session {
     }
 
     fn open_at(endpoint: &Endpoint, target: &str) -> Self {
-        let mut raw = Raw::connect(endpoint.addresses()[0]);
+        Self::open_with(Raw::connect(endpoint.addresses()[0]), target)
+    }
+
+    fn open_with(mut raw: Raw, target: &str) -> Self {
         let answer = raw.send(get(target)).answer();
         assert_eq!(status(&answer), 410, "{answer:?}");
         let token = body(&answer)["token"].as_str().unwrap().to_owned();
@@ -467,6 +470,32 @@ fn a_token_of_another_node_names_no_session_here() {
     let mut raw = Raw::connect(two.addresses()[0]);
     assert_eq!(status(&raw.send(post(&session.target, NDJSON, "")).answer()), 410);
     assert_eq!(session.post(""), 200);
+}
+
+#[test]
+fn session_that_is_polled_survives_an_address_whose_sessions_are_not() {
+    let endpoint = start(builder().configure(|config| {
+        config.shards = 1;
+        config.outbound_budget_bytes = 1 << 20;
+    }));
+    let address = endpoint.addresses()[0];
+    let echo =
+        |bytes: usize| format!(r#"[null,"{}","phoenix","heartbeat",{{}}]"#, "x".repeat(bytes));
+    let mut honest = Session::open(&endpoint);
+    let mut unpolled = Vec::new();
+    for _ in 0..60 {
+        let raw = Raw::connect_from("127.66.0.1", address);
+        let mut session = Session::open_with(raw, "/socket/longpoll?vsn=2.0.0");
+        session.post(&echo(100_000));
+        unpolled.push(session);
+        // More than any other session holds.
+        assert_eq!(honest.post(&echo(200_000)), 200);
+        for session in unpolled.iter_mut().rev().take(3) {
+            session.post(&echo(20_000));
+        }
+        assert_eq!(messages(&honest.poll()).len(), 1);
+    }
+    assert!(metric(&endpoint, "simurgh_slow_peer_disconnects_total") > 40);
 }
 
 /// Answers stay in memory until they are written, so together they have a budget.

@@ -13,6 +13,7 @@ mod peers;
 mod polled;
 mod survey;
 mod transport;
+mod unpolled;
 mod websocket;
 
 use std::hash::{BuildHasher, RandomState};

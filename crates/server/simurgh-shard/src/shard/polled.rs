@@ -12,11 +12,14 @@ use simurgh_reactor::{Key, Next, Slice};
 use simurgh_socket::{Connect, ConnectKind, Transport};
 use tokio::sync::oneshot;
 
+use super::peers::half;
+use super::unpolled::{Held, Unpolled};
 use super::{Conn, Io, Requester, Shard};
 use crate::mail::POLLED;
 use crate::mail::poll::{
     Delivery, Line, Messages, Nonce, Opener, Opening, PollAnswer, PollCommand, Post, Underway,
 };
+use crate::peer_limits::address_key;
 
 /// When answers are tried again that were too many for the threads of requests.
 const AGAIN: Duration = Duration::from_millis(1);
@@ -38,7 +41,7 @@ pub(crate) struct Polled {
     /// When each session is checked next for its last poll, ns.
     due: BinaryHeap<Reverse<(u64, Key)>>,
     /// Bytes that wait to be polled, and bytes of messages that wait to be handled.
-    outbound_bytes: usize,
+    unpolled: Unpolled,
     inbound_bytes: usize,
     underway: Underway,
 }
@@ -50,8 +53,8 @@ struct Session {
     /// When its last poll ended; for a waiting poll, the latest time at which it will.
     polled_ns: u64,
     messages: Messages,
-    /// Bytes of `messages`.
-    bytes: usize,
+    /// Of `messages`.
+    held: Held,
     /// Whether its answers are numbered: they may hold messages with positions, or may be lost
     /// between nodes.
     is_counted: bool,
@@ -73,26 +76,26 @@ impl Session {
         self.given.wrapping_add(u32::from(self.is_counted))
     }
 
-    /// Answers the waiting poll with all messages; returns their bytes.
-    fn answer(&mut self, now_ns: u64, underway: &Underway) -> usize {
+    /// Answers the waiting poll with all messages; returns whether they are gone.
+    fn answer(&mut self, now_ns: u64, underway: &Underway) -> bool {
         if self.messages.is_empty() {
-            return 0;
+            return false;
         }
-        let Some(poll) = self.poll.take() else { return 0 };
+        let Some(poll) = self.poll.take() else { return false };
         self.polled_ns = self.polled_ns.min(now_ns);
         let number = self.next_number();
         let messages = std::mem::take(&mut self.messages);
-        match poll.send(Delivery::Messages(underway.batch(number, messages, self.bytes))) {
+        match poll.send(Delivery::Messages(underway.batch(number, messages, self.held.bytes))) {
             Ok(()) => {
                 self.given = number;
-                std::mem::take(&mut self.bytes)
+                true
             }
             Err(Delivery::Messages(mut given)) => {
                 // The poll is gone: the next gets them.
                 self.messages = std::mem::take(&mut given.messages);
-                0
+                false
             }
-            Err(Delivery::Newer) => 0,
+            Err(Delivery::Newer) => false,
         }
     }
 }
@@ -108,10 +111,9 @@ impl Shard {
                 if let Some(polled) = self.polled.as_deref_mut()
                     && let Some(session) = polled.sessions.get_mut(&key)
                 {
-                    session.bytes = given.bytes;
+                    polled.unpolled.set(key, &mut session.held, given.bytes);
                     session.messages = std::mem::take(&mut given.messages);
                     session.given = heard;
-                    polled.outbound_bytes += session.bytes;
                 }
             }
             PollCommand::Post { key, nonce, post } => self.take_post(io, key, &nonce, post),
@@ -120,7 +122,8 @@ impl Shard {
 
     fn open_polled(&mut self, io: &mut Io, opening: Opening) {
         let server = Arc::clone(&self.server);
-        let Opening { head, user_socket: at, wire, params, auth_token, peer, opener } = opening;
+        let Opening { head, user_socket: at, wire, params, auth_token, opener } = opening;
+        let peer = opener.peer;
         let limits = HeadLimits { bytes_max: usize::MAX, ..server.config.http.head_limits() };
         let parsed = Request::parse(&head, &limits);
         let (Ok(Some((request, _))), Some(user_socket)) =
@@ -189,7 +192,9 @@ impl Shard {
         let Some(user_socket) = self.user_socket(io, key) else { return };
         let window_ns = nanoseconds(user_socket.longpoll.unwrap_or_default().window_time());
         let (nonce, polled_ns) = (opener.nonce, io.now().ns);
-        let session = Session { nonce, window_ns, polled_ns, ..Session::default() };
+        let source = half(&self.server.client_hasher, address_key(opener.peer.ip()));
+        let held = Held { source, ..Held::default() };
+        let session = Session { nonce, window_ns, polled_ns, held, ..Session::default() };
         let polled = self.polled.get_or_insert_default();
         polled.due.push(Reverse((session.due_ns(), key)));
         polled.sessions.insert(key, Box::new(session));
@@ -241,9 +246,10 @@ impl Shard {
         session.given = session.next_number();
         let number = session.given;
         let messages = std::mem::take(&mut session.messages);
-        let bytes = std::mem::take(&mut session.bytes);
         let Some(polled) = self.polled.as_deref_mut() else { return PollAnswer::Gone };
-        polled.outbound_bytes = polled.outbound_bytes.saturating_sub(bytes);
+        let Some(session) = polled.sessions.get_mut(&key) else { return PollAnswer::Gone };
+        let bytes = session.held.bytes;
+        polled.unpolled.set(key, &mut session.held, 0);
         PollAnswer::Messages(polled.underway.batch(number, messages, bytes))
     }
 
@@ -356,23 +362,34 @@ impl Shard {
     fn keep_for_poll(&mut self, io: &mut Io, key: Key, text: Box<str>) {
         let Some(polled) = self.polled.as_deref_mut() else { return };
         let Some(session) = polled.sessions.get_mut(&key) else { return };
-        let bytes = weight(&text);
-        session.bytes += bytes;
-        polled.outbound_bytes += bytes;
         let is_first = session.messages.is_empty();
+        if is_first {
+            session.held.since_ns = io.now().ns;
+        }
+        let bytes = session.held.bytes + weight(&text);
+        polled.unpolled.set(key, &mut session.held, bytes);
         session.messages.push(text);
         if is_first && session.poll.is_some() {
             polled.ready.push_back(key);
         }
-        if session.bytes > self.server.config.outbound_bytes_max {
+        if bytes > self.server.config.outbound_bytes_max {
             self.cut_polled(io, key);
-        } else if polled.outbound_bytes > self.server.config.outbound_budget_bytes {
-            // The session with most bytes waiting is closed.
-            let most = polled.sessions.iter().max_by_key(|(_, session)| session.bytes);
-            if let Some(key) = most.map(|(key, _)| *key) {
-                self.cut_polled(io, key);
-            }
         }
+        while let Some(key) = self.over_budget(key) {
+            self.cut_polled(io, key);
+        }
+    }
+
+    /// The session to cut if too many bytes wait to be polled; the last of them for session `last`.
+    fn over_budget(&self, last: Key) -> Option<Key> {
+        let Polled { sessions, unpolled, .. } = self.polled.as_deref()?;
+        if unpolled.bytes <= self.server.config.outbound_budget_bytes {
+            return None;
+        }
+        let last = sessions.get(&last).map(|session| (&session.held, last));
+        let candidates = unpolled.of_largest(last);
+        let weighed = candidates.filter_map(|key| Some((sessions.get(&key)?.held.bytes, key)));
+        weighed.max().map(|(_, key)| key)
     }
 
     /// Ends a session that is polled too slowly, and frees its messages.
@@ -381,8 +398,7 @@ impl Shard {
         let Some(polled) = self.polled.as_deref_mut() else { return };
         let Some(session) = polled.sessions.get_mut(&key) else { return };
         session.messages = Vec::new();
-        let bytes = std::mem::take(&mut session.bytes);
-        polled.outbound_bytes = polled.outbound_bytes.saturating_sub(bytes);
+        polled.unpolled.set(key, &mut session.held, 0);
         if io.conn_ref(key).is_some_and(|conn| conn.socket.is_open()) {
             self.metrics.slow_peer_disconnects.add(1);
             self.fail(io, key, CloseCode::TRY_AGAIN);
@@ -403,9 +419,10 @@ impl Shard {
                 polled.ready.push_front(key);
                 return Next::After(AGAIN);
             }
-            if let Some(session) = polled.sessions.get_mut(&key) {
-                let bytes = session.answer(now_ns, &polled.underway);
-                polled.outbound_bytes = polled.outbound_bytes.saturating_sub(bytes);
+            if let Some(session) = polled.sessions.get_mut(&key)
+                && session.answer(now_ns, &polled.underway)
+            {
+                polled.unpolled.set(key, &mut session.held, 0);
             }
             answered += 1;
             if answered.is_multiple_of(STRIDE) && io.clock_ns() >= deadline_ns {
@@ -444,13 +461,13 @@ impl Shard {
         let Some(mut session) = polled.sessions.remove(&key) else { return };
         let inbound: usize = session.posts.iter().map(|post| post.bytes).sum();
         polled.inbound_bytes = polled.inbound_bytes.saturating_sub(inbound);
-        polled.outbound_bytes = polled.outbound_bytes.saturating_sub(session.bytes);
+        session.answer(session.polled_ns, &polled.underway);
+        polled.unpolled.set(key, &mut session.held, 0);
         if polled.sessions.is_empty() {
             // Frees their memory.
             (polled.sessions, polled.ready) = (HashMap::new(), VecDeque::new());
         }
         self.metrics.longpoll_sessions.set(polled.sessions.len() as u64);
-        session.answer(session.polled_ns, &polled.underway);
         self.drop_guarded(session);
     }
 }
