@@ -498,6 +498,29 @@ fn session_that_is_polled_survives_an_address_whose_sessions_are_not() {
     assert!(metric(&endpoint, "simurgh_slow_peer_disconnects_total") > 40);
 }
 
+/// Sessions need no descriptor, so nothing else limits how many one address opens.
+#[test]
+fn address_with_many_sessions_leaves_places_and_memory_for_others() {
+    let kept = UserSocket::new("/kept").longpoll(LongPoll::new().window(SOON));
+    let kept = kept.connect(|_| Connect::ok()).channel("room:*", join);
+    let endpoint = start(builder().socket(kept).configure(|config| {
+        config.shards = 1;
+        config.inbound_budget_bytes = 1 << 20;
+    }));
+    let address = endpoint.addresses()[0];
+    let target = format!("/kept/longpoll?vsn=2.0.0&token={}", "x".repeat(2_000));
+    let open = |source: &str| {
+        let mut raw = Raw::connect_from(source, address);
+        (0..200).take_while(|_| status(&raw.send(get(&target)).answer()) == 410).count()
+    };
+    let opened = ["127.66.0.1", "127.66.0.2", "127.66.0.3"].map(open);
+    // Each keeps 10 kB: half of what all may keep, then a quarter.
+    assert_eq!(opened.map(|count| count / 8), [3, 1, 1], "{opened:?}");
+    assert_eq!(metric(&endpoint, "simurgh_refused_full_total"), 3);
+    let mut session = Session::joined(&endpoint, "room:honest");
+    assert_eq!(session.post(""), 200);
+}
+
 /// Answers stay in memory until they are written, so together they have a budget.
 #[test]
 fn unread_answers_over_the_budget_are_cut_off() {

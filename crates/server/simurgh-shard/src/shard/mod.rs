@@ -10,10 +10,10 @@ mod conn;
 mod driven;
 mod memory;
 mod peers;
+mod poll_sources;
 mod polled;
 mod survey;
 mod transport;
-mod unpolled;
 mod websocket;
 
 use std::hash::{BuildHasher, RandomState};
