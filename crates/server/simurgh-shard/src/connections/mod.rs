@@ -96,8 +96,9 @@ struct Seat {
 pub struct ConnectionSlot {
     http_connections: Arc<HttpConnections>,
     number: Option<u64>,
+    /// The address that it is counted for, and whether in a reserved place.
     address: Option<IpAddr>,
-    reserved_for: Option<IpAddr>,
+    is_reserved: bool,
 }
 
 impl HttpConnections {
@@ -162,7 +163,7 @@ impl HttpConnections {
     /// The place that was taken before the connection was accepted.
     pub fn slot(self: &Arc<Self>) -> ConnectionSlot {
         let http_connections = Arc::clone(self);
-        ConnectionSlot { http_connections, number: None, address: None, reserved_for: None }
+        ConnectionSlot { http_connections, number: None, address: None, is_reserved: false }
     }
 
     /// How long a connection may be idle: as configured while half of the places are free, and less
@@ -329,7 +330,7 @@ impl ConnectionSlot {
         let has_share = *count < (http_connections.reserve / 4).max(1);
         if has_share {
             *count += 1;
-            self.reserved_for = Some(address);
+            (self.address, self.is_reserved) = (Some(address), true);
         } else {
             http_connections.refused.fetch_add(1, Relaxed);
         }
@@ -358,17 +359,16 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        if self.number.is_some() || self.address.is_some() || self.reserved_for.is_some() {
+        if self.number.is_some() || self.address.is_some() {
             let mut present = self.http_connections.present();
             let seat = self.number.take().and_then(|number| present.all.remove(&number));
             if seat.is_some_and(|seat| seat.watch.has_to_leave()) {
                 present.leaving = present.leaving.saturating_sub(1);
             }
-            if let Some(address) = self.address {
-                present.uncount(address);
-            }
-            if let Some(address) = self.reserved_for {
-                one_less(&mut present.reserved, address);
+            match self.address {
+                Some(address) if self.is_reserved => one_less(&mut present.reserved, address),
+                Some(address) => present.uncount(address),
+                None => {}
             }
         }
         self.http_connections.give_back();

@@ -43,7 +43,7 @@ pub(super) struct Held {
     pub(super) source: u32,
     pub(super) since_ns: u64,
     pub(super) waiting: usize,
-    pub(super) kept: usize,
+    pub(super) kept: u32,
 }
 
 impl Sources {
@@ -52,7 +52,8 @@ impl Sources {
     pub(super) fn has_place(&self, wanted: &Held, open_max: usize, kept_max: usize) -> bool {
         let own = self.sources.get(&wanted.source);
         let (own_open, own_kept) = own.map_or((0, 0), |own| (own.open, own.kept));
-        let (kept, own_kept) = (self.kept + wanted.kept, own_kept + wanted.kept);
+        let wanted_kept = wanted.kept as usize;
+        let (kept, own_kept) = (self.kept + wanted_kept, own_kept + wanted_kept);
         let has_place = self.open < open_max && kept <= kept_max;
         let is_scarce = self.open >= open_max / 2 || kept > kept_max / 2;
         let has_share = own_open < open_max / 4 && own_kept <= kept_max / 4;
@@ -62,18 +63,18 @@ impl Sources {
     pub(super) fn enter(&mut self, held: &Held) {
         let source = self.sources.entry(held.source).or_default();
         self.open += 1;
-        self.kept += held.kept;
+        self.kept += held.kept as usize;
         source.open += 1;
-        source.kept += held.kept;
+        source.kept += held.kept as usize;
     }
 
     pub(super) fn leave(&mut self, key: Key, held: &mut Held) {
         self.set_waiting(key, held, 0);
         self.open = self.open.saturating_sub(1);
-        self.kept = self.kept.saturating_sub(held.kept);
+        self.kept = self.kept.saturating_sub(held.kept as usize);
         let Some(source) = self.sources.get_mut(&held.source) else { return };
         source.open = source.open.saturating_sub(1);
-        source.kept = source.kept.saturating_sub(held.kept);
+        source.kept = source.kept.saturating_sub(held.kept as usize);
         if source.open == 0 {
             self.sources.remove(&held.source);
         }

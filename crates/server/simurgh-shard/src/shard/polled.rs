@@ -140,6 +140,7 @@ impl Shard {
         let sent = request.query().len() + auth_token.map_or(0, str::len);
         let kept = SESSION_BYTES + if has_state { sent * STATE_FACTOR } else { 0 };
         let source = half(&server.client_hasher, address_key(peer.ip()));
+        let kept = u32::try_from(kept).unwrap_or(u32::MAX);
         let held = Held { source, kept, ..Held::default() };
         let mut conn = Conn::new(Phase::Head, io.now().tick, POLLED);
         conn.socket.lead_to(at, wire);
