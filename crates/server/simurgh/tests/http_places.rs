@@ -181,6 +181,34 @@ fn one_address_leaves_half_of_the_places_to_others() {
 }
 
 #[test]
+fn one_address_leaves_the_servers_own_paths_to_others() {
+    let server = server(|config| {
+        config.http.connections_max = 8;
+        config.http.connections_reserved = 8;
+    });
+    let address = server.addresses()[0];
+    let _crowd: Vec<Raw> = (0..8).map(|_| get_from("127.0.0.2", address, "/never")).collect();
+    wait_until("all places are taken", || status(get_from("127.0.0.3", address, "/")) == 503);
+    // They are answered, and their clients do not close.
+    let mut open = Vec::new();
+    for _ in 0..100 {
+        let mut raw = get_from("127.0.0.2", address, "/healthz");
+        assert_eq!(raw.answer().status, 200, "an answered one gives its place back");
+        open.push(raw);
+    }
+    let body = "POST /api/broadcast HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n";
+    let mut slow: Vec<Raw> = (0..30).map(|_| Raw::connect_from("127.0.0.2", address)).collect();
+    for raw in &mut slow {
+        raw.try_send(body);
+    }
+    for _ in 0..20 {
+        assert_eq!(get_from("127.0.0.3", address, "/healthz").answer().status, 200);
+    }
+    let refused = slow.into_iter().filter_map(|mut raw| raw.answer_or_end());
+    assert!(refused.filter(|answer| answer.status == 429).count() > 20);
+}
+
+#[test]
 fn connections_wait_for_the_narrow_way_to_the_http_side_instead_of_being_refused() {
     let server = server(|_| {});
     let address = server.addresses()[0];

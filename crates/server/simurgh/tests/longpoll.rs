@@ -77,7 +77,10 @@ impl Session {
     }
 
     fn open_at(endpoint: &Endpoint, target: &str) -> Self {
-        let mut raw = Raw::connect(endpoint.addresses()[0]);
+        Self::open_with(Raw::connect(endpoint.addresses()[0]), target)
+    }
+
+    fn open_with(mut raw: Raw, target: &str) -> Self {
         let answer = raw.send(get(target)).answer();
         assert_eq!(status(&answer), 410, "{answer:?}");
         let token = body(&answer)["token"].as_str().unwrap().to_owned();
@@ -466,6 +469,55 @@ fn a_token_of_another_node_names_no_session_here() {
     let mut session = Session::joined(&one, "room:there");
     let mut raw = Raw::connect(two.addresses()[0]);
     assert_eq!(status(&raw.send(post(&session.target, NDJSON, "")).answer()), 410);
+    assert_eq!(session.post(""), 200);
+}
+
+#[test]
+fn session_that_is_polled_survives_an_address_whose_sessions_are_not() {
+    let endpoint = start(builder().configure(|config| {
+        config.shards = 1;
+        config.outbound_budget_bytes = 1 << 20;
+    }));
+    let address = endpoint.addresses()[0];
+    let echo =
+        |bytes: usize| format!(r#"[null,"{}","phoenix","heartbeat",{{}}]"#, "x".repeat(bytes));
+    let mut honest = Session::open(&endpoint);
+    let mut unpolled = Vec::new();
+    for _ in 0..60 {
+        let raw = Raw::connect_from("127.66.0.1", address);
+        let mut session = Session::open_with(raw, "/socket/longpoll?vsn=2.0.0");
+        session.post(&echo(100_000));
+        unpolled.push(session);
+        // More than any other session holds.
+        assert_eq!(honest.post(&echo(200_000)), 200);
+        for session in unpolled.iter_mut().rev().take(3) {
+            session.post(&echo(20_000));
+        }
+        assert_eq!(messages(&honest.poll()).len(), 1);
+    }
+    assert!(metric(&endpoint, "simurgh_slow_peer_disconnects_total") > 40);
+}
+
+/// Sessions need no descriptor, so nothing else limits how many one address opens.
+#[test]
+fn address_with_many_sessions_leaves_places_and_memory_for_others() {
+    let kept = UserSocket::new("/kept").longpoll(LongPoll::new().window(SOON));
+    let kept = kept.connect(|_| Connect::ok()).channel("room:*", join);
+    let endpoint = start(builder().socket(kept).configure(|config| {
+        config.shards = 1;
+        config.inbound_budget_bytes = 1 << 20;
+    }));
+    let address = endpoint.addresses()[0];
+    let target = format!("/kept/longpoll?vsn=2.0.0&token={}", "x".repeat(2_000));
+    let open = |source: &str| {
+        let mut raw = Raw::connect_from(source, address);
+        (0..200).take_while(|_| status(&raw.send(get(&target)).answer()) == 410).count()
+    };
+    let opened = ["127.66.0.1", "127.66.0.2", "127.66.0.3"].map(open);
+    // Each keeps 10 kB: half of what all may keep, then a quarter.
+    assert_eq!(opened.map(|count| count / 8), [3, 1, 1], "{opened:?}");
+    assert_eq!(metric(&endpoint, "simurgh_refused_full_total"), 3);
+    let mut session = Session::joined(&endpoint, "room:honest");
     assert_eq!(session.post(""), 200);
 }
 

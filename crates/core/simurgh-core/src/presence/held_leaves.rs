@@ -7,9 +7,16 @@ use std::time::Duration;
 use simurgh_channel::nanoseconds;
 use simurgh_presence::{Change, ChangedMeta, Diff};
 
+/// Bytes of a leave, and of each of its metas, in addition to their texts.
+const LEAVE_BYTES: usize = 96;
+const META_BYTES: usize = 64;
+
 #[derive(Debug, Default)]
 pub(super) struct HeldLeaves {
+    /// With the time at which each is due; 0 for those that were released.
     leaves: VecDeque<(u64, Change)>,
+    /// Of leaves that were not released.
+    bytes: usize,
 }
 
 impl HeldLeaves {
@@ -56,6 +63,8 @@ impl HeldLeaves {
                 }
             }
         }
+        let is_waiting = self.leaves.iter().filter(|(until_ns, _)| *until_ns > 0);
+        self.bytes = is_waiting.map(|(_, change)| weight(change)).sum();
         joins.retain(|join| !join.metas.is_empty());
         let leaves = order.into_iter().filter_map(|key| told.remove(&key)).collect();
         let diff = Diff { joins, leaves };
@@ -66,9 +75,32 @@ impl HeldLeaves {
         self.leaves.front().map(|(until_ns, _)| *until_ns)
     }
 
+    /// Bytes of leaves that wait, and when the last of them is due.
+    pub(super) fn waiting(&self) -> (usize, u64) {
+        (self.bytes, self.leaves.back().map_or(0, |(until_ns, _)| *until_ns))
+    }
+
+    /// Makes the leaves due that would be by then.
+    pub(super) fn release(&mut self, due_ns: u64) {
+        for (until_ns, change) in &mut self.leaves {
+            if *until_ns > due_ns {
+                return;
+            }
+            if std::mem::take(until_ns) > 0 {
+                self.bytes = self.bytes.saturating_sub(weight(change));
+            }
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.leaves.is_empty()
     }
+}
+
+fn weight(change: &Change) -> usize {
+    let metas = change.metas.iter().map(|it| it.meta.as_str().len() + META_BYTES);
+    let extra = change.extra.as_ref().map_or(0, |extra| extra.as_str().len());
+    LEAVE_BYTES + change.key.len() + extra + metas.sum::<usize>()
 }
 
 /// Takes out of both the metas that have not left after all.

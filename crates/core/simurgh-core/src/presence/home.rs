@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use simurgh_channel::{
     ChannelId, Charge, PresenceCall, PresenceCallback, PresenceConfig, PresenceList, SharedEvent,
+    nanoseconds,
 };
 use simurgh_presence::{FromPeers, Owner, PhxRefs, Snapshot, ToPeers};
 
@@ -15,6 +16,8 @@ use super::output::Output;
 use super::topic::{NOBODY, Topic};
 use crate::name_table::NameMap;
 
+/// Bytes of a topic whose leaves wait, besides its name and those.
+const TOPIC_BYTES: usize = size_of::<Topic>() + 128;
 /// Topics of which a gone node is removed in one turn.
 const FORGOTTEN_PER_TURN: usize = 256;
 
@@ -28,6 +31,9 @@ pub(crate) struct Home {
     /// When topics are due; some were handled meanwhile.
     due: BinaryHeap<Reverse<(u64, Rc<str>)>>,
     pub(super) entries: usize,
+    /// Bytes of leaves that wait for their delay, and the topics of those, the first due first.
+    pub(super) leaving_bytes: usize,
+    leaving: VecDeque<(u64, Rc<str>)>,
     peering: Option<Box<Peering>>,
     /// Answers for members of topics that are too large for a list, whichever shard is their home.
     answers: HashMap<Box<str>, Arc<[SharedEvent]>>,
@@ -64,7 +70,20 @@ impl Home {
         let refs = PhxRefs::new(Owner(node.0.wrapping_add(u64::from(shard))));
         let peering = is_clustered.then(Box::default);
         let answers = HashMap::new();
-        Self { owner: node, seed, refs, topics, due, entries: 0, peering, answers }
+        let (leaving, leaving_bytes) = (VecDeque::new(), 0);
+        let owner = node;
+        Self {
+            owner,
+            seed,
+            refs,
+            topics,
+            due,
+            entries: 0,
+            leaving_bytes,
+            leaving,
+            peering,
+            answers,
+        }
     }
 
     pub(super) fn open(&mut self, name: &str, now_ns: u64) -> &mut Topic {
@@ -195,6 +214,7 @@ impl Home {
         now_ns: u64,
     ) -> Vec<Output> {
         let mut output = Vec::new();
+        let leaving_bytes = self.leaving_bytes_of(name);
         let Some(topic) = self.topics.get_mut(name) else { return output };
         if topic.next_ns(config).is_some_and(|next_ns| next_ns <= now_ns) {
             topic.tell(config, bytes_max, now_ns, &mut output);
@@ -210,12 +230,54 @@ impl Home {
             self.close(name);
             if self.topics.is_empty() {
                 // Memory that a crowd needed is freed.
-                self.due = BinaryHeap::new();
+                (self.due, self.leaving) = (BinaryHeap::new(), VecDeque::new());
             }
         } else {
             self.schedule(name, config, now_ns);
         }
+        self.count_leaving(name, leaving_bytes);
+        if let Some((name, topic)) = self.topics.entry(name)
+            && let (1.., due_ns) = topic.waiting_leaves()
+            && due_ns == now_ns.saturating_add(nanoseconds(config.leave_delay))
+        {
+            self.leaving.push_back((due_ns, Rc::clone(name)));
+        }
         output
+    }
+
+    /// Makes the leaves due that wait longest, until the others are within their limit.
+    pub(super) fn release_leaves(
+        &mut self,
+        bytes_max: usize,
+        config: &PresenceConfig,
+        now_ns: u64,
+    ) {
+        while let Some((due_ns, name)) = self.leaving.pop_front() {
+            if due_ns <= now_ns {
+                continue;
+            }
+            if self.leaving_bytes <= bytes_max {
+                return self.leaving.push_front((due_ns, name));
+            }
+            let before = self.leaving_bytes_of(&name);
+            if let Some(topic) = self.topics.get_mut(&name) {
+                topic.release_leaves(due_ns);
+            }
+            self.count_leaving(&name, before);
+            self.schedule(&name, config, now_ns);
+        }
+    }
+
+    fn leaving_bytes_of(&self, name: &str) -> usize {
+        match self.topics.get(name).map(Topic::waiting_leaves) {
+            Some((bytes @ 1.., _)) => bytes + TOPIC_BYTES + name.len(),
+            _ => 0,
+        }
+    }
+
+    fn count_leaving(&mut self, name: &str, before: usize) {
+        let bytes = self.leaving_bytes_of(name);
+        self.leaving_bytes = (self.leaving_bytes + bytes).saturating_sub(before);
     }
 
     pub(super) fn postpone(&mut self, name: Rc<str>, until_ns: u64) {

@@ -147,6 +147,7 @@ impl<N: Node> Core<N> {
                 }
             }
         }
+        home.release_leaves(config.mailbox_bytes_max, &config.presence, now.ns);
         let (next_ns, is_forgetting) = (home.next_ns(), home.is_forgetting());
         self.update_peers();
         self.count_presences();

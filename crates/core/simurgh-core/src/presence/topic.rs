@@ -136,6 +136,11 @@ impl Topic {
     pub(super) fn next_diff_ns(&self, config: &PresenceConfig) -> Option<u64> {
         let after = |time_ns: u64, pause| Some(time_ns.saturating_add(nanoseconds(pause)));
         let told_ns = Some(self.paced_ns(config));
+        // Memory is short: released leaves do not wait for the interval.
+        let held_ns = self.held.as_ref().and_then(|held| held.next_ns());
+        if held_ns == Some(0) {
+            return held_ns;
+        }
         if self.is_done() {
             return told_ns;
         }
@@ -151,8 +156,7 @@ impl Topic {
         if self.table.has_changes() || !self.asking.is_empty() {
             return told_ns;
         }
-        let held_ns = self.held.as_ref().and_then(|it| it.next_ns())?;
-        Some(held_ns).max(told_ns)
+        held_ns.map(|held_ns| Some(held_ns).max(told_ns))?
     }
 
     pub(super) fn tell(
@@ -211,6 +215,17 @@ impl Topic {
         });
         let first = asking.partition_point(|channel| Some(slot(channel)) <= self.served);
         asking.rotate_left(first);
+    }
+
+    /// As [`HeldLeaves::waiting`].
+    pub(super) fn waiting_leaves(&self) -> (usize, u64) {
+        self.held.as_ref().map_or((0, 0), |held| held.waiting())
+    }
+
+    pub(super) fn release_leaves(&mut self, due_ns: u64) {
+        if let Some(held) = &mut self.held {
+            held.release(due_ns);
+        }
     }
 
     pub(super) fn rest(&mut self) -> Option<Diff> {

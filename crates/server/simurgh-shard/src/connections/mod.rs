@@ -78,6 +78,8 @@ struct Present {
     addresses: HashMap<IpAddr, usize>,
     /// Connections of all addresses.
     counted: usize,
+    /// Those of each client address that are in reserved places.
+    reserved: HashMap<IpAddr, usize>,
     leaving: usize,
     paused_until: Option<Instant>,
 }
@@ -94,7 +96,9 @@ struct Seat {
 pub struct ConnectionSlot {
     http_connections: Arc<HttpConnections>,
     number: Option<u64>,
+    /// The address that it is counted for, and whether in a reserved place.
     address: Option<IpAddr>,
+    is_reserved: bool,
 }
 
 impl HttpConnections {
@@ -158,7 +162,8 @@ impl HttpConnections {
 
     /// The place that was taken before the connection was accepted.
     pub fn slot(self: &Arc<Self>) -> ConnectionSlot {
-        ConnectionSlot { http_connections: Arc::clone(self), number: None, address: None }
+        let http_connections = Arc::clone(self);
+        ConnectionSlot { http_connections, number: None, address: None, is_reserved: false }
     }
 
     /// How long a connection may be idle: as configured while half of the places are free, and less
@@ -287,15 +292,19 @@ impl Present {
 
     fn uncount(&mut self, address: IpAddr) {
         self.counted = self.counted.saturating_sub(1);
-        if let Some(count) = self.addresses.get_mut(&address) {
-            *count -= 1;
-            if *count == 0 {
-                self.addresses.remove(&address);
-            }
+        one_less(&mut self.addresses, address);
+    }
+}
+
+fn one_less(counts: &mut HashMap<IpAddr, usize>, address: IpAddr) {
+    if let Some(count) = counts.get_mut(&address) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&address);
         }
-        if self.addresses.is_empty() {
-            self.addresses = HashMap::new();
-        }
+    }
+    if counts.is_empty() {
+        *counts = HashMap::new();
     }
 }
 
@@ -306,6 +315,26 @@ impl ConnectionSlot {
         let is_counted = self.http_connections.count_address(address);
         self.address = is_counted.then_some(address);
         is_counted
+    }
+
+    /// Counts a connection for one of the server's own paths, if it needs a reserved place; `false`
+    /// if its client's address has a quarter of those already.
+    pub fn count_reserved(&mut self, address: IpAddr) -> bool {
+        let http_connections = &self.http_connections;
+        if http_connections.taken() <= http_connections.most {
+            return true;
+        }
+        let address = address_key(address);
+        let mut present = http_connections.present();
+        let count = present.reserved.entry(address).or_default();
+        let has_share = *count < (http_connections.reserve / 4).max(1);
+        if has_share {
+            *count += 1;
+            (self.address, self.is_reserved) = (Some(address), true);
+        } else {
+            http_connections.refused.fetch_add(1, Relaxed);
+        }
+        has_share
     }
 
     pub fn enter(&mut self, watch: &Arc<Watch>) {
@@ -336,8 +365,10 @@ impl Drop for ConnectionSlot {
             if seat.is_some_and(|seat| seat.watch.has_to_leave()) {
                 present.leaving = present.leaving.saturating_sub(1);
             }
-            if let Some(address) = self.address {
-                present.uncount(address);
+            match self.address {
+                Some(address) if self.is_reserved => one_less(&mut present.reserved, address),
+                Some(address) => present.uncount(address),
+                None => {}
             }
         }
         self.http_connections.give_back();
@@ -387,6 +418,21 @@ mod tests {
         idle.clear();
         assert_eq!(http_connections.taken(), 2);
         assert!(http_connections.take(false));
+    }
+
+    #[test]
+    fn one_address_has_a_quarter_of_the_reserved_places() {
+        let (http_connections, _idle) = connections(4, 8, 4);
+        let mut taken = |last: u8| {
+            assert!(http_connections.take(true));
+            let mut slot = http_connections.slot();
+            slot.count_reserved(IpAddr::from([127, 0, 0, last])).then_some(slot)
+        };
+        let slots = [2, 2, 2, 3].map(&mut taken);
+        assert_eq!(slots.each_ref().map(Option::is_some), [true, true, false, true]);
+        drop(slots);
+        assert_eq!(http_connections.taken(), 4);
+        assert!(http_connections.present().reserved.is_empty());
     }
 
     #[test]

@@ -36,7 +36,6 @@ pub struct Opening {
     pub wire: Wire,
     pub params: Value,
     pub auth_token: Option<String>,
-    pub peer: SocketAddr,
     pub opener: Opener,
 }
 
@@ -107,6 +106,7 @@ pub enum Line {
 
 pub struct Opener {
     pub nonce: Nonce,
+    pub peer: SocketAddr,
     pub answer: oneshot::Sender<Result<Key, u16>>,
 }
 

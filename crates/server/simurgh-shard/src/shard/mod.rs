@@ -10,6 +10,7 @@ mod conn;
 mod driven;
 mod memory;
 mod peers;
+mod poll_sources;
 mod polled;
 mod survey;
 mod transport;

@@ -12,11 +12,14 @@ use simurgh_reactor::{Key, Next, Slice};
 use simurgh_socket::{Connect, ConnectKind, Transport};
 use tokio::sync::oneshot;
 
+use super::peers::half;
+use super::poll_sources::{Held, Sources};
 use super::{Conn, Io, Requester, Shard};
 use crate::mail::POLLED;
 use crate::mail::poll::{
     Delivery, Line, Messages, Nonce, Opener, Opening, PollAnswer, PollCommand, Post, Underway,
 };
+use crate::peer_limits::address_key;
 
 /// When answers are tried again that were too many for the threads of requests.
 const AGAIN: Duration = Duration::from_millis(1);
@@ -28,6 +31,10 @@ const STRIDE: usize = 16;
 const LINES_MAX: usize = 64;
 /// Bytes of a waiting message besides its text.
 const MESSAGE_BYTES: usize = size_of::<Box<str>>() + 16;
+/// Bytes of a session without what the application keeps for it; that may be so many times what
+/// its client has sent: claims as JSON values.
+const SESSION_BYTES: usize = 384;
+const STATE_FACTOR: usize = 5;
 
 /// The long-poll sessions of a shard; made for the first of them.
 #[derive(Default)]
@@ -37,8 +44,8 @@ pub(crate) struct Polled {
     ready: VecDeque<Key>,
     /// When each session is checked next for its last poll, ns.
     due: BinaryHeap<Reverse<(u64, Key)>>,
-    /// Bytes that wait to be polled, and bytes of messages that wait to be handled.
-    outbound_bytes: usize,
+    sources: Sources,
+    /// Bytes of messages that wait to be handled.
     inbound_bytes: usize,
     underway: Underway,
 }
@@ -50,8 +57,8 @@ struct Session {
     /// When its last poll ended; for a waiting poll, the latest time at which it will.
     polled_ns: u64,
     messages: Messages,
-    /// Bytes of `messages`.
-    bytes: usize,
+    /// Bytes of `messages`, and what it keeps.
+    held: Held,
     /// Whether its answers are numbered: they may hold messages with positions, or may be lost
     /// between nodes.
     is_counted: bool,
@@ -73,26 +80,26 @@ impl Session {
         self.given.wrapping_add(u32::from(self.is_counted))
     }
 
-    /// Answers the waiting poll with all messages; returns their bytes.
-    fn answer(&mut self, now_ns: u64, underway: &Underway) -> usize {
+    /// Answers the waiting poll with all messages; returns whether they are gone.
+    fn answer(&mut self, now_ns: u64, underway: &Underway) -> bool {
         if self.messages.is_empty() {
-            return 0;
+            return false;
         }
-        let Some(poll) = self.poll.take() else { return 0 };
+        let Some(poll) = self.poll.take() else { return false };
         self.polled_ns = self.polled_ns.min(now_ns);
         let number = self.next_number();
         let messages = std::mem::take(&mut self.messages);
-        match poll.send(Delivery::Messages(underway.batch(number, messages, self.bytes))) {
+        match poll.send(Delivery::Messages(underway.batch(number, messages, self.held.waiting))) {
             Ok(()) => {
                 self.given = number;
-                std::mem::take(&mut self.bytes)
+                true
             }
             Err(Delivery::Messages(mut given)) => {
                 // The poll is gone: the next gets them.
                 self.messages = std::mem::take(&mut given.messages);
-                0
+                false
             }
-            Err(Delivery::Newer) => 0,
+            Err(Delivery::Newer) => false,
         }
     }
 }
@@ -108,10 +115,9 @@ impl Shard {
                 if let Some(polled) = self.polled.as_deref_mut()
                     && let Some(session) = polled.sessions.get_mut(&key)
                 {
-                    session.bytes = given.bytes;
+                    polled.sources.set_waiting(key, &mut session.held, given.bytes);
                     session.messages = std::mem::take(&mut given.messages);
                     session.given = heard;
-                    polled.outbound_bytes += session.bytes;
                 }
             }
             PollCommand::Post { key, nonce, post } => self.take_post(io, key, &nonce, post),
@@ -120,7 +126,8 @@ impl Shard {
 
     fn open_polled(&mut self, io: &mut Io, opening: Opening) {
         let server = Arc::clone(&self.server);
-        let Opening { head, user_socket: at, wire, params, auth_token, peer, opener } = opening;
+        let Opening { head, user_socket: at, wire, params, auth_token, opener } = opening;
+        let peer = opener.peer;
         let limits = HeadLimits { bytes_max: usize::MAX, ..server.config.http.head_limits() };
         let parsed = Request::parse(&head, &limits);
         let (Ok(Some((request, _))), Some(user_socket)) =
@@ -128,18 +135,32 @@ impl Shard {
         else {
             return opener.refuse(400);
         };
+        let auth_token = auth_token.as_deref();
+        let has_state = user_socket.connect.is_some();
+        let sent = request.query().len() + auth_token.map_or(0, str::len);
+        let kept = SESSION_BYTES + if has_state { sent * STATE_FACTOR } else { 0 };
+        let source = half(&server.client_hasher, address_key(peer.ip()));
+        let kept = u32::try_from(kept).unwrap_or(u32::MAX);
+        let held = Held { source, kept, ..Held::default() };
         let mut conn = Conn::new(Phase::Head, io.now().tick, POLLED);
         conn.socket.lead_to(at, wire);
-        let Ok(key) = io.open_local(conn) else {
+        let polled = self.polled.get_or_insert_default();
+        // The other half is for messages.
+        let kept_max = server.config.inbound_budget_bytes / 2;
+        let has_place = polled.sources.has_place(&held, io.capacity(), kept_max);
+        let Some(key) = has_place.then(|| io.open_local(conn).ok()).flatten() else {
             self.metrics.refused_full.add(1);
             return self.refuse_polled(opener, 503);
         };
+        polled.sources.enter(&held);
+        let session = Session { nonce: opener.nonce, held, ..Session::default() };
+        polled.sessions.insert(key, Box::new(session));
+        self.metrics.longpoll_sessions.set(polled.sessions.len() as u64);
         self.note_source(key, || Some(peer.ip()));
         if self.count_address(key, || peer.ip()).is_err() {
             self.end_unopened(io, key);
             return self.refuse_polled(opener, 503);
         }
-        let auth_token = auth_token.as_deref();
         let transport = Transport::LongPoll;
         let info = user_socket.connect_info(&request, params, auth_token, peer, transport);
         let connect = self.ask_connect(user_socket, &info);
@@ -188,12 +209,10 @@ impl Shard {
     fn begin_polled(&mut self, io: &mut Io, key: Key, opener: Opener) {
         let Some(user_socket) = self.user_socket(io, key) else { return };
         let window_ns = nanoseconds(user_socket.longpoll.unwrap_or_default().window_time());
-        let (nonce, polled_ns) = (opener.nonce, io.now().ns);
-        let session = Session { nonce, window_ns, polled_ns, ..Session::default() };
-        let polled = self.polled.get_or_insert_default();
+        let Some(polled) = self.polled.as_deref_mut() else { return };
+        let Some(session) = polled.sessions.get_mut(&key) else { return };
+        (session.window_ns, session.polled_ns) = (window_ns, io.now().ns);
         polled.due.push(Reverse((session.due_ns(), key)));
-        polled.sessions.insert(key, Box::new(session));
-        self.metrics.longpoll_sessions.set(polled.sessions.len() as u64);
         // If the request is gone, the session ends as no poll follows.
         let _ = opener.answer.send(Ok(key));
     }
@@ -241,9 +260,10 @@ impl Shard {
         session.given = session.next_number();
         let number = session.given;
         let messages = std::mem::take(&mut session.messages);
-        let bytes = std::mem::take(&mut session.bytes);
         let Some(polled) = self.polled.as_deref_mut() else { return PollAnswer::Gone };
-        polled.outbound_bytes = polled.outbound_bytes.saturating_sub(bytes);
+        let Some(session) = polled.sessions.get_mut(&key) else { return PollAnswer::Gone };
+        let bytes = session.held.waiting;
+        polled.sources.set_waiting(key, &mut session.held, 0);
         PollAnswer::Messages(polled.underway.batch(number, messages, bytes))
     }
 
@@ -251,7 +271,8 @@ impl Shard {
     fn take_post(&mut self, io: &mut Io, key: Key, nonce: &Nonce, post: Post) {
         let budget = self.server.config.inbound_budget_bytes;
         let most = usize::try_from(self.server.config.http.body_bytes_max).unwrap_or(usize::MAX);
-        let held = self.polled.as_deref().map_or(0, |polled| polled.inbound_bytes);
+        let held = self.polled.as_deref();
+        let held = held.map_or(0, |polled| polled.inbound_bytes + polled.sources.kept);
         // The sender of the answer is dropped: the session is gone.
         let Some(session) = self.session(io, key, nonce) else { return self.drop_guarded(post) };
         let waiting: usize = session.posts.iter().map(|post| post.bytes).sum();
@@ -356,23 +377,34 @@ impl Shard {
     fn keep_for_poll(&mut self, io: &mut Io, key: Key, text: Box<str>) {
         let Some(polled) = self.polled.as_deref_mut() else { return };
         let Some(session) = polled.sessions.get_mut(&key) else { return };
-        let bytes = weight(&text);
-        session.bytes += bytes;
-        polled.outbound_bytes += bytes;
         let is_first = session.messages.is_empty();
+        if is_first {
+            session.held.since_ns = io.now().ns;
+        }
+        let bytes = session.held.waiting + weight(&text);
+        polled.sources.set_waiting(key, &mut session.held, bytes);
         session.messages.push(text);
         if is_first && session.poll.is_some() {
             polled.ready.push_back(key);
         }
-        if session.bytes > self.server.config.outbound_bytes_max {
+        if bytes > self.server.config.outbound_bytes_max {
             self.cut_polled(io, key);
-        } else if polled.outbound_bytes > self.server.config.outbound_budget_bytes {
-            // The session with most bytes waiting is closed.
-            let most = polled.sessions.iter().max_by_key(|(_, session)| session.bytes);
-            if let Some(key) = most.map(|(key, _)| *key) {
-                self.cut_polled(io, key);
-            }
         }
+        while let Some(key) = self.over_budget(key) {
+            self.cut_polled(io, key);
+        }
+    }
+
+    /// The session to cut if too many bytes wait to be polled; the last of them for session `last`.
+    fn over_budget(&self, last: Key) -> Option<Key> {
+        let Polled { sessions, sources, .. } = self.polled.as_deref()?;
+        if sources.waiting <= self.server.config.outbound_budget_bytes {
+            return None;
+        }
+        let last = sessions.get(&last).map(|session| (&session.held, last));
+        let candidates = sources.of_largest(last);
+        let weighed = candidates.filter_map(|key| Some((sessions.get(&key)?.held.waiting, key)));
+        weighed.max().map(|(_, key)| key)
     }
 
     /// Ends a session that is polled too slowly, and frees its messages.
@@ -381,8 +413,7 @@ impl Shard {
         let Some(polled) = self.polled.as_deref_mut() else { return };
         let Some(session) = polled.sessions.get_mut(&key) else { return };
         session.messages = Vec::new();
-        let bytes = std::mem::take(&mut session.bytes);
-        polled.outbound_bytes = polled.outbound_bytes.saturating_sub(bytes);
+        polled.sources.set_waiting(key, &mut session.held, 0);
         if io.conn_ref(key).is_some_and(|conn| conn.socket.is_open()) {
             self.metrics.slow_peer_disconnects.add(1);
             self.fail(io, key, CloseCode::TRY_AGAIN);
@@ -403,9 +434,10 @@ impl Shard {
                 polled.ready.push_front(key);
                 return Next::After(AGAIN);
             }
-            if let Some(session) = polled.sessions.get_mut(&key) {
-                let bytes = session.answer(now_ns, &polled.underway);
-                polled.outbound_bytes = polled.outbound_bytes.saturating_sub(bytes);
+            if let Some(session) = polled.sessions.get_mut(&key)
+                && session.answer(now_ns, &polled.underway)
+            {
+                polled.sources.set_waiting(key, &mut session.held, 0);
             }
             answered += 1;
             if answered.is_multiple_of(STRIDE) && io.clock_ns() >= deadline_ns {
@@ -444,13 +476,14 @@ impl Shard {
         let Some(mut session) = polled.sessions.remove(&key) else { return };
         let inbound: usize = session.posts.iter().map(|post| post.bytes).sum();
         polled.inbound_bytes = polled.inbound_bytes.saturating_sub(inbound);
-        polled.outbound_bytes = polled.outbound_bytes.saturating_sub(session.bytes);
+        session.answer(session.polled_ns, &polled.underway);
+        polled.sources.leave(key, &mut session.held);
         if polled.sessions.is_empty() {
             // Frees their memory.
             (polled.sessions, polled.ready) = (HashMap::new(), VecDeque::new());
+            polled.sources = Sources::default();
         }
         self.metrics.longpoll_sessions.set(polled.sessions.len() as u64);
-        session.answer(session.polled_ns, &polled.underway);
         self.drop_guarded(session);
     }
 }

@@ -191,7 +191,14 @@ async fn serve_requests(
     })
     .await?;
     let parts = connection.into_parts();
-    let (stream, behind) = parts.io.into_inner().into_parts();
+    let gate = parts.io.into_inner();
+    // With nothing unread, a close cannot destroy the answer, and its slot is free at once.
+    let can_go = gate.is_between_requests() && answers.watch.has_to_leave();
+    let ended = match ended {
+        Ended::Served if can_go => Ended::SentAway,
+        ended => ended,
+    };
+    let (stream, behind) = gate.into_parts();
     // Copied: it is mostly empty, in a buffer that would live as long as the connection.
     let mut ahead = parts.read_buf.to_vec();
     ahead.extend_from_slice(&behind);
@@ -201,7 +208,7 @@ async fn serve_requests(
 enum Ended {
     /// After its last answer, or after its idle timeout.
     Served,
-    /// Closed while idle to free its slot.
+    /// Closed, while idle or after its answer, to free its slot.
     SentAway,
     Upgrade(Vec<u8>),
     Waits(Box<WaitingPoll>),

@@ -77,6 +77,11 @@ impl Gate {
         Self { stream, watch, limits, ahead, at: 0, is_unjudged, pass: Pass::Head, unread }
     }
 
+    /// Whether all bytes that have come were of whole requests.
+    pub(super) fn is_between_requests(&self) -> bool {
+        self.pass == Pass::Head && self.at >= self.ahead.len()
+    }
+
     pub(super) fn into_parts(self) -> (TcpStream, Vec<u8>) {
         let Self { stream, mut ahead, at, .. } = self;
         ahead.drain(..at.min(ahead.len()));

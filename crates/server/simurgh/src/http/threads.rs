@@ -131,7 +131,7 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
                     continue;
                 };
                 let stream = StdTcpStream::from(descriptor);
-                if !is_reserved(path(&read_ahead)) && !has_share(&server, &stream, &mut slot) {
+                if !has_share(&server, &stream, is_reserved(path(&read_ahead)), &mut slot) {
                     refuse(&stream);
                     continue;
                 }
@@ -151,9 +151,18 @@ async fn take_all(server: Arc<Server>, end: HandOffEnd, threads: Vec<Thread>) {
 
 /// Whether the client's address may have one more connection. A trusted proxy's are of many
 /// clients.
-fn has_share(server: &Server, stream: &StdTcpStream, slot: &mut ConnectionSlot) -> bool {
+fn has_share(
+    server: &Server,
+    stream: &StdTcpStream,
+    is_reserved: bool,
+    slot: &mut ConnectionSlot,
+) -> bool {
     let Ok(peer) = stream.peer_addr() else { return true };
-    is_trusted(&server.config.trusted_proxies, peer.ip()) || slot.count_address(peer.ip())
+    let address = peer.ip();
+    if is_trusted(&server.config.trusted_proxies, address) {
+        return true;
+    }
+    if is_reserved { slot.count_reserved(address) } else { slot.count_address(address) }
 }
 
 /// The path of a request, by its first line.

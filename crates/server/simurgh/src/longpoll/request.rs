@@ -177,6 +177,7 @@ impl PollRequest<'_> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let auth_token = text(AUTH_TOKEN_HEADER).filter(|_| self.user_socket.auth_token);
         let forwarded_for = lines(headers, "x-forwarded-for");
+        let peer = real_peer(self.client.peer, &forwarded_for, &server.config.trusted_proxies);
         let (answer, opened) = oneshot::channel();
         let opening = Opening {
             head: write_head(&self.parts).into(),
@@ -184,8 +185,7 @@ impl PollRequest<'_> {
             wire,
             params,
             auth_token: auth_token.map(str::to_owned),
-            peer: real_peer(self.client.peer, &forwarded_for, &server.config.trusted_proxies),
-            opener: Opener { nonce, answer },
+            opener: Opener { nonce, peer, answer },
         };
         server.post_to(shard, Mail::LongPoll(Box::new(PollCommand::Open(opening))));
         let node = server.id;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use simurgh_channel::PresenceConfig;
 
-use super::{Client, INTERVAL, sends, test_shard, turn};
+use super::{Client, INTERVAL, present, sends, test_shard, turn};
+use crate::{Config, testing::TestShard};
 
 /// A key that is soon back never left for the others; another leaves later.
 #[test]
@@ -54,4 +55,37 @@ fn a_leave_is_held_until_it_is_known_that_nobody_comes_back() {
     it.advances(INTERVAL);
     turn(&mut it);
     assert!(it.core.presence.is_empty(), "nothing is left");
+}
+
+/// Clients that leave ever new topics would fill memory until the delay is over.
+#[test]
+fn oldest_leaves_of_all_topics_happen_early_when_too_many_bytes_wait() {
+    let leave_delay = Duration::from_secs(30);
+    let presence = PresenceConfig { leave_delay, ..PresenceConfig::default() };
+    let config = Config { presence, mailbox_bytes_max: 64 << 10, ..Config::default() };
+    let mut it = TestShard::with(config, vec![present().user_socket()]);
+    let watcher = it.joined_as(r#"[1,1,"t","phx_join",{}]"#);
+    let mut client = Client::default();
+    sends(&mut it, watcher, "state", "{}");
+    let meta = format!(r#"{{"pad":"{}"}}"#, "x".repeat(3_900));
+    let (mut shown, mut most) = (0, 0);
+    for topic in ["t".to_owned()].into_iter().chain((0..100).map(|n| format!("t{n}"))) {
+        let key = it.joined_as(&format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
+        it.sends(key, &format!(r#"[1,9,"{topic}","meta",{meta}]"#));
+        it.advances(INTERVAL);
+        turn(&mut it);
+        it.core.peer_closed(&mut it.out, key, None);
+        it.advances(INTERVAL);
+        turn(&mut it);
+        turn(&mut it);
+        most = most.max(it.core.presence.topics.len());
+        client.receives(&mut it, watcher);
+        shown += usize::from(client.keys() == ["k"]);
+    }
+    assert!((10..20).contains(&shown) && (10..20).contains(&most), "{shown}, {most}");
+    for time in [leave_delay, INTERVAL] {
+        it.advances(time);
+        turn(&mut it);
+    }
+    assert!(it.core.presence.is_empty() && it.core.presence.leaving_bytes == 0);
 }
