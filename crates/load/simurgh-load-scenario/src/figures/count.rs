@@ -22,6 +22,8 @@ named! {
         LateArrivals,
         /// Steps that began more than 10 ms late.
         LateSteps,
+        /// Ticks of workers that came more than 10 ms late.
+        LateTicks,
         /// Connections tried.
         ConnectsTried,
         /// TCP connections made (with TLS where it is used).
