@@ -360,6 +360,25 @@ fn in_an_open_loop_a_stall_shows_in_all_requests_that_were_due_meanwhile() {
     assert!((300_000..=450_000).contains(&run.latency_us.max), "{run:#?}");
 }
 
+/// Requests under way at the end are in the latency with the little that they waited.
+#[test]
+fn rate_is_reached_if_only_the_last_requests_are_under_way() {
+    let server = Server::new(|mut peer| {
+        while peer.head().is_some() {
+            thread::sleep(Duration::from_millis(200));
+            if !peer.send(HELLO) {
+                return;
+            }
+        }
+    });
+    let mut plan = plan(&server);
+    (plan.connections, plan.rate) = (50, Some(50.0));
+    plan.duration = Duration::from_secs(1);
+    let run = run(plan);
+    assert!(run.latency_us.min < 100_000, "{run:#?}");
+    assert!(run.open_loop.is_some_and(|open| open.rate_reached), "{run:#?}");
+}
+
 #[test]
 fn a_rate_that_is_not_reached_is_said_and_nothing_due_is_left_out() {
     let server = Server::new(|mut peer| {
