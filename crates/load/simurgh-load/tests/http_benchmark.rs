@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use outside::{Peer, Server, certificate, head, secure_server};
+use outside::{Peer, Server, certificate, close_notify, head, secure_server};
 use simurgh_load::benchmark::{BenchmarkError, Job, Outcome, Plan, Runner};
 use simurgh_load::scenario::Tls;
 
@@ -451,4 +451,19 @@ fn https_is_measured_and_a_wrong_certificate_is_not() {
     let tls = Tls { insecure: true, ..Tls::default() };
     let error = tried(Plan { url, tls, timeout, ..self::plan(&plain) }).unwrap_err().to_string();
     assert!(error.contains("cannot connect"), "{error}");
+}
+
+#[test]
+fn close_notify_ends_an_answer_without_a_length() {
+    let (_, config) = certificate();
+    let server = secure_server(config, |mut stream| {
+        if head(&mut stream).is_some() {
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello").unwrap();
+            close_notify(stream);
+        }
+    });
+    let tls = Tls { insecure: true, ..Tls::default() };
+    let run = tried(Plan { url: format!("https://{}/", server.addr), tls, ..plan(&server) });
+    let run = run.unwrap();
+    assert!(run.requests > 4 && run.socket_errors.sum() == 0, "{run:#?}");
 }
