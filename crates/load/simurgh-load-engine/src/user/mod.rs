@@ -228,6 +228,8 @@ pub(crate) struct Resume {
     pub(crate) at: u32,
     /// Its rest at that operation.
     pub(crate) rest: Option<Rest>,
+    /// When this tool cut the connection itself: the time away is no server's.
+    pub(crate) cut_us: Option<u32>,
 }
 
 /// A rest that was interrupted by the loss of the connection.
