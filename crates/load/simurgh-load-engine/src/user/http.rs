@@ -16,6 +16,7 @@ use super::values::Values;
 use super::{ConnState, Machine, Outputs, User, UserState};
 use crate::chance::{mix, pick, sums};
 use crate::program::{Op, Program, SendOp};
+use crate::time::us;
 
 /// Bytes of a body that are searched.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -31,8 +32,8 @@ pub(crate) struct HttpState {
     challenge: Option<Challenge>,
     nonce_uses: u32,
     requests: u32,
-    /// The request is repeated, since the server had closed the connection.
-    is_again: bool,
+    /// When the connection for a repeated request was begun: the server had closed the last one.
+    pub(super) again_us: Option<u32>,
 }
 
 impl<O: Outputs> Machine<'_, O> {
@@ -56,7 +57,7 @@ impl<O: Outputs> Machine<'_, O> {
         }
         let is_open = self.user.conn == ConnState::Http;
         let state = self.user.extra().http.get_or_insert_default();
-        state.is_again = false;
+        state.again_us = None;
         if is_open {
             return self.send_request();
         }
@@ -159,16 +160,28 @@ impl<O: Outputs> Machine<'_, O> {
         let Some(response) = state.response.take().filter(|_| is_awaited) else {
             return Flow::Wait;
         };
+        let may_repeat = used && state.again_us.is_none() && self.is_repeatable();
         match response.end() {
             Ok(done) => self.http_done(done),
             // A server may close an idle connection just as the next request is sent.
-            Err(http::ResponseError::NoAnswer) if used && !state.is_again => {
-                state.is_again = true;
+            Err(http::ResponseError::NoAnswer) if may_repeat => {
+                let now_us = us(self.now_ns);
+                self.user.extra().http.get_or_insert_default().again_us = Some(now_us);
                 // The request is sent, and counted, once more.
                 self.forget_request();
                 self.open(ConnState::ConnectingHttp)
             }
             Err(error) => self.fail(kind, || error.to_string()),
+        }
+    }
+
+    /// Whether the request has the same effect if the server gets it twice (RFC 9110 §9.2.2), since
+    /// nobody knows whether it has read it. Tsung repeats all.
+    fn is_repeatable(&self) -> bool {
+        const IDEMPOTENT: [&str; 7] = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "PURGE"];
+        match self.op() {
+            Op::Http(http, _) => self.is_tsung() || IDEMPOTENT.contains(&http.method.as_str()),
+            _ => false,
         }
     }
 

@@ -290,7 +290,8 @@ impl<O: Outputs> Machine<'_, O> {
     /// An answer did not come in time.
     fn timed_out(&mut self, kind: ErrorKind) -> Flow {
         if self.user.state == UserState::Opening {
-            self.out.time(Metric::Connect, self.elapsed_us());
+            let since_us = self.connect_since_us();
+            self.out.time(Metric::Connect, elapsed_us(since_us, self.now_ns));
         }
         self.fail(kind, String::new)
     }
