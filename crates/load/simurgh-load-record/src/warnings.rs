@@ -196,6 +196,17 @@ pub enum Warning {
         /// How many.
         count: u64,
     },
+    /// The run ended before many answers came.
+    #[error(
+        "{count} of {of} requests had no answer when the run ended: their times are lower bounds; \
+         run for longer, or see why the server does not answer"
+    )]
+    RequestsOpen {
+        /// How many.
+        count: u64,
+        /// Of all requests.
+        of: u64,
+    },
     /// Another warning.
     #[error("{text}")]
     Other {

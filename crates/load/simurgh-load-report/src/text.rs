@@ -173,7 +173,8 @@ fn resumes(text: &mut String, live: &Live) {
 }
 
 fn errors(text: &mut String, live: &Live) {
-    if live.errors.is_empty() {
+    let failed_checks = live.counts[Count::NoMatches];
+    if live.errors.is_empty() && failed_checks == 0 {
         text.push_str("\nNo errors.\n");
         return;
     }
@@ -182,6 +183,9 @@ fn errors(text: &mut String, live: &Live) {
         let phases: Vec<String> =
             row.phases.iter().map(|(phase, n)| format!("{phase}: {}", grouped(*n))).collect();
         table.row(&row.kind, [grouped(row.count), phases.join(", ")]);
+    }
+    if failed_checks > 0 {
+        table.row("checks failed", [grouped(failed_checks), String::new()]);
     }
     table.end();
     for row in &live.errors {

@@ -363,6 +363,34 @@ fn generator_that_stands_still_makes_a_run_untrustworthy() {
 }
 
 #[test]
+fn requests_without_an_answer_at_the_end_are_warned_of() {
+    for (open, warned) in [(1, 0), (2, 1)] {
+        let mut record = Record::new(support::meta());
+        let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
+        recorder.count(Count::Requests, 100);
+        recorder.count(Count::RequestsOpen, open);
+        record.merge(recorder.take(0).unwrap());
+        record.close_second(1000);
+        assert_eq!(record.warnings().len(), 0);
+        record.finish(1500, Ending::Duration);
+        assert_eq!(record.warnings().len(), warned, "{open}");
+        assert!(record.live().trustworthy);
+    }
+}
+
+#[test]
+fn failed_checks_are_in_the_summary() {
+    let mut record = Record::new(support::meta());
+    assert!(simurgh_load::report::summary(&record).contains("No errors."));
+    let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
+    recorder.count(Count::NoMatches, 7);
+    record.merge(recorder.take(0).unwrap());
+    record.close_second(1000);
+    let text = simurgh_load::report::summary(&record);
+    assert!(text.contains("checks failed") && !text.contains("No errors."), "{text}");
+}
+
+#[test]
 fn generator_that_runs_out_makes_a_run_untrustworthy() {
     for kind in [ErrorKind::NoDescriptors, ErrorKind::NoPorts, ErrorKind::NoMemory] {
         let mut record = Record::new(support::meta());

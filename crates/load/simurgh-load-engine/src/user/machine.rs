@@ -370,6 +370,8 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     fn stop(&mut self) -> Flow {
+        let is_open = self.awaited_metric().is_some_and(|metric| metric != Metric::Connect);
+        self.out.count(Count::RequestsOpen, is_open.into());
         self.leave(match self.user.state {
             // A user that stays or thinks to the end of the run has finished.
             UserState::Thinking | UserState::Pacing | UserState::Receiving => Ended::Finished,

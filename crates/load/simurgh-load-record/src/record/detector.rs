@@ -56,6 +56,11 @@ impl WarningDetector {
             let late = Warning::GeneratorLate { max_us, p99_us, late, ticks, busiest_percent };
             warnings.push(late);
         }
+        let total = |of| record.counts()[of].saturating_add(tick.all.counts[of]);
+        let (count, of) = (total(Count::RequestsOpen), total(Count::Requests));
+        if tick.ending.is_some() && count > of / 100 {
+            warnings.push(Warning::RequestsOpen { count, of });
+        }
         for of in [Count::DeliveriesBeforeSent, Count::StampsForeign, Count::AnswersCut] {
             let count = record.counts()[of].saturating_add(tick.all.counts[of]);
             if tick.all.counts[of] > 0 {

@@ -40,6 +40,8 @@ named! {
         RequestsNoAck,
         /// Requests that ended without an answer: timed out, or their connection ended.
         RequestsUnanswered,
+        /// Those of them whose answer had not come when the run ended.
+        RequestsOpen,
         /// Text frames received.
         FramesInText,
         /// Binary frames received.
