@@ -8,7 +8,7 @@ use simurgh_load_client::http::{
 };
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::AnswerText;
-use simurgh_load_scenario::{Dialect, Http, HttpAuth, Reply, Target, Template};
+use simurgh_load_scenario::{Dialect, Http, HttpAuth, Part, Reply, Target, Template};
 
 use super::dump::Exchange;
 use super::machine::Flow;
@@ -43,7 +43,7 @@ impl<O: Outputs> Machine<'_, O> {
             let text = || "an HTTP request needs the socket to be closed first".to_owned();
             return self.fail(ErrorKind::Internal, text);
         }
-        let url = self.context.values.text(self.user, &http.url);
+        let url = self.start_of_url(&http.url);
         if Url::is_absolute(&url) && !uses_proxy(self.program) {
             let target = Url::parse(&url).and_then(|url| target_of(self.program, &url));
             let target = match target {
@@ -63,6 +63,23 @@ impl<O: Outputs> Machine<'_, O> {
         }
         state.requests = 0;
         self.open(ConnState::ConnectingHttp)
+    }
+
+    /// A URL as far as its server needs it. What is rendered here is rendered again to be sent, so
+    /// that variables without a value count only then.
+    fn start_of_url(&mut self, url: &Template) -> String {
+        let values = &mut self.context.values;
+        if let Some(Part::Literal(start)) = url.parts.first() {
+            let start = String::from_utf8_lossy(start);
+            let path = start.split_once("://").map_or(&*start, |(_, path)| path);
+            if path.contains('/') {
+                return start.into_owned();
+            }
+        }
+        let undefined = values.undefined;
+        let url = values.text(self.user, url);
+        values.undefined = undefined;
+        url
     }
 
     pub(super) fn send_request(&mut self) -> Flow {
