@@ -63,6 +63,8 @@ pub struct Outcome {
     /// ended. In a closed loop without errors that is the number of connections, less the time in
     /// which the generator did not use them.
     pub in_flight: f64,
+    /// How late the generator was at its own checks, each 10 ms: the latency holds such a time.
+    pub generator_late_us: Stats,
     /// CPU seconds of the generator's threads.
     pub cpu_s: f64,
     /// Only of an open loop.
@@ -155,7 +157,7 @@ impl Outcome {
         let odd = tally.statuses.iter().filter(|(status, _)| !(200..400).contains(*status));
         let answered = tally.requests as f64;
         let open_loop = plan.rate.map(|rate| {
-            let under_way = 1.0 + 2.0 * rate * tally.latency.min() as f64 / 1e6;
+            let under_way = 1.0 + 2.0 * rate * tally.least_ns.unwrap_or(0) as f64 / 1e9;
             OpenLoop {
                 due: tally.due,
                 unsent: tally.unsent,
@@ -188,6 +190,7 @@ impl Outcome {
             first_error: tally.first_error.clone(),
             reconnects: tally.reconnects,
             in_flight: per_second(tally.latency_ns as f64 / 1e9),
+            generator_late_us: tally.stalls.stats(),
             cpu_s: tally.cpu_ns as f64 / 1e9,
             open_loop,
         }

@@ -9,12 +9,16 @@ pub(super) struct Tally {
     /// From when a request was due to the end of its answer, µs; also time-outs, and in an open
     /// loop requests unanswered at the end, with the time waited.
     pub(super) latency: Total,
-    /// The exact sum of the same, ns.
+    /// The least of an answered request, ns.
+    pub(super) least_ns: Option<u64>,
+    /// The exact sum of all, ns.
     pub(super) latency_ns: u64,
     /// Requests a second of one thread, each tenth of a second.
     pub(super) rates: Total,
     /// Open loop: how late requests were sent for which a connection was free, µs.
     pub(super) lag: Total,
+    /// How late the checks of the generator itself came, µs: a stall is in the latency.
+    pub(super) stalls: Total,
     pub(super) requests: u64,
     pub(super) statuses: BTreeMap<u16, u64>,
     pub(super) bytes_in: u64,
@@ -42,6 +46,7 @@ impl Tally {
     #[inline]
     pub(super) fn answered(&mut self, status: u16, ns: u64) {
         self.waited(ns);
+        self.least_ns = Some(self.least_ns.map_or(ns, |least_ns| least_ns.min(ns)));
         self.requests += 1;
         *self.statuses.entry(status).or_default() += 1;
     }
@@ -63,9 +68,11 @@ impl Tally {
 
     pub(super) fn add(&mut self, other: &Self) {
         self.latency.add(&other.latency);
+        self.least_ns = [self.least_ns, other.least_ns].into_iter().flatten().min();
         self.latency_ns += other.latency_ns;
         self.rates.add(&other.rates);
         self.lag.add(&other.lag);
+        self.stalls.add(&other.stalls);
         self.requests += other.requests;
         for (status, count) in &other.statuses {
             *self.statuses.entry(*status).or_default() += count;

@@ -9,6 +9,9 @@ use super::job::Plan;
 use super::outcome::{Outcome, Spread};
 use super::sweep::{Prediction, Row, Sweep};
 
+/// A stall of the generator from which on its run is marked, µs.
+const STALL_US: u64 = 20_000;
+
 /// The line above a run.
 pub fn head(plan: &Plan) -> String {
     let rate = plan.rate.map_or(String::new(), |rate| format!(" at {rate} requests a second"));
@@ -101,6 +104,15 @@ fn trust(text: &mut String, run: &Outcome) {
                 );
             }
         }
+    }
+    if run.generator_late_us.max > STALL_US {
+        let [p99, max] = [run.generator_late_us.p99, run.generator_late_us.max]
+            .map(|us| microseconds(us as f64));
+        let _ = writeln!(
+            text,
+            "  The generator stood still for {max} (99% of its checks: less than {p99}): latency \
+             holds that time"
+        );
     }
     let busy = run.busy() * 100.0;
     let _ = write!(text, "  Generator: {busy:.0}% of {} cores", run.threads);

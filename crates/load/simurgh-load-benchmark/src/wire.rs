@@ -106,6 +106,7 @@ impl Worker {
         let mut plain = std::mem::take(&mut self.plain);
         plain.clear();
         let (is_ready, error) = receive_tls(io, key, &mut tls, data, &mut plain, &mut self.cipher);
+        let is_closed = tls.progress().closed;
         link.tls = Some(tls);
         if is_ready {
             self.ready(io, place);
@@ -122,6 +123,10 @@ impl Worker {
                 false => self.not_connected(io, place, ErrorKind::Tls, text),
                 true => self.fail(io, place, ErrorKind::ConnectionReset, text),
             }
+        } else if is_closed {
+            // An end as with a FIN (RFC 8446 §6.1).
+            self.link_down(io, key, place, Closed::PeerEof);
+            io.close(key);
         }
     }
 

@@ -35,6 +35,8 @@ const OPENING_MAX: usize = 128;
 const FIRST_REQUESTS_MAX: usize = 64;
 /// How often time-outs are checked, and requests a second counted.
 const TICK_NS: u64 = 100_000_000;
+/// How often a worker checks how late it is itself.
+const WATCH_NS: u64 = 10_000_000;
 
 pub(super) struct Worker {
     pub(super) job: Arc<Job>,
@@ -64,6 +66,7 @@ pub(super) struct Worker {
     end_ns: u64,
     tick_ns: u64,
     next_tick_ns: u64,
+    next_watch_ns: u64,
     /// When the requests a second were last counted, and their number then.
     sampled: (u64, u64),
     /// CPU time of this thread when the run began.
@@ -100,6 +103,7 @@ impl Worker {
             end_ns: u64::MAX,
             tick_ns: (timeout_ns / 10).clamp(1_000_000, TICK_NS),
             next_tick_ns: 0,
+            next_watch_ns: 0,
             sampled: (0, 0),
             cpu_ns: 0,
             job,
@@ -242,13 +246,17 @@ impl Worker {
         if now_ns < self.start_ns {
             return Next::At(self.start_ns);
         }
+        if let Some(late_ns) = now_ns.checked_sub(self.next_watch_ns) {
+            self.tally.stalls.record(late_ns / 1000);
+            self.next_watch_ns = now_ns + WATCH_NS;
+        }
         if now_ns >= self.end_ns {
             self.finish(io, now_ns);
             return Next::Idle;
         }
         let more = self.start_links(io);
         self.run_due(io);
-        let mut at_ns = self.next_tick_ns.min(self.end_ns);
+        let mut at_ns = self.next_tick_ns.min(self.end_ns).min(self.next_watch_ns);
         if let Some(pace) = &self.pace
             && !self.idle.is_empty()
         {
@@ -281,6 +289,7 @@ impl Handler for Worker {
                 self.start_ns = at_ns;
                 self.end_ns = at_ns.saturating_add(nanoseconds(self.job.plan.duration));
                 self.sampled = (at_ns, 0);
+                self.next_watch_ns = at_ns;
                 self.cpu_ns = io.stats().read().cpu_ns;
                 if let Some(pace) = &mut self.pace {
                     pace.start(at_ns);

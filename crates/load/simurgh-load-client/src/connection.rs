@@ -54,7 +54,9 @@ pub fn begin_tls<T>(
 /// Decrypts bytes of a connection into `plain`, and answers handshake messages. `true`: the
 /// connection can be used from now on. `out` is emptied and used.
 ///
-/// The error comes beside that, since data and the end of a handshake may come before it.
+/// The error comes beside that, since data and the end of a handshake may come before it. If the
+/// server has closed ([`Progress::closed`](crate::tls::Progress)), our close is sent, too: the caller
+/// then treats the connection as ended, since the server may wait for our end before it sends a FIN.
 pub fn receive_tls<T>(
     io: &mut Io<T>,
     key: Key,
@@ -66,6 +68,9 @@ pub fn receive_tls<T>(
     out.clear();
     let was_open = tls.progress().handshake_done;
     let outcome = tls.receive(cipher, plain, out);
+    if tls.progress().closed {
+        tls.close(out);
+    }
     if !out.is_empty() {
         io.send(key, out);
     }

@@ -68,6 +68,23 @@ pub enum Warning {
         #[serde(default)]
         busiest_percent: u64,
     },
+    /// A worker itself stood still: its measurements are not reliable.
+    #[error("the generator itself stood still for up to {} ms, and {late} of {ticks} ticks came \
+         more than 10 ms late (p99 {:.1} ms); the times of requests under way then contain that; \
+         results are not trustworthy; {}",
+         .max_us / 1000, milliseconds(.p99_us), remedy(.busiest_percent))]
+    GeneratorLate {
+        /// The longest delay, µs.
+        max_us: u64,
+        /// 99th percentile of the delay, µs.
+        p99_us: u64,
+        /// Ticks later than 10 ms.
+        late: u64,
+        /// Ticks of all workers.
+        ticks: u64,
+        /// Share of a core that the busiest worker had in the seconds with late ticks, percent.
+        busiest_percent: u64,
+    },
     /// Connections were refused.
     #[error(
         "the server refused {count} connections, the first with {at} open; see that it \
@@ -179,6 +196,17 @@ pub enum Warning {
         /// How many.
         count: u64,
     },
+    /// The run ended before many answers came.
+    #[error(
+        "{count} of {of} requests had no answer when the run ended: their times are lower bounds; \
+         run for longer, or see why the server does not answer"
+    )]
+    RequestsOpen {
+        /// How many.
+        count: u64,
+        /// Of all requests.
+        of: u64,
+    },
     /// Another warning.
     #[error("{text}")]
     Other {
@@ -201,6 +229,7 @@ impl Warning {
             Self::CpuBound { .. }
                 | Self::ArrivalsLate { .. }
                 | Self::StepsLate { .. }
+                | Self::GeneratorLate { .. }
                 | Self::DescriptorLimit { .. }
                 | Self::PortsExhausted { .. }
                 | Self::NoMemory { .. }

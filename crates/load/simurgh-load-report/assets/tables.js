@@ -8,7 +8,7 @@ const Names = (() => {
     leave: "Leave reply", heartbeat: "Heartbeat reply", message: "Message reply",
     http: "HTTP answer", delivery: "Broadcast delivery", first_receiver: "First receiver",
     last_receiver: "Last receiver", arrival_lag: "Arrival lag", step_lag: "Step lag",
-    stamp_error: "Stamp error", session: "Session",
+    tick_lag: "Tick lag", stamp_error: "Stamp error", session: "Session",
   };
   const ENDINGS = {
     finished: "Finished", duration: "Finished", stopped: "Stopped", aborted: "Aborted",
@@ -16,8 +16,8 @@ const Names = (() => {
   };
   const WARNINGS = {
     cpu_bound: "Generator CPU-bound", server_refused: "Connections refused",
-    arrivals_late: "Arrivals late", steps_late: "Steps late", unfinished: "Unfinished run",
-    other: "Note",
+    arrivals_late: "Arrivals late", steps_late: "Steps late", generator_late: "Generator late",
+    unfinished: "Unfinished run", other: "Note",
   };
 
   /** `broadcasts_complete` as `Broadcasts complete`. */

@@ -93,7 +93,7 @@ fn traffic(text: &mut String, live: &Live) {
 fn times(text: &mut String, live: &Live) {
     // Rows about this tool come after those about the server.
     let own = |row: &&MetricRow| {
-        let own = [Metric::ArrivalLag, Metric::StepLag, Metric::StampError];
+        let own = [Metric::ArrivalLag, Metric::StepLag, Metric::TickLag, Metric::StampError];
         own.iter().any(|metric| metric.name() == row.name)
     };
     let (of_tool, of_server): (Vec<_>, Vec<_>) = live.metrics.iter().partition(own);
@@ -173,7 +173,8 @@ fn resumes(text: &mut String, live: &Live) {
 }
 
 fn errors(text: &mut String, live: &Live) {
-    if live.errors.is_empty() {
+    let failed_checks = live.counts[Count::NoMatches];
+    if live.errors.is_empty() && failed_checks == 0 {
         text.push_str("\nNo errors.\n");
         return;
     }
@@ -182,6 +183,9 @@ fn errors(text: &mut String, live: &Live) {
         let phases: Vec<String> =
             row.phases.iter().map(|(phase, n)| format!("{phase}: {}", grouped(*n))).collect();
         table.row(&row.kind, [grouped(row.count), phases.join(", ")]);
+    }
+    if failed_checks > 0 {
+        table.row("checks failed", [grouped(failed_checks), String::new()]);
     }
     table.end();
     for row in &live.errors {

@@ -453,3 +453,14 @@ fn what_cannot_be_compiled_is_said() {
     }
     assert!(CompiledMatcher::new(&Matcher::Regex(words("["))).is_err());
 }
+
+/// As Tsung does: the next request sends them as they came.
+#[test]
+fn regular_expressions_keep_bytes_that_are_no_utf8() {
+    for pattern in ["name=(.+?);", "(?-u:[\\xe9a-z]+);"] {
+        let find = CompiledFind::new(&Find::Regex(pattern.into())).unwrap();
+        let found = find.find_bytes(&AnswerText::body_only(b"name=caf\xe9;"));
+        assert_eq!(found.len(), 1, "{pattern}");
+        assert!(found[0].starts_with(b"caf\xe9"), "{pattern}: {found:?}");
+    }
+}

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use outside::{Peer, Server, certificate, head, secure_server};
+use outside::{Peer, Server, certificate, close_notify, head, secure_server};
 use simurgh_load::benchmark::{BenchmarkError, Job, Outcome, Plan, Runner};
 use simurgh_load::scenario::Tls;
 
@@ -360,6 +360,25 @@ fn in_an_open_loop_a_stall_shows_in_all_requests_that_were_due_meanwhile() {
     assert!((300_000..=450_000).contains(&run.latency_us.max), "{run:#?}");
 }
 
+/// Requests under way at the end are in the latency with the little that they waited.
+#[test]
+fn rate_is_reached_if_only_the_last_requests_are_under_way() {
+    let server = Server::new(|mut peer| {
+        while peer.head().is_some() {
+            thread::sleep(Duration::from_millis(200));
+            if !peer.send(HELLO) {
+                return;
+            }
+        }
+    });
+    let mut plan = plan(&server);
+    (plan.connections, plan.rate) = (50, Some(50.0));
+    plan.duration = Duration::from_secs(1);
+    let run = run(plan);
+    assert!(run.latency_us.min < 100_000, "{run:#?}");
+    assert!(run.open_loop.is_some_and(|open| open.rate_reached), "{run:#?}");
+}
+
 #[test]
 fn a_rate_that_is_not_reached_is_said_and_nothing_due_is_left_out() {
     let server = Server::new(|mut peer| {
@@ -432,4 +451,19 @@ fn https_is_measured_and_a_wrong_certificate_is_not() {
     let tls = Tls { insecure: true, ..Tls::default() };
     let error = tried(Plan { url, tls, timeout, ..self::plan(&plain) }).unwrap_err().to_string();
     assert!(error.contains("cannot connect"), "{error}");
+}
+
+#[test]
+fn close_notify_ends_an_answer_without_a_length() {
+    let (_, config) = certificate();
+    let server = secure_server(config, |mut stream| {
+        if head(&mut stream).is_some() {
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello").unwrap();
+            close_notify(stream);
+        }
+    });
+    let tls = Tls { insecure: true, ..Tls::default() };
+    let run = tried(Plan { url: format!("https://{}/", server.addr), tls, ..plan(&server) });
+    let run = run.unwrap();
+    assert!(run.requests > 4 && run.socket_errors.sum() == 0, "{run:#?}");
 }

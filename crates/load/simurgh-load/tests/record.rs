@@ -343,6 +343,53 @@ fn late_steps_make_a_run_untrustworthy() {
     }
 }
 
+/// A single stall is enough; short delays have to last.
+#[test]
+fn generator_that_stands_still_makes_a_run_untrustworthy() {
+    for (lag_us, seconds) in [(1_000_000, 1), (25_000, 3)] {
+        let mut record = Record::new(support::meta());
+        for second in 1..=seconds {
+            assert!(record.live().trustworthy, "{lag_us} µs, second {second}");
+            let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
+            recorder.tick_lag(lag_us);
+            record.merge(recorder.take(0).unwrap());
+            record.close_second(second * 1000);
+        }
+        let late = record.warnings().iter().find(|it| it.code() == "generator_late");
+        let text = late.map(Warning::to_string).unwrap_or_default();
+        assert!(text.contains(&format!("for up to {} ms", lag_us / 1000)), "{text}");
+        assert!(!record.live().trustworthy);
+    }
+}
+
+#[test]
+fn requests_without_an_answer_at_the_end_are_warned_of() {
+    for (open, warned) in [(1, 0), (2, 1)] {
+        let mut record = Record::new(support::meta());
+        let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
+        recorder.count(Count::Requests, 100);
+        recorder.count(Count::RequestsOpen, open);
+        record.merge(recorder.take(0).unwrap());
+        record.close_second(1000);
+        assert_eq!(record.warnings().len(), 0);
+        record.finish(1500, Ending::Duration);
+        assert_eq!(record.warnings().len(), warned, "{open}");
+        assert!(record.live().trustworthy);
+    }
+}
+
+#[test]
+fn failed_checks_are_in_the_summary() {
+    let mut record = Record::new(support::meta());
+    assert!(simurgh_load::report::summary(&record).contains("No errors."));
+    let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
+    recorder.count(Count::NoMatches, 7);
+    record.merge(recorder.take(0).unwrap());
+    record.close_second(1000);
+    let text = simurgh_load::report::summary(&record);
+    assert!(text.contains("checks failed") && !text.contains("No errors."), "{text}");
+}
+
 #[test]
 fn generator_that_runs_out_makes_a_run_untrustworthy() {
     for kind in [ErrorKind::NoDescriptors, ErrorKind::NoPorts, ErrorKind::NoMemory] {

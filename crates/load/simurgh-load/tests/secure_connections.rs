@@ -8,7 +8,8 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use outside::{
-    Peer, Ran, Secure, Server, certificate, close, frame, head, run_with, secure_server,
+    Peer, Ran, Secure, Server, certificate, close, close_notify, frame, head, run_with,
+    secure_server,
 };
 use simurgh_load::record::{Count, ErrorKind as E, Metric};
 
@@ -136,4 +137,34 @@ fn a_tls_stream_that_breaks_in_mid_session_is_a_lost_connection() {
     ran.errors_are(&[(E::ConnectionReset, USERS)]);
     ran.users_are(0, USERS);
     assert_eq!(ran.count(Count::RequestsUnanswered), USERS);
+}
+
+/// The server waits for the client's end before it sends a FIN (RFC 8446 §6.1).
+#[test]
+fn close_notify_ends_a_stream_as_a_fin_does() {
+    let (_, config) = certificate();
+    let tls = "[tls]\ninsecure = true";
+    let server = secure_server(config.clone(), |mut stream| {
+        if head(&mut stream).is_some() {
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nall until the end").unwrap();
+            close_notify(stream);
+        }
+    });
+    let ran = users("https", &server, tls, "{ get = \"/\", status = 200 }");
+    ran.errors_are(&[]);
+    ran.users_are(USERS, 0);
+    assert!(ran.record.times(Metric::Http).unwrap().max() < 1_500_000, "{}", ran.text());
+    let server = secure_server(config, |mut stream| {
+        let Some(head) = head(&mut stream) else { return };
+        let (_, key) = head.split_once("Sec-WebSocket-Key: ").unwrap();
+        let key = key.lines().next().unwrap().to_owned();
+        let sock = Arc::new(stream.sock.try_clone().unwrap());
+        let peer = Peer { stream: sock, number: 0, key, path: String::new() };
+        stream.write_all(peer.switch().as_bytes()).unwrap();
+        close_notify(stream);
+    });
+    let ran = users("wss", &server, tls, "{ connect = \"/\" }, { receive = \"2s\" }");
+    ran.errors_are(&[(E::EndOfStream, USERS)]);
+    ran.users_are(0, USERS);
+    assert!(ran.took.as_millis() < 2_000, "{:?}", ran.took);
 }

@@ -26,10 +26,12 @@ impl<O: Outputs> Machine<'_, O> {
 
     fn capture(&mut self, op: &AnswerOp, answer: &AnswerText<'_>) {
         for (capture, find) in &op.captures {
-            let mut found = find.find(answer);
+            let mut found = find.find_bytes(answer);
             if capture.decode_html {
-                for text in &mut found {
-                    *text = decode_html(text).into_owned();
+                for value in &mut found {
+                    if let Ok(text) = str::from_utf8(value) {
+                        *value = decode_html(text).into_owned().into_bytes();
+                    }
                 }
             }
             let value = Value::found(found).unwrap_or_else(|| {

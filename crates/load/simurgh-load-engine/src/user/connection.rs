@@ -49,11 +49,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     pub(super) fn connected(&mut self) -> Flow {
         let conn = self.user.conn;
-        // In an existing session the current step is not its connect.
-        let since_us = match (conn, self.user.poller()) {
-            (ConnState::Poll, Some(poller)) => poller.poll_since_us(),
-            _ => self.user.since_us,
-        };
+        let since_us = self.connect_since_us();
         self.connection_made(since_us);
         if !self.user.is_resuming()
             && let Some(extra) = &mut self.user.extra
@@ -76,6 +72,19 @@ impl<O: Outputs> Machine<'_, O> {
             }
             _ => Flow::Wait,
         }
+    }
+
+    /// When the connect that is under way was due: not with the current step, if that step has used
+    /// another connection before.
+    pub(super) fn connect_since_us(&mut self) -> u32 {
+        if self.user.conn == ConnState::Poll
+            && let Some(poller) = self.user.poller()
+        {
+            return poller.poll_since_us();
+        }
+        let http = self.user.extra.as_ref().and_then(|extra| extra.http.as_ref());
+        let again_us = http.filter(|_| self.user.conn == ConnState::ConnectingHttp);
+        again_us.and_then(|http| http.again_us).unwrap_or(self.user.since_us)
     }
 
     /// A TCP connection is established, with TLS where it is used.

@@ -6,7 +6,7 @@ use simurgh_load_record::{LATE_US, MetricId};
 use simurgh_load_scenario::{Compare, Condition, Think};
 
 use super::machine::Flow;
-use super::{Machine, Outputs, UserState, Value};
+use super::{Machine, Outputs, Rest, UserState, Value};
 use crate::program::{EachOp, LoopOp, Op, Paced, ReceiveOp, RepeatOp};
 use crate::time::{elapsed_us, ms_nearest, nanos, us};
 
@@ -98,6 +98,29 @@ impl<O: Outputs> Machine<'_, O> {
             let began_us = self.user.register(*began);
             self.user.set_register(*began, began_us.wrapping_add(late_us as u32));
         }
+    }
+
+    /// This tool had cut the connection: rounds that were due while the user was away begin now or
+    /// later, and the time away is in no transaction.
+    pub(super) fn put_off_since(&mut self, cut_us: u32, rest: Option<Rest>) {
+        if let Some(rest) = rest.filter(|rest| rest.state == UserState::Pacing) {
+            self.put_off_rounds(elapsed_us(rest.since_us, self.now_ns));
+        }
+        let now_us = us(self.now_ns);
+        let start = self.session().map_or(0, |session| session.start) as usize;
+        let before = self.program.ops.get(start..self.user.at as usize).unwrap_or_default();
+        for op in before {
+            let Op::LoopStart(LoopOp { paced: Some(paced), .. }) = op else { continue };
+            let latest_us = now_us.wrapping_sub(paced.every.as_micros() as u32);
+            let began_us = self.user.register(paced.began);
+            if latest_us.wrapping_sub(began_us) <= u32::MAX / 2 {
+                self.user.set_register(paced.began, latest_us);
+            }
+        }
+        for (_, since_us) in &mut self.user.extra().transactions {
+            *since_us = since_us.wrapping_add(now_us.wrapping_sub(cut_us));
+        }
+        self.user.tidy();
     }
 
     fn has_round(&mut self, op: &LoopOp, round: u32) -> bool {

@@ -8,7 +8,7 @@ use simurgh_load_client::http::{
 };
 use simurgh_load_record::{Count, ErrorKind, Metric};
 use simurgh_load_scenario::answer::AnswerText;
-use simurgh_load_scenario::{Dialect, Http, HttpAuth, Reply, Target, Template};
+use simurgh_load_scenario::{Dialect, Http, HttpAuth, Part, Reply, Target, Template};
 
 use super::dump::Exchange;
 use super::machine::Flow;
@@ -16,6 +16,7 @@ use super::values::Values;
 use super::{ConnState, Machine, Outputs, User, UserState};
 use crate::chance::{mix, pick, sums};
 use crate::program::{Op, Program, SendOp};
+use crate::time::us;
 
 /// Bytes of a body that are searched.
 const BODY_BYTES_MAX: usize = 4 << 20;
@@ -31,8 +32,8 @@ pub(crate) struct HttpState {
     challenge: Option<Challenge>,
     nonce_uses: u32,
     requests: u32,
-    /// The request is repeated, since the server had closed the connection.
-    is_again: bool,
+    /// When the connection for a repeated request was begun: the server had closed the last one.
+    pub(super) again_us: Option<u32>,
 }
 
 impl<O: Outputs> Machine<'_, O> {
@@ -42,7 +43,7 @@ impl<O: Outputs> Machine<'_, O> {
             let text = || "an HTTP request needs the socket to be closed first".to_owned();
             return self.fail(ErrorKind::Internal, text);
         }
-        let url = self.context.values.text(self.user, &http.url);
+        let url = self.start_of_url(&http.url);
         if Url::is_absolute(&url) && !uses_proxy(self.program) {
             let target = Url::parse(&url).and_then(|url| target_of(self.program, &url));
             let target = match target {
@@ -56,12 +57,29 @@ impl<O: Outputs> Machine<'_, O> {
         }
         let is_open = self.user.conn == ConnState::Http;
         let state = self.user.extra().http.get_or_insert_default();
-        state.is_again = false;
+        state.again_us = None;
         if is_open {
             return self.send_request();
         }
         state.requests = 0;
         self.open(ConnState::ConnectingHttp)
+    }
+
+    /// A URL as far as its server needs it. What is rendered here is rendered again to be sent, so
+    /// that variables without a value count only then.
+    fn start_of_url(&mut self, url: &Template) -> String {
+        let values = &mut self.context.values;
+        if let Some(Part::Literal(start)) = url.parts.first() {
+            let start = String::from_utf8_lossy(start);
+            let path = start.split_once("://").map_or(&*start, |(_, path)| path);
+            if path.contains('/') {
+                return start.into_owned();
+            }
+        }
+        let undefined = values.undefined;
+        let url = values.text(self.user, url);
+        values.undefined = undefined;
+        url
     }
 
     pub(super) fn send_request(&mut self) -> Flow {
@@ -159,16 +177,28 @@ impl<O: Outputs> Machine<'_, O> {
         let Some(response) = state.response.take().filter(|_| is_awaited) else {
             return Flow::Wait;
         };
+        let may_repeat = used && state.again_us.is_none() && self.is_repeatable();
         match response.end() {
             Ok(done) => self.http_done(done),
             // A server may close an idle connection just as the next request is sent.
-            Err(http::ResponseError::NoAnswer) if used && !state.is_again => {
-                state.is_again = true;
+            Err(http::ResponseError::NoAnswer) if may_repeat => {
+                let now_us = us(self.now_ns);
+                self.user.extra().http.get_or_insert_default().again_us = Some(now_us);
                 // The request is sent, and counted, once more.
                 self.forget_request();
                 self.open(ConnState::ConnectingHttp)
             }
             Err(error) => self.fail(kind, || error.to_string()),
+        }
+    }
+
+    /// Whether the request has the same effect if the server gets it twice (RFC 9110 §9.2.2), since
+    /// nobody knows whether it has read it. Tsung repeats all.
+    fn is_repeatable(&self) -> bool {
+        const IDEMPOTENT: [&str; 7] = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "PURGE"];
+        match self.op() {
+            Op::Http(http, _) => self.is_tsung() || IDEMPOTENT.contains(&http.method.as_str()),
+            _ => false,
         }
     }
 

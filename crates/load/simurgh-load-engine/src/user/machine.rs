@@ -290,7 +290,8 @@ impl<O: Outputs> Machine<'_, O> {
     /// An answer did not come in time.
     fn timed_out(&mut self, kind: ErrorKind) -> Flow {
         if self.user.state == UserState::Opening {
-            self.out.time(Metric::Connect, self.elapsed_us());
+            let since_us = self.connect_since_us();
+            self.out.time(Metric::Connect, elapsed_us(since_us, self.now_ns));
         }
         self.fail(kind, String::new)
     }
@@ -369,6 +370,8 @@ impl<O: Outputs> Machine<'_, O> {
     }
 
     fn stop(&mut self) -> Flow {
+        let is_open = self.awaited_metric().is_some_and(|metric| metric != Metric::Connect);
+        self.out.count(Count::RequestsOpen, is_open.into());
         self.leave(match self.user.state {
             // A user that stays or thinks to the end of the run has finished.
             UserState::Thinking | UserState::Pacing | UserState::Receiving => Ended::Finished,

@@ -228,6 +228,8 @@ pub(crate) struct Resume {
     pub(crate) at: u32,
     /// Its rest at that operation.
     pub(crate) rest: Option<Rest>,
+    /// When this tool cut the connection itself: the time away is no server's.
+    pub(crate) cut_us: Option<u32>,
 }
 
 /// A rest that was interrupted by the loss of the connection.
@@ -264,11 +266,11 @@ impl Value {
     }
 
     /// The value for the matches in a text: none, one value, or a list.
-    pub(crate) fn found(mut found: Vec<String>) -> Option<Self> {
+    pub(crate) fn found(mut found: Vec<Vec<u8>>) -> Option<Self> {
         match found.len() {
             0 => None,
-            1 => found.pop().map(|only| Self::One(only.into_bytes().into())),
-            _ => Some(Self::List(found.into_iter().map(|each| each.into_bytes().into()).collect())),
+            1 => found.pop().map(|only| Self::One(only.into())),
+            _ => Some(Self::List(found.into_iter().map(Vec::into_boxed_slice).collect())),
         }
     }
 }

@@ -33,7 +33,7 @@ impl<O: Outputs> Machine<'_, O> {
         let at = self.user.at;
         if self.is_tsung() && self.connect_before(at).is_some() {
             // Continues with this step once the connection is established.
-            let resume = Resume { steps: Vec::new(), lost_at: at, at, rest: None };
+            let resume = Resume { steps: Vec::new(), lost_at: at, at, rest: None, cut_us: None };
             self.user.extra().resume = Some(resume);
             return self.reopen();
         }
@@ -109,7 +109,8 @@ impl<O: Outputs> Machine<'_, O> {
         }
         // The operation that was interrupted is not repeated.
         let go_on_at = if rest.is_some() { at } else { at + 1 };
-        let fresh = || Resume { steps: Vec::new(), lost_at: at, at: go_on_at, rest };
+        let cut_us = away.map(|_| us(self.now_ns));
+        let fresh = || Resume { steps: Vec::new(), lost_at: at, at: go_on_at, rest, cut_us };
         let resume = extra.resume.get_or_insert_with(fresh);
         // If the connection broke during a repetition, it starts from the first step again.
         if policy.rejoin {
@@ -157,12 +158,19 @@ impl<O: Outputs> Machine<'_, O> {
         user.at = resume.at;
         self.out.count(Count::Reconnects, 1);
         self.out.server(user.server.index()).reconnects += 1;
+        if let Some(cut_us) = resume.cut_us {
+            self.put_off_since(cut_us, resume.rest);
+        }
+        let user = &mut *self.user;
         let Some(rest) = resume.rest else { return Flow::Goto(resume.at) };
         (user.state, user.since_us) = (rest.state, rest.since_us);
         user.set_awaits(rest.awaits);
         match rest.due_ms {
             // The rest has ended meanwhile: the server is late, not this tool.
             Some(due_ms) if due_ms <= ms(self.now_ns) && rest.state != UserState::Gathering => {
+                if resume.cut_us.is_some() {
+                    user.since_us = us(self.now_ns);
+                }
                 return self.rest_over();
             }
             Some(due_ms) => self.out.set_timer(Some(due_ms)),

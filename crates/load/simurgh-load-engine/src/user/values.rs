@@ -275,7 +275,7 @@ impl Values {
 /// The values of a JSON path in a text.
 fn find_json(path: &str, text: &[u8]) -> Option<Value> {
     let find = CompiledFind::new(&Find::Json(path.to_owned())).ok()?;
-    Value::found(find.find(&AnswerText::body_only(text)))
+    Value::found(find.find_bytes(&AnswerText::body_only(text)))
 }
 
 fn pick(file: &DataFile, row: u64) -> Option<&[u8]> {

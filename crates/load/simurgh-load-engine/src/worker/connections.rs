@@ -7,7 +7,7 @@ use simurgh_proto::ws::{CloseCode, Decoder, Limits, Role};
 use simurgh_reactor::{Closed, Key};
 
 use super::Worker;
-use super::services::Net;
+use super::services::{NOBODY, Net};
 use crate::user::{ConnState, Input, Purpose};
 
 const LIMITS: Limits = Limits { frame_bytes_max: 16 << 20, message_bytes_max: 16 << 20 };
@@ -42,6 +42,7 @@ impl Worker {
         let (mut plain, cipher) = (Vec::new(), &mut self.services.cipher);
         let was_open = tls.progress().handshake_done;
         let (is_ready, error) = receive_tls(io, key, &mut tls, data, &mut plain, cipher);
+        let is_closed = tls.progress().closed;
         user.set_tls(purpose, tls);
         if is_ready {
             self.step(io, u, received_ns, Input::Connected(purpose));
@@ -55,6 +56,13 @@ impl Worker {
             let kind = if was_open { ErrorKind::ConnectionReset } else { ErrorKind::Tls };
             let text = TlsError::to_string(&error);
             self.step(io, u, received_ns, Input::Failed(purpose, kind, text));
+        } else if is_closed {
+            // An end as with a FIN (RFC 8446 §6.1).
+            self.ended(io, key, u, Closed::PeerEof);
+            if let Some(place) = io.conn(key) {
+                *place = NOBODY;
+            }
+            io.close(key);
         }
     }
 

@@ -54,6 +54,8 @@ pub(crate) struct Worker {
     stopping: Stopping,
     /// End of the last second that was reported.
     reported_ns: u64,
+    /// When the next tick is due, while there are users.
+    tick_ns: Option<u64>,
     traffic: Traffic,
     reported_idle: bool,
 }
@@ -116,6 +118,8 @@ enum Stopping {
 const SLICE_NS: u64 = 300_000;
 /// How often a worker reports, if there is anything.
 const REPORT_NS: u64 = 1_000_000_000;
+/// How often a worker with users checks how late it is itself.
+const TICK_NS: u64 = 20_000_000;
 
 impl Worker {
     pub(crate) fn new(setup: WorkerSetup) -> Self {
@@ -152,6 +156,7 @@ impl Worker {
             receive_stamps: setup.receive_stamps,
             stopping: Stopping::No,
             reported_ns: 0,
+            tick_ns: None,
             traffic: Traffic::default(),
             reported_idle: false,
         }
@@ -287,6 +292,18 @@ impl Worker {
         }
     }
 
+    /// Records how late this worker is: a time that it stands still is in the times of requests
+    /// under way, whether or not its scenario has anything else that is due.
+    fn tick(&mut self, now_ns: u64) {
+        if self.tick_ns.is_some_and(|due_ns| due_ns > now_ns) {
+            return;
+        }
+        if let Some(due_ns) = self.tick_ns {
+            self.services.recorder.tick_lag((now_ns - due_ns) / 1000);
+        }
+        self.tick_ns = (self.users.len() > 0).then_some(now_ns + TICK_NS);
+    }
+
     fn report(&mut self, io: &Net) {
         let recorder = &mut self.services.recorder;
         let undefined = std::mem::take(&mut self.context.values.undefined);
@@ -349,7 +366,8 @@ impl Worker {
             _ => None,
         };
         let mine = [self.arrivals.next_ns(), self.sweeps.next_ns(), self.cuts.next_ns()];
-        let times = mine.into_iter().chain([timer, report, stop, self.services.leaving.next_ns()]);
+        let leaving = self.services.leaving.next_ns();
+        let times = mine.into_iter().chain([timer, report, stop, leaving, self.tick_ns]);
         match times.flatten().min() {
             Some(at_ns) => Next::At(at_ns),
             None => Next::Idle,
@@ -433,6 +451,7 @@ impl Handler for Worker {
             self.run_cuts(io);
             self.report_idle();
         }
+        self.tick(now_ns);
         if now_ns >= self.reported_ns + REPORT_NS && self.stopping != Stopping::Done {
             self.report(io);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Record;
-use crate::{Count, ErrorKind, Metric, Tick, Warning, WorkerId, WorkerTick};
+use crate::{Count, ErrorKind, Metric, Stats, Tick, Warning, WorkerId, WorkerTick};
 
 /// Share of a core, in percent, from which a worker's measurements are not reliable.
 const BUSY_PERCENT: u64 = 90;
@@ -11,12 +11,15 @@ const BUSY_PERCENT: u64 = 90;
 const BUSY_TICKS: u32 = 3;
 /// Users and steps later than this at the 99th percentile do not follow the scenario, µs.
 const LAG_US_MAX: u64 = 10_000;
+/// A worker that stands still once for this time has spoilt the times of requests under way, µs.
+const STALL_US: u64 = 100_000;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct WarningDetector {
     busy: BTreeMap<WorkerId, u32>,
     arrivals: Lateness,
     steps: Lateness,
+    ticks: Lateness,
 }
 
 /// How late something is.
@@ -36,15 +39,27 @@ impl WarningDetector {
         self.check_workers(record, tick, &mut warnings);
         let arrivals = &mut self.arrivals;
         let late = arrivals.check(record, tick, Metric::ArrivalLag, Count::LateArrivals);
-        if let Some((p99_us, late, started)) = late {
+        if let Some((Stats { p99: p99_us, count: started, .. }, late)) = late {
             let busiest_percent = arrivals.busiest_percent;
             warnings.push(Warning::ArrivalsLate { p99_us, late, started, busiest_percent });
         }
         let steps = &mut self.steps;
         let late = steps.check(record, tick, Metric::StepLag, Count::LateSteps);
-        if let Some((p99_us, late, begun)) = late {
+        if let Some((Stats { p99: p99_us, count: begun, .. }, late)) = late {
             let busiest_percent = steps.busiest_percent;
             warnings.push(Warning::StepsLate { p99_us, late, begun, busiest_percent });
+        }
+        let lag = &mut self.ticks;
+        let late = lag.check(record, tick, Metric::TickLag, Count::LateTicks);
+        if let Some((Stats { p99: p99_us, count: ticks, max: max_us, .. }, late)) = late {
+            let busiest_percent = lag.busiest_percent;
+            let late = Warning::GeneratorLate { max_us, p99_us, late, ticks, busiest_percent };
+            warnings.push(late);
+        }
+        let total = |of| record.counts()[of].saturating_add(tick.all.counts[of]);
+        let (count, of) = (total(Count::RequestsOpen), total(Count::Requests));
+        if tick.ending.is_some() && count > of / 100 {
+            warnings.push(Warning::RequestsOpen { count, of });
         }
         for of in [Count::DeliveriesBeforeSent, Count::StampsForeign, Count::AnswersCut] {
             let count = record.counts()[of].saturating_add(tick.all.counts[of]);
@@ -105,15 +120,14 @@ impl WarningDetector {
 }
 
 impl Lateness {
-    /// The 99th percentile of the delay so far in µs, how many were late, and of how many, if that
-    /// is too much.
+    /// The delays so far in µs, and how many were late, if that is too much.
     fn check(
         &mut self,
         record: &Record,
         tick: &Tick,
         metric: Metric,
         count: Count,
-    ) -> Option<(u64, u64, u64)> {
+    ) -> Option<(Stats, u64)> {
         if tick.all.counts[count] > 0 {
             let percents = tick.workers.iter().map(percent);
             self.busiest_percent = percents.chain([self.busiest_percent]).max().unwrap_or(0);
@@ -124,7 +138,8 @@ impl Lateness {
         if now.is_some() {
             self.ticks = if late_now { self.ticks + 1 } else { 0 };
         }
-        let lasting = late_now && self.ticks >= BUSY_TICKS;
+        let stall = metric == Metric::TickLag && now.is_some_and(|lag| lag.max() >= STALL_US);
+        let lasting = stall || late_now && self.ticks >= BUSY_TICKS;
         if !lasting && tick.ending.is_none() {
             return None;
         }
@@ -132,9 +147,9 @@ impl Lateness {
         if let Some(now) = now {
             lag.absorb(now);
         }
-        let p99_us = lag.percentile(99.0);
+        let stats = lag.stats();
         let late = record.counts()[count] + tick.all.counts[count];
-        (lasting || p99_us > LAG_US_MAX).then(|| (p99_us, late, lag.count()))
+        (lasting || stats.p99 > LAG_US_MAX).then_some((stats, late))
     }
 }
 

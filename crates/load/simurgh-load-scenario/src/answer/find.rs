@@ -43,34 +43,41 @@ impl CompiledFind {
     /// All values found, in the answer's order.
     ///
     /// A regular expression searches head and body, and gives its first group, or the whole match
-    /// if it has no group. A JSON path to a single array gives its elements. Invalid UTF-8 becomes
-    /// `U+FFFD`.
+    /// if it has no group, with the bytes as they came. A JSON path to a single array gives its
+    /// elements. In all but regular expressions invalid UTF-8 becomes `U+FFFD`.
     ///
     /// For any answer it takes a few tenths of a second at most: an XPath that takes longer finds
     /// nothing, a regular expression or a JSON path finds nothing further.
     #[must_use]
-    pub fn find(&self, answer: &AnswerText<'_>) -> Vec<String> {
-        match &self.0 {
-            Kind::Regex(regex) => matches(regex, answer.whole()),
+    pub fn find_bytes(&self, answer: &AnswerText<'_>) -> Vec<Vec<u8>> {
+        let texts = match &self.0 {
+            Kind::Regex(regex) => return matches(regex, answer.whole()),
             Kind::Json(path) => path.elements(answer.body()),
             Kind::XPath(xpath) => xpath.find(answer.markup()),
             Kind::Header(path) => answer.head().map(|head| path.find(head)).unwrap_or_default(),
             Kind::FormField(name) => super::markup::form_values(answer.body(), name),
-        }
+        };
+        texts.into_iter().map(String::into_bytes).collect()
+    }
+
+    /// The same as texts: all invalid UTF-8 becomes `U+FFFD`.
+    #[must_use]
+    pub fn find(&self, answer: &AnswerText<'_>) -> Vec<String> {
+        let found = self.find_bytes(answer).into_iter();
+        found.map(|value| String::from_utf8_lossy(&value).into_owned()).collect()
     }
 }
 
-fn matches(regex: &Regex, text: &[u8]) -> Vec<String> {
-    let owned = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+fn matches(regex: &Regex, text: &[u8]) -> Vec<Vec<u8>> {
     let start = Instant::now();
-    let has_time = |_: &String| start.elapsed() < SEARCH_TIME_MAX;
+    let has_time = |_: &Vec<u8>| start.elapsed() < SEARCH_TIME_MAX;
     if regex.captures_len() == 1 {
-        let found = regex.find_iter(text).map(|found| owned(found.as_bytes()));
+        let found = regex.find_iter(text).map(|found| found.as_bytes().to_vec());
         return found.take_while(has_time).collect();
     }
     // A group that did not match is empty, as in Tsung.
     let group = |found: regex::bytes::Captures<'_>| {
-        found.get(1).map_or_else(String::new, |group| owned(group.as_bytes()))
+        found.get(1).map_or_else(Vec::new, |group| group.as_bytes().to_vec())
     };
     regex.captures_iter(text).map(group).take_while(has_time).collect()
 }

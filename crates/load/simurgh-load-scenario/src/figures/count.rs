@@ -22,6 +22,8 @@ named! {
         LateArrivals,
         /// Steps that began more than 10 ms late.
         LateSteps,
+        /// Ticks of workers that came more than 10 ms late.
+        LateTicks,
         /// Connections tried.
         ConnectsTried,
         /// TCP connections made (with TLS where it is used).
@@ -38,6 +40,8 @@ named! {
         RequestsNoAck,
         /// Requests that ended without an answer: timed out, or their connection ended.
         RequestsUnanswered,
+        /// Those of them whose answer had not come when the run ended.
+        RequestsOpen,
         /// Text frames received.
         FramesInText,
         /// Binary frames received.

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_types, unreachable_pub)]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::sync::Arc;
 
 use rcgen::{CertificateParams, KeyPair, SanType};
@@ -51,4 +51,12 @@ pub fn head(stream: &mut Secure) -> Option<String> {
         }
     }
     Some(String::from_utf8(head).unwrap())
+}
+
+/// Announces its end as asyncio's servers do: the FIN comes after the client's end.
+pub fn close_notify(mut stream: Secure) {
+    stream.conn.send_close_notify();
+    stream.flush().unwrap();
+    let mut rest = [0; 1024];
+    while stream.sock.read(&mut rest).is_ok_and(|n| n > 0) {}
 }

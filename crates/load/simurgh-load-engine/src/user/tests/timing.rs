@@ -97,6 +97,37 @@ fn lateness_of_a_round_is_not_in_the_rounds_behind_it() {
     assert_eq!(user.times_of(Metric::Message), [0, 1_000, 1_000, 1_000]);
 }
 
+/// This tool cut the connection itself: its time away is in no time of the server.
+#[test]
+fn time_that_the_tool_was_cut_off_is_in_no_latency() {
+    for (think, before) in [("", 1), ("{ think = \"2ms\" }, ", 0)] {
+        let session = format!(
+            "drop = {{ every = \"10s\", for = \"1s\", how = \"rst\" }}\n\
+             steps = [{{ connect = \"/\" }}, {{ transaction = \"t\", steps = [\
+             {{ loop = 4, every = \"10ms\", steps = [{think}\
+             {{ send = \"a\", reply = {{ contains = \"b\" }} }}] }}] }}, {{ receive = \"end\" }}]"
+        );
+        let mut user = Driven::new(RAW, "", &session);
+        user.upgrade();
+        (0..before).for_each(|_| user.text("b"));
+        let drop = user.program.session_at(user.user.at).and_then(|session| session.drop).unwrap();
+        user.step(Input::Cut(&drop));
+        user.timer();
+        user.upgrade();
+        while user.times_of(Metric::Message).len() < 4 {
+            if user.frames().is_empty() {
+                user.timer();
+            }
+            user.wait_ms(1);
+            user.text("b");
+        }
+        let times = user.times_of(Metric::Message);
+        assert!(times.iter().all(|us| *us <= 1_000), "{think}{times:?}");
+        let mut transactions = user.log.times.iter().filter(|(id, _)| id.metric().is_none());
+        assert!(transactions.next().is_some_and(|(_, us)| *us < 100_000), "{think}");
+    }
+}
+
 /// As those of think times: they were rounded up, and so up to a millisecond late.
 #[test]
 fn paced_rounds_begin_at_the_nearest_millisecond() {
