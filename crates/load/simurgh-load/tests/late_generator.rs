@@ -68,7 +68,7 @@ fn stopped_generator_of_a_benchmark_is_reported() {
         sources: Vec::new(),
         cores: Vec::new(),
     };
-    let run = Runner::new().run(&Job::new(plan).unwrap(), 2).unwrap();
+    let run = Runner::default().run(&Job::new(plan).unwrap(), 2).unwrap();
     shell.wait().unwrap();
     let late_us = run.generator_late_us.max;
     assert!((500_000..5_000_000).contains(&late_us), "{run:#?}");
