@@ -133,8 +133,11 @@ const CORE_ROOMS: &[&str] = &[
     "input",
 ];
 
-const CORE_ONE_WITH: &[(&str, &str)] =
-    &[("effects/closing", "effects"), ("presence/topic_peers", "presence/topic")];
+const CORE_ONE_WITH: &[(&str, &str)] = &[
+    ("effects/closing", "effects"),
+    ("presence/topic_peers", "presence/topic"),
+    ("presence/home_leaves", "presence/home"),
+];
 
 const TABLE: &str = "xtask/src/tidy/rooms.rs";
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use simurgh_channel::{
     ChannelId, Charge, PresenceCall, PresenceCallback, PresenceConfig, PresenceList, SharedEvent,
-    nanoseconds,
 };
 use simurgh_presence::{FromPeers, Owner, PhxRefs, Snapshot, ToPeers};
 
@@ -16,8 +15,6 @@ use super::output::Output;
 use super::topic::{NOBODY, Topic};
 use crate::name_table::NameMap;
 
-/// Bytes of a topic whose leaves wait, besides its name and those.
-const TOPIC_BYTES: usize = size_of::<Topic>() + 128;
 /// Topics of which a gone node is removed in one turn.
 const FORGOTTEN_PER_TURN: usize = 256;
 
@@ -33,7 +30,7 @@ pub(crate) struct Home {
     pub(super) entries: usize,
     /// Bytes of leaves that wait for their delay, and the topics of those, the first due first.
     pub(super) leaving_bytes: usize,
-    leaving: VecDeque<(u64, Rc<str>)>,
+    pub(super) leaving: VecDeque<(u64, Rc<str>)>,
     peering: Option<Box<Peering>>,
     /// Answers for members of topics that are too large for a list, whichever shard is their home.
     answers: HashMap<Box<str>, Arc<[SharedEvent]>>,
@@ -236,48 +233,8 @@ impl Home {
             self.schedule(name, config, now_ns);
         }
         self.count_leaving(name, leaving_bytes);
-        if let Some((name, topic)) = self.topics.entry(name)
-            && let (1.., due_ns) = topic.waiting_leaves()
-            && due_ns == now_ns.saturating_add(nanoseconds(config.leave_delay))
-        {
-            self.leaving.push_back((due_ns, Rc::clone(name)));
-        }
+        self.note_leaving(name, config, now_ns);
         output
-    }
-
-    /// Makes the leaves due that wait longest, until the others are within their limit.
-    pub(super) fn release_leaves(
-        &mut self,
-        bytes_max: usize,
-        config: &PresenceConfig,
-        now_ns: u64,
-    ) {
-        while let Some((due_ns, name)) = self.leaving.pop_front() {
-            if due_ns <= now_ns {
-                continue;
-            }
-            if self.leaving_bytes <= bytes_max {
-                return self.leaving.push_front((due_ns, name));
-            }
-            let before = self.leaving_bytes_of(&name);
-            if let Some(topic) = self.topics.get_mut(&name) {
-                topic.release_leaves(due_ns);
-            }
-            self.count_leaving(&name, before);
-            self.schedule(&name, config, now_ns);
-        }
-    }
-
-    fn leaving_bytes_of(&self, name: &str) -> usize {
-        match self.topics.get(name).map(Topic::waiting_leaves) {
-            Some((bytes @ 1.., _)) => bytes + TOPIC_BYTES + name.len(),
-            _ => 0,
-        }
-    }
-
-    fn count_leaving(&mut self, name: &str, before: usize) {
-        let bytes = self.leaving_bytes_of(name);
-        self.leaving_bytes = (self.leaving_bytes + bytes).saturating_sub(before);
     }
 
     pub(super) fn postpone(&mut self, name: Rc<str>, until_ns: u64) {

@@ -7,6 +7,7 @@
 
 mod held_leaves;
 pub(crate) mod home;
+mod home_leaves;
 mod output;
 mod peers;
 mod topic;
