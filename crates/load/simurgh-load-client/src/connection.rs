@@ -55,8 +55,8 @@ pub fn begin_tls<T>(
 /// connection can be used from now on. `out` is emptied and used.
 ///
 /// The error comes beside that, since data and the end of a handshake may come before it. If the
-/// server has closed ([`Progress::closed`](crate::tls::Progress)), our close is sent, too: the caller
-/// then treats the connection as ended, since the server may wait for our end before it sends a FIN.
+/// server has closed ([`Progress::closed`](crate::tls::Progress)), our close is sent, too: the
+/// caller then treats the connection as ended, since the server may send its FIN only after ours.
 pub fn receive_tls<T>(
     io: &mut Io<T>,
     key: Key,

@@ -36,7 +36,8 @@ fn stopped_generator_of_a_closed_model_is_reported() {
     let _one = lock(&ONE_AT_A_TIME);
     let (server, mut shell) = (server(), stop_soon());
     let ran = run(&format!(
-        "duration = \"2s\"\n[target]\nurl = \"http://{}\"\n[[phase]]\nduration = \"2s\"\nusers = 2\n[[session]]\n\
+        "duration = \"2s\"\n[target]\nurl = \"http://{}\"\n\
+         [[phase]]\nduration = \"2s\"\nusers = 2\n[[session]]\n\
          name = \"one\"\nprotocol = \"raw\"\nsteps = [{{ loop = \"forever\", \
          steps = [{{ get = \"/\" }}] }}]",
         server.addr

@@ -135,7 +135,7 @@ fn decoded(text: &str) -> Vec<Vec<u8>> {
     all
 }
 
-/// A run of digits without its first ones, up to a group of them, and without a last one that stands
+/// A run of digits without its first ones, up to a group of them, and without a last one that is
 /// alone.
 fn shifted(run: &str, group: usize) -> impl Iterator<Item = &str> {
     let parts = (0..group).filter_map(|from| run.get(from..));

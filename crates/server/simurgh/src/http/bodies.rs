@@ -35,8 +35,8 @@ pub(super) fn received(body: Incoming, limits: &HttpConfig, held: &Arc<HeldBytes
     Body::new(Gathered { body, held: Arc::clone(held), pieces: Vec::new() })
 }
 
-/// The body of a request in copies of its pieces, those together that have come together: each piece
-/// would keep a buffer of the connection, so that a byte could take hundreds.
+/// The body of a request in copies of its pieces, those together that have come together: each
+/// piece would keep a buffer of the connection, so that a byte could take hundreds.
 struct Gathered {
     body: Body,
     held: Arc<HeldBytes>,

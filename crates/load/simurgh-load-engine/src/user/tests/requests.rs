@@ -46,7 +46,8 @@ fn request_that_is_not_idempotent_is_not_repeated() {
 fn undefined_variable_in_a_url_counts_once() {
     for url in ["/{{v}}", "{{v}}", "http://127.0.0.1:1/{{v}}"] {
         let steps = format!(
-            "steps = [{{ loop = 0, steps = [{{ set = \"v\", value = \"x\" }}] }}, {{ get = \"{url}\" }}]"
+            "steps = [{{ loop = 0, steps = [{{ set = \"v\", value = \"x\" }}] }}, \
+             {{ get = \"{url}\" }}]"
         );
         let mut user = Driven::at("http://127.0.0.1:1", RAW, "", &steps);
         user.step(Input::Connected(Purpose::User));
