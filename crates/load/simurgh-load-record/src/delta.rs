@@ -46,6 +46,8 @@ pub struct Delta {
     pub connected: u64,
     /// CPU time of the worker's thread since its last delta, nanoseconds.
     pub cpu_ns: u64,
+    /// The longest time that a tick of the worker was late, µs; 0 if none was.
+    pub stall_us: u64,
     /// Broadcasts sent or received here.
     pub broadcasts: Vec<BroadcastPart>,
     /// Lines for `match.log`.
@@ -77,6 +79,7 @@ impl Delta {
         add_each(&mut self.statuses, &other.statuses, add_number);
         add_each(&mut self.servers, &other.servers, OfServer::add);
         self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
+        self.stall_us = self.stall_us.max(other.stall_us);
         self.match_lines.extend(other.match_lines);
         self.samples.extend(other.samples);
         self.dump.extend(other.dump);

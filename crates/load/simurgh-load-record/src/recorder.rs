@@ -145,11 +145,10 @@ impl Recorder {
 
     /// A tick of the worker came `lag_us` after its time. One in time waits for the next report.
     pub fn tick_lag(&mut self, lag_us: u64) {
-        if let Some(place) = self.times.get_mut(Metric::TickLag as usize) {
-            place.get_or_insert_default().record(lag_us);
-        }
+        self.delta.counts[Count::Ticks] += 1;
         if lag_us > LATE_US {
             self.count(Count::LateTicks, 1);
+            self.delta.stall_us = self.delta.stall_us.max(lag_us);
         }
     }
 

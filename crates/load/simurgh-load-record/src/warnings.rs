@@ -70,14 +70,11 @@ pub enum Warning {
     },
     /// A worker itself stood still: its measurements are not reliable.
     #[error("the generator itself stood still for up to {} ms, and {late} of {ticks} ticks came \
-         more than 10 ms late (p99 {:.1} ms); the times of requests under way then contain that; \
-         results are not trustworthy; {}",
-         .max_us / 1000, milliseconds(.p99_us), remedy(.busiest_percent))]
+         more than 10 ms late; the times of requests under way then contain that; results are \
+         not trustworthy; {}", .max_us / 1000, remedy(.busiest_percent))]
     GeneratorLate {
         /// The longest delay, µs.
         max_us: u64,
-        /// 99th percentile of the delay, µs.
-        p99_us: u64,
         /// Ticks later than 10 ms.
         late: u64,
         /// Ticks of all workers.

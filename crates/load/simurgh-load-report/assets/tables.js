@@ -8,7 +8,7 @@ const Names = (() => {
     leave: "Leave reply", heartbeat: "Heartbeat reply", message: "Message reply",
     http: "HTTP answer", delivery: "Broadcast delivery", first_receiver: "First receiver",
     last_receiver: "Last receiver", arrival_lag: "Arrival lag", step_lag: "Step lag",
-    tick_lag: "Tick lag", stamp_error: "Stamp error", session: "Session",
+    stamp_error: "Stamp error", session: "Session",
   };
   const ENDINGS = {
     finished: "Finished", duration: "Finished", stopped: "Stopped", aborted: "Aborted",

@@ -5,7 +5,7 @@
 /** Metrics in the order in which the first one there is the headline. */
 const HEADLINES = ["delivery", "join", "push", "message", "http", "upgrade", "connect"];
 /** Users live for minutes; beside answers their times would be a line at the top. */
-const LAST_CHOICES = ["session", "arrival_lag", "step_lag", "tick_lag", "stamp_error"];
+const LAST_CHOICES = ["session", "arrival_lag", "step_lag", "stamp_error"];
 
 const PERCENTILE_LINES = [
   { key: "max", label: "max", colour: "c8" },

@@ -93,7 +93,7 @@ fn traffic(text: &mut String, live: &Live) {
 fn times(text: &mut String, live: &Live) {
     // Rows about this tool come after those about the server.
     let own = |row: &&MetricRow| {
-        let own = [Metric::ArrivalLag, Metric::StepLag, Metric::TickLag, Metric::StampError];
+        let own = [Metric::ArrivalLag, Metric::StepLag, Metric::StampError];
         own.iter().any(|metric| metric.name() == row.name)
     };
     let (of_tool, of_server): (Vec<_>, Vec<_>) = live.metrics.iter().partition(own);

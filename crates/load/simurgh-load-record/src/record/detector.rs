@@ -20,6 +20,8 @@ pub(super) struct WarningDetector {
     arrivals: Lateness,
     steps: Lateness,
     ticks: Lateness,
+    /// The longest time that a tick was late, µs.
+    stall_us: u64,
 }
 
 /// How late something is.
@@ -49,13 +51,7 @@ impl WarningDetector {
             let busiest_percent = steps.busiest_percent;
             warnings.push(Warning::StepsLate { p99_us, late, begun, busiest_percent });
         }
-        let lag = &mut self.ticks;
-        let late = lag.check(record, tick, Metric::TickLag, Count::LateTicks);
-        if let Some((Stats { p99: p99_us, count: ticks, max: max_us, .. }, late)) = late {
-            let busiest_percent = lag.busiest_percent;
-            let late = Warning::GeneratorLate { max_us, p99_us, late, ticks, busiest_percent };
-            warnings.push(late);
-        }
+        warnings.extend(self.check_ticks(record, tick));
         let total = |of| record.counts()[of].saturating_add(tick.all.counts[of]);
         let (count, of) = (total(Count::RequestsOpen), total(Count::Requests));
         if tick.ending.is_some() && count > of / 100 {
@@ -100,6 +96,28 @@ impl WarningDetector {
         }
     }
 
+    /// Ticks are as late as other steps, or a single one was very late.
+    fn check_ticks(&mut self, record: &Record, tick: &Tick) -> Option<Warning> {
+        let (now, ticks) = (&tick.all.counts, &mut self.ticks);
+        let is_late = now[Count::LateTicks] > now[Count::Ticks] / 100;
+        if now[Count::LateTicks] > 0 {
+            let percents = tick.workers.iter().map(percent);
+            ticks.busiest_percent = percents.chain([ticks.busiest_percent]).max().unwrap_or(0);
+            self.stall_us = self.stall_us.max(tick.all.stall_us);
+        }
+        ticks.ticks = if is_late { ticks.ticks + 1 } else { 0 };
+        let total = |of| record.counts()[of].saturating_add(now[of]);
+        let (late, all) = (total(Count::LateTicks), total(Count::Ticks));
+        let lasting = tick.all.stall_us >= STALL_US || ticks.ticks >= BUSY_TICKS;
+        let often = late > (all / 100).max(BUSY_TICKS.into());
+        (lasting || tick.ending.is_some() && often).then_some(Warning::GeneratorLate {
+            max_us: self.stall_us,
+            late,
+            ticks: all,
+            busiest_percent: ticks.busiest_percent,
+        })
+    }
+
     fn check_workers(&mut self, record: &Record, tick: &Tick, warnings: &mut Vec<Warning>) {
         self.busy.retain(|id, _| tick.workers.iter().any(|worker| worker.worker == *id));
         for worker in &tick.workers {
@@ -138,8 +156,7 @@ impl Lateness {
         if now.is_some() {
             self.ticks = if late_now { self.ticks + 1 } else { 0 };
         }
-        let stall = metric == Metric::TickLag && now.is_some_and(|lag| lag.max() >= STALL_US);
-        let lasting = stall || late_now && self.ticks >= BUSY_TICKS;
+        let lasting = late_now && self.ticks >= BUSY_TICKS;
         if !lasting && tick.ending.is_none() {
             return None;
         }

@@ -22,6 +22,8 @@ named! {
         LateArrivals,
         /// Steps that began more than 10 ms late.
         LateSteps,
+        /// Ticks of workers, one each 20 ms while they have users.
+        Ticks,
         /// Ticks of workers that came more than 10 ms late.
         LateTicks,
         /// Connections tried.

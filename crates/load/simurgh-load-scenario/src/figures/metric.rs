@@ -34,8 +34,6 @@ named! {
         ArrivalLag,
         /// From the intended to the actual time of a step.
         StepLag,
-        /// From the intended to the actual time of a worker's tick, each 20 ms while it has users.
-        TickLag,
         /// From a join to the first presence list.
         PresenceState,
         /// From a user's join or leave to each member that gets the diff with it.
