@@ -62,6 +62,12 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_peer_costs_32_kilobytes() {
+        let filter = DuplicateFilter::default();
+        assert_eq!(size_of_val(&filter) + size_of_val(&*filter.highest), 32_768 + 32);
+    }
+
     proptest! {
         /// Whatever is lost, and whenever links break: each bucket is received in order, and
         /// nothing is missing that was neither lost nor sent again.

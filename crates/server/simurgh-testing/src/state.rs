@@ -139,6 +139,7 @@ impl Shared {
     /// Whether each shard has done its work and received no new mail meanwhile. `is_nobody` is
     /// checked before the mailboxes: a holder that is gone by then has posted its mail already.
     fn is_done(&self, time: Duration, is_nobody: impl Fn(&Activity) -> bool) -> bool {
+        let began = Instant::now();
         let activity = || self.handle.activity();
         let before = activity().posted;
         match self.lock().driver.settle_within(time) {
@@ -151,7 +152,8 @@ impl Shared {
             let now = activity();
             now.queued_bytes == 0 && is_nobody(&now)
         };
-        let is_empty = (0..SPINS).any(|_| is_empty() || yield_now());
+        let mut spins = (0..SPINS).take_while(|_| began.elapsed() <= time);
+        let is_empty = spins.any(|_| is_empty() || yield_now());
         is_empty && before.iter().zip(activity().posted).all(|(before, now)| now == before + 1)
     }
 }

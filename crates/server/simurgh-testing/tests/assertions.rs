@@ -31,7 +31,7 @@ impl Channel for Room {
             "later" => {
                 let handle = ctx.handle::<Self>();
                 ctx.spawn(async move {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    tokio::time::sleep(Duration::from_millis(40)).await;
                     handle.push("late", payload);
                 });
             }
@@ -63,7 +63,7 @@ fn user_socket() -> UserSocket {
         .channel("rooms:*", |ctx, payload| match ctx.subtopic() {
             "private" => Join::error(json!({"reason": "unauthorized"})),
             "slow" => Join::later(async {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(Duration::from_millis(40)).await;
                 Join::ok(Room)
             }),
             _ => Join::ok(Room).reply(payload.into_owned()),
