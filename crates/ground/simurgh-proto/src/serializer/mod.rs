@@ -257,7 +257,7 @@ impl Serializer {
         let Message { join_ref, msg_ref, topic, event, payload } = message;
         match (self, payload) {
             (Serializer::V1, _) => {
-                Ok(v1::event(out, join_ref, msg_ref, topic, event, &v1::text(payload)?))
+                Ok(v1::message(out, join_ref, msg_ref, topic, event, &v1::text(payload)?))
             }
             (Serializer::V2, Payload::Json(json)) => {
                 Ok(v2::event(out, join_ref, msg_ref, topic, event, json))
@@ -285,9 +285,10 @@ impl Serializer {
         payload: &Payload<'_>,
     ) -> Result<Kind, EncodeError> {
         match (self, payload) {
-            (Serializer::V1, _) => {
-                Ok(v1::event(out, &Ref::Null, msg_ref, topic, event, &v1::text(payload)?))
+            (Serializer::V1, Payload::Json(json)) => {
+                Ok(v1::event(out, msg_ref, topic, event, json))
             }
+            (Serializer::V1, _) => Ok(v1::event(out, msg_ref, topic, event, &v1::text(payload)?)),
             (Serializer::V2, Payload::Json(json)) => {
                 Ok(v2::event(out, join_ref, msg_ref, topic, event, json))
             }

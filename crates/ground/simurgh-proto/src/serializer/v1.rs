@@ -58,8 +58,20 @@ pub(super) fn reply(
     tail(out, msg_ref)
 }
 
-/// Appends an event; only those of clients have a join_ref.
 pub(super) fn event(
+    out: &mut Vec<u8>,
+    msg_ref: &Ref<'_>,
+    topic: &str,
+    event: &str,
+    payload: &str,
+) -> Kind {
+    head(out, topic, event, payload.len() + msg_ref.raw().len());
+    out.extend_from_slice(payload.as_bytes());
+    tail(out, msg_ref)
+}
+
+/// Appends a message of a client, with its join_ref if it has one.
+pub(super) fn message(
     out: &mut Vec<u8>,
     join_ref: &Ref<'_>,
     msg_ref: &Ref<'_>,
