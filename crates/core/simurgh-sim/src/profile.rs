@@ -157,7 +157,7 @@ impl Profile {
         it
     }
 
-    /// What a seed drew at first.
+    /// The first values drawn from a seed.
     fn early(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x51_4d_55_52);
         let is_large = rng.u8(..) < 8;

@@ -149,7 +149,7 @@ pub(crate) struct Paced {
     pub(crate) every: Duration,
     /// This round's start.
     pub(crate) began: Register,
-    /// What the user had rested by then.
+    /// All rests of the user before it, µs.
     pub(crate) rested: Register,
 }
 

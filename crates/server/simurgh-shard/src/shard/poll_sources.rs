@@ -18,7 +18,7 @@ const SHARE_LEAST: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    /// Bytes that wait, and bytes that are kept.
+    /// Bytes of messages that wait for polls, and bytes of the sessions' own state.
     pub(super) waiting: usize,
     pub(super) kept: usize,
     open: usize,
