@@ -38,7 +38,9 @@ fn a_crowd_is_measured() {
 
 #[test]
 fn idle_channels_of_an_application_give_their_memory_back() {
+    // Long enough that no channel hibernates before the row of pushes, on a slow machine either.
     let flags = ["--sockets", "20000", "--topic", "echo:{n}", "--event", "echo"];
+    let flags = [&flags[..], &["--hibernate-after", "3s"]].concat();
     let ran = run_own(Path::new("."), &[&["drive"][..], &flags].concat());
     assert_eq!(ran.status.code(), Some(0), "{ran:?}");
     let each = |start: &str| {

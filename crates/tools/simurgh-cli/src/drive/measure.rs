@@ -23,8 +23,10 @@ const AT_ONCE: usize = 10_000;
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// For the answer to the first socket's event.
 const TRY_MAX: Duration = Duration::from_secs(1);
-/// For the allocator to return memory after all hibernate.
-const RELEASE_MAX: Duration = Duration::from_millis(300);
+/// The allocator has returned its memory when the process has not shrunk for so long.
+const RELEASE_PAUSE: Duration = Duration::from_secs(1);
+/// Pauses waited for at most, on a process that shrinks on and on.
+const RELEASE_PAUSES: usize = 10;
 
 /// What is measured. Path, params and serializer are for a prompt, too.
 #[derive(Debug, clap::Args)]
@@ -274,7 +276,7 @@ impl Run<'_> {
             shards.map(|shard| shard.channels_hibernating.value()).sum::<u64>()
         };
         self.stop.wait(WAIT_MAX, || hibernating() >= channels)?;
-        self.stop.wait(RELEASE_MAX, || false)?;
+        self.await_release()?;
         match hibernating() {
             0 => self.notes.push("no channel hibernates: hibernate_after is off, or long".into()),
             n if n < channels => {
@@ -283,6 +285,20 @@ impl Run<'_> {
             _ => {}
         }
         self.row(IDLE, self.sockets.len(), clocks.spent());
+        Ok(())
+    }
+
+    /// Returns free memory to the system as a thread of a server with HTTP does.
+    fn await_release(&self) -> Result<(), Failure> {
+        let mut last = u64::MAX;
+        for _ in 0..RELEASE_PAUSES {
+            self.stop.wait(RELEASE_PAUSE, || false)?;
+            simurgh_reactor::purge_memory();
+            match resident_bytes() {
+                Some(now) if now < last => last = now,
+                _ => break,
+            }
+        }
         Ok(())
     }
 
