@@ -1,7 +1,7 @@
-//! A timing wheel over users: when each is due next, in milliseconds.
+//! A timing wheel over users: when each is due next, in ticks (`time.rs`).
 //!
-//! Four wheels of 256 slots: a slot of the first is a millisecond, a slot of each other a turn of
-//! the one before, so 49 days fit. Slots are lists through the users' own records ([`Link`]), so a
+//! Four wheels of 256 slots: a slot of the first is a tick, a slot of each other a turn of
+//! the one before, so 2^32 ticks fit. Slots are lists through the users' own records ([`Link`]), so a
 //! timer costs 12 bytes there, a few instructions to set or unset, and no memory here.
 
 const SLOTS: usize = 256;
@@ -13,20 +13,20 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) struct Link {
     next: u32,
     prev: u32,
-    /// When, in milliseconds; [`NONE`] if no timer is set.
-    due_ms: u32,
+    /// When; [`NONE`] if no timer is set.
+    due_tick: u32,
 }
 
 impl Link {
-    pub(crate) const UNSET: Self = Self { next: NONE, prev: NONE, due_ms: NONE };
+    pub(crate) const UNSET: Self = Self { next: NONE, prev: NONE, due_tick: NONE };
 
     #[cfg(test)]
-    pub(crate) fn due(due_ms: Option<u32>) -> Self {
-        Self { due_ms: due_ms.unwrap_or(NONE), ..Self::UNSET }
+    pub(crate) fn due(due_tick: Option<u32>) -> Self {
+        Self { due_tick: due_tick.unwrap_or(NONE), ..Self::UNSET }
     }
 
-    pub(crate) fn due_ms(self) -> Option<u32> {
-        (self.due_ms != NONE).then_some(self.due_ms)
+    pub(crate) fn due_tick(self) -> Option<u32> {
+        (self.due_tick != NONE).then_some(self.due_tick)
     }
 }
 
@@ -39,24 +39,28 @@ pub(crate) struct Wheel {
     heads: Box<[u32; SLOTS * LEVELS]>,
     used: [[u64; SLOTS / 64]; LEVELS],
     /// All users due before this have been taken.
-    now_ms: u32,
+    now_tick: u32,
 }
 
 impl Wheel {
     pub(crate) fn new() -> Self {
-        Self { heads: Box::new([NONE; SLOTS * LEVELS]), used: [[0; SLOTS / 64]; LEVELS], now_ms: 0 }
+        Self {
+            heads: Box::new([NONE; SLOTS * LEVELS]),
+            used: [[0; SLOTS / 64]; LEVELS],
+            now_tick: 0,
+        }
     }
 
     /// Sets the user's timer, in place of a previous one. A time in the past is due at once.
-    pub(crate) fn set(&mut self, links: &mut impl Links, user: u32, due_ms: u32) {
+    pub(crate) fn set(&mut self, links: &mut impl Links, user: u32, due_tick: u32) {
         self.unset(links, user);
-        let due_ms = due_ms.clamp(self.now_ms, NONE - 1);
-        self.place(links, user, due_ms);
+        let due_tick = due_tick.clamp(self.now_tick, NONE - 1);
+        self.place(links, user, due_tick);
     }
 
     pub(crate) fn unset(&mut self, links: &mut impl Links, user: u32) {
-        let Link { next, prev, due_ms } = *links.link(user);
-        if due_ms == NONE {
+        let Link { next, prev, due_tick } = *links.link(user);
+        if due_tick == NONE {
             return;
         }
         *links.link(user) = Link::UNSET;
@@ -69,7 +73,7 @@ impl Wheel {
         }
         // It was the first of its slot, whose level depends on when it was placed.
         for level in 0..LEVELS {
-            let slot = slot(level, due_ms);
+            let slot = slot(level, due_tick);
             if self.head(level, slot) == user {
                 self.set_head(level, slot, next);
                 return;
@@ -77,10 +81,10 @@ impl Wheel {
         }
     }
 
-    /// The next user that is due at `now_ms`, if any; its timer is unset.
-    pub(crate) fn pop(&mut self, links: &mut impl Links, now_ms: u32) -> Option<u32> {
+    /// The next user that is due at `now_tick`, if any; its timer is unset.
+    pub(crate) fn pop(&mut self, links: &mut impl Links, now_tick: u32) -> Option<u32> {
         loop {
-            let slot = slot(0, self.now_ms);
+            let slot = slot(0, self.now_tick);
             let user = self.head(0, slot);
             if user != NONE {
                 let next = links.link(user).next;
@@ -91,23 +95,23 @@ impl Wheel {
                 self.set_head(0, slot, next);
                 return Some(user);
             }
-            if self.now_ms >= now_ms {
+            if self.now_tick >= now_tick {
                 return None;
             }
-            self.step(links, now_ms);
+            self.step(links, now_tick);
         }
     }
 
-    /// When the wheel must be asked again at the latest, in milliseconds: the next due time, or a
+    /// When the wheel must be asked again at the latest: the next due time, or a
     /// time before it. `None` if no timer is set.
-    pub(crate) fn next_ms(&self) -> Option<u32> {
+    pub(crate) fn next_tick(&self) -> Option<u32> {
         let mut unit = 1_u64;
         for level in 0..LEVELS {
-            let at = slot(level, self.now_ms);
+            let at = slot(level, self.now_tick);
             // On the levels above the first, the current slot has been emptied already.
             if let Some(ahead) = self.first_used(level, at, if level == 0 { 0 } else { 1 }) {
-                let start = u64::from(self.now_ms) / unit * unit;
-                let due = (start + ahead as u64 * unit).max(u64::from(self.now_ms));
+                let start = u64::from(self.now_tick) / unit * unit;
+                let due = (start + ahead as u64 * unit).max(u64::from(self.now_tick));
                 return Some(u32::try_from(due).unwrap_or(NONE - 1));
             }
             unit *= SLOTS as u64;
@@ -115,13 +119,13 @@ impl Wheel {
         None
     }
 
-    /// Advances to the next time at which a user may be due, at most to `until_ms`.
-    fn step(&mut self, links: &mut impl Links, until_ms: u32) {
-        let next = self.next_ms().unwrap_or(until_ms).max(self.now_ms + 1).min(until_ms);
+    /// Advances to the next time at which a user may be due, at most to `until_tick`.
+    fn step(&mut self, links: &mut impl Links, until_tick: u32) {
+        let next = self.next_tick().unwrap_or(until_tick).max(self.now_tick + 1).min(until_tick);
         // Never past the end of a turn of the first wheel, where users move down from the others.
-        let turn_end = (self.now_ms | (SLOTS as u32 - 1)).saturating_add(1);
-        self.now_ms = next.min(turn_end);
-        if slot(0, self.now_ms) == 0 {
+        let turn_end = (self.now_tick | (SLOTS as u32 - 1)).saturating_add(1);
+        self.now_tick = next.min(turn_end);
+        if slot(0, self.now_tick) == 0 {
             self.come_down(links, 1);
         }
     }
@@ -131,30 +135,30 @@ impl Wheel {
         if level >= LEVELS {
             return;
         }
-        let slot = slot(level, self.now_ms);
+        let slot = slot(level, self.now_tick);
         if slot == 0 {
             self.come_down(links, level + 1);
         }
         let mut user = self.head(level, slot);
         self.set_head(level, slot, NONE);
         while user != NONE {
-            let Link { next, due_ms, .. } = *links.link(user);
-            self.place(links, user, due_ms);
+            let Link { next, due_tick, .. } = *links.link(user);
+            self.place(links, user, due_tick);
             user = next;
         }
     }
 
-    fn place(&mut self, links: &mut impl Links, user: u32, due_ms: u32) {
+    fn place(&mut self, links: &mut impl Links, user: u32, due_tick: u32) {
         // The highest digit in which the due time differs from now determines the level.
-        let level = match due_ms ^ self.now_ms {
+        let level = match due_tick ^ self.now_tick {
             0..=0xff => 0,
             0x100..=0xffff => 1,
             0x1_0000..=0xff_ffff => 2,
             _ => 3,
         };
-        let slot = slot(level, due_ms);
+        let slot = slot(level, due_tick);
         let next = self.head(level, slot);
-        *links.link(user) = Link { next, prev: NONE, due_ms };
+        *links.link(user) = Link { next, prev: NONE, due_tick };
         if next != NONE {
             links.link(next).prev = user;
         }
@@ -190,8 +194,8 @@ impl Wheel {
     }
 }
 
-fn slot(level: usize, ms: u32) -> usize {
-    (ms >> (8 * level)) as usize % SLOTS
+fn slot(level: usize, tick: u32) -> usize {
+    (tick >> (8 * level)) as usize % SLOTS
 }
 
 #[cfg(test)]
@@ -229,7 +233,7 @@ mod tests {
                     }
                     _ => {
                         let first = due.iter().flatten().min().copied();
-                        let said = wheel.next_ms();
+                        let said = wheel.next_tick();
                         assert_eq!(first.is_some(), said.is_some());
                         assert!(said <= first, "asked again at {said:?}, due {first:?}");
                         let far = 1_u32 << rng.u32(0..20);
@@ -241,7 +245,7 @@ mod tests {
                         assert!(due.iter().flatten().all(|at| *at > now), "one was left behind");
                     }
                 }
-                assert!((0..500).all(|u| table.0[u].due_ms() == due[u]));
+                assert!((0..500).all(|u| table.0[u].due_tick() == due[u]));
             }
         }
     }
@@ -249,11 +253,11 @@ mod tests {
     #[test]
     fn an_idle_wheel_says_when_to_look_again() {
         let (mut wheel, mut table) = (Wheel::new(), Table(vec![Link::UNSET; 2]));
-        assert_eq!(wheel.next_ms(), None);
+        assert_eq!(wheel.next_tick(), None);
         wheel.set(&mut table, 0, 30_000);
         let (mut looks, mut now) = (0, 0);
         while wheel.pop(&mut table, now).is_none() {
-            now = wheel.next_ms().expect("one is set");
+            now = wheel.next_tick().expect("one is set");
             looks += 1;
         }
         assert_eq!(now, 30_000);

@@ -8,7 +8,7 @@ use simurgh_load_scenario::{Compare, Condition, Think};
 use super::machine::Flow;
 use super::{Machine, Outputs, Rest, UserState, Value};
 use crate::program::{EachOp, LoopOp, Op, Paced, ReceiveOp, RepeatOp};
-use crate::time::{elapsed_us, ms_nearest, nanos, us};
+use crate::time::{elapsed_us, nanos, tick_nearest, us};
 
 impl<O: Outputs> Machine<'_, O> {
     pub(super) fn think(&mut self, think: Think) -> Flow {
@@ -21,7 +21,7 @@ impl<O: Outputs> Machine<'_, O> {
 
     /// Makes the user wait from the operation's due time on; time that has already passed counts.
     fn rest(&mut self, time: Duration, state: UserState) -> Flow {
-        // The exact end: what follows is due then. The timer keeps whole milliseconds.
+        // The exact end: what follows is due then. The timer keeps whole ticks.
         let end_ns = self.due_ns().saturating_add(nanos(time));
         self.user.since_us = us(end_ns);
         self.user.add_rest(time);
@@ -30,7 +30,7 @@ impl<O: Outputs> Machine<'_, O> {
             return Flow::Next;
         }
         self.user.state = state;
-        self.out.set_timer(Some(ms_nearest(end_ns)));
+        self.out.set_timer(Some(tick_nearest(end_ns)));
         Flow::Wait
     }
 
@@ -79,7 +79,7 @@ impl<O: Outputs> Machine<'_, O> {
             return Flow::Goto(op.to);
         }
         (self.user.at, self.user.state) = (op.to, UserState::Pacing);
-        self.out.set_timer(Some(ms_nearest(self.due_ns())));
+        self.out.set_timer(Some(tick_nearest(self.due_ns())));
         Flow::Wait
     }
 

@@ -8,7 +8,7 @@ use simurgh_proto::ws::{CloseCode, Event};
 
 use super::{Context, Outputs, Purpose, User, UserState};
 use crate::program::{ChannelCommand, Op, Program};
-use crate::time::{due_ns, elapsed_us, ms, ms_after, nanos, us};
+use crate::time::{TICK_US, due_ns, elapsed_us, nanos, tick, tick_after, us};
 
 /// An event for a user.
 pub(crate) enum Input<'a> {
@@ -67,6 +67,8 @@ pub(crate) enum Ended {
 
 /// Operations in a row before other users get their turn, as a loop may have no wait.
 const OPS_MAX: u32 = 10_000;
+/// Its own next turn is a millisecond later.
+const PAUSE_TICKS: u32 = 1_000 / TICK_US;
 
 /// A user, with all that it needs for a step.
 pub(crate) struct Machine<'a, O> {
@@ -141,10 +143,10 @@ impl<O: Outputs> Machine<'_, O> {
             Flow::Goto(to) | Flow::Restart(to) => self.user.at = to,
             Flow::Wait => return,
         }
-        let next_ms = ms(self.now_ns) + 1;
+        let next_tick = tick(self.now_ns) + PAUSE_TICKS;
         self.user.state = UserState::Pacing;
-        self.user.since_us = next_ms.wrapping_mul(1000);
-        self.out.set_timer(Some(next_ms));
+        self.user.since_us = next_tick.wrapping_mul(TICK_US);
+        self.out.set_timer(Some(next_tick));
     }
 
     /// Runs an operation that is due now.
@@ -223,7 +225,7 @@ impl<O: Outputs> Machine<'_, O> {
     pub(super) fn wait(&mut self, state: UserState, timeout: Option<Duration>) -> Flow {
         self.user.state = state;
         if let Some(timeout) = timeout {
-            self.out.set_timer(Some(ms_after(self.now_ns.saturating_add(nanos(timeout)))));
+            self.out.set_timer(Some(tick_after(self.now_ns.saturating_add(nanos(timeout)))));
         }
         Flow::Wait
     }
@@ -363,7 +365,8 @@ impl<O: Outputs> Machine<'_, O> {
             self.out.leave_gathering();
         }
         self.user.state = UserState::Left;
-        let life_us = u64::from(ms(self.now_ns).saturating_sub(self.user.started_ms)) * 1000;
+        let life = tick(self.now_ns).saturating_sub(self.user.started_tick);
+        let life_us = u64::from(life) * u64::from(TICK_US);
         let session = self.program.session_of(self.user.at) as u16;
         self.out.left(how, self.user.phase, session, life_us);
         Flow::Wait

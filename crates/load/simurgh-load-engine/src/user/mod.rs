@@ -75,7 +75,7 @@ pub(crate) struct User {
     /// are far below the 71 minutes of a turn).
     pub(crate) since_us: u32,
     /// When it was due to arrive, milliseconds of the shard's clock.
-    pub(crate) started_ms: u32,
+    pub(crate) started_tick: u32,
     /// Register 0: the round of the outermost loop.
     pub(crate) round: u32,
     pub(crate) phase: u16,
@@ -236,8 +236,8 @@ pub(crate) struct Resume {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
     pub(crate) state: UserState,
-    /// When it ends, in wheel milliseconds.
-    pub(crate) due_ms: Option<u32>,
+    /// When it ends, in ticks of the wheel.
+    pub(crate) due_tick: Option<u32>,
     pub(crate) since_us: u32,
     /// Frames it still wants.
     pub(crate) awaits: u32,
@@ -316,7 +316,7 @@ impl User {
     pub(crate) fn rest(&self) -> Option<Rest> {
         self.state.is_rest().then(|| Rest {
             state: self.state,
-            due_ms: self.timer.due_ms(),
+            due_tick: self.timer.due_tick(),
             since_us: self.since_us,
             awaits: self.awaits(),
         })

@@ -26,7 +26,7 @@ pub(crate) trait Outputs {
     /// The current time, nanoseconds: read before each operation.
     fn clock_ns(&self) -> u64;
     /// Sets the next [`Input::Time`](super::Input::Time), in place of the previous one, or none.
-    fn set_timer(&mut self, due_ms: Option<u32>);
+    fn set_timer(&mut self, due_tick: Option<u32>);
 
     fn dial(&mut self, server: u16) -> Result<Key, (ErrorKind, String)>;
     /// Sends bytes, encrypted if the connection is.

@@ -14,7 +14,7 @@ use super::machine::{Ended, Flow};
 use super::{ConnState, HangUp, Machine, NO_KEY, Outputs, Rest, Resume, User, UserState};
 use crate::chance::mix;
 use crate::program::{ChannelCommand, Op, Program, SessionInfo};
-use crate::time::{ms, us};
+use crate::time::{tick, us};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interruptible {
@@ -165,15 +165,17 @@ impl<O: Outputs> Machine<'_, O> {
         let Some(rest) = resume.rest else { return Flow::Goto(resume.at) };
         (user.state, user.since_us) = (rest.state, rest.since_us);
         user.set_awaits(rest.awaits);
-        match rest.due_ms {
+        match rest.due_tick {
             // The rest has ended meanwhile: the server is late, not this tool.
-            Some(due_ms) if due_ms <= ms(self.now_ns) && rest.state != UserState::Gathering => {
+            Some(due_tick)
+                if due_tick <= tick(self.now_ns) && rest.state != UserState::Gathering =>
+            {
                 if resume.cut_us.is_some() {
                     user.since_us = us(self.now_ns);
                 }
                 return self.rest_over();
             }
-            Some(due_ms) => self.out.set_timer(Some(due_ms)),
+            Some(due_tick) => self.out.set_timer(Some(due_tick)),
             None => {}
         }
         Flow::Wait

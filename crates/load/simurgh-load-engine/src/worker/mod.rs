@@ -28,7 +28,7 @@ use crate::command::{WorkerCommand, WorkerEvent};
 use crate::program::{Program, compile, serializer};
 use crate::schedule::Share;
 use crate::shared::Shared;
-use crate::time::{ms, us};
+use crate::time::{tick, tick_ns, us};
 use crate::user::{
     ConnState, Context, Input, Interruptible, Machine, NO_KEY, POLL_CHECK_INTERVAL, User,
     UserState, Users,
@@ -173,7 +173,7 @@ impl Worker {
         let (timer, has_left) = (out.timer, user.state == UserState::Left);
         match timer {
             None => {}
-            Some(Some(due_ms)) => wheel.set(users, u, due_ms),
+            Some(Some(due_tick)) => wheel.set(users, u, due_tick),
             Some(None) => wheel.unset(users, u),
         }
         if has_left {
@@ -190,9 +190,9 @@ impl Worker {
 
     /// Runs users whose timers are due; `true` if some are left for the next turn.
     fn run_due(&mut self, io: &mut Net, until_ns: u64) -> bool {
-        let now_ms = ms(io.clock_ns());
+        let now_tick = tick(io.clock_ns());
         let mut steps = 0_u32;
-        while let Some(u) = self.wheel.pop(&mut self.users, now_ms) {
+        while let Some(u) = self.wheel.pop(&mut self.users, now_tick) {
             self.step_now(io, u, Input::Time);
             steps += 1;
             if steps.is_multiple_of(8) && io.clock_ns() >= until_ns {
@@ -231,7 +231,7 @@ impl Worker {
             at: info.start,
             id,
             since_us: us(at_ns),
-            started_ms: ms(at_ns),
+            started_tick: tick(at_ns),
             round: 0,
             phase,
             server: self.context.spread.first(id),
@@ -358,7 +358,7 @@ impl Worker {
     /// When the end of a turn has work again.
     fn next(&mut self, io: &Net) -> Next {
         let now_ns = io.clock_ns();
-        let timer = self.wheel.next_ms().map(|ms| u64::from(ms) * 1_000_000);
+        let timer = self.wheel.next_tick().map(tick_ns);
         let has_news = self.services.recorder.is_touched() || self.traffic.is_crowd();
         let report = has_news.then_some(self.reported_ns + REPORT_NS);
         let stop = match self.stopping {

@@ -72,8 +72,8 @@ impl Outputs for StepOutputs<'_> {
     }
 
     #[inline]
-    fn set_timer(&mut self, due_ms: Option<u32>) {
-        self.timer = Some(due_ms);
+    fn set_timer(&mut self, due_tick: Option<u32>) {
+        self.timer = Some(due_tick);
     }
 
     fn dial(&mut self, server: u16) -> Result<Key, (ErrorKind, String)> {

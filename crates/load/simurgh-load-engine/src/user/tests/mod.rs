@@ -27,7 +27,7 @@ use super::*;
 use crate::program::{Program, compile};
 use crate::shared::Shared;
 use crate::stamp::Stamp;
-use crate::time::{ms, us};
+use crate::time::{tick, tick_nearest, tick_ns, us};
 
 #[derive(Clone, Debug, PartialEq)]
 enum Done {
@@ -44,7 +44,7 @@ enum Done {
 #[derive(Default)]
 struct Log {
     now_ns: u64,
-    timer_ms: Option<u32>,
+    timer_tick: Option<u32>,
     done: Vec<Done>,
     times: Vec<(MetricId, u64)>,
     errors: Vec<ErrorKind>,
@@ -63,8 +63,8 @@ impl Outputs for Log {
     fn clock_ns(&self) -> u64 {
         self.now_ns
     }
-    fn set_timer(&mut self, due_ms: Option<u32>) {
-        self.timer_ms = due_ms;
+    fn set_timer(&mut self, due_tick: Option<u32>) {
+        self.timer_tick = due_tick;
     }
     fn dial(&mut self, _: u16) -> Result<Key, (ErrorKind, String)> {
         self.done.push(Done::Dial);
@@ -177,7 +177,7 @@ impl Driven {
             at: 0,
             id: 1,
             since_us: us(now_ns),
-            started_ms: ms(now_ns),
+            started_tick: tick(now_ns),
             round: 0,
             phase: 0,
             server: context.spread.first(1),
@@ -196,7 +196,7 @@ impl Driven {
         let now_ns = log.now_ns;
         Machine { user, place: 0, program, context, now_ns, is_timed: false, out: log }.step(input);
         // As the wheel does; rests read it there.
-        self.user.timer = Link::due(self.log.timer_ms);
+        self.user.timer = Link::due(self.log.timer_tick);
     }
 
     /// The outputs since the last call.
@@ -217,7 +217,7 @@ impl Driven {
     }
 
     fn timer(&mut self) -> Duration {
-        let due_ns = u64::from(self.log.timer_ms.take().expect("a timer")) * 1_000_000;
+        let due_ns = tick_ns(self.log.timer_tick.take().expect("a timer"));
         let took_ns = due_ns.saturating_sub(self.log.now_ns);
         self.log.now_ns = self.log.now_ns.max(due_ns);
         self.step(Input::Time);
@@ -267,7 +267,7 @@ impl Driven {
 
     /// Whether anything but the end of the run can still happen to the user.
     fn has_a_way_on(&self) -> bool {
-        self.log.timer_ms.is_some()
+        self.log.timer_tick.is_some()
             || self.log.gathers
             || self.user.key != NO_KEY && self.log.open.contains(&self.user.key.slot)
     }
@@ -296,7 +296,7 @@ fn a_join_is_sent_and_its_reply_is_timed() {
     user.reply_ok("1", "1", "room:1");
     assert_eq!(user.times_of(Metric::Join), [7000]);
     assert_eq!(user.user.state, UserState::Receiving);
-    assert_eq!((user.log.timer_ms, user.log.usable), (None, 1));
+    assert_eq!((user.log.timer_tick, user.log.usable), (None, 1));
     assert!(user.user.extra.is_none());
 }
 
@@ -386,7 +386,7 @@ fn a_lost_connection_comes_back_after_a_while_with_its_joins() {
     user.reply_ok("1", "1", "a");
     user.reply_ok("2", "2", "b");
     assert_eq!(user.user.state, UserState::Thinking);
-    let due_ms = user.log.timer_ms;
+    let due_tick = user.log.timer_tick;
     user.done();
     let lost = Input::Ended {
         purpose: Purpose::User,
@@ -417,7 +417,7 @@ fn a_lost_connection_comes_back_after_a_while_with_its_joins() {
     user.reply_ok("3", "3", "a");
     assert_eq!(user.frames(), [r#"["4","4","b","phx_join",{}]"#]);
     user.reply_ok("4", "4", "b");
-    assert_eq!((user.user.state, user.log.timer_ms), (UserState::Thinking, due_ms));
+    assert_eq!((user.user.state, user.log.timer_tick), (UserState::Thinking, due_tick));
     assert_eq!(user.count_of(Count::Reconnects), 1);
     user.timer();
     assert_eq!(user.frames(), [r#"["4","5","b","late",{}]"#]);
@@ -436,7 +436,7 @@ fn a_gathering_ends_when_all_have_come_or_its_time_is_over() {
     };
     let mut user = gathering();
     user.step(Input::Gathered);
-    assert_eq!((user.frames(), user.log.timer_ms), (vec!["x".to_owned()], None));
+    assert_eq!((user.frames(), user.log.timer_tick), (vec!["x".to_owned()], None));
     assert_eq!(user.log.errors, []);
     let mut user = gathering();
     assert_eq!(user.timer(), Duration::from_secs(2));

@@ -57,7 +57,7 @@ fn intended(steps: &[Do], rounds: usize, every: Option<u64>, mut at_ns: u64) -> 
         let round = number.filter(|number| number % steps.len() == 0 && *number > 0);
         if let (Some(number), Some(every_us)) = (round, every) {
             due_us = start_us + (number / steps.len()) as u64 * every_us;
-            at_ns = at_ns.max((due_us + 500) / 1_000 * 1_000_000);
+            at_ns = at_ns.max(tick_ns(tick_nearest(due_us * 1_000)));
         }
         if let Do::Ask(answer_us) | Do::AskAndWait(answer_us, ..) = step {
             asks.push(at_ns);
@@ -71,7 +71,7 @@ fn intended(steps: &[Do], rounds: usize, every: Option<u64>, mut at_ns: u64) -> 
         if let Do::Think(us) | Do::AskAndWait(.., us) = step {
             due_us += us;
             // A timer keeps whole milliseconds; what follows counts from the exact time.
-            at_ns = at_ns.max((due_us + 500) / 1_000 * 1_000_000);
+            at_ns = at_ns.max(tick_ns(tick_nearest(due_us * 1_000)));
         }
         if push_ns > at_ns {
             (at_ns, due_us) = (push_ns, push_ns / 1_000);
@@ -133,7 +133,7 @@ impl Member {
     }
 
     fn next_ns(&self) -> u64 {
-        let timer_ns = self.driven.log.timer_ms.map(|ms| u64::from(ms) * 1_000_000);
+        let timer_ns = self.driven.log.timer_tick.map(tick_ns);
         let owed_ns = self.owed.front().map(|(at_ns, _)| *at_ns);
         [timer_ns, owed_ns].into_iter().flatten().min().unwrap_or(u64::MAX)
     }

@@ -55,7 +55,7 @@ fn happens(user: &mut Driven, what: u8) -> bool {
         phase: None,
     };
     match what % 16 {
-        0 | 1 if user.log.timer_ms.is_some() => {
+        0 | 1 if user.log.timer_tick.is_some() => {
             user.timer();
         }
         2 | 3 if key != NO_KEY => {
@@ -112,7 +112,7 @@ proptest! {
             happens(&mut user, what);
             if user.user.state == UserState::Left {
                 prop_assert!(user.log.open.is_empty(), "{:?}", user.log.open);
-                prop_assert_eq!((user.log.usable, user.log.timer_ms), (0, None));
+                prop_assert_eq!((user.log.usable, user.log.timer_tick), (0, None));
                 prop_assert!(!user.log.gathers);
                 return Ok(());
             }

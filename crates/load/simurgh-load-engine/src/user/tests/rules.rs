@@ -27,14 +27,14 @@ fn rule_answers_at_every_step() {
         ("{ loop = \"forever\", every = \"1s\", steps = [] }", UserState::Pacing),
     ] {
         let mut user = connected(RAW, PONG, steps);
-        let timer_ms = user.log.timer_ms;
+        let timer_tick = user.log.timer_tick;
         for _ in 0..3 {
             user.text("2");
             assert_eq!(user.frames(), ["3"], "{steps}");
         }
         user.text("22");
         assert_eq!(user.frames(), [""; 0], "{steps}");
-        assert_eq!((user.user.state, user.log.timer_ms), (state, timer_ms), "{steps}");
+        assert_eq!((user.user.state, user.log.timer_tick), (state, timer_tick), "{steps}");
         assert_eq!((user.count_of(Count::Answers), user.log.errors.len()), (3, 0));
     }
 }

@@ -130,17 +130,17 @@ fn time_that_the_tool_was_cut_off_is_in_no_latency() {
 
 /// As those of think times: they were rounded up, and so up to a millisecond late.
 #[test]
-fn paced_rounds_begin_at_the_nearest_millisecond() {
+fn paced_rounds_begin_at_the_nearest_tick() {
     let steps = "steps = [{ connect = \"/\" }, { loop = 4, every = \"10300us\", steps = [\
                  { send = \"a\" }] }, { receive = \"end\" }]";
     let mut user = Driven::new(RAW, "", steps);
     user.upgrade();
     let mut rounds = Vec::new();
-    while user.log.timer_ms.is_some() {
+    while user.log.timer_tick.is_some() {
         user.timer();
-        rounds.push(user.log.now_ns / 1_000_000 - 1_000);
+        rounds.push(user.log.now_ns / 1_000 - 1_000_000);
     }
-    assert_eq!(rounds, [10, 21, 31]);
+    assert_eq!(rounds, [10_250, 20_500, 31_000]);
 }
 
 proptest! {
@@ -148,7 +148,7 @@ proptest! {
     /// is not in the next, and nothing is rounded twice.
     #[test]
     fn think_times_are_exact(
-        thinks in prop::collection::vec((1..30_000_u64, 0..4_u64), 1..40),
+        thinks in prop::collection::vec((1..30_000_u64, 0..16_u32), 1..40),
         rounds in 1..4_usize,
         start_us in 0..5_000_u64,
     ) {
@@ -161,15 +161,15 @@ proptest! {
         let mut user = Driven::new(RAW, "", &steps);
         user.log.now_ns += start_us * 1_000;
         user.upgrade();
-        let (mut due_us, mut now_ms) = (user.log.now_ns / 1_000, 0);
+        let (mut due_us, mut now) = (user.log.now_ns / 1_000, 0);
         for round in 0..rounds {
-            for (at, (think_us, late_ms)) in thinks.iter().enumerate() {
+            for (at, (think_us, late)) in thinks.iter().enumerate() {
                 due_us += think_us;
-                now_ms = ((due_us + 500) / 1_000).max(now_ms) + late_ms;
+                now = tick_nearest(due_us * 1_000).max(now) + late;
                 prop_assert_eq!(user.frames(), Vec::<String>::new());
-                user.log.now_ns = now_ms * 1_000_000;
+                user.log.now_ns = tick_ns(now);
                 user.timer();
-                prop_assert!(user.log.now_ns <= now_ms * 1_000_000, "{} of {}", at, round);
+                prop_assert!(user.log.now_ns <= tick_ns(now), "{} of {}", at, round);
             }
             prop_assert_eq!(user.frames(), ["x"]);
         }
