@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn all_who_tell_of_docker_name_the_directory_that_is_made() {
         let mut named = Vec::new();
-        for file in ["packaging/Dockerfile", "README.md", "docs/RELEASE.md"] {
+        for file in ["packaging/Dockerfile", "docs/DEPLOYMENT.md", "docs/RELEASE.md"] {
             let text = std::fs::read_to_string(crate::root().join(file)).unwrap();
             let told = text.split("docker build -t simurgh ").skip(1);
             let places = told.filter_map(|rest| rest.split(['\n', ' ', '`']).next());
