@@ -4,16 +4,12 @@
 //! 500 requests, 50 a second; those of five seconds wait five seconds, four, ... none. So half of
 //! all are evenly spread over 0 to 5 s, and the 90th percentile is 4 s. All runs happen at the same
 //! time, whichever test needs its own first.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
-
-mod outside;
 
 use std::sync::{LazyLock, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use outside::{Peer, Ran, Server, close, frame, lock, run};
+use crate::outside::{Peer, Ran, Server, close, frame, lock, run};
 use simurgh_load::record::{Count, Metric};
 
 /// When the server stalls, since its first request; a little longer than five seconds, so that the

@@ -1,13 +1,9 @@
 //! wss:// and https:// against a server of rustls, and certificate errors.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
-
-mod outside;
 
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use outside::{
+use crate::outside::{
     Peer, Ran, Secure, Server, certificate, close, close_notify, frame, head, run_with,
     secure_server,
 };

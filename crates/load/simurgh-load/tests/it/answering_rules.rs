@@ -1,12 +1,8 @@
 //! Users against servers with pings of their own: rules of `answer`, and heartbeats with a text.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
-
-mod outside;
 
 use std::time::Duration;
 
-use outside::{Peer, Server, close, of, run};
+use crate::outside::{Peer, Server, close, of, run};
 use simurgh_load::record::{Count, ErrorKind as E, Metric};
 
 const PING: Duration = Duration::from_millis(100);

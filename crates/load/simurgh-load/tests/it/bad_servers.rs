@@ -1,8 +1,4 @@
 //! Every fault of a server is counted with its kind, once for each user, and the run ends.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
-
-mod outside;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -10,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use outside::{Peer, Ran, Server, close, frame, of, raw_frame, run};
+use crate::outside::{Peer, Ran, Server, close, frame, of, raw_frame, run};
 use simurgh_load::record::{Count, Ending, ErrorKind as E, Metric};
 
 const USERS: u32 = 20;

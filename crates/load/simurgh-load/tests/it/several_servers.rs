@@ -1,8 +1,4 @@
 //! Several servers: where connections go, what users of a lost one do, and the report of each.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
-
-mod outside;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use outside::{Peer, Ran, Server, close, run_with};
+use crate::outside::{Peer, Ran, Server, close, run_with};
 use serde_json::{Value, json};
 use simurgh_load::fleet::Agent;
 use simurgh_load::record::{Count, ErrorKind as E, OfServer};

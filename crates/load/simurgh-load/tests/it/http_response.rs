@@ -1,5 +1,4 @@
 //! Answers are parsed the same however they are split, and as they were made.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use proptest::prelude::*;
 use simurgh_load::answer::AnswerText;

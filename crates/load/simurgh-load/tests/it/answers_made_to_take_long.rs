@@ -1,8 +1,6 @@
-//! Searches in answers must be fast whatever a server sends. Fuzzing managed 80 runs a second,
-//! because an XPath took quadratic time in a page's size; an answer of a megabyte would have
-//! blocked a worker, and all its users, for minutes. Each of these takes seconds, even in an
-//! unoptimised build.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+//! Searches in answers must be fast whatever a server sends: a search that takes quadratic time in
+//! an answer of a megabyte would block a worker, and all its users, for minutes. Each of these takes
+//! seconds, even in an unoptimised build.
 
 use std::time::{Duration, Instant};
 
@@ -27,16 +25,6 @@ fn filled(piece: &str) -> Vec<u8> {
 }
 
 #[test]
-fn an_xpath_on_pages_that_nest_or_go_on() {
-    let xpath = |text: &str| Find::XPath(text.to_owned());
-    assert_eq!(find(&xpath("count(//b)"), &filled("<b>")), [(BYTES / 3).to_string()]);
-    for page in ["<b>", "<b>x", "<b x=y>", "<b></b>", "<li><p>x<b>", "</b></i><b>"] {
-        find(&xpath("//b"), &filled(page));
-        find(&xpath("//b[1]/ancestor::b[. = //b]/following::b"), &filled(page));
-    }
-}
-
-#[test]
 fn an_element_with_many_attributes() {
     let mut page = b"<b".to_vec();
     let mut number = 0;
@@ -45,11 +33,9 @@ fn an_element_with_many_attributes() {
         number += 1;
     }
     page.extend_from_slice(b">text</b>");
-    let html = find(&Find::XPath("count(//b/@*)".to_owned()), &page);
-    assert_eq!(html, [number.to_string()]);
-    let xml = [b"<?xml version='1.0'?>", &*page].concat();
-    assert_eq!(find(&Find::XPath("//b".to_owned()), &xml), ["text"]);
     find(&Find::FormField("a".to_owned()), &page);
+    let named = [b"<input name=a value=1 ".as_slice(), &page[2..]].concat();
+    assert_eq!(find(&Find::FormField("a".to_owned()), &named), ["1"]);
 }
 
 #[test]

@@ -1,16 +1,12 @@
 //! Messages of users: values that a seed repeats, rows of files, conditions, loops and
 //! transactions; over WebSockets and HTTP.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
-
-mod outside;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use outside::{Ran, Server, close, frame, lock, of, run, run_with, scenario};
+use crate::outside::{Ran, Server, close, frame, lock, of, run, run_with, scenario};
 use simurgh_load::record::{Count, ErrorKind as E, Metric};
 
 #[derive(Clone, Default)]

@@ -1,10 +1,5 @@
 //! Connections that are cut on purpose: the effect on the wire, what users know of missed messages,
 //! and the messages of users who resume. The servers here know what a user missed.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
-
-mod hub;
-mod outside;
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind as Io, Read};
@@ -13,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hub::{Hub, Keeps};
-use outside::{Peer, Ran, Server, frame, lock, of, run, run_with};
+use crate::outside::{Peer, Ran, Server, frame, lock, of, run, run_with};
+use crate::support::hub::{self, Hub, Keeps};
 use serde_json::{Value, json};
 use simurgh_load::fleet::Agent;
 use simurgh_load::record::{Count, ErrorKind as E};

@@ -1,15 +1,11 @@
 //! Long-poll users against servers that close connections, speak TLS, or answer nonsense.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
-
-mod outside;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use outside::{Ran, Secure, Server, certificate, run_with, secure_server};
+use crate::outside::{Ran, Secure, Server, certificate, run_with, secure_server};
 use serde_json::{Value, json};
 use simurgh_load::record::{Count, ErrorKind as E, Metric};
 

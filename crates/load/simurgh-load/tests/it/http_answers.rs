@@ -1,5 +1,4 @@
 //! Answers that are compressed or long, and cookies of HTTP and WebSocket together.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
@@ -9,8 +8,7 @@ use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use simurgh_load::http::{Event, Head, Kept};
 use simurgh_load::record::{Count, ErrorKind, Warning};
 
-mod outside;
-use outside::{Server, frame, lock, of, run};
+use crate::outside::{Server, frame, lock, of, run};
 
 fn gzip(body: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());

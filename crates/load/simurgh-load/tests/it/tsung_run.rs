@@ -1,13 +1,11 @@
 //! Tsung's clients, servers, load and options: the resulting scenarios, and the error messages.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::time::Duration;
 
 use simurgh_load::scenario::{Arrivals, Overrides, Row, check};
 use simurgh_load::tsung::read_in;
 
-mod tsung;
-use tsung::{Fake, Parts, lines, only_session, session, wrong};
+use crate::support::tsung::{Fake, Parts, lines, only_session, session, wrong};
 
 fn seconds(count: f64) -> Duration {
     Duration::from_secs_f64(count)

@@ -1,16 +1,12 @@
 //! When users arrive: caps, closed models, phases that wait, appointments, gathers over workers,
 //! and the operator's commands during a run.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
-
-mod outside;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use outside::{Ran, Server, close, frame, lock, run_with, steered};
+use crate::outside::{Ran, Server, close, frame, lock, run_with, steered};
 use simurgh_load::control::Control;
 use simurgh_load::record::{Count, Ending, Metric};
 
@@ -319,7 +315,7 @@ fn a_stop_told_twice_does_not_wait_for_servers_that_hang() {
     let rest = format!("[[phase]]\nduration = \"1h\"\nrate = 100\n{}", stays("a", "30min"));
     let began = Instant::now();
     let options = simurgh_load::engine::Options { workers: Some(2), ..Default::default() };
-    let scenario = outside::scenario(&text(&server, &rest));
+    let scenario = crate::outside::scenario(&text(&server, &rest));
     let run = simurgh_load::engine::Run::prepare(scenario, &options).unwrap();
     let control = run.control();
     let operator = thread::spawn(move || {

@@ -1,5 +1,4 @@
 //! TLS against rustls' own server, in memory.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;

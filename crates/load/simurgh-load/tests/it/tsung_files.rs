@@ -1,5 +1,4 @@
 //! Whole files: those of `tests/tsung`, and if available the originals and Tsung's own.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +11,7 @@ use simurgh_load::scenario::{
 use simurgh_load::toml;
 use simurgh_load::tsung::read;
 
-mod tsung;
-use tsung::lines;
+use crate::support::tsung::lines;
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tsung")

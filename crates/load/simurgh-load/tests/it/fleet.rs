@@ -1,7 +1,5 @@
 //! Runs on several hosts, which here are threads of this process: agents behind real sockets, with
 //! users that think and gather but load no server. `e2e/wire` uses real hosts.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

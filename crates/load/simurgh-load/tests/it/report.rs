@@ -1,23 +1,19 @@
 //! Journal, report and logs, from outside.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-#[path = "support/schema.rs"]
-mod schema;
-mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::{made_up, schema};
 use serde_json::Value;
 use simurgh_load::record::{Count, Ending, Record, Recorder, WorkerId};
 use simurgh_load::report::{self, Outputs, Replay};
 
 fn write_run(dir: &Path) -> Record {
-    let mut record = Record::new(support::meta());
+    let mut record = Record::new(made_up::meta());
     let mut outputs = Outputs::in_dir(dir, &mut record);
-    let mut record = support::run_with(1, |record, tick| outputs.tick(record, tick));
+    let mut record = made_up::run_with(1, |record, tick| outputs.tick(record, tick));
     outputs.finish(&mut record);
     assert!(!outputs.failed(), "{:?}", record.warnings());
     record
@@ -85,9 +81,9 @@ fn what_is_missing_and_why_stands_in_the_summary() {
         (Count::GapsTooMany, 2),
         (Count::gap("nobody has heard of it"), 4),
     ];
-    let mut recorder = Recorder::new(WorkerId::default(), &support::names(), false);
+    let mut recorder = Recorder::new(WorkerId::default(), &made_up::names(), false);
     counts.iter().for_each(|(count, n)| recorder.count(*count, *n));
-    let mut record = Record::new(support::meta());
+    let mut record = Record::new(made_up::meta());
     record.merge(recorder.take(0).unwrap());
     let _ = record.finish(1_000, Ending::Finished);
     let text = report::summary(&record);
@@ -129,7 +125,7 @@ fn a_journal_that_is_none_is_refused_with_a_reason() {
         let error = Replay::new(text).map(|_| ()).unwrap_err();
         assert!(error.contains(says), "{error}");
     }
-    let mut head = serde_json::to_vec(&support::meta()).unwrap();
+    let mut head = serde_json::to_vec(&made_up::meta()).unwrap();
     head.extend_from_slice(b"\n{\"at_ms\":1000}\nnonsense\n{\"at_ms\":2000}\n");
     let mut replay = Replay::new(head.as_slice()).unwrap();
     assert!(replay.next_tick().unwrap().is_some());
@@ -156,10 +152,10 @@ fn all_files_are_made_again_from_the_journal_alone() {
 #[test]
 fn a_run_that_goes_on_is_reported_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let mut opened = Record::new(support::meta());
+    let mut opened = Record::new(made_up::meta());
     let mut outputs = Outputs::in_dir(dir.path(), &mut opened);
     let mut seconds = 0;
-    support::run_with(1, |record, tick| {
+    made_up::run_with(1, |record, tick| {
         seconds += 1;
         if seconds <= 12 {
             outputs.tick(record, tick);
@@ -171,7 +167,7 @@ fn a_run_that_goes_on_is_reported_and_left_alone() {
     assert_eq!((so_far.at_ms(), so_far.ending()), (12_000, None));
     assert_eq!(fs::read(&log).unwrap(), before, "the run writes it");
     // Another run is refused and changes nothing.
-    let mut other = Record::new(support::meta());
+    let mut other = Record::new(made_up::meta());
     let others = Outputs::in_dir(dir.path(), &mut other);
     assert!(others.failed());
     assert!(other.warnings()[0].to_string().contains("another run is writing"));
@@ -190,9 +186,9 @@ fn a_full_disk_costs_the_files_and_one_warning_each_but_not_the_run() {
     for name in names {
         std::os::unix::fs::symlink("/dev/full", dir.path().join(name)).unwrap();
     }
-    let mut opened = Record::new(support::meta());
+    let mut opened = Record::new(made_up::meta());
     let mut outputs = Outputs::in_dir(dir.path(), &mut opened);
-    let mut record = support::run_with(1, |record, tick| outputs.tick(record, tick));
+    let mut record = made_up::run_with(1, |record, tick| outputs.tick(record, tick));
     outputs.finish(&mut record);
     assert!(outputs.failed());
     let mut warnings = codes(&opened);
@@ -207,7 +203,7 @@ fn a_full_disk_costs_the_files_and_one_warning_each_but_not_the_run() {
 
 #[test]
 fn a_directory_that_cannot_be_made_is_reported() {
-    let mut record = Record::new(support::meta());
+    let mut record = Record::new(made_up::meta());
     let outputs = Outputs::in_dir(Path::new("/proc/nowhere/run"), &mut record);
     assert!(outputs.failed());
     assert!(record.warnings().iter().all(|warning| warning.code() == "output_failed"));
@@ -224,7 +220,7 @@ fn the_report_is_as_its_schema_says() {
     schema::check(&schema, &schema, &report, "report", &mut faults);
     assert!(faults.is_empty(), "{faults:#?}");
     // An empty run has the same form.
-    let empty = serde_json::to_value(Record::new(support::meta()).summary()).unwrap();
+    let empty = serde_json::to_value(Record::new(made_up::meta()).summary()).unwrap();
     schema::check(&schema, &schema, &empty, "empty", &mut faults);
     assert!(faults.is_empty(), "{faults:#?}");
     // The check must be able to fail.
@@ -312,10 +308,10 @@ fn match_log_has_tsungs_form() {
 #[test]
 fn single_times_are_kept_when_asked_for() {
     let dir = tempfile::tempdir().unwrap();
-    let mut meta = support::meta();
+    let mut meta = made_up::meta();
     meta.full_stats = true;
     let mut outputs = Outputs::in_dir(dir.path(), &mut Record::new(meta));
-    let record = support::run_with(1, |record, tick| outputs.tick(record, tick));
+    let record = made_up::run_with(1, |record, tick| outputs.tick(record, tick));
     let log = fs::read_to_string(dir.path().join("tsung-fullstats.log")).unwrap();
     let mut connects = 0;
     for line in log.lines() {
@@ -381,10 +377,10 @@ fn tsung_percentile_reads_single_times() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let mut meta = support::meta();
+    let mut meta = made_up::meta();
     meta.full_stats = true;
     let mut outputs = Outputs::in_dir(dir.path(), &mut Record::new(meta));
-    let record = support::run_with(1, |record, tick| outputs.tick(record, tick));
+    let record = made_up::run_with(1, |record, tick| outputs.tick(record, tick));
     let output = Command::new(script).current_dir(dir.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if said.contains("JSON.pm") {
@@ -398,7 +394,7 @@ fn tsung_percentile_reads_single_times() {
 
 #[test]
 fn the_summary_in_words_says_what_matters() {
-    let text = report::summary(&support::run(1));
+    let text = report::summary(&made_up::run(1));
     for what in [
         "made up: finished: the time was over, after 25.4 s",
         "against 127.0.0.1:4000 from local, agent.example:9000 (3 workers), seed 7",

@@ -1,8 +1,4 @@
 //! The HTTP benchmark against servers that answer well, oddly, wrongly, late or not at all.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
-
-mod outside;
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -10,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use outside::{Peer, Server, certificate, close_notify, head, secure_server};
+use crate::outside::{Peer, Server, certificate, close_notify, head, secure_server};
 use simurgh_load::benchmark::{BenchmarkError, Job, Outcome, Plan, Runner};
 use simurgh_load::scenario::Tls;
 
@@ -20,17 +16,9 @@ fn plan(server: &Server) -> Plan {
     Plan {
         url: format!("http://{}/page?a=b", server.addr),
         connections: 4,
-        threads: None,
         duration: Duration::from_millis(400),
-        rate: None,
         timeout: Duration::from_secs(5),
-        method: "GET".to_owned(),
-        headers: Vec::new(),
-        body: None,
-        tls: Tls::default(),
-        map: Vec::new(),
-        sources: Vec::new(),
-        cores: Vec::new(),
+        ..Plan::default()
     }
 }
 

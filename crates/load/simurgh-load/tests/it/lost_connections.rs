@@ -1,8 +1,4 @@
 //! Lost connections: with `reconnect`, users come back with their state, and all sums are right.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
-
-mod outside;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -10,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use outside::{Peer, Server, close, lock, of, run, run_with};
+use crate::outside::{Peer, Server, close, lock, of, run, run_with};
 use serde_json::{Value, json};
 use simurgh_load::record::{Count, Ending, ErrorKind as E, Metric};
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::outside::{Peer, Server, close, frame, lock};
+use crate::outside::{Peer, Server, close, frame, lock};
 
 /// How the hub treats earlier messages when a user comes back.
 #[derive(Clone, Copy, PartialEq)]

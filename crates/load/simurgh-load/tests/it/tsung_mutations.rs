@@ -1,5 +1,4 @@
 //! Damaged scenarios: however a file is changed, it is parsed, or refused with reasons.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +7,7 @@ use proptest::prelude::*;
 use simurgh_load::scenario::{Overrides, check};
 use simurgh_load::tsung::read_in;
 
-mod tsung;
-use tsung::Fake;
+use crate::support::tsung::Fake;
 
 fn fixtures() -> Vec<String> {
     let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tsung")).unwrap();

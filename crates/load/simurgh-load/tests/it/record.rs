@@ -1,8 +1,6 @@
 //! Recording, merging, thresholds and warnings, from outside.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod support;
-
+use crate::support::made_up::{self, Hand, names};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
@@ -12,7 +10,6 @@ use simurgh_load::record::{
     Recorder, Seen, Warning, WorkerId,
 };
 use simurgh_load::scenario::Overrides;
-use support::{Hand, names};
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -65,7 +62,7 @@ fn play(recorder: &mut Recorder, event: &Event) {
 
 /// A record of several workers' events, merged in the given order, all in one second.
 fn record_of(workers: &[Vec<Event>], order: &[usize], wire: bool) -> Record {
-    let mut record = Record::new(support::meta());
+    let mut record = Record::new(made_up::meta());
     for &index in order {
         let mut recorder =
             Recorder::new(WorkerId { host: 0, thread: index as u16 }, &names(), false);
@@ -234,7 +231,7 @@ fn part(seq: u32, first_ns: u64, last_ns: u64, receivers: u32, expected: u32) ->
 
 #[test]
 fn a_broadcast_is_complete_when_it_has_been_quiet_for_two_seconds() {
-    let mut record = Record::new(support::meta());
+    let mut record = Record::new(made_up::meta());
     record.merge(part(1, u64::MAX, 0, 0, 0));
     record.merge(part(1, 3_000_000, 4_000_000, 10, 0));
     record.close_second(1000);
@@ -256,7 +253,7 @@ fn a_broadcast_is_complete_when_it_has_been_quiet_for_two_seconds() {
 
 #[test]
 fn who_does_not_get_a_broadcast_is_missed() {
-    let mut record = Record::new(support::meta());
+    let mut record = Record::new(made_up::meta());
     record.merge(part(1, 2_000_000, 3_000_000, 7, 10));
     record.merge(part(2, 2_000_000, 3_000_000, 10, 10));
     for second in 1..=5 {
@@ -270,7 +267,7 @@ fn who_does_not_get_a_broadcast_is_missed() {
 
 #[test]
 fn a_lost_agent_is_reported_and_its_users_counted() {
-    let mut record = Record::new(support::meta());
+    let mut record = Record::new(made_up::meta());
     for host in [0, 1] {
         let worker = WorkerId { host, thread: 0 };
         record.merge(Delta { worker, users: 40, connected: 30, ..Delta::default() });
@@ -291,7 +288,7 @@ fn a_lost_agent_is_reported_and_its_users_counted() {
 
 #[test]
 fn a_busy_worker_makes_a_run_untrustworthy() {
-    let mut record = Record::new(support::meta());
+    let mut record = Record::new(made_up::meta());
     let second = |cpu_ns| {
         let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
         recorder.count(Count::PingsIn, 1);
@@ -312,7 +309,7 @@ fn a_busy_worker_makes_a_run_untrustworthy() {
 
 #[test]
 fn late_arrivals_are_warned_of_while_they_last() {
-    let mut record = Record::new(support::meta());
+    let mut record = Record::new(made_up::meta());
     for second in 1..=3 {
         let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
         recorder.user_started(0, 0, 25_000);
@@ -329,7 +326,7 @@ fn late_arrivals_are_warned_of_while_they_last() {
 #[test]
 fn late_steps_make_a_run_untrustworthy() {
     for (cpu_ns, remedy) in [(950_000_000, "use more workers"), (300_000_000, "30 % of a core")] {
-        let mut record = Record::new(support::meta());
+        let mut record = Record::new(made_up::meta());
         for second in 1..=3 {
             let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
             recorder.step_lag(25_000);
@@ -347,7 +344,7 @@ fn late_steps_make_a_run_untrustworthy() {
 #[test]
 fn generator_that_stands_still_makes_a_run_untrustworthy() {
     for (lag_us, seconds) in [(1_000_000, 1), (25_000, 3)] {
-        let mut record = Record::new(support::meta());
+        let mut record = Record::new(made_up::meta());
         for second in 1..=seconds {
             assert!(record.live().trustworthy, "{lag_us} µs, second {second}");
             let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
@@ -365,7 +362,7 @@ fn generator_that_stands_still_makes_a_run_untrustworthy() {
 #[test]
 fn requests_without_an_answer_at_the_end_are_warned_of() {
     for (open, warned) in [(1, 0), (2, 1)] {
-        let mut record = Record::new(support::meta());
+        let mut record = Record::new(made_up::meta());
         let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
         recorder.count(Count::Requests, 100);
         recorder.count(Count::RequestsOpen, open);
@@ -380,7 +377,7 @@ fn requests_without_an_answer_at_the_end_are_warned_of() {
 
 #[test]
 fn failed_checks_are_in_the_summary() {
-    let mut record = Record::new(support::meta());
+    let mut record = Record::new(made_up::meta());
     assert!(simurgh_load::report::summary(&record).contains("No errors."));
     let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
     recorder.count(Count::NoMatches, 7);
@@ -393,7 +390,7 @@ fn failed_checks_are_in_the_summary() {
 #[test]
 fn generator_that_runs_out_makes_a_run_untrustworthy() {
     for kind in [ErrorKind::NoDescriptors, ErrorKind::NoPorts, ErrorKind::NoMemory] {
-        let mut record = Record::new(support::meta());
+        let mut record = Record::new(made_up::meta());
         let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
         recorder.error(kind, 0);
         record.merge(recorder.take(0).unwrap());
@@ -405,7 +402,7 @@ fn generator_that_runs_out_makes_a_run_untrustworthy() {
 #[test]
 fn nothing_has_worked_if_there_are_errors_alone() {
     let errors = |worked: Option<Count>| {
-        let mut record = Record::new(support::meta());
+        let mut record = Record::new(made_up::meta());
         let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
         recorder.error(ErrorKind::ConnectRefused, 0);
         worked.into_iter().for_each(|count| recorder.count(count, 1));
@@ -417,8 +414,8 @@ fn nothing_has_worked_if_there_are_errors_alone() {
     for worked in [Count::Upgrades, Count::HttpAnswers, Count::UsersFinished] {
         assert!(!errors(Some(worked)), "{worked:?}");
     }
-    assert!(!nothing_worked(&Record::new(support::meta())), "no error");
-    let mut record = Record::new(support::meta());
+    assert!(!nothing_worked(&Record::new(made_up::meta())), "no error");
+    let mut record = Record::new(made_up::meta());
     let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
     recorder.count(Count::RequestsUnanswered, 1);
     record.merge(recorder.take(0).unwrap());
@@ -430,7 +427,7 @@ fn nothing_has_worked_if_there_are_errors_alone() {
 
 #[test]
 fn what_ran_out_is_said_with_the_number_of_connections() {
-    let mut record = Record::new(support::meta());
+    let mut record = Record::new(made_up::meta());
     let mut recorder = Recorder::new(WorkerId::default(), &names(), false);
     for kind in [ErrorKind::NoDescriptors, ErrorKind::NoPorts, ErrorKind::ConnectRefused] {
         recorder.error(kind, 0);
@@ -480,7 +477,7 @@ fn thresholds_are_read_and_judged() {
         ("duration", "== 25.4s", 25_400_000.0, true),
         ("cpu", "> 1ms", 1000.0, true),
     ];
-    let record = support::run(1);
+    let record = made_up::run(1);
     for (figure, text, value, holds) in table {
         let read = parse_threshold(figure, text);
         if text.ends_with("k/s") {

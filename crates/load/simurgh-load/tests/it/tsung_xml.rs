@@ -1,11 +1,9 @@
 //! The XML of Tsung's scenarios, its entities, and its DTD.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use simurgh_load::scenario::{Act, Overrides, Part, Template};
 use simurgh_load::tsung::read_in;
 
-mod tsung;
-use tsung::{Fake, Parts, lines, only_session, with_steps, wrong_steps};
+use crate::support::tsung::{Fake, Parts, lines, only_session, with_steps, wrong_steps};
 
 fn literal(text: &str) -> Template {
     Template { parts: vec![Part::Literal(text.as_bytes().to_vec())] }

@@ -1,7 +1,5 @@
 //! The scenarios that are shipped, and Tsung's files in the native language.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
