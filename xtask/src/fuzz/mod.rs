@@ -201,7 +201,7 @@ mod tests {
         let root = crate::root();
         let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
         let tests = read("crates/ground/simurgh-proto/tests/fuzz_corpus.rs")
-            + &read("crates/load/simurgh-load/tests/fuzz_corpus.rs")
+            + &read("crates/load/simurgh-load/tests/it/fuzz_corpus.rs")
             + &read("crates/core/simurgh-history/tests/fuzz_corpus.rs")
             + &read("crates/core/simurgh-presence/tests/fuzz_corpus.rs")
             + &read("crates/core/simurgh-cluster/tests/fuzz_corpus.rs")
