@@ -9,7 +9,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::load::Bare;
 use crate::measure::{MEASURES, Run};
-use crate::{attacks, cluster, fairness, history, http_load, load, page, presence, size};
+use crate::{attacks, bare, cluster, fairness, history, http_load, load, page, presence};
 use simurgh_bench_kit::flags::number;
 use simurgh_bench_kit::rounds;
 
@@ -71,18 +71,10 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         core: Option<usize>,
     },
-    /// The bare floor alone
-    Floor {
-        #[arg(long, value_name = "IP:PORT")]
-        listen: SocketAddrV4,
-    },
-    /// The bare client alone
+    /// The bare server alone, which is the baseline of `simurgh serve`
+    BareServer(bare::Options),
+    /// The bare client alone, which is the baseline of `simurgh load`
     Bare(Bare),
-    /// The bare loop of `presence`
-    #[command(hide = true)]
-    PresenceFloor(presence::floor::Plan),
-    #[command(flatten)]
-    Size(size::Task),
     /// CPU time of a fixed piece of work with N records: a line of JSON
     Reference {
         #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = number::<usize>)]
@@ -152,7 +144,6 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::size::{Dial, Pairs, Serve, Task};
 
     fn parsed(line: &str) -> Result<Command, Error> {
         parse(line.split_whitespace().map(OsString::from))
@@ -246,25 +237,10 @@ mod tests {
     }
 
     #[test]
-    fn the_bare_server_starts_as_serve_does() {
+    fn bare_server_takes_the_flags_of_serve() {
         let line = "bare-server --listen 127.77.0.1:0 --idle-timeout off --check-origin off \
                     --max-connections 2_000_100";
-        let listen = "127.77.0.1:0".parse().unwrap();
-        let ignored = || Some("off".to_owned());
-        let serve = Serve {
-            listen,
-            connections: 2_000_100,
-            tell_at: 0,
-            idle_timeout: ignored(),
-            check_origin: ignored(),
-        };
-        assert_eq!(parsed(line).unwrap(), Command::Size(Task::Serve(serve)));
-        let line = "bare-pairs --connections 30000 --runs 3";
-        let pairs = Pairs { connections: 30_000, runs: 3 };
-        assert_eq!(parsed(line).unwrap(), Command::Size(Task::Pairs(pairs)));
-        let server = "127.77.0.1:4000".parse().unwrap();
-        let dial = Command::Size(Task::Dial(Dial { server, connections: 7 }));
-        assert_eq!(parsed("bare-dial --server 127.77.0.1:4000 --connections 7").unwrap(), dial);
+        assert!(matches!(parsed(line), Ok(Command::BareServer(_))));
     }
 
     #[test]
@@ -283,10 +259,7 @@ mod tests {
             ("holt", "unrecognized subcommand"),
             ("nginx --core 1", "--directory"),
             ("bare-server --max-connections 5", "--listen"),
-            ("bare-server --listen 127.0.0.1:0", "--max-connections"),
-            ("bare-pairs", "--connections"),
-            ("bare-pairs --connections 0", "at least 1"),
-            ("bare-pairs --connections 5 --idle-timeout off", "unexpected argument"),
+            ("bare-server --listen 127.0.0.1:0 --shards 0", "at least 1"),
         ] {
             let error = parsed(line).unwrap_err().to_string();
             assert!(error.contains(part), "{line}: {error}");

@@ -1,11 +1,11 @@
-//! Simurgh's benchmark: a bare floor, clients that verify every delivery, and the table that
+//! Simurgh's benchmark: a bare server, clients that verify every delivery, and the table that
 //! compares `simurgh serve` with the floor. See README.md for how each figure comes about.
 
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
     reason = "it must not rest on the reactor it measures, so it has no shards: most of it has one \
-              descriptor table, and size/ takes nothing but threads with their own from there"
+              descriptor table, and bare/ takes nothing but threads with their own from there"
 )]
 
 use std::os::unix::process::CommandExt;
@@ -23,9 +23,9 @@ use simurgh_bench_kit::{nginx, sys};
 
 mod args;
 mod attacks;
+mod bare;
 mod cluster;
 mod fairness;
-mod floor;
 mod history;
 mod hold;
 mod http_load;
@@ -35,7 +35,6 @@ mod page;
 mod presence;
 mod reference;
 mod server_table;
-mod size;
 #[cfg(test)]
 mod suites;
 
@@ -60,8 +59,7 @@ fn done(command: Command) -> Result<()> {
         Command::Load(options) => load::run(&options),
         Command::HttpLoad(options) => http_load::run(&options),
         Command::Bare(plan) => load::bare::run(&plan),
-        Command::Floor { listen } => floor::serve(listen),
-        Command::Size(task) => size::run(&task),
+        Command::BareServer(options) => bare::serve(&options),
         Command::Nginx { directory, core } => nginx::serve(&nginx::Site::new(&directory, core)),
         Command::Page(options) => page::run(&options),
         Command::Fairness(options) => rounds::run(&fairness::SUITE, &options),
@@ -70,7 +68,6 @@ fn done(command: Command) -> Result<()> {
         Command::History(options) => rounds::run(&history::SUITE, &options),
         Command::Cluster(options) => rounds::run(&cluster::SUITE, &options),
         Command::Crowd { server } => cluster::crowd::serve(server),
-        Command::PresenceFloor(plan) => presence::floor::serve(&plan),
         Command::Reference { records } => reference::run(records),
         Command::Exec { core, address_space, program } => exec(core, address_space, &program),
     }
@@ -98,7 +95,8 @@ fn exec(
 fn run(options: &Run) -> Result<()> {
     check_machine(options.clients)?;
     sys::pin(CLIENT_CORE)?;
-    let floor = Target::floor()?;
+    // Quick acknowledgements as in all earlier runs, so that figures can be compared with those.
+    let floor = Target::bare(&["--quick-acks"])?;
     let simurgh = Target::simurgh(&program(options.paths.server_bin.as_deref(), "simurgh")?, 1)?;
     let scratch = scratch()?;
     let measured = |target: &Target| measured(target, options, &scratch.join("server-log"));

@@ -21,7 +21,6 @@ pub(crate) use self::bare::Bare;
 
 pub(crate) mod bare;
 mod broadcasts;
-pub(crate) mod own_server;
 mod process;
 mod scenario;
 mod table;

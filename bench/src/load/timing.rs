@@ -9,17 +9,18 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::bare::Bare;
 use super::broadcasts::ended;
-use super::own_server::{OwnServer, Stall};
 use super::scenario;
 use super::tools::{Job, Tool};
 use super::{Bench, Options, Sample};
 use simurgh_bench_kit::stats;
+use simurgh_bench_kit::target::{Server, Target};
 
 /// Tsung has neither enough ports nor enough time for more.
 const TSUNG_RATE_MAX: u32 = 5_000;
 const SECONDS: u32 = 10;
 /// Of 500 requests in ten seconds, this one waits.
-const STALL: Stall = Stall { at: 125, lasts: Duration::from_secs(5) };
+const STALL_AT: f64 = 125.0;
+const STALL: [&str; 4] = ["--stall-at", "125", "--stall-ms", "5000"];
 
 /// The rates of `arrivals`, users per second.
 pub(super) fn rates(options: &Options) -> &'static [u32] {
@@ -41,8 +42,13 @@ pub(super) fn arrivals(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
+/// The bare server, which does not judge itself: it notes when clients came, and can stop.
+fn bare_server(bench: &Bench<'_>, flags: &[&str]) -> Result<Server> {
+    Target::bare(flags)?.start(&bench.log)
+}
+
 fn arrive(bench: &Bench<'_>, sample: &mut Sample, rate: u32, poisson: bool) -> Result<()> {
-    let server = OwnServer::start(None)?;
+    let server = bare_server(bench, &["--arrivals"])?;
     let asked = usize::try_from(rate * SECONDS)?;
     let mut work = bench.kit.start(&arrivals_job(sample, server.address, rate, poisson))?;
     let name = |what: &str| {
@@ -62,13 +68,14 @@ fn arrive(bench: &Bench<'_>, sample: &mut Sample, rate: u32, poisson: bool) -> R
         until_all_came(&server, &mut work.process, asked)?;
     }
     work.end();
-    let times = server.finish()?.accepted;
+    let text = server.request("GET", "/arrivals", "Accept: text/plain", "")?;
+    let times: Vec<u64> = text.lines().map(str::parse).collect::<Result<_, _>>()?;
     let first = times.first().copied().context("nobody came")?;
-    let end = first + Duration::from_secs(u64::from(SECONDS));
-    let within: Vec<Instant> = times.iter().copied().filter(|at| *at < end).collect();
+    let end = first + u64::from(SECONDS) * 1_000_000_000;
+    let within: Vec<u64> = times.iter().copied().filter(|at| *at < end).collect();
     let (came, last) = (within.len(), within.last().copied().unwrap_or(first));
     // Tsung stops when the expected number has come, however soon that is.
-    let kept = stats::per(came - 1, 1) / (last - first).as_secs_f64();
+    let kept = stats::per(came - 1, 1) / (stats::per(last - first, 1) / 1e9);
     sample.put(name("came"), stats::per(times.len(), 1));
     sample.put(name("came in 10 s"), stats::per(came, 1));
     sample.put(name("off %"), 100.0 * (kept / f64::from(rate) - 1.0));
@@ -97,13 +104,13 @@ fn arrivals_job(sample: &Sample, server: SocketAddrV4, rate: u32, poisson: bool)
 
 /// Waits until it ends, or all have come, or no user has come for a while.
 fn until_all_came(
-    server: &OwnServer,
+    server: &Server,
     process: &mut super::process::Process,
     asked: usize,
 ) -> Result<()> {
     let (mut seen, mut changed) = (0, Instant::now());
     loop {
-        let now = server.accepted();
+        let now = server.sum("bare_upgrades_total")? as usize;
         if now > seen {
             (seen, changed) = (now, Instant::now());
         }
@@ -122,7 +129,7 @@ fn until_all_came(
 /// requests, once for a new user with each request.
 pub(super) fn stall(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     for (shape, metric) in [("asks", "message"), ("requests", "http")] {
-        let server = OwnServer::start(Some(STALL))?;
+        let server = bare_server(bench, &STALL)?;
         let job = match (sample.tool, shape) {
             (Tool::Simurgh, "asks") => Job::toml(scenario::asks(server.address)),
             (Tool::Simurgh, _) => Job::toml(scenario::requests(server.address)),
@@ -151,8 +158,8 @@ pub(super) fn stall(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             sample.put(format!("stall {shape} count"), *count);
         }
         work.end();
-        let answered = server.finish()?.answered;
-        ensure!(answered >= STALL.at, "only {answered} requests came: the server never stopped");
+        let answered = server.sum("bare_answered_total")?;
+        ensure!(answered >= STALL_AT, "only {answered} requests came: the server never stopped");
     }
     Ok(())
 }
