@@ -12,7 +12,6 @@ use super::compare::compare;
 use super::parts::{PARTS, Part};
 use super::record::{self, Record};
 use super::session::Session;
-use super::statistics::RUNS_MAX;
 use super::tables;
 use crate::process::{self, Task};
 use crate::provide;
@@ -38,7 +37,7 @@ pub(crate) struct Options {
     size: u64,
     /// Runs of each measure. Four are the least that can show a change.
     #[arg(long, value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=RUNS_MAX as i64))]
+          value_parser = clap::value_parser!(u16).range(1..=25))]
     runs: Option<u16>,
     /// A tenth of the sizes, one run: to see whether all works, not for figures.
     #[arg(long)]
