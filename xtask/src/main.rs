@@ -10,6 +10,7 @@ mod fuzz;
 mod msrv;
 mod mutants;
 mod outcome;
+mod pages;
 mod process;
 mod provide;
 mod sim;

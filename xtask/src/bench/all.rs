@@ -43,7 +43,7 @@ pub(crate) struct Options {
     #[arg(long)]
     short: bool,
     /// These parts only (several with commas): instructions, server, fairness, attacks, presence,
-    /// history, cluster, timing, driver, page, load, http, road.
+    /// history, cluster, timing, driver, page, load, road.
     #[arg(long, value_delimiter = ',', value_name = "PART", hide_possible_values = true,
           value_parser = PossibleValuesParser::new(PARTS.iter().map(|part| part.name)))]
     only: Vec<String>,
@@ -176,9 +176,9 @@ mod tests {
 
     #[test]
     fn options_are_checked_before_anything_is_built() {
-        let options = parsed("--all --size 50000 --runs 7 --only road,http").unwrap();
+        let options = parsed("--all --size 50000 --runs 7 --only road,page").unwrap();
         assert_eq!((options.size, options.runs), (50_000, Some(7)));
-        assert_eq!(options.only, ["road", "http"]);
+        assert_eq!(options.only, ["road", "page"]);
         for wrong in ["--runs 0", "--runs 26", "--size 5", "--only roads", "--sise 7"] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }

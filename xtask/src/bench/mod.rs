@@ -11,7 +11,6 @@ mod parts;
 mod read;
 pub(crate) mod record;
 mod session;
-mod sweep;
 mod tables;
 
 use std::path::PathBuf;
