@@ -9,15 +9,16 @@ use clap::Args;
 use serde::Serialize;
 
 use simurgh_bench_kit::clients::{Script, Tally, VerifiedClients};
-use simurgh_bench_kit::flags::{Paths, at_least};
+use simurgh_bench_kit::flags::at_least;
 use simurgh_bench_kit::probe::Probe;
+use simurgh_bench_kit::rounds;
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::sys::{self, Cpu, Kernel};
 use simurgh_bench_kit::target::{self, Server, Target};
 
 /// Memory is compared between this many clients and all, to exclude what a server sets up once, and
 /// slabs left over from the run before.
-pub(crate) const FIRST_CLIENTS: usize = 1_000;
+const FIRST_CLIENTS: usize = 1_000;
 /// Broadcasts of the spaced measure, and of the burst.
 const BROADCASTS: u32 = 20;
 const WARM_UP: u32 = 2;
@@ -32,35 +33,21 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 pub(crate) const MEASURES: [&str; 7] =
     ["memory", "connect", "spaced", "burst", "heartbeat", "join", "turn"];
 
-/// Options of the measurement of the floor and the server.
+/// Options of the measurement of the bare server and Simurgh.
 #[derive(Args, Debug, PartialEq)]
 pub(crate) struct Run {
     /// Joined clients
     #[arg(long, value_name = "N", default_value_t = 18_000, value_parser = at_least::<2>)]
     pub(crate) clients: usize,
-    /// Runs of the server under test; the floor has one more
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least::<1>)]
-    pub(crate) runs: usize,
-    /// A single measure: memory, connect, spaced, burst, heartbeat, join or turn; `fairness` is
-    /// the command of that name
-    #[arg(long, value_name = "NAME")]
-    pub(crate) only: Option<String>,
-    /// Fewer and shorter, with `--only fairness`
-    #[arg(long, hide = true)]
-    pub(crate) short: bool,
-    /// Where programs and figures are.
+    /// Rows, rounds, and where programs and figures are.
     #[command(flatten)]
-    pub(crate) paths: Paths,
+    pub(crate) rounds: rounds::Options,
 }
 
 impl Run {
     pub(crate) fn wants(&self, measure: &str) -> bool {
-        match self.only.as_deref() {
-            None => true,
-            // The longest turn of all traffic; memory is measured by waiting only.
-            Some("turn") => measure != "memory",
-            Some(only) => only == measure,
-        }
+        // The longest turn is that of all traffic; memory is measured by waiting only.
+        self.rounds.wants(measure) || (measure != "memory" && self.rounds.wants("turn"))
     }
 }
 
@@ -129,7 +116,7 @@ pub(crate) struct Figures {
 }
 
 /// Runs `target` once. Failures are in the figures, with all results until then.
-pub(crate) fn run(target: &Target, options: &Run, log: &Path) -> Figures {
+pub(super) fn measured(target: &Target, options: &Run, log: &Path) -> Figures {
     let mut figures = Figures { target: target.name.to_owned(), ..Figures::default() };
     let (busy, stolen) = sys::machine_ticks();
     let own = Cpu::of(std::process::id());

@@ -98,8 +98,30 @@ pub(crate) fn broadcast(topic: &[u8], event: &[u8], body: &[u8]) -> Result<Vec<u
 pub(crate) enum Request<'a> {
     Upgrade(&'a str),
     Metrics,
+    Arrivals,
     Broadcast(Post),
     Other,
+}
+
+/// What a client wants sent: frames of this size, in all, to `count` clients after the `first` ones.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) event: String,
+    pub(crate) bytes: usize,
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+}
+
+/// A frame of this size with an event.
+pub(crate) fn frame_of(event: &str, bytes: usize) -> Vec<u8> {
+    let mut payload = format!("[null,null,\"rooms:crowd\",\"{event}\",").into_bytes();
+    let header = match bytes {
+        0..=127 => 2,
+        128..=65_539 => 4,
+        _ => 10,
+    };
+    payload.resize(bytes.saturating_sub(header), b'x');
+    frames::plain(&payload)
 }
 
 #[derive(Debug, Deserialize, PartialEq)]
@@ -126,9 +148,7 @@ pub(crate) fn request<'a>(input: &'a [u8]) -> Result<Option<(Request<'a>, usize)
         };
         lines.clone().find_map(value)
     };
-    if first.starts_with("GET /socket/websocket")
-        && let Some(key) = header("sec-websocket-key")
-    {
+    if let Some(key) = header("sec-websocket-key") {
         return Ok(Some((Request::Upgrade(key), head.len())));
     }
     let length = header("content-length").map_or(Ok(0), str::parse::<usize>)?;
@@ -136,6 +156,7 @@ pub(crate) fn request<'a>(input: &'a [u8]) -> Result<Option<(Request<'a>, usize)
     let Some(body) = rest.get(..length) else { return Ok(None) };
     let request = match first.split_whitespace().collect::<Vec<_>>().as_slice() {
         ["GET", "/metrics", _] => Request::Metrics,
+        ["GET", "/arrivals", _] => Request::Arrivals,
         ["POST", "/api/broadcast", _] => Request::Broadcast(serde_json::from_slice(body)?),
         _ => Request::Other,
     };
@@ -143,14 +164,19 @@ pub(crate) fn request<'a>(input: &'a [u8]) -> Result<Option<(Request<'a>, usize)
 }
 
 /// An answer after which the connection ends.
-pub(crate) fn answer(status: &str, body: &str) -> Vec<u8> {
+pub(crate) fn answer(body: &str) -> Vec<u8> {
     let length = body.len();
-    format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
+    format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
         .into_bytes()
 }
 
 #[cfg(test)]
 mod tests {
+    use simurgh_bench_kit::clients::{
+        self,
+        events::{Event, EventReader},
+    };
+
     use super::*;
 
     #[test]
@@ -182,6 +208,17 @@ mod tests {
             assert_eq!(message(bad.as_bytes()), None, "{bad}");
         }
         assert!(super::broadcast(b"t", b"e", &[b'x'; PAYLOAD_MAX]).is_err());
+    }
+
+    #[test]
+    fn frames_have_the_length_and_the_event_that_was_ordered() {
+        for bytes in [80, 127, 130, 131, 5_000, 65_539, 65_546, 170_000] {
+            let frame = frame_of("presence_state", bytes);
+            assert_eq!(frame.len(), bytes);
+            let mut found = Vec::new();
+            EventReader::default().read(&frame, |frame| found.push(frame));
+            assert_eq!(found, [clients::events::Frame { event: Event::State, bytes }]);
+        }
     }
 
     #[test]

@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use serde::Serialize;
 use serde_json::Value;
 
 use simurgh_bench_kit::process::{self, Process};
@@ -17,65 +16,52 @@ use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::CLIENT_CORE;
 use simurgh_bench_kit::wrk;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tool {
     Wrk,
     Simurgh,
 }
 
-impl Tool {
-    pub(super) const ALL: [Self; 2] = [Self::Wrk, Self::Simurgh];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Wrk => "wrk",
-            Self::Simurgh => "simurgh load http",
-        }
-    }
-}
-
-pub(super) struct Job<'a> {
-    pub(super) url: String,
-    pub(super) connections: usize,
-    pub(super) time: Duration,
-    pub(super) scratch: &'a Path,
-}
-
 /// The figures that a tool reports of its run, and the run's cost.
-#[derive(Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Figures {
     pub(super) requests: f64,
     pub(super) seconds: f64,
-    pub(super) mean_us: f64,
     pub(super) p50_us: f64,
-    pub(super) p90_us: f64,
     pub(super) p99_us: f64,
-    /// Without wrk's correction, which all other figures have.
-    pub(super) measured_p99_us: Option<f64>,
+    /// p50 and p99 without wrk's correction, which the others have.
+    pub(super) measured_us: Option<(f64, f64)>,
     /// CPU time of its process from start to end, user and system, seconds.
     pub(super) cpu_s: f64,
 }
 
-pub(super) fn run(tool: Tool, program: &Path, job: &Job<'_>) -> Result<Figures> {
-    let json = job.scratch.join("simurgh.json");
-    let (connections, time) = (format!("-c{}", job.connections), job.time.as_secs());
+/// Runs a tool in a closed loop over this many connections, on the client's core.
+pub(super) fn run(
+    tool: Tool,
+    program: &Path,
+    url: &str,
+    connections: usize,
+    time: Duration,
+    scratch: &Path,
+) -> Result<Figures> {
+    let json = scratch.join("simurgh.json");
+    let name = program.display();
     let mut words: Vec<OsString> = match tool {
         Tool::Wrk => vec!["--latency".into()],
         Tool::Simurgh => vec!["load".into(), "http".into(), "--json".into(), json.clone().into()],
     };
-    words.extend(["-t1".into(), connections.into(), format!("-d{time}s").into()]);
-    words.push(job.url.clone().into());
+    words.extend(["-t1".into(), format!("-c{connections}").into()]);
+    words.extend([format!("-d{}s", time.as_secs()).into(), url.into()]);
     let before = children_cpu()?;
     let mut command = process::command(program, Some(CLIENT_CORE), None)?;
     let process = Process::with_output(command.args(&words).stderr(Stdio::null()))?;
-    let ended = process.finish(job.time + Duration::from_secs(20));
-    let (status, text) = ended.with_context(|| tool.name())?;
+    let ended = process.finish(time + Duration::from_secs(20));
+    let (status, text) = ended.with_context(|| name.to_string())?;
     let cpu_s = children_cpu()? - before;
-    ensure!(status.success(), "{} failed: {status}", tool.name());
-    ensure!(!text.contains("Socket errors"), "{} had errors:\n{text}", tool.name());
+    ensure!(status.success(), "{name} failed: {status}: {text}");
+    ensure!(!text.contains("Socket errors"), "{name} had errors:\n{text}");
     let figures = match tool {
-        Tool::Wrk => of_wrk(&text, job.time).with_context(|| format!("not wrk's form:\n{text}")),
+        Tool::Wrk => of_wrk(&text, time).with_context(|| format!("not wrk's form:\n{text}")),
         Tool::Simurgh => of_json(&serde_json::from_slice(&fs::read(&json)?)?),
     };
     Ok(Figures { cpu_s, ..figures? })
@@ -95,11 +81,9 @@ fn of_json(run: &Value) -> Result<Figures> {
     Ok(Figures {
         requests: figure("/requests")?,
         seconds: figure("/elapsed_s")?,
-        mean_us: figure("/latency_as_wrk_us/mean")?,
         p50_us: figure("/latency_as_wrk_us/p50")?,
-        p90_us: figure("/latency_as_wrk_us/p90")?,
         p99_us: figure("/latency_as_wrk_us/p99")?,
-        measured_p99_us: Some(figure("/latency_us/p99")?),
+        measured_us: Some((figure("/latency_us/p50")?, figure("/latency_us/p99")?)),
         cpu_s: 0.0,
     })
 }
@@ -112,11 +96,9 @@ fn of_wrk(text: &str, time: Duration) -> Option<Figures> {
     Some(Figures {
         requests,
         seconds,
-        mean_us: measured.mean_us,
         p50_us: measured.p50_us,
-        p90_us: measured.p90_us,
         p99_us: measured.p99_us,
-        measured_p99_us: None,
+        measured_us: None,
         cpu_s: 0.0,
     })
 }
@@ -143,8 +125,7 @@ Transfer/sec:      8.73MB
 ";
         let found = of_wrk(text, Duration::from_secs(60)).unwrap();
         assert!((found.seconds - 60.02).abs() < 0.01);
-        let times = (found.mean_us, found.p50_us, found.p90_us, found.p99_us);
-        assert_eq!(times, (568.73, 530.0, 970.0, 1_260_000.0));
+        assert_eq!((found.p50_us, found.p99_us), (530.0, 1_260_000.0));
         assert_eq!(found.requests, 215_057.0);
         assert_eq!(of_wrk("nothing", Duration::from_secs(1)), None);
     }

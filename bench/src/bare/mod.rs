@@ -1,4 +1,5 @@
-//! The bare server: the bare loop on as many threads and tables as `simurgh serve` would have.
+//! The bare server: sockets and epoll with nothing on top. It is the baseline of every measurement
+//! of the server, on one thread or on as many threads and descriptor tables as `simurgh serve` has.
 //!
 //! It uses five bytes of memory per client: the descriptor and the state. Each message is answered
 //! by one `send`; each thread sends a broadcast to its own members by one `send` each, one after
@@ -9,24 +10,31 @@
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use simurgh_bench_kit::flags::{at_least, milliseconds, number};
 use simurgh_bench_kit::net::{self, Listener, Slots};
-
-use super::counts::{Counts, Shared};
-use super::wire::{self, Message, Request};
-use super::{Serve, tables};
 use simurgh_bench_kit::{frames, sys};
 
+use counts::{Counts, Stretch, now_ns, page};
+use wire::{Message, Request};
+
+mod counts;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod wire;
+
 /// A forgotten server ends by itself.
-pub(super) const LIFETIME: Duration = Duration::from_secs(3600);
+const LIFETIME: Duration = Duration::from_secs(3600);
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const BROADCASTS: u64 = u64::MAX - 1;
 /// Holds the largest datagram; memory is touched only as far as reads fill it.
@@ -35,6 +43,8 @@ const READ_BYTES: usize = 64 * 1024;
 const WAITING_BYTES: usize = 8 << 20;
 /// Initial size of a thread's table of descriptors.
 const TABLE_MAX: usize = 1 << 16;
+/// Sends in a stretch: as many as a shard does in a slice of its fan-out.
+const STRETCH_SENDS: usize = 48;
 const EVENTS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
 /// The topic of the crowd; all others count as one.
@@ -50,20 +60,62 @@ const IS_SLOW: u8 = 16;
 /// It is closed once all bytes are sent.
 const ENDS: u8 = 32;
 
+/// Options of the bare server, which are those of `simurgh serve` where it has them.
+#[derive(Args, Clone, Debug, PartialEq)]
+pub(crate) struct Options {
+    /// Where it listens
+    #[arg(long, value_name = "IP:PORT")]
+    listen: SocketAddrV4,
+    /// Threads; without it as many as `simurgh serve` has for `--max-connections`
+    #[arg(long, value_name = "N", value_parser = at_least::<1>)]
+    shards: Option<usize>,
+    /// Connections it must have tables for
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least::<1>)]
+    max_connections: usize,
+    /// The kernel sends acknowledgements at once, not with the answers
+    #[arg(long)]
+    quick_acks: bool,
+    /// GET /arrivals has the time of each upgrade
+    #[arg(long)]
+    arrivals: bool,
+    /// The request or message before whose answer it stops; 0: none
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u64>)]
+    stall_at: u64,
+    /// How long it stops
+    #[arg(long = "stall-ms", value_name = "N", default_value = "0", value_parser = milliseconds)]
+    stall: Duration,
+    /// Ignored: `simurgh serve` has it
+    #[arg(long)]
+    idle_timeout: Option<String>,
+    /// Ignored: `simurgh serve` has it
+    #[arg(long)]
+    check_origin: Option<String>,
+}
+
+/// The state that all threads share.
+#[derive(Debug)]
+struct Shared {
+    options: Options,
+    counts: Box<[Counts]>,
+    /// Each thread's address for the others' broadcasts; set before the first client is served.
+    peers: OnceLock<Vec<SocketAddrV4>>,
+}
+
 /// Serves until it is killed.
-pub(super) fn serve(options: &Serve) -> Result<()> {
+pub(crate) fn serve(options: &Options) -> Result<()> {
     sys::die_with_parent()?;
-    let count = tables::count_for(options.connections);
-    let address = start(options.listen, count, options.tell_at)?;
+    let address = start(options)?;
     println!("listening on http://{address}");
     thread::sleep(LIFETIME);
     Ok(())
 }
 
 /// Starts the threads, which run as long as the process. Returns their address.
-fn start(listen: SocketAddrV4, count: usize, tell_at: u64) -> Result<SocketAddrV4> {
-    let (_reserved, address) = reserve(listen)?;
-    let shared = Arc::new(Shared::new(count, tell_at));
+pub(crate) fn start(options: &Options) -> Result<SocketAddrV4> {
+    let count = options.shards.unwrap_or_else(|| tables::count_for(options.max_connections));
+    let (_reserved, address) = reserve(options.listen)?;
+    let counts = (0..count).map(|_| Counts::default()).collect();
+    let shared = Arc::new(Shared { options: options.clone(), counts, peers: OnceLock::new() });
     let (sender, opened) = mpsc::channel();
     tables::start(count, "bare", |index| {
         let (shared, sender) = (Arc::clone(&shared), sender.clone());
@@ -108,6 +160,8 @@ struct Bare {
     unsent: HashMap<usize, Vec<u8>>,
     /// A buffer that is used again for each answer.
     answer: Vec<u8>,
+    /// When each connection was upgraded, if that is wanted.
+    arrivals: Vec<u64>,
 }
 
 impl Bare {
@@ -119,7 +173,10 @@ impl Bare {
         opened: &Sender<(usize, SocketAddrV4)>,
     ) -> Result<Self> {
         // Acknowledgements are sent with the answers, as in Simurgh.
-        let listener = Listener::open(address, true)?.without_quick_acks()?;
+        let mut listener = Listener::open(address, true)?;
+        if !shared.options.quick_acks {
+            listener = listener.without_quick_acks()?;
+        }
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
         // Without root the system's limit applies.
@@ -140,6 +197,7 @@ impl Bare {
             parts: HashMap::new(),
             unsent: HashMap::new(),
             answer: Vec::new(),
+            arrivals: Vec::new(),
         })
     }
 
@@ -165,9 +223,15 @@ impl Bare {
                 state.resize(number + 1, 0);
             }
             sockets.put(number, socket);
-        })?;
-        self.shared.accepted(accepted);
-        Ok(())
+        });
+        match accepted {
+            // They wait for others to leave; the delay then shows in the figures.
+            Err(error) if matches!(error.downcast_ref(), Some(&(Errno::MFILE | Errno::NFILE))) => {
+                thread::sleep(Duration::from_millis(1));
+                Ok(())
+            }
+            accepted => accepted.map(drop),
+        }
     }
 
     fn ready(&mut self, number: usize, event: EventFlags, buf: &mut [u8]) -> Result<()> {
@@ -199,17 +263,14 @@ impl Bare {
 
     /// Joins new input to the kept part, and keeps the incomplete rest.
     fn input(&mut self, number: usize, input: &mut [u8]) -> Result<()> {
-        let mut kept = match self.is(number, IN_PART) {
-            true => self.parts.remove(&number).unwrap_or_default(),
-            false => Vec::new(),
-        };
-        self.unset(number, IN_PART);
-        let input = match kept.is_empty() {
-            true => input,
-            false => {
-                kept.extend_from_slice(input);
-                kept.as_mut_slice()
-            }
+        let mut kept;
+        let input = if self.is(number, IN_PART) {
+            self.unset(number, IN_PART);
+            kept = self.parts.remove(&number).unwrap_or_default();
+            kept.extend_from_slice(input);
+            kept.as_mut_slice()
+        } else {
+            input
         };
         let taken = self.messages(number, input)?;
         let rest = input.get(taken..).unwrap_or_default();
@@ -233,10 +294,13 @@ impl Bare {
         while let Some(frame) = wire::frame(input.get_mut(taken..).unwrap_or_default())? {
             taken += frame.len;
             match frame.opcode {
-                frames::TEXT => {
-                    let message = wire::message(frame.payload);
-                    self.message(number, &message.context("not a message of the benchmark's")?)?;
-                }
+                frames::TEXT => match wire::message(frame.payload) {
+                    Some(message) => self.message(number, &message)?,
+                    None => {
+                        self.stall();
+                        self.send(number, &frames::plain(frame.payload))?;
+                    }
+                },
                 frames::CLOSE => {
                     self.close(number);
                     return Ok(input.len());
@@ -251,11 +315,21 @@ impl Bare {
     fn request(&mut self, number: usize, request: Request<'_>) -> Result<()> {
         let answer = match request {
             Request::Upgrade(key) => {
+                if self.shared.options.arrivals {
+                    self.arrivals.push(now_ns());
+                }
                 self.set(number, UPGRADED);
-                self.counts(|counts| counts.sockets.add(1));
+                self.counts(|counts| {
+                    counts.sockets.add(1);
+                    counts.upgrades.add(1);
+                });
                 return self.send(number, &frames::switching(key));
             }
-            Request::Metrics => wire::answer("200 OK", &self.shared.page()),
+            Request::Metrics => wire::answer(&page(&self.shared.counts)),
+            Request::Arrivals => {
+                let times: Vec<String> = self.arrivals.iter().map(u64::to_string).collect();
+                wire::answer(&times.join("\n"))
+            }
             Request::Broadcast(message) => {
                 let body = message.payload.to_string();
                 self.broadcast(
@@ -263,9 +337,12 @@ impl Bare {
                     message.event.as_bytes(),
                     body.as_bytes(),
                 )?;
-                wire::answer("200 OK", "{}")
+                wire::answer("{}")
             }
-            Request::Other => wire::answer("404 Not Found", ""),
+            Request::Other => {
+                self.stall();
+                wire::answer("ok")
+            }
         };
         self.send(number, &answer)?;
         if self.is(number, IS_SLOW) {
@@ -286,13 +363,34 @@ impl Bare {
                     self.counts(|counts| counts.channels.add(1));
                 }
             }
-            event => return self.broadcast(message.topic, event, message.body),
+            b"send" => return self.send_to_some(message.body),
+            event => self.broadcast(message.topic, event, message.body)?,
         }
         let mut answer = std::mem::take(&mut self.answer);
         wire::reply(message, &mut answer);
         let sent = self.send(number, &answer);
         self.answer = answer;
         sent
+    }
+
+    /// Stops, if this is the request or message at which it was told to.
+    fn stall(&self) {
+        let options = &self.shared.options;
+        self.counts(|counts| {
+            if counts.answered.add(1) == options.stall_at {
+                thread::sleep(options.stall);
+            }
+        });
+    }
+
+    /// Sends a frame of a size, which a client names, to some clients in the order of their
+    /// descriptors.
+    fn send_to_some(&mut self, body: &[u8]) -> Result<()> {
+        let order: wire::Order = serde_json::from_slice(body)?;
+        let frame = wire::frame_of(&order.event, order.bytes);
+        let clients = (0..self.state.len()).filter(|number| self.is(*number, UPGRADED));
+        let some: Vec<usize> = clients.skip(order.first).take(order.count).collect();
+        some.into_iter().try_for_each(|number| self.send(number, &frame))
     }
 
     fn broadcast(&mut self, topic: &[u8], event: &[u8], body: &[u8]) -> Result<()> {
@@ -323,11 +421,15 @@ impl Bare {
 
     fn send_to_members(&mut self, room: u8, frame: &[u8]) -> Result<()> {
         let mut sent = 0;
-        for number in 0..self.state.len() {
-            if self.is(number, room) {
-                self.send(number, frame)?;
-                sent += 1;
+        for stretch in 0..self.state.len().div_ceil(STRETCH_SENDS) {
+            let begun = Stretch::now();
+            for number in (stretch * STRETCH_SENDS..self.state.len()).take(STRETCH_SENDS) {
+                if self.is(number, room) {
+                    self.send(number, frame)?;
+                    sent += 1;
+                }
             }
+            self.counts(|counts| counts.stretch_max.raise(&begun));
         }
         self.counts(|counts| counts.deliveries.add(sent));
         Ok(())
@@ -408,7 +510,8 @@ impl Bare {
         }
     }
 
-    fn counts(&self, change: impl FnOnce(&Counts)) {
+    /// Changes this thread's counts.
+    fn counts<T>(&self, change: impl FnOnce(&Counts) -> T) {
         if let Some(counts) = self.shared.counts.get(self.index) {
             change(counts);
         }
@@ -418,174 +521,4 @@ impl Bare {
 /// The state of a member of this topic.
 fn room(topic: &[u8]) -> u8 {
     if topic == CROWD { IN_CROWD } else { IN_OTHER }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use super::*;
-
-    const CLIENTS: usize = 6;
-    const WAIT_MAX: Duration = Duration::from_secs(20);
-
-    /// A client that checks what it receives.
-    struct Client {
-        socket: OwnedFd,
-        got: Vec<u8>,
-    }
-
-    impl Client {
-        fn dial(server: SocketAddrV4, index: usize) -> Self {
-            let socket = net::dial(server, index, true).unwrap();
-            let wait = Some(WAIT_MAX);
-            sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, wait).unwrap();
-            Self { socket, got: Vec::new() }
-        }
-
-        fn joined(server: SocketAddrV4, index: usize) -> Self {
-            let mut client = Self::dial(server, index);
-            client.say(&frames::upgrade_request("/socket/websocket?vsn=2.0.0", "x", ""));
-            client.expect(&frames::switching(frames::UPGRADE_KEY));
-            client.send(frames::JOIN);
-            client.expect(&frames::plain(frames::JOIN_REPLY));
-            client
-        }
-
-        fn say(&self, bytes: &[u8]) {
-            let sent = rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL);
-            assert_eq!(sent, Ok(bytes.len()));
-        }
-
-        fn send(&self, payload: &[u8]) {
-            let mut frame = Vec::new();
-            frames::masked(frames::TEXT, payload, &mut frame);
-            self.say(&frame);
-        }
-
-        /// Exactly these bytes must come next.
-        fn expect(&mut self, bytes: &[u8]) {
-            let mut buf = vec![0; READ_BYTES];
-            while self.got.len() < bytes.len() {
-                let count = rustix::io::read(&self.socket, &mut *buf).unwrap();
-                assert!(count > 0, "closed after {:?}", String::from_utf8_lossy(&self.got));
-                self.got.extend_from_slice(&buf[..count]);
-            }
-            let rest = self.got.split_off(bytes.len());
-            assert_eq!(String::from_utf8_lossy(&self.got), String::from_utf8_lossy(bytes));
-            self.got = rest;
-        }
-
-        /// All bytes until the server closes.
-        fn rest(mut self) -> String {
-            let mut buf = vec![0; READ_BYTES];
-            loop {
-                match rustix::io::read(&self.socket, &mut *buf).unwrap() {
-                    0 => return String::from_utf8(self.got).unwrap(),
-                    count => self.got.extend_from_slice(&buf[..count]),
-                }
-            }
-        }
-    }
-
-    fn sum(server: SocketAddrV4, name: &str) -> u64 {
-        let client = Client::dial(server, 0);
-        // In parts, like programs that write a request while they make it.
-        for part in ["GET ", "/metrics", " HTTP/1.1\r\n", "host: x\r\n\r\n"] {
-            client.say(part.as_bytes());
-        }
-        let page = client.rest();
-        let lines = page.lines().filter_map(|line| line.strip_prefix(name)?.split_once(' '));
-        let values: Vec<u64> = lines.map(|(_, value)| value.parse().unwrap()).collect();
-        assert_eq!(values.len(), 2, "{page}");
-        values.iter().sum()
-    }
-
-    fn figure(server: SocketAddrV4, name: &str, expected: u64) {
-        let begun = Instant::now();
-        while sum(server, name) != expected {
-            assert!(begun.elapsed() < WAIT_MAX, "{name} is {}", sum(server, name));
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    #[test]
-    fn all_members_get_what_one_says_and_heartbeats_come_back() {
-        let server = start(SocketAddrV4::new([127, 77, 0, 2].into(), 0), 2, 0).unwrap();
-        let mut clients: Vec<Client> =
-            (0..CLIENTS).map(|index| Client::joined(server, index)).collect();
-        figure(server, "simurgh_sockets", 6);
-        figure(server, "simurgh_channels", 6);
-        clients[0].send(&frames::push(1));
-        for client in &mut clients {
-            client.expect(&frames::plain(&frames::broadcast(1)));
-        }
-        // Longer than one read, so the frame is cut anywhere.
-        let long = format!("{{\"body\":\"{}\"}}", "x".repeat(10_000));
-        let mut frame = Vec::new();
-        let push = format!("[\"1\",\"9\",\"rooms:lobby\",\"new:msg\",{long}]");
-        frames::masked(frames::TEXT, push.as_bytes(), &mut frame);
-        for part in frame.chunks(3_001) {
-            clients[1].say(part);
-            thread::sleep(Duration::from_millis(5));
-        }
-        let copy = format!("[null,null,\"rooms:lobby\",\"new:msg\",{long}]");
-        for client in &mut clients {
-            client.expect(&frames::plain(copy.as_bytes()));
-        }
-        clients[2].send(frames::HEARTBEAT);
-        clients[2].send(b"[null,\"77\",\"phoenix\",\"heartbeat\",{}]");
-        clients[2].expect(&frames::plain(frames::HEARTBEAT_REPLY));
-        let second = r#"[null,"77","phoenix","phx_reply",{"status":"ok","response":{}}]"#;
-        clients[2].expect(&frames::plain(second.as_bytes()));
-        figure(server, "simurgh_deliveries_total", 12);
-        figure(server, "bare_refused_total", 0);
-        clients.truncate(2);
-        figure(server, "simurgh_sockets", 2);
-        figure(server, "simurgh_channels", 2);
-    }
-
-    #[test]
-    fn a_topic_of_few_is_told_over_http() {
-        let server = start(SocketAddrV4::new([127, 77, 0, 3].into(), 0), 2, 0).unwrap();
-        let mut crowd = Client::joined(server, 0);
-        let mut speaker = Client::joined(server, 1);
-        speaker.send(b"[\"2\",\"2\",\"rooms:road\",\"phx_join\",{}]");
-        let reply = br#"["2","2","rooms:road","phx_reply",{"status":"ok","response":{}}]"#;
-        speaker.expect(&frames::plain(reply));
-        figure(server, "simurgh_channels", 3);
-        let body = r#"{"topic":"rooms:road","event":"new:msg","payload":{"body":"go"}}"#;
-        let http = Client::dial(server, 2);
-        let length = body.len();
-        let head = format!("POST /api/broadcast HTTP/1.1\r\nContent-Length: {length}\r\n\r\n");
-        http.say(head.as_bytes());
-        http.say(body.as_bytes());
-        let answer = http.rest();
-        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\n{}"), "{answer}");
-        let copy = b"[null,null,\"rooms:road\",\"new:msg\",{\"body\":\"go\"}]";
-        speaker.expect(&frames::plain(copy));
-        crowd.send(frames::HEARTBEAT);
-        crowd.expect(&frames::plain(frames::HEARTBEAT_REPLY));
-        figure(server, "simurgh_deliveries_total", 1);
-    }
-
-    #[test]
-    fn whoever_does_not_read_gets_everything_later() {
-        let server = start(SocketAddrV4::new([127, 77, 0, 4].into(), 0), 2, 0).unwrap();
-        let mut slow = Client::joined(server, 0);
-        let mut hearing = Client::joined(server, 1);
-        let body = "y".repeat(60_000);
-        let push = format!("[\"1\",\"9\",\"rooms:lobby\",\"new:msg\",\"{body}\"]");
-        let copy = format!("[null,null,\"rooms:lobby\",\"new:msg\",\"{body}\"]");
-        let copy = frames::plain(copy.as_bytes());
-        for count in 1..=300 {
-            hearing.send(push.as_bytes());
-            hearing.expect(&copy);
-            figure(server, "simurgh_deliveries_total", count * 2);
-        }
-        assert!(sum(server, "bare_refused_total") > 0, "everything was taken at once");
-        for _ in 0..300 {
-            slow.expect(&copy);
-        }
-    }
 }

@@ -8,7 +8,7 @@ const CLOSE: &str = " -->";
 const END: &str = "<!-- end of table -->";
 
 /// The text with each table made by `content` from its source, which it may change.
-pub fn with_fresh_tables(
+pub(crate) fn with_fresh_tables(
     text: &str,
     mut content: impl FnMut(&mut String) -> Result<String>,
 ) -> Result<String> {
