@@ -200,12 +200,12 @@ mod tests {
     fn every_target_has_a_body_a_corpus_and_a_test() {
         let root = crate::root();
         let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
-        let tests = read("crates/ground/simurgh-proto/tests/fuzz_corpus.rs")
+        let tests = read("crates/ground/simurgh-proto/tests/it/fuzz_corpus.rs")
             + &read("crates/load/simurgh-load/tests/it/fuzz_corpus.rs")
-            + &read("crates/core/simurgh-history/tests/fuzz_corpus.rs")
-            + &read("crates/core/simurgh-presence/tests/fuzz_corpus.rs")
-            + &read("crates/core/simurgh-cluster/tests/fuzz_corpus.rs")
-            + &read("crates/server/simurgh-token/tests/fuzz_corpus.rs")
+            + &read("crates/core/simurgh-history/tests/it/fuzz_corpus.rs")
+            + &read("crates/core/simurgh-presence/tests/it/fuzz_corpus.rs")
+            + &read("crates/core/simurgh-cluster/tests/it/fuzz_corpus.rs")
+            + &read("crates/server/simurgh-token/tests/it/fuzz_corpus.rs")
             + &read("crates/server/simurgh-nats/src/wire/tests.rs")
             + &read("crates/core/simurgh-core/src/registry/tests.rs")
             + &read("crates/core/simurgh-sim/src/fuzz.rs");
