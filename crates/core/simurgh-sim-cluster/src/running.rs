@@ -108,7 +108,7 @@ impl RunningNode {
 
     pub(crate) fn is_linked(&self) -> bool {
         let is_whole = !self.cannot_send && !self.cannot_hear && !self.is_lossy;
-        is_whole && !self.is_frozen && self.thread.node.state().0 != LinkState::Away
+        is_whole && !self.is_frozen && self.thread.node.cluster.state().0 != LinkState::Away
     }
 
     pub(crate) fn is_open(&self) -> bool {

@@ -27,6 +27,7 @@ fn what_is_kept_is_heard_once_and_in_order_on_any_node_or_a_gap_is_told() {
         "gaps of what is lost",
         "gaps without an engine",
         "heard",
+        "heard here only",
         "heard without a place",
         "known by their ids",
         "pages",
