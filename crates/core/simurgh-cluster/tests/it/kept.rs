@@ -35,7 +35,7 @@ impl Simulation {
         self.node(at).heard.kept.remove(topic).unwrap_or_default()
     }
 
-    fn stored(&mut self, at: usize, number: u64) -> Option<Result<StoredAt, StoreError>> {
+    fn stored(&mut self, at: usize, number: u64) -> Option<Result<StoredAt, NotKept>> {
         self.node(at).heard.stored.get(&number).cloned()
     }
 }
@@ -185,7 +185,7 @@ fn stores_wait_for_an_engine_that_is_away_for_a_while() {
     it.advance(100 * MILLISECOND);
     it.stores(0, "a", 2);
     it.advance(9 * SECOND);
-    assert!(matches!(it.stored(0, 2), Some(Err(StoreError::Refused(_)))));
+    assert!(matches!(it.stored(0, 2), Some(Err(NotKept::Refused(_)))));
     assert!(it.node(0).cluster.is_flushed());
     it.network.restart(RestartData::Stays);
     it.advance(10 * SECOND);
@@ -199,7 +199,7 @@ fn an_engine_that_keeps_nothing_refuses_in_its_words() {
     it.begins_kept(0, "a");
     it.stores(0, "a", 1);
     it.advance(10 * MILLISECOND);
-    let why = StoreError::Refused("this engine keeps nothing".into());
+    let why = NotKept::Refused("this engine keeps nothing".into());
     assert_eq!(it.stored(0, 1), Some(Err(why)));
     assert_eq!(it.kept(0, "a"), [SeenEvent::Unavailable]);
     let notices = std::iter::from_fn(|| it.node(0).cluster.poll_notice());
@@ -226,8 +226,8 @@ fn a_node_without_history_refuses_and_knows_nothing() {
     let time = it.time();
     let Node { cluster, heard } = it.node(0);
     cluster.follow("a", WANTS, time, heard);
-    assert!(matches!(it.stored(0, 1), Some(Err(StoreError::Refused(_)))));
-    assert!(matches!(it.stored(0, 2), Some(Err(StoreError::Refused(_)))));
+    assert!(matches!(it.stored(0, 1), Some(Err(NotKept::Refused(_)))));
+    assert!(matches!(it.stored(0, 2), Some(Err(NotKept::Refused(_)))));
     assert_eq!(it.kept(0, "a"), [SeenEvent::Unavailable]);
 }
 

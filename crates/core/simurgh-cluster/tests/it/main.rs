@@ -15,8 +15,8 @@ use bytes::Bytes;
 use simurgh_cluster::{
     Adapter, Answer, Beat, CallError, CallNumber, Class, Cluster, ClusterConfig, DisconnectNumber,
     DisconnectOutcome, Draft, ENVELOPE_VERSION, HistoryConfig, HistoryEvent, HistoryItem,
-    HistoryPosition, Item, ItemPayload, Kind, LinkState, LocalNode, NodeId, Notice, OutboxConfig,
-    PeerEvent, PeersConfig, Prefix, Session, Shards, Space, StoreError, StoredAt, Time,
+    HistoryPosition, Item, ItemPayload, Kind, LinkState, LocalNode, NodeId, NotKept, Notice,
+    OutboxConfig, PeerEvent, PeersConfig, Prefix, Session, Shards, Space, StoredAt, Time,
 };
 use simurgh_loopback::{Direction, Loopback, Network, NetworkConfig, RestartData};
 use simurgh_presence::{Delta, FromPeers, Owner, Snapshot, ToPeers};
@@ -37,7 +37,7 @@ struct NodeRecord {
     hung_up: Vec<(NodeId, u64)>,
     answers: Vec<(CallNumber, Option<Answer>)>,
     kept: BTreeMap<String, Vec<SeenEvent>>,
-    stored: BTreeMap<u64, Result<StoredAt, StoreError>>,
+    stored: BTreeMap<u64, Result<StoredAt, NotKept>>,
 }
 
 impl LocalNode for NodeRecord {
@@ -58,10 +58,6 @@ impl LocalNode for NodeRecord {
         self.gone.push(node);
     }
 
-    fn disconnected(&mut self, number: DisconnectNumber, outcome: DisconnectOutcome) {
-        assert!(self.outcomes.insert(number, outcome).is_none(), "each outcome is told once");
-    }
-
     fn called(&mut self, by: NodeId, number: u64, service: u16, body: Vec<u8>) {
         self.calls.push((by, number, service, body));
     }
@@ -78,7 +74,7 @@ impl LocalNode for NodeRecord {
         self.kept.entry(topic.into()).or_default().push(SeenEvent::of(&what));
     }
 
-    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
+    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
         assert!(self.stored.insert(number, outcome).is_none(), "{number} is answered once");
     }
 }
@@ -162,6 +158,9 @@ impl Simulation {
         for Node { cluster, heard } in self.nodes.iter_mut().flatten() {
             while cluster.poll(&mut context, time, heard) {}
             cluster.tick(time, heard);
+            while let Some((number, outcome)) = cluster.poll_outcome() {
+                assert!(heard.outcomes.insert(number, outcome).is_none(), "each outcome once");
+            }
             cluster.settle(time);
         }
     }
