@@ -2,19 +2,18 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddrV4;
-use std::path::PathBuf;
 
 use clap::error::{Error, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::load::Bare;
-use crate::measure::{MEASURES, Run};
-use crate::{attacks, cluster, fairness, history, http_load, load, page, presence, size};
+use crate::server::Run;
+use crate::{attacks, bare, cluster, fairness, history, http, load, presence, server};
 use simurgh_bench_kit::flags::number;
 use simurgh_bench_kit::rounds;
 
-/// Simurgh's benchmark. Without a command: measures the bare floor and `simurgh serve` in turn, and
-/// prints the table
+/// Simurgh's benchmark. Without a command: measures the bare server and `simurgh serve` in turn,
+/// and prints the table
 #[derive(Parser)]
 #[command(name = "simurgh-bench", args_conflicts_with_subcommands = true)]
 #[command(after_help = "README.md of this package says how each figure comes about.")]
@@ -28,7 +27,8 @@ struct Arguments {
 /// What is to be done.
 #[derive(Debug, PartialEq, Subcommand)]
 pub(crate) enum Command {
-    /// Measure the bare floor and `simurgh serve` in turn, as without a command
+    /// Measure the bare server and `simurgh serve` in turn, as without a command. Rows: memory,
+    /// connect, spaced, burst, heartbeat, join, turn
     Run(Run),
     /// What one client can take from the others: attacks `simurgh serve`. Rows: flood, cursors,
     /// never-reads, inbound, suspended, long-message
@@ -56,33 +56,17 @@ pub(crate) enum Command {
     /// Joins as Tsung does (V1, JSON in a binary frame), stays without a heartbeat, counts who
     /// stayed
     Hold(Hold),
-    /// Measures `simurgh load` beside the bare client and Tsung
-    Load(load::Options),
+    /// Measures `simurgh load` beside the bare client and Tsung. Rows: start, connect, memory, idle,
+    /// broadcast, stamp, arrivals, stall
+    Load(rounds::Options),
     /// Measures `simurgh load http` beside wrk, both against nginx
-    HttpLoad(http_load::Options),
-    /// Measures the page of examples/hello_page beside nginx, both asked by wrk
-    Page(page::Options),
-    /// nginx alone, as `page` and `http-load` have it, with the files in DIR/root; says where it
-    /// listens
-    Nginx {
-        #[arg(long, value_name = "DIR")]
-        directory: PathBuf,
-        /// The core it runs on; any without it
-        #[arg(long, value_name = "N")]
-        core: Option<usize>,
-    },
-    /// The bare floor alone
-    Floor {
-        #[arg(long, value_name = "IP:PORT")]
-        listen: SocketAddrV4,
-    },
-    /// The bare client alone
+    HttpLoad(rounds::Options),
+    /// Measures the page of examples/hello_page beside nginx, both asked by `simurgh load http`
+    Page(rounds::Options),
+    /// The bare server alone, which is the baseline of `simurgh serve`
+    BareServer(bare::Options),
+    /// The bare client alone, which is the baseline of `simurgh load`
     Bare(Bare),
-    /// The bare loop of `presence`
-    #[command(hide = true)]
-    PresenceFloor(presence::floor::Plan),
-    #[command(flatten)]
-    Size(size::Task),
     /// CPU time of a fixed piece of work with N records: a line of JSON
     Reference {
         #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = number::<usize>)]
@@ -116,34 +100,26 @@ pub(crate) struct Hold {
     pub(crate) seconds: u64,
 }
 
-/// The whole table, or `fairness`, a row of it that is a separate measurement.
-fn run_or_fairness(run: Run) -> Result<Command, String> {
-    match run.only.as_deref() {
-        Some("fairness") => {
-            let (runs, paths) = (Some(run.runs), run.paths);
-            let options = rounds::Options { runs, short: run.short, paths, ..Default::default() };
-            options.for_suite(&fairness::SUITE).map(Command::Fairness)
-        }
-        _ if run.short => {
-            Err("--short goes with fairness, presence, history and cluster".to_owned())
-        }
-        Some(only) if !MEASURES.contains(&only) => {
-            Err(format!("--only takes one of {}", MEASURES.join(", ")))
-        }
-        _ => Ok(Command::Run(run)),
-    }
-}
-
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Error> {
     let words = [OsString::from("simurgh-bench")].into_iter().chain(arguments);
     let Arguments { command, run } = Arguments::try_parse_from(words)?;
     let checked = match command.unwrap_or(Command::Run(run)) {
-        Command::Run(run) => run_or_fairness(run),
+        // A separate measurement that was once a row of this one.
+        Command::Run(run) if run.rounds.only == ["fairness"] => {
+            let options = rounds::Options { only: Vec::new(), ..run.rounds };
+            options.for_suite(&fairness::SUITE).map(Command::Fairness)
+        }
+        Command::Run(Run { clients, rounds }) => {
+            rounds.for_suite(&server::SUITE).map(|rounds| Command::Run(Run { clients, rounds }))
+        }
         Command::Attacks(it) => it.for_suite(&attacks::SUITE).map(Command::Attacks),
         Command::Fairness(it) => it.for_suite(&fairness::SUITE).map(Command::Fairness),
         Command::Presence(it) => it.for_suite(&presence::SUITE).map(Command::Presence),
         Command::History(it) => it.for_suite(&history::SUITE).map(Command::History),
         Command::Cluster(it) => it.for_suite(&cluster::SUITE).map(Command::Cluster),
+        Command::Load(it) => it.for_suite(&load::SUITE).map(Command::Load),
+        Command::Page(it) => it.for_suite(&http::page::SUITE).map(Command::Page),
+        Command::HttpLoad(it) => it.for_suite(&http::load::SUITE).map(Command::HttpLoad),
         command => Ok(command),
     };
     checked.map_err(|why| Arguments::command().error(ErrorKind::ValueValidation, why))
@@ -152,7 +128,6 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::size::{Dial, Pairs, Serve, Task};
 
     fn parsed(line: &str) -> Result<Command, Error> {
         parse(line.split_whitespace().map(OsString::from))
@@ -161,11 +136,11 @@ mod tests {
     #[test]
     fn defaults_and_overrides() {
         let Command::Run(run) = parsed("").unwrap() else { panic!("no run") };
-        assert_eq!((run.clients, run.runs, run.only), (18_000, 5, None));
+        assert_eq!((run.clients, run.rounds.runs, run.rounds.only.len()), (18_000, Some(5), 7));
         let Command::Run(run) = parsed("--clients 2_000 --only=burst").unwrap() else {
             panic!("no run")
         };
-        assert_eq!((run.clients, run.only.as_deref()), (2_000, Some("burst")));
+        assert_eq!((run.clients, run.rounds.only), (2_000, vec!["burst".to_owned()]));
         let hold = parsed("hold --server ws://127.0.0.1:4000 --seconds 5").unwrap();
         let server = "ws://127.0.0.1:4000".to_owned();
         assert_eq!(hold, Command::Hold(Hold { server, clients: 10_000, seconds: 5 }));
@@ -192,7 +167,7 @@ mod tests {
         let Command::Fairness(some) = parsed(line).unwrap() else { panic!("no fairness") };
         assert_eq!((some.only.len(), some.short), (2, true));
         assert!(parsed("fairness --only fairness").is_err());
-        assert!(parsed("--short").is_err() && parsed("hold --only fairness").is_err());
+        assert!(parsed("hold --only fairness").is_err());
     }
 
     #[test]
@@ -236,35 +211,10 @@ mod tests {
     }
 
     #[test]
-    fn the_load_generator_has_rows_and_a_quick_mode() {
-        let Command::Load(all) = parsed("load").unwrap() else { panic!("no load") };
-        assert_eq!((all.only.len(), all.runs, all.users), (load::ROWS.len(), 3, 15_000));
-        let line = "load --quick --only connect,stall --tsung off";
-        let Command::Load(some) = parsed(line).unwrap() else { panic!("no load") };
-        assert_eq!((some.only, some.runs), (vec!["connect".into(), "stall".into()], 1));
-        assert!(some.quick && some.tsung == "off");
-    }
-
-    #[test]
-    fn the_bare_server_starts_as_serve_does() {
+    fn bare_server_takes_the_flags_of_serve() {
         let line = "bare-server --listen 127.77.0.1:0 --idle-timeout off --check-origin off \
                     --max-connections 2_000_100";
-        let listen = "127.77.0.1:0".parse().unwrap();
-        let ignored = || Some("off".to_owned());
-        let serve = Serve {
-            listen,
-            connections: 2_000_100,
-            tell_at: 0,
-            idle_timeout: ignored(),
-            check_origin: ignored(),
-        };
-        assert_eq!(parsed(line).unwrap(), Command::Size(Task::Serve(serve)));
-        let line = "bare-pairs --connections 30000 --runs 3";
-        let pairs = Pairs { connections: 30_000, runs: 3 };
-        assert_eq!(parsed(line).unwrap(), Command::Size(Task::Pairs(pairs)));
-        let server = "127.77.0.1:4000".parse().unwrap();
-        let dial = Command::Size(Task::Dial(Dial { server, connections: 7 }));
-        assert_eq!(parsed("bare-dial --server 127.77.0.1:4000 --connections 7").unwrap(), dial);
+        assert!(matches!(parsed(line), Ok(Command::BareServer(_))));
     }
 
     #[test]
@@ -276,17 +226,11 @@ mod tests {
             ("--runs 0", "at least"),
             ("--runs many", "no number"),
             ("hold", "--server"),
-            ("hold --quick --server x", "--quick"),
-            ("load --only connects", "possible values"),
-            ("http-load --connections 1,0", "at least 1"),
-            ("http-load --connections 1,x", "no number"),
+            ("hold --short --server x", "--short"),
+            ("load --only connects", "--only takes"),
             ("holt", "unrecognized subcommand"),
-            ("nginx --core 1", "--directory"),
             ("bare-server --max-connections 5", "--listen"),
-            ("bare-server --listen 127.0.0.1:0", "--max-connections"),
-            ("bare-pairs", "--connections"),
-            ("bare-pairs --connections 0", "at least 1"),
-            ("bare-pairs --connections 5 --idle-timeout off", "unexpected argument"),
+            ("bare-server --listen 127.0.0.1:0 --shards 0", "at least 1"),
         ] {
             let error = parsed(line).unwrap_err().to_string();
             assert!(error.contains(part), "{line}: {error}");

@@ -1,41 +1,33 @@
-//! Simurgh's benchmark: a bare floor, clients that verify every delivery, and the table that
+//! Simurgh's benchmark: a bare server, clients that verify every delivery, and the table that
 //! compares `simurgh serve` with the floor. See README.md for how each figure comes about.
 
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
     reason = "it must not rest on the reactor it measures, so it has no shards: most of it has one \
-              descriptor table, and size/ takes nothing but threads with their own from there"
+              descriptor table, and bare/ takes nothing but threads with their own from there"
 )]
 
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{self, ExitCode};
-use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 
 use crate::args::Command;
-use crate::measure::{Figures, Run};
-use simurgh_bench_kit::rounds::{self, check_machine, leave, program, scratch};
-use simurgh_bench_kit::target::{CLIENT_CORE, Target};
-use simurgh_bench_kit::{nginx, sys};
+use simurgh_bench_kit::{rounds, sys};
 
 mod args;
 mod attacks;
+mod bare;
 mod cluster;
 mod fairness;
-mod floor;
 mod history;
 mod hold;
-mod http_load;
+mod http;
 mod load;
-mod measure;
-mod page;
 mod presence;
 mod reference;
-mod server_table;
-mod size;
+mod server;
 #[cfg(test)]
 mod suites;
 
@@ -55,22 +47,19 @@ fn main() -> ExitCode {
 
 fn done(command: Command) -> Result<()> {
     match command {
-        Command::Run(options) => run(&options),
+        Command::Run(options) => server::run(&options),
         Command::Hold(options) => hold::run(&options),
-        Command::Load(options) => load::run(&options),
-        Command::HttpLoad(options) => http_load::run(&options),
+        Command::Load(options) => rounds::run(&load::SUITE, &options),
+        Command::HttpLoad(options) => rounds::run(&http::load::SUITE, &options),
         Command::Bare(plan) => load::bare::run(&plan),
-        Command::Floor { listen } => floor::serve(listen),
-        Command::Size(task) => size::run(&task),
-        Command::Nginx { directory, core } => nginx::serve(&nginx::Site::new(&directory, core)),
-        Command::Page(options) => page::run(&options),
+        Command::BareServer(options) => bare::serve(&options),
+        Command::Page(options) => rounds::run(&http::page::SUITE, &options),
         Command::Fairness(options) => rounds::run(&fairness::SUITE, &options),
         Command::Attacks(options) => rounds::run(&attacks::SUITE, &options),
         Command::Presence(options) => rounds::run(&presence::SUITE, &options),
         Command::History(options) => rounds::run(&history::SUITE, &options),
         Command::Cluster(options) => rounds::run(&cluster::SUITE, &options),
         Command::Crowd { server } => cluster::crowd::serve(server),
-        Command::PresenceFloor(plan) => presence::floor::serve(&plan),
         Command::Reference { records } => reference::run(records),
         Command::Exec { core, address_space, program } => exec(core, address_space, &program),
     }
@@ -92,45 +81,4 @@ fn exec(
     sys::die_with_parent()?;
     // exec only returns when it fails.
     Err(anyhow!(process::Command::new(name).args(arguments).exec()))
-}
-
-/// Floor and Simurgh in turn; keeps the result. Wrong deliveries are an error, missed limits not.
-fn run(options: &Run) -> Result<()> {
-    check_machine(options.clients)?;
-    sys::pin(CLIENT_CORE)?;
-    let floor = Target::floor()?;
-    let simurgh = Target::simurgh(&program(options.paths.server_bin.as_deref(), "simurgh")?, 1)?;
-    let scratch = scratch()?;
-    let measured = |target: &Target| measured(target, options, &scratch.join("server-log"));
-
-    let mut floors = vec![measured(&floor)];
-    let mut runs = Vec::new();
-    for _ in 0..options.runs {
-        runs.push(measured(&simurgh));
-        floors.push(measured(&floor));
-    }
-
-    server_table::publish(options, &floors, &runs)?;
-    let faults = floors.iter().chain(&runs).map(|run| run.faults.len()).sum::<usize>();
-    leave(&scratch, faults)?;
-    ensure!(faults == 0, "{faults} faults, see above: these figures are not valid");
-    Ok(())
-}
-
-fn measured(target: &Target, options: &Run, log: &Path) -> Figures {
-    eprint!("{} …", target.name);
-    let started = Instant::now();
-    let figures = measure::run(target, options, log);
-    let bytes = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.0}"));
-    eprintln!(
-        " {:.0} s: user {} B, kernel {} B, connect {} ns, spaced {} ns, burst {} ns{}",
-        started.elapsed().as_secs_f64(),
-        bytes(figures.user_bytes),
-        bytes(figures.kernel_bytes),
-        bytes(figures.connect_ns),
-        bytes(figures.spaced_ns),
-        bytes(figures.burst_ns),
-        if figures.faults.is_empty() { "" } else { " — FAULT" },
-    );
-    figures
 }

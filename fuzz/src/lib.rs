@@ -1,6 +1,6 @@
 //! The bodies of the fuzz targets, apart from libFuzzer.
 //!
-//! `crates/ground/simurgh-proto/tests/fuzz_corpus.rs` includes this file too and runs every body
+//! `crates/ground/simurgh-proto/tests/it/fuzz_corpus.rs` includes this file too and runs every body
 //! over the committed corpus, so an added finding stays tested without a nightly compiler. Each
 //! body asserts something about its input beyond not panicking. The load generator's bodies are in
 //! `load/`, which its own tests include.

@@ -10,8 +10,10 @@ mod fuzz;
 mod msrv;
 mod mutants;
 mod outcome;
+mod pages;
 mod process;
 mod provide;
+mod rust_tests;
 mod sim;
 mod suite;
 mod tidy;
@@ -59,9 +61,8 @@ enum Command {
     },
     /// Install the engine that tests of clusters need, under target/engine; its path is printed
     Engine,
-    /// Plan for a hundred million clients: how many machines, by measured prices, and what breaks
-    /// first; all arguments are passed on (it has --help). With --write: the tables of
-    /// docs/SCALE.md
+    /// Compute the machines for a load from measured prices, and which limit comes first; all
+    /// arguments are passed on (it has --help)
     Scale {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
@@ -77,7 +78,7 @@ enum Command {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Test(options) => suite::run(&options),
-        Command::Ci => suite::run(&suite::Options { lints: true, only: Vec::new() }),
+        Command::Ci => suite::run(&suite::Options { lints: true, ..Default::default() }),
         Command::Tidy { lines: false } => ended("tidy", tidy::run(&root())),
         Command::Tidy { lines: true } => ended("tidy", tidy::count_lines(&root())),
         Command::Dist(options) => ended("dist", dist::run(&options)),

@@ -1,7 +1,10 @@
 //! The result of a step of the suite, and the summary at its end.
 
+use std::cmp::Reverse;
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
+
+use crate::process::Finished;
 
 /// The result of one step, in tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,9 +49,35 @@ impl Outcome {
 }
 
 pub(crate) type Step = (&'static str, Outcome, Duration);
+/// A part of a step, and how long it took.
+pub(crate) type Timed = (String, Duration);
 
-/// The table of all steps; its last line is exactly `N passed, N failed, N skipped`.
+/// The counts, corrected by the exit code: a crash has no count but is a failure.
+pub(crate) fn counted(mut counts: Outcome, done: &Finished) -> Outcome {
+    if !done.ok() {
+        if counts.failed == 0 || done.failure.is_some() {
+            counts.note = done.reason();
+        }
+        counts.failed = counts.failed.max(1);
+    } else if counts.passed == 0 && counts.skipped == 0 {
+        return Outcome::failed("no test ran");
+    }
+    counts
+}
+
+/// The parts that took a second or more, slowest first.
+pub(crate) fn slowest(parts: &[Timed]) -> String {
+    let mut slow: Vec<&Timed> = parts.iter().filter(|(_, took)| took.as_secs() >= 1).collect();
+    slow.sort_by_key(|(_, took)| Reverse(*took));
+    let width = slow.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let line = |(name, took): &&Timed| format!("{name:width$}  {:6.1} s\n", took.as_secs_f64());
+    slow.iter().map(line).collect()
+}
+
+/// The table of all steps, slowest first; its last line is exactly `N passed, N failed, N skipped`.
 pub(crate) fn summary(steps: &[Step]) -> String {
+    let mut steps: Vec<&Step> = steps.iter().collect();
+    steps.sort_by_key(|(.., took)| Reverse(*took));
     let mut text = String::new();
     let width = steps.iter().map(|(name, ..)| name.len()).max().unwrap_or_default();
     let mut total = Outcome::default();
@@ -222,15 +251,23 @@ test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; 
     }
 
     #[test]
+    fn slow_parts_are_named_slowest_first() {
+        let parts = [("a", 999), ("long", 1_000), ("b", 61_000)];
+        let parts = parts.map(|(name, ms)| (name.to_owned(), Duration::from_millis(ms)));
+        assert_eq!(slowest(&parts), "b       61.0 s\nlong     1.0 s\n");
+    }
+
+    #[test]
     fn the_last_line_of_the_summary_is_the_sum() {
         let second = Duration::from_secs(1);
         let steps = [
             ("tests", Outcome { passed: 7, skipped: 2, ..Outcome::default() }, second),
             ("tidy", Outcome::failed("3 findings"), second),
-            ("autobahn", Outcome::skipped("no python2.7"), second),
+            ("autobahn", Outcome::skipped("no python2.7"), 3 * second),
         ];
         let text = summary(&steps);
         assert_eq!(text.lines().last(), Some("7 passed, 1 failed, 3 skipped"));
+        assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("autobahn")), "{text}");
         assert!(text.lines().any(|l| l.contains("SKIPPED") && l.ends_with("no python2.7")));
         assert!(text.lines().any(|l| l.contains("FAILED") && l.ends_with("3 findings")));
     }

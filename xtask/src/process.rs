@@ -1,6 +1,7 @@
 //! Child processes with a time limit: each runs in a separate process group and is ended by its id.
 //! Its output is passed on as it comes, and kept for counting.
 
+use std::cell::Cell;
 use std::env;
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,16 @@ const OUTPUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// How long a child has after Ctrl-C to end by itself and to undo its changes.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
+
+thread_local! {
+    static SHOWN_AT_END: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on this thread's tasks show their output when they have ended, so that it does not
+/// mix with that of another thread.
+pub(crate) fn show_at_end() {
+    SHOWN_AT_END.set(true);
+}
 
 /// Set by Ctrl-C and SIGTERM after `end_on_ctrl_c`.
 static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
@@ -49,7 +60,15 @@ pub(crate) struct Task {
     command: Command,
     shown: String,
     limit: Duration,
-    quiet: bool,
+    shows: Shows,
+}
+
+/// What of a child's output is shown as it comes; all is kept.
+#[derive(Clone, Copy, PartialEq)]
+enum Shows {
+    All,
+    Errors,
+    Nothing,
 }
 
 pub(crate) struct Finished {
@@ -90,12 +109,18 @@ impl Task {
         command.args(arguments).current_dir(crate::root()).stdin(Stdio::null());
         let words = arguments.iter().map(|word| word.as_ref().to_string_lossy());
         let shown = [program.into()].into_iter().chain(words).collect::<Vec<_>>().join(" ");
-        Self { command, shown, limit: Duration::from_secs(minutes * 60), quiet: false }
+        Self { command, shown, limit: Duration::from_secs(minutes * 60), shows: Shows::All }
     }
 
     /// The binary of a package of the workspace, built for release.
     pub(crate) fn release(package: &str, arguments: &[String], minutes: u64) -> Self {
-        let cargo = ["run", "--release", "--quiet", "--package", package, "--bin", package, "--"];
+        Self::binary("release", package, arguments, minutes)
+    }
+
+    /// The same, built by another profile.
+    pub(crate) fn binary(profile: &str, package: &str, arguments: &[String], minutes: u64) -> Self {
+        let cargo =
+            ["run", "--profile", profile, "--quiet", "--package", package, "--bin", package, "--"];
         let all: Vec<&str> =
             cargo.into_iter().chain(arguments.iter().map(String::as_str)).collect();
         Self::new("cargo", &all, minutes)
@@ -130,12 +155,29 @@ impl Task {
 
     /// Output is kept but not shown.
     pub(crate) fn quiet(mut self) -> Self {
-        self.quiet = true;
+        self.shows = Shows::Nothing;
         self
     }
 
-    pub(crate) fn run(mut self) -> Finished {
-        if !self.quiet {
+    /// For output to stdout that only a program reads.
+    pub(crate) fn only_errors(mut self) -> Self {
+        self.shows = Shows::Errors;
+        self
+    }
+
+    pub(crate) fn run(self) -> Finished {
+        let is_at_end = SHOWN_AT_END.get() && self.shows == Shows::All;
+        if !is_at_end {
+            return self.run_now();
+        }
+        let shown = self.shown.clone();
+        let done = self.quiet().run_now();
+        println!("$ {shown}\n{}", done.output);
+        done
+    }
+
+    fn run_now(mut self) -> Finished {
+        if self.shows != Shows::Nothing {
             println!("$ {}", self.shown);
         }
         self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
@@ -146,9 +188,10 @@ impl Task {
                 return Finished { code: None, output: String::new(), failure, cpu_seconds: 0.0 };
             }
         };
-        let show = !self.quiet;
-        let stdout = child.stdout.take().map(|pipe| tee(pipe, show.then(io::stdout)));
-        let stderr = child.stderr.take().map(|pipe| tee(pipe, show.then(io::stderr)));
+        let out = (self.shows == Shows::All).then(io::stdout);
+        let err = (self.shows != Shows::Nothing).then(io::stderr);
+        let stdout = child.stdout.take().map(|pipe| tee(pipe, out));
+        let stderr = child.stderr.take().map(|pipe| tee(pipe, err));
         let mut cpu_seconds = 0.0;
         let (status, failure) = wait(&mut child, self.limit, &mut cpu_seconds);
         let mut output = String::new();
@@ -158,6 +201,10 @@ impl Task {
         let code = status.and_then(|status| status.code());
         Finished { code, output, failure, cpu_seconds }
     }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs a program without showing its output, and returns that.

@@ -1,66 +1,104 @@
-//! The steps of `cargo xtask test`, in order, each with its time limit. A failed step does not stop
-//! the later ones, unless they need its results.
+//! The steps of `cargo xtask test`, each with its time limit, in two rows beside each other: what
+//! computes, and what waits for clients. A failed step does not stop the later ones, unless they
+//! need its results.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 
 use crate::bench::instructions::{self, Verdict};
-use crate::outcome::{self, Outcome, Step};
-use crate::process::{Finished, Task};
+use crate::outcome::{self, Outcome, Step as Done, Timed};
+use crate::process::{self, Finished, Task, lock};
 use crate::provide::{self, Tool};
+use crate::rust_tests::{self, Program};
 use crate::{crates, dist, engine, fuzz, msrv, sim, tidy};
 
 /// The exit code of a script that did not run; the reason is on a line `SKIPPED: …`.
 const EXIT_SKIPPED: i32 = 77;
 
-/// How long CI fuzzes each target; the tests have run the corpus.
-const FUZZ_EACH: Duration = Duration::from_secs(10);
-
 /// Checks licences, duplicates and sources of all dependencies, by deny.toml.
 const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", debug: true };
 
-#[derive(Args)]
+#[derive(Args, Default)]
 pub(crate) struct Options {
     /// Also check formatting, clippy and rustdoc with warnings as errors, rust-version and what is
-    /// depended on, count instructions, and fuzz each target for some seconds (implied by CI=true)
+    /// depended on, count instructions, and run each fuzz target for some seconds (implied by CI)
     #[arg(long)]
     pub(crate) lints: bool,
     /// Run these steps only, by the names of the summary (several with commas)
     #[arg(long, value_delimiter = ',', value_name = "STEP")]
     pub(crate) only: Vec<String>,
+    /// Run this part only
+    #[arg(long, value_enum, conflicts_with = "only")]
+    pub(crate) part: Option<Part>,
+}
+
+/// The parts of all steps, which may run on different machines.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// Formatting, lints, documentation, dependencies, house rules
+    Check,
+    /// The tests of Rust, the packed crates, and the end-to-end suites
+    Test,
+    /// The simulator, counts of instructions, fuzzing, and a release
+    Prove,
 }
 
 type Run = fn(&Ready) -> Outcome;
 
-/// (name, runs only with `--lints`, what it does), in the order they run.
-const STEPS: &[(&str, bool, Run)] = &[
-    ("tidy", false, |_| tidy()),
-    ("fmt", true, |_| fmt()),
-    ("clippy", true, |_| clippy()),
-    ("rustdoc", true, |_| rustdoc()),
-    ("msrv", true, |_| msrv::check()),
-    ("deny", true, |_| deny()),
-    ("cargo test", false, cargo_test),
-    ("crates", false, |_| crates::try_out()),
-    ("sim", false, |_| sim::try_out()),
-    ("phoenix-js", false, |ready| node_tests(ready, CLIENTS, None)),
-    ("phoenix-js-cluster", false, cluster_tests),
-    ("supabase-py", false, supabase_py),
-    ("load", false, |ready| node_tests(ready, "load", None)),
-    ("nginx", false, |ready| node_tests(ready, "nginx", Some("/usr/sbin/nginx"))),
-    ("playwright", false, |ready| node_tests(ready, "playwright", Some(CHROMIUM))),
-    ("playwright-cluster", false, pages_of_a_cluster),
-    ("autobahn", false, autobahn),
-    ("dist", false, dist),
-    ("instructions", true, count_instructions),
-    ("fuzz", true, |_| fuzz::try_each(FUZZ_EACH)),
+struct Step {
+    name: &'static str,
+    part: Part,
+    /// Runs only with `--lints`, or by its name or part.
+    is_lint: bool,
+    run: Run,
+}
+
+const fn step(name: &'static str, part: Part, run: Run) -> Step {
+    Step { name, part, is_lint: false, run }
+}
+
+const fn lint(name: &'static str, part: Part, run: Run) -> Step {
+    Step { name, part, is_lint: true, run }
+}
+
+/// Steps that compile or compute, in the order they run.
+const COMPUTING: &[Step] = &[
+    step("tidy", Part::Check, |_| tidy()),
+    lint("fmt", Part::Check, |_| fmt()),
+    step("cargo test", Part::Test, cargo_test),
+    lint("clippy", Part::Check, |_| clippy()),
+    lint("rustdoc", Part::Check, |_| rustdoc()),
+    lint("msrv", Part::Check, |_| msrv::check()),
+    lint("deny", Part::Check, |_| deny()),
+    step("crates", Part::Test, |_| crates::try_out()),
+    step("sim", Part::Prove, |_| sim::try_out()),
+    step("dist", Part::Prove, dist),
+    lint("instructions", Part::Prove, count_instructions),
+    lint("fuzz", Part::Prove, |_| fuzz::try_each()),
 ];
+
+/// Steps that mostly wait for clients and servers. They run beside the others.
+const WAITING: &[Step] = &[
+    step("phoenix-js", Part::Test, |ready| node_tests(ready, CLIENTS, None)),
+    step("phoenix-js-cluster", Part::Test, cluster_tests),
+    step("playwright", Part::Test, |ready| node_tests(ready, "playwright", Some(CHROMIUM))),
+    step("playwright-cluster", Part::Test, pages_of_a_cluster),
+    step("supabase-py", Part::Test, supabase_py),
+    step("load", Part::Test, |ready| node_tests(ready, "load", None)),
+    step("nginx", Part::Test, |ready| node_tests(ready, "nginx", Some("/usr/sbin/nginx"))),
+    step("autobahn", Part::Test, autobahn),
+];
+
+/// Steps that need the binaries, beside those of [`Part::Test`].
+const OF_BINARIES: &[&str] = &["dist"];
 
 const CLIENTS: &str = "phoenix-js";
 /// Suites of `phoenix-js` that are not run on a cluster, because they have no server.
@@ -74,58 +112,84 @@ const NODES: &str = "3";
 const MINUTES: u64 = 6;
 const NODES_MINUTES: u64 = 9;
 
-/// The prerequisites of the end-to-end steps.
+/// The prerequisites of the tests and the end-to-end steps.
 struct Ready {
-    binaries: bool,
+    /// The test programs, or why there are none; with them all binaries and examples are built.
+    tests: Result<Vec<Program>>,
     npm: bool,
     debian: Option<String>,
     /// nats-server, or the reason why it is missing.
     engine: Result<PathBuf>,
+    /// Of the test programs.
+    times: Mutex<Vec<Timed>>,
+}
+
+impl Ready {
+    /// What tests learn of this machine.
+    fn variables(&self) -> Vec<(&'static str, PathBuf)> {
+        self.engine.iter().map(|path| (engine::VARIABLE, path.clone())).collect()
+    }
+
+    fn has_binaries(&self) -> bool {
+        self.tests.is_ok()
+    }
 }
 
 /// Runs the steps and prints the summary; fails if one of them fails.
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let lints = options.lints || in_ci();
-    let unknown = options.only.iter().find(|name| STEPS.iter().all(|(step, ..)| step != name));
+    let all = || COMPUTING.iter().chain(WAITING);
+    let unknown = options.only.iter().find(|name| all().all(|step| step.name != **name));
     if let Some(name) = unknown {
-        let names: Vec<&str> = STEPS.iter().map(|(name, ..)| *name).collect();
+        let names: Vec<&str> = all().map(|step| step.name).collect();
         eprintln!("there is no step \"{name}\": {}", names.join(", "));
         return ExitCode::FAILURE;
     }
-    let mut steps: Vec<Step> = Vec::new();
-    let ready = prepare(&mut steps);
-    for (name, lint, step) in STEPS {
-        let asked = match options.only.as_slice() {
-            [] => lints || !lint,
-            only => only.iter().any(|wanted| wanted == name),
-        };
-        if asked {
-            timed(&mut steps, name, || step(&ready));
-        }
-    }
-    println!("\n{}", outcome::summary(&steps));
+    let is_asked = |step: &&Step| match (options.part, options.only.as_slice()) {
+        (Some(part), _) => step.part == part,
+        (None, []) => !step.is_lint || options.lints || in_ci(),
+        (None, only) => only.iter().any(|wanted| wanted == step.name),
+    };
+    let computing: Vec<&Step> = COMPUTING.iter().filter(is_asked).collect();
+    let waiting: Vec<&Step> = WAITING.iter().filter(is_asked).collect();
+    let mut asked = computing.iter().chain(&waiting);
+    let needs_build = asked.any(|step| step.part == Part::Test || OF_BINARIES.contains(&step.name));
+    let done = Mutex::default();
+    let ready = prepare(needs_build, &done);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            process::show_at_end();
+            waiting.iter().for_each(|step| timed(&done, step.name, || (step.run)(&ready)));
+        });
+        computing.iter().for_each(|step| timed(&done, step.name, || (step.run)(&ready)));
+    });
+    let steps = lock(&done);
+    println!("\n{}\n{}", outcome::slowest(&lock(&ready.times)), outcome::summary(&steps));
     if steps.iter().any(|(_, outcome, _)| outcome.failed > 0) {
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }
 
-fn timed(steps: &mut Vec<Step>, name: &'static str, step: impl FnOnce() -> Outcome) {
+fn timed(done: &Mutex<Vec<Done>>, name: &'static str, step: impl FnOnce() -> Outcome) {
     println!("\n==> {name}");
     let start = Instant::now();
     let outcome = step();
-    if !outcome.note.is_empty() {
-        println!("{name}: {}", outcome.note);
-    }
-    steps.push((name, outcome, start.elapsed()));
+    println!("\n<== {name}: {outcome:?}");
+    lock(done).push((name, outcome, start.elapsed()));
 }
 
 /// Installs and builds. A missing package skips the steps that need it on a developer's machine; in
 /// CI, where everything can be installed, it is a failure.
-fn prepare(steps: &mut Vec<Step>) -> Ready {
-    let mut ready =
-        Ready { binaries: false, npm: false, debian: None, engine: Err(anyhow!("not looked for")) };
-    timed(steps, "install", || {
+fn prepare(needs_build: bool, done: &Mutex<Vec<Done>>) -> Ready {
+    let not_asked = || anyhow!("not asked for");
+    let mut ready = Ready {
+        tests: Err(not_asked()),
+        npm: false,
+        debian: None,
+        engine: Err(not_asked()),
+        times: Mutex::default(),
+    };
+    timed(done, "install", || {
         ready.debian = provide::debian_packages().err().map(|why| format!("{why:#}"));
         let npm = provide::npm_packages();
         ready.npm = npm.is_ok();
@@ -135,7 +199,10 @@ fn prepare(steps: &mut Vec<Step>) -> Ready {
             (Ok(()), None) => Outcome::passed(1),
         }
     });
-    timed(steps, "engine", || {
+    if !needs_build {
+        return ready;
+    }
+    timed(done, "engine", || {
         ready.engine = engine::installed();
         match &ready.engine {
             Ok(path) => Outcome { note: path.display().to_string(), ..Outcome::passed(1) },
@@ -143,11 +210,12 @@ fn prepare(steps: &mut Vec<Step>) -> Ready {
             Err(why) => Outcome::skipped(format!("tests of the cluster's engine: {why:#}")),
         }
     });
-    timed(steps, "build", || {
-        let arguments = ["build", "--workspace", "--bins", "--examples"];
-        let built = by_exit(&Task::new("cargo", &arguments, 12).run());
-        ready.binaries = built.failed == 0;
-        built
+    timed(done, "build", || {
+        ready.tests = rust_tests::compile();
+        match &ready.tests {
+            Ok(_) => Outcome::passed(1),
+            Err(why) => Outcome::failed(why),
+        }
     });
     ready
 }
@@ -210,25 +278,11 @@ fn deny() -> Outcome {
 
 /// Unit, integration and doc tests of every crate, this one included.
 fn cargo_test(ready: &Ready) -> Outcome {
-    let mut task = Task::new("cargo", &["test", "--workspace", "--no-fail-fast"], 40);
-    if let Ok(engine) = &ready.engine {
-        task = task.env(engine::VARIABLE, engine);
+    let mut times = lock(&ready.times);
+    match &ready.tests {
+        Ok(programs) => rust_tests::run(programs, &ready.variables(), &mut times),
+        Err(why) => Outcome::failed(why),
     }
-    let done = task.run();
-    counted(outcome::of_cargo_test(&done.output), &done)
-}
-
-/// The counts, corrected by the exit code: a crash has no count but is a failure.
-fn counted(mut counts: Outcome, done: &Finished) -> Outcome {
-    if !done.ok() {
-        if counts.failed == 0 || done.failure.is_some() {
-            counts.note = done.reason();
-        }
-        counts.failed = counts.failed.max(1);
-    } else if counts.passed == 0 && counts.skipped == 0 {
-        return Outcome::failed("no test ran");
-    }
-    counts
 }
 
 fn node_tests(ready: &Ready, directory: &str, needs: Option<&str>) -> Outcome {
@@ -289,12 +343,12 @@ fn run_node_tests(
     arguments.extend(files.iter().map(String::as_str));
     let task = Task::new("node", &arguments, minutes).directory(&crate::root().join("e2e"));
     let done = set_up(task).env("SIMURGH_BIN_DIR", crate::bin_dir()).run();
-    counted(outcome::of_node_test(&done.output), &done)
+    outcome::counted(outcome::of_node_test(&done.output), &done)
 }
 
 /// Supabase's Python client, in the versions of its list.
 fn supabase_py(ready: &Ready) -> Outcome {
-    if !ready.binaries {
+    if !ready.has_binaries() {
         return Outcome::failed("the binaries do not build");
     }
     let directory = crate::root().join("e2e/supabase-py");
@@ -305,7 +359,7 @@ fn supabase_py(ready: &Ready) -> Outcome {
     let arguments = ["-B", "-m", "unittest", "-v", "test_supabase"];
     let task = Task::new(&python, &arguments, 4).directory(&directory);
     let done = task.env("SIMURGH_BIN_DIR", crate::bin_dir()).run();
-    counted(outcome::of_unittest(&done.output), &done)
+    outcome::counted(outcome::of_unittest(&done.output), &done)
 }
 
 /// The suite of cases 1 to 10; needs a Python 2.7, which Debian no longer packages.
@@ -329,7 +383,7 @@ fn autobahn(ready: &Ready) -> Outcome {
 
 /// A release from the test build: all except the optimised binary, whose build takes too long here.
 fn dist(ready: &Ready) -> Outcome {
-    if !ready.binaries {
+    if !ready.has_binaries() {
         return Outcome::failed("the binaries do not build");
     }
     let bin = crate::bin_dir();
@@ -360,7 +414,7 @@ fn count_instructions(ready: &Ready) -> Outcome {
 
 /// The outcome of a step whose prerequisite is missing.
 fn unready(ready: &Ready, needs: Option<&str>) -> Option<Outcome> {
-    if !ready.binaries {
+    if !ready.has_binaries() {
         return Some(Outcome::failed("the binaries do not build"));
     }
     if !ready.npm {

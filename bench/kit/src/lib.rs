@@ -13,7 +13,6 @@ pub mod frames;
 pub mod machine;
 pub mod net;
 pub mod nginx;
-pub mod pages;
 pub mod probe;
 pub mod process;
 pub mod report;

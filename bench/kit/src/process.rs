@@ -127,11 +127,6 @@ impl Process {
     }
 }
 
-/// CPU time of all threads of some processes so far.
-pub fn cpu_ns(processes: &[Process]) -> Result<u64> {
-    processes.iter().map(|it| Ok(it.cpu()?.since(&Cpu::default()).0)).sum()
-}
-
 impl Drop for Process {
     fn drop(&mut self) {
         // Fails only if it has ended already.

@@ -47,19 +47,12 @@ enum Settings {
 }
 
 impl Target {
-    /// The bare floor: this same binary.
-    pub fn floor() -> Result<Self> {
+    /// The bare server on one thread, which is this same binary, with these further flags.
+    pub fn bare(flags: &[&str]) -> Result<Self> {
         let program = std::env::current_exe().context("own path")?;
-        let arguments = words(&["floor", "--listen", LISTEN]);
+        let mut arguments = words(&["bare-server", "--listen", LISTEN, "--shards", "1"]);
+        arguments.extend(words(flags));
         Ok(Self::of("floor", program, arguments, Settings::No))
-    }
-
-    /// The bare loop that sends what the file contains.
-    pub fn presence_floor(pattern: &Path) -> Result<Self> {
-        let program = std::env::current_exe().context("own path")?;
-        let mut arguments = words(&["presence-floor", "--listen", LISTEN, "--pattern"]);
-        arguments.push(pattern.as_os_str().to_owned());
-        Ok(Self::of("presence-floor", program, arguments, Settings::No))
     }
 
     fn of(
@@ -181,7 +174,7 @@ impl Server {
     /// The lines of `/metrics` without comments. An error without such a page.
     pub fn metrics(&self) -> Result<Vec<String>> {
         let text = self.request("GET", "/metrics", "Accept: text/plain", "")?;
-        Ok(text.lines().filter(|line| line.starts_with("simurgh_")).map(str::to_owned).collect())
+        Ok(text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect())
     }
 
     /// A metric, labels included in its name.

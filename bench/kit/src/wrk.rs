@@ -1,22 +1,14 @@
 //! Reads the output of `wrk`.
 
-use serde::Serialize;
-
 /// The figures of `wrk --latency`.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq)]
 pub struct Measured {
-    #[serde(skip)]
     /// Answers.
     pub requests: u64,
     /// Answers per second.
     pub requests_per_s: f64,
-    #[serde(skip)]
-    /// Mean latency.
-    pub mean_us: f64,
     /// Median latency.
     pub p50_us: f64,
-    /// 90th percentile of the latency.
-    pub p90_us: f64,
     /// 99th percentile of the latency.
     pub p99_us: f64,
     /// Answers that were not 2xx or 3xx and connections that broke.
@@ -37,9 +29,7 @@ pub fn parse(text: &str) -> Option<Measured> {
     Some(Measured {
         requests: requests.split_whitespace().next()?.parse().ok()?,
         requests_per_s: after("Requests/sec:")?.parse().ok()?,
-        mean_us: microseconds(after("Latency  ")?)?,
         p50_us: microseconds(after("50%")?)?,
-        p90_us: microseconds(after("90%")?)?,
         p99_us: microseconds(after("99%")?)?,
         errors: broken + refused,
     })
@@ -68,9 +58,7 @@ mod tests {
         let expected = Measured {
             requests: 50_968,
             requests_per_s: 24_270.07,
-            mean_us: 337.0,
             p50_us: 312.0,
-            p90_us: 389.0,
             p99_us: 1_070.0,
             errors: 0,
         };

@@ -149,11 +149,12 @@ fn recipes(_: &Options) -> Result<Vec<Recipe>> {
             all.push(Recipe {
                 row: attack.row,
                 figure: figure.to_owned(),
-                others: None,
+                base: None,
                 measure: format!("{}: {measure}", attack.row),
                 unit,
                 digits: 1,
                 limit: limit.map(Limit::AtMost),
+                is_of_ratio: false,
             });
         }
     }

@@ -9,7 +9,7 @@ use super::bare::Bare;
 use super::scenario::{self, Messages};
 use super::tools::{AtWork, Job, Report, Tool};
 use super::users::{counter, joined};
-use super::{Bench, Sample};
+use super::{Bench, Side};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::Server;
 
@@ -18,14 +18,14 @@ const TSUNG_MESSAGES_MAX: u32 = 20;
 const MEMBERS: usize = 1_000;
 
 /// `broadcast`: one of a channel's 1,000 members publishes.
-pub(super) fn broadcast(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let rate = match sample.tool {
+pub(super) fn broadcast(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
+    let rate = match side.tool {
         Tool::Tsung => TSUNG_MESSAGES_MAX,
         Tool::Bare | Tool::Simurgh => 100,
     };
     let plan = Messages { members: MEMBERS, rate, messages: rate * bench.options.size(10, 3) };
     let server = bench.server.start(&bench.log)?;
-    let job = match sample.tool {
+    let job = match side.tool {
         Tool::Simurgh => simurgh(&server, plan),
         Tool::Bare => Job::Bare(Bare {
             wait: Duration::from_secs(1),
@@ -36,9 +36,9 @@ pub(super) fn broadcast(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         Tool::Tsung => tsung(&server, plan),
     };
     let mut work = bench.kit.start(&job)?;
-    let delivered = listen(&server, &mut work, plan, sample)?;
-    if sample.tool == Tool::Simurgh {
-        let report = ended(&mut work, sample)?;
+    let delivered = listen(&server, &mut work, plan, side)?;
+    if side.tool == Tool::Simurgh {
+        let report = ended(&mut work, side)?;
         // Joins are announced up to a hundred members, but have no stamp.
         let counted = report.count("deliveries");
         ensure!(
@@ -78,7 +78,7 @@ fn tsung(server: &Server, plan: Messages) -> Job {
 }
 
 /// Measures from before the first message to after the last; returns the server's deliveries.
-fn listen(server: &Server, work: &mut AtWork, plan: Messages, sample: &mut Sample) -> Result<f64> {
+fn listen(server: &Server, work: &mut AtWork, plan: Messages, side: &mut Side<'_>) -> Result<f64> {
     joined(server, work, u64::try_from(plan.members)?, |_| (), |_, _| Ok(()))?;
     thread::sleep(Duration::from_millis(500));
     let delivered = || counter(server, "simurgh_deliveries_total");
@@ -99,51 +99,51 @@ fn listen(server: &Server, work: &mut AtWork, plan: Messages, sample: &mut Sampl
     thread::sleep(Duration::from_millis(300));
     let (spent, vanished) = work.process.cpu()?.since(&cpu);
     let count = stats::per(delivered()? - before, 1);
-    sample.put("broadcast frames per CPU s", count / spent);
-    sample.put("broadcast CPU s", spent);
-    sample.put("broadcast frames per s", count / took.as_secs_f64());
-    sample.put("broadcast frames", count);
-    sample.note_vanished(vanished);
+    side.put("broadcast frames per CPU s", count / spent);
+    side.put("broadcast CPU s", spent);
+    side.put("broadcast frames per s", count / took.as_secs_f64());
+    side.put("broadcast frames", count);
+    side.note_vanished(vanished);
     Ok(count)
 }
 
-pub(super) fn ended(work: &mut AtWork, sample: &mut Sample) -> Result<Report> {
+pub(super) fn ended(work: &mut AtWork, side: &mut Side<'_>) -> Result<Report> {
     work.process.wait(Duration::from_secs(60))?;
     let report = work.report()?;
-    sample.notes.extend(report.complaints());
-    sample.reports.push(report.kept());
+    side.sample.notes.extend(report.complaints());
+    side.sample.raw.push(report.kept());
     Ok(report)
 }
 
 /// `stamp`: 50,000 frames a second, evenly: 5,000 messages to rooms of ten.
-pub(super) fn stamp_rooms(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+pub(super) fn stamp_rooms(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     let server = bench.server.start(&bench.log)?;
     let seconds = bench.options.size(10, 3);
     let text = scenario::rooms(server.address, MEMBERS, 5_000, seconds);
     let mut work = bench.kit.start(&Job::toml(text).with("--kernel-stamps"))?;
-    stamp(&mut work, sample, "rooms")?;
+    stamp(&mut work, side, "rooms")?;
     work.end();
     Ok(())
 }
 
 /// `stamp`: 50,000 frames a second in bursts: 50 messages to a room of 1,000.
-pub(super) fn stamp_room(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+pub(super) fn stamp_room(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     let server = bench.server.start(&bench.log)?;
     let plan = Messages { members: MEMBERS, rate: 50, messages: 50 * bench.options.size(10, 3) };
     let mut work = bench.kit.start(&simurgh(&server, plan).with("--kernel-stamps"))?;
-    stamp(&mut work, sample, "room")?;
+    stamp(&mut work, side, "room")?;
     work.end();
     Ok(())
 }
 
-fn stamp(work: &mut AtWork, sample: &mut Sample, shape: &str) -> Result<()> {
-    let report = ended(work, sample)?;
+fn stamp(work: &mut AtWork, side: &mut Side<'_>, shape: &str) -> Result<()> {
+    let report = ended(work, side)?;
     ensure!(report.count("deliveries") > 0.0, "no broadcast was received");
     for value in ["p50", "p99", "max"] {
         let measured = report.metric("stamp_error", value);
         let measured = measured.context("report.json has no stamp_error")?;
-        sample.put(format!("stamp {shape} {value} µs"), measured);
+        side.put(format!("stamp {shape} {value} µs"), measured);
     }
-    sample.put(format!("stamp {shape} deliveries"), report.count("deliveries"));
+    side.put(format!("stamp {shape} deliveries"), report.count("deliveries"));
     Ok(())
 }

@@ -9,79 +9,87 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::bare::Bare;
 use super::broadcasts::ended;
-use super::own_server::{OwnServer, Stall};
 use super::scenario;
 use super::tools::{Job, Tool};
-use super::{Bench, Options, Sample};
+use super::{Bench, Side};
+use simurgh_bench_kit::rounds::Options;
 use simurgh_bench_kit::stats;
+use simurgh_bench_kit::target::{Server, Target};
 
 /// Tsung has neither enough ports nor enough time for more.
 const TSUNG_RATE_MAX: u32 = 5_000;
 const SECONDS: u32 = 10;
 /// Of 500 requests in ten seconds, this one waits.
-const STALL: Stall = Stall { at: 125, lasts: Duration::from_secs(5) };
+const STALL_AT: f64 = 125.0;
+const STALL: [&str; 4] = ["--stall-at", "125", "--stall-ms", "5000"];
 
 /// The rates of `arrivals`, users per second.
 pub(super) fn rates(options: &Options) -> &'static [u32] {
     options.size(&[100, 1_000, 5_000, 10_000], &[100, 1_000])
 }
 
-pub(super) fn arrivals(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+pub(super) fn arrivals(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     for rate in rates(bench.options).iter().copied() {
-        match sample.tool {
-            Tool::Bare => arrive(bench, sample, rate, false)?,
+        match side.tool {
+            Tool::Bare => arrive(bench, side, rate, false)?,
             Tool::Tsung if rate > TSUNG_RATE_MAX => {}
-            Tool::Tsung => arrive(bench, sample, rate, true)?,
+            Tool::Tsung => arrive(bench, side, rate, true)?,
             Tool::Simurgh => {
-                arrive(bench, sample, rate, false)?;
-                arrive(bench, sample, rate, true)?;
+                arrive(bench, side, rate, false)?;
+                arrive(bench, side, rate, true)?;
             }
         }
     }
     Ok(())
 }
 
-fn arrive(bench: &Bench<'_>, sample: &mut Sample, rate: u32, poisson: bool) -> Result<()> {
-    let server = OwnServer::start(None)?;
+/// The bare server, which does not judge itself: it notes when clients came, and can stop.
+fn bare_server(bench: &Bench<'_>, flags: &[&str]) -> Result<Server> {
+    Target::bare(flags)?.start(&bench.log)
+}
+
+fn arrive(bench: &Bench<'_>, side: &mut Side<'_>, rate: u32, poisson: bool) -> Result<()> {
+    let server = bare_server(bench, &["--arrivals"])?;
     let asked = usize::try_from(rate * SECONDS)?;
-    let mut work = bench.kit.start(&arrivals_job(sample, server.address, rate, poisson))?;
+    let mut work = bench.kit.start(&arrivals_job(side, server.address, rate, poisson))?;
     let name = |what: &str| {
         format!("arrivals {} {rate}/s {what}", if poisson { "poisson" } else { "even" })
     };
-    if sample.tool == Tool::Simurgh {
-        let report = ended(&mut work, sample)?;
+    if side.tool == Tool::Simurgh {
+        let report = ended(&mut work, side)?;
         let started = report.count("users_started");
         let late = report.count("late_arrivals") / started.max(1.0);
-        sample.put(name("late %"), 100.0 * late);
-        sample.put(name("started"), started);
+        side.put(name("late %"), 100.0 * late);
+        side.put(name("started"), started);
         if let Some(lag) = report.metric("arrival_lag", "p99") {
-            sample.put(name("lag p99 µs"), lag);
+            side.put(name("lag p99 µs"), lag);
         }
         ensure!(report.count("connects") > 0.0, "nobody came");
     } else {
         until_all_came(&server, &mut work.process, asked)?;
     }
     work.end();
-    let times = server.finish()?.accepted;
+    let text = server.request("GET", "/arrivals", "Accept: text/plain", "")?;
+    let times: Vec<u64> = text.lines().map(str::parse).collect::<Result<_, _>>()?;
     let first = times.first().copied().context("nobody came")?;
-    let end = first + Duration::from_secs(u64::from(SECONDS));
-    let within: Vec<Instant> = times.iter().copied().filter(|at| *at < end).collect();
+    let end = first + u64::from(SECONDS) * 1_000_000_000;
+    let within: Vec<u64> = times.iter().copied().filter(|at| *at < end).collect();
     let (came, last) = (within.len(), within.last().copied().unwrap_or(first));
     // Tsung stops when the expected number has come, however soon that is.
-    let kept = stats::per(came - 1, 1) / (last - first).as_secs_f64();
-    sample.put(name("came"), stats::per(times.len(), 1));
-    sample.put(name("came in 10 s"), stats::per(came, 1));
-    sample.put(name("off %"), 100.0 * (kept / f64::from(rate) - 1.0));
+    let kept = stats::per(came - 1, 1) / (stats::per(last - first, 1) / 1e9);
+    side.put(name("came"), stats::per(times.len(), 1));
+    side.put(name("came in 10 s"), stats::per(came, 1));
+    side.put(name("off %"), 100.0 * (kept / f64::from(rate) - 1.0));
     if poisson {
         let asked = stats::per(asked, 1);
-        sample.put(name("off σ"), (stats::per(times.len(), 1) - asked) / asked.sqrt());
+        side.put(name("off σ"), (stats::per(times.len(), 1) - asked) / asked.sqrt());
     }
     Ok(())
 }
 
-fn arrivals_job(sample: &Sample, server: SocketAddrV4, rate: u32, poisson: bool) -> Job {
-    match sample.tool {
-        Tool::Simurgh => Job::toml(scenario::arrivals(server, rate, poisson, sample.round)),
+fn arrivals_job(side: &Side<'_>, server: SocketAddrV4, rate: u32, poisson: bool) -> Job {
+    match side.tool {
+        Tool::Simurgh => Job::toml(scenario::arrivals(server, rate, poisson, side.sample.round)),
         Tool::Bare => {
             let users = usize::try_from(rate * SECONDS).unwrap_or(usize::MAX);
             let hold = Some(Duration::from_millis(200));
@@ -97,13 +105,13 @@ fn arrivals_job(sample: &Sample, server: SocketAddrV4, rate: u32, poisson: bool)
 
 /// Waits until it ends, or all have come, or no user has come for a while.
 fn until_all_came(
-    server: &OwnServer,
+    server: &Server,
     process: &mut super::process::Process,
     asked: usize,
 ) -> Result<()> {
     let (mut seen, mut changed) = (0, Instant::now());
     loop {
-        let now = server.accepted();
+        let now = server.sum("bare_upgrades_total")? as usize;
         if now > seen {
             (seen, changed) = (now, Instant::now());
         }
@@ -120,25 +128,25 @@ fn until_all_came(
 
 /// `stall`: a server that stops for 5 s in 10 s of 50 requests/s, once for one user that repeats
 /// requests, once for a new user with each request.
-pub(super) fn stall(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+pub(super) fn stall(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     for (shape, metric) in [("asks", "message"), ("requests", "http")] {
-        let server = OwnServer::start(Some(STALL))?;
-        let job = match (sample.tool, shape) {
+        let server = bare_server(bench, &STALL)?;
+        let job = match (side.tool, shape) {
             (Tool::Simurgh, "asks") => Job::toml(scenario::asks(server.address)),
             (Tool::Simurgh, _) => Job::toml(scenario::requests(server.address)),
             (_, "asks") => tsung_asks(server.address),
             _ => tsung_requests(server.address),
         };
         let mut work = bench.kit.start(&job)?;
-        if sample.tool == Tool::Simurgh {
-            let report = ended(&mut work, sample)?;
+        if side.tool == Tool::Simurgh {
+            let report = ended(&mut work, side)?;
             for value in ["p90", "p99", "max"] {
                 let measured = report.metric(metric, value);
                 let measured = measured.with_context(|| format!("no {metric} in report.json"))?;
-                sample.put(format!("stall {shape} {value} s"), measured / 1e6);
+                side.put(format!("stall {shape} {value} s"), measured / 1e6);
             }
             let count = report.metric(metric, "count").unwrap_or(0.0);
-            sample.put(format!("stall {shape} count"), count);
+            side.put(format!("stall {shape} count"), count);
         } else {
             work.process.wait(Duration::from_secs(90))?;
             let line = work.tsung_line("request").context("tsung.log has no request")?;
@@ -146,13 +154,13 @@ pub(super) fn stall(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             let [_, _, _, highest, _, mean, count, ..] = line.as_slice() else {
                 bail!("tsung.log: {line:?}");
             };
-            sample.put(format!("stall {shape} max s"), highest / 1e3);
-            sample.put(format!("stall {shape} mean s"), mean / 1e3);
-            sample.put(format!("stall {shape} count"), *count);
+            side.put(format!("stall {shape} max s"), highest / 1e3);
+            side.put(format!("stall {shape} mean s"), mean / 1e3);
+            side.put(format!("stall {shape} count"), *count);
         }
         work.end();
-        let answered = server.finish()?.answered;
-        ensure!(answered >= STALL.at, "only {answered} requests came: the server never stopped");
+        let answered = server.sum("bare_answered_total")?;
+        ensure!(answered >= STALL_AT, "only {answered} requests came: the server never stopped");
     }
     Ok(())
 }
@@ -172,16 +180,16 @@ fn tsung_requests(server: SocketAddrV4) -> Job {
 }
 
 /// `start`: from the start of the program to its first connection.
-pub(super) fn start(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+pub(super) fn start(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::new(127, 77, 0, 1), 0))?;
     let SocketAddr::V4(server) = listener.local_addr()? else { bail!("not of IPv4") };
     listener.set_nonblocking(true)?;
-    let job = match sample.tool {
+    let job = match side.tool {
         Tool::Simurgh => {
             let text = scenario::arrivals(server, 1_000, false, 1);
             Job::Simurgh { text, kind: "toml", flags: Vec::new(), workers: 100 }
         }
-        Tool::Bare => arrivals_job(sample, server, 1_000, false),
+        Tool::Bare => arrivals_job(side, server, 1_000, false),
         Tool::Tsung => {
             let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
             let client =
@@ -201,7 +209,7 @@ pub(super) fn start(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         ensure!(waited < Duration::from_secs(60), "no connection within a minute");
         thread::sleep(Duration::from_micros(200));
     };
-    sample.put("start s", took.as_secs_f64());
+    side.put("start s", took.as_secs_f64());
     work.end();
     Ok(())
 }

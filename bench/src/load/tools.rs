@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde::Serialize;
 use serde_json::Value;
 
 use super::bare::Bare;
@@ -16,9 +15,8 @@ use super::process::{Process, Start};
 use super::scenario;
 use simurgh_bench_kit::target::CLIENT_CORE;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Tool {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tool {
     /// The bare client, which is the floor.
     Bare,
     Tsung,
@@ -28,6 +26,17 @@ pub(crate) enum Tool {
 impl Tool {
     /// All, in the order in which they take turns.
     pub(super) const ALL: [Self; 3] = [Self::Bare, Self::Tsung, Self::Simurgh];
+    /// Those that run what a user has written.
+    pub(super) const OF_SCENARIOS: [Self; 2] = [Self::Tsung, Self::Simurgh];
+
+    /// The beginning of the names of its figures.
+    pub(super) fn prefix(self) -> &'static str {
+        match self {
+            Self::Bare => "bare ",
+            Self::Tsung => "tsung ",
+            Self::Simurgh => "",
+        }
+    }
 
     pub(super) fn name(self) -> &'static str {
         match self {

@@ -11,10 +11,15 @@ use super::bare::Bare;
 use super::process::Memory;
 use super::scenario;
 use super::tools::{AtWork, Job, Tool};
-use super::{Bench, Sample};
+use super::{Bench, Side};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::{Server, Target};
 
+/// Users of `connect`, `memory` and `idle`.
+pub(super) const USERS: usize = 15_000;
+pub(super) const USERS_SHORT: usize = 1_500;
+/// Users per second of `connect`: more than the server takes on one core.
+const RATE: u32 = 40_000;
 const POLL: Duration = Duration::from_millis(20);
 /// The measurement is given up after this time without new users.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -73,15 +78,15 @@ fn all_joined(server: &Server, work: &mut AtWork, users: usize) -> Result<()> {
 }
 
 /// `connect`: users come at a high rate, without a pause.
-pub(super) fn connect(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let users = bench.options.users;
+pub(super) fn connect(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
+    let users = bench.users();
     let server = bench.server.start(&bench.log)?;
-    let rate = match sample.tool {
-        Tool::Tsung => bench.options.rate.min(TSUNG_RATE_MAX),
-        Tool::Bare | Tool::Simurgh => bench.options.rate,
+    let rate = match side.tool {
+        Tool::Tsung => RATE.min(TSUNG_RATE_MAX),
+        Tool::Bare | Tool::Simurgh => RATE,
     };
     let come = Come { users, rate, first: 0, threads: 1 };
-    let mut work = bench.kit.start(&come.job(sample.tool, server.address))?;
+    let mut work = bench.kit.start(&come.job(side.tool, server.address))?;
     let mut begun = None;
     let all = u64::try_from(users)?;
     joined(
@@ -100,20 +105,20 @@ pub(super) fn connect(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     thread::sleep(Duration::from_millis(200));
     let (spent, vanished) = work.process.cpu()?.since(&cpu);
     let came = stats::per(all - already, 1);
-    sample.put("connect per CPU s", came / spent);
-    sample.put("connect CPU s", spent);
-    sample.put("connect per s", came / took.as_secs_f64());
-    sample.put("connect rate asked", f64::from(rate));
-    sample.note_vanished(vanished);
+    side.put("connect per CPU s", came / spent);
+    side.put("connect CPU s", spent);
+    side.put("connect per s", came / took.as_secs_f64());
+    side.put("connect rate asked", f64::from(rate));
+    side.note_vanished(vanished);
     ensure!(joins(&server)? == all, "more joined than were asked for");
     work.end();
     Ok(())
 }
 
 /// `memory`: no users, then some, then all, with time to become idle each time.
-pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let many = sample.tool == Tool::Simurgh && !bench.options.quick;
-    let each = bench.options.users;
+pub(super) fn memory(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
+    let many = side.tool == Tool::Simurgh && !bench.options.short;
+    let each = bench.users();
     let users = if many { MEMORY_USERS.max(each) } else { each };
     let first = users.div_ceil(15);
     // One process of the server and one of the load generator hold all, this many on a thread.
@@ -121,8 +126,8 @@ pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let server = Target::simurgh(&bench.kit.simurgh, threads)?.start(&bench.log)?;
     let rate = if many { MEMORY_RATE_MANY } else { MEMORY_RATE };
     let come = Come { users, rate, first, threads };
-    sample.put("memory clients", stats::per(u64::try_from(users)?, 1));
-    let mut work = bench.kit.start(&come.job(sample.tool, server.address))?;
+    side.put("memory clients", stats::per(u64::try_from(users)?, 1));
+    let mut work = bench.kit.start(&come.job(side.tool, server.address))?;
     let mut base: Option<Memory> = None;
     joined(&server, &mut work, 1, |work| base = work.process.memory().or(base), |_, _| Ok(()))?;
     all_joined(&server, &mut work, first)?;
@@ -130,21 +135,21 @@ pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let early = work.process.memory().context("it has ended")?;
     let then = usize::try_from(joins(&server)?)?;
     if then != first {
-        sample.note(format!("{then} and not {first} were there for the first figure"));
+        side.note(&format!("{then} and not {first} were there for the first figure"));
     }
     all_joined(&server, &mut work, users)?;
     thread::sleep(scenario::PAUSE / 2);
     let held = work.process.memory().context("it has ended")?;
     let base = base.context("its memory without users was not seen")?;
     let each = stats::difference(held.rss, early.rss) / stats::per(users - then, 1);
-    sample.put("memory bytes per client", each);
+    side.put("memory bytes per client", each);
     // The fixed memory, which does not grow with clients.
     let once = stats::per(held.rss, 1_000_000) - each * stats::per(users, 1_000_000);
-    sample.put("memory base in use MB", once);
+    side.put("memory base in use MB", once);
     for (name, memory) in [("base", base), ("first", early), ("held", held)] {
-        sample.put(format!("memory {name} MB"), stats::per(memory.rss, 1_000_000));
-        sample.put(format!("memory {name} private MB"), stats::per(memory.private, 1_000_000));
-        sample.put(format!("memory {name} PSS MB"), stats::per(memory.pss, 1_000_000));
+        side.put(format!("memory {name} MB"), stats::per(memory.rss, 1_000_000));
+        side.put(format!("memory {name} private MB"), stats::per(memory.private, 1_000_000));
+        side.put(format!("memory {name} PSS MB"), stats::per(memory.pss, 1_000_000));
     }
     ensure!(usize::try_from(joins(&server)?)? == users, "more joined than were asked for");
     work.end();
@@ -188,11 +193,11 @@ impl Come {
 }
 
 /// `idle`: the seeds' own file.
-pub(super) fn idle(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+pub(super) fn idle(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     let options = bench.options;
-    let users = options.users;
+    let users = bench.users();
     let server = bench.server.start(&bench.log)?;
-    let job = match sample.tool {
+    let job = match side.tool {
         Tool::Tsung => match scenario::seed_for_tsung(server.address, users) {
             Some(text) => Job::Tsung(text),
             None => bail!("the seeds' file has changed"),
@@ -216,11 +221,11 @@ pub(super) fn idle(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     thread::sleep(window);
     let (spent, vanished) = work.process.cpu()?.since(&cpu);
     let scale = IDLE_FULL / begun.elapsed().as_secs_f64();
-    sample.put("idle CPU s", spent * scale);
-    if options.quick || users != 15_000 {
-        sample.note(format!("{users} users, {window:?} scaled to 65 s"));
+    side.put("idle CPU s", spent * scale);
+    if options.short || users != 15_000 {
+        side.note(&format!("{users} users, {window:?} scaled to 65 s"));
     }
-    sample.note_vanished(vanished);
+    side.note_vanished(vanished);
     let held = counter(&server, "simurgh_sockets")?;
     ensure!(held == u64::try_from(users)?, "only {held} of {users} were there at the end");
     work.end();

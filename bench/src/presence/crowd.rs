@@ -1,12 +1,10 @@
 //! Rows `crowd` and `leave`: one topic whose members all receive its list.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::floor::Interval;
 use super::server::{How, PRESENCE_EVENTS, QUIET, TOPIC, serve};
 use simurgh_bench_kit::clients::{Clients, Diff, Member};
 use simurgh_bench_kit::rounds::{Bench, Sample};
@@ -21,6 +19,26 @@ const INTERVAL_MS: u32 = 50;
 const LEAVES: usize = 60;
 /// Pairs that only warm up.
 const WARM_UP: usize = 5;
+
+/// What is sent in an interval.
+#[derive(Clone, Debug, Default)]
+struct Interval {
+    /// Milliseconds since the first interval.
+    at_ms: u64,
+    /// The diff's frame, to all that are present.
+    diff_bytes: usize,
+    /// The number of members present, which are the first to have joined.
+    present: usize,
+    /// The list's frame, to those that came last: bytes, and how many of them.
+    states: Vec<(usize, usize)>,
+}
+
+impl Interval {
+    fn bytes(&self) -> u64 {
+        let states: usize = self.states.iter().map(|(bytes, count)| bytes * count).sum();
+        u64::try_from(self.diff_bytes * self.present + states).unwrap_or(u64::MAX)
+    }
+}
 
 struct Joined {
     server: Server,
@@ -177,21 +195,35 @@ fn pattern(members: &[Member], clients: &Clients) -> Result<Vec<Interval>> {
     Ok(intervals)
 }
 
+/// CPU time of the bare server for the same frames to as many clients, equally timed, ns.
 fn floor(bench: &Bench<'_>, count: usize, pattern: &[Interval]) -> Result<u64> {
-    let file = bench.scratch.join("pattern.json");
-    fs::write(&file, serde_json::to_vec(pattern)?)?;
-    let floor = Target::presence_floor(&file)?.start(&bench.scratch.join("floor-log"))?;
+    let floor = Target::bare(&[])?.start(&bench.scratch.join("floor-log"))?;
     let mut clients = floor.clients()?;
     clients.open(count)?;
     clients.rest(QUIET)?;
-    let before = floor.cpu()?;
+    let (before, began) = (floor.cpu()?, Instant::now());
+    for interval in pattern {
+        clients.rest_until(began + Duration::from_millis(interval.at_ms))?;
+        order(&clients, "presence_diff", interval.diff_bytes, 0, interval.present)?;
+        let newcomers: usize = interval.states.iter().map(|(_, count)| count).sum();
+        let mut first = interval.present.saturating_sub(newcomers);
+        for (bytes, count) in &interval.states {
+            order(&clients, "presence_state", *bytes, first, *count)?;
+            first += count;
+        }
+    }
     let all: u64 = pattern.iter().map(Interval::bytes).sum();
-    clients.push(0, "0", TOPIC, "begin", "{}")?;
-    clients.until(|it| it.bytes >= all)?;
+    clients.until(|total| total.bytes >= all)?;
     clients.rest(QUIET)?;
     let total = clients.total().bytes;
-    ensure!(total == all, "the floor has sent {total} bytes instead of {all}");
+    ensure!(total == all, "the bare server has sent {total} bytes instead of {all}");
     floor.spent(&before)
+}
+
+/// Has the bare server send a frame of this size to `count` clients after the `first` ones.
+fn order(clients: &Clients, event: &str, bytes: usize, first: usize, count: usize) -> Result<()> {
+    let order = json!({"event": event, "bytes": bytes, "first": first, "count": count});
+    clients.push(0, "0", TOPIC, "send", &order.to_string())
 }
 
 /// One member leaves the crowd, repeatedly; each time a broadcast of as many bytes follows.
@@ -253,4 +285,16 @@ fn one_publishes(server: &Server, clients: &mut Clients, frame: usize, others: u
         (clients.total().messages - was.messages, clients.total().replies - was.replies);
     ensure!((got, replies) == (others, 1), "{got} of {others} members heard it");
     Ok(cpu_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interval_has_the_diff_to_all_and_lists_to_newcomers() {
+        let states = vec![(1000, 3), (900, 2)];
+        let interval = Interval { at_ms: 0, diff_bytes: 10, present: 7, states };
+        assert_eq!(interval.bytes(), 70 + 3000 + 1800);
+    }
 }

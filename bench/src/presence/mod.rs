@@ -4,7 +4,6 @@
 use simurgh_bench_kit::rounds::{Job, Suite, USUAL, table};
 
 mod crowd;
-pub(crate) mod floor;
 mod million;
 mod server;
 mod summary;

@@ -16,7 +16,6 @@ pub fn run(data: &[u8]) {
     let find = match language % 5 {
         0 => Find::Regex(expression),
         1 => Find::Json(expression),
-        2 => Find::XPath(expression),
         3 => Find::Header(expression),
         _ => Find::FormField(expression),
     };

@@ -12,7 +12,6 @@ use super::compare::compare;
 use super::parts::{PARTS, Part};
 use super::record::{self, Record};
 use super::session::Session;
-use super::statistics::RUNS_MAX;
 use super::tables;
 use crate::process::{self, Task};
 use crate::provide;
@@ -38,13 +37,13 @@ pub(crate) struct Options {
     size: u64,
     /// Runs of each measure. Four are the least that can show a change.
     #[arg(long, value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=RUNS_MAX as i64))]
+          value_parser = clap::value_parser!(u16).range(1..=25))]
     runs: Option<u16>,
     /// A tenth of the sizes, one run: to see whether all works, not for figures.
     #[arg(long)]
     short: bool,
     /// These parts only (several with commas): instructions, server, fairness, attacks, presence,
-    /// history, cluster, timing, driver, page, load, http, road.
+    /// history, cluster, timing, driver, page, load, road.
     #[arg(long, value_delimiter = ',', value_name = "PART", hide_possible_values = true,
           value_parser = PossibleValuesParser::new(PARTS.iter().map(|part| part.name)))]
     only: Vec<String>,
@@ -177,9 +176,9 @@ mod tests {
 
     #[test]
     fn options_are_checked_before_anything_is_built() {
-        let options = parsed("--all --size 50000 --runs 7 --only road,http").unwrap();
+        let options = parsed("--all --size 50000 --runs 7 --only road,page").unwrap();
         assert_eq!((options.size, options.runs), (50_000, Some(7)));
-        assert_eq!(options.only, ["road", "http"]);
+        assert_eq!(options.only, ["road", "page"]);
         for wrong in ["--runs 0", "--runs 26", "--size 5", "--only roads", "--sise 7"] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }

@@ -1,7 +1,7 @@
 //! Better, same or worse: compares a run with the last one of the same machine.
 //!
-//! Absolute times of one machine drift by a fifth within a day. So ratios to the floor of the same
-//! run are compared; without a floor a time has to change by more than that drift.
+//! Absolute times of one machine drift by a fifth within a day. So ratios to the baseline of the
+//! same run are compared; without a baseline a time has to change by more than that drift.
 
 use std::fmt;
 
@@ -9,23 +9,22 @@ use simurgh_bench_kit::report;
 use simurgh_bench_kit::stats::{median, range};
 
 use super::record::{Better, Measure, Record};
-use super::statistics::{Change, change};
 
 /// A smaller change of a ratio, or of a figure that is the same on each machine, counts as none.
 const TOLERANCE: f64 = 0.03;
-/// The same for a time without a floor beside it.
+/// The same for a time without a baseline beside it.
 const TOLERANCE_ABSOLUTE: f64 = 0.20;
-/// An interval that reaches this many tolerances away from no change means nothing.
-const WIDE: f64 = 3.0;
+/// With fewer runs on a side the ranges of two equal samples are often apart by chance.
+const RUNS_MIN: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Verdict {
-    Better(Change),
-    Same(Change),
-    Worse(Change),
-    /// The interval includes both no change and one that would matter.
-    Unclear(Change),
-    /// Too few runs for any statement with the required confidence.
+    /// By which factor the median has changed, here and below.
+    Better(f64),
+    Same(f64),
+    Worse(f64),
+    /// The medians differ, and the ranges of the two runs overlap.
+    Unclear(f64),
     TooFew,
     /// The last run has no such measure of this size.
     New,
@@ -71,51 +70,52 @@ pub(crate) fn compare<'r>(now: &'r Record, before: Option<&Record>) -> Vec<Compa
 }
 
 fn verdict(before: &Measure, now: &Measure) -> Verdict {
-    let tolerance = match now.steady || !now.ratios.is_empty() {
-        true => TOLERANCE,
-        false => TOLERANCE_ABSOLUTE,
-    };
-    // A measure that had a floor in only one of the runs cannot be compared.
+    // A measure that had a baseline in only one of the runs cannot be compared.
     if before.ratios.is_empty() != now.ratios.is_empty() {
         return Verdict::New;
     }
     let (old, new) = (before.compared(), now.compared());
-    // Counts that are the same each time need no statistics.
-    let is_fixed =
-        |values: &[f64]| now.steady && range(values).is_some_and(|(low, high)| low == high);
-    let found = match (is_fixed(old) && is_fixed(new), old.first(), new.first()) {
-        (true, Some(old), Some(new)) if *old > 0.0 => {
-            let factor = new / old;
-            Some(Change { factor, low: factor, high: factor })
-        }
-        _ => change(old, new),
-    };
-    let Some(found) = found else { return Verdict::TooFew };
-    let is_up = found.low > 1.0 && found.factor > 1.0 + tolerance;
-    let is_down = found.high < 1.0 && found.factor < 1.0 / (1.0 + tolerance);
-    match (is_up, is_down, now.better) {
-        (true, _, Better::Lower) | (_, true, Better::Higher) => Verdict::Worse(found),
-        (true, _, Better::Higher) | (_, true, Better::Lower) => Verdict::Better(found),
-        _ => {
-            let wide = 1.0 + WIDE * tolerance;
-            let is_narrow = found.high < wide && found.low > 1.0 / wide;
-            if is_narrow { Verdict::Same(found) } else { Verdict::Unclear(found) }
-        }
+    let Some((factor, is_apart)) = change(old, new) else { return Verdict::TooFew };
+    let is_fixed = now.steady && is_constant(old) && is_constant(new);
+    if !is_fixed && old.len().min(new.len()) < RUNS_MIN {
+        return Verdict::TooFew;
     }
+    let is_ratio = now.steady || !now.ratios.is_empty();
+    let tolerance = 1.0 + if is_ratio { TOLERANCE } else { TOLERANCE_ABSOLUTE };
+    if (1.0 / tolerance..=tolerance).contains(&factor) {
+        return Verdict::Same(factor);
+    }
+    if !is_apart {
+        return Verdict::Unclear(factor);
+    }
+    let is_worse = (factor > 1.0) == (now.better == Better::Lower);
+    if is_worse { Verdict::Worse(factor) } else { Verdict::Better(factor) }
+}
+
+/// New ÷ old by the medians, and whether the ranges are apart; `None` without positive values.
+fn change(old: &[f64], new: &[f64]) -> Option<(f64, bool)> {
+    let ((old_low, old_high), (new_low, new_high)) = (range(old)?, range(new)?);
+    let factor = median(new)? / median(old)?;
+    let is_usable = old_low > 0.0 && new_low > 0.0 && factor.is_finite();
+    is_usable.then_some((factor, new_low > old_high || new_high < old_low))
+}
+
+/// Counts that are the same each time need no further runs.
+fn is_constant(values: &[f64]) -> bool {
+    range(values).is_some_and(|(low, high)| low == high)
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (word, change) = match self {
-            Self::Better(change) => ("better", change),
-            Self::Same(change) => ("same", change),
-            Self::Worse(change) => ("**worse**", change),
-            Self::Unclear(change) => ("unclear", change),
+        let (word, factor) = match self {
+            Self::Better(factor) => ("better", factor),
+            Self::Same(factor) => ("same", factor),
+            Self::Worse(factor) => ("**worse**", factor),
+            Self::Unclear(factor) => ("unclear", factor),
             Self::TooFew => return f.write_str("too few runs"),
             Self::New => return f.write_str("new"),
         };
-        let Change { factor, low, high } = change;
-        write!(f, "{word}: × {factor:.3} ({low:.3}–{high:.3})")
+        write!(f, "{word}: × {factor:.3}")
     }
 }
 
@@ -187,19 +187,19 @@ mod tests {
     }
 
     #[test]
-    fn lower_ratios_are_better_and_noise_is_neither() {
+    fn lower_ratio_is_better_and_noise_is_unclear() {
         let base = [1.00, 1.01, 0.99, 1.02, 1.00];
         let scaled = |by: f64| base.map(|value| value * by);
         assert!(matches!(verdict_of(&base, &scaled(1.1)), Verdict::Worse(_)));
         assert!(matches!(verdict_of(&base, &scaled(0.9)), Verdict::Better(_)));
         assert!(matches!(verdict_of(&base, &scaled(1.02)), Verdict::Same(_)));
-        let wild = [0.7, 1.5, 1.0, 0.8, 1.3];
+        let wild = [0.7, 1.5, 1.2, 0.8, 1.3];
         assert!(matches!(verdict_of(&wild, &base), Verdict::Unclear(_)));
         assert_eq!(verdict_of(&base[..3], &scaled(2.0)[..3]), Verdict::TooFew);
     }
 
     #[test]
-    fn where_more_is_better_it_is_the_other_way_round() {
+    fn higher_value_is_better_if_the_measure_says_so() {
         let higher = |values| Measure { better: Better::Higher, ..ratios("x", values) };
         let (before, now) = (higher(&[1.0; 5]), higher(&[1.2; 5]));
         assert!(matches!(verdict(&before, &now), Verdict::Better(_)));
@@ -256,7 +256,7 @@ mod tests {
         let before = record(1, vec![measure]);
         let text = table(&compare(&now, Some(&before)));
         let line = "| server | CPU per join | 5 | 1.000 µs (1.000–1.000) | 1.200 µs (1.200–1.200) \
-                    | 1.200 (1.200–1.200) | ≤ 1.1: **NO** | **worse**: × 1.200 (1.200–1.200) |";
+                    | 1.200 (1.200–1.200) | ≤ 1.1: **NO** | **worse**: × 1.200 |";
         assert!(text.contains(line), "{text}");
     }
 }

@@ -2,7 +2,7 @@
 //! measurements of a release, with `--instructions` the counts of CI.
 //!
 //! `parts` run tools through a `session` and `read` their files; a `record` keeps the measures,
-//! `compare` compares it with the last one by `statistics`, `tables` update docs/BENCHMARKS.md.
+//! `compare` compares it with the last one, `tables` update docs/BENCHMARKS.md.
 
 mod all;
 mod compare;
@@ -11,8 +11,6 @@ mod parts;
 mod read;
 pub(crate) mod record;
 mod session;
-mod statistics;
-mod sweep;
 mod tables;
 
 use std::path::PathBuf;

@@ -8,7 +8,6 @@ use super::instructions;
 use super::read::{self, Drive};
 use super::record::{Better, Measure};
 use super::session::Session;
-use super::sweep;
 use crate::engine;
 
 pub(crate) struct Part {
@@ -63,14 +62,13 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "page",
         about: "hello_page beside nginx (simurgh-bench page)",
-        run: |session| read::page_table(&requests(session, "page", "page")?),
+        run: |session| requests(session, "page", "page"),
     },
     Part {
         name: "load",
         about: "load http beside wrk (simurgh-bench http-load)",
-        run: |session| read::load_table(&requests(session, "load", "http-load")?),
+        run: |session| requests(session, "load", "http-load"),
     },
-    Part { name: "http", about: "hello_page and nginx from 1 to 512 connections", run: sweep::run },
     Part { name: "road", about: "the road of --size connections (simurgh road)", run: road },
 ];
 
@@ -108,11 +106,12 @@ fn timing(session: &mut Session) -> Result<Vec<Measure>> {
 }
 
 /// The cost of a request: one side of a pair that is compared.
-fn requests(session: &mut Session, name: &str, command: &str) -> Result<serde_json::Value> {
+fn requests(session: &mut Session, name: &str, command: &str) -> Result<Vec<Measure>> {
     let runs = session.runs.to_string();
     let mut arguments = vec![command, "--runs", &runs];
     arguments.extend(session.short.then_some(["--seconds", "1"]).into_iter().flatten());
-    bench_file(session, name, &arguments)
+    let raw = bench_file(session, name, &arguments)?;
+    read::bench_table(&raw, "")
 }
 
 /// Runs `simurgh-bench`, and keeps the two files that it writes under the part's name.

@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::record::{Better, Measure};
 
 /// Rows of a table of `simurgh-bench` that are kept although they have no limit.
-const KEPT: [&str; 2] = ["server CPU per heartbeat", "socket, file and epoll slabs"];
+const KEPT: [&str; 3] =
+    ["server CPU per heartbeat", "socket, file and epoll slabs", " connections: p99"];
 
 pub(crate) fn json(path: &Path) -> Result<Value> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -24,7 +25,7 @@ pub(crate) fn bench_table(raw: &Value, size: &str) -> Result<Vec<Measure>> {
         let name = row.get("measure")?.as_str()?.to_owned();
         let number = |key: &str| row.get(key).and_then(Value::as_f64);
         let (at_most, at_least) = (number("at_most"), number("at_least"));
-        let is_kept = KEPT.iter().any(|kept| name.starts_with(kept));
+        let is_kept = KEPT.iter().any(|kept| name.contains(kept));
         if at_most.is_none() && at_least.is_none() && !is_kept {
             return None;
         }
@@ -44,62 +45,6 @@ pub(crate) fn bench_table(raw: &Value, size: &str) -> Result<Vec<Measure>> {
         })
     });
     some(measures.filter(|measure| !measure.values.is_empty()).collect())
-}
-
-/// A raw file of `simurgh-bench page`: the cost of a request beside nginx, by connections.
-pub(crate) fn page_table(raw: &Value) -> Result<Vec<Measure>> {
-    let rows = raw.get("table").and_then(Value::as_array).context("there is no table in it")?;
-    let mut measures = Vec::new();
-    for row in rows {
-        let connections = number(row, "connections")?;
-        let measure = |name: &str, values: &str, limit: f64| Measure {
-            name: name.to_owned(),
-            size: format!("{connections} connections"),
-            values: numbers(row, values),
-            limit: Some(limit),
-            ..Measure::default()
-        };
-        let cpu = measure("server CPU per request", "page_cpu_us", 15.0);
-        measures.push(Measure { unit: "µs".into(), floor: numbers(row, "nginx_cpu_us"), ..cpu });
-        // The table has only the ratio: the rates follow from the CPU above.
-        let rate = measure("requests per CPU second ÷ nginx's", "ratio", 0.8);
-        let ratios = rate.values.clone();
-        measures.push(Measure { better: Better::Higher, ratios, ..rate });
-        // wrk adds requests to the measured ones, so only the sweep's tails are judged.
-        let tail = measure("p99 ÷ p50 as wrk has it", "page_spread", 0.0);
-        let (floor, ratios) = (numbers(row, "nginx_spread"), numbers(row, "spread_ratio"));
-        measures.push(Measure { floor, ratios, limit: None, ..tail });
-    }
-    some(measures)
-}
-
-/// A raw file of `simurgh-bench http-load`: `simurgh load http` beside wrk.
-pub(crate) fn load_table(raw: &Value) -> Result<Vec<Measure>> {
-    // The file has the limits in words; these are the same as numbers.
-    const KEPT: [(&str, &str, Better, Option<f64>); 3] = [
-        ("requests per client CPU second", "1/s", Better::Higher, Some(0.8)),
-        ("p50, us", "µs", Better::Lower, Some(1.1)),
-        ("p99, us", "µs", Better::Lower, None),
-    ];
-    let rows = raw.get("table").and_then(Value::as_array).context("there is no table in it")?;
-    let mut measures = Vec::new();
-    for row in rows {
-        let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default();
-        let kept = KEPT.iter().find(|(name, ..)| *name == text("measure"));
-        let Some((name, unit, better, limit)) = kept else { continue };
-        measures.push(Measure {
-            name: name.trim_end_matches(", us").to_owned(),
-            unit: (*unit).to_owned(),
-            better: *better,
-            size: format!("{}, {} connections", text("file"), number(row, "connections")?),
-            values: numbers(row, "simurgh"),
-            floor: numbers(row, "wrk"),
-            ratios: numbers(row, "ratio"),
-            limit: *limit,
-            steady: false,
-        });
-    }
-    some(measures)
 }
 
 fn some(measures: Vec<Measure>) -> Result<Vec<Measure>> {
@@ -244,28 +189,6 @@ mod tests {
         assert_eq!(rounded, [450.8, 198.4, 14.8, 161.0]);
         assert!(drive("500,000 sockets on 2 shards\n", 1).is_err());
         assert!(drive(first.split_once("pushed").unwrap().0, 1).is_err());
-    }
-
-    #[test]
-    fn the_tables_of_pages_and_loads_are_read() {
-        let page = serde_json::json!({"table": [{
-            "connections": 32, "nginx_cpu_us": [9.0], "page_cpu_us": [10.0], "ratio": [0.9],
-            "nginx_spread": [2.0], "page_spread": [3.0], "spread_ratio": [1.5],
-        }]});
-        let page = page_table(&page).unwrap();
-        let compared: Vec<&[f64]> = page.iter().map(Measure::compared).collect();
-        assert_eq!(compared, [&[10.0], &[0.9], &[1.5]]);
-        assert_eq!((page[1].better, page[1].limit), (Better::Higher, Some(0.8)));
-        let row = |measure: &str| {
-            serde_json::json!({"file": "tiny", "connections": 1, "measure": measure,
-                "wrk": [2.0, 2.0], "simurgh": [1.0, 3.0], "ratio": [0.5, 1.5]})
-        };
-        let load = serde_json::json!({"table": [row("p50, us"), row("mean, us")]});
-        let load = load_table(&load).unwrap();
-        assert_eq!((load.len(), load[0].name.as_str(), load[0].limit), (1, "p50", Some(1.1)));
-        assert_eq!(load[0].size, "tiny, 1 connections");
-        assert!(page_table(&serde_json::json!({"table": [{"connections": 1}]})).is_err());
-        assert!(load_table(&serde_json::json!({"table": [row("other")]})).is_err());
     }
 
     #[test]

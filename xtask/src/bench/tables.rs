@@ -7,11 +7,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use simurgh_bench_kit::pages::with_fresh_tables;
 
 use super::compare::{compare, table};
 use super::instructions;
 use super::record::{Record, earlier};
+use crate::pages::with_fresh_tables;
 
 const PAGE: &str = "docs/BENCHMARKS.md";
 /// The table of instruction counts is made from the baseline.

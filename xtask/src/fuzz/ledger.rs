@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use crate::pages::with_fresh_tables;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use simurgh_bench_kit::machine::{commit, date, unix_seconds};
-use simurgh_bench_kit::pages::with_fresh_tables;
 use simurgh_text::format::grouped;
 
 use crate::files;

@@ -20,12 +20,16 @@ use clap::Args;
 use simurgh_text::format::grouped;
 
 use crate::outcome::Outcome;
-use crate::process;
+use crate::process::{self, lock};
 use build::Unbuilt;
 use ledger::Line;
 
 /// How long a target runs before the next one, so that each has had a share at any interruption.
 const ROUND: Duration = Duration::from_secs(300);
+/// Runs of a target in CI: a few seconds.
+const CI_RUNS: u64 = 20_000;
+/// Even on a slow machine that does other work.
+const CI_TIME_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -67,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let seconds = options.minutes.max(0.0) * 60.0;
     let time = Duration::try_from_secs_f64(seconds).context("--minutes")?;
     let jobs = options.jobs.unwrap_or_else(cores);
-    let started = Started { sanitizer: options.address, is_kept: true };
+    let started = Started { sanitizer: options.address, is_kept: true, runs: None };
     let lines =
         run_targets(&programs, ledger::least_run_first(targets.clone()), time, jobs, &started);
     if options.merge && !process::is_interrupted() {
@@ -80,8 +84,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs every target for a moment, for CI; only finds are recorded.
-pub(crate) fn try_each(time: Duration) -> Outcome {
+/// Runs every target with the same inputs each time, for CI; only finds are recorded.
+pub(crate) fn try_each() -> Outcome {
     let programs = build::targets(&crate::root())
         .map_err(|error| Unbuilt::Failed(format!("{error:#}")))
         .and_then(|targets| Ok((build::build(&targets, false)?, targets)));
@@ -90,8 +94,8 @@ pub(crate) fn try_each(time: Duration) -> Outcome {
         Err(Unbuilt::Lacking(what)) => return Outcome::skipped(what),
         Err(Unbuilt::Failed(why)) => return Outcome::failed(why),
     };
-    let started = Started { sanitizer: false, is_kept: false };
-    let lines = run_targets(&programs, targets.clone(), time, cores(), &started);
+    let started = Started { sanitizer: false, is_kept: false, runs: Some(CI_RUNS) };
+    let lines = run_targets(&programs, targets.clone(), CI_TIME_MAX, cores(), &started);
     let idle: Vec<&str> = targets
         .iter()
         .filter(|target| !lines.iter().any(|line| line.target == **target && line.executions > 0))
@@ -117,6 +121,8 @@ pub(crate) fn try_each(time: Duration) -> Outcome {
 struct Started {
     sanitizer: bool,
     is_kept: bool,
+    /// So many runs of the same inputs each time, instead of other ones for some time.
+    runs: Option<u64>,
 }
 
 /// Runs the targets in turn, `jobs` at a time, each for `time`; a target with a find is not run
@@ -140,13 +146,14 @@ fn run_targets(
                 lock(&ended).push(line);
                 continue;
             }
-            let is_over = round::run(programs, &mut line, turn);
+            let is_over = round::run(programs, &mut line, turn, started.runs);
             println!("{line}");
             if started.is_kept
                 && let Err(error) = ledger::note(&crate::root(), &line)
             {
                 eprintln!("fuzz: not written down: {error:#}");
             }
+            let is_over = is_over || started.runs.is_some();
             let left = if is_over { Duration::ZERO } else { left.saturating_sub(turn) };
             lock(&queue).push_back((line, left));
         }
@@ -157,10 +164,6 @@ fn run_targets(
         }
     });
     ended.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn cores() -> usize {
@@ -197,12 +200,12 @@ mod tests {
     fn every_target_has_a_body_a_corpus_and_a_test() {
         let root = crate::root();
         let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
-        let tests = read("crates/ground/simurgh-proto/tests/fuzz_corpus.rs")
-            + &read("crates/load/simurgh-load/tests/fuzz_corpus.rs")
-            + &read("crates/core/simurgh-history/tests/fuzz_corpus.rs")
-            + &read("crates/core/simurgh-presence/tests/fuzz_corpus.rs")
-            + &read("crates/core/simurgh-cluster/tests/fuzz_corpus.rs")
-            + &read("crates/server/simurgh-token/tests/fuzz_corpus.rs")
+        let tests = read("crates/ground/simurgh-proto/tests/it/fuzz_corpus.rs")
+            + &read("crates/load/simurgh-load/tests/it/fuzz_corpus.rs")
+            + &read("crates/core/simurgh-history/tests/it/fuzz_corpus.rs")
+            + &read("crates/core/simurgh-presence/tests/it/fuzz_corpus.rs")
+            + &read("crates/core/simurgh-cluster/tests/it/fuzz_corpus.rs")
+            + &read("crates/server/simurgh-token/tests/it/fuzz_corpus.rs")
             + &read("crates/server/simurgh-nats/src/wire/tests.rs")
             + &read("crates/core/simurgh-core/src/registry/tests.rs")
             + &read("crates/core/simurgh-sim/src/fuzz.rs");

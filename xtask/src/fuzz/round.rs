@@ -23,7 +23,8 @@ const SLACK: Duration = Duration::from_secs(120);
 const WRITTEN: &str = "Test unit written to ";
 
 /// Runs the target of `line` for `time` and adds the results; `true` if it is not to run again.
-pub(super) fn run(programs: &Programs, line: &mut Line, time: Duration) -> bool {
+/// With `runs` only so many, of the same inputs each time.
+pub(super) fn run(programs: &Programs, line: &mut Line, time: Duration, runs: Option<u64>) -> bool {
     let target = line.target.clone();
     let working = corpus::working(&target);
     let artifacts = corpus::artifacts(&target);
@@ -43,6 +44,9 @@ pub(super) fn run(programs: &Programs, line: &mut Line, time: Duration) -> bool 
     ];
     let words = super::directory().join("dictionaries").join(&target);
     arguments.extend(words.exists().then(|| format!("-dict={}", words.display())));
+    if let Some(runs) = runs {
+        arguments.extend(["-seed=1".to_owned(), format!("-runs={runs}")]);
+    }
     // New inputs go into the first directory.
     arguments.push(working.display().to_string());
     arguments.push(corpus::kept(&target).display().to_string());

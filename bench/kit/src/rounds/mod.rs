@@ -29,7 +29,7 @@ pub struct Options {
     /// Fewer and shorter: to see whether all works, not for figures
     #[arg(long)]
     pub short: bool,
-    /// How long each attack lasts, in seconds (`attacks` only)
+    /// How long each attack or row of `attacks`, `page` and `http-load` lasts, in seconds
     #[arg(long, value_name = "N")]
     pub seconds: Option<u64>,
     /// Where programs and figures are.
@@ -40,7 +40,8 @@ pub struct Options {
 impl Options {
     /// Adds the suite's rows and rounds where none were given; an unknown row is an error.
     pub fn for_suite(mut self, suite: &Suite) -> Result<Self, String> {
-        let all: Vec<&str> = suite.jobs.iter().map(|job| job.row).collect();
+        let jobs = suite.jobs.iter().map(|job| job.row);
+        let all: Vec<&str> = jobs.chain(suite.usual.iter().copied()).collect();
         if !self.only.iter().all(|row| all.contains(&row.as_str())) {
             return Err(format!("--only takes some of {}", all.join(",")));
         }
@@ -75,6 +76,9 @@ pub struct Sample {
     pub notes: Vec<String>,
     /// Reasons why the figures are invalid.
     pub faults: Vec<String>,
+    /// Further raw figures.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub raw: Vec<serde_json::Value>,
     /// How long the measurement took.
     pub seconds: f64,
     /// Waiting and running tasks of the machine before it (load average over a minute).

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{Options, Sample, Suite};
 use crate::{report, stats};
 
-/// One line of the table. `cargo xtask bench` reads its fields as in the program's other tables.
+/// One line of the table, as the raw file has it.
 #[derive(Debug, Serialize)]
 pub struct Row {
     /// Name of the row of the suite.
@@ -17,11 +17,18 @@ pub struct Row {
     /// The measured quantity.
     pub measure: String,
     unit: &'static str,
+    /// The baseline's figures.
+    floor: Vec<f64>,
     simurgh: Vec<f64>,
-    /// The limit.
+    /// Each figure ÷ that of the baseline in the same sample.
+    pub ratio: Vec<f64>,
+    /// The limit: of the ratio if there is one, else of the figure.
     pub at_most: Option<f64>,
+    at_least: Option<f64>,
     /// Whether the limit holds; `None` without one, or where nothing was measured.
     pub reached: Option<bool>,
+    #[serde(skip)]
+    limit: Option<Limit>,
     #[serde(skip)]
     digits: usize,
 }
@@ -66,6 +73,8 @@ impl Limit {
             Self::AtLeast(limit) => ("≥", limit),
             Self::Within(limit) => ("±", limit),
         };
+        // A limit that follows from sizes has digits that say nothing.
+        let limit = (limit * 1e3).round() / 1e3;
         format!("{sign} {limit} {unit}").trim_end().to_owned()
     }
 }
@@ -76,8 +85,8 @@ pub struct Recipe {
     pub row: &'static str,
     /// Name of the figure in a [`Sample`].
     pub figure: String,
-    /// Name of the figure it is compared with, if that has another name.
-    pub others: Option<String>,
+    /// Name of the baseline's figure, if there is a baseline.
+    pub base: Option<String>,
     /// The measured quantity.
     pub measure: String,
     /// Unit of the figure.
@@ -86,11 +95,14 @@ pub struct Recipe {
     pub digits: usize,
     /// The limit.
     pub limit: Option<Limit>,
+    /// Whether that is a limit of the ratio to the baseline.
+    pub is_of_ratio: bool,
 }
 
-/// Reads recipes from lines of `row | figure | measure | unit | digits | limit | others`; the limit
-/// may be empty and `others` missing. Lines that begin with `#` are comments. Names of `values` are
-/// replaced.
+/// Reads recipes from lines of `row | figure | measure | unit | digits | limit | base`. The limit
+/// may be empty, and is one of the ratio to the baseline if it begins with `÷`. The base may be
+/// missing; a `*` in it stands for the figure's name. Lines that begin with `#` are comments. Names
+/// of `values` are replaced.
 pub fn read(text: &'static str, values: &[(&str, String)]) -> Result<Vec<Recipe>> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let read = |line| recipe(line, values).with_context(|| format!("not a recipe: {line}"));
@@ -105,53 +117,80 @@ fn recipe(line: &'static str, values: &[(&str, String)]) -> Option<Recipe> {
     };
     let (row, figure, measure, unit) = (next()?, filled(next()?), filled(next()?), next()?);
     let digits = next()?.parse().ok()?;
-    let limit = match filled(next()?).as_str() {
+    let limit = filled(next()?);
+    let is_of_ratio = limit.starts_with('÷');
+    let limit = match limit.trim_start_matches('÷').trim_start() {
         "" => None,
         limit => Some(Limit::read(limit)?),
     };
-    Some(Recipe { row, figure, others: next().map(str::to_owned), measure, unit, digits, limit })
+    let base = next().map(|base| filled(base).replace('*', &figure));
+    Some(Recipe { row, figure, base, measure, unit, digits, limit, is_of_ratio })
 }
 
 /// The lines of all rows that were run.
 pub fn rows(suite: &Suite, options: &Options, samples: &[Sample]) -> Result<Vec<Row>> {
-    let line = |recipe: Recipe| {
-        let Recipe { row, figure, measure, unit, digits, limit, .. } = recipe;
-        let of_row = samples.iter().filter(|sample| sample.row == row);
-        let simurgh: Vec<f64> =
-            of_row.filter_map(|sample| sample.figures.get(&figure).copied()).collect();
-        let at_most = match limit {
-            Some(Limit::AtMost(limit)) => Some(limit),
-            _ => None,
-        };
-        let judged = match at_most {
-            Some(limit) if suite.is_each_judged || limit <= 0.0 => stats::quantile(&simurgh, 1.0),
-            _ => stats::median(&simurgh),
-        };
-        let reached = judged.zip(at_most).map(|(value, limit)| value <= limit);
-        Row { row, measure, unit, simurgh, at_most, reached, digits }
-    };
-    let rows = (suite.recipes)(options)?.into_iter().map(line);
-    Ok(rows.filter(|row| options.wants(row.row)).collect())
+    let recipes = (suite.recipes)(options)?.into_iter();
+    let wanted = recipes.filter(|recipe| options.wants(recipe.row));
+    Ok(wanted.map(|recipe| row(suite, recipe, samples)).collect())
 }
 
-/// The table in Markdown: medians, with the lowest and highest round behind them.
-pub fn text(suite: &Suite, rows: &[Row]) -> String {
-    let cells = |row: &Row| {
-        let Row { unit, digits, .. } = row;
-        let value = match row.simurgh.as_slice() {
-            [one] if suite.is_each_judged => format!("{one:.digits$} {unit}"),
-            values => report::cell(values, *digits, unit),
-        };
-        let limit = row.at_most.map_or("–".to_owned(), |limit| match limit.fract() == 0.0 {
-            // The limit follows from sizes.
-            false if suite.is_each_judged => format!("≤ {limit:.1} {unit}"),
-            _ => format!("≤ {limit} {unit}"),
-        });
-        let reached = report::verdict(row.reached, row.at_most.is_some(), "**MISSED**");
-        let (value, limit) = (value.trim_end(), limit.trim_end());
-        [row.row, &row.measure, value, limit, reached].map(str::to_owned).to_vec()
+fn row(suite: &Suite, recipe: Recipe, samples: &[Sample]) -> Row {
+    let Recipe { row, figure, base, measure, unit, digits, limit, is_of_ratio } = recipe;
+    let (mut floor, mut simurgh, mut ratio) = (Vec::new(), Vec::new(), Vec::new());
+    // A sample without a row has the figures of all rows.
+    for sample in samples.iter().filter(|sample| sample.row == row || sample.row.is_empty()) {
+        let value = sample.figures.get(&figure).copied();
+        let by = base.as_ref().and_then(|base| sample.figures.get(base)).copied();
+        simurgh.extend(value);
+        floor.extend(by);
+        // Where the figure itself has a limit, its ratio would not tell whether it is kept.
+        let pair = value.zip(by).filter(|(_, by)| *by > 0.0 && (is_of_ratio || limit.is_none()));
+        ratio.extend(pair.map(|(value, by)| value / by));
+    }
+    let judged = if is_of_ratio { &ratio } else { &simurgh };
+    let is_each = suite.is_each_judged || matches!(limit, Some(Limit::AtMost(..=0.0)));
+    let reached = limit.zip(stats::median(judged)).map(|(limit, median)| match is_each {
+        true => judged.iter().all(|value| limit.reached(*value)),
+        false => limit.reached(median),
+    });
+    let (at_most, at_least) = match limit {
+        Some(Limit::AtMost(limit) | Limit::Within(limit)) => (Some(limit), None),
+        Some(Limit::AtLeast(limit)) => (None, Some(limit)),
+        None => (None, None),
     };
-    let head = ["row", "measure", "Simurgh", "must reach", "ok?"];
+    let limit = limit.filter(|_| !is_of_ratio || base.is_some());
+    Row { row, measure, unit, floor, simurgh, ratio, at_most, at_least, reached, limit, digits }
+}
+
+/// The table in Markdown: medians, with the lowest and highest round behind them. Without baselines
+/// it has no columns for them.
+pub fn text(suite: &Suite, rows: &[Row]) -> String {
+    let has_floor = rows.iter().any(|row| !row.floor.is_empty());
+    let cell = |row: &Row, values: &[f64]| match values {
+        [one] if suite.is_each_judged => format!("{one:.*} {}", row.digits, row.unit),
+        values => report::cell(values, row.digits, row.unit),
+    };
+    let cells = |row: &Row| {
+        let mut cells = vec![row.row.to_owned(), row.measure.clone()];
+        if has_floor {
+            cells.push(cell(row, &row.floor));
+        }
+        cells.push(cell(row, &row.simurgh));
+        if has_floor {
+            cells.push(report::cell(&row.ratio, 3, ""));
+        }
+        cells.push(row.limit.map_or("–".to_owned(), |limit| match row.ratio.is_empty() {
+            true => limit.text(row.unit),
+            false => format!("÷ {}", limit.text("")),
+        }));
+        cells.push(report::verdict(row.reached, row.limit.is_some(), "**MISSED**").to_owned());
+        cells.iter().map(|cell| cell.trim_end().to_owned()).collect()
+    };
+    let mut head = vec!["row", "measure"];
+    head.extend(has_floor.then_some("baseline"));
+    head.push("Simurgh");
+    head.extend(has_floor.then_some("÷ baseline"));
+    head.extend(["must reach", "ok?"]);
     report::table(&head, rows.iter().map(cells))
 }
 
@@ -173,7 +212,8 @@ fn remarks(samples: &[Sample]) -> String {
     text
 }
 
-pub(super) fn publish(suite: &Suite, options: &Options, samples: &[Sample]) -> Result<()> {
+/// Prints the table, and keeps it with the raw figures.
+pub fn publish(suite: &Suite, options: &Options, samples: &[Sample]) -> Result<()> {
     let rows = rows(suite, options, samples)?;
     let fields = [
         ("command", json!(command(suite, options))),

@@ -24,6 +24,7 @@ mod presence;
 mod split_mix;
 mod subject;
 mod table;
+mod thread;
 mod time;
 mod wire;
 
@@ -47,7 +48,7 @@ pub use envelope::{
 };
 pub use history::{
     HistoryConfig, HistoryCounts, HistoryEvent, HistoryItem, HistoryNotice, HistoryPosition,
-    StoreError, StoreItem,
+    StoreItem,
 };
 pub use interests::{InterestChanges, InterestCounts, Interests, InterestsConfig, Shards};
 pub use message::{Message, NAME_BYTES_MAX, SETTINGS_MAX, VERSION_BYTES_MAX};
@@ -58,10 +59,13 @@ pub use presence::{
     PART_BYTES, PARTS_MAX, Part, PresenceParts, PresenceUpdate, UNFINISHED_MAX, ask_drafts,
     delta_drafts, state_drafts,
 };
-pub use simurgh_history::{Retention, StoredAt};
+pub use simurgh_history::{NotKept, Retention, StoredAt};
 pub use split_mix::SplitMix64;
 pub use subject::{
     BUCKETS, Bucket, Interest, PREFIX_BYTES_MAX, Prefix, PrefixError, Space, Subject,
     TOKEN_BYTES_MAX, TOPIC_BYTES_MAX,
+};
+pub use thread::{
+    BroadcastParts, DisconnectReply, FLUSH_NS, NodeThread, TURN_INTERVAL_NS, ThreadNode,
 };
 pub use time::Time;

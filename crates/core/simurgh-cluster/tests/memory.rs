@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use simurgh_cluster::adapter::{Fetch, Fetched};
 use simurgh_cluster::{
-    Adapter, Answer, CallNumber, Class, Cluster, ClusterConfig, DisconnectNumber,
-    DisconnectOutcome, Event, Generation, HistoryConfig, HistoryEvent, Interest, Interests,
-    InterestsConfig, Item, LocalNode, NodeId, Outbox, OutboxConfig, Prefix, QueueFull, Retention,
-    Session, Shards, Space, StoreError, StoredAt, Subject, Ticket, Time, Wanted,
+    Adapter, Answer, CallNumber, Class, Cluster, ClusterConfig, Event, Generation, HistoryConfig,
+    HistoryEvent, Interest, Interests, InterestsConfig, Item, LocalNode, NodeId, NotKept, Outbox,
+    OutboxConfig, Prefix, QueueFull, Retention, Session, Shards, Space, StoredAt, Subject, Ticket,
+    Time, Wanted,
 };
 use simurgh_presence::FromPeers;
 
@@ -146,11 +146,10 @@ impl LocalNode for Begun {
     fn disconnect(&mut self, _: &str) {}
     fn presence(&mut self, _: &str, _: FromPeers) {}
     fn gone(&mut self, _: NodeId) {}
-    fn disconnected(&mut self, _: DisconnectNumber, _: DisconnectOutcome) {}
     fn called(&mut self, _: NodeId, _: u64, _: u16, _: Vec<u8>) {}
     fn hung_up(&mut self, _: NodeId, _: u64) {}
     fn answered(&mut self, _: CallNumber, _: Option<Answer>) {}
-    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, StoreError>) {}
+    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, NotKept>) {}
 
     fn history(&mut self, _: &str, what: HistoryEvent<'_>) {
         self.0 += usize::from(matches!(what, HistoryEvent::Begun { .. }));

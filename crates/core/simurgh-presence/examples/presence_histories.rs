@@ -1,8 +1,9 @@
 //! Histories for the official client: `presence_histories COUNT SEED` prints a line of JSON each:
 //! what a client receives (`{"state":…}` and `{"diff":…}`), and the list that it must have then.
-#![allow(clippy::unwrap_used, reason = "a part of tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a part of tests")]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/it/support/mod.rs"]
+#[allow(dead_code, reason = "a part of it is used here")]
 mod support;
 
 use support::{Step, TestCluster};

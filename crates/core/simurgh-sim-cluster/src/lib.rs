@@ -8,7 +8,7 @@
 //!           Cluster ⇄ watched Loopback ⇄ Network ⇄ … other nodes
 //! ```
 //!
-//! Shards and the cluster reach each other as they do in the server (`simurgh::cluster`).
+//! Shards and the cluster reach each other as they do in the server, by `simurgh_cluster::NodeThread`.
 
 mod app;
 mod client;

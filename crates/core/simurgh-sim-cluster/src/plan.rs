@@ -146,6 +146,10 @@ impl ClusterPlan {
         2 * (self.network.delay_ns.end() + 4 * self.quantum_ns) + 200 * MILLISECOND
     }
 
+    pub(crate) fn is_local_when_away(&self) -> bool {
+        self.history.as_ref().is_some_and(|it| it.is_local_when_away)
+    }
+
     pub(crate) fn id_of(&self, client: u32) -> Option<usize> {
         (client % 4 != 3).then_some(client as usize % self.ids)
     }
@@ -157,6 +161,8 @@ pub(crate) struct HistoryPlan {
     /// How many of 256 clients opt in, and how many of those have an id.
     opts_in: u8,
     has_id: u8,
+    /// Without a link, broadcasts go to local members only.
+    is_local_when_away: bool,
     /// There are no faults and everything is kept: nothing justifies a gap.
     pub(crate) is_whole: bool,
     pub(crate) has_leaders: bool,
@@ -192,6 +198,7 @@ impl HistoryPlan {
             rule,
             opts_in: 210,
             has_id: [0, 200, 255][rng.usize(..3)],
+            is_local_when_away: Rng::with_seed(seed ^ 0x4c_4f_43).u8(..) < 80,
             is_whole: keeps_all && !has_faults && !purges,
             has_leaders: has_faults && rng.u8(..) < 90,
             purges,

@@ -52,7 +52,8 @@ impl RunningNode {
         let join = app::join(shared, &mailbox);
         let history = plan.history.as_ref().map(|it| it.rule);
         let others: Arc<dyn simurgh_core::Cluster> = Arc::clone(&mailbox) as _;
-        let node = SimNode::new(shared, (id.0, shards), join, history, Some(others));
+        let node =
+            SimNode::new(shared, (id.0, shards), join, history, Default::default(), Some(others));
         let node = Arc::new(node);
         node.skew_ms.store(plan.skew_ms(seed % 5_000), Relaxed);
         let shard = |it| Shard::new(&node, it, Arc::default(), seed.rotate_left(9));
@@ -108,7 +109,7 @@ impl RunningNode {
 
     pub(crate) fn is_linked(&self) -> bool {
         let is_whole = !self.cannot_send && !self.cannot_hear && !self.is_lossy;
-        is_whole && !self.is_frozen && self.thread.node.state().0 != LinkState::Away
+        is_whole && !self.is_frozen && self.thread.node.cluster.state().0 != LinkState::Away
     }
 
     pub(crate) fn is_open(&self) -> bool {

@@ -1,15 +1,15 @@
-//! The cluster's thread of a node, modelled on `simurgh::cluster`: the mailbox of what shards send
-//! it, what it does with input from other nodes, and its turns.
+//! The cluster thread of a simulated node: the mailbox of what shards send it, and the node that
+//! [`NodeThread`] serves.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
 use simurgh_cluster::{
-    Answer, CallNumber, Cluster, DisconnectNumber, DisconnectOutcome, ENVELOPE_BYTES_MAX, Except,
-    GoneReason, HistoryEvent, HistoryItem, HistoryPosition, Item, ItemPayload, LinkState,
-    LocalNode, NodeId, Notice, PeerEvent, Shards, Space, StoreError, StoreItem, StoredAt, Time,
+    Adapter, Answer, BroadcastParts, CallNumber, Cluster, DisconnectReply, ENVELOPE_BYTES_MAX,
+    Except, GoneReason, HistoryEvent, HistoryItem, HistoryPosition, Item, LinkState, LocalNode,
+    NodeId, NodeThread, NotKept, Notice, PeerEvent, Shards, Space, StoredAt, ThreadNode, Time,
 };
 use simurgh_core::{
     Broadcast, ChannelId, FromEngine, Mail, Node, Posted, PresenceMail, StoreRequest, ToCluster,
@@ -20,16 +20,11 @@ use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::payload;
 use simurgh_sim_kit::setup::locked;
 
-use crate::plan::SECOND;
 use crate::watched::WatchedAdapter;
 use crate::{Shared, SimNode};
 
-/// As in `simurgh::cluster::door`.
+/// As in `simurgh_shard::cluster_inbox`.
 const AROUND_BYTES: usize = 256;
-/// As in `simurgh::cluster::run`.
-const ROUNDS_MAX: usize = 16;
-const CHECK_NS: u64 = SECOND;
-const FLUSH_NS: u64 = 5 * SECOND;
 
 pub(crate) enum Command {
     Core(ToCluster),
@@ -60,8 +55,8 @@ impl Mailbox {
         !locked(&self.queue).is_empty()
     }
 
-    fn take(&self) -> Vec<Command> {
-        std::mem::take(&mut *locked(&self.queue))
+    fn take(&self, empty: Vec<Command>) -> Vec<Command> {
+        std::mem::replace(&mut *locked(&self.queue), empty)
     }
 }
 
@@ -81,10 +76,125 @@ impl simurgh_core::Cluster for Mailbox {
     }
 }
 
-struct LocalShards {
+pub(crate) struct LocalShards {
     node: Arc<SimNode>,
+    mailbox: Arc<Mailbox>,
     start: usize,
-    outcomes: Vec<(DisconnectNumber, DisconnectOutcome)>,
+    time: Time,
+    /// Broadcasts given to the cluster in this turn, and how many had been dropped by then.
+    published: Vec<(u32, u64)>,
+}
+
+type Thread<A> = NodeThread<A, LocalShards>;
+
+impl ThreadNode for LocalShards {
+    type Mail = Command;
+    type Broadcast = Arc<Broadcast>;
+    type Awaiting = Arc<AtomicBool>;
+
+    fn time(&self) -> Time {
+        self.time
+    }
+
+    fn take_mail(&mut self, empty: Vec<Command>) -> Vec<Command> {
+        self.mailbox.take(empty)
+    }
+
+    fn handle<A: Adapter + ?Sized>(thread: &mut Thread<A>, command: Command, time: Time) {
+        match command {
+            Command::Core(what) => take_from_core(thread, what, time),
+            Command::Disconnect(socket_id, number) => {
+                disconnect(thread, &socket_id, Some(number), time);
+            }
+            Command::AwaitTopic(topic, told) => thread.await_topic(&topic, told, time),
+            Command::Drain => thread.cluster.drain(time),
+            Command::Bye => thread.bye(time),
+        }
+    }
+
+    fn parts(broadcast: &Arc<Broadcast>) -> BroadcastParts<'_> {
+        let (topic, event, payload) = (broadcast.topic(), broadcast.event(), broadcast.payload());
+        let except = broadcast.except().map(|it| {
+            let ChannelId { shard, membership, generation } = it;
+            Except { shard, membership, generation }
+        });
+        BroadcastParts { topic, event, payload, except }
+    }
+
+    fn subscribed(&mut self, told: Arc<AtomicBool>) {
+        self.node.shared.ledger().counts.count("waited until heard", 1);
+        told.store(true, Relaxed);
+    }
+
+    fn broadcast_here(&mut self, broadcast: Arc<Broadcast>) {
+        let id = payload::parse(broadcast.payload()).0;
+        let mut ledger = self.node.shared.ledger();
+        ledger.counts.count("heard here only", 1);
+        ledger.note_published(self.start, id);
+        drop(ledger);
+        self.node.broadcast_here(broadcast);
+    }
+}
+
+fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, time: Time) {
+    let NodeThread { cluster, local, .. } = thread;
+    let (shared, start) = (Arc::clone(&local.node.shared), local.start);
+    match what {
+        ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
+            disconnect(thread, it.topic(), None, time);
+        }
+        ToCluster::Broadcast(broadcast) => publish(thread, &broadcast, time),
+        ToCluster::TopicBegins(topic, shard, wanted) => {
+            cluster.topic_begins(&topic, shard, wanted, time);
+        }
+        ToCluster::TopicEnds(topic, shard) => {
+            if let Some(number) = shared.plan.topic_of(&topic) {
+                shared.ledger().forget_deliveries(start, usize::from(shard), number);
+            }
+            cluster.topic_ends(&topic, shard, time);
+        }
+        ToCluster::Presence(topic, what) => {
+            shared.note(|| format!("start {start} says of presences of {topic}: {what:?}"));
+            cluster.presence(&topic, what, time, local);
+        }
+        ToCluster::Store(store) => {
+            let StoreRequest { number, broadcast, sender, id, age } = *store;
+            thread.store(Arc::new(broadcast), number, sender, id.as_deref(), age, time);
+        }
+        ToCluster::Follow(topic, wanted) => cluster.follow(&topic, wanted, time, local),
+        ToCluster::CheckTopic(topic) => cluster.check_topic(&topic),
+        ToCluster::Forget(topic, number) => cluster.forget(&topic, number, time, local),
+    }
+}
+
+fn publish<A: Adapter + ?Sized>(thread: &mut Thread<A>, broadcast: &Arc<Broadcast>, time: Time) {
+    let id = payload::parse(broadcast.payload()).0;
+    let before = dropped(&thread.cluster);
+    if thread.publish(broadcast, None, time).is_ok() {
+        thread.local.published.push((id, before));
+    }
+}
+
+fn disconnect<A: Adapter + ?Sized>(
+    thread: &mut Thread<A>,
+    socket_id: &str,
+    number: Option<usize>,
+    time: Time,
+) {
+    let shared = Arc::clone(&thread.local.node.shared);
+    let reply = number.map(|number| check_outcome(&shared, number));
+    if let Err(error) = thread.disconnect(socket_id, reply, time) {
+        shared.ledger().fail("outcome", error.to_string());
+    }
+}
+
+fn check_outcome(shared: &Arc<Shared>, number: usize) -> DisconnectReply {
+    let shared = Arc::clone(shared);
+    Box::new(move |_, outcome| {
+        let mut ledger = shared.ledger();
+        ledger.note(|| format!("disconnect {number}: {outcome:?}"));
+        ledger.check_outcome(number, &outcome);
+    })
 }
 
 impl LocalNode for LocalShards {
@@ -119,10 +229,6 @@ impl LocalNode for LocalShards {
         }
     }
 
-    fn disconnected(&mut self, number: DisconnectNumber, outcome: DisconnectOutcome) {
-        self.outcomes.push((number, outcome));
-    }
-
     // No call to another node is made here.
 
     fn called(&mut self, _by: NodeId, _number: u64, _service: u16, _body: Vec<u8>) {}
@@ -147,18 +253,14 @@ impl LocalNode for LocalShards {
         self.node.post_kept(topic, from_engine(topic, what));
     }
 
-    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
+    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
         let (start, mut ledger) = (self.start, self.node.shared.ledger());
         ledger.note(|| format!("start {start} is told of {topic}, {number}: {outcome:?}"));
         drop(ledger);
-        let outcome = match outcome {
-            Err(_) if self.node.shared.setup.faults.happens(Fault::Promise) => {
-                Ok(StoredAt { epoch: 1, seq: 1, index: 0, is_duplicate: false })
-            }
-            Ok(at) => Ok(at),
-            Err(StoreError::Unconfirmed) => Err(simurgh_core::NotKept::Unconfirmed),
-            Err(StoreError::Refused(why)) => Err(simurgh_core::NotKept::Refused(why)),
-            Err(StoreError::Full) => Err(simurgh_core::NotKept::Full),
+        let is_promised = outcome.is_err() && self.node.shared.setup.faults.happens(Fault::Promise);
+        let outcome = match is_promised {
+            true => Ok(StoredAt { epoch: 1, seq: 1, index: 0, is_duplicate: false }),
+            false => outcome,
         };
         self.node.post_stored(number, outcome);
     }
@@ -201,18 +303,9 @@ impl Wake for WakeFlag {
 }
 
 pub(crate) struct ClusterThread {
-    pub(crate) node: Cluster<WatchedAdapter>,
-    local: LocalShards,
-    mailbox: Arc<Mailbox>,
-    waiting: HashMap<DisconnectNumber, usize>,
-    awaits: HashMap<u64, Arc<AtomicBool>>,
-    last_await: u64,
-    frame: Vec<u8>,
-    bye_ns: Option<u64>,
+    pub(crate) node: NodeThread<WatchedAdapter, LocalShards>,
     woken: Arc<WakeFlag>,
     pub(crate) next_ns: u64,
-    /// Broadcasts given to the cluster in this turn, and how many had been dropped by then.
-    pub(crate) published: Vec<(u32, u64)>,
     pub(crate) gone: Vec<(NodeId, GoneReason)>,
     losses: u64,
 }
@@ -224,167 +317,47 @@ impl ClusterThread {
         mailbox: &Arc<Mailbox>,
         start: usize,
     ) -> Self {
-        let local = LocalShards { node: Arc::clone(node), start, outcomes: Vec::new() };
+        let is_local_when_away = node.shared.plan.is_local_when_away();
+        let (node, mailbox) = (Arc::clone(node), Arc::clone(mailbox));
+        let (time, published) = (Time::default(), Vec::new());
+        let local = LocalShards { node, mailbox, start, time, published };
         Self {
-            node: cluster,
-            local,
-            mailbox: Arc::clone(mailbox),
-            waiting: HashMap::new(),
-            awaits: HashMap::new(),
-            last_await: 0,
-            frame: Vec::new(),
-            bye_ns: None,
+            node: NodeThread::new(cluster, local, is_local_when_away),
             woken: Arc::new(WakeFlag(AtomicBool::new(true))),
             next_ns: 0,
-            published: Vec::new(),
             gone: Vec::new(),
             losses: 0,
         }
     }
 
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
-        self.next_ns <= now_ns || self.woken.0.load(Relaxed) || self.mailbox.has_mail()
+        let has_mail = self.node.local.mailbox.has_mail();
+        self.next_ns <= now_ns || self.woken.0.load(Relaxed) || has_mail
     }
 
     /// Runs one turn; returns whether the node has sent its last message.
     pub(crate) fn turn(&mut self, time: Time, sockets: u64) -> bool {
         self.woken.0.store(false, Relaxed);
         let waker = Waker::from(Arc::clone(&self.woken));
-        let mut context = Context::from_waker(&waker);
-        for round in 0.. {
-            let has_more = self.node.receive(&mut context);
-            let has_mail = self.take_mail(time);
-            self.node.handle_events(time, &mut self.local);
-            self.node.tick(time, &mut self.local);
-            let has_said = self.node.settle(time);
-            if self.bye_ns.is_some_and(|until| self.node.is_flushed() || until <= time.ns) {
-                self.report();
-                return true;
-            }
-            if !has_mail && !has_more && !has_said {
-                break;
-            }
-            if round == ROUNDS_MAX {
-                waker.wake_by_ref();
-                break;
-            }
-        }
-        self.node.set_sockets(sockets);
+        self.node.local.time = time;
+        let has_ended = self.node.turn(&mut Context::from_waker(&waker)).is_ready();
+        self.node.cluster.set_sockets(sockets);
         self.report();
-        let soon = time.ns.saturating_add(CHECK_NS);
-        self.next_ns = self.node.next_ns().map_or(soon, |it| it.min(soon));
-        false
+        self.next_ns = self.node.next_ns();
+        has_ended
     }
 
-    fn take_mail(&mut self, time: Time) -> bool {
-        let commands = self.mailbox.take();
-        let has_mail = !commands.is_empty();
-        for command in commands {
-            match command {
-                Command::Core(what) => self.handle(what, time),
-                Command::Disconnect(socket_id, number) => {
-                    self.disconnect(&socket_id, Some(number), time);
-                }
-                Command::AwaitTopic(topic, told) => {
-                    self.last_await += 1;
-                    self.awaits.insert(self.last_await, told);
-                    self.node.await_topic(&topic, self.last_await, time);
-                }
-                Command::Drain => self.node.drain(time),
-                Command::Bye => {
-                    self.node.bye(time);
-                    self.bye_ns.get_or_insert(time.ns.saturating_add(FLUSH_NS));
-                }
-            }
-        }
-        has_mail
-    }
-
-    fn handle(&mut self, what: ToCluster, time: Time) {
-        match what {
-            ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
-                self.disconnect(it.topic(), None, time);
-            }
-            ToCluster::Broadcast(broadcast) => self.publish(&broadcast, time),
-            ToCluster::TopicBegins(topic, shard, wanted) => {
-                self.node.topic_begins(&topic, shard, wanted, time);
-            }
-            ToCluster::TopicEnds(topic, shard) => {
-                let shared = &self.local.node.shared;
-                if let Some(number) = shared.plan.topic_of(&topic) {
-                    let start = self.local.start;
-                    shared.ledger().forget_deliveries(start, usize::from(shard), number);
-                }
-                self.node.topic_ends(&topic, shard, time);
-            }
-            ToCluster::Presence(topic, what) => {
-                let start = self.local.start;
-                let mut ledger = self.local.node.shared.ledger();
-                ledger.note(|| format!("start {start} says of presences of {topic}: {what:?}"));
-                drop(ledger);
-                self.node.presence(&topic, what, time, &mut self.local);
-            }
-            ToCluster::Store(store) => self.store(*store, time),
-            ToCluster::Follow(topic, wanted) => {
-                self.node.follow(&topic, wanted, time, &mut self.local);
-            }
-            ToCluster::CheckTopic(topic) => self.node.check_topic(&topic),
-            ToCluster::Forget(topic, number) => {
-                self.node.forget(&topic, number, time, &mut self.local);
-            }
-        }
-    }
-
-    fn store(&mut self, asked: StoreRequest, time: Time) {
-        let StoreRequest { number, broadcast, sender, id, age } = asked;
-        let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
-        let mut item = Item::new(broadcast.event(), payload);
-        item.except = broadcast.except().map(|it| {
-            let ChannelId { shard, membership, generation } = it;
-            Except { shard, membership, generation }
-        });
-        item.exclusion = (sender != 0).then_some(sender);
-        let store = StoreItem { number, item, id: id.as_deref(), age };
-        self.node.store(broadcast.topic(), store, time, &mut self.local);
-    }
-
-    fn publish(&mut self, broadcast: &Broadcast, time: Time) {
-        let id = payload::parse(broadcast.payload()).0;
-        let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
-        let item = Item::new(broadcast.event(), payload);
-        let before = dropped(&self.node);
-        if self.node.broadcast(broadcast.topic(), &item, time).is_ok() {
-            self.published.push((id, before));
-        }
-    }
-
-    fn disconnect(&mut self, socket_id: &str, number: Option<usize>, time: Time) {
-        match (self.node.disconnect(socket_id, time), number) {
-            (Ok(asked), Some(number)) => drop(self.waiting.insert(asked, number)),
-            (Ok(_), None) => {}
-            (Err(error), _) => {
-                self.local.node.shared.ledger().fail("outcome", error.to_string());
-            }
-        }
+    /// What was given to the cluster since the last call.
+    pub(crate) fn take_published(&mut self) -> Vec<(u32, u64)> {
+        std::mem::take(&mut self.node.local.published)
     }
 
     fn report(&mut self) {
-        let shared = Arc::clone(&self.local.node.shared);
+        let NodeThread { cluster, local, .. } = &mut self.node;
+        let shared = Arc::clone(&local.node.shared);
         let mut ledger = shared.ledger();
-        let start = self.local.start;
-        for (asked, outcome) in self.local.outcomes.drain(..) {
-            if let Some(number) = self.waiting.remove(&asked) {
-                ledger.note(|| format!("disconnect {number}: {outcome:?}"));
-                ledger.check_outcome(number, &outcome);
-            }
-        }
-        while let Some(number) = self.node.poll_awaited() {
-            if let Some(told) = self.awaits.remove(&number) {
-                ledger.counts.count("waited until heard", 1);
-                told.store(true, Relaxed);
-            }
-        }
-        while let Some(notice) = self.node.poll_notice() {
+        let start = local.start;
+        while let Some(notice) = cluster.poll_notice() {
             ledger.note(|| format!("start {start} is told {notice:?}"));
             match notice {
                 Notice::State(LinkState::Away) | Notice::Down(_) | Notice::Lost(_) => {
@@ -394,7 +367,7 @@ impl ClusterThread {
                 Notice::State(_) | Notice::Peer(_) | Notice::History(_) => {}
             }
         }
-        let dropped = dropped(&self.node);
+        let dropped = dropped(cluster);
         if let Some(it) = ledger.starts.get_mut(start) {
             it.losses = self.losses;
             it.dropped = dropped;
@@ -403,18 +376,18 @@ impl ClusterThread {
 
     /// Whether broadcasts on a topic certainly arrive here from now on.
     pub(crate) fn is_heard(&self, topic: &str) -> bool {
-        let covering = self.node.interests().covering(Space::Broadcast, topic);
-        covering.is_some_and(|it| self.node.adapter().is_in_force(&it, topic))
+        let covering = self.node.cluster.interests().covering(Space::Broadcast, topic);
+        covering.is_some_and(|it| self.node.cluster.adapter().is_in_force(&it, topic))
     }
 
     pub(crate) fn shards(&self, topic: &str) -> BTreeSet<usize> {
-        let shards = self.node.interests().shards(topic);
+        let shards = self.node.cluster.interests().shards(topic);
         shards.into_iter().flatten().map(usize::from).collect()
     }
 }
 
 /// How many broadcasts a node dropped, by its counters.
-fn dropped(node: &Cluster<WatchedAdapter>) -> u64 {
+fn dropped<A: ?Sized + Adapter>(node: &Cluster<A>) -> u64 {
     let counts = node.counts();
     counts.dropped.by_age + counts.dropped.by_bytes
 }

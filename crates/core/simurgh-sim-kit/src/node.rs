@@ -51,6 +51,7 @@ impl<L: Ledger, P: Send + Sync + 'static> SimNode<L, P> {
         (id, shards): (u64, usize),
         join: JoinFn,
         history: Option<HistoryRule>,
+        limits: ChannelLimits,
         cluster: Option<Arc<dyn Cluster>>,
     ) -> Self {
         let state = State {
@@ -61,7 +62,6 @@ impl<L: Ledger, P: Send + Sync + 'static> SimNode<L, P> {
         };
         // All names with this prefix; it cannot fail.
         let pattern = Pattern::parse("rooms:*").ok();
-        let limits = ChannelLimits::default();
         let route = |pattern| Route { pattern, join, prepare: None, limits, history };
         let routes = pattern.map(route).into_iter().collect();
         Self {

@@ -19,7 +19,9 @@ pub trait Simulation {
     fn new(plan: &Self::Plan) -> Self;
 
     /// The flags that select such a plan on the command line.
-    fn flags(plan: &Self::Plan) -> String;
+    fn flags(_plan: &Self::Plan) -> String {
+        String::new()
+    }
 
     /// Draws this many operations of its seed.
     fn operations(plan: &Self::Plan, count: usize) -> Vec<Op<Self::Kind>>;

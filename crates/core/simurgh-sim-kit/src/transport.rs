@@ -19,6 +19,8 @@ use crate::payload::{self, hashed};
 use crate::peer::{Peer, Value};
 use crate::setup::Setup;
 
+/// The number of the transport of long-poll sessions, as sockets have it.
+pub const POLLED: u8 = 1;
 /// The longest slice of a step's work.
 const SLICE_NS: u64 = 400_000;
 

@@ -1,5 +1,4 @@
-//! Features of seeds. They are drawn apart from the rest of a profile, so that seeds which failed
-//! before a feature existed fail again without it (`early` in `seeds.txt`).
+//! Features of seeds, drawn apart from the rest of a profile.
 
 use fastrand::Rng;
 
@@ -62,7 +61,9 @@ impl Features {
             waits,
             behind_max,
             reaches,
-            ..Self::default()
+            is_present: rng.u8(..) < 160,
+            is_limited: rng.u8(..) < 80,
+            expires: rng.u8(..) < 80,
         }
     }
 }

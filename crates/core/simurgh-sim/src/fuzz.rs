@@ -3,7 +3,6 @@
 use simurgh_sim_kit::run::run;
 
 use crate::op::{Kind, Op};
-use crate::profile::Era;
 use crate::run::Plan;
 use crate::simulation::NodeSimulation;
 
@@ -19,7 +18,7 @@ const OPS_MAX: usize = 500;
 #[allow(clippy::panic, reason = "that is how a fuzzer hears of it")]
 pub fn fuzz(data: &[u8]) {
     let Some((seed, data)) = data.split_first_chunk::<2>() else { return };
-    let mut plan = Plan::of(u64::from(u16::from_le_bytes(*seed)), usize::MAX, Era::Now);
+    let mut plan = Plan::of(u64::from(u16::from_le_bytes(*seed)), usize::MAX);
     // The fuzzer would report a panic of the application as a finding.
     plan.profile.panics = 0;
     let (ops, _) = data.as_chunks::<OP_BYTES>();

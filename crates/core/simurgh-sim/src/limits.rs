@@ -78,7 +78,7 @@ impl Limits {
     }
 }
 
-fn policy(rng: &mut Rng) -> LimitPolicy {
+pub(crate) fn policy(rng: &mut Rng) -> LimitPolicy {
     match rng.u8(..) {
         0..120 => LimitPolicy::Reply,
         120..220 => LimitPolicy::Drop,

@@ -69,15 +69,4 @@ kinds! {
     Burst 20,
 }
 
-impl Kind {
-    /// How many kinds there were at first: profiles draw the later ones apart.
-    pub(crate) const EARLY: usize = Self::Rest as usize + 1;
-    /// How many there were before handlers waited.
-    pub(crate) const MIDDLE: usize = Self::Restart as usize + 1;
-    /// How many there were before presence.
-    pub(crate) const LATE: usize = Self::Unlisten as usize + 1;
-    /// How many there were before limits.
-    pub(crate) const UNLIMITED: usize = Self::Who as usize + 1;
-}
-
 pub(crate) type Op = simurgh_sim_kit::operation::Op<Kind>;

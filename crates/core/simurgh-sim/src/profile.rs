@@ -66,25 +66,9 @@ const PRESENT: Range<usize> = 15..19;
 /// Habits of [`Features::expires`].
 const EXPIRING: Range<usize> = 19..20;
 
-/// Seeds make more than they once did. A seed that failed in an earlier era is run as it was then.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Era {
-    /// Before features.
-    Early,
-    /// Before handlers waited.
-    Middle,
-    /// Before presence.
-    Late,
-    /// Before limits and lifetimes.
-    Unlimited,
-    #[default]
-    Now,
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) seed: u64,
-    pub(crate) era: Era,
     pub(crate) shards: usize,
     /// Cores of the machine, from which permits are counted; 0: no permits.
     pub(crate) cores: usize,
@@ -117,52 +101,30 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    pub(crate) fn of(seed: u64, era: Era) -> Self {
-        let mut it = Self { era, ..Self::early(seed) };
-        if era == Era::Early {
-            return it;
-        }
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut it = Self::sizes(seed);
         it.features = Features::of(seed, it.shards);
         let mut rng = Rng::with_seed(seed ^ 0x57_45_49_47);
-        it.weights.extend((Kind::EARLY..Kind::MIDDLE).map(|_| swarm(&mut rng)));
-        it.weights[Kind::Restart as usize] = if it.features.restarts { 16 } else { 0 };
+        it.weights = Kind::ALL.iter().map(|_| swarm(&mut rng)).collect();
         if it.features.is_crowded {
             it.crowd();
         }
-        if era == Era::Middle {
-            it.features = Features { waits: 0, behind_max: 0, reaches: false, ..it.features };
-            return it;
+        it.weights[Kind::Restart as usize] = if it.features.restarts { 16 } else { 0 };
+        let bursts = &mut it.weights[Kind::Burst as usize];
+        *bursts = if it.features.is_limited { (*bursts).max(1) } else { 0 };
+        for (habits, of_256) in [(USUAL, 170), (REACHING, 170), (PRESENT, 210), (EXPIRING, 210)] {
+            draw_habits(&mut it.habits, habits, of_256, &mut rng);
         }
-        let mut rng = Rng::with_seed(seed ^ 0x57_41_49_54);
-        it.weights.extend((Kind::MIDDLE..Kind::LATE).map(|_| swarm(&mut rng)));
-        draw_habits(&mut it.habits, REACHING, 170, &mut rng);
-        if era == Era::Late {
-            return it;
-        }
-        let mut rng = Rng::with_seed(seed ^ 0x50_52_45_53);
-        it.features.is_present = rng.u8(..) < 160;
-        it.weights.extend((Kind::LATE..Kind::UNLIMITED).map(|_| swarm(&mut rng)));
-        draw_habits(&mut it.habits, PRESENT, 210, &mut rng);
         let most = it.config.broadcast_bytes_max();
         it.config.presence = presence(&mut rng, most);
-        if era == Era::Unlimited {
-            return it;
-        }
-        let mut rng = Rng::with_seed(seed ^ 0x4c_49_4d_54);
-        (it.features.is_limited, it.features.expires) = (rng.u8(..) < 80, rng.u8(..) < 80);
-        let bursts = swarm(&mut rng).max(1);
-        it.weights.push(if it.features.is_limited { bursts } else { 0 });
-        draw_habits(&mut it.habits, EXPIRING, 210, &mut rng);
         it.limits = Limits::of(&mut rng);
         it
     }
 
-    /// The first values drawn from a seed.
-    fn early(seed: u64) -> Self {
+    /// Sizes and rates; without features, weights and habits.
+    fn sizes(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x51_4d_55_52);
         let is_large = rng.u8(..) < 8;
-        let mut habits = [0; HABITS.len()];
-        draw_habits(&mut habits, USUAL, 170, &mut rng);
         let some = |rng: &mut Rng, of_256: u8, value: u8| match rng.u8(..) < of_256 {
             true => value,
             false => 0,
@@ -179,14 +141,13 @@ impl Profile {
         let topics = if is_large { 1 } else { rng.usize(1..=4) };
         Self {
             seed,
-            era: Era::Early,
             shards,
             cores,
             clients,
             topics,
             channels_max: if rng.u8(..) < 40 { rng.u16(1..=2) } else { 100 },
             counts_members: rng.bool(),
-            habits,
+            habits: [0; HABITS.len()],
             effects_max: rng.u8(1..=4),
             panics: some(&mut rng, 128, 6),
             stops: some(&mut rng, 150, 12),
@@ -199,7 +160,7 @@ impl Profile {
             jump_ns: [50, 5_000, 300_000, 600_000][rng.usize(..4)],
             window: [1 << 20, 4_000, 300][rng.usize(..3)],
             config: config(&mut rng),
-            weights: (0..Kind::EARLY).map(|_| swarm(&mut rng)).collect(),
+            weights: Vec::new(),
             features: Features::default(),
             limits: Limits::default(),
         }

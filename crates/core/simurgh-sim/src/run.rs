@@ -5,7 +5,7 @@ use simurgh_sim_kit::fault::Fault;
 
 use crate::features::Features;
 use crate::op::{Kind, Op};
-use crate::profile::{Era, Profile};
+use crate::profile::Profile;
 
 /// What shrinking tries to make simpler.
 const CHANGES: [fn(&mut Profile); 21] = [
@@ -41,8 +41,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn of(seed: u64, steps: usize, era: Era) -> Self {
-        Self { profile: Profile::of(seed, era), steps, fault: None }
+    pub(crate) fn of(seed: u64, steps: usize) -> Self {
+        Self { profile: Profile::of(seed), steps, fault: None }
     }
 
     /// Plans that each differ by one of the [`CHANGES`].

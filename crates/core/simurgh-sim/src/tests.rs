@@ -5,7 +5,6 @@ use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings::{Counts, Findings};
 use simurgh_sim_kit::run;
 
-use crate::profile::Era;
 use crate::run::Plan;
 use crate::simulation::NodeSimulation;
 
@@ -14,18 +13,7 @@ fn run_plan(plan: &Plan) -> Findings {
 }
 
 fn run_seed(seed: u64, steps: usize) -> Findings {
-    run_plan(&Plan::of(seed, steps, Era::Now))
-}
-
-/// The findings of 120 seeds, in which nothing is wrong.
-fn sum_of_seeds() -> Counts {
-    let mut all = Counts::default();
-    for seed in 0..120 {
-        let findings = run_seed(seed, 2000);
-        assert_eq!(findings.failure, None, "seed {seed}");
-        all.add(&findings.counts);
-    }
-    all
+    run_plan(&Plan::of(seed, steps))
 }
 
 fn notices(fault: Fault, rules: &[&str]) {
@@ -35,7 +23,7 @@ fn notices(fault: Fault, rules: &[&str]) {
 /// As `notices`, with a fault that starts after this many opportunities.
 fn notices_after(fault: Fault, times: u32, rules: &[&str]) {
     let found = (0..400).find_map(|seed| {
-        let plan = Plan { fault: Some((fault, times)), ..Plan::of(seed, 400, Era::Now) };
+        let plan = Plan { fault: Some((fault, times)), ..Plan::of(seed, 400) };
         run_plan(&plan).failure
     });
     let failure = found.expect("it is noticed");
@@ -44,58 +32,53 @@ fn notices_after(fault: Fault, times: u32, rules: &[&str]) {
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    for seed in 0..40 {
+    for seed in 0..20 {
         let one = run_seed(seed, 500);
         assert_eq!(one.failure, None, "seed {seed}");
         assert_eq!(one, run_seed(seed, 500));
     }
 }
 
-#[test]
-fn servers_start_again() {
-    let results: Vec<_> = (0..60).map(|seed| run_seed(seed, 2000)).collect();
-    assert!(results.iter().all(|it| it.failure.is_none()), "{results:?}");
-    let returns: u64 =
-        results.iter().map(|it| it.counts.of("channels joined again after one")).sum();
-    assert!(returns > 0, "somebody comes back");
-}
+/// What must occur in the first seeds; `cargo xtask test --only sim` runs many more.
+const MET: [&str; 18] = [
+    "answers to polls lost",
+    "broadcasts by handles",
+    "channels joined again after one",
+    "closes for that",
+    "handlers that waited",
+    "heard by listeners",
+    "heartbeats and leaves that pass although",
+    "holds",
+    "messages behind one that ended",
+    "of them overdue",
+    "over a limit",
+    "polls",
+    "restarts",
+    "sessions not polled",
+    "sockets whose time was over",
+    "times of sockets set",
+    "values kept with sockets",
+    "works linked",
+];
 
-/// Holds end by a message, by the end of their channel, or because they are overdue.
 #[test]
-fn what_waits_goes_on_or_is_given_up() {
-    let all = sum_of_seeds();
-    let met = [
-        "broadcasts by handles",
-        "handlers that waited",
-        "heard by listeners",
-        "holds",
-        "messages behind one that ended",
-        "of them overdue",
-        "values kept with sockets",
-        "works linked",
-    ];
-    assert!(met.iter().all(|it| all.of(it) > 0), "{all}");
+fn seeds_pass_and_meet_every_feature() {
+    let mut all = Counts::default();
+    for seed in 0..80 {
+        let findings = run_seed(seed, 2000);
+        assert_eq!(findings.failure, None, "seed {seed}");
+        all.add(&findings.counts);
+    }
+    for what in MET {
+        assert!(all.of(what) > 0, "{what}: {all}");
+    }
     assert!(all.of("of them overdue") < all.of("holds"), "most holds end otherwise");
+    assert!(all.of("over a limit") < all.of("messages") / 4, "most are within: {all}");
+    assert!(all.of("sockets whose time was over") < all.of("times of sockets set"), "{all}");
 }
 
 /// Rules that find a limit which was not enforced.
 const UNMET: [&str; 5] = ["callback", "metrics", "unexpected", "order", "presence"];
-
-/// Some messages exceed limits and close sockets, most do not; some lifetimes end or change.
-#[test]
-fn what_is_limited_is_met() {
-    let all = sum_of_seeds();
-    let met = [
-        "closes for that",
-        "heartbeats and leaves that pass although",
-        "over a limit",
-        "sockets whose time was over",
-        "times of sockets set",
-    ];
-    assert!(met.iter().all(|it| all.of(it) > 0), "{all}");
-    assert!(all.of("over a limit") < all.of("messages") / 4, "most are within: {all}");
-    assert!(all.of("sockets whose time was over") < all.of("times of sockets set"), "{all}");
-}
 
 #[test]
 fn a_bucket_that_holds_one_more_is_noticed() {
@@ -123,16 +106,9 @@ fn another_seed_is_another_run() {
 }
 
 #[test]
-fn nothing_is_found_wrong_with_fixed_seeds() {
-    for seed in 1000..1200 {
-        assert_eq!(run_seed(seed, 500).failure, None, "seed {seed}");
-    }
-}
-
-#[test]
 fn what_was_planted_shrinks_to_a_few_operations() {
-    let mut plans = (0..100)
-        .map(|seed| Plan { fault: Some((Fault::Lose, 2)), ..Plan::of(seed, 400, Era::Now) });
+    let mut plans =
+        (0..100).map(|seed| Plan { fault: Some((Fault::Lose, 2)), ..Plan::of(seed, 400) });
     let found = plans.find_map(|plan| {
         let failure = run_plan(&plan).failure?;
         Some((plan, failure))
@@ -175,7 +151,7 @@ fn a_mail_that_is_lost_is_noticed() {
 
 #[test]
 fn a_permit_that_is_lost_is_noticed() {
-    notices(Fault::LosePermit, &["permits"]);
+    notices_after(Fault::LosePermit, 0, &["permits"]);
 }
 
 #[test]

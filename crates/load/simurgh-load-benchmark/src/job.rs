@@ -42,6 +42,27 @@ pub struct Plan {
     pub cores: Vec<usize>,
 }
 
+impl Default for Plan {
+    /// The defaults of `simurgh load http`, without a URL.
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            connections: 10,
+            threads: None,
+            duration: Duration::from_secs(10),
+            rate: None,
+            timeout: Duration::from_secs(2),
+            method: "GET".to_owned(),
+            headers: Vec::new(),
+            body: None,
+            tls: Tls::default(),
+            map: Vec::new(),
+            sources: Vec::new(),
+            cores: Vec::new(),
+        }
+    }
+}
+
 impl Plan {
     pub(super) fn threads_for(&self, connections: usize) -> usize {
         // More if they need more descriptors: see the start of a run.
@@ -146,21 +167,7 @@ pub(super) mod tests {
     use super::*;
 
     pub(crate) fn plan(url: &str) -> Plan {
-        Plan {
-            url: url.to_owned(),
-            connections: 10,
-            threads: None,
-            duration: Duration::from_secs(10),
-            rate: None,
-            timeout: Duration::from_secs(2),
-            method: "GET".to_owned(),
-            headers: Vec::new(),
-            body: None,
-            tls: Tls::default(),
-            map: Vec::new(),
-            sources: Vec::new(),
-            cores: Vec::new(),
-        }
+        Plan { url: url.to_owned(), ..Plan::default() }
     }
 
     fn request(plan: Plan) -> String {

@@ -1,4 +1,4 @@
-//! Controls a running load, from the terminal, the dashboard or a signal: each has a [`Control`],
+//! Controls a running load, from standard input, the dashboard or a signal: each has a [`Control`],
 //! the engine's coordinator has the receiver.
 
 use std::sync::mpsc::{Receiver, channel};
@@ -11,12 +11,6 @@ pub const RATE_FACTOR_MIN: f64 = 0.01;
 
 /// The largest accepted rate factor.
 pub const RATE_FACTOR_MAX: f64 = 100.0;
-
-/// The factors that `faster` and `slower` step through.
-const RATE_STEPS: [f64; 19] = [
-    0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0,
-    75.0, 100.0,
-];
 
 /// A command to a running load.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -93,24 +87,6 @@ impl Control {
         }
     }
 
-    /// Sets the next round factor above the current one.
-    pub fn faster(&self) {
-        let now = self.state().rate;
-        self.step(RATE_STEPS.iter().find(|step| **step > now * 1.001));
-    }
-
-    /// Sets the next round factor below the current one.
-    pub fn slower(&self) {
-        let now = self.state().rate;
-        self.step(RATE_STEPS.iter().rfind(|step| **step < now * 0.999));
-    }
-
-    fn step(&self, to: Option<&f64>) {
-        if let Some(factor) = to {
-            self.rate(*factor);
-        }
-    }
-
     /// The state after all commands so far.
     pub fn state(&self) -> ControlState {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -169,23 +145,6 @@ mod tests {
         other.resume();
         other.stop();
         assert_eq!(control.state(), ControlState { paused: false, stopping: true, ..state });
-    }
-
-    #[test]
-    fn steps_go_up_and_down_and_end() {
-        let (control, commands) = Control::new();
-        control.faster();
-        control.slower();
-        control.slower();
-        control.rate(RATE_FACTOR_MAX);
-        control.faster();
-        control.rate(RATE_FACTOR_MIN);
-        control.slower();
-        drop(control);
-        let all: Vec<Command> = commands.iter().collect();
-        let rates = [1.25, 1.0, 0.75, RATE_FACTOR_MAX, RATE_FACTOR_MIN]
-            .map(|factor| Command::Rate { factor });
-        assert_eq!(all, rates);
     }
 
     #[test]

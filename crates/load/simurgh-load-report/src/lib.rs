@@ -16,7 +16,7 @@ mod journal;
 mod json;
 pub mod meter;
 mod outputs;
-pub mod terminal;
+pub mod progress;
 pub(crate) mod text;
 mod tsung_log;
 mod whole;

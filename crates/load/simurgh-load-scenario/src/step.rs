@@ -208,8 +208,6 @@ pub enum Find {
     Regex(String),
     /// A JSON path.
     Json(String),
-    /// An XPath, in HTML or XML.
-    XPath(String),
     /// An HTTP header, or a field of it (`set-cookie/session`).
     Header(String),
     /// The `value` of the HTML form field with this name.

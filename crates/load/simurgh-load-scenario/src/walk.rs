@@ -1,6 +1,12 @@
-//! Iterates over the steps of scenarios.
+//! Iterates over the steps of scenarios, and over their templates and variables.
 
-use super::{Act, Answer, Scenario, Session, Step};
+use std::collections::BTreeSet;
+use std::iter;
+
+use super::{
+    Act, Answer, Bound, Generated, Matcher, Part, Receive, Repeat, Reply, Scenario, Session, Set,
+    Step, Template, Think, Value, VarId,
+};
 
 impl Act {
     fn steps_mut(&mut self) -> &mut [Step] {
@@ -63,7 +69,7 @@ fn forget_lines(steps: &mut [Step]) {
 }
 
 impl Session {
-    /// The same for one session.
+    /// Calls `visit` with each step, outer steps before inner ones.
     pub fn each_step<'s>(&'s self, visit: &mut dyn FnMut(&'s Step)) {
         in_steps(&self.steps, visit);
     }
@@ -73,5 +79,136 @@ fn in_steps<'s>(steps: &'s [Step], visit: &mut dyn FnMut(&'s Step)) {
     for step in steps {
         visit(step);
         in_steps(step.act.steps(), visit);
+    }
+}
+
+impl Session {
+    /// All templates of a session.
+    pub fn templates(&self) -> Vec<&Template> {
+        let beat = self.heartbeat.iter().filter_map(|heartbeat| heartbeat.send.as_ref());
+        let frames = beat.chain(self.rules.iter().map(|rule| &rule.send));
+        let mut all: Vec<_> = frames.map(|frame| &frame.data).collect();
+        all.extend(self.rules.iter().flat_map(|rule| rule.when.templates()));
+        self.each_step(&mut |step| all.extend(step.act.templates()));
+        all
+    }
+
+    /// The variables of a session, except for those that are only counters of loops.
+    pub fn vars(&self) -> BTreeSet<VarId> {
+        let mut vars = BTreeSet::new();
+        self.templates().into_iter().for_each(|template| in_template(template, &mut vars));
+        self.each_step(&mut |step| {
+            vars.extend(step.act.vars());
+            let captures = step.act.answer().into_iter().flat_map(|answer| &answer.captures);
+            vars.extend(captures.map(|capture| capture.var));
+        });
+        vars
+    }
+}
+
+fn in_template(template: &Template, vars: &mut BTreeSet<VarId>) {
+    for part in &template.parts {
+        match part {
+            Part::Var(var) | Part::Element(var, _) => _ = vars.insert(*var),
+            Part::Value(Generated::Md5(inner)) => in_template(inner, vars),
+            Part::Value(_) | Part::Literal(_) => {}
+        }
+    }
+}
+
+impl Matcher {
+    fn templates(&self) -> impl Iterator<Item = &Template> {
+        let (topic, text) = match self {
+            Self::Any => (&None, None),
+            Self::Is(text) | Self::Contains(text) | Self::Regex(text) => (&None, Some(text)),
+            Self::Json { is, .. } => (&None, Some(is)),
+            Self::Event { topic, event } => (topic, Some(event)),
+            Self::Presence { topic, key, .. } => (topic, Some(key)),
+        };
+        topic.iter().chain(text)
+    }
+}
+
+impl Act {
+    /// Its templates, without those of inner steps.
+    fn templates(&self) -> Vec<&Template> {
+        let mut all: Vec<&Template> = Vec::new();
+        match self {
+            Self::Connect(connect) => {
+                all.extend(iter::once(&connect.path).chain(&connect.origin));
+                all.extend(connect.headers.iter().map(|(_, text)| text));
+            }
+            Self::Send(message) | Self::Raw(message) => {
+                all.push(&message.data);
+                if let Reply::Match(matcher) = &message.reply {
+                    all.extend(matcher.templates());
+                }
+            }
+            Self::Wait(wait) => all.extend(wait.matcher.templates()),
+            Self::Receive(receive) => {
+                all.extend(receive.matcher.iter().flat_map(Matcher::templates));
+            }
+            Self::Join(push) | Self::Push(push) | Self::Leave(push) => {
+                all.extend(
+                    [&push.topic, &push.event, &push.payload].into_iter().chain(&push.presence),
+                );
+            }
+            Self::Http(http) => {
+                all.extend(iter::once(&http.url).chain(&http.body));
+                all.extend(http.headers.iter().chain(&http.cookies).map(|(_, text)| text));
+                if let Some(auth) = &http.auth {
+                    let optional = auth.realm.iter().chain(&auth.nonce).chain(&auth.opaque);
+                    all.extend([&auth.user, &auth.password].into_iter().chain(optional));
+                }
+            }
+            Self::Set(Set { value: Value::Template(text), .. }) => all.push(text),
+            Self::If { condition, .. } | Self::Repeat(Repeat { condition, .. }) => {
+                all.push(&condition.value);
+            }
+            _ => {}
+        }
+        all.extend(self.answer().into_iter().flat_map(|it| &it.checks).map(|check| &check.pattern));
+        all
+    }
+
+    /// The variables that it names itself, except for a loop's counter.
+    fn vars(&self) -> Vec<VarId> {
+        let bound = |bound: Bound| match bound {
+            Bound::Var(var) => Some(var),
+            Bound::Number(_) | Bound::Endless => None,
+        };
+        match self {
+            Self::Set(Set { vars, value: Value::Json { from, .. } }) => {
+                [vars, &[*from][..]].concat()
+            }
+            Self::Set(set) => set.vars.clone(),
+            Self::For(each) => [each.from, each.to].into_iter().filter_map(bound).collect(),
+            Self::ForEach(each) => vec![each.var, each.list],
+            Self::If { condition, .. } | Self::Repeat(Repeat { condition, .. }) => {
+                vec![condition.var]
+            }
+            Self::Think(Think::Var(var, _))
+            | Self::Receive(Receive { time: Some(Think::Var(var, _)), .. }) => vec![*var],
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::VarId;
+    use crate::toml::tests::random_scenario;
+
+    /// The text of a session shows all places of its variables.
+    #[test]
+    fn variables_are_found_in_all_their_places() {
+        for session in (0..200).flat_map(|seed| random_scenario(seed).sessions) {
+            let text = format!("{session:?}");
+            let is_named = |var: &VarId| {
+                text.replace(&format!("var: Some({var:?})"), "").contains(&format!("{var:?}"))
+            };
+            let named = (0..8).map(VarId).filter(is_named);
+            assert_eq!(session.vars(), named.collect(), "{text}");
+        }
     }
 }

@@ -6,8 +6,7 @@
 //! ```
 //!
 //! `--second-ms N` makes seconds shorter, `--history N` starts after N of them, `--hostile` has
-//! names that would break out of a page that does not escape them, `--overload` has warnings,
-//! `--terminal` shows it in the terminal too.
+//! names that would break out of a page that does not escape them, `--overload` has warnings.
 
 use std::path::Path;
 use std::sync::mpsc::Receiver;
@@ -21,7 +20,6 @@ use simurgh_load::record::{
 };
 use simurgh_load::report::{Exporter, HtmlReport};
 use simurgh_load::scenario::Dump;
-use simurgh_load::terminal;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -37,7 +35,6 @@ struct Arguments {
     hostile: bool,
     overload: bool,
     port: u16,
-    terminal: bool,
 }
 
 fn main() -> Result<(), Failure> {
@@ -61,16 +58,12 @@ fn main() -> Result<(), Failure> {
     let dashboard = dashboard::start(Options {
         address: ([127, 0, 0, 1], arguments.port).into(),
         record: Arc::clone(&demo.record),
-        control: control.clone(),
+        control,
         probes: Vec::new(),
         target: Target::default(),
     })?;
     println!("listening on http://{}", dashboard.address());
-    let record = Arc::clone(&demo.record);
-    let options = terminal::Options { record, control, dashboard: Some(dashboard.address()) };
-    let terminal = if arguments.terminal { Some(terminal::start(options)?) } else { None };
     demo.run(&commands, arguments.second)?;
-    drop(terminal);
     dashboard.finish();
     Ok(())
 }
@@ -83,7 +76,6 @@ fn arguments() -> Result<Arguments, Failure> {
         hostile: false,
         overload: false,
         port: dashboard::DEFAULT_ADDRESS.port(),
-        terminal: false,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -93,7 +85,6 @@ fn arguments() -> Result<Arguments, Failure> {
             "--second-ms" => found.second = Duration::from_millis(value()?.parse()?),
             "--history" => found.history = value()?.parse()?,
             "--port" => found.port = value()?.parse()?,
-            "--terminal" => found.terminal = true,
             "--hostile" => found.hostile = true,
             "--overload" => found.overload = true,
             _ => return Err(format!("unknown argument {word}").into()),

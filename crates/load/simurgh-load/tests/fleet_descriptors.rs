@@ -1,5 +1,6 @@
-//! An agent opens descriptors for each run; none may stay open after it, and its workers must not
-//! have any of the process's own. A separate program, because it counts them.
+//! The descriptors of an agent's runs; a process of its own, because it counts its descriptors.
+//!
+//! None may stay open after a run, and its workers must not have any of the process's own.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,5 +1,6 @@
-//! A generator that is stopped for a while: the run is marked, whatever it does. The whole process
-//! stands still, so these tests are alone here, one after the other.
+//! A generator that is stopped for a while; a process of its own, because all of it stands still.
+//!
+//! The run is marked, whatever it does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -12,7 +13,6 @@ use std::time::Duration;
 use outside::{Server, lock, run};
 use simurgh_load::benchmark::{self, Job, Plan, Runner};
 use simurgh_load::record::Warning;
-use simurgh_load::scenario::Tls;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -59,15 +59,8 @@ fn stopped_generator_of_a_benchmark_is_reported() {
         connections: 2,
         threads: Some(1),
         duration: Duration::from_secs(2),
-        rate: None,
         timeout: Duration::from_secs(5),
-        method: "GET".to_owned(),
-        headers: Vec::new(),
-        body: None,
-        tls: Tls::default(),
-        map: Vec::new(),
-        sources: Vec::new(),
-        cores: Vec::new(),
+        ..Plan::default()
     };
     let run = Runner::default().run(&Job::new(plan).unwrap(), 2).unwrap();
     shell.wait().unwrap();

@@ -1,4 +1,4 @@
-//! The memory of an idle TLS connection. A separate program, because it counts the heap.
+//! The memory of an idle TLS connection; a process of its own, because it counts the heap.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write as _;

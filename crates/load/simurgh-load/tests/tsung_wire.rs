@@ -1,5 +1,7 @@
-//! The bytes that files of Tsung put on the wire, compared with those of Debian's Tsung 1.7.0.
+//! The bytes that files of Tsung put on the wire; a program of its own, because one of its tests
+//! counts as ignored where Tsung is not installed.
 //!
+//! They are compared with those of Debian's Tsung 1.7.0.
 //! `tests/tsung/wire` has for each behaviour a file `NAME.xml`, in which `PORT` stands for the
 //! server's port, and `NAME.wire`: each message as Tsung sends it (`>`), the answer to it (`<`),
 //! and a line for each further connection. With `SIMURGH_RECORD=1` the recording is written anew.

@@ -19,8 +19,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use simurgh::{Builder, Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
 use simurgh_cluster::{
-    Answer, CallNumber, ClusterConfig, DisconnectNumber, Item, LocalNode, NodeId, Shards,
-    StoreError, StoredAt, Time,
+    Answer, CallNumber, ClusterConfig, Item, LocalNode, NodeId, NotKept, Shards, StoredAt, Time,
 };
 use simurgh_loopback::Loopback;
 use simurgh_presence::FromPeers;
@@ -292,7 +291,6 @@ impl LocalNode for Received {
     fn disconnect(&mut self, _: &str) {}
     fn presence(&mut self, _: &str, _: FromPeers) {}
     fn gone(&mut self, _: NodeId) {}
-    fn disconnected(&mut self, _: DisconnectNumber, _: simurgh_cluster::DisconnectOutcome) {}
 
     fn called(&mut self, by: NodeId, number: u64, service: u16, _: Vec<u8>) {
         assert_eq!(service, OBSERVE_SERVICE);
@@ -307,7 +305,7 @@ impl LocalNode for Received {
 
     fn history(&mut self, _: &str, _: simurgh_cluster::HistoryEvent<'_>) {}
 
-    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, StoreError>) {}
+    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, NotKept>) {}
 }
 
 impl Stranger {

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+pub use simurgh_history::NotKept;
 use simurgh_history::Place;
 
 use crate::broadcast::Broadcast;
@@ -81,20 +82,6 @@ pub struct KeptItem {
     pub sender: u64,
     /// The broadcast. Its excepted channel only matters if it is of this node.
     pub broadcast: Broadcast,
-}
-
-/// Why a broadcast may not be kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotKept {
-    /// The engine has not answered in time: it may be kept, or not.
-    Unconfirmed,
-    /// The engine does not keep it, with its reason.
-    Refused(Box<str>),
-    /// Too much waits for the engine.
-    Full,
-    /// There is no link to the engine, and the broadcast was delivered on this node only, as the
-    /// server is configured to do.
-    LocalOnly,
 }
 
 impl FromEngine {

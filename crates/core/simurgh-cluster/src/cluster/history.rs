@@ -1,15 +1,13 @@
 //! Topics with a history: between this node, the engine and the module `history`.
 
 use bytes::Bytes;
-use simurgh_history::{Retention, StoredAt};
+use simurgh_history::{NotKept, Retention, StoredAt};
 
 use super::counts::count;
 use super::{Cluster, LinkState, LocalNode, Notice, Time};
 use crate::adapter::{Adapter, Event, Number};
 use crate::envelope::{Envelope, Kind};
-use crate::history::{
-    HistoryCounts, HistoryEvent, HistorySink, Next, StoreError, StoreItem, Storing, TopicId,
-};
+use crate::history::{HistoryCounts, HistoryEvent, HistorySink, Next, StoreItem, Storing, TopicId};
 use crate::subject::{Interest, Space};
 
 /// If more topics than this may have lost something, all are checked.
@@ -20,7 +18,7 @@ impl<L: LocalNode> HistorySink for L {
         LocalNode::history(self, topic, what);
     }
 
-    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
+    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
         LocalNode::stored(self, topic, number, outcome);
     }
 }
@@ -227,6 +225,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     }
 }
 
-fn nothing() -> StoreError {
-    StoreError::Refused("nothing is kept on this node".into())
+fn nothing() -> NotKept {
+    NotKept::Refused("nothing is kept on this node".into())
 }

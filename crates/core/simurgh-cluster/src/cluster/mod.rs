@@ -14,7 +14,7 @@ use std::task::Context;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use simurgh_history::StoredAt;
+use simurgh_history::{NotKept, StoredAt};
 use simurgh_presence::FromPeers;
 
 pub use self::counts::ClusterCounts;
@@ -27,7 +27,7 @@ use crate::calls::{Answer, CallNumber, Calls};
 use crate::disconnects::{DisconnectNumber, DisconnectOutcome, Disconnects, DisconnectsConfig};
 use crate::duplicate_filter::DuplicateFilter;
 use crate::envelope::{ENVELOPE_VERSION, Item};
-use crate::history::{History, HistoryConfig, HistoryEvent, HistoryNotice, StoreError};
+use crate::history::{History, HistoryConfig, HistoryEvent, HistoryNotice};
 use crate::interests::{Interests, InterestsConfig, Shards};
 use crate::node_id::NodeId;
 use crate::outbox::{Class, Outbox, OutboxConfig};
@@ -105,9 +105,6 @@ pub trait LocalNode {
     /// A node is gone, and with it everyone present there.
     fn gone(&mut self, node: NodeId);
 
-    /// The outcome of a disconnect that this node has asked for.
-    fn disconnected(&mut self, number: DisconnectNumber, outcome: DisconnectOutcome);
-
     /// Another node calls a service of this one; [`Cluster::answer`] answers it by its number.
     fn called(&mut self, by: NodeId, number: u64, service: u16, body: Vec<u8>);
 
@@ -123,7 +120,7 @@ pub trait LocalNode {
 
     /// The outcome of a [`store`](Cluster::store) or a [`forget`](Cluster::forget): once for each,
     /// before or after the message is received on its topic.
-    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, StoreError>);
+    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>);
 }
 
 /// The state of the link to the engine.
@@ -333,7 +330,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         self.handle_peer_events(time, local);
         self.disconnects.tick(time.ns);
         self.send_disconnects(time);
-        self.report_outcomes(local);
         self.counts.dropped += self.outbox.expire(time.ns);
         self.request_presences(time, local);
     }
@@ -399,6 +395,11 @@ impl<A: Adapter + ?Sized> Cluster<A> {
     /// The adapter, for tests.
     pub fn adapter_mut(&mut self) -> &mut A {
         &mut self.adapter
+    }
+
+    /// The next outcome of a disconnect that this node has asked for.
+    pub fn poll_outcome(&mut self) -> Option<(DisconnectNumber, DisconnectOutcome)> {
+        self.disconnects.poll_outcome()
     }
 
     /// The next notice for the operator.

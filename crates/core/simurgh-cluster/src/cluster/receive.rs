@@ -222,7 +222,6 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             }
             Message::Answer { number } => {
                 self.disconnects.answered(origin, DisconnectNumber(number));
-                self.report_outcomes(local);
             }
             Message::Call(piece) => {
                 if let Some((service, body)) = self.calls.called(origin, &piece) {
@@ -312,12 +311,5 @@ impl<A: Adapter + ?Sized> Cluster<A> {
             self.notice(Notice::Peer(event));
         }
         self.send_disconnects(time);
-        self.report_outcomes(local);
-    }
-
-    pub(super) fn report_outcomes(&mut self, local: &mut impl LocalNode) {
-        while let Some((number, outcome)) = self.disconnects.poll_outcome() {
-            local.disconnected(number, outcome);
-        }
     }
 }

@@ -136,8 +136,8 @@ impl<A: Adapter + ?Sized> Cluster<A> {
         }
     }
 
-    /// Has all sockets with an id closed on all other nodes. [`LocalNode::disconnected`] always
-    /// gets the outcome.
+    /// Has all sockets with an id closed on all other nodes. [`poll_outcome`](Self::poll_outcome)
+    /// always returns the outcome.
     ///
     /// # Errors
     /// Too many disconnects are open.

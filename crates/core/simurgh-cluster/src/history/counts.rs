@@ -1,8 +1,7 @@
 //! The counters of topics with a history.
 
-use simurgh_history::StoredAt;
+use simurgh_history::{NotKept, StoredAt};
 
-use super::events::StoreError;
 use crate::durations::Durations;
 
 /// Counters since the node was started.
@@ -40,15 +39,17 @@ pub struct HistoryCounts {
 }
 
 impl HistoryCounts {
-    pub(super) fn add(&mut self, outcome: &Result<StoredAt, StoreError>) {
+    pub(super) fn add(&mut self, outcome: &Result<StoredAt, NotKept>) {
         match outcome {
             Ok(at) => {
                 self.stored += 1;
                 self.duplicates += u64::from(at.is_duplicate);
             }
-            Err(StoreError::Unconfirmed) => self.unconfirmed += 1,
-            Err(StoreError::Refused(_)) => self.refused += 1,
-            Err(StoreError::Full) => self.full += 1,
+            Err(NotKept::Unconfirmed) => self.unconfirmed += 1,
+            Err(NotKept::Refused(_)) => self.refused += 1,
+            Err(NotKept::Full) => self.full += 1,
+            // Such a broadcast never comes to the queue.
+            Err(NotKept::LocalOnly) => {}
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use simurgh_history::StoredAt;
+use simurgh_history::{NotKept, StoredAt};
 
 use crate::envelope::Item;
 
@@ -90,21 +90,7 @@ pub enum HistoryEvent<'a> {
     Ended,
 }
 
-/// Why something is not stored.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StoreError {
-    /// It may be stored, or not: the engine has not answered in time.
-    #[error("the engine has not confirmed it in time")]
-    Unconfirmed,
-    /// It is not stored, and will not be, for this reason.
-    #[error("not stored: {0}")]
-    Refused(Box<str>),
-    /// It is not stored: too much waits.
-    #[error("too much waits to be stored")]
-    Full,
-}
-
 pub(crate) trait HistorySink {
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>);
-    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, StoreError>);
+    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>);
 }

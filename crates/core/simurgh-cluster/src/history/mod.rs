@@ -74,10 +74,11 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use simurgh_history::NotKept;
 
 pub use self::counts::HistoryCounts;
 pub(crate) use self::events::HistorySink;
-pub use self::events::{HistoryEvent, HistoryItem, HistoryPosition, StoreError, StoreItem};
+pub use self::events::{HistoryEvent, HistoryItem, HistoryPosition, StoreItem};
 pub(crate) use self::store_queue::{Outgoing, Storing};
 pub(crate) use self::topic::TopicId;
 
@@ -253,8 +254,8 @@ impl History {
         sink: &mut impl HistorySink,
     ) {
         let answer: Answer = answer.map_err(|why| match why {
-            NotStored::Unconfirmed => StoreError::Unconfirmed,
-            NotStored::Refused(why) => StoreError::Refused(why),
+            NotStored::Unconfirmed => NotKept::Unconfirmed,
+            NotStored::Refused(why) => NotKept::Refused(why),
         });
         let Some(topic) = self.stores.topic_of(ticket).map(Box::<str>::from) else { return };
         let is_followed = self.follows.table.find(&topic).is_some();

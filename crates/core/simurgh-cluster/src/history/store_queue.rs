@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use simurgh_history::StoredAt;
+use simurgh_history::{NotKept, StoredAt};
 use twox_hash::XxHash3_128;
 
 use super::HistoryConfig;
 use super::counts::HistoryCounts;
-use super::events::{HistorySink, StoreError, StoreItem};
+use super::events::{HistorySink, StoreItem};
 use super::own_envelopes::OwnEnvelopes;
 use crate::adapter::Ticket;
 use crate::envelope::{Draft, EncodeError};
@@ -61,7 +61,7 @@ pub(crate) struct Outgoing {
     n: u64,
 }
 
-pub(super) type Answer = Result<(u64, bool), StoreError>;
+pub(super) type Answer = Result<(u64, bool), NotKept>;
 
 #[derive(Debug)]
 struct Batch {
@@ -157,13 +157,13 @@ impl StoreQueue {
         what: &Storing<'_>,
         ticket: Ticket,
         now_ns: u64,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), NotKept> {
         let bytes = match what {
             Storing::Item(store) => store.item.encoded_bytes() + NUMBER_BYTES,
             Storing::Forget(_) => 0,
         };
         if self.bytes + bytes > self.config.waiting_bytes {
-            return Err(StoreError::Full);
+            return Err(NotKept::Full);
         }
         if let Storing::Item(store) = what
             && self.joins(topic, store, now_ns)
@@ -173,10 +173,10 @@ impl StoreQueue {
         }
         let bytes = bytes + topic.len() + STORE_BYTES;
         if self.bytes + bytes > self.config.waiting_bytes {
-            return Err(StoreError::Full);
+            return Err(NotKept::Full);
         }
         let gathered = self.gathered(topic, what, ticket, (bytes, now_ns));
-        let gathered = gathered.map_err(|error| StoreError::Refused(error.to_string().into()))?;
+        let gathered = gathered.map_err(|error| NotKept::Refused(error.to_string().into()))?;
         let due_ns = now_ns.saturating_add(self.config.wait_ns);
         let at = self.queues.find(topic).unwrap_or_else(|| {
             self.queues.insert(Queue {
@@ -186,7 +186,7 @@ impl StoreQueue {
                 is_ready: false,
             })
         });
-        let Some(queue) = self.queues.get_mut(at) else { return Err(StoreError::Full) };
+        let Some(queue) = self.queues.get_mut(at) else { return Err(NotKept::Full) };
         queue.waiting.push_back(gathered);
         self.make_ready(at);
         let open = Open { queue: at, since_ns: now_ns, due_ns, in_flight: None };
@@ -330,14 +330,14 @@ impl StoreQueue {
                 report(
                     &queue.topic,
                     sent.numbers(in_flight.n),
-                    &StoreError::Unconfirmed,
+                    &NotKept::Unconfirmed,
                     counts,
                     sink,
                 );
                 self.late.insert(ticket, open);
                 continue;
             }
-            let why = StoreError::Refused("the engine has taken nothing for too long".into());
+            let why = NotKept::Refused("the engine has taken nothing for too long".into());
             if let Some(Outgoing { n, .. }) = refused {
                 report(&queue.topic, sent.numbers(n), &why, counts, sink);
                 sent.remove(n);
@@ -389,7 +389,7 @@ impl StoreQueue {
 fn report(
     topic: &str,
     numbers: &[u64],
-    why: &StoreError,
+    why: &NotKept,
     counts: &mut HistoryCounts,
     sink: &mut impl HistorySink,
 ) {

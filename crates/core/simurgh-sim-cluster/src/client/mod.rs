@@ -6,7 +6,7 @@ use simurgh_history::Position;
 use simurgh_proto::message::{Payload, Ref, events};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_sim_kit::client::{self, Connection, number_of};
-use simurgh_sim_kit::payload;
+use simurgh_sim_kit::{EVENTS, payload};
 
 pub(crate) use self::view::TopicView;
 use crate::ledger::{Ledger, View};
@@ -118,9 +118,11 @@ impl Client {
         (event, payload): (&str, &Payload<'_>),
     ) {
         let Some(channel) = self.channels.get_mut(topic) else { return };
+        let is_here_only =
+            EVENTS.contains(&event) && ledger.is_here_only(payload::parse(payload).0);
         let Some(current) = channel.as_mut() else {
             let at = Position::parse(msg_ref.raw().trim_matches('"'));
-            if at.is_some() || (payload.binary().is_some() && self.opts_in) {
+            if at.is_some() || (payload.binary().is_some() && self.opts_in && !is_here_only) {
                 self.receive_stored(ledger, topic, (event, payload, at), true);
             }
             return;
@@ -133,7 +135,7 @@ impl Client {
             }
             return;
         }
-        let is_stored = !self.views.is_empty() && !event.starts_with("presence_");
+        let is_stored = !self.views.is_empty() && !event.starts_with("presence_") && !is_here_only;
         if is_stored {
             let at = Position::parse(msg_ref.raw().trim_matches('"'));
             return self.receive_stored(ledger, topic, (event, payload, at), is_stale);
@@ -224,7 +226,7 @@ impl Client {
 fn check_reply(ledger: &mut Ledger, status: &str, response: &Payload<'_>) {
     let text = String::from_utf8_lossy(response.data()).into_owned();
     if status == "ok" {
-        let missing = ledger.log.missing(payload::parse(response).0);
+        let missing = ledger.missing(payload::parse(response).0);
         ledger.counts.count("replies", 1);
         if let Some(id) = missing {
             ledger.fail("barrier", format!("{text} is said before #{id} is stored"));

@@ -125,10 +125,9 @@ impl Log {
         self.said.len() as u32 - 1
     }
 
-    /// The first broadcast before a reply that is not stored.
-    pub(crate) fn missing(&self, said: u32) -> Option<u32> {
-        let ids = self.said.get(said as usize)?;
-        ids.iter().copied().find(|id| !self.has(*id))
+    /// The broadcasts before a reply.
+    pub(crate) fn said(&self, said: u32) -> &[u32] {
+        self.said.get(said as usize).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn set_key(&mut self, id: u32, topic: usize, key: u8) {

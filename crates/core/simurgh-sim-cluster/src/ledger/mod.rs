@@ -172,6 +172,18 @@ impl Ledger {
         self.broadcasts.len() as u32 - 1
     }
 
+    /// Whether a broadcast to be stored was delivered on its own node only.
+    pub(crate) fn is_here_only(&self, id: u32) -> bool {
+        let made = self.broadcasts.get(id as usize);
+        self.has_history && made.is_some_and(|it| it.place.is_some())
+    }
+
+    /// The first broadcast before a reply that is neither stored nor delivered here only.
+    pub(crate) fn missing(&self, said: u32) -> Option<u32> {
+        let ids = self.log.said(said).iter().copied();
+        ids.into_iter().find(|id| !self.log.has(*id) && !self.is_here_only(*id))
+    }
+
     fn accepted(&mut self, start: usize, shard: usize, topic: usize) -> Option<&mut Accepted> {
         self.starts.get_mut(start)?.lines.get_mut(shard)?.get_mut(topic)
     }

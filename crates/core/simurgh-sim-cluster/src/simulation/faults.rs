@@ -164,7 +164,7 @@ impl ClusterSimulation {
     pub(crate) fn end_node(&mut self, slot: usize) {
         self.shared.ledger().counts.count("drained", 1);
         let within_ns = LEAVES_NS;
-        let is_flushed = self.running(slot).is_some_and(|it| it.thread.node.is_flushed());
+        let is_flushed = self.running(slot).is_some_and(|it| it.thread.node.cluster.is_flushed());
         // Its bye reaches the nodes that are linked.
         if is_flushed && self.running(slot).is_some_and(|it| it.is_linked()) {
             self.expect_gone(slot, within_ns);
@@ -259,7 +259,7 @@ impl ClusterSimulation {
             }
             let mut ledger = self.shared.ledger();
             let Some(id) = ledger.starts.get(gone).map(|it| it.id) else { continue };
-            let is_peer = running.thread.node.peers().get(id).is_some();
+            let is_peer = running.thread.node.cluster.peers().get(id).is_some();
             let shows = |it: &&crate::client::Client| {
                 let here = it.connection.as_ref().is_some_and(|it| it.start == by);
                 let views = it.channels.iter().flatten().map(|it| &it.view);
@@ -284,7 +284,7 @@ impl ClusterSimulation {
 
     pub(crate) fn check_gone(&mut self, slot: usize, id: NodeId, why: GoneReason) {
         let Some(running) = self.running(slot) else { return };
-        let (of, state) = (running.start, running.thread.node.state().0);
+        let (of, state) = (running.start, running.thread.node.cluster.state().0);
         let plan = &self.shared.plan;
         let mut ledger = self.shared.ledger();
         let Some(gone) = ledger.start_of(id) else { return };

@@ -303,7 +303,7 @@ impl ClusterSimulation {
         let mut ledger = self.shared.ledger();
         let mut alive = ledger.alive();
         alive.remove(&by);
-        let peers = running.thread.node.peers();
+        let peers = running.thread.node.cluster.peers();
         let known = peers.iter().filter_map(|it| ledger.start_of(it.id())).collect();
         let of_id = self.clients.iter().filter(|it| it.id == Some(id));
         let sockets = of_id.filter_map(|it| it.connection.as_ref()).map(|it| (it.start, it.number));

@@ -110,7 +110,7 @@ impl ClusterSimulation {
         let ids: BTreeSet<_> =
             self.running_nodes().filter(|it| !it.is_draining).map(|it| it.id).collect();
         for running in self.running_nodes().filter(|it| !it.is_draining) {
-            let cluster = &running.thread.node;
+            let cluster = &running.thread.node.cluster;
             let mut known: BTreeSet<_> = cluster.peers().live().collect();
             known.insert(running.id);
             let is_right = cluster.state().0 == LinkState::Up
@@ -179,7 +179,7 @@ impl ClusterSimulation {
     pub(crate) fn check_bounds(&mut self, slot: usize) {
         let plan = &self.shared.plan;
         let Some(running) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
-        let cluster = &running.thread.node;
+        let cluster = &running.thread.node.cluster;
         let counts = cluster.interests().counts();
         let held_max = HELD_LEAST.max(2 * plan.exact_max);
         let plain = cluster.outbox().bytes_of(Class::Plain);
@@ -220,7 +220,7 @@ impl ClusterSimulation {
 
     fn check_left(&self) {
         for running in self.running_nodes() {
-            let cluster = &running.thread.node;
+            let cluster = &running.thread.node.cluster;
             let counts = cluster.interests().counts();
             let topics = cluster.adapter().of_topics();
             let is_flushed = cluster.adapter().in_flight() <= BEATS;

@@ -119,7 +119,7 @@ impl ClusterSimulation {
         let sockets = running.shards.iter().map(|it| it.metrics.sockets.value()).sum();
         let time = running.time(clock_ns);
         let has_ended = running.thread.turn(time, sockets);
-        let published = std::mem::take(&mut running.thread.published);
+        let published = running.thread.take_published();
         let gone = std::mem::take(&mut running.thread.gone);
         self.expect_deliveries(slot, published);
         gone.into_iter().for_each(|(node, why)| self.check_gone(slot, node, why));

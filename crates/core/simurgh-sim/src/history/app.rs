@@ -134,6 +134,7 @@ impl Channel for Member {
     fn handle_in(&mut self, ctx: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
         let (_, word) = payload::parse(&payload);
         self.act(word, |it| {
+            it.ledger.check_quota(self.chan);
             it.draw(ctx, 3);
             let (_, payload) = it.plain();
             match it.rng.u8(..) {

@@ -192,6 +192,9 @@ impl Client {
                         view.current = None;
                     }
                     None if &**status == "ok" => ledger.check_reply(payload::parse(response).0),
+                    None if text.contains("\"rate_limited\"") && plan.quota.is_some() => {
+                        ledger.counts.count("over a limit", 1);
+                    }
                     None => {
                         let words = ["{}", UNMATCHED, UNCONFIRMED, TIMED_OUT, BAD_RESUME];
                         if !words.contains(&&*text) {

@@ -3,6 +3,7 @@
 //! listener that gets a broadcast is at its topic's home, which passes it on; all others must get
 //! the same.
 
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use simurgh_core::Position;
@@ -11,6 +12,7 @@ use simurgh_sim_kit::handle::Handle;
 use simurgh_sim_kit::{NONE, payload};
 
 use super::plan::Plan;
+use crate::limits::Quota;
 
 /// Of this many intercepted broadcasts one is swallowed.
 pub(crate) const SWALLOWED: u32 = 3;
@@ -98,6 +100,8 @@ pub(crate) struct Ledger {
     pub(crate) broadcasts: Vec<BroadcastInfo>,
     pub(crate) joins: Vec<JoinRequest>,
     pub(crate) handles: Vec<(u32, Handle)>,
+    /// How many messages each limited channel has handled, and since when.
+    handled: BTreeMap<u32, (u64, u64)>,
 }
 
 impl Deref for Ledger {
@@ -126,6 +130,7 @@ impl Ledger {
             broadcasts: Vec::new(),
             joins: Vec::new(),
             handles: Vec::new(),
+            handled: BTreeMap::new(),
         }
     }
 
@@ -147,6 +152,18 @@ impl Ledger {
     pub(crate) fn new_broadcast(&mut self, made: BroadcastInfo) -> u32 {
         self.broadcasts.push(made);
         self.broadcasts.len() as u32 - 1
+    }
+
+    /// A channel handles a message: not more of them than its limit admits.
+    pub(crate) fn check_quota(&mut self, chan: u32) {
+        let Some(Quota { count, period_ms, burst, .. }) = self.plan.quota else { return };
+        let (handled, since_ms) = self.handled.entry(chan).or_insert((0, self.now_ms));
+        *handled += 1;
+        let (handled, passed_ms) = (*handled, self.now_ms - *since_ms);
+        if handled > burst + count * passed_ms / period_ms + 1 {
+            let text = format!("channel {chan} handles {handled} messages in {passed_ms} ms");
+            self.fail("limit", text);
+        }
     }
 
     pub(crate) fn note_heard(

@@ -9,7 +9,7 @@ use simurgh_sim_kit::fault::{Fault, Faults};
 use simurgh_sim_kit::setup::{Setup, patient_config};
 use simurgh_sim_kit::topics::Topics;
 
-use crate::profile::Era;
+use crate::limits::{self, Limits, Quota};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -40,14 +40,13 @@ pub(crate) struct Plan {
     /// Clients send a wrong key, or none.
     pub(crate) forges: bool,
     pub(crate) restarts: bool,
+    /// How many messages each channel takes.
+    pub(crate) quota: Option<Quota>,
 }
 
 impl Plan {
-    pub(crate) fn of_era(seed: u64, era: Era) -> Self {
-        let mut plan = Self::early(seed);
-        if era == Era::Early {
-            return plan;
-        }
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut plan = Self::sizes(seed);
         let mut rng = Rng::with_seed(seed ^ 0x4d_4f_52_45);
         if rng.bool() {
             plan.rule.only_own = rng.u8(..) < 90;
@@ -60,11 +59,19 @@ impl Plan {
                 bytes: if rng.bool() { 300 } else { 64 << 10 },
             };
         }
+        if rng.u8(..) < 80 {
+            let (period_ms, count) = ([70, 1_000, 11_000][rng.usize(..3)], rng.u64(1..=9));
+            let (burst, policy) = (rng.u64(1..=9), limits::policy(&mut rng));
+            plan.quota = Some(Quota { count, period_ms, burst, policy });
+        }
         plan
     }
 
-    /// The plan without what was added to the simulator later.
-    fn early(seed: u64) -> Self {
+    pub(crate) fn channel_limits(&self) -> Limits {
+        Limits { channel: [None, self.quota, None, None], ..Limits::default() }
+    }
+
+    fn sizes(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x4b_45_50_54);
         let rule = HistoryRule {
             count: [2, 5, 30, 1000][rng.usize(..4)],
@@ -100,6 +107,7 @@ impl Plan {
             says_bad: false,
             forges: false,
             restarts: false,
+            quota: None,
         }
     }
 

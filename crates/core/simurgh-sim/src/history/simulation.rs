@@ -7,6 +7,7 @@ use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::Decoder;
 use simurgh_reactor::{Key, Next};
 use simurgh_sim_kit::client::Connection;
+use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::findings::Findings;
 use simurgh_sim_kit::node::SimNode;
 use simurgh_sim_kit::operation::{self, Op};
@@ -18,6 +19,7 @@ use super::app;
 use super::client::Client;
 use super::ledger::{BroadcastInfo, Ledger};
 use super::plan::{self, Kind, Plan};
+use crate::limits::Limits;
 
 pub(crate) type Shared = setup::Shared<Ledger, Plan>;
 pub(super) type Shard = shard::Shard<Ledger, Plan>;
@@ -77,6 +79,11 @@ impl Turns for HistorySimulation {
     fn hear(&mut self, client: usize, message: &ServerMessage<'_>) {
         self.clients[client].receive(&self.shared.plan, &mut self.shared.ledger(), message);
     }
+
+    fn hear_close(&mut self, client: usize) {
+        // As a browser does.
+        self.vanish(client);
+    }
 }
 
 impl Simulation for HistorySimulation {
@@ -86,7 +93,10 @@ impl Simulation for HistorySimulation {
     fn new(plan: &Plan) -> Self {
         let shared = Arc::new(Shared::new(Ledger::new(plan), plan.clone(), plan.setup()));
         let (join, rule) = (app::join(&shared), Some(plan.rule));
-        let node = SimNode::new(&shared, (plan.seed, plan.shards), join, rule, None);
+        let is_unlimited = shared.setup.faults.happens(Fault::Unlimit);
+        let limits = if is_unlimited { Limits::default() } else { plan.channel_limits() };
+        let limits = limits.of_channel();
+        let node = SimNode::new(&shared, (plan.seed, plan.shards), join, rule, limits, None);
         let node = Arc::new(node);
         let shard = |it| Shard::new(&node, it, Arc::default(), node.id());
         let shards = (0..plan.shards).map(shard).collect();

@@ -5,10 +5,9 @@ use simurgh_sim_kit::findings::{Counts, Findings};
 use simurgh_sim_kit::run::{Simulation, run};
 
 use super::{HistorySimulation, Plan};
-use crate::profile::Era;
 
 fn findings(seed: u64, fault: Option<(Fault, u32)>, count: usize) -> Findings {
-    let mut plan = Plan::of_era(seed, Era::Now);
+    let mut plan = Plan::of(seed);
     plan.fault = fault;
     run::<HistorySimulation>(&plan, &HistorySimulation::operations(&plan, count), false)
 }
@@ -16,7 +15,7 @@ fn findings(seed: u64, fault: Option<(Fault, u32)>, count: usize) -> Findings {
 #[test]
 fn clients_hear_everything_once_or_are_told() {
     let mut all = Counts::default();
-    for seed in 0..150 {
+    for seed in 0..80 {
         let findings = findings(seed, None, 1500);
         assert_eq!(findings.failure, None, "seed {seed}");
         all.add(&findings.counts);
@@ -24,7 +23,15 @@ fn clients_hear_everything_once_or_are_told() {
     for reason in ["epoch", "evicted", "expired", "lost", "overwritten", "purged", "too_many"] {
         assert!(all.of(&format!("gaps: {reason}")) > 0, "{reason}: {all}");
     }
-    let others = ["restarts", "refused", "recovered", "replayed", "unconfirmed", "passed over"];
+    let others = [
+        "over a limit",
+        "restarts",
+        "refused",
+        "recovered",
+        "replayed",
+        "unconfirmed",
+        "passed over",
+    ];
     for what in others.into_iter().chain(["said behind"]) {
         assert!(all.of(what) > 0, "{what}: {all}");
     }
@@ -62,6 +69,11 @@ fn what_comes_twice_is_noticed() {
 fn what_shards_do_not_hear_is_noticed() {
     notices(Fault::LoseMail, &["stored", "kept", "rest", "lost", "live", "resumed"]);
     notices(Fault::DoubleMail, &["stored", "twice", "bytes"]);
+}
+
+#[test]
+fn channel_that_handles_more_than_its_limit_is_noticed() {
+    notices_after(Fault::Unlimit, 0, &["limit"]);
 }
 
 #[test]

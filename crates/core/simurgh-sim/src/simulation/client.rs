@@ -30,13 +30,16 @@ pub(crate) struct Link {
     pub(crate) is_over: bool,
     pub(crate) is_lost: bool,
     pub(crate) is_stalled: bool,
+    /// When a long-poll session was last polled; `None` for other connections.
+    pub(crate) polled_ns: Option<u64>,
     /// How many messages with refs outside its session it has sent.
     pub(crate) odd: u32,
 }
 
 impl Link {
     pub(crate) fn name(&self) -> String {
-        format!("client {} ({:?}, shard {})", self.client, self.wire, self.shard)
+        let how = if self.polled_ns.is_some() { "polls" } else { "is connected" };
+        format!("client {} ({:?}, {how}, shard {})", self.client, self.wire, self.shard)
     }
 }
 
@@ -295,6 +298,7 @@ impl NodeSimulation {
     /// A client takes what has come, up to this many bytes of it.
     pub(crate) fn take(&mut self, conn: u32, most: usize) -> bool {
         let Some(link) = self.links.get_mut(conn as usize) else { return false };
+        link.polled_ns = link.polled_ns.map(|_| self.clock_ns);
         if link.is_lost {
             return self.let_go(conn);
         }

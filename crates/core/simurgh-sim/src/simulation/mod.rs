@@ -6,6 +6,7 @@ mod client;
 mod listeners;
 mod operations;
 mod outside;
+mod polls;
 mod readings;
 
 use std::collections::VecDeque;
@@ -26,7 +27,6 @@ use crate::app::shared::{Shared, ticks};
 use crate::model::{Input, Model};
 use crate::node::{MailTag, SimNode, TaggedMail};
 use crate::op::{Kind, Op};
-use crate::profile::Era;
 use crate::run::Plan;
 
 pub(crate) struct Server {
@@ -116,13 +116,6 @@ impl Simulation for NodeSimulation {
             tickets: 0,
             released: Vec::new(),
             shared,
-        }
-    }
-
-    fn flags(plan: &Plan) -> String {
-        match plan.profile.era {
-            Era::Now => String::new(),
-            era => format!(" --era {era:?}").to_lowercase(),
         }
     }
 
@@ -337,6 +330,7 @@ impl NodeSimulation {
         }
         server.net.judge();
         server.net.flush();
+        self.end_unpolled(shard);
         self.remove_connections(shard);
         let mut next = Next::Idle;
         self.step(shard, Input::Tick, jumps, |core, net, shared| {
@@ -401,10 +395,8 @@ impl NodeSimulation {
         server.core.retire();
         server.has_ended = true;
         // What it had in transit is lost with it.
-        if !matches!(self.shared.profile.era, Era::Early | Era::Middle) {
-            let (seed, metrics) = (self.shared.profile.seed, Arc::clone(&server.metrics));
-            server.core = Core::new(Arc::clone(&self.node), shard as u16, metrics, seed);
-        }
+        let (seed, metrics) = (self.shared.profile.seed, Arc::clone(&server.metrics));
+        server.core = Core::new(Arc::clone(&self.node), shard as u16, metrics, seed);
         self.shared.model().presence.home_ends(shard);
         drop(self.node.end(shard));
     }

@@ -16,6 +16,7 @@ use simurgh_sim_kit::delivery::RequestKind;
 use simurgh_sim_kit::fault::Fault;
 use simurgh_sim_kit::setup::locked;
 use simurgh_sim_kit::topics::IDS;
+use simurgh_sim_kit::transport::POLLED;
 use simurgh_sim_kit::{EVENTS, payload};
 
 use super::NodeSimulation;
@@ -26,7 +27,6 @@ use crate::limits::lifetime;
 use crate::model::{Answer, Due, Input, Intent, Joining, Life, Model, PayloadInfo};
 use crate::node::{CHANNELS, Decision, MailTag, PLAIN, TaggedMail};
 use crate::op::{Kind, Op};
-use crate::profile::Era;
 
 impl NodeSimulation {
     pub(crate) fn carry_out(&mut self, op: Op) {
@@ -118,8 +118,12 @@ impl NodeSimulation {
         model.conns[conn as usize].assigned = assigned;
         drop(model);
         let assigns = assigned.map(|it| first_assigned(&self.shared, it));
-        let window = self.shared.profile.window;
+        let is_polled = wire.serializer().is_some() && c >> 25 & 7 == 0;
+        let window = if is_polled { usize::MAX } else { self.shared.profile.window };
         let key = server.net.open(conn, wire, user_socket, window);
+        if let Some(peer) = server.net.peer_mut(key).filter(|_| is_polled) {
+            peer.socket.transport = POLLED;
+        }
         let serializer = wire.serializer().unwrap_or(simurgh_proto::serializer::Serializer::V2);
         let link = Link {
             client,
@@ -133,6 +137,7 @@ impl NodeSimulation {
             is_over: false,
             is_lost: false,
             is_stalled: false,
+            polled_ns: is_polled.then_some(self.clock_ns),
             odd: 0,
         };
         let who = link.name();
@@ -171,7 +176,10 @@ impl NodeSimulation {
         if link.is_stalled && !link.is_lost && !link.is_over {
             return;
         }
-        let who = link.name();
+        let (who, is_polled) = (link.name(), link.polled_ns.is_some());
+        if is_polled {
+            return self.poll(conn, c >> 8);
+        }
         let most = if c.is_multiple_of(4) { (c >> 8) as usize % 400 } else { usize::MAX };
         if self.take(conn, most) {
             self.tell(|| format!("{who} takes what has come"));
@@ -210,6 +218,8 @@ impl NodeSimulation {
                 self.remove_connections(shard);
             }
             Kind::Close => self.send_close(conn, c.is_multiple_of(2).then_some(1000)),
+            // Its requests end by themselves.
+            Kind::HalfClose if self.links[conn as usize].polled_ns.is_some() => {}
             Kind::HalfClose => {
                 if let Some(peer) = self.peer_mut(conn) {
                     peer.has_shut = true;
@@ -218,10 +228,9 @@ impl NodeSimulation {
             }
             _ => {
                 let codes = [CloseCode::PROTOCOL, CloseCode::INVALID_DATA, CloseCode::INTERNAL];
-                let which = if self.shared.profile.era == Era::Early { 0 } else { c as usize % 3 };
-                let code = codes.get(which).copied().unwrap_or(CloseCode::PROTOCOL);
+                let code = codes.get(c as usize % 3).copied().unwrap_or(CloseCode::PROTOCOL);
                 let closes = self.peer(conn).is_some_and(|it| it.socket.phase() == Phase::Closing);
-                if is_open || (closes && self.shared.profile.era != Era::Early) {
+                if is_open || (closes) {
                     self.fail_socket(conn, code);
                 }
             }

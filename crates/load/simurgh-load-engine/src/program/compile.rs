@@ -7,8 +7,8 @@ use regex::Regex;
 use simurgh_load_record::{Metric, MetricId, Names};
 use simurgh_load_scenario::answer::CompiledMatcher;
 use simurgh_load_scenario::{
-    Act, AnswerRule, Bound, Condition, Dialect, For, ForEach, Generated, Part, Push, Receive,
-    Reconnect, Repeat, Reply, Scenario, Session, Step, Template, Value, VarId,
+    Act, AnswerRule, Bound, Condition, Dialect, For, ForEach, Generated, Message, Part, Push,
+    Receive, Reconnect, Repeat, Reply, Scenario, Session, Step, Template, VarId,
 };
 use simurgh_proto::session::client::Topic;
 
@@ -26,7 +26,7 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
         registers: 0,
         repeats: BTreeMap::new(),
         is_tsung: false,
-        session: String::new(),
+        used: BTreeSet::new(),
         stamped: false,
         tracks: false,
     };
@@ -35,12 +35,10 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
         compiler.registers = 0;
         compiler.repeats.clear();
         compiler.is_tsung = session.dialect == Dialect::Tsung;
-        compiler.session = format!("{session:?}");
+        compiler.used = session.vars();
+        compiler.stamped |= session.templates().into_iter().any(has_stamp);
         let reconnect = session.reconnect.or(session.drop.map(|_| Reconnect::AFTER_DROP));
         let start = compiler.here();
-        let beat = session.heartbeat.as_ref().and_then(|heartbeat| heartbeat.send.as_ref());
-        let mut frames = session.rules.iter().map(|rule| &rule.send).chain(beat);
-        compiler.stamped |= frames.any(|frame| has_stamp(&frame.data));
         compiler.steps(&session.steps)?;
         compiler.push(Op::End);
         sessions.push(SessionInfo {
@@ -64,8 +62,8 @@ struct Compiler {
     /// The registers of `Repeat`s by name.
     repeats: BTreeMap<String, Register>,
     is_tsung: bool,
-    /// The session as text, which shows all places of its variables.
-    session: String,
+    /// Variables that are more than counters of loops.
+    used: BTreeSet<VarId>,
     stamped: bool,
     tracks: bool,
 }
@@ -90,12 +88,6 @@ impl Compiler {
         self.names.transaction(name).unwrap_or(MetricId::from(Metric::Session))
     }
 
-    /// Whether anything but counters of loops names a variable.
-    fn is_used(&self, var: VarId) -> bool {
-        let others = self.session.replace(&format!("var: Some({var:?})"), "");
-        others.contains(&format!("{var:?}"))
-    }
-
     fn steps(&mut self, steps: &[Step]) -> Result<(), String> {
         for step in steps {
             self.act(&step.act).map_err(|error| match step.line {
@@ -109,8 +101,8 @@ impl Compiler {
     fn act(&mut self, act: &Act) -> Result<(), String> {
         let op = match act {
             Act::Connect(connect) => Op::Connect(connect.clone(), AnswerOp::new(&connect.answer)?),
-            Act::Send(message) => Op::Send(self.send(message)?),
-            Act::Raw(message) => Op::Raw(self.send(message)?),
+            Act::Send(message) => Op::Send(send(message)?),
+            Act::Raw(message) => Op::Raw(send(message)?),
             Act::Wait(wait) => {
                 Op::Wait(CompiledMatcher::new(&wait.matcher)?, AnswerOp::new(&wait.answer)?)
             }
@@ -119,15 +111,9 @@ impl Compiler {
             Act::Join(push) => Op::Channel(self.channel(ChannelCommand::Join, push)?),
             Act::Push(push) => Op::Channel(self.channel(ChannelCommand::Push, push)?),
             Act::Leave(push) => Op::Channel(self.channel(ChannelCommand::Leave, push)?),
-            Act::Http(http) => {
-                self.stamped |= http.body.as_ref().is_some_and(has_stamp);
-                Op::Http(http.clone(), AnswerOp::new(&http.answer)?)
-            }
+            Act::Http(http) => Op::Http(http.clone(), AnswerOp::new(&http.answer)?),
             Act::Close { code } => Op::Close(*code),
-            Act::Set(set) => {
-                self.stamped |= matches!(&set.value, Value::Template(text) if has_stamp(text));
-                Op::Set(set.clone())
-            }
+            Act::Set(set) => Op::Set(set.clone()),
             Act::For(each) => return self.counted(each),
             Act::ForEach(each) => return self.each(each),
             Act::Repeat(repeat) => return self.repeat(repeat),
@@ -150,18 +136,7 @@ impl Compiler {
         Ok(())
     }
 
-    fn send(&mut self, message: &simurgh_load_scenario::Message) -> Result<SendOp, String> {
-        self.stamped |= has_stamp(&message.data);
-        let matcher = match &message.reply {
-            Reply::Match(matcher) => Some(CompiledMatcher::new(matcher)?),
-            Reply::None | Reply::First => None,
-        };
-        let answer = AnswerOp::new(&message.answer)?;
-        Ok(SendOp { message: message.clone(), matcher, answer })
-    }
-
     fn channel(&mut self, command: ChannelCommand, push: &Push) -> Result<ChannelOp, String> {
-        self.stamped |= has_stamp(&push.payload);
         self.tracks |= push.presence.is_some();
         let topic = push.topic.constant().and_then(|topic| str::from_utf8(topic).ok());
         let topic = topic.map(Topic::from);
@@ -179,7 +154,7 @@ impl Compiler {
         let mut ends = LoopOp {
             round,
             to: start + 1,
-            var: each.var.filter(|var| self.is_used(*var)),
+            var: each.var.filter(|var| self.used.contains(var)),
             first: each.from,
             last: each.to,
             step: each.step,
@@ -254,6 +229,15 @@ impl Compiler {
             *place = op;
         }
     }
+}
+
+fn send(message: &Message) -> Result<SendOp, String> {
+    let matcher = match &message.reply {
+        Reply::Match(matcher) => Some(CompiledMatcher::new(matcher)?),
+        Reply::None | Reply::First => None,
+    };
+    let answer = AnswerOp::new(&message.answer)?;
+    Ok(SendOp { message: message.clone(), matcher, answer })
 }
 
 fn receive_op(receive: &Receive) -> Result<ReceiveOp, String> {

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use html5gum::{DefaultEmitter, Token, Tokenizer};
 use regex::bytes::Regex;
 
 use super::header::HeaderPath;
 use super::pattern::compile_pattern;
-use super::xpath::XPath;
 use super::{AnswerText, JsonPath};
 use crate::Find;
 
@@ -23,7 +23,6 @@ pub struct CompiledFind(Kind);
 enum Kind {
     Regex(Regex),
     Json(JsonPath),
-    XPath(XPath),
     Header(HeaderPath),
     FormField(String),
 }
@@ -34,7 +33,6 @@ impl CompiledFind {
         Ok(Self(match find {
             Find::Regex(pattern) => Kind::Regex(compile_pattern(pattern)?),
             Find::Json(path) => Kind::Json(JsonPath::new(path)?),
-            Find::XPath(expression) => Kind::XPath(XPath::new(expression)?),
             Find::Header(path) => Kind::Header(HeaderPath::new(path)?),
             Find::FormField(name) => Kind::FormField(name.clone()),
         }))
@@ -46,16 +44,15 @@ impl CompiledFind {
     /// if it has no group, with the bytes as they came. A JSON path to a single array gives its
     /// elements. In all but regular expressions invalid UTF-8 becomes `U+FFFD`.
     ///
-    /// For any answer it takes a few tenths of a second at most: an XPath that takes longer finds
-    /// nothing, a regular expression or a JSON path finds nothing further.
+    /// For any answer it takes a few tenths of a second at most: a regular expression or a JSON path
+    /// that takes longer finds nothing further.
     #[must_use]
     pub fn find_bytes(&self, answer: &AnswerText<'_>) -> Vec<Vec<u8>> {
         let texts = match &self.0 {
             Kind::Regex(regex) => return matches(regex, answer.whole()),
             Kind::Json(path) => path.elements(answer.body()),
-            Kind::XPath(xpath) => xpath.find(answer.markup()),
             Kind::Header(path) => answer.head().map(|head| path.find(head)).unwrap_or_default(),
-            Kind::FormField(name) => super::markup::form_values(answer.body(), name),
+            Kind::FormField(name) => form_values(answer.body(), name),
         };
         texts.into_iter().map(String::into_bytes).collect()
     }
@@ -66,6 +63,22 @@ impl CompiledFind {
         let found = self.find_bytes(answer).into_iter();
         found.map(|value| String::from_utf8_lossy(&value).into_owned()).collect()
     }
+}
+
+fn form_values(html: &[u8], name: &str) -> Vec<String> {
+    let mut emitter = DefaultEmitter::default();
+    // `<` in a script does not begin an element.
+    emitter.naively_switch_states(true);
+    let mut values = Vec::new();
+    for token in Tokenizer::new_with_emitter(html, emitter).flatten() {
+        let Token::StartTag(tag) = token else { continue };
+        let is_named =
+            tag.attributes.get(&b"name"[..]).is_some_and(|found| **found == name.as_bytes());
+        if let Some(value) = tag.attributes.get(&b"value"[..]).filter(|_| is_named) {
+            values.push(String::from_utf8_lossy(value).into_owned());
+        }
+    }
+    values
 }
 
 fn matches(regex: &Regex, text: &[u8]) -> Vec<Vec<u8>> {

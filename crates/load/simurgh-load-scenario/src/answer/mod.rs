@@ -9,13 +9,10 @@ mod find;
 mod header;
 mod json;
 mod json_bounds;
-mod markup;
 mod matcher;
 mod pattern;
 mod presence;
 mod text;
-mod tree;
-mod xpath;
 
 pub use check::{CompiledCheck, PatternCache, Verdict, run_checks};
 pub use find::CompiledFind;

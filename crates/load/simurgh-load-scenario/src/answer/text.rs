@@ -1,20 +1,14 @@
 //! Answers as input of captures and checks.
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
 
 use html5gum::{DefaultEmitter, State, Token, Tokenizer};
 use simurgh_load_client::http::Kept;
-
-use super::markup;
-use super::tree::Tree;
 
 /// One answer: bytes that the caller owns.
 pub struct AnswerText<'a> {
     whole: &'a [u8],
     head_bytes: usize,
-    /// The body as a tree, created by the first XPath.
-    markup: OnceCell<Tree>,
 }
 
 impl<'a> AnswerText<'a> {
@@ -27,7 +21,7 @@ impl<'a> AnswerText<'a> {
     /// An HTTP answer: head and body in one piece, and the head's length in bytes.
     #[must_use]
     pub fn http(whole: &'a [u8], head_bytes: usize) -> Self {
-        Self { whole, head_bytes: head_bytes.min(whole.len()), markup: OnceCell::new() }
+        Self { whole, head_bytes: head_bytes.min(whole.len()) }
     }
 
     /// The kept part of an HTTP answer.
@@ -53,10 +47,6 @@ impl<'a> AnswerText<'a> {
     #[must_use]
     pub fn body(&self) -> &'a [u8] {
         self.whole.get(self.head_bytes..).unwrap_or_default()
-    }
-
-    pub(super) fn markup(&self) -> &Tree {
-        self.markup.get_or_init(|| markup::parse(self.head(), self.body()))
     }
 }
 

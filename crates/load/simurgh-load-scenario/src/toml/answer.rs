@@ -27,10 +27,13 @@ impl Reader<'_> {
             return Some(Capture { var, from: Find::Json(path.to_owned()), decode_html: false });
         }
         let table = entry.table("a capture such as { json = \"path\" }")?;
-        let kinds: [(&'static str, Kind); 5] = [
+        if table.has("xpath") {
+            entry.wrong("xpath is not supported", XPATH_HELP);
+            return None;
+        }
+        let kinds: [(&'static str, Kind); 4] = [
             ("json", Find::Json),
             ("regex", Find::Regex),
-            ("xpath", Find::XPath),
             ("header", Find::Header),
             ("form_field", Find::FormField),
         ];
@@ -39,7 +42,7 @@ impl Reader<'_> {
         let decode_html = table.bool("decode_html").unwrap_or(false);
         table.finish();
         let [(place, find)] = found.as_slice() else {
-            let kinds = "json, regex, xpath, header and form_field";
+            let kinds = "json, regex, header and form_field";
             entry.wrong(format_args!("needs one of {kinds}"), "");
             return None;
         };
@@ -135,6 +138,10 @@ pub(super) const PRESENCE_LISTS: [(&str, PresenceList); 3] = [
 ];
 
 type Kind = fn(String) -> Find;
+
+/// What to use in place of an XPath, which Tsung has.
+pub const XPATH_HELP: &str =
+    "take the value with a regular expression, or a form field by its name";
 
 /// Actions that are a single word.
 pub(super) const ACTIONS: [(&str, Action); 5] = [

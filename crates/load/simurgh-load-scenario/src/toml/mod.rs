@@ -14,6 +14,7 @@ mod verbs;
 mod write;
 mod write_steps;
 
+pub use answer::XPATH_HELP;
 pub use read::read;
 pub use reference::reference;
 pub use tables::spread;

@@ -320,6 +320,12 @@ fn every_mistake_of_the_steps_is_found_with_its_line() {
 }
 
 #[test]
+fn xpath_is_refused_by_name() {
+    let step = "{ get = \"/\", capture = { n = { xpath = \"//a\" } } }";
+    refused(&session(step), &[("line 9: n: xpath is not supported", "regular expression")]);
+}
+
+#[test]
 fn a_payload_is_json_with_whatever_is_put_in() {
     steps(
         r#"{ set = "a", value = "1" },

@@ -331,7 +331,6 @@ impl Keys<'_> {
             Find::Json(path) if !capture.decode_html => return text(path),
             Find::Json(path) => ("json", path),
             Find::Regex(regex) => ("regex", regex),
-            Find::XPath(path) => ("xpath", path),
             Find::Header(name) => ("header", name),
             Find::FormField(name) => ("form_field", name),
         };

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use memchr::memmem;
 use simurgh_load_scenario::answer::{CompiledFind, compile_pattern};
+use simurgh_load_scenario::toml::XPATH_HELP;
 use simurgh_load_scenario::{
     Act, Capture, Find, Generated, Part, Row, Set, Step, Template, Value, VarId,
 };
@@ -343,7 +344,10 @@ impl Lower<'_> {
                 return self.refuse(line, what, "");
             }
             "jsonpath" => Find::Json(value.to_owned()),
-            "xpath" => Find::XPath(value.to_owned()),
+            "xpath" => {
+                let what = "`xpath` of <dyn_variable> is not supported";
+                return self.refuse(line, what, XPATH_HELP);
+            }
             "header" => Find::Header(value.to_owned()),
             _ => {
                 let what = "`pgsql_expr` of <dyn_variable> is not supported";

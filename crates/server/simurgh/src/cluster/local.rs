@@ -1,32 +1,184 @@
-//! Passes messages from other nodes to the shards of this node.
+//! The node of the cluster thread: its mail, and the shards to which it passes messages from other
+//! nodes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use simurgh_cluster::{
-    Answer, CallNumber, DisconnectNumber, DisconnectOutcome, Except, HistoryEvent, HistoryItem,
-    HistoryPosition, Item, LocalNode, NodeId, Shards, StoreError, StoredAt,
+    Adapter, Answer, BroadcastParts, CallNumber, DisconnectOutcome, Except, HistoryEvent,
+    HistoryItem, HistoryPosition, Item, LocalNode, NodeId, NodeThread, Peers, Shards, StoredAt,
+    ThreadNode, Time,
 };
-use simurgh_core::{Broadcast, ChannelId, FromEngine, Mail, Node, Posted, PresenceMail};
+use simurgh_core::{
+    Broadcast, ChannelId, FromEngine, Node, NotKept, Posted, PresenceMail, StoreRequest, ToCluster,
+};
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
+use simurgh_shard::cluster_inbox::{
+    CallReply, ClusterInbox, DisconnectReply, Disconnected, Mail, NodeName,
+};
 use simurgh_shard::server::Server;
+use tokio::sync::oneshot;
 
 use super::served::{Serve, Served};
 
-pub(super) struct Shard {
+pub(super) struct LocalShards {
     pub(super) server: Arc<Server>,
+    pub(super) inbox: Arc<ClusterInbox>,
     pub(super) serve: Serve,
     /// Broadcasts that a congested shard has not taken.
     pub(super) dropped: u64,
     /// Broadcasts to be kept that only local members have received, because there was no link.
     pub(super) local_only: u64,
-    /// Results of disconnects that this node has requested.
-    pub(super) outcomes: Vec<(DisconnectNumber, DisconnectOutcome)>,
     pub(super) served: Served,
-    pub(super) answers: Vec<(CallNumber, Option<Answer>)>,
+    /// Calls of other nodes' services that are not answered yet.
+    pub(super) calls: HashMap<CallNumber, CallReply>,
 }
 
-impl LocalNode for Shard {
+type Thread<A> = NodeThread<A, LocalShards>;
+
+pub(super) fn now(server: &Server) -> Time {
+    let ns = u64::try_from(server.started.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    Time { ns, unix_ms: server.unix_ms(ns) }
+}
+
+impl ThreadNode for LocalShards {
+    type Mail = Mail;
+    type Broadcast = Arc<Broadcast>;
+    type Awaiting = oneshot::Sender<()>;
+
+    fn time(&self) -> Time {
+        now(&self.server)
+    }
+
+    fn take_mail(&mut self, empty: Vec<Mail>) -> Vec<Mail> {
+        self.inbox.take(empty)
+    }
+
+    fn handle<A: Adapter + ?Sized>(thread: &mut Thread<A>, mail: Mail, time: Time) {
+        match mail {
+            Mail::Core(what) => take_from_core(thread, what, time),
+            Mail::Disconnect(socket_id, reply) => {
+                disconnect(thread, &socket_id, Some(reply), time);
+            }
+            Mail::AwaitTopic(topic, reply) => thread.await_topic(&topic, reply, time),
+            Mail::Direct(node, broadcast) => publish(thread, &broadcast, Some(node), time),
+            Mail::Call(node, number, service, body, reply) => {
+                // The caller is answered by dropping its reply.
+                if thread.cluster.call(node, number, (service as u16, &body), time).is_ok() {
+                    thread.cluster.bound_answer(number, service.answer_bytes_max());
+                    thread.local.calls.insert(number, reply);
+                }
+            }
+            Mail::HangUp(number) => {
+                thread.local.calls.remove(&number);
+                thread.cluster.hang_up(number, time);
+            }
+            Mail::Answer(by, number, answer) => send_answer(thread, by, number, &answer, time),
+            Mail::Drain => thread.cluster.drain(time),
+            Mail::Bye => thread.bye(time),
+        }
+    }
+
+    fn parts(broadcast: &Arc<Broadcast>) -> BroadcastParts<'_> {
+        let (topic, event, payload) = (broadcast.topic(), broadcast.event(), broadcast.payload());
+        let except = broadcast.except().map(|it| {
+            let ChannelId { shard, membership, generation } = it;
+            Except { shard, membership, generation }
+        });
+        BroadcastParts { topic, event, payload, except }
+    }
+
+    fn subscribed(&mut self, awaiting: oneshot::Sender<()>) {
+        let _ = awaiting.send(());
+    }
+
+    fn broadcast_here(&mut self, broadcast: Arc<Broadcast>) {
+        self.local_only += 1;
+        self.server.broadcast_here(broadcast);
+    }
+}
+
+fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, time: Time) {
+    let NodeThread { cluster, local, .. } = thread;
+    match what {
+        ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
+            disconnect(thread, it.topic(), None, time);
+        }
+        ToCluster::Broadcast(broadcast) => publish(thread, &broadcast, None, time),
+        ToCluster::TopicBegins(topic, shard, wanted) => {
+            cluster.topic_begins(&topic, shard, wanted, time);
+        }
+        ToCluster::TopicEnds(topic, shard) => cluster.topic_ends(&topic, shard, time),
+        ToCluster::Presence(topic, what) => cluster.presence(&topic, what, time, local),
+        ToCluster::Store(store) => {
+            let StoreRequest { number, broadcast, sender, id, age } = *store;
+            thread.store(Arc::new(broadcast), number, sender, id.as_deref(), age, time);
+        }
+        ToCluster::Follow(topic, wanted) => cluster.follow(&topic, wanted, time, local),
+        ToCluster::CheckTopic(topic) => cluster.check_topic(&topic),
+        ToCluster::Forget(topic, number) => cluster.forget(&topic, number, time, local),
+    }
+}
+
+fn publish<A: Adapter + ?Sized>(
+    thread: &mut Thread<A>,
+    broadcast: &Arc<Broadcast>,
+    node: Option<NodeId>,
+    time: Time,
+) {
+    if let Err(error) = thread.publish(broadcast, node, time) {
+        let topic = broadcast.topic();
+        tracing::warn!(topic, %error, "other nodes do not get a broadcast");
+    }
+}
+
+fn disconnect<A: Adapter + ?Sized>(
+    thread: &mut Thread<A>,
+    socket_id: &str,
+    reply: Option<DisconnectReply>,
+    time: Time,
+) {
+    let is_awaited = reply.is_some();
+    let reply = reply.map(report_to);
+    if let Err(error) = thread.disconnect(socket_id, reply, time)
+        && !is_awaited
+    {
+        tracing::error!(socket_id, %error, "not disconnected elsewhere");
+    }
+}
+
+/// A reply of the thread that sends on the names of nodes. The receiver may have stopped waiting.
+fn report_to(reply: DisconnectReply) -> simurgh_cluster::DisconnectReply {
+    Box::new(move |peers, outcome| {
+        let DisconnectOutcome { confirmed, missing } = outcome;
+        let (confirmed, missing) = (named(peers, &confirmed), named(peers, &missing));
+        let _ = reply.send(Some(Disconnected { confirmed, missing }));
+    })
+}
+
+fn named(peers: &Peers, nodes: &[NodeId]) -> Vec<NodeName> {
+    let name = |it: &NodeId| peers.name(*it).unwrap_or_default().to_owned();
+    nodes.iter().map(|it| NodeName { id: it.to_string(), name: name(it) }).collect()
+}
+
+fn send_answer<A: Adapter + ?Sized>(
+    thread: &mut Thread<A>,
+    by: NodeId,
+    number: u64,
+    answer: &Answer,
+    time: Time,
+) {
+    if !thread.local.served.end(by, number) {
+        return;
+    }
+    let Answer { status, body } = answer;
+    if let Err(error) = thread.cluster.answer(by, number, (*status, body), time) {
+        tracing::warn!(node = %by, %error, "another node is not answered");
+    }
+}
+
+impl LocalNode for LocalShards {
     fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
         let payload = item.payload.to_payload().into_owned();
         let broadcast = Arc::new(Broadcast::new(topic, item.event, payload));
@@ -52,12 +204,8 @@ impl LocalNode for Shard {
     fn gone(&mut self, node: NodeId) {
         self.served.gone(node);
         for shard in 0..self.server.shards() {
-            self.server.post(shard, Mail::NodeGone(Owner(node.0)));
+            self.server.post(shard, simurgh_core::Mail::NodeGone(Owner(node.0)));
         }
-    }
-
-    fn disconnected(&mut self, number: DisconnectNumber, outcome: DisconnectOutcome) {
-        self.outcomes.push((number, outcome));
     }
 
     fn called(&mut self, by: NodeId, number: u64, service: u16, body: Vec<u8>) {
@@ -69,20 +217,16 @@ impl LocalNode for Shard {
     }
 
     fn answered(&mut self, number: CallNumber, answer: Option<Answer>) {
-        self.answers.push((number, answer));
+        if let Some(reply) = self.calls.remove(&number) {
+            let _ = reply.send(answer);
+        }
     }
 
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
         self.server.post_kept(topic, from_engine(topic, what));
     }
 
-    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
-        let outcome = match outcome {
-            Ok(at) => Ok(at),
-            Err(StoreError::Unconfirmed) => Err(simurgh_core::NotKept::Unconfirmed),
-            Err(StoreError::Refused(why)) => Err(simurgh_core::NotKept::Refused(why)),
-            Err(StoreError::Full) => Err(simurgh_core::NotKept::Full),
-        };
+    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
         self.server.post_stored(number, outcome);
     }
 }

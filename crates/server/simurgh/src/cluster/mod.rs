@@ -30,8 +30,6 @@ pub use simurgh_shard::cluster_inbox::{Disconnected, NodeName};
 const WORKERS: usize = 1;
 /// How often a required link is checked during the start.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a stopping node waits for the engine to take its last messages.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 const SECRET: &str = "secret_key_base";
 

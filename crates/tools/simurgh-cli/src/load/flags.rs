@@ -155,7 +155,7 @@ pub(super) struct RunFlags {
     #[arg(long, value_name = "ADDRESS", value_parser = word_or("off", address),
           default_value = "127.0.0.1:8091")]
     pub(super) dashboard: Choice<SocketAddr>,
-    /// Shows no live view; the summary comes all the same.
+    /// Shows no progress; the summary comes all the same.
     #[arg(long)]
     pub(super) quiet: bool,
     /// Asks servers once a second what CPU time they have used, and reports it: /metrics of those

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use simurgh_load::benchmark::{self, BenchmarkError, Job, Outcome, Plan, Row, Runner, Sweep};
+use simurgh_load::report;
 use simurgh_load::scenario::{AddressRange, Tls};
-use simurgh_load::{report, terminal};
 use simurgh_text::duration;
 use simurgh_text::output::{complain, print};
 use tracing_subscriber::filter::LevelFilter;
@@ -139,7 +139,7 @@ pub(super) fn http(flags: &HttpFlags) -> Result<ExitCode, String> {
     }
     let mut runner = Runner::default();
     let control = runner.control();
-    let listening = signals.first_then_exit(move |_| control.stop(), terminal::restore);
+    let listening = signals.first_then_exit(move |_| control.stop(), || ());
     listening.map_err(signals::no_thread)?;
     print(&benchmark::head(job.plan()));
     let has_answers = match flags.sweep.as_slice() {

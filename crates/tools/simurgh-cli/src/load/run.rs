@@ -11,7 +11,7 @@ use simurgh_load::meter::Meter;
 use simurgh_load::record::{Count, Ending, Record, Warning, figures};
 use simurgh_load::report::{self, HtmlReport, Outputs};
 use simurgh_load::scenario::Scenario;
-use simurgh_load::{fleet, terminal};
+use simurgh_load::{fleet, progress};
 use simurgh_text::output::{complain, print};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -79,7 +79,7 @@ pub(super) fn start(flags: RunFlags, mut scenario: Scenario) -> Result<ExitCode,
     let prepared = prepared.map_err(|error| error.to_string())?;
     let control = prepared.control();
     let stop = control.clone();
-    let listening = signals.first_then_exit(move |_| stop.stop(), terminal::restore);
+    let listening = signals.first_then_exit(move |_| stop.stop(), || ());
     listening.map_err(signals::no_thread)?;
     if flags.commands {
         commands::read(control.clone())
@@ -101,25 +101,15 @@ pub(super) fn start(flags: RunFlags, mut scenario: Scenario) -> Result<ExitCode,
         let (record, control) = (Arc::clone(&record), control.clone());
         open_page(dashboard::Options { address, record, control, probes, target })
     });
-    let address = page.as_ref().map(Dashboard::address);
-    let view = (!flags.quiet).then(|| {
-        terminal::start(terminal::Options {
-            record: Arc::clone(&record),
-            control: control.clone(),
-            dashboard: address,
-        })
-    });
     // A failed view does not end the run.
-    let view = view.and_then(|view| view.ok());
+    let view = (!flags.quiet).then(|| progress::start(Arc::clone(&record), control.clone()).ok());
     let meter = metered.map(|scenario| Meter::start(&scenario, Arc::clone(&record)));
     if let Some(Err(error)) = &meter {
         complain(&format!("warning: servers are not asked for their CPU time: {error}"));
     }
     let outcome = prepared.go(outputs);
     drop(meter);
-    if let Some(view) = view {
-        view.finish();
-    }
+    drop(view);
     if let Some(page) = page {
         page.finish();
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use simurgh_history::StoredAt;
+use simurgh_history::{NotKept, StoredAt};
 
 use super::log::{Checked, SeenEvent, Stored, check};
 use super::*;
@@ -16,7 +16,7 @@ pub(super) const WANTS: Retention = Retention { count: 20, bytes: 1 << 20, age_m
 #[derive(Default)]
 pub(super) struct RecordingSink {
     pub(super) events: BTreeMap<String, Vec<SeenEvent>>,
-    pub(super) stored: BTreeMap<u64, Result<StoredAt, StoreError>>,
+    pub(super) stored: BTreeMap<u64, Result<StoredAt, NotKept>>,
 }
 
 impl HistorySink for RecordingSink {
@@ -24,7 +24,7 @@ impl HistorySink for RecordingSink {
         self.events.entry(topic.into()).or_default().push(SeenEvent::of(&what));
     }
 
-    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
+    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
         assert!(self.stored.insert(number, outcome).is_none(), "{number} is answered once");
     }
 }

@@ -1,6 +1,6 @@
 //! Very many topics: each turn is short, and thousands are requested at once.
 
-use simurgh_history::StoredAt;
+use simurgh_history::{NotKept, StoredAt};
 
 use super::engine::WANTS;
 use super::*;
@@ -26,7 +26,7 @@ impl HistorySink for CountingSink {
         }
     }
 
-    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, StoreError>) {}
+    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, NotKept>) {}
 }
 
 /// Answers every request, with one message in every tenth topic. Returns how many there were.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use simurgh_history::StoredAt;
+use simurgh_history::{NotKept, StoredAt};
 
 use super::*;
 use crate::adapter::ID_BYTES_MAX;
@@ -10,12 +10,12 @@ use crate::envelope::{Header, Kind};
 use crate::history::store_queue::{GATHERED_BYTES_MAX, ITEMS_MAX, STORE_BYTES};
 
 #[derive(Default)]
-struct RecordingSink(BTreeMap<u64, Result<StoredAt, StoreError>>);
+struct RecordingSink(BTreeMap<u64, Result<StoredAt, NotKept>>);
 
 impl HistorySink for RecordingSink {
     fn history(&mut self, _: &str, _: HistoryEvent<'_>) {}
 
-    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, StoreError>) {
+    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
         assert!(self.0.insert(number, outcome).is_none(), "{number} is answered once");
     }
 }
@@ -85,7 +85,7 @@ fn texts(outgoing: &Outgoing) -> Vec<String> {
     envelope.items().map(|it| String::from_utf8(it.payload.data().into()).unwrap()).collect()
 }
 
-const fn at(seq: u64, index: u16) -> Result<StoredAt, StoreError> {
+const fn at(seq: u64, index: u16) -> Result<StoredAt, NotKept> {
     Ok(StoredAt { epoch: 77, seq, index, is_duplicate: false })
 }
 
@@ -216,7 +216,7 @@ fn what_was_never_sent_is_refused_in_time_and_not_sent_afterwards() {
     it.advance(wait_ns - 1);
     assert!(it.sink.0.is_empty());
     it.advance(1);
-    assert!((0..3).all(|number| matches!(it.sink.0[&number], Err(StoreError::Refused(_)))));
+    assert!((0..3).all(|number| matches!(it.sink.0[&number], Err(NotKept::Refused(_)))));
     assert!(it.leaves().is_empty());
     assert!(it.keeping.stores.is_empty() && it.keeping.stores.bytes() == 0);
     it.store_range("a", 3..4);
@@ -231,15 +231,15 @@ fn what_was_sent_is_unconfirmed_in_time_and_its_topic_waits_for_the_answer() {
     let first = it.leaves();
     it.store_range("a", 2..3);
     it.advance(5 * SECOND);
-    assert_eq!(it.sink.0[&0], Err(StoreError::Unconfirmed));
-    assert_eq!(it.sink.0[&1], Err(StoreError::Unconfirmed));
+    assert_eq!(it.sink.0[&0], Err(NotKept::Unconfirmed));
+    assert_eq!(it.sink.0[&1], Err(NotKept::Unconfirmed));
     assert!(it.leaves().is_empty(), "the first may still be stored, before the next");
     assert!(!it.keeping.stores.is_empty());
     it.answers(&first[0], Ok((1, false)));
     let second = it.leaves();
     assert_eq!(texts(&second[0]), ["2"]);
     it.answers(&second[0], Err(NotStored::Unconfirmed));
-    assert_eq!(it.sink.0[&2], Err(StoreError::Unconfirmed));
+    assert_eq!(it.sink.0[&2], Err(NotKept::Unconfirmed));
     assert_eq!((it.keeping.counts.unconfirmed, it.keeping.stores.bytes()), (3, 0));
 }
 
@@ -260,7 +260,7 @@ fn what_the_adapter_has_not_taken_is_the_next_or_never_sent() {
     let refused = it.leaves().remove(0);
     it.keeping.not_taken(Next::Store(refused));
     it.advance(9 * SECOND);
-    assert!(matches!(it.sink.0[&2], Err(StoreError::Refused(_))));
+    assert!(matches!(it.sink.0[&2], Err(NotKept::Refused(_))));
     assert!(it.leaves().is_empty());
     it.store_range("c", 3..4);
     assert_eq!(texts(&it.leaves()[0]), ["3"]);
@@ -275,14 +275,14 @@ fn what_finds_no_room_is_refused_at_once_and_room_comes_back() {
         number += 1;
         it.store_range(&format!("topic {}", number % 7), number..number + 1);
     }
-    assert_eq!(it.sink.0[&number], Err(StoreError::Full));
+    assert_eq!(it.sink.0[&number], Err(NotKept::Full));
     let bytes = it.keeping.stores.bytes();
     assert!(bytes <= max && bytes > max - 1_000 - STORE_BYTES, "{bytes}");
     for outgoing in it.leaves() {
         it.answers(&outgoing, Err(NotStored::Refused("no".into())));
     }
     assert_eq!(it.keeping.stores.bytes(), 0);
-    assert_eq!(it.sink.0[&1], Err(StoreError::Refused("no".into())));
+    assert_eq!(it.sink.0[&1], Err(NotKept::Refused("no".into())));
     let counts = it.keeping.counts;
     assert_eq!((counts.full, counts.refused), (1, number - 1));
 }
@@ -296,7 +296,7 @@ fn what_cannot_be_said_is_refused_with_the_reason() {
     it.store_range(&"x".repeat(70_000), 2..3);
     it.keeping.push(&"x".repeat(70_000), &Storing::Forget(3), 0, &mut it.sink);
     for number in 1..=3 {
-        assert!(matches!(it.sink.0[&number], Err(StoreError::Refused(_))), "{number}");
+        assert!(matches!(it.sink.0[&number], Err(NotKept::Refused(_))), "{number}");
     }
     assert!(it.keeping.stores.is_empty() && it.leaves().is_empty());
     assert_eq!(it.keeping.stores.bytes(), 0);

@@ -1,6 +1,6 @@
 //! Followed topics: how they begin, and what is missing, fetched or removed.
 
-use simurgh_history::StoredAt;
+use simurgh_history::{NotKept, StoredAt};
 
 use super::engine::{Scenario, TOPICS, WANTS};
 use super::log::{Message, SeenEvent};
@@ -469,7 +469,7 @@ fn who_is_excepted_is_told_to_the_publisher_alone() {
             }
         }
 
-        fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, StoreError>) {}
+        fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, NotKept>) {}
     }
     let except = Some(Except { shard: 1, membership: 2, generation: 3 });
     let said = Item { except, exclusion: Some(7), ..item("1") };

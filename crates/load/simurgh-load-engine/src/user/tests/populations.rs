@@ -70,7 +70,7 @@ fn intended(steps: &[Do], rounds: usize, every: Option<u64>, mut at_ns: u64) -> 
         };
         if let Do::Think(us) | Do::AskAndWait(.., us) = step {
             due_us += us;
-            // A timer keeps whole milliseconds; what follows counts from the exact time.
+            // A timer keeps whole ticks; what follows counts from the exact time.
             at_ns = at_ns.max(tick_ns(tick_nearest(due_us * 1_000)));
         }
         if push_ns > at_ns {

@@ -348,11 +348,10 @@ impl Generator {
 
     fn capture(&mut self) -> Capture {
         let text = self.text();
-        let from = match self.rng.u8(0..5) {
+        let from = match self.rng.u8(0..4) {
             0 => Find::Json(text),
             1 => Find::Regex(text),
-            2 => Find::XPath(text),
-            3 => Find::Header(text),
+            2 => Find::Header(text),
             _ => Find::FormField(text),
         };
         Capture { var: self.var(), from, decode_html: self.rng.bool() }

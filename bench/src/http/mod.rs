@@ -1,0 +1,6 @@
+//! HTTP: `hello_page` beside nginx (`page`), and `simurgh load http` beside wrk (`http-load`), both
+//! in turn. README.md says how each figure comes about.
+
+pub(crate) mod load;
+pub(crate) mod page;
+mod tools;

@@ -1,0 +1,406 @@
+//! One run of one server: the phases in their order, and the figures they yield.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use clap::Args;
+use serde::Serialize;
+
+use simurgh_bench_kit::clients::{Script, Tally, VerifiedClients};
+use simurgh_bench_kit::flags::at_least;
+use simurgh_bench_kit::probe::Probe;
+use simurgh_bench_kit::rounds;
+use simurgh_bench_kit::stats;
+use simurgh_bench_kit::sys::{self, Cpu, Kernel};
+use simurgh_bench_kit::target::{self, Server, Target};
+
+/// Memory is compared between this many clients and all, to exclude what a server sets up once, and
+/// slabs left over from the run before.
+const FIRST_CLIENTS: usize = 1_000;
+/// Broadcasts of the spaced measure, and of the burst.
+const BROADCASTS: u32 = 20;
+const WARM_UP: u32 = 2;
+const HEARTBEATS_ALONE: usize = 2_000;
+/// Joins wanted during broadcasts, joins tried in one, and broadcasts spent on them at most.
+const JOINS: usize = 200;
+const JOINS_PER_BROADCAST: usize = 8;
+const JOIN_BROADCASTS_MAX: usize = 200;
+/// A run whose client waits longer than this has failed.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+pub(crate) const MEASURES: [&str; 7] =
+    ["memory", "connect", "spaced", "burst", "heartbeat", "join", "turn"];
+
+/// Options of the measurement of the bare server and Simurgh.
+#[derive(Args, Debug, PartialEq)]
+pub(crate) struct Run {
+    /// Joined clients
+    #[arg(long, value_name = "N", default_value_t = 18_000, value_parser = at_least::<2>)]
+    pub(crate) clients: usize,
+    /// Rows, rounds, and where programs and figures are.
+    #[command(flatten)]
+    pub(crate) rounds: rounds::Options,
+}
+
+impl Run {
+    pub(crate) fn wants(&self, measure: &str) -> bool {
+        // The longest turn is that of all traffic; memory is measured by waiting only.
+        self.rounds.wants(measure) || (measure != "memory" && self.rounds.wants("turn"))
+    }
+}
+
+/// The results of one run. `None`: not requested, or invalid.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Figures {
+    pub(crate) target: String,
+    /// RSS of the server per client between the first 1,000 and all, bytes.
+    pub(crate) user_bytes: Option<f64>,
+    /// The same at the end of the run, after all traffic.
+    pub(crate) user_bytes_after_traffic: Option<f64>,
+    /// Slab per socket without `listing_bytes`, bytes; only where sockstat agreed exactly.
+    pub(crate) kernel_bytes: Option<f64>,
+    /// Slab per socket that came from some process listing /proc/PID/fd, bytes.
+    pub(crate) listing_bytes: Option<f64>,
+    /// Slab per socket in caches of sockets, files and epoll only, bytes.
+    pub(crate) socket_caches_bytes: Option<f64>,
+    /// Server CPU per connect + upgrade + join, ns.
+    pub(crate) connect_ns: Option<f64>,
+    /// Server CPU per delivery, one broadcast at a time, ns.
+    pub(crate) spaced_ns: Option<f64>,
+    /// The same of the median broadcast, ns: less affected by other processes.
+    pub(crate) spaced_median_ns: Option<f64>,
+    /// Median time from the push to the last client's copy, ms.
+    pub(crate) spaced_last_ms: Option<f64>,
+    /// Server CPU per delivery, 20 pushes in one write, ns.
+    pub(crate) burst_ns: Option<f64>,
+    /// Time from that write to the last copy of the last broadcast, ms.
+    pub(crate) burst_last_ms: Option<f64>,
+    /// Server CPU per heartbeat, one at a time, µs.
+    pub(crate) heartbeat_alone_us: Option<f64>,
+    /// Median round trip of those, µs.
+    pub(crate) heartbeat_p50_us: Option<f64>,
+    /// Server CPU per heartbeat, all clients at once, µs.
+    pub(crate) heartbeat_batched_us: Option<f64>,
+    /// Joins during a broadcast: 99th percentile of the time to the reply, ms.
+    pub(crate) join_p99_ms: Option<f64>,
+    /// Their median, ms.
+    pub(crate) join_p50_ms: Option<f64>,
+    /// The slowest, ms.
+    pub(crate) join_max_ms: Option<f64>,
+    pub(crate) joins: usize,
+    /// Broadcasts that reached clients which joined after them.
+    pub(crate) join_strays: u64,
+    /// How the probe was given priority over the client's reader.
+    pub(crate) probe_priority: Option<&'static str>,
+    /// Longest turn of shard 0 by the server's own count of its thread's CPU time, ms.
+    pub(crate) turn_max_ms: Option<f64>,
+    /// The same by the clock: includes the time when others had the core.
+    pub(crate) turn_wall_max_ms: Option<f64>,
+    /// Lines of /metrics about turns and heartbeats.
+    pub(crate) metrics: Vec<String>,
+    pub(crate) tally: Tally,
+    /// Kernel counters at 1,000 clients and at all.
+    pub(crate) kernel: Vec<Kernel>,
+    /// Slab caches that changed in between, bytes.
+    pub(crate) slab_caches: BTreeMap<String, i64>,
+    /// CPU seconds of other processes during the run.
+    pub(crate) others_cpu_s: f64,
+    /// Seconds in which the host ran something else while we wanted to run.
+    pub(crate) stolen_s: f64,
+    /// Reasons why this run is wrong: lost or doubled messages, time-outs.
+    pub(crate) faults: Vec<String>,
+    /// Reasons why a figure is doubtful or absent.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Runs `target` once. Failures are in the figures, with all results until then.
+pub(super) fn measured(target: &Target, options: &Run, log: &Path) -> Figures {
+    let mut figures = Figures { target: target.name.to_owned(), ..Figures::default() };
+    let (busy, stolen) = sys::machine_ticks();
+    let own = Cpu::of(std::process::id());
+    if let Err(error) = quiet_sockets().and_then(|()| measure(target, options, log, &mut figures)) {
+        figures.faults.push(format!("{error:#}"));
+    }
+    let (busy_now, stolen_now) = sys::machine_ticks();
+    figures.stolen_s = stats::per(stolen_now.saturating_sub(stolen), 100);
+    if let (Ok(before), Ok(now)) = (own, Cpu::of(std::process::id())) {
+        let ours = stats::per(now.since(&before).0, 1_000_000_000);
+        figures.others_cpu_s += stats::per(busy_now.saturating_sub(busy), 100) - ours;
+    }
+    figures
+}
+
+/// Waits until the sockets of the run before are closed.
+fn quiet_sockets() -> Result<()> {
+    for _ in 0..100 {
+        let kernel = Kernel::now()?;
+        if kernel.tcp_inuse < 500 && kernel.tcp_time_wait < 500 {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+fn measure(target: &Target, options: &Run, log: &Path, figures: &mut Figures) -> Result<()> {
+    let server = target.start(log)?;
+    let clients = VerifiedClients::new(server.address, Script::lobby(server.address))?;
+    let mut phases = Phases { options, server, clients, figures };
+    let outcome = phases.run(target.name == "floor");
+    let Phases { server, clients, figures, .. } = phases;
+    if let Ok(cpu) = server.cpu() {
+        figures.others_cpu_s -= stats::per(cpu.since(&Cpu::default()).0, 1_000_000_000);
+    }
+    figures.tally = clients.tally().clone();
+    let behind = clients.behind();
+    if let Err(error) = outcome {
+        bail!("{error:#}; {behind} clients have not had every broadcast");
+    }
+    let tally = &figures.tally;
+    if behind > 0 || tally.missed + tally.repeated + tally.odd + tally.refused > 0 {
+        figures.faults.push(format!(
+            "{behind} clients have not had every broadcast exactly once and in order: {} missed, \
+             {} repeated, {} of the wrong form, {} pushes refused",
+            tally.missed, tally.repeated, tally.odd, tally.refused
+        ));
+    }
+    Ok(())
+}
+
+struct Phases<'a> {
+    options: &'a Run,
+    server: Server,
+    clients: VerifiedClients,
+    figures: &'a mut Figures,
+}
+
+impl Phases<'_> {
+    fn run(&mut self, is_floor: bool) -> Result<()> {
+        let resident_first = self.connect()?;
+        let mut spaced = None;
+        if self.options.wants("spaced") || self.options.wants("join") {
+            spaced = Some(self.broadcasts_spaced()?);
+        }
+        if self.options.wants("burst") {
+            self.broadcasts_burst()?;
+        }
+        if self.options.wants("heartbeat") {
+            self.heartbeats()?;
+        }
+        // The bare loop finishes a broadcast before it reads anything else: nothing to measure.
+        if self.options.wants("join") && !is_floor {
+            self.joins_during_broadcasts(spaced.unwrap_or_default())?;
+        }
+        // Time for duplicates to arrive.
+        self.rest(300)?;
+        if self.options.wants("memory") {
+            let more = stats::per(self.clients.joined().saturating_sub(FIRST_CLIENTS), 1);
+            let grown = stats::difference(self.server.resident()?, resident_first);
+            self.figures.user_bytes_after_traffic = (more > 0.0).then(|| grown / more);
+        }
+        self.read_metrics();
+        let lost = self.clients.tally().lost;
+        ensure!(lost == 0, "the server cut {lost} connections");
+        Ok(())
+    }
+
+    fn rest(&mut self, ms: u64) -> Result<()> {
+        self.clients.rest(Duration::from_millis(ms))
+    }
+
+    /// Server CPU since `before` in ns.
+    fn cpu_since(&mut self, before: &Cpu) -> Result<f64> {
+        let (ran, vanished) = self.server.cpu()?.since(before);
+        if vanished > 0 {
+            let note = format!("{vanished} server threads ended in a phase: CPU understated");
+            self.figures.notes.push(note);
+        }
+        Ok(stats::per(ran, 1))
+    }
+
+    /// Connects all; memory and CPU from the first 1,000 on. Returns the RSS at the first 1,000.
+    fn connect(&mut self) -> Result<u64> {
+        let all = self.options.clients;
+        let first = FIRST_CLIENTS.min(all / 2);
+        let rest = if self.options.wants("memory") { 2_000 } else { 200 };
+        self.clients.grow(first, WAIT_MAX)?;
+        self.rest(rest)?;
+        let kernel_first = Kernel::now()?;
+        let resident_first = self.server.resident()?;
+        let cpu = self.server.cpu()?;
+        self.clients.grow(all, WAIT_MAX)?;
+        self.rest(100)?;
+        let more = all - first;
+        if self.options.wants("connect") {
+            self.figures.connect_ns = Some(self.cpu_since(&cpu)? / stats::per(more, 1));
+        }
+        self.rest(rest)?;
+        if !self.options.wants("memory") {
+            return Ok(resident_first);
+        }
+        let sockets = 2 * u64::try_from(more)?;
+        let mut kernel = Kernel::now()?;
+        // Other processes on the machine open sockets too; they mostly close them again.
+        for _ in 0..20 {
+            if kernel.tcp_inuse == kernel_first.tcp_inuse + sockets {
+                break;
+            }
+            self.rest(250)?;
+            kernel = Kernel::now()?;
+        }
+        let grown = stats::difference(self.server.resident()?, resident_first);
+        let out = &mut *self.figures;
+        out.user_bytes = Some(grown / stats::per(more, 1));
+        out.slab_caches = kernel.caches_since(&kernel_first);
+        let rose = kernel.tcp_inuse.saturating_sub(kernel_first.tcp_inuse);
+        if rose == sockets {
+            let slab = stats::difference(kernel.slab(), kernel_first.slab());
+            let listing = sys::listing_bytes(&out.slab_caches);
+            let sockets = stats::per(sockets, 1);
+            out.kernel_bytes = Some((slab - listing) / sockets);
+            out.listing_bytes = Some(listing / sockets);
+            let of_caches = sys::socket_bytes(&out.slab_caches);
+            out.socket_caches_bytes = of_caches.map(|bytes| bytes / sockets);
+        } else {
+            out.notes.push(format!("kernel memory not valid: {rose} sockets, not {sockets}"));
+        }
+        out.kernel = vec![kernel_first, kernel];
+        Ok(resident_first)
+    }
+
+    /// Returns the server's CPU time of one broadcast: no fan-out is over before that.
+    fn broadcasts_spaced(&mut self) -> Result<Duration> {
+        for _ in 0..WARM_UP {
+            self.clients.broadcast(1, WAIT_MAX)?;
+        }
+        self.rest(100)?;
+        let joined = stats::per(self.clients.joined(), 1);
+        let first = self.server.cpu()?;
+        let mut cpu = first.clone();
+        let (mut last, mut each) = (Vec::new(), Vec::new());
+        for _ in 0..BROADCASTS {
+            last.push(self.clients.broadcast(1, WAIT_MAX)?.as_secs_f64() * 1e3);
+            self.rest(5)?;
+            let now = self.server.cpu()?;
+            each.push(stats::per(now.since(&cpu).0, 1) / joined);
+            cpu = now;
+        }
+        self.rest(100)?;
+        let ran = self.cpu_since(&first)? / f64::from(BROADCASTS);
+        self.figures.spaced_ns = Some(ran / joined);
+        self.figures.spaced_median_ns = stats::median(&each);
+        self.figures.spaced_last_ms = stats::median(&last);
+        Ok(Duration::from_secs_f64(ran / 1e9))
+    }
+
+    fn broadcasts_burst(&mut self) -> Result<()> {
+        let cpu = self.server.cpu()?;
+        let last = self.clients.broadcast(BROADCASTS, WAIT_MAX)?;
+        self.rest(100)?;
+        let deliveries = f64::from(BROADCASTS) * stats::per(self.clients.joined(), 1);
+        self.figures.burst_ns = Some(self.cpu_since(&cpu)? / deliveries);
+        self.figures.burst_last_ms = Some(last.as_secs_f64() * 1e3);
+        Ok(())
+    }
+
+    fn heartbeats(&mut self) -> Result<()> {
+        let cpu = self.server.cpu()?;
+        let mut trips = Vec::with_capacity(HEARTBEATS_ALONE);
+        for _ in 0..HEARTBEATS_ALONE {
+            trips.push(self.clients.heartbeat()?.as_secs_f64() * 1e6);
+        }
+        self.rest(50)?;
+        let ran = self.cpu_since(&cpu)?;
+        self.figures.heartbeat_alone_us = Some(ran / 1e3 / stats::per(HEARTBEATS_ALONE, 1));
+        self.figures.heartbeat_p50_us = stats::median(&trips);
+        let cpu = self.server.cpu()?;
+        self.clients.heartbeat_all()?;
+        self.rest(100)?;
+        let ran = self.cpu_since(&cpu)?;
+        let joined = stats::per(self.clients.joined(), 1);
+        self.figures.heartbeat_batched_us = Some(ran / 1e3 / joined);
+        Ok(())
+    }
+
+    /// `fan_out`: CPU time of one broadcast. It cannot be over sooner, so joins sent within its
+    /// first 80 % certainly come during it.
+    fn joins_during_broadcasts(&mut self, fan_out: Duration) -> Result<()> {
+        let probe = Probe::start(self.server.address, self.clients.progress())?;
+        self.figures.probe_priority = Some(probe.priority);
+        let mut latencies: Vec<f64> = Vec::new();
+        for round in 0..JOIN_BROADCASTS_MAX {
+            if latencies.len() >= JOINS {
+                break;
+            }
+            probe.prepare(JOINS_PER_BROADCAST)?;
+            self.rest(20)?;
+            let clients = &mut self.clients;
+            let target = clients.tally().delivered + u64::try_from(clients.joined())?;
+            let start = Instant::now();
+            clients.publish(1)?;
+            probe.go(start, offsets(round, fan_out), target)?;
+            clients.await_delivered(target, WAIT_MAX)?;
+            self.rest(5)?;
+            for sample in probe.finish()? {
+                latencies.push(sample.latency.as_secs_f64() * 1e3);
+                self.figures.join_strays += u64::from(sample.strays);
+            }
+            // Lets the server see the probe's connections close before the next broadcast.
+            self.rest(20)?;
+        }
+        latencies.truncate(JOINS);
+        let out = &mut *self.figures;
+        out.joins = latencies.len();
+        if latencies.len() < JOINS {
+            out.notes.push(format!("only {} joins met a broadcast", latencies.len()));
+        }
+        out.join_p99_ms = stats::quantile(&latencies, 0.99);
+        out.join_p50_ms = stats::median(&latencies);
+        out.join_max_ms = stats::quantile(&latencies, 1.0);
+        Ok(())
+    }
+
+    fn read_metrics(&mut self) {
+        let out = &mut *self.figures;
+        match self.server.metrics() {
+            Ok(lines) => {
+                let ms = |name| target::metric(&lines, name).map(|seconds| seconds * 1e3);
+                if self.options.wants("turn") {
+                    out.turn_max_ms = ms("simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}");
+                    out.turn_wall_max_ms = ms("simurgh_shard_turn_max_seconds{shard=\"0\"}");
+                }
+                let telling = ["turn", "heartbeat", "alloc", "slow"];
+                out.metrics = lines;
+                out.metrics.retain(|line| telling.iter().any(|word| line.contains(word)));
+            }
+            Err(error) => out.notes.push(format!("no /metrics: {error:#}")),
+        }
+    }
+}
+
+/// Evenly spread over the first 80 % of the fan-out, shifted a little each round.
+fn offsets(round: usize, fan_out: Duration) -> Vec<Duration> {
+    let window = fan_out.mul_f64(0.8);
+    let shift = stats::per(round % 10, 10);
+    (0..JOINS_PER_BROADCAST)
+        .map(|at| window.mul_f64((stats::per(at, 1) + 0.1 + 0.9 * shift) / 8.0))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_stay_inside_the_fan_out() {
+        let fan_out = Duration::from_millis(100);
+        for round in 0..20 {
+            let offsets = offsets(round, fan_out);
+            assert_eq!(offsets.len(), JOINS_PER_BROADCAST);
+            assert!(offsets.is_sorted());
+            assert!(offsets.iter().all(|at| (1..80).contains(&at.as_millis())));
+        }
+    }
+}

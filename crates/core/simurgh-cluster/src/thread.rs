@@ -1,0 +1,230 @@
+//! The cluster thread of a node: it takes the mail of the node's shards and applications, what the
+//! engine sends, and time, in turns. The server and the simulator drive the same.
+
+use std::collections::HashMap;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use simurgh_history::NotKept;
+use simurgh_proto::message::Payload;
+
+use crate::adapter::Adapter;
+use crate::cluster::{Cluster, LinkState, LocalNode};
+use crate::disconnects::{DisconnectNumber, DisconnectOutcome, TooManyDisconnects};
+use crate::envelope::{EncodeError, Except, Item, ItemPayload};
+use crate::history::StoreItem;
+use crate::node_id::NodeId;
+use crate::peers::Peers;
+use crate::time::Time;
+
+/// Rounds of mail, engine and time in one turn, before other work of the same thread runs.
+const ROUNDS_MAX: usize = 16;
+/// The longest time between two turns.
+pub const TURN_INTERVAL_NS: u64 = 1_000_000_000;
+/// How long a node that says good-bye waits for the engine to take its last messages.
+pub const FLUSH_NS: u64 = 5_000_000_000;
+
+/// Receives the outcome of a disconnect, with the nodes that are known then. It is dropped if too
+/// many disconnects are open.
+pub type DisconnectReply = Box<dyn FnOnce(&Peers, DisconnectOutcome) + Send>;
+
+/// The parts of a broadcast of this node.
+#[derive(Clone, Copy, Debug)]
+pub struct BroadcastParts<'a> {
+    /// Its topic.
+    pub topic: &'a str,
+    /// Its event.
+    pub event: &'a str,
+    /// Its payload.
+    pub payload: &'a Payload<'static>,
+    /// The member that does not get it.
+    pub except: Option<Except>,
+}
+
+/// The node of a [`NodeThread`]: its shards and applications, with their own types, and its clock.
+pub trait ThreadNode: LocalNode + Sized {
+    /// A message of the node's shards or applications.
+    type Mail;
+    /// A broadcast, as shards have it.
+    type Broadcast;
+    /// Learns that a topic is subscribed to.
+    type Awaiting;
+
+    /// The time now.
+    fn time(&self) -> Time;
+
+    /// Takes all mail, and leaves `empty` in its place.
+    fn take_mail(&mut self, empty: Vec<Self::Mail>) -> Vec<Self::Mail>;
+
+    /// Handles one mail.
+    fn handle<A: Adapter + ?Sized>(thread: &mut NodeThread<A, Self>, mail: Self::Mail, time: Time);
+
+    /// The parts of a broadcast.
+    fn parts(broadcast: &Self::Broadcast) -> BroadcastParts<'_>;
+
+    /// A topic is subscribed to.
+    fn subscribed(&mut self, awaiting: Self::Awaiting);
+
+    /// Delivers a broadcast to the members on this node only.
+    fn broadcast_here(&mut self, broadcast: Self::Broadcast);
+}
+
+/// The cluster thread of a node.
+pub struct NodeThread<A: ?Sized, N: ThreadNode> {
+    /// The node's part in the cluster.
+    pub cluster: Cluster<A>,
+    /// The node.
+    pub local: N,
+    waiting: HashMap<DisconnectNumber, DisconnectReply>,
+    /// Joins that wait until their topics are subscribed to, by number.
+    awaits: HashMap<u64, N::Awaiting>,
+    last_await: u64,
+    mail: Vec<N::Mail>,
+    /// Buffer for frames of broadcasts that are not encoded yet.
+    frame: Vec<u8>,
+    bye_ns: Option<u64>,
+    is_local_when_away: bool,
+}
+
+impl<A: Adapter + ?Sized, N: ThreadNode> NodeThread<A, N> {
+    /// The thread of a node that was just started. If it `is_local_when_away`, broadcasts to be
+    /// kept reach only local members while there is no link.
+    pub fn new(cluster: Cluster<A>, local: N, is_local_when_away: bool) -> Self {
+        Self {
+            cluster,
+            local,
+            waiting: HashMap::new(),
+            awaits: HashMap::new(),
+            last_await: 0,
+            mail: Vec::new(),
+            frame: Vec::new(),
+            bye_ns: None,
+            is_local_when_away,
+        }
+    }
+
+    /// Does all pending work; ready when the node has sent its last message.
+    pub fn turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let poll = self.rounds(context);
+        while let Some((number, outcome)) = self.cluster.poll_outcome() {
+            if let Some(reply) = self.waiting.remove(&number) {
+                reply(self.cluster.peers(), outcome);
+            }
+        }
+        while let Some(number) = self.cluster.poll_awaited() {
+            if let Some(awaiting) = self.awaits.remove(&number) {
+                self.local.subscribed(awaiting);
+            }
+        }
+        poll
+    }
+
+    fn rounds(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..=ROUNDS_MAX {
+            let time = self.local.time();
+            // Received before the mail, and handled after it: a client that learned of its
+            // membership before another node's message is a member when that is delivered.
+            let has_more = self.cluster.receive(context);
+            let has_mail = self.take_mail(time);
+            self.cluster.handle_events(time, &mut self.local);
+            self.cluster.tick(time, &mut self.local);
+            let has_said = self.cluster.settle(time);
+            if self.bye_ns.is_some_and(|until| self.cluster.is_flushed() || until <= time.ns) {
+                return Poll::Ready(());
+            }
+            // The adapter writes messages when it is polled for events.
+            if !has_mail && !has_more && !has_said {
+                return Poll::Pending;
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn take_mail(&mut self, time: Time) -> bool {
+        let mut mail = self.local.take_mail(std::mem::take(&mut self.mail));
+        let has_mail = !mail.is_empty();
+        for mail in mail.drain(..) {
+            N::handle(self, mail, time);
+        }
+        self.mail = mail;
+        has_mail
+    }
+
+    /// The latest time of the next turn, unless the waker is woken before.
+    pub fn next_ns(&self) -> u64 {
+        let soon = self.local.time().ns.saturating_add(TURN_INTERVAL_NS);
+        self.cluster.next_ns().map_or(soon, |next_ns| next_ns.min(soon))
+    }
+
+    /// Publishes a broadcast on all other nodes, or on one of them.
+    ///
+    /// # Errors
+    /// It is too large.
+    pub fn publish(
+        &mut self,
+        broadcast: &N::Broadcast,
+        node: Option<NodeId>,
+        time: Time,
+    ) -> Result<(), EncodeError> {
+        let BroadcastParts { topic, event, payload, .. } = N::parts(broadcast);
+        let item = Item::new(event, ItemPayload::of(payload, &mut self.frame));
+        match node {
+            Some(node) => self.cluster.direct(node, topic, &item, time),
+            None => self.cluster.broadcast(topic, &item, time),
+        }
+    }
+
+    /// Has the engine keep a broadcast, under this number; `sender` is the excluded client's hash,
+    /// 0 for none. [`LocalNode::stored`] gets the outcome.
+    pub fn store(
+        &mut self,
+        broadcast: N::Broadcast,
+        number: u64,
+        sender: u64,
+        id: Option<&str>,
+        age: Option<Duration>,
+        time: Time,
+    ) {
+        if self.is_local_when_away && self.cluster.state().0 == LinkState::Away {
+            let topic: Box<str> = N::parts(&broadcast).topic.into();
+            self.local.broadcast_here(broadcast);
+            return self.local.stored(&topic, number, Err(NotKept::LocalOnly));
+        }
+        let BroadcastParts { topic, event, payload, except } = N::parts(&broadcast);
+        let mut item = Item::new(event, ItemPayload::of(payload, &mut self.frame));
+        item.except = except;
+        item.exclusion = (sender != 0).then_some(sender);
+        self.cluster.store(topic, StoreItem { number, item, id, age }, time, &mut self.local);
+    }
+
+    /// Closes all sockets with an id on all other nodes.
+    ///
+    /// # Errors
+    /// Too many disconnects are open.
+    pub fn disconnect(
+        &mut self,
+        socket_id: &str,
+        reply: Option<DisconnectReply>,
+        time: Time,
+    ) -> Result<(), TooManyDisconnects> {
+        let number = self.cluster.disconnect(socket_id, time)?;
+        if let Some(reply) = reply {
+            self.waiting.insert(number, reply);
+        }
+        Ok(())
+    }
+
+    /// Subscribes to a topic before its member is let in, which waits for it.
+    pub fn await_topic(&mut self, topic: &str, awaiting: N::Awaiting, time: Time) {
+        self.last_await += 1;
+        self.awaits.insert(self.last_await, awaiting);
+        self.cluster.await_topic(topic, self.last_await, time);
+    }
+
+    /// Says good-bye to the other nodes; then the thread ends.
+    pub fn bye(&mut self, time: Time) {
+        self.cluster.bye(time);
+        self.bye_ns.get_or_insert(time.ns.saturating_add(FLUSH_NS));
+    }
+}

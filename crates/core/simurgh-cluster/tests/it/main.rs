@@ -1,0 +1,588 @@
+//! Several nodes over the loopback: what one publishes, the others receive, through all faults.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod faults;
+mod fuzz_corpus;
+mod kept;
+mod late;
+#[path = "../../src/history/tests/log.rs"]
+mod log;
+
+use std::collections::BTreeMap;
+use std::task::{Context, Waker};
+
+use bytes::Bytes;
+use simurgh_cluster::{
+    Adapter, Answer, Beat, CallError, CallNumber, Class, Cluster, ClusterConfig, DisconnectNumber,
+    DisconnectOutcome, Draft, ENVELOPE_VERSION, HistoryConfig, HistoryEvent, HistoryItem,
+    HistoryPosition, Item, ItemPayload, Kind, LinkState, LocalNode, NodeId, NotKept, Notice,
+    OutboxConfig, PeerEvent, PeersConfig, Prefix, Session, Shards, Space, StoredAt, Time,
+};
+use simurgh_loopback::{Direction, Loopback, Network, NetworkConfig, RestartData};
+use simurgh_presence::{Delta, FromPeers, Owner, Snapshot, ToPeers};
+
+use log::SeenEvent;
+
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MILLISECOND;
+
+#[derive(Default)]
+struct NodeRecord {
+    broadcasts: Vec<(String, String, Vec<u16>)>,
+    disconnects: Vec<String>,
+    presence: Vec<(String, FromPeers)>,
+    gone: Vec<NodeId>,
+    outcomes: BTreeMap<DisconnectNumber, DisconnectOutcome>,
+    calls: Vec<(NodeId, u64, u16, Vec<u8>)>,
+    hung_up: Vec<(NodeId, u64)>,
+    answers: Vec<(CallNumber, Option<Answer>)>,
+    kept: BTreeMap<String, Vec<SeenEvent>>,
+    stored: BTreeMap<u64, Result<StoredAt, NotKept>>,
+}
+
+impl LocalNode for NodeRecord {
+    fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
+        let ItemPayload::Json(text) = item.payload else { panic!("{item:?}") };
+        self.broadcasts.push((topic.into(), text.into(), shards.collect()));
+    }
+
+    fn disconnect(&mut self, socket_id: &str) {
+        self.disconnects.push(socket_id.into());
+    }
+
+    fn presence(&mut self, topic: &str, what: FromPeers) {
+        self.presence.push((topic.into(), what));
+    }
+
+    fn gone(&mut self, node: NodeId) {
+        self.gone.push(node);
+    }
+
+    fn called(&mut self, by: NodeId, number: u64, service: u16, body: Vec<u8>) {
+        self.calls.push((by, number, service, body));
+    }
+
+    fn hung_up(&mut self, by: NodeId, number: u64) {
+        self.hung_up.push((by, number));
+    }
+
+    fn answered(&mut self, number: CallNumber, answer: Option<Answer>) {
+        self.answers.push((number, answer));
+    }
+
+    fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
+        self.kept.entry(topic.into()).or_default().push(SeenEvent::of(&what));
+    }
+
+    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
+        assert!(self.stored.insert(number, outcome).is_none(), "{number} is answered once");
+    }
+}
+
+struct Node {
+    cluster: Cluster<Loopback>,
+    heard: NodeRecord,
+}
+
+/// Nodes on one engine; `None` for a node that has ended.
+struct Simulation {
+    network: Network,
+    nodes: Vec<Option<Node>>,
+    now_ns: u64,
+    /// After so long without a beat nodes are gone.
+    gone_ns: u64,
+    /// The length of a step of time.
+    step_ns: u64,
+    /// The settings of nodes that start from now on.
+    settings: Vec<(Box<str>, u64)>,
+}
+
+impl Simulation {
+    fn new(nodes: usize, seed: u64) -> Self {
+        Self::with_gone(nodes, seed, PeersConfig::default().gone_ns)
+    }
+
+    fn with_gone(nodes: usize, seed: u64, gone_ns: u64) -> Self {
+        Self::on(Network::new(seed, NetworkConfig::default()), nodes, gone_ns)
+    }
+
+    fn on(network: Network, nodes: usize, gone_ns: u64) -> Self {
+        let step_ns = MILLISECOND;
+        let mut world =
+            Self { network, nodes: Vec::new(), now_ns: 0, gone_ns, step_ns, settings: Vec::new() };
+        for _ in 0..nodes {
+            world.starts("a");
+        }
+        world.advance(2 * SECOND);
+        world
+    }
+
+    fn time(&self) -> Time {
+        Time { ns: self.now_ns, unix_ms: 1_000_000 + self.now_ns / MILLISECOND }
+    }
+
+    fn starts(&mut self, prefix: &str) -> usize {
+        let (at, prefix) = (self.nodes.len(), Prefix::new(prefix).unwrap());
+        let adapter = Box::new(self.network.adapter(&prefix));
+        let mut config = ClusterConfig::new(prefix, format!("node-{at}"));
+        config.history = Some(HistoryConfig::default());
+        config.peers.gone_ns = self.gone_ns;
+        config.peers.settings = self.settings.clone();
+        config.peers.silent_ns = config.peers.silent_ns.min(self.gone_ns);
+        let (me, seed) = (NodeId(1000 + at as u64), at as u64);
+        let cluster = Cluster::new(config, adapter, me, seed, self.time());
+        self.nodes.push(Some(Node { cluster, heard: NodeRecord::default() }));
+        at
+    }
+
+    fn node(&mut self, at: usize) -> &mut Node {
+        self.nodes[at].as_mut().expect("it lives")
+    }
+
+    fn stop(&mut self, at: usize) {
+        self.nodes[at] = None;
+    }
+
+    fn advance(&mut self, ns: u64) {
+        let end_ns = self.now_ns + ns;
+        while self.now_ns < end_ns {
+            self.now_ns = (self.now_ns + self.step_ns).min(end_ns);
+            self.network.advance(self.now_ns);
+            self.run();
+        }
+    }
+
+    fn run(&mut self) {
+        let time = self.time();
+        let mut context = Context::from_waker(Waker::noop());
+        for Node { cluster, heard } in self.nodes.iter_mut().flatten() {
+            while cluster.poll(&mut context, time, heard) {}
+            cluster.tick(time, heard);
+            while let Some((number, outcome)) = cluster.poll_outcome() {
+                assert!(heard.outcomes.insert(number, outcome).is_none(), "each outcome once");
+            }
+            cluster.settle(time);
+        }
+    }
+
+    fn begin(&mut self, at: usize, topic: &str, shard: u16) {
+        let time = self.time();
+        self.node(at).cluster.topic_begins(topic, shard, None, time);
+    }
+
+    fn broadcast(&mut self, at: usize, topic: &str, json: &str) {
+        let time = self.time();
+        let item = Item::new("e", ItemPayload::Json(json));
+        self.node(at).cluster.broadcast(topic, &item, time).unwrap();
+    }
+
+    fn presence(&mut self, at: usize, topic: &str, what: ToPeers) {
+        let time = self.time();
+        let Node { cluster, heard } = self.node(at);
+        cluster.presence(topic, what, time, heard);
+    }
+
+    fn take_broadcasts(&mut self, at: usize, topic: &str) -> Vec<String> {
+        let all = &mut self.node(at).heard.broadcasts;
+        let own = all.extract_if(.., |(it, ..)| it == topic);
+        own.map(|(_, json, _)| json).collect()
+    }
+}
+
+fn ids(nodes: &[usize]) -> Vec<NodeId> {
+    nodes.iter().map(|it| NodeId(1000 + *it as u64)).collect()
+}
+
+#[test]
+fn a_broadcast_is_heard_once_where_the_topic_has_members_and_not_by_its_publisher() {
+    let mut it = Simulation::new(3, 1);
+    it.begin(0, "t", 0);
+    it.begin(1, "t", 3);
+    it.begin(1, "t", 70);
+    it.advance(10 * MILLISECOND);
+    it.broadcast(0, "t", "1");
+    it.broadcast(2, "t", "2");
+    it.advance(10 * MILLISECOND);
+    let heard = |it: &mut Simulation, at: usize| std::mem::take(&mut it.node(at).heard.broadcasts);
+    assert_eq!(heard(&mut it, 0), [("t".into(), "2".into(), vec![0])]);
+    let mut one = heard(&mut it, 1);
+    one.sort_unstable();
+    let of = |json: &str| ("t".to_owned(), json.to_owned(), vec![3, 70]);
+    assert_eq!(one, [of("1"), of("2")]);
+    assert_eq!(heard(&mut it, 2), []);
+    let counts = it.node(1).cluster.counts();
+    assert_eq!((counts.unwanted, counts.own, counts.broken), (0, 0, 0));
+}
+
+#[test]
+fn a_topic_is_heard_until_it_has_lingered_after_its_last_member() {
+    let mut it = Simulation::new(2, 2);
+    it.begin(1, "t", 0);
+    it.advance(10 * MILLISECOND);
+    let time = it.time();
+    it.node(1).cluster.topic_ends("t", 0, time);
+    it.advance(10 * SECOND);
+    it.begin(1, "t", 0);
+    it.broadcast(0, "t", "1");
+    it.advance(10 * MILLISECOND);
+    assert_eq!(it.take_broadcasts(1, "t"), ["1"]);
+    let time = it.time();
+    it.node(1).cluster.topic_ends("t", 0, time);
+    it.advance(30 * SECOND);
+    it.broadcast(0, "t", "2");
+    it.advance(10 * MILLISECOND);
+    assert_eq!(it.take_broadcasts(1, "t"), [""; 0]);
+    assert_eq!(it.node(1).cluster.interests().counts().exact, 0);
+}
+
+#[test]
+fn clusters_with_other_prefixes_do_not_hear_each_other() {
+    let mut it = Simulation::new(1, 3);
+    let other = it.starts("ab");
+    it.begin(0, "t", 0);
+    it.begin(other, "t", 0);
+    it.advance(2 * SECOND);
+    it.broadcast(0, "t", "1");
+    it.broadcast(other, "t", "2");
+    it.advance(10 * MILLISECOND);
+    assert_eq!((it.take_broadcasts(0, "t"), it.take_broadcasts(other, "t")), (vec![], vec![]));
+    assert_eq!(it.node(0).cluster.peers().iter().count(), 0);
+}
+
+#[test]
+fn who_begins_with_presences_is_told_who_is_asked_and_gets_their_states() {
+    let mut it = Simulation::new(3, 4);
+    it.presence(0, "t", ToPeers::Begin);
+    it.advance(50 * MILLISECOND);
+    let owners: Vec<Owner> = vec![Owner(1001), Owner(1002)];
+    let heard = it.node(0).heard.presence.as_slice();
+    let [(topic, FromPeers::Requested(asked)), (_, FromPeers::RequestedAgain(again))] = heard
+    else {
+        panic!("{heard:?}")
+    };
+    assert_eq!((&**topic, &**asked, &**again), ("t", owners.as_slice(), owners.as_slice()));
+    for at in [1, 2] {
+        let [(_, FromPeers::StateWanted(Owner(1000)))] = it.node(at).heard.presence.as_slice()
+        else {
+            panic!("{:?}", it.node(at).heard.presence)
+        };
+        let (owner, version) = (Owner(1000 + at as u64), at as u64);
+        let state = Snapshot { owner, version, entries: Vec::new() };
+        it.presence(at, "t", ToPeers::State(Owner(1000), state));
+    }
+    it.advance(50 * MILLISECOND);
+    let versions = it.node(0).heard.presence.drain(2..).map(|(_, it)| match it {
+        FromPeers::State(state) => (state.owner.0, state.version),
+        other => panic!("{other:?}"),
+    });
+    let mut versions: Vec<_> = versions.collect();
+    versions.sort_unstable();
+    assert_eq!(versions, [(1001, 1), (1002, 2)]);
+    let delta = Delta { owner: Owner(1001), from: 1, to: 2, joins: vec![], leaves: vec![] };
+    it.presence(1, "t", ToPeers::Delta(delta));
+    it.advance(50 * MILLISECOND);
+    assert!(matches!(it.node(0).heard.presence.last(), Some((_, FromPeers::Delta(_)))));
+    assert_eq!(it.node(2).heard.presence.len(), 1);
+}
+
+#[test]
+fn without_a_link_nobody_is_waited_for() {
+    let mut it = Simulation::new(2, 5);
+    it.network.kill();
+    it.advance(SECOND);
+    assert_eq!(it.node(0).cluster.state().0, LinkState::Away);
+    it.presence(0, "t", ToPeers::Begin);
+    let [(_, FromPeers::Requested(nobody))] = it.node(0).heard.presence.as_slice() else {
+        panic!("{:?}", it.node(0).heard.presence)
+    };
+    assert!(nobody.is_empty());
+    it.network.restart(RestartData::Stays);
+    it.advance(10 * SECOND);
+    assert_eq!(it.node(0).cluster.state().0, LinkState::Up);
+    let wants = |at: &mut Node| {
+        let wants = |it: &&(String, FromPeers)| matches!(it.1, FromPeers::StateWanted(_));
+        at.heard.presence.iter().filter(wants).count()
+    };
+    assert!(wants(it.node(1)) >= 1);
+}
+
+#[test]
+fn just_after_its_link_is_made_a_node_does_not_take_itself_for_the_only_one() {
+    let mut it = Simulation::new(1, 6);
+    let late = it.starts("a");
+    it.advance(3 * MILLISECOND);
+    assert_ne!(it.node(late).cluster.state().0, LinkState::Away);
+    it.presence(late, "t", ToPeers::Begin);
+    assert!(it.node(late).heard.presence.is_empty(), "it is not known yet who is there");
+    it.advance(SECOND);
+    let wants = |it: &(String, FromPeers)| matches!(it.1, FromPeers::StateWanted(Owner(1001)));
+    assert!(it.node(0).heard.presence.iter().any(wants));
+}
+
+#[test]
+fn a_disconnect_is_confirmed_by_every_node_and_done_once_on_each() {
+    let mut it = Simulation::new(4, 7);
+    let time = it.time();
+    let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
+    it.advance(50 * MILLISECOND);
+    let mut outcome = it.node(0).heard.outcomes[&number].clone();
+    outcome.confirmed.sort_unstable();
+    assert_eq!((outcome.confirmed, outcome.missing), (ids(&[1, 2, 3]), vec![]));
+    it.network.cut(2, Direction::Both);
+    let time = it.time();
+    let number = it.node(0).cluster.disconnect("user:2", time).unwrap();
+    it.advance(2 * SECOND);
+    assert!(!it.node(0).heard.outcomes.contains_key(&number));
+    it.network.mend(2);
+    it.advance(20 * SECOND);
+    let mut outcome = it.node(0).heard.outcomes[&number].clone();
+    outcome.confirmed.sort_unstable();
+    assert_eq!((outcome.confirmed, outcome.missing), (ids(&[1, 2, 3]), vec![]));
+    for at in [1, 2, 3] {
+        assert_eq!(it.node(at).heard.disconnects, ["user:1", "user:2"], "node {at}");
+    }
+}
+
+#[test]
+fn who_does_not_confirm_is_named_after_a_minute() {
+    let mut it = Simulation::new(3, 8);
+    it.network.cut(1, Direction::Both);
+    let time = it.time();
+    let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
+    it.advance(61 * SECOND);
+    let outcome = it.node(0).heard.outcomes[&number].clone();
+    assert_eq!((outcome.confirmed, outcome.missing), (ids(&[2]), ids(&[1])));
+}
+
+#[test]
+fn a_node_that_dies_is_gone_after_half_a_minute_and_one_that_says_bye_at_once() {
+    let mut it = Simulation::new(3, 9);
+    // Over a new link no node is missed yet.
+    it.advance(10 * SECOND);
+    let time = it.time();
+    it.node(1).cluster.bye(time);
+    it.advance(20 * MILLISECOND);
+    assert!(it.node(1).cluster.is_flushed());
+    it.stop(1);
+    assert_eq!(it.node(0).heard.gone, ids(&[1]));
+    it.stop(2);
+    it.advance(28 * SECOND);
+    assert_eq!(it.node(0).heard.gone, ids(&[1]));
+    it.advance(5 * SECOND);
+    assert_eq!(it.node(0).heard.gone, ids(&[1, 2]));
+    let mut why = Vec::new();
+    while let Some(notice) = it.node(0).cluster.poll_notice() {
+        if let Notice::Peer(PeerEvent::Gone(_, it)) = notice {
+            why.push(it);
+        }
+    }
+    assert_eq!(why, [simurgh_cluster::GoneReason::Bye, simurgh_cluster::GoneReason::Silent]);
+}
+
+#[test]
+fn nobody_is_gone_for_a_node_whose_own_link_is_away() {
+    let mut it = Simulation::new(3, 10);
+    it.network.kill();
+    it.advance(120 * SECOND);
+    it.network.restart(RestartData::Stays);
+    it.advance(20 * SECOND);
+    for at in 0..3 {
+        assert_eq!(it.node(at).heard.gone, [], "node {at}");
+        assert_eq!(it.node(at).cluster.state().0, LinkState::Up);
+    }
+}
+
+#[test]
+fn nobody_is_gone_for_a_link_that_is_not_known_to_be_dead_yet() {
+    for (seed, frozen_s) in (13..).zip([4, 5, 6, 7, 8, 20]) {
+        let mut it = Simulation::with_gone(3, seed, 6 * SECOND);
+        it.advance(20 * SECOND);
+        it.network.freeze();
+        it.advance(frozen_s * SECOND);
+        it.network.thaw();
+        it.advance(30 * SECOND);
+        for at in 0..3 {
+            assert_eq!(it.node(at).heard.gone, [], "node {at}, {frozen_s} s");
+        }
+        it.stop(2);
+        it.advance(9 * SECOND);
+        assert_eq!(it.node(0).heard.gone, ids(&[2]), "{frozen_s} s");
+    }
+}
+
+#[test]
+fn what_a_node_sends_again_after_it_was_gone_is_not_heard_twice() {
+    let mut it = Simulation::new(2, 12);
+    it.begin(0, "t", 0);
+    it.advance(10 * SECOND);
+    // The others receive from it, and it does not know: no answer arrives.
+    it.network.cut(1, Direction::Hearing);
+    it.broadcast(1, "t", "1");
+    it.advance(SECOND);
+    assert_eq!(it.take_broadcasts(0, "t"), ["1"]);
+    it.network.cut(1, Direction::Both);
+    it.advance(45 * SECOND);
+    assert_eq!(it.node(0).heard.gone, ids(&[1]));
+    it.network.mend(1);
+    it.advance(20 * SECOND);
+    it.broadcast(1, "t", "2");
+    it.advance(SECOND);
+    assert_eq!(it.take_broadcasts(0, "t"), ["2"]);
+}
+
+#[test]
+fn what_is_no_envelope_is_counted_and_harms_nobody() {
+    let mut it = Simulation::new(2, 11);
+    it.begin(0, "t", 0);
+    it.advance(10 * MILLISECOND);
+    let to = Prefix::new("a").unwrap().topic(Space::Broadcast, "t");
+    let item = Item::new("e", ItemPayload::Json("{}"));
+    let right = Draft::broadcast(NodeId(9), "t", &item).unwrap().numbered(1);
+    let own = Draft::broadcast(NodeId(1000), "t", &item).unwrap().numbered(1);
+    let mut newer = right.to_vec();
+    newer[0] = 2;
+    let stranger = it.node(1).cluster.adapter_mut();
+    for bytes in [Bytes::new(), right.slice(1..), right.slice(..20), newer.into(), own] {
+        stranger.publish(&to, bytes).unwrap();
+    }
+    it.advance(10 * MILLISECOND);
+    let counts = it.node(0).cluster.counts().clone();
+    assert_eq!((counts.broken, counts.other_versions, counts.own), (2, 2, 1));
+    assert_eq!(it.take_broadcasts(0, "t"), [""; 0]);
+    it.node(1).cluster.adapter_mut().publish(&to, right).unwrap();
+    it.advance(10 * MILLISECOND);
+    assert_eq!(it.take_broadcasts(0, "t"), ["{}"]);
+}
+
+#[test]
+fn a_node_calls_another_and_is_answered() {
+    let mut it = Simulation::new(3, 11);
+    let (time, number) = (it.time(), CallNumber(5));
+    let body = vec![7; 600 << 10];
+    it.node(0).cluster.call(NodeId(1001), number, (3, &body), time).unwrap();
+    it.advance(100 * MILLISECOND);
+    assert_eq!(it.node(1).heard.calls, [(NodeId(1000), 5, 3, body.clone())]);
+    assert!(it.node(2).heard.calls.is_empty(), "nobody else is asked");
+    let time = it.time();
+    it.node(1).cluster.answer(NodeId(1000), 5, (200, b"done"), time).unwrap();
+    it.advance(100 * MILLISECOND);
+    let answer = Answer { status: 200, body: b"done".to_vec() };
+    assert_eq!(it.node(0).heard.answers, [(number, Some(answer))]);
+}
+
+#[test]
+fn who_hangs_up_is_not_answered_and_the_other_knows() {
+    let mut it = Simulation::new(2, 12);
+    let (time, number) = (it.time(), CallNumber(5));
+    it.node(0).cluster.call(NodeId(1001), number, (3, b"x"), time).unwrap();
+    it.advance(100 * MILLISECOND);
+    let time = it.time();
+    it.node(0).cluster.hang_up(number, time);
+    it.node(1).cluster.answer(NodeId(1000), 5, (200, b"late"), time).unwrap();
+    it.advance(100 * MILLISECOND);
+    assert_eq!(it.node(1).heard.hung_up, [(NodeId(1000), 5)]);
+    assert!(it.node(0).heard.answers.is_empty());
+}
+
+#[test]
+fn a_call_ends_with_the_node_that_it_is_to() {
+    let mut it = Simulation::new(2, 13);
+    let time = it.time();
+    let nobody = it.node(0).cluster.call(NodeId(7), CallNumber(1), (3, b""), time);
+    assert_eq!(nobody, Err(CallError::NoSuchNode));
+    it.node(0).cluster.call(NodeId(1001), CallNumber(2), (3, b""), time).unwrap();
+    it.stop(1);
+    it.advance(60 * SECOND);
+    assert_eq!(it.node(0).heard.answers, [(CallNumber(2), None)]);
+}
+
+#[test]
+fn more_calls_than_the_outbox_holds_are_refused_and_none_in_part() {
+    let mut it = Simulation::new(2, 14);
+    it.network.kill();
+    it.advance(SECOND);
+    let (time, body) = (it.time(), vec![0; 15 << 20]);
+    let cluster = &mut it.node(0).cluster;
+    let mut call = |number| {
+        let called = cluster.call(NodeId(1001), CallNumber(number), (3, &body), time);
+        (called, cluster.outbox().len_of(Class::Call))
+    };
+    assert_eq!((call(1), call(2)), ((Ok(()), 30), (Ok(()), 60)));
+    assert_eq!(call(3), (Err(CallError::Busy), 60));
+}
+
+/// Its hello was lost: it may have missed the disconnect.
+#[test]
+fn a_node_that_is_known_by_its_beat_alone_is_asked_for_disconnects() {
+    let mut it = Simulation::new(1, 15);
+    let time = it.time();
+    let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
+    it.advance(100 * MILLISECOND);
+    let prefix = Prefix::new("a").unwrap();
+    let mut stranger = it.network.adapter(&prefix);
+    stranger.start(NodeId(77));
+    it.advance(100 * MILLISECOND);
+    let beat = Beat {
+        id: NodeId(77),
+        name: "late".into(),
+        version: "1".into(),
+        envelopes: (ENVELOPE_VERSION, ENVELOPE_VERSION),
+        sockets: 0,
+        is_draining: false,
+        unix_ms: 0,
+    };
+    let before = it.node(0).cluster.counts().published;
+    stranger.publish(&prefix.nodes(), beat.draft().unwrap().numbered(1)).unwrap();
+    it.advance(10 * MILLISECOND);
+    let Node { cluster, heard } = it.node(0);
+    let at = Kind::Disconnect as usize - 1;
+    assert_eq!(cluster.counts().published[at], before[at] + 1);
+    assert!(heard.outcomes.contains_key(&number), "which nobody waits for");
+}
+
+#[test]
+fn who_waits_for_a_topic_is_told_when_it_is_heard() {
+    let mut it = Simulation::new(2, 16);
+    let time = it.time();
+    it.node(0).cluster.await_topic("t", 7, time);
+    it.node(0).cluster.settle(time);
+    assert_eq!(it.node(0).cluster.poll_awaited(), None, "the engine has not said so yet");
+    it.advance(100 * MILLISECOND);
+    assert_eq!(it.node(0).cluster.poll_awaited(), Some(7));
+    it.begin(0, "t", 1);
+    it.broadcast(1, "t", "1");
+    it.advance(100 * MILLISECOND);
+    assert_eq!(it.take_broadcasts(0, "t"), ["1"]);
+    let time = it.time();
+    it.node(0).cluster.await_topic("t", 8, time);
+    it.node(0).cluster.settle(time);
+    assert_eq!(it.node(0).cluster.poll_awaited(), Some(8));
+}
+
+#[test]
+fn nobody_waits_for_an_engine_that_is_away() {
+    let mut it = Simulation::new(1, 17);
+    let time = it.time();
+    it.node(0).cluster.await_topic("a", 1, time);
+    it.network.kill();
+    it.advance(10 * SECOND);
+    assert_eq!(it.node(0).cluster.poll_awaited(), Some(1));
+    let time = it.time();
+    it.node(0).cluster.await_topic("b", 2, time);
+    assert_eq!(it.node(0).cluster.poll_awaited(), Some(2));
+}
+
+#[test]
+fn who_was_waited_for_and_never_came_is_forgotten() {
+    let mut it = Simulation::new(1, 18);
+    let time = it.time();
+    it.node(0).cluster.await_topic("t", 1, time);
+    it.advance(15 * SECOND);
+    assert_eq!(it.node(0).cluster.interests().counts().exact, 1);
+    let time = it.time();
+    it.node(0).cluster.await_topic("t", 2, time);
+    it.advance(14 * SECOND);
+    assert_eq!(it.node(0).cluster.interests().counts().exact, 1, "its time begins anew");
+    it.advance(15 * SECOND);
+    assert_eq!(it.node(0).cluster.interests().counts().topics, 0);
+}

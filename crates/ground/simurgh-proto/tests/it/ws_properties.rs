@@ -1,0 +1,158 @@
+//! Properties of any stream: cutting it changes nothing, encoded messages are decoded again, and no
+//! bytes of a peer cause a panic or take memory that they do not fill.
+use proptest::prelude::*;
+use simurgh_proto::ws::{
+    CloseCode, CloseFrame, Decoder, Event, Limits, OpCode, Role, encode, encode_close, encode_with,
+};
+
+use crate::common::{RawFrame, decode};
+use crate::frames::frames;
+
+fn roles() -> impl Strategy<Value = Role> {
+    prop_oneof![Just(Role::Server), Just(Role::Client)]
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let small = (0_usize..500, 0_usize..500);
+    prop_oneof![
+        Just(Limits::default()),
+        small.prop_map(|(frame_bytes_max, message_bytes_max)| Limits {
+            frame_bytes_max,
+            message_bytes_max
+        }),
+    ]
+}
+
+fn stream_of(frames: &[RawFrame]) -> Vec<u8> {
+    let mut stream = Vec::new();
+    for frame in frames {
+        frame.write(&mut stream);
+    }
+    stream
+}
+
+fn events() -> impl Strategy<Value = Event<'static>> {
+    let short = || prop::collection::vec(any::<u8>(), 0..=125);
+    let code = prop_oneof![1000_u16..=1003, 1007_u16..=1014, 3000_u16..=4999];
+    prop_oneof![
+        ".{0,200}".prop_map(|text| Event::Text(text.into())),
+        prop::collection::vec(any::<u8>(), 0..2000).prop_map(|bytes| Event::Binary(bytes.into())),
+        short().prop_map(|bytes| Event::Ping(bytes.into())),
+        short().prop_map(|bytes| Event::Pong(bytes.into())),
+        (code, ".{0,30}").prop_map(|(code, reason)| {
+            Event::Close(Some(CloseFrame { code: CloseCode(code), reason: reason.into() }))
+        }),
+        Just(Event::Close(None)),
+    ]
+}
+
+fn write(event: &Event<'_>, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
+    match event {
+        Event::Text(text) => encode(OpCode::Text, text.as_bytes(), mask, out),
+        Event::Binary(bytes) => encode(OpCode::Binary, bytes, mask, out),
+        Event::Ping(bytes) => encode(OpCode::Ping, bytes, mask, out),
+        Event::Pong(bytes) => encode(OpCode::Pong, bytes, mask, out),
+        Event::Close(None) => encode(OpCode::Close, b"", mask, out),
+        Event::Close(Some(frame)) => encode_close(frame.code, &frame.reason, mask, out),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 256,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn cuts_change_nothing(
+        (role, frames) in roles().prop_flat_map(|role| (Just(role), frames(role))),
+        limits in limits(),
+        cuts in prop::collection::vec(any::<usize>(), 0..12),
+        lost in 0_usize..20,
+    ) {
+        let mut stream = stream_of(&frames);
+        stream.truncate(stream.len().saturating_sub(lost));
+        let whole = decode(role, limits, &stream, &[]);
+        prop_assert_eq!(&whole, &decode(role, limits, &stream, &cuts));
+        let everywhere: Vec<usize> = (0..stream.len()).collect();
+        prop_assert_eq!(&whole, &decode(role, limits, &stream, &everywhere));
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded_again(
+        events in prop::collection::vec(events(), 0..8),
+        key in prop::option::of(any::<[u8; 4]>()),
+        cuts in prop::collection::vec(any::<usize>(), 0..4),
+    ) {
+        let mut stream = Vec::new();
+        for event in &events {
+            write(event, key, &mut stream);
+        }
+        let role = if key.is_some() { Role::Server } else { Role::Client };
+        prop_assert_eq!(decode(role, Limits::default(), &stream, &cuts), (events, None));
+    }
+
+    #[test]
+    fn a_message_in_parts_is_the_message(
+        text in "\\PC{0,80}",
+        ends in prop::collection::vec(any::<usize>(), 0..5),
+        cuts in prop::collection::vec(any::<usize>(), 0..4),
+    ) {
+        // Parts may end inside a character.
+        let mut ends: Vec<usize> = ends.iter().map(|end| end % (text.len() + 1)).collect();
+        ends.sort_unstable();
+        ends.push(text.len());
+        let (mut stream, mut pings, mut start) = (Vec::new(), 0, 0);
+        let last = ends.len() - 1;
+        for (at, end) in ends.into_iter().enumerate() {
+            let first = u8::from(at == 0) | if at == last { 0x80 } else { 0 };
+            let payload = text.as_bytes()[start..end].to_vec();
+            RawFrame { first, mask: Some([9, 8, 7, at as u8]), payload }.write(&mut stream);
+            start = end;
+            if at != last {
+                encode(OpCode::Ping, b"still there?", Some([1; 4]), &mut stream);
+                pings += 1;
+            }
+        }
+        let (events, error) = decode(Role::Server, Limits::default(), &stream, &cuts);
+        prop_assert_eq!(error, None);
+        prop_assert_eq!(events.len(), pings + 1);
+        prop_assert_eq!(events.last(), Some(&Event::Text(text.into())));
+    }
+
+    #[test]
+    fn a_payload_written_in_place_is_the_same_frame(
+        payload in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..300),
+            (65_000_usize..66_000).prop_map(|len| vec![7; len]),
+        ],
+    ) {
+        let (mut plain, mut placed) = (vec![1], vec![1]);
+        encode(OpCode::Binary, &payload, None, &mut plain);
+        let done = encode_with(&mut placed, |out| -> Result<OpCode, ()> {
+            out.extend_from_slice(&payload);
+            Ok(OpCode::Binary)
+        });
+        prop_assert_eq!(done, Ok(()));
+        prop_assert!(plain == placed);
+    }
+
+    #[test]
+    fn any_bytes_are_decoded_or_refused(
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+        role in roles(),
+        limits in limits(),
+        pieces in 1_usize..50,
+    ) {
+        let mut bytes = bytes;
+        let mut decoder = Decoder::new();
+        let mut came = 0;
+        for piece in bytes.chunks_mut(pieces) {
+            came += piece.len();
+            let mut input = piece;
+            while let Ok(Some(_)) = decoder.next(role, &limits, &mut input) {}
+            prop_assert!(decoder.buffered() <= 2 * came + 256);
+        }
+    }
+}

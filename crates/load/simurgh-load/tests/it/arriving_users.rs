@@ -1,0 +1,330 @@
+//! When users arrive: caps, closed models, phases that wait, appointments, gathers over workers,
+//! and the operator's commands during a run.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::outside::{Ran, Server, close, frame, lock, run_with, steered};
+use simurgh_load::control::Control;
+use simurgh_load::record::{Count, Ending, Metric};
+
+/// An echo server that counts open connections and records arrivals.
+#[derive(Clone, Default)]
+struct Seen {
+    open: Arc<AtomicI64>,
+    most: Arc<AtomicI64>,
+    messages: Arc<AtomicU64>,
+    came: Arc<Mutex<Vec<(Instant, String)>>>,
+}
+
+impl Seen {
+    fn server(&self) -> Server {
+        let seen = self.clone();
+        Server::new(move |mut peer| {
+            if peer.head().is_none() {
+                return;
+            }
+            // Before the answer, after which the user continues.
+            let open = seen.open.fetch_add(1, SeqCst) + 1;
+            seen.most.fetch_max(open, SeqCst);
+            lock(&seen.came).push((Instant::now(), peer.path.clone()));
+            peer.send(peer.switch());
+            while let Some(got) = peer.frame() {
+                if got.opcode == 8 {
+                    // Before the answer, after which the next user may come.
+                    seen.open.fetch_sub(1, SeqCst);
+                    peer.send(close(1000));
+                    return;
+                }
+                seen.messages.fetch_add(1, SeqCst);
+                peer.send(frame(got.opcode, got.payload));
+            }
+            seen.open.fetch_sub(1, SeqCst);
+        })
+    }
+
+    fn came(&self) -> u64 {
+        lock(&self.came).len() as u64
+    }
+
+    fn came_to(&self, path: &str) -> u64 {
+        lock(&self.came).iter().filter(|(_, found)| found == path).count() as u64
+    }
+}
+
+fn text(server: &Server, rest: &str) -> String {
+    format!("[target]\nurl = \"ws://{}\"\n{rest}", server.addr)
+}
+
+/// Comes, stays for this time, and leaves.
+fn stays(name: &str, time: &str) -> String {
+    format!(
+        "[[session]]\nname = \"{name}\"\nprotocol = \"raw\"\nsteps = [\
+         {{ connect = \"/{name}\" }}, {{ think = \"{time}\" }}, {{ close = true }}]\n"
+    )
+}
+
+#[track_caller]
+fn all_is_well(ran: &Ran, users: u64) {
+    ran.errors_are(&[]);
+    ran.users_are(users, 0);
+    assert_eq!(ran.ending, Ending::Finished, "{}", ran.text());
+}
+
+#[test]
+fn a_ramp_brings_the_integral_of_its_rate() {
+    let seen = Seen::default();
+    let server = seen.server();
+    let phases = "[[phase]]\nduration = \"2s\"\nrate = [0, 100]\n\
+                  [[phase]]\nduration = \"1s\"\nrate = [100, 20]\n";
+    let ran = run_with(&text(&server, &format!("{phases}{}", stays("a", "10ms"))), 3);
+    all_is_well(&ran, 160);
+    assert_eq!(seen.came(), 160);
+    assert_eq!(ran.record.phases()[&0].started, 100);
+    assert_eq!(ran.record.phases()[&1].started, 60);
+    // A quarter comes in the first half of a ramp from zero.
+    let came = lock(&seen.came);
+    let early = came.iter().filter(|(at, _)| *at - came[0].0 < Duration::from_millis(850)).count();
+    assert!((15..=40).contains(&early), "{early} of 100 came early");
+}
+
+#[test]
+fn a_cap_on_users_holds_over_phases_and_workers() {
+    let seen = Seen::default();
+    let server = seen.server();
+    let phases = "max_users = 70\n[target]\nurl = \"ws://SERVER\"\n\
+                  [[phase]]\nduration = \"500ms\"\nrate = 200\nmax_users = 50\n\
+                  [[phase]]\nduration = \"500ms\"\nrate = 200\n";
+    let phases = phases.replace("SERVER", &server.addr.to_string());
+    let ran = run_with(&format!("{phases}{}", stays("a", "10ms")), 3);
+    all_is_well(&ran, 70);
+    assert_eq!(ran.record.phases()[&0].started, 50);
+    assert_eq!(ran.record.phases()[&1].started, 20);
+}
+
+#[test]
+fn a_closed_model_keeps_its_users_there() {
+    let seen = Seen::default();
+    let server = seen.server();
+    let phase = "[[phase]]\nduration = \"2s\"\nusers = 12\n";
+    let ran = run_with(&text(&server, &format!("{phase}{}", stays("a", "100ms"))), 3);
+    ran.errors_are(&[]);
+    let users = ran.count(Count::UsersFinished);
+    // Twelve at a time, each for a little more than 100 ms: never more, and hardly fewer.
+    assert_eq!(seen.most.load(SeqCst), 12, "{}", ran.text());
+    assert!((40..=240).contains(&users), "{}", ran.text());
+    assert_eq!(ran.count(Count::UsersAborted), 0);
+}
+
+#[test]
+fn a_closed_model_keeps_to_the_cap_on_users() {
+    let seen = Seen::default();
+    let server = seen.server();
+    let phases = "[[phase]]\nduration = \"1s\"\nusers = 7\nmax_users = 31\n\
+                  [[phase]]\nduration = \"1s\"\nusers = 7\nmax_users = 10\n";
+    let ran = run_with(&text(&server, &format!("{phases}{}", stays("a", "20ms"))), 3);
+    all_is_well(&ran, 41);
+    assert_eq!(ran.record.phases()[&0].started, 31, "{}", ran.text());
+}
+
+#[test]
+fn a_closed_model_shorter_than_a_bin_has_its_users_too() {
+    let seen = Seen::default();
+    let server = seen.server();
+    let phase = "[[phase]]\nduration = \"100ms\"\nusers = 5\n";
+    let ran = run_with(&text(&server, &format!("{phase}{}", stays("a", "500ms"))), 2);
+    all_is_well(&ran, 5);
+}
+
+#[test]
+fn a_phase_that_waits_for_its_users_is_followed_by_the_next_when_all_have_gone() {
+    let seen = Seen::default();
+    let server = seen.server();
+    let phases = "[[phase]]\nduration = \"200ms\"\nrate = 100\nwait_for_users = true\n\
+                  weights = { second = 0 }\n\
+                  [[phase]]\nduration = \"200ms\"\nrate = 100\nweights = { first = 0 }\n";
+    let sessions = format!("{}{}", stays("first", "700ms"), stays("second", "10ms"));
+    let ran = run_with(&text(&server, &format!("{phases}{sessions}")), 3);
+    all_is_well(&ran, 40);
+    assert_eq!((seen.came_to("/first"), seen.came_to("/second")), (20, 20));
+    let came = lock(&seen.came);
+    let at = |path: &str, last: bool| {
+        let mut times = came.iter().filter(|(_, found)| found == path).map(|(at, _)| *at);
+        if last { times.max().unwrap() } else { times.next().unwrap() }
+    };
+    assert!(at("/second", false) - at("/first", true) >= Duration::from_millis(690));
+}
+
+#[test]
+fn appointments_are_kept() {
+    let seen = Seen::default();
+    let server = seen.server();
+    let rest = "[[phase]]\nduration = \"100ms\"\nrate = 50\nweights = { late = 0 }\n\
+                [[appointment]]\nat = \"900ms\"\nsession = \"late\"\n\
+                [[appointment]]\nat = \"600ms\"\nsession = \"late\"\n\
+                [[appointment]]\nat = \"600ms\"\nsession = \"late\"\n";
+    let sessions = format!("{}{}", stays("early", "10ms"), stays("late", "10ms"));
+    let ran = run_with(&text(&server, &format!("{rest}{sessions}")), 2);
+    all_is_well(&ran, 8);
+    assert_eq!((seen.came_to("/early"), seen.came_to("/late")), (5, 3));
+    let first = lock(&seen.came)[0].0;
+    let late: Vec<u128> = lock(&seen.came)
+        .iter()
+        .filter(|(_, path)| path == "/late")
+        .map(|(at, _)| (*at - first).as_millis())
+        .collect();
+    assert!(late[0] >= 580 && late[1] >= 580 && late[2] >= 880, "{late:?}");
+}
+
+#[test]
+fn all_meet_at_a_gather_whatever_their_workers() {
+    let seen = Seen::default();
+    let server = seen.server();
+    let rest = "[[phase]]\nduration = \"1s\"\nrate = 60\n[[session]]\nname = \"one\"\n\
+                protocol = \"raw\"\nsteps = [{ connect = \"/\" }, { gather = 60 }, \
+                { send = \"now\", reply = true }, { close = true }]";
+    let ran = run_with(&text(&server, rest), 4);
+    all_is_well(&ran, 60);
+    // No user could leave before the last had come.
+    assert_eq!(seen.most.load(SeqCst), 60, "{}", ran.text());
+}
+
+#[test]
+fn a_gather_that_not_all_come_to_ends_with_its_time() {
+    let seen = Seen::default();
+    let server = seen.server();
+    let rest = "[[phase]]\nduration = \"100ms\"\nrate = 100\n[[session]]\nname = \"one\"\n\
+                protocol = \"raw\"\nsteps = [{ connect = \"/\" }, \
+                { gather = 11, timeout = \"500ms\" }, { close = true }]";
+    let ran = run_with(&text(&server, rest), 2);
+    ran.errors_are(&[(simurgh_load::record::ErrorKind::WaitTimeout, 10)]);
+    ran.users_are(10, 0);
+}
+
+#[test]
+fn a_pause_holds_arrivals_off_and_nothing_else() {
+    let seen = Seen::default();
+    let server = seen.server();
+    let rest = "[[phase]]\nduration = \"2s\"\nrate = 50\n[[session]]\nname = \"one\"\n\
+                protocol = \"raw\"\nsteps = [{ connect = \"/\" }, { loop = 5, every = \"100ms\", \
+                steps = [{ send = \"x\", reply = true }] }, { close = true }]";
+    let watched = seen.clone();
+    let operate = move |control: Control| {
+        let began = Instant::now();
+        while watched.came() < 20 {
+            assert!(began.elapsed() < Duration::from_secs(10), "users come");
+            thread::sleep(Duration::from_millis(5));
+        }
+        control.pause();
+        // Users that are connecting still come.
+        thread::sleep(Duration::from_millis(300));
+        let (came, messages) = (watched.came(), watched.messages.load(SeqCst));
+        thread::sleep(Duration::from_secs(1));
+        let during = (watched.came() - came, watched.messages.load(SeqCst) - messages);
+        control.resume();
+        during
+    };
+    let mut operator = None;
+    let ran = steered(&text(&server, rest), 2, |control| {
+        operator = Some(thread::spawn(move || operate(control)));
+    });
+    let (came, messages) = operator.unwrap().join().unwrap();
+    assert_eq!(came, 0, "nobody comes in a pause");
+    assert!(messages > 0, "those who are there go on");
+    // The phase is as long as before, without the pause.
+    all_is_well(&ran, 100);
+    assert_eq!(ran.timed(Metric::Message), 500);
+    assert!(ran.took >= Duration::from_millis(3200), "{}", ran.text());
+}
+
+#[test]
+fn a_phase_on_hold_begins_when_resumed_on_all_workers() {
+    let seen = Seen::default();
+    let server = seen.server();
+    let rest = "[[phase]]\nduration = \"100ms\"\nrate = 100\n[[phase]]\nduration = \"200ms\"\n\
+                rate = 100\nhold = true\n[[phase]]\nduration = \"100ms\"\nrate = 100\nhold = true\n\
+                [[session]]\nname = \"one\"\nprotocol = \"raw\"\nsteps = [{ connect = \"/\" }, \
+                { close = true }]";
+    let watched = seen.clone();
+    let operate = move |control: Control| {
+        let mut came = Vec::new();
+        for _ in 0..3 {
+            thread::sleep(Duration::from_millis(700));
+            came.push(watched.came());
+            control.resume();
+        }
+        came
+    };
+    let mut operator = None;
+    let ran = steered(&text(&server, rest), 3, |control| {
+        operator = Some(thread::spawn(move || operate(control)));
+    });
+    assert_eq!(operator.unwrap().join().unwrap(), [10, 30, 40]);
+    all_is_well(&ran, 40);
+}
+
+#[test]
+fn a_factor_multiplies_the_rate() {
+    let seen = Seen::default();
+    let server = seen.server();
+    let phase = "[[phase]]\nduration = \"2s\"\nrate = 20\n";
+    let rest = format!("{phase}{}", stays("a", "10ms"));
+    let ran = steered(&text(&server, &rest), 2, |control| control.rate(3.0));
+    let users = ran.count(Count::UsersFinished);
+    // It takes effect within the first of twenty bins.
+    assert!((110..=120).contains(&users), "{}", ran.text());
+}
+
+#[test]
+fn a_stop_ends_users_in_good_order() {
+    let seen = Seen::default();
+    let server = seen.server();
+    let watched = seen.clone();
+    let operate = move |control: Control| {
+        let began = Instant::now();
+        while watched.came() < 50 && began.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        control.stop();
+    };
+    let rest = format!("[[phase]]\nduration = \"1h\"\nrate = 100\n{}", stays("a", "30min"));
+    let ran = steered(&text(&server, &rest), 3, |control| {
+        thread::spawn(move || operate(control));
+    });
+    assert_eq!(ran.ending, Ending::Stopped);
+    ran.errors_are(&[]);
+    assert!(ran.count(Count::UsersStarted) >= 50);
+    assert!(ran.took < Duration::from_secs(15), "{}", ran.text());
+    // Each was closed with a close frame, which the server has read.
+    let began = Instant::now();
+    while seen.open.load(SeqCst) > 0 && began.elapsed() < Duration::from_secs(5) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(seen.open.load(SeqCst), 0);
+}
+
+#[test]
+fn a_stop_told_twice_does_not_wait_for_servers_that_hang() {
+    let server = Server::new(|mut peer| {
+        if peer.upgrade() {
+            thread::sleep(Duration::from_secs(30));
+        }
+    });
+    let rest = format!("[[phase]]\nduration = \"1h\"\nrate = 100\n{}", stays("a", "30min"));
+    let began = Instant::now();
+    let options = simurgh_load::engine::Options { workers: Some(2), ..Default::default() };
+    let scenario = crate::outside::scenario(&text(&server, &rest));
+    let run = simurgh_load::engine::Run::prepare(scenario, &options).unwrap();
+    let control = run.control();
+    let operator = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(700));
+        control.stop();
+        control.stop();
+    });
+    let outcome = run.go(simurgh_load::report::Outputs::new());
+    operator.join().unwrap();
+    assert_eq!(outcome.ending, Ending::Stopped);
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+}

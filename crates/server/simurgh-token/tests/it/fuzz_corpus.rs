@@ -1,0 +1,19 @@
+//! Runs the bodies of this crate's fuzz targets over their committed corpus, as plain tests.
+#![allow(unreachable_pub, reason = "the bodies belong to the fuzz targets")]
+
+#[path = "../../../../../fuzz/src/token/mod.rs"]
+mod bodies;
+#[path = "../../../../../fuzz/src/corpus.rs"]
+mod corpus;
+
+use corpus::run;
+
+#[test]
+fn etf() {
+    run("etf", bodies::etf::run);
+}
+
+#[test]
+fn tokens() {
+    run("tokens", bodies::tokens::run);
+}
