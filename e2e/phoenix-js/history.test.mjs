@@ -289,7 +289,7 @@ for (const client of VERSIONS) {
       const { say } = await speaker(t, CURRENT, server, topic);
       const user = await open(t, client);
       const { socket } = user;
-      // As in docs/CLIENTS.md.
+      // As in clients/js/README.md.
       const params = { simurgh: { since: null } };
       const room = socket.channel(topic, params);
       room.onMessage = (event, payload, ref) => {

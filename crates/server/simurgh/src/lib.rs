@@ -112,10 +112,6 @@ mod channels_document {}
 #[doc = include_str!("../../../../docs/PRESENCE.md")]
 mod presence_document {}
 
-#[cfg(doctest)]
-#[doc = include_str!("../../../../docs/HISTORY-API.md")]
-mod history_document {}
-
 #[cfg(all(doctest, feature = "token"))]
 #[doc = include_str!("../../../../docs/TOKENS.md")]
 mod tokens_document {}

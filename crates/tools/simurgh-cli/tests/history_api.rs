@@ -1,4 +1,4 @@
-//! The requests in docs/HISTORY-API.md, sent to a real server, get the printed answers.
+//! The requests in docs/HTTP-API.md, sent to a real server, get the printed answers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use support::{Server, directory, simurgh};
 
-const PAGE: &str = include_str!("../../../../docs/HISTORY-API.md");
+const PAGE: &str = include_str!("../../../../docs/HTTP-API.md");
 /// The page's placeholders for generated values.
 const EPOCH: &str = "k7ku80";
 const ADDRESS: &str = "127.0.0.1:4000";
@@ -84,5 +84,5 @@ fn the_pages_requests_have_the_answers_of_the_page() {
         assert_eq!(found, expected, "{request}");
         asked += 1;
     }
-    assert_eq!(asked, 7, "requests on the page");
+    assert_eq!(asked, 6, "requests on the page");
 }
