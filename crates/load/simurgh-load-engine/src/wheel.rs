@@ -1,7 +1,7 @@
 //! A timing wheel over users: when each is due next, in ticks (`time.rs`).
 //!
-//! Four wheels of 256 slots: a slot of the first is a tick, a slot of each other a turn of
-//! the one before, so 2^32 ticks fit. Slots are lists through the users' own records ([`Link`]), so a
+//! Four wheels of 256 slots: a slot of the first is a tick, a slot of each other is a turn of the
+//! one before, so 2^32 ticks fit. Slots are lists through the users' own records ([`Link`]), so a
 //! timer costs 12 bytes there, a few instructions to set or unset, and no memory here.
 
 const SLOTS: usize = 256;
