@@ -36,8 +36,8 @@ pub(crate) enum Command {
     /// Runs hostile clients against `simurgh serve`, and measures its memory, its longest turn, the
     /// delay of other clients and the time to its end. bench/README.md lists the rows
     Attacks(rounds::Options),
-    /// What presence costs `simurgh serve`, beside a bare loop. Rows: crowd, leave, summary,
-    /// memory, and, only if it is named, million
+    /// What presence costs `simurgh serve`, beside the bare server. Rows: crowd, leave, summary,
+    /// memory
     Presence(rounds::Options),
     /// What it costs that broadcasts are kept and clients resume, beside a server without history.
     /// Rows: kept, members, broadcast, hop, storm, topics, and, only if they are named, drops,
@@ -46,7 +46,7 @@ pub(crate) enum Command {
     /// What it costs to be one of several nodes, beside a bare async-nats client and beside one
     /// node, and what is lost when the engine or a node goes; SIMURGH_NATS_SERVER names the
     /// engine. Rows: receive, publish, delay, fanout, topics, frozen, killed, presences, kept,
-    /// stored, checked, and, only if it is named, drops
+    /// stored, checked
     Cluster(rounds::Options),
     /// Clients of a server that do what lines of the input say
     Crowd {
@@ -168,18 +168,6 @@ mod tests {
         assert_eq!((some.only.len(), some.short), (2, true));
         assert!(parsed("fairness --only fairness").is_err());
         assert!(parsed("hold --only fairness").is_err());
-    }
-
-    #[test]
-    fn a_million_members_are_measured_only_if_they_are_named() {
-        let Command::Presence(usual) = parsed("presence --short").unwrap() else { panic!("none") };
-        assert_eq!((usual.only.len(), usual.runs, usual.short), (4, Some(1), true));
-        assert!(!usual.only.iter().any(|row| row == "million"));
-        let Command::Presence(one) = parsed("presence --only million").unwrap() else {
-            panic!("none")
-        };
-        assert_eq!((one.only, one.runs), (vec!["million".to_owned()], Some(3)));
-        assert!(parsed("presence --only millions").is_err());
     }
 
     #[test]
