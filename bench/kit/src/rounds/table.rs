@@ -198,7 +198,7 @@ pub fn text(suite: &Suite, rows: &[Row]) -> String {
 fn remarks(samples: &[Sample]) -> String {
     let mut text = String::new();
     let loads = samples.iter().map(|sample| sample.load_average).collect::<Vec<_>>();
-    if let Some(load) = stats::quantile(&loads, 1.0) {
+    if let Some(load) = stats::quantile(&loads, 1.0).filter(|load| load.is_finite()) {
         let _ = writeln!(text, "\nLoad average before a row: up to {load:.1}.\n");
     }
     for Sample { round, row, notes, faults, .. } in samples {
