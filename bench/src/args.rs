@@ -56,7 +56,7 @@ pub(crate) enum Command {
     /// Joins as Tsung does (V1, JSON in a binary frame), stays without a heartbeat, counts who
     /// stayed
     Hold(Hold),
-    /// Measures `simurgh load` beside the bare client and Tsung. Rows: start, connect, memory, idle,
+    /// Measures `simurgh load` beside the bare client. Rows: start, connect, memory, idle,
     /// broadcast, stamp, arrivals, stall
     Load(rounds::Options),
     /// Measures `simurgh load http` beside wrk, both against nginx

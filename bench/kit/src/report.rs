@@ -46,8 +46,8 @@ pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Stri
     text
 }
 
-/// Prints the text, and keeps it and a raw file of these fields in `out` or the default place. Their
-/// name begins with `stem` and is unused.
+/// Prints the text, and keeps it and a raw file of these fields in `out` or the default place.
+/// Their name begins with `stem` and is unused.
 pub fn publish<const N: usize>(
     out: Option<&Path>,
     stem: &str,

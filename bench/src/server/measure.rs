@@ -50,8 +50,8 @@ impl Run {
     }
 }
 
-/// Runs `target` once. The figures have the names of table.txt; failures are in the sample, with all
-/// results until then.
+/// Runs `target` once. The figures have the names of table.txt; failures are in the sample, with
+/// all results until then.
 pub(super) fn measured(target: &Target, options: &Run, log: &Path) -> Sample {
     let mut figures = Sample::default();
     let (busy, stolen) = sys::machine_ticks();

@@ -25,7 +25,8 @@ pub(crate) const SUITE: Suite = Suite {
     ..USUAL
 };
 
-/// Baseline and Simurgh in turn; keeps the result. Wrong deliveries are an error, missed limits not.
+/// Baseline and Simurgh in turn; keeps the result. A wrong delivery is an error, a missed limit is
+/// not.
 pub(crate) fn run(options: &Run) -> Result<()> {
     check_machine(options.clients)?;
     sys::pin(CLIENT_CORE)?;
