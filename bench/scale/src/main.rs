@@ -17,7 +17,8 @@ const USAGE: &str = "\
 Usage: cargo xtask scale [LOAD] [NAME=VALUE]...
 
 Computes nodes, memory, CPU and NATS traffic for a load. LOAD is lobby, chat, notifications or
-pages; without it all four are shown. NAME=VALUE changes a value: bench/scale/loads.toml lists all names.
+pages; without it all four are shown. NAME=VALUE changes a value: bench/scale/loads.toml lists
+all names.
 
   cargo xtask scale chat clients=5e6 rooms=1e5 nodes=20
 

@@ -1,5 +1,5 @@
-//! The benchmark of the load generator: `simurgh load` and a bare client do the same in turn, and the
-//! table shows them side by side. README.md says how each figure comes about.
+//! The benchmark of the load generator: `simurgh load` and a bare client do the same in turn, and
+//! the table shows them side by side. README.md says how each figure comes about.
 
 use std::path::PathBuf;
 use std::thread;
