@@ -277,14 +277,15 @@ impl Phases<'_> {
     /// `fan_out`: CPU time of one broadcast. It cannot be over sooner, so joins sent within its
     /// first 80 % certainly come during it.
     fn joins_during_broadcasts(&mut self, fan_out: Duration) -> Result<()> {
-        let probe = Probe::start(self.server.address, self.clients.progress())?;
-        let mut strays = 0;
+        let (mut strays, mut priority) = (0, "");
         let mut latencies: Vec<f64> = Vec::new();
         for round in 0..JOIN_BROADCASTS_MAX {
             if latencies.len() >= JOINS {
                 break;
             }
-            probe.prepare(JOINS_PER_BROADCAST)?;
+            let (server, progress) = (self.server.address, self.clients.progress());
+            let probe = Probe::start(server, JOINS_PER_BROADCAST, progress)?;
+            priority = probe.priority;
             self.rest(20)?;
             let clients = &mut self.clients;
             let target = clients.tally().delivered + u64::try_from(clients.joined())?;
@@ -306,7 +307,7 @@ impl Phases<'_> {
             "{} of {JOINS} joins met a fan-out, timed by a thread at {}; {strays} of the \
              broadcasts under way reached a newcomer",
             latencies.len(),
-            probe.priority
+            priority
         ));
         out.put_some("join_p99_ms", stats::quantile(&latencies, 0.99));
         out.put_some("join_p50_ms", stats::median(&latencies));
