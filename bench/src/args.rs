@@ -36,8 +36,8 @@ pub(crate) enum Command {
     /// Runs hostile clients against `simurgh serve`, and measures its memory, its longest turn, the
     /// delay of other clients and the time to its end. bench/README.md lists the rows
     Attacks(rounds::Options),
-    /// What presence costs `simurgh serve`, beside a bare loop. Rows: crowd, leave, summary,
-    /// memory, and, only if it is named, million
+    /// What presence costs `simurgh serve`, beside the bare server. Rows: crowd, leave, summary,
+    /// memory
     Presence(rounds::Options),
     /// What it costs that broadcasts are kept and clients resume, beside a server without history.
     /// Rows: kept, members, broadcast, hop, storm, topics, and, only if they are named, drops,
@@ -46,7 +46,7 @@ pub(crate) enum Command {
     /// What it costs to be one of several nodes, beside a bare async-nats client and beside one
     /// node, and what is lost when the engine or a node goes; SIMURGH_NATS_SERVER names the
     /// engine. Rows: receive, publish, delay, fanout, topics, frozen, killed, presences, kept,
-    /// stored, checked, and, only if it is named, drops
+    /// stored, checked
     Cluster(rounds::Options),
     /// Clients of a server that do what lines of the input say
     Crowd {
@@ -56,7 +56,7 @@ pub(crate) enum Command {
     /// Joins as Tsung does (V1, JSON in a binary frame), stays without a heartbeat, counts who
     /// stayed
     Hold(Hold),
-    /// Measures `simurgh load` beside the bare client and Tsung. Rows: start, connect, memory, idle,
+    /// Measures `simurgh load` beside the bare client. Rows: start, connect, memory, idle,
     /// broadcast, stamp, arrivals, stall
     Load(rounds::Options),
     /// Measures `simurgh load http` beside wrk, both against nginx
@@ -155,59 +155,36 @@ mod tests {
     }
 
     #[test]
-    fn fairness_is_a_command_and_what_only_takes() {
-        let Command::Fairness(all) = parsed("--only fairness --runs 2").unwrap() else {
-            panic!("no fairness")
+    fn suites_have_their_usual_rows_unless_some_are_named() {
+        let options = |line: &str| match parsed(line).unwrap() {
+            Command::Fairness(options)
+            | Command::Attacks(options)
+            | Command::Presence(options)
+            | Command::History(options)
+            | Command::Cluster(options)
+            | Command::Load(options)
+            | Command::Page(options)
+            | Command::HttpLoad(options) => options,
+            other => panic!("{line}: {other:?}"),
         };
-        assert_eq!(
-            (all.only.len(), all.runs, all.short),
-            (fairness::SUITE.usual.len(), Some(2), false)
-        );
-        let line = "fairness --short --only flood,inbound";
-        let Command::Fairness(some) = parsed(line).unwrap() else { panic!("no fairness") };
-        assert_eq!((some.only.len(), some.short), (2, true));
-        assert!(parsed("fairness --only fairness").is_err());
-        assert!(parsed("hold --only fairness").is_err());
-    }
-
-    #[test]
-    fn a_million_members_are_measured_only_if_they_are_named() {
-        let Command::Presence(usual) = parsed("presence --short").unwrap() else { panic!("none") };
-        assert_eq!((usual.only.len(), usual.runs, usual.short), (4, Some(1), true));
-        assert!(!usual.only.iter().any(|row| row == "million"));
-        let Command::Presence(one) = parsed("presence --only million").unwrap() else {
-            panic!("none")
-        };
-        assert_eq!((one.only, one.runs), (vec!["million".to_owned()], Some(3)));
-        assert!(parsed("presence --only millions").is_err());
-    }
-
-    #[test]
-    fn history_has_rows_of_its_own() {
-        let Command::History(all) = parsed("history").unwrap() else { panic!("none") };
-        assert_eq!(
-            (all.only.len(), all.runs, all.short),
-            (history::SUITE.usual.len(), Some(3), false)
-        );
-        let Command::History(some) = parsed("history --short --only storm,hop").unwrap() else {
-            panic!("none")
-        };
-        assert_eq!((some.only.len(), some.runs, some.short), (2, Some(1), true));
-        assert!(parsed("history --only drops").is_ok_and(|it| it != parsed("history").unwrap()));
-        assert!(parsed("history --only million").is_err());
-    }
-
-    #[test]
-    fn the_cluster_has_rows_and_helpers() {
-        let Command::Cluster(all) = parsed("cluster").unwrap() else { panic!("none") };
-        assert_eq!(
-            (all.only.len(), all.runs, all.short),
-            (cluster::SUITE.usual.len(), Some(3), false)
-        );
-        assert!(parsed("cluster --only hop").is_err());
-        let crowd = Command::Crowd { server: "127.77.0.1:4000".parse().unwrap() };
-        assert_eq!(parsed("crowd --server 127.77.0.1:4000").unwrap(), crowd);
-        assert!(parsed("crowd").is_err() && parsed("crowd --short --server 1.1.1.1:1").is_err());
+        for (line, rows, runs) in [
+            ("--only fairness --runs 2", fairness::SUITE.usual.len(), 2),
+            ("fairness --short --only flood,inbound", 2, 1),
+            ("attacks", attacks::SUITE.usual.len(), 1),
+            ("presence --short", 4, 1),
+            ("history", history::SUITE.usual.len(), 3),
+            ("history --only drops", 1, 3),
+            ("cluster", cluster::SUITE.usual.len(), 3),
+            ("load --short --only connect,stall", 2, 1),
+            ("page", 1, 7),
+            ("http-load --seconds 2", 1, 7),
+        ] {
+            let options = options(line);
+            assert_eq!((options.only.len(), options.runs), (rows, Some(runs)), "{line}");
+        }
+        for wrong in ["fairness --only fairness", "history --only million", "cluster --only hop"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -3,9 +3,17 @@
 use simurgh_bench_kit::rounds::table::{rows, text};
 use simurgh_bench_kit::rounds::{Options, Sample, Suite};
 
-use crate::{attacks, cluster, history, presence};
+use crate::{attacks, cluster, fairness, history, http, presence};
 
-const SUITES: [&Suite; 4] = [&attacks::SUITE, &presence::SUITE, &history::SUITE, &cluster::SUITE];
+const SUITES: [&Suite; 7] = [
+    &attacks::SUITE,
+    &fairness::SUITE,
+    &presence::SUITE,
+    &history::SUITE,
+    &cluster::SUITE,
+    &http::page::SUITE,
+    &http::load::SUITE,
+];
 
 fn options(only: &[&str]) -> Options {
     let only = only.iter().map(|row| (*row).to_owned()).collect();
@@ -18,7 +26,7 @@ fn sample(row: &'static str, figure: &str, value: f64) -> Sample {
 }
 
 #[test]
-fn a_ratio_is_judged_by_its_median_and_a_count_by_each_run() {
+fn ratio_is_judged_by_its_median_and_a_count_by_each_run() {
     let suite = &presence::SUITE;
     let ratios = [0.9, 1.0, 1.3].map(|it| sample("leave", "leave_ratio", it));
     let all = rows(suite, &options(&["leave"]), &ratios).unwrap();

@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::clients::Script;
 use crate::frames::{self, Kind};
@@ -21,15 +21,6 @@ use crate::net::{self, check_upgrade, head_length};
 use crate::wait;
 
 const WAIT_MAX: Duration = Duration::from_secs(10);
-
-enum Command {
-    /// Open and upgrade this many connections.
-    Prepare(usize),
-    /// Join on each at its offset from `start` while fewer than `delivered` deliveries are counted.
-    Go { start: Instant, offsets: Vec<Duration>, delivered: u64 },
-    /// The broadcast is over: give the samples, and close.
-    Finish,
-}
 
 /// One measured join.
 #[derive(Clone, Copy, Debug)]
@@ -40,63 +31,56 @@ pub struct Sample {
     pub strays: u32,
 }
 
-/// The thread and the channels to it.
+/// When to join: on each connection at its offset from `start`, while fewer than `delivered`
+/// deliveries are counted.
+struct Plan {
+    start: Instant,
+    offsets: Vec<Duration>,
+    delivered: u64,
+}
+
+/// The thread of one broadcast, and its upgraded connections.
 pub struct Probe {
-    commands: Option<Sender<Command>>,
-    answers: Receiver<Result<Vec<Sample>>>,
-    thread: Option<JoinHandle<()>>,
+    plan: Sender<Plan>,
+    thread: JoinHandle<Result<(Vec<TcpStream>, Vec<Sample>)>>,
     /// How the thread was given priority over the reader.
     pub priority: &'static str,
 }
 
 impl Probe {
-    /// Starts the thread on the caller's core.
-    pub fn start(server: SocketAddrV4, progress: Arc<AtomicU64>) -> Result<Self> {
-        let (commands, inbox) = mpsc::channel();
-        let (outbox, answers) = mpsc::channel();
+    /// Upgrades `count` connections and starts the thread on the caller's core; `progress` counts
+    /// deliveries.
+    pub fn start(server: SocketAddrV4, count: usize, progress: Arc<AtomicU64>) -> Result<Self> {
+        let script = Script::lobby(server);
+        let streams = (0..count).map(|at| upgraded(server, at, &script));
+        let mut streams: Vec<TcpStream> = streams.collect::<Result<_>>()?;
+        let (plan, plans): (_, Receiver<Plan>) = mpsc::channel();
         let (started, has_started) = mpsc::channel();
         let thread = thread::Builder::new().name("probe".into()).spawn(move || {
             // Fails only if the caller has given up.
             let _ = started.send(raise_priority());
-            work(server, &progress, &inbox, &outbox);
+            let plan = plans.recv().context("the broadcast was given up")?;
+            let samples = joins(&mut streams, &plan, &script, &progress)?;
+            Ok((streams, samples))
         })?;
         let priority = has_started.recv_timeout(WAIT_MAX).context("the probe did not start")?;
-        Ok(Self { commands: Some(commands), answers, thread: Some(thread), priority })
+        Ok(Self { plan, thread, priority })
     }
 
-    fn send(&self, command: Command) -> Result<()> {
-        self.commands.as_ref().and_then(|to| to.send(command).ok()).context("the probe has ended")
-    }
-
-    /// Opens and upgrades `count` connections, and waits for that.
-    pub fn prepare(&self, count: usize) -> Result<()> {
-        self.send(Command::Prepare(count))?;
-        self.answer().map(drop)
-    }
-
-    /// Starts the joins on the prepared connections; [`Probe::finish`] ends them.
+    /// Starts the joins; [`Probe::finish`] ends them.
     pub fn go(&self, start: Instant, offsets: Vec<Duration>, delivered: u64) -> Result<()> {
-        self.send(Command::Go { start, offsets, delivered })
+        let plan = Plan { start, offsets, delivered };
+        self.plan.send(plan).map_err(|_| anyhow!("the probe has ended"))
     }
 
     /// The joins made since [`Probe::go`]; call it once the broadcast has reached every client.
-    pub fn finish(&self) -> Result<Vec<Sample>> {
-        self.send(Command::Finish)?;
-        self.answer()
-    }
-
-    fn answer(&self) -> Result<Vec<Sample>> {
-        self.answers.recv_timeout(WAIT_MAX * 3).context("the probe does not answer")?
-    }
-}
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        self.commands = None;
-        if let Some(thread) = self.thread.take() {
-            // It blocks at most for its read time-out; a panic in it was already reported.
-            let _ = thread.join();
+    pub fn finish(self) -> Result<Vec<Sample>> {
+        let done = self.thread.join().map_err(|_| anyhow!("the probe has panicked"))?;
+        let (mut streams, mut samples) = done?;
+        for (sample, stream) in samples.iter_mut().zip(&mut streams) {
+            sample.strays += strays(stream);
         }
+        Ok(samples)
     }
 }
 
@@ -115,46 +99,6 @@ pub fn raise_priority() -> &'static str {
     match rustix::process::setpriority_process(Some(thread), -20) {
         Ok(()) => "nice -20",
         Err(_) => "none: latencies include waiting for the client's own reader",
-    }
-}
-
-fn work(
-    server: SocketAddrV4,
-    progress: &AtomicU64,
-    inbox: &Receiver<Command>,
-    outbox: &Sender<Result<Vec<Sample>>>,
-) {
-    let script = Script::lobby(server);
-    let mut streams: Vec<TcpStream> = Vec::new();
-    let mut samples = Ok(Vec::new());
-    while let Ok(command) = inbox.recv() {
-        let answer = match command {
-            Command::Prepare(count) => (0..count)
-                .map(|at| upgraded(server, at, &script))
-                .collect::<Result<_>>()
-                .map(|opened| {
-                    streams = opened;
-                    Vec::new()
-                }),
-            Command::Go { start, offsets, delivered } => {
-                let running = || progress.load(Ordering::Relaxed) < delivered;
-                samples = joins(&mut streams, start, &offsets, &script, running);
-                continue;
-            }
-            Command::Finish => {
-                let mut done = std::mem::replace(&mut samples, Ok(Vec::new()));
-                if let Ok(samples) = &mut done {
-                    for (sample, stream) in samples.iter_mut().zip(&mut streams) {
-                        sample.strays += strays(stream);
-                    }
-                }
-                streams.clear();
-                done
-            }
-        };
-        if outbox.send(answer).is_err() {
-            return;
-        }
     }
 }
 
@@ -184,16 +128,16 @@ pub fn upgrade(stream: &mut TcpStream, request: &[u8]) -> Result<()> {
 /// work for the server during the next join.
 fn joins(
     streams: &mut [TcpStream],
-    start: Instant,
-    offsets: &[Duration],
+    plan: &Plan,
     script: &Script,
-    running: impl Fn() -> bool,
+    progress: &AtomicU64,
 ) -> Result<Vec<Sample>> {
     let mut samples = Vec::new();
-    let latest = offsets.last().copied().unwrap_or_default();
-    for (stream, offset) in streams.iter_mut().zip(offsets) {
-        wait::sleep_until(start + *offset);
-        if !running() || start.elapsed() > latest + Duration::from_millis(1) {
+    let latest = plan.offsets.last().copied().unwrap_or_default();
+    for (stream, offset) in streams.iter_mut().zip(&plan.offsets) {
+        wait::sleep_until(plan.start + *offset);
+        let is_over = progress.load(Ordering::Relaxed) >= plan.delivered;
+        if is_over || plan.start.elapsed() > latest + Duration::from_millis(1) {
             break;
         }
         let sent = Instant::now();

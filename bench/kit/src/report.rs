@@ -46,7 +46,8 @@ pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Stri
     text
 }
 
-/// Prints the text, and keeps it with the raw fields.
+/// Prints the text, and keeps it and a raw file of these fields in `out` or the default place.
+/// Their name begins with `stem` and is unused.
 pub fn publish<const N: usize>(
     out: Option<&Path>,
     stem: &str,
@@ -54,18 +55,6 @@ pub fn publish<const N: usize>(
     text: &str,
 ) -> Result<()> {
     println!("{text}");
-    println!("raw runs: {}", keep(out, stem, fields, text)?.display());
-    Ok(())
-}
-
-/// Writes a raw file of these fields and a text beside it, in `out` or the default place. Their
-/// name begins with `stem` and is unused. Returns the raw file's path.
-pub fn keep<const N: usize>(
-    out: Option<&Path>,
-    stem: &str,
-    fields: [(&str, serde_json::Value); N],
-    text: &str,
-) -> Result<PathBuf> {
     let out = out.map_or_else(default_out, Path::to_path_buf);
     fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
     let name = free_name(&out, stem)?;
@@ -76,7 +65,8 @@ pub fn keep<const N: usize>(
     let path = out.join(format!("{name}.json"));
     fs::write(&path, serde_json::to_string_pretty(&raw)? + "\n")?;
     fs::write(out.join(format!("{name}.md")), text)?;
-    Ok(path)
+    println!("raw runs: {}", path.display());
+    Ok(())
 }
 
 /// The first of `stem`, `stem-2` and so on that is not in use.

@@ -16,8 +16,9 @@ const LOADS: &str = include_str!("../loads.toml");
 const USAGE: &str = "\
 Usage: cargo xtask scale [LOAD] [NAME=VALUE]...
 
-Computes nodes, memory, CPU and NATS traffic for a load. LOAD is lobby, chat, notifications or pages;
-without it all four are shown. NAME=VALUE changes a value: bench/scale/loads.toml lists all names.
+Computes nodes, memory, CPU and NATS traffic for a load. LOAD is lobby, chat, notifications or
+pages; without it all four are shown. NAME=VALUE changes a value: bench/scale/loads.toml lists
+all names.
 
   cargo xtask scale chat clients=5e6 rooms=1e5 nodes=20
 

@@ -76,9 +76,9 @@ pub(super) fn page(all: &[Counts]) -> String {
     page
 }
 
-/// The longest stretch of sends: by the clock, and by the thread's CPU time, ns. It shows the delays
-/// of the machine itself (the hypervisor takes the core, interrupts are served), which no server
-/// can avoid.
+/// The longest stretch of sends: by the clock, and by the thread's CPU time, ns. It shows the
+/// delays of the machine itself (the hypervisor takes the core, interrupts are served), which no
+/// server can avoid.
 #[derive(Debug, Default)]
 pub(super) struct StretchMax {
     wall: Count,

@@ -103,7 +103,8 @@ pub(crate) enum Request<'a> {
     Other,
 }
 
-/// What a client wants sent: frames of this size, in all, to `count` clients after the `first` ones.
+/// What a client wants sent: a frame of this size, head included, to `count` clients after the
+/// `first` ones.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Order {
     pub(crate) event: String,

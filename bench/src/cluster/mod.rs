@@ -8,7 +8,6 @@ mod checked;
 mod client;
 pub(crate) mod crowd;
 mod delay;
-mod drops;
 mod engine;
 mod fanout;
 mod frozen;
@@ -36,9 +35,7 @@ pub(crate) const SUITE: Suite = Suite {
         Job::new("kept", kept::run),
         Job::new("stored", stored::run),
         Job::new("checked", checked::run),
-        Job::new("drops", drops::run),
     ],
-    // `drops` takes two minutes.
     usual: &[
         "receive",
         "publish",

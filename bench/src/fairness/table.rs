@@ -77,27 +77,4 @@ mod tests {
         assert_eq!(memory.reached, Some(true));
         assert!(rows.iter().all(|row| row.row == "cursors"), "what was not asked for has no line");
     }
-
-    #[test]
-    fn every_row_has_a_limit_and_every_measure_its_own_name() {
-        let all = rows(&options(SUITE.usual), &[]);
-        for row in SUITE.usual.iter().copied() {
-            assert!(all.iter().any(|line| line.row == row && line.at_most.is_some()), "{row}");
-        }
-        let mut names: Vec<&str> = all.iter().map(|row| row.measure.as_str()).collect();
-        names.sort_unstable();
-        let count = names.len();
-        names.dedup();
-        assert_eq!(names.len(), count, "names tell measures apart from day to day");
-    }
-
-    #[test]
-    fn the_raw_file_is_read_by_the_names_it_has() {
-        let rows =
-            rows(&options(&["inbound"]), &[sample("inbound", &[("inbound_closed", 1000.0)])]);
-        let raw = serde_json::to_value(&rows).unwrap();
-        assert_eq!(raw[0]["at_most"], 0.0);
-        assert_eq!(raw[0]["simurgh"][0], 1000.0);
-        assert_eq!(raw[0]["reached"], false);
-    }
 }

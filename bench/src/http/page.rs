@@ -18,9 +18,9 @@ use simurgh_bench_kit::rounds::{Bench, Job, Options, Sample, Suite, USUAL};
 use simurgh_bench_kit::target::SERVER_CORE;
 use simurgh_bench_kit::{stats, wait};
 
-/// Connections at once. With more than `TAILS_MAX` requests only queue, and tails say little.
+/// Connections at once. With more than `LIMITS_MAX` requests only queue, and there are no limits.
 const CONNECTIONS: [usize; 8] = [1, 2, 4, 8, 16, 32, 128, 512];
-const TAILS_MAX: usize = 32;
+const LIMITS_MAX: usize = 32;
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) const SUITE: Suite = Suite {
@@ -37,8 +37,12 @@ pub(crate) const SUITE: Suite = Suite {
 fn recipes(_: &Options) -> Result<Vec<Recipe>> {
     let mut all = Vec::new();
     for connections in CONNECTIONS {
-        let spread = if connections <= TAILS_MAX { "÷ ≤ 1.2" } else { "" };
-        let values = [("{c}", connections.to_string()), ("{spread}", spread.to_owned())];
+        let limits = [("{cpu}", "≤ 15"), ("{rate}", "÷ ≥ 0.8"), ("{spread}", "÷ ≤ 1.2")];
+        let limits = limits.map(|(name, limit)| match connections <= LIMITS_MAX {
+            true => (name, limit.to_owned()),
+            false => (name, String::new()),
+        });
+        let values = [&limits[..], &[("{c}", connections.to_string())]].concat();
         all.extend(read(include_str!("page.txt"), &values)?);
     }
     Ok(all)

@@ -13,17 +13,14 @@ use super::{Bench, Side};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::Server;
 
-/// Tsung receives 48,000 frames per CPU second; more than that would only fill buffers.
-const TSUNG_MESSAGES_MAX: u32 = 20;
+/// Messages a second. More would only fill buffers, and all figures would look better.
+const RATE: u32 = 100;
 const MEMBERS: usize = 1_000;
 
 /// `broadcast`: one of a channel's 1,000 members publishes.
 pub(super) fn broadcast(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
-    let rate = match side.tool {
-        Tool::Tsung => TSUNG_MESSAGES_MAX,
-        Tool::Bare | Tool::Simurgh => 100,
-    };
-    let plan = Messages { members: MEMBERS, rate, messages: rate * bench.options.size(10, 3) };
+    let messages = RATE * bench.options.size(10, 3);
+    let plan = Messages { members: MEMBERS, rate: RATE, messages };
     let server = bench.server.start(&bench.log)?;
     let job = match side.tool {
         Tool::Simurgh => simurgh(&server, plan),
@@ -33,7 +30,6 @@ pub(super) fn broadcast(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
             messages: plan.messages,
             ..Bare::new(server.address, plan.members, 1_000)
         }),
-        Tool::Tsung => tsung(&server, plan),
     };
     let mut work = bench.kit.start(&job)?;
     let delivered = listen(&server, &mut work, plan, side)?;
@@ -56,27 +52,6 @@ fn simurgh(server: &Server, plan: Messages) -> Job {
     Job::toml(scenario::broadcasts(server.address, plan)).with(&format!("--duration={seconds}s"))
 }
 
-fn tsung(server: &Server, plan: Messages) -> Job {
-    let push = r#"["1","2","rooms:lobby","new:msg",{"body":"BODY"}]"#;
-    let push = push.replace("BODY", &"0".repeat(44));
-    let (join, stay) = (scenario::tsung_join(), scenario::tsung_think(600.0));
-    let pause = scenario::tsung_think(1.0 / f64::from(plan.rate));
-    let publish = scenario::tsung_message(&push, "no_ack") + &pause;
-    let publishes = scenario::tsung_loop(plan.messages, &publish);
-    let talker = format!("{join}{}{publishes}{stay}", scenario::tsung_think(6.0));
-    let setup = |listener: u32, talker: u32| {
-        format!(
-            "<session_setup name=\"listener\" probability=\"{listener}\"/>\
-             <session_setup name=\"talker\" probability=\"{talker}\"/>"
-        )
-    };
-    let load = scenario::tsung_phase(1, 5, 500, plan.members - 1, &setup(100, 0))
-        + &scenario::tsung_phase(2, 5, 20, 1, &setup(0, 100));
-    let sessions = scenario::tsung_session("listener", 100, &format!("{join}{stay}"))
-        + &scenario::tsung_session("talker", 0, &talker);
-    Job::tsung(server.address, &load, &sessions)
-}
-
 /// Measures from before the first message to after the last; returns the server's deliveries.
 fn listen(server: &Server, work: &mut AtWork, plan: Messages, side: &mut Side<'_>) -> Result<f64> {
     joined(server, work, u64::try_from(plan.members)?, |_| (), |_, _| Ok(()))?;
@@ -87,7 +62,7 @@ fn listen(server: &Server, work: &mut AtWork, plan: Messages, side: &mut Side<'_
     let (mut last, mut first, mut changed) = (before, None, Instant::now());
     while last < before + expected {
         thread::sleep(Duration::from_millis(50));
-        work.process.must_run()?;
+        work.must_run()?;
         let now = delivered()?;
         if now > last {
             first = first.or(Some(changed));
@@ -98,6 +73,7 @@ fn listen(server: &Server, work: &mut AtWork, plan: Messages, side: &mut Side<'_
     let took = first.map_or(Duration::ZERO, |first| changed - first);
     thread::sleep(Duration::from_millis(300));
     let (spent, vanished) = work.process.cpu()?.since(&cpu);
+    let spent = Duration::from_nanos(spent).as_secs_f64();
     let count = stats::per(delivered()? - before, 1);
     side.put("broadcast frames per CPU s", count / spent);
     side.put("broadcast CPU s", spent);
@@ -108,7 +84,7 @@ fn listen(server: &Server, work: &mut AtWork, plan: Messages, side: &mut Side<'_
 }
 
 pub(super) fn ended(work: &mut AtWork, side: &mut Side<'_>) -> Result<Report> {
-    work.process.wait(Duration::from_secs(60))?;
+    work.wait(Duration::from_secs(60))?;
     let report = work.report()?;
     side.sample.notes.extend(report.complaints());
     side.sample.raw.push(report.kept());

@@ -1,11 +1,11 @@
-//! The benchmark of the load generator: `simurgh load`, Tsung and a bare client do the same in
-//! turn, and the table shows them side by side. README.md says how each figure comes about.
+//! The benchmark of the load generator: `simurgh load` and a bare client do the same in turn, and
+//! the table shows them side by side. README.md says how each figure comes about.
 
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use self::tools::{Kit, Tool};
 use simurgh_bench_kit::rounds::table::{Recipe, read};
@@ -17,14 +17,10 @@ pub(crate) use self::bare::Bare;
 
 pub(crate) mod bare;
 mod broadcasts;
-mod process;
 mod scenario;
 mod timing;
 mod tools;
 mod users;
-
-/// Debian's package `tsung`; without it Tsung does not take part.
-const TSUNG: &str = "/usr/bin/tsung";
 
 pub(crate) const SUITE: Suite = Suite {
     name: "load",
@@ -32,18 +28,18 @@ pub(crate) const SUITE: Suite = Suite {
         job("start", |bench, sample| in_turn(bench, sample, &Tool::ALL, timing::start)),
         job("connect", |bench, sample| in_turn(bench, sample, &Tool::ALL, users::connect)),
         job("memory", |bench, sample| in_turn(bench, sample, &Tool::ALL, users::memory)),
-        job("idle", |bench, sample| in_turn(bench, sample, &Tool::OF_SCENARIOS, users::idle)),
+        job("idle", |bench, sample| in_turn(bench, sample, &[Tool::Simurgh], users::idle)),
         job("broadcast", |bench, sample| in_turn(bench, sample, &Tool::ALL, broadcasts::broadcast)),
         job("stamp", |bench, sample| {
             in_turn(bench, sample, &[Tool::Simurgh], broadcasts::stamp_rooms)?;
             in_turn(bench, sample, &[Tool::Simurgh], broadcasts::stamp_room)
         }),
         job("arrivals", |bench, sample| in_turn(bench, sample, &Tool::ALL, timing::arrivals)),
-        job("stall", |bench, sample| in_turn(bench, sample, &Tool::OF_SCENARIOS, timing::stall)),
+        job("stall", |bench, sample| in_turn(bench, sample, &[Tool::Simurgh], timing::stall)),
     ],
     usual: &["start", "connect", "memory", "idle", "broadcast", "stamp", "arrivals", "stall"],
     clients: (users::USERS, users::USERS_SHORT),
-    order: "in each row of a round: bare, tsung, simurgh; ratios within a round",
+    order: "in each row of a round: bare, simurgh; ratios within a round",
     recipes,
     ..USUAL
 };
@@ -92,7 +88,7 @@ impl Side<'_> {
     }
 
     fn note(&mut self, note: &str) {
-        self.sample.note(format!("{}: {note}", self.tool.name()));
+        self.sample.note(format!("{}{note}", self.tool.prefix()));
     }
 
     fn note_vanished(&mut self, threads: usize) {
@@ -102,29 +98,23 @@ impl Side<'_> {
     }
 }
 
-/// Has each tool do the same job. A failure of Tsung is a result.
+/// Has each tool do the same job.
 fn in_turn(
     bench: &rounds::Bench<'_>,
     sample: &mut Sample,
     tools: &[Tool],
     job: fn(&Bench<'_>, &mut Side<'_>) -> Result<()>,
 ) -> Result<()> {
-    let tsung = Some(PathBuf::from(TSUNG)).filter(|program| program.is_file());
     let (simurgh, scratch) = (bench.program.clone(), bench.scratch.clone());
     let bench = Bench {
         options: bench.options,
         server: Target::simurgh(&simurgh, 1)?,
         log: scratch.join("server-log"),
-        kit: Kit { simurgh, tsung, scratch },
+        kit: Kit { simurgh, scratch },
     };
-    for tool in tools.iter().copied().filter(|tool| bench.kit.has(*tool)) {
-        let mut side = Side { tool, sample };
-        let done = quiet().and_then(|()| job(&bench, &mut side));
-        match (done, tool) {
-            (Ok(()), _) => {}
-            (Err(error), Tool::Tsung) => side.note(&format!("broke off: {error:#}")),
-            (Err(error), _) => return Err(error.context(tool.name())),
-        }
+    for tool in tools.iter().copied() {
+        quiet()?;
+        job(&bench, &mut Side { tool, sample }).with_context(|| format!("{tool:?}"))?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The scenarios of the load generators, written for each run: TOML for Simurgh, XML for Tsung.
+//! The scenarios of `simurgh load`, written for each run.
 
 use std::net::SocketAddrV4;
 use std::time::Duration;
@@ -59,11 +59,6 @@ pub(super) fn hold(server: SocketAddrV4, users: usize, rate: u32, first: usize) 
 fn milliseconds(users: usize, rate: u32) -> u64 {
     let users = u64::try_from(users).unwrap_or(u64::MAX);
     users.saturating_mul(1000).div_ceil(u64::from(rate.max(1)))
-}
-
-/// The same in whole seconds.
-pub(super) fn arrival_seconds(users: usize, rate: u32) -> u64 {
-    milliseconds(users, rate).div_ceil(1000)
 }
 
 /// Messages of one member of `rooms:lobby`.
@@ -158,108 +153,9 @@ pub(super) fn requests(server: SocketAddrV4) -> String {
     )
 }
 
-/// A Tsung file; `load` and `sessions` are the contents of these elements.
-pub(super) fn tsung(server: SocketAddrV4, client: &str, load: &str, sessions: &str) -> String {
-    format!(
-        r#"<?xml version="1.0"?>
-<!DOCTYPE tsung SYSTEM "/usr/share/tsung/tsung-1.0.dtd">
-<tsung loglevel="warning" version="1.0">
-  <clients>{client}</clients>
-  <servers><server host="{}" port="{}" type="tcp"/></servers>
-  <load duration="5" unit="minute">{load}</load>
-  <sessions>{sessions}</sessions>
-</tsung>
-"#,
-        server.ip(),
-        server.port()
-    )
-}
-
-/// One node, in the controller's own process, with enough addresses for all ports.
-pub(super) fn one_node() -> String {
-    let ips: String = (1..=8).map(|host| format!("<ip value=\"127.77.2.{host}\"/>")).collect();
-    format!(
-        "<client host=\"localhost\" use_controller_vm=\"true\" maxusers=\"64000\">{ips}</client>"
-    )
-}
-
-/// Arrivals of Tsung, which are always random; `sessions` are `session_setup` elements.
-pub(super) fn tsung_phase(
-    number: u32,
-    seconds: u64,
-    rate: u32,
-    users: usize,
-    more: &str,
-) -> String {
-    format!(
-        "<arrivalphase phase=\"{number}\" duration=\"{seconds}\" unit=\"second\">{more}\
-         <users maxnumber=\"{users}\" arrivalrate=\"{rate}\" unit=\"second\"/></arrivalphase>"
-    )
-}
-
-pub(super) fn tsung_session(name: &str, probability: u32, steps: &str) -> String {
-    format!(
-        "<session name=\"{name}\" probability=\"{probability}\" type=\"ts_websocket\">{steps}\
-         </session>"
-    )
-}
-
-/// Connect and join like the other tools: V2 in a text frame.
-pub(super) fn tsung_join() -> String {
-    let path = "/socket/websocket?vsn=2.0.0";
-    let join = r#"["1","1","rooms:lobby","phx_join",{"user":"b"}]"#;
-    tsung_connect(path) + &tsung_message(join, "parse")
-}
-
-pub(super) fn tsung_connect(path: &str) -> String {
-    format!("<request><websocket type=\"connect\" path=\"{path}\"/></request>")
-}
-
-pub(super) fn tsung_message(text: &str, ack: &str) -> String {
-    format!(
-        "<request><websocket type=\"message\" frame=\"text\" ack=\"{ack}\">{text}</websocket>\
-         </request>"
-    )
-}
-
-pub(super) fn tsung_think(seconds: f64) -> String {
-    format!("<thinktime value=\"{seconds}\"/>")
-}
-
-pub(super) fn tsung_loop(rounds: u32, steps: &str) -> String {
-    format!("<for var=\"i\" from=\"1\" to=\"{rounds}\" incr=\"1\">{steps}</for>")
-}
-
-/// The seeds' file, changed for Tsung: the clients, the server, and at most `users`.
-pub(super) fn seed_for_tsung(server: SocketAddrV4, users: usize) -> Option<String> {
-    let (before, rest) = SEED_FILE.split_once("<clients>")?;
-    let (_, rest) = rest.split_once("</clients>")?;
-    let (middle, rest) = rest.split_once("<options>")?;
-    let (_, rest) = rest.split_once("</options>")?;
-    // Its detailed log would count as its cost.
-    let before = before.replace("loglevel=\"debug\"", "loglevel=\"warning\"");
-    let middle = middle
-        .replace(SEED_SERVER, &server.ip().to_string())
-        .replace("port=\"4000\"", &format!("port=\"{}\"", server.port()))
-        .replace("maxnumber=\"100000\"", &format!("maxnumber=\"{users}\""));
-    Some(format!("{before}<clients>{}</clients>{middle}{rest}", one_node()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_seeds_file_has_what_is_replaced() {
-        let server = "127.0.0.9:4321".parse().unwrap();
-        let text = seed_for_tsung(server, 777).unwrap();
-        for part in ["127.0.0.9", "\"4321\"", "maxnumber=\"777\"", "use_controller_vm=\"true\""] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-        for part in [SEED_SERVER, "\"4000\"", "ports_range", "phoenix1"] {
-            assert!(!text.contains(part), "{part}: {text}");
-        }
-    }
 
     #[test]
     fn arrivals_take_as_long_as_they_must() {

@@ -10,14 +10,12 @@ use anyhow::{Context, Result, bail, ensure};
 use super::bare::Bare;
 use super::broadcasts::ended;
 use super::scenario;
-use super::tools::{Job, Tool};
+use super::tools::{AtWork, Job, Tool};
 use super::{Bench, Side};
 use simurgh_bench_kit::rounds::Options;
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::{Server, Target};
 
-/// Tsung has neither enough ports nor enough time for more.
-const TSUNG_RATE_MAX: u32 = 5_000;
 const SECONDS: u32 = 10;
 /// Of 500 requests in ten seconds, this one waits.
 const STALL_AT: f64 = 125.0;
@@ -32,8 +30,6 @@ pub(super) fn arrivals(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     for rate in rates(bench.options).iter().copied() {
         match side.tool {
             Tool::Bare => arrive(bench, side, rate, false)?,
-            Tool::Tsung if rate > TSUNG_RATE_MAX => {}
-            Tool::Tsung => arrive(bench, side, rate, true)?,
             Tool::Simurgh => {
                 arrive(bench, side, rate, false)?;
                 arrive(bench, side, rate, true)?;
@@ -66,7 +62,7 @@ fn arrive(bench: &Bench<'_>, side: &mut Side<'_>, rate: u32, poisson: bool) -> R
         }
         ensure!(report.count("connects") > 0.0, "nobody came");
     } else {
-        until_all_came(&server, &mut work.process, asked)?;
+        until_all_came(&server, &mut work, asked)?;
     }
     work.end();
     let text = server.request("GET", "/arrivals", "Accept: text/plain", "")?;
@@ -75,7 +71,6 @@ fn arrive(bench: &Bench<'_>, side: &mut Side<'_>, rate: u32, poisson: bool) -> R
     let end = first + u64::from(SECONDS) * 1_000_000_000;
     let within: Vec<u64> = times.iter().copied().filter(|at| *at < end).collect();
     let (came, last) = (within.len(), within.last().copied().unwrap_or(first));
-    // Tsung stops when the expected number has come, however soon that is.
     let kept = stats::per(came - 1, 1) / (stats::per(last - first, 1) / 1e9);
     side.put(name("came"), stats::per(times.len(), 1));
     side.put(name("came in 10 s"), stats::per(came, 1));
@@ -95,20 +90,11 @@ fn arrivals_job(side: &Side<'_>, server: SocketAddrV4, rate: u32, poisson: bool)
             let hold = Some(Duration::from_millis(200));
             Job::Bare(Bare { hold, join: false, ..Bare::new(server, users, rate) })
         }
-        Tool::Tsung => {
-            let steps = scenario::tsung_connect("/") + &scenario::tsung_think(0.2);
-            let load = scenario::tsung_phase(1, u64::from(SECONDS), rate, 1_000_000, "");
-            Job::tsung(server, &load, &scenario::tsung_session("guest", 100, &steps))
-        }
     }
 }
 
 /// Waits until it ends, or all have come, or no user has come for a while.
-fn until_all_came(
-    server: &Server,
-    process: &mut super::process::Process,
-    asked: usize,
-) -> Result<()> {
+fn until_all_came(server: &Server, work: &mut AtWork, asked: usize) -> Result<()> {
     let (mut seen, mut changed) = (0, Instant::now());
     loop {
         let now = server.sum("bare_upgrades_total")? as usize;
@@ -117,7 +103,7 @@ fn until_all_came(
         }
         let wait_max = Duration::from_secs(if seen == 0 { 20 } else { 3 });
         // Random arrivals may be more than requested, so their number alone does not end it.
-        if process.ended().is_some() || changed.elapsed() > wait_max {
+        if work.process.status()?.is_some() || changed.elapsed() > wait_max {
             break;
         }
         thread::sleep(Duration::from_millis(50));
@@ -131,52 +117,24 @@ fn until_all_came(
 pub(super) fn stall(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     for (shape, metric) in [("asks", "message"), ("requests", "http")] {
         let server = bare_server(bench, &STALL)?;
-        let job = match (side.tool, shape) {
-            (Tool::Simurgh, "asks") => Job::toml(scenario::asks(server.address)),
-            (Tool::Simurgh, _) => Job::toml(scenario::requests(server.address)),
-            (_, "asks") => tsung_asks(server.address),
-            _ => tsung_requests(server.address),
+        let scenario = match shape {
+            "asks" => scenario::asks(server.address),
+            _ => scenario::requests(server.address),
         };
-        let mut work = bench.kit.start(&job)?;
-        if side.tool == Tool::Simurgh {
-            let report = ended(&mut work, side)?;
-            for value in ["p90", "p99", "max"] {
-                let measured = report.metric(metric, value);
-                let measured = measured.with_context(|| format!("no {metric} in report.json"))?;
-                side.put(format!("stall {shape} {value} s"), measured / 1e6);
-            }
-            let count = report.metric(metric, "count").unwrap_or(0.0);
-            side.put(format!("stall {shape} count"), count);
-        } else {
-            work.process.wait(Duration::from_secs(90))?;
-            let line = work.tsung_line("request").context("tsung.log has no request")?;
-            // Count, mean, deviation, highest and lowest mean, mean of all, count of all; ms.
-            let [_, _, _, highest, _, mean, count, ..] = line.as_slice() else {
-                bail!("tsung.log: {line:?}");
-            };
-            side.put(format!("stall {shape} max s"), highest / 1e3);
-            side.put(format!("stall {shape} mean s"), mean / 1e3);
-            side.put(format!("stall {shape} count"), *count);
+        let mut work = bench.kit.start(&Job::toml(scenario))?;
+        let report = ended(&mut work, side)?;
+        for value in ["p90", "p99", "max"] {
+            let measured = report.metric(metric, value);
+            let measured = measured.with_context(|| format!("no {metric} in report.json"))?;
+            side.put(format!("stall {shape} {value} s"), measured / 1e6);
         }
+        let count = report.metric(metric, "count").unwrap_or(0.0);
+        side.put(format!("stall {shape} count"), count);
         work.end();
         let answered = server.sum("bare_answered_total")?;
         ensure!(answered >= STALL_AT, "only {answered} requests came: the server never stopped");
     }
     Ok(())
-}
-
-fn tsung_asks(server: SocketAddrV4) -> Job {
-    let ask = scenario::tsung_message("hello", "parse") + &scenario::tsung_think(0.02);
-    let steps = scenario::tsung_connect("/") + &scenario::tsung_loop(500, &ask);
-    let load = scenario::tsung_phase(1, 2, 10, 1, "");
-    Job::tsung(server, &load, &scenario::tsung_session("asker", 100, &steps))
-}
-
-fn tsung_requests(server: SocketAddrV4) -> Job {
-    let steps = "<request><http url=\"/\" method=\"GET\" version=\"1.1\"/></request>";
-    let session = scenario::tsung_session("visitor", 100, steps);
-    let load = scenario::tsung_phase(1, u64::from(SECONDS), 50, 500, "");
-    Job::tsung(server, &load, &session.replace("ts_websocket", "ts_http"))
 }
 
 /// `start`: from the start of the program to its first connection.
@@ -190,22 +148,14 @@ pub(super) fn start(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
             Job::Simurgh { text, kind: "toml", flags: Vec::new(), workers: 100 }
         }
         Tool::Bare => arrivals_job(side, server, 1_000, false),
-        Tool::Tsung => {
-            let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
-            let client =
-                format!("<client host=\"{}\" cpu=\"12\" maxusers=\"64000\"/>", host.trim());
-            let load = scenario::tsung_phase(1, u64::from(SECONDS), 1_000, 100_000, "");
-            let session = scenario::tsung_session("guest", 100, &scenario::tsung_connect("/"));
-            Job::Tsung(scenario::tsung(server, &client, &load, &session))
-        }
     };
     let mut work = bench.kit.start_on(&job, None)?;
     let took = loop {
         if listener.accept().is_ok() {
-            break work.process.started.elapsed();
+            break work.started.elapsed();
         }
-        work.process.must_run()?;
-        let waited = work.process.started.elapsed();
+        work.must_run()?;
+        let waited = work.started.elapsed();
         ensure!(waited < Duration::from_secs(60), "no connection within a minute");
         thread::sleep(Duration::from_micros(200));
     };

@@ -1,55 +1,42 @@
-//! The load generators: the bare client, Tsung, and `simurgh load`, each given the same job in its
-//! own language, on the client's core.
+//! The load generators: the bare client and `simurgh load`, each given the same job in its own
+//! language, on the client's core.
 
 use std::ffi::OsString;
-use std::fs;
-use std::net::SocketAddrV4;
+use std::fs::{self, File};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::bare::Bare;
-use super::process::{Process, Start};
-use super::scenario;
+use simurgh_bench_kit::process::{self, Process};
 use simurgh_bench_kit::target::CLIENT_CORE;
+use simurgh_bench_kit::wait;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tool {
-    /// The bare client, which is the floor.
+    /// The bare client, which is the baseline.
     Bare,
-    Tsung,
     Simurgh,
 }
 
 impl Tool {
-    /// All, in the order in which they take turns.
-    pub(super) const ALL: [Self; 3] = [Self::Bare, Self::Tsung, Self::Simurgh];
-    /// Those that run what a user has written.
-    pub(super) const OF_SCENARIOS: [Self; 2] = [Self::Tsung, Self::Simurgh];
+    /// Both, in the order in which they take turns.
+    pub(super) const ALL: [Self; 2] = [Self::Bare, Self::Simurgh];
 
     /// The beginning of the names of its figures.
     pub(super) fn prefix(self) -> &'static str {
         match self {
             Self::Bare => "bare ",
-            Self::Tsung => "tsung ",
             Self::Simurgh => "",
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Bare => "bare",
-            Self::Tsung => "Tsung",
-            Self::Simurgh => "Simurgh",
         }
     }
 }
 
 pub(super) enum Job {
     Bare(Bare),
-    Tsung(String),
     /// A scenario, the extension of its file's name, and flags.
     Simurgh {
         text: String,
@@ -64,11 +51,6 @@ impl Job {
     /// A scenario in TOML for one worker.
     pub(super) fn toml(text: String) -> Self {
         Self::Simurgh { text, kind: "toml", flags: Vec::new(), workers: 1 }
-    }
-
-    /// Sessions for Tsung, from one node.
-    pub(super) fn tsung(server: SocketAddrV4, load: &str, sessions: &str) -> Self {
-        Self::Tsung(scenario::tsung(server, &scenario::one_node(), load, sessions))
     }
 
     pub(super) fn workers(mut self, number: u32) -> Self {
@@ -86,25 +68,22 @@ impl Job {
     }
 }
 
-/// The programs, and a directory for their files.
+/// The program, and a directory for its files.
 pub(super) struct Kit {
     pub(super) simurgh: PathBuf,
-    /// `None`: it does not take part.
-    pub(super) tsung: Option<PathBuf>,
     /// A directory of this measurement.
     pub(super) scratch: PathBuf,
 }
 
+/// A running load generator; killed when dropped.
 pub(super) struct AtWork {
     pub(super) process: Process,
+    /// When it was started: before the fork.
+    pub(super) started: Instant,
     dir: PathBuf,
 }
 
 impl Kit {
-    pub(super) fn has(&self, tool: Tool) -> bool {
-        tool != Tool::Tsung || self.tsung.is_some()
-    }
-
     /// Starts the job's load generator on the client's core.
     pub(super) fn start(&self, job: &Job) -> Result<AtWork> {
         self.start_on(job, Some(CLIENT_CORE))
@@ -112,21 +91,12 @@ impl Kit {
 
     /// Starts the job's load generator on any core, or on all (`None`).
     pub(super) fn start_on(&self, job: &Job, core: Option<usize>) -> Result<AtWork> {
-        // Short: Tsung's scripts and Erlang's ports have trouble with long paths. Always new: files
-        // of the last run would be taken for those of this one.
+        // Always new: files of the last run would be taken for those of this one.
         let dir = (0..).map(|number| self.scratch.join(number.to_string())).find(|p| !p.exists());
         let dir = dir.context("no directory is free")?;
         fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
-        let (program, arguments, worker) = match job {
-            Job::Bare(bare) => (std::env::current_exe().context("own path")?, words(bare), None),
-            Job::Tsung(text) => {
-                let program = self.tsung.clone().context("Tsung does not take part")?;
-                let file = dir.join("job.xml");
-                fs::write(&file, text)?;
-                let mut words = vec!["-n".into(), "-f".into(), file.into_os_string()];
-                words.extend(["-l".into(), dir.join("out").into(), "start".into()]);
-                (program, words, Some("beam.smp"))
-            }
+        let (program, arguments) = match job {
+            Job::Bare(bare) => (std::env::current_exe().context("own path")?, words(bare)),
             Job::Simurgh { text, kind, flags, workers } => {
                 let file = dir.join("job").with_extension(kind);
                 fs::write(&file, text)?;
@@ -136,12 +106,17 @@ impl Kit {
                 words.push(format!("--workers={workers}").into());
                 words.extend(core.map(|core| format!("--cores={core}").into()));
                 words.extend(flags.iter().map(OsString::from));
-                (self.simurgh.clone(), words, None)
+                (self.simurgh.clone(), words)
             }
         };
-        let (log, home, program) = (dir.join("log"), &self.scratch, &program);
-        let start = Start { program, arguments, core, log: &log, worker, home };
-        Ok(AtWork { process: Process::start(start)?, dir })
+        let mut command = match core {
+            None => Command::new(program),
+            Some(core) => process::command(&program, Some(core), None)?,
+        };
+        let log = File::create(dir.join("log"))?;
+        command.args(arguments).stdout(log.try_clone()?).stderr(log);
+        let started = Instant::now();
+        Ok(AtWork { process: Process::start(&mut command)?, started, dir })
     }
 }
 
@@ -164,6 +139,21 @@ fn words(bare: &Bare) -> Vec<OsString> {
 }
 
 impl AtWork {
+    /// An error if it has ended.
+    pub(super) fn must_run(&mut self) -> Result<()> {
+        match self.process.status()? {
+            None => Ok(()),
+            Some(status) => bail!("the load generator ended early, {status}; see its log"),
+        }
+    }
+
+    pub(super) fn wait(&mut self, within: Duration) -> Result<()> {
+        let poll = Duration::from_millis(20);
+        wait::until("the load generator ends", within, poll, || {
+            Ok(self.process.status()?.is_some())
+        })
+    }
+
     /// The report of `simurgh load`, written at its end.
     pub(super) fn report(&self) -> Result<Report> {
         let path = self.dir.join("out/report.json");
@@ -174,16 +164,6 @@ impl AtWork {
         let report = Report(serde_json::from_str(&text).context("report.json")?);
         ensure!(report.0["format"] == 1, "report.json has another format");
         Ok(report)
-    }
-
-    /// Tsung's own figures: the values on the last line of `name` in its log.
-    pub(super) fn tsung_line(&self, name: &str) -> Option<Vec<f64>> {
-        // In a directory named after the minute.
-        let mut below = fs::read_dir(self.dir.join("out")).ok()?.flatten();
-        let text = below.find_map(|one| fs::read_to_string(one.path().join("tsung.log")).ok())?;
-        let begins = format!("stats: {name} ");
-        let line = text.lines().filter_map(|line| line.strip_prefix(&begins)).next_back()?;
-        Some(line.split_whitespace().flat_map(str::parse).collect())
     }
 
     /// Ends it, and removes its directory.

@@ -5,15 +5,14 @@ use std::net::SocketAddrV4;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::bare::Bare;
-use super::process::Memory;
 use super::scenario;
 use super::tools::{AtWork, Job, Tool};
 use super::{Bench, Side};
-use simurgh_bench_kit::stats;
 use simurgh_bench_kit::target::{Server, Target};
+use simurgh_bench_kit::{stats, sys};
 
 /// Users of `connect`, `memory` and `idle`.
 pub(super) const USERS: usize = 15_000;
@@ -30,8 +29,6 @@ const MEMORY_RATE_MANY: u32 = 5_000;
 /// Clients of `memory` for a load generator that can hold them: so many that its fixed memory does
 /// not affect the figure per client.
 const MEMORY_USERS: usize = 100_000;
-/// Tsung freezes for seconds at a time above this rate.
-const TSUNG_RATE_MAX: u32 = 2_000;
 const IDLE_FULL: f64 = 65.0;
 
 pub(super) fn joins(server: &Server) -> Result<u64> {
@@ -65,7 +62,7 @@ pub(super) fn joined(
             (seen, changed) = (now, Instant::now());
         }
         ensure!(changed.elapsed() < WAIT_MAX, "{seen} of {users} joined, then nobody more");
-        work.process.must_run()?;
+        work.must_run()?;
         if now == 0 {
             look(work);
         }
@@ -81,11 +78,7 @@ fn all_joined(server: &Server, work: &mut AtWork, users: usize) -> Result<()> {
 pub(super) fn connect(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     let users = bench.users();
     let server = bench.server.start(&bench.log)?;
-    let rate = match side.tool {
-        Tool::Tsung => RATE.min(TSUNG_RATE_MAX),
-        Tool::Bare | Tool::Simurgh => RATE,
-    };
-    let come = Come { users, rate, first: 0, threads: 1 };
+    let come = Come { users, rate: RATE, first: 0, threads: 1 };
     let mut work = bench.kit.start(&come.job(side.tool, server.address))?;
     let mut begun = None;
     let all = u64::try_from(users)?;
@@ -105,14 +98,18 @@ pub(super) fn connect(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     thread::sleep(Duration::from_millis(200));
     let (spent, vanished) = work.process.cpu()?.since(&cpu);
     let came = stats::per(all - already, 1);
+    let spent = Duration::from_nanos(spent).as_secs_f64();
     side.put("connect per CPU s", came / spent);
     side.put("connect CPU s", spent);
     side.put("connect per s", came / took.as_secs_f64());
-    side.put("connect rate asked", f64::from(rate));
     side.note_vanished(vanished);
     ensure!(joins(&server)? == all, "more joined than were asked for");
     work.end();
     Ok(())
+}
+
+fn resident(work: &AtWork) -> Result<u64> {
+    sys::resident(work.process.pid())
 }
 
 /// `memory`: no users, then some, then all, with time to become idle each time.
@@ -128,28 +125,26 @@ pub(super) fn memory(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     let come = Come { users, rate, first, threads };
     side.put("memory clients", stats::per(u64::try_from(users)?, 1));
     let mut work = bench.kit.start(&come.job(side.tool, server.address))?;
-    let mut base: Option<Memory> = None;
-    joined(&server, &mut work, 1, |work| base = work.process.memory().or(base), |_, _| Ok(()))?;
+    let mut base = None;
+    joined(&server, &mut work, 1, |work| base = resident(work).ok().or(base), |_, _| Ok(()))?;
     all_joined(&server, &mut work, first)?;
     thread::sleep(scenario::PAUSE / 2);
-    let early = work.process.memory().context("it has ended")?;
+    let early = resident(&work)?;
     let then = usize::try_from(joins(&server)?)?;
     if then != first {
         side.note(&format!("{then} and not {first} were there for the first figure"));
     }
     all_joined(&server, &mut work, users)?;
     thread::sleep(scenario::PAUSE / 2);
-    let held = work.process.memory().context("it has ended")?;
+    let held = resident(&work)?;
     let base = base.context("its memory without users was not seen")?;
-    let each = stats::difference(held.rss, early.rss) / stats::per(users - then, 1);
+    let each = stats::difference(held, early) / stats::per(users - then, 1);
     side.put("memory bytes per client", each);
     // The fixed memory, which does not grow with clients.
-    let once = stats::per(held.rss, 1_000_000) - each * stats::per(users, 1_000_000);
+    let once = stats::per(held, 1_000_000) - each * stats::per(users, 1_000_000);
     side.put("memory base in use MB", once);
     for (name, memory) in [("base", base), ("first", early), ("held", held)] {
-        side.put(format!("memory {name} MB"), stats::per(memory.rss, 1_000_000));
-        side.put(format!("memory {name} private MB"), stats::per(memory.private, 1_000_000));
-        side.put(format!("memory {name} PSS MB"), stats::per(memory.pss, 1_000_000));
+        side.put(format!("memory {name} MB"), stats::per(memory, 1_000_000));
     }
     ensure!(usize::try_from(joins(&server)?)? == users, "more joined than were asked for");
     work.end();
@@ -177,17 +172,6 @@ impl Come {
                 pause: scenario::PAUSE,
                 ..Bare::new(server, users, rate)
             }),
-            Tool::Tsung => {
-                let steps = format!("{}{}", scenario::tsung_join(), scenario::tsung_think(600.0));
-                // A phase whose users have all come still lasts to its end.
-                let seconds = scenario::arrival_seconds(first, rate) * 2;
-                let early =
-                    scenario::tsung_phase(1, seconds + scenario::PAUSE.as_secs(), rate, first, "");
-                let number = if first > 0 { 2 } else { 1 };
-                let late = scenario::tsung_phase(number, 240, rate, users - first, "");
-                let load = if first > 0 { early + &late } else { late };
-                Job::tsung(server, &load, &scenario::tsung_session("member", 100, &steps))
-            }
         }
     }
 }
@@ -197,21 +181,15 @@ pub(super) fn idle(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     let options = bench.options;
     let users = bench.users();
     let server = bench.server.start(&bench.log)?;
-    let job = match side.tool {
-        Tool::Tsung => match scenario::seed_for_tsung(server.address, users) {
-            Some(text) => Job::Tsung(text),
-            None => bail!("the seeds' file has changed"),
-        },
-        _ => Job::Simurgh {
-            text: scenario::SEED_FILE.to_owned(),
-            kind: "xml",
-            flags: vec![
-                "--local".to_owned(),
-                format!("--map={}={}", scenario::SEED_SERVER, server.address),
-                format!("--max-users={users}"),
-            ],
-            workers: 1,
-        },
+    let job = Job::Simurgh {
+        text: scenario::SEED_FILE.to_owned(),
+        kind: "xml",
+        flags: vec![
+            "--local".to_owned(),
+            format!("--map={}={}", scenario::SEED_SERVER, server.address),
+            format!("--max-users={users}"),
+        ],
+        workers: 1,
     };
     let mut work = bench.kit.start(&job)?;
     all_joined(&server, &mut work, users)?;
@@ -221,7 +199,7 @@ pub(super) fn idle(bench: &Bench<'_>, side: &mut Side<'_>) -> Result<()> {
     thread::sleep(window);
     let (spent, vanished) = work.process.cpu()?.since(&cpu);
     let scale = IDLE_FULL / begun.elapsed().as_secs_f64();
-    side.put("idle CPU s", spent * scale);
+    side.put("idle CPU s", Duration::from_nanos(spent).as_secs_f64() * scale);
     if options.short || users != 15_000 {
         side.note(&format!("{users} users, {window:?} scaled to 65 s"));
     }

@@ -4,7 +4,6 @@
 use simurgh_bench_kit::rounds::{Job, Suite, USUAL, table};
 
 mod crowd;
-mod million;
 mod server;
 mod summary;
 
@@ -15,10 +14,7 @@ pub(crate) const SUITE: Suite = Suite {
         Job::new("leave", crowd::leave),
         Job::new("summary", summary::run),
         Job::new("memory", summary::memory),
-        // Its driven sockets and their server are one process.
-        Job { row: "million", run: million::run, is_on_all_cores: true },
     ],
-    // `million` needs memory for a million sockets and some minutes.
     usual: &["crowd", "leave", "summary", "memory"],
     recipes: |_| table::read(include_str!("table.txt"), &[]),
     ..USUAL

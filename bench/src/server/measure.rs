@@ -1,17 +1,16 @@
 //! One run of one server: the phases in their order, and the figures they yield.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
-use simurgh_bench_kit::clients::{Script, Tally, VerifiedClients};
+use simurgh_bench_kit::clients::{Script, VerifiedClients};
 use simurgh_bench_kit::flags::at_least;
 use simurgh_bench_kit::probe::Probe;
-use simurgh_bench_kit::rounds;
+use simurgh_bench_kit::rounds::{self, Sample};
 use simurgh_bench_kit::stats;
 use simurgh_bench_kit::sys::{self, Cpu, Kernel};
 use simurgh_bench_kit::target::{self, Server, Target};
@@ -51,83 +50,23 @@ impl Run {
     }
 }
 
-/// The results of one run. `None`: not requested, or invalid.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Figures {
-    pub(crate) target: String,
-    /// RSS of the server per client between the first 1,000 and all, bytes.
-    pub(crate) user_bytes: Option<f64>,
-    /// The same at the end of the run, after all traffic.
-    pub(crate) user_bytes_after_traffic: Option<f64>,
-    /// Slab per socket without `listing_bytes`, bytes; only where sockstat agreed exactly.
-    pub(crate) kernel_bytes: Option<f64>,
-    /// Slab per socket that came from some process listing /proc/PID/fd, bytes.
-    pub(crate) listing_bytes: Option<f64>,
-    /// Slab per socket in caches of sockets, files and epoll only, bytes.
-    pub(crate) socket_caches_bytes: Option<f64>,
-    /// Server CPU per connect + upgrade + join, ns.
-    pub(crate) connect_ns: Option<f64>,
-    /// Server CPU per delivery, one broadcast at a time, ns.
-    pub(crate) spaced_ns: Option<f64>,
-    /// The same of the median broadcast, ns: less affected by other processes.
-    pub(crate) spaced_median_ns: Option<f64>,
-    /// Median time from the push to the last client's copy, ms.
-    pub(crate) spaced_last_ms: Option<f64>,
-    /// Server CPU per delivery, 20 pushes in one write, ns.
-    pub(crate) burst_ns: Option<f64>,
-    /// Time from that write to the last copy of the last broadcast, ms.
-    pub(crate) burst_last_ms: Option<f64>,
-    /// Server CPU per heartbeat, one at a time, µs.
-    pub(crate) heartbeat_alone_us: Option<f64>,
-    /// Median round trip of those, µs.
-    pub(crate) heartbeat_p50_us: Option<f64>,
-    /// Server CPU per heartbeat, all clients at once, µs.
-    pub(crate) heartbeat_batched_us: Option<f64>,
-    /// Joins during a broadcast: 99th percentile of the time to the reply, ms.
-    pub(crate) join_p99_ms: Option<f64>,
-    /// Their median, ms.
-    pub(crate) join_p50_ms: Option<f64>,
-    /// The slowest, ms.
-    pub(crate) join_max_ms: Option<f64>,
-    pub(crate) joins: usize,
-    /// Broadcasts that reached clients which joined after them.
-    pub(crate) join_strays: u64,
-    /// How the probe was given priority over the client's reader.
-    pub(crate) probe_priority: Option<&'static str>,
-    /// Longest turn of shard 0 by the server's own count of its thread's CPU time, ms.
-    pub(crate) turn_max_ms: Option<f64>,
-    /// The same by the clock: includes the time when others had the core.
-    pub(crate) turn_wall_max_ms: Option<f64>,
-    /// Lines of /metrics about turns and heartbeats.
-    pub(crate) metrics: Vec<String>,
-    pub(crate) tally: Tally,
-    /// Kernel counters at 1,000 clients and at all.
-    pub(crate) kernel: Vec<Kernel>,
-    /// Slab caches that changed in between, bytes.
-    pub(crate) slab_caches: BTreeMap<String, i64>,
-    /// CPU seconds of other processes during the run.
-    pub(crate) others_cpu_s: f64,
-    /// Seconds in which the host ran something else while we wanted to run.
-    pub(crate) stolen_s: f64,
-    /// Reasons why this run is wrong: lost or doubled messages, time-outs.
-    pub(crate) faults: Vec<String>,
-    /// Reasons why a figure is doubtful or absent.
-    pub(crate) notes: Vec<String>,
-}
-
-/// Runs `target` once. Failures are in the figures, with all results until then.
-pub(super) fn measured(target: &Target, options: &Run, log: &Path) -> Figures {
-    let mut figures = Figures { target: target.name.to_owned(), ..Figures::default() };
+/// Runs `target` once. The figures have the names of table.txt; failures are in the sample, with
+/// all results until then.
+pub(super) fn measured(target: &Target, options: &Run, log: &Path) -> Sample {
+    let mut figures = Sample::default();
     let (busy, stolen) = sys::machine_ticks();
     let own = Cpu::of(std::process::id());
-    if let Err(error) = quiet_sockets().and_then(|()| measure(target, options, log, &mut figures)) {
+    let done = quiet_sockets().and_then(|()| measure(target, options, log, &mut figures));
+    let server_s = done.as_ref().copied().unwrap_or_default();
+    if let Err(error) = done {
         figures.faults.push(format!("{error:#}"));
     }
     let (busy_now, stolen_now) = sys::machine_ticks();
-    figures.stolen_s = stats::per(stolen_now.saturating_sub(stolen), 100);
     if let (Ok(before), Ok(now)) = (own, Cpu::of(std::process::id())) {
-        let ours = stats::per(now.since(&before).0, 1_000_000_000);
-        figures.others_cpu_s += stats::per(busy_now.saturating_sub(busy), 100) - ours;
+        let ours = stats::per(now.since(&before).0, 1_000_000_000) + server_s;
+        let others = stats::per(busy_now.saturating_sub(busy), 100) - ours;
+        let stolen = stats::per(stolen_now.saturating_sub(stolen), 100);
+        figures.note(format!("others used {others:.1} CPU s, the host took {stolen:.1} s"));
     }
     figures
 }
@@ -144,21 +83,23 @@ fn quiet_sockets() -> Result<()> {
     Ok(())
 }
 
-fn measure(target: &Target, options: &Run, log: &Path, figures: &mut Figures) -> Result<()> {
+/// Returns the server's CPU time, seconds.
+fn measure(target: &Target, options: &Run, log: &Path, figures: &mut Sample) -> Result<f64> {
     let server = target.start(log)?;
     let clients = VerifiedClients::new(server.address, Script::lobby(server.address))?;
     let mut phases = Phases { options, server, clients, figures };
     let outcome = phases.run(target.name == "floor");
     let Phases { server, clients, figures, .. } = phases;
-    if let Ok(cpu) = server.cpu() {
-        figures.others_cpu_s -= stats::per(cpu.since(&Cpu::default()).0, 1_000_000_000);
-    }
-    figures.tally = clients.tally().clone();
+    let tally = clients.tally();
     let behind = clients.behind();
+    figures.raw.push(json!({ "tally": tally }));
+    figures.note(format!(
+        "{} deliveries checked one by one: {} missed, {} repeated, {} of wrong form",
+        tally.delivered, tally.missed, tally.repeated, tally.odd
+    ));
     if let Err(error) = outcome {
         bail!("{error:#}; {behind} clients have not had every broadcast");
     }
-    let tally = &figures.tally;
     if behind > 0 || tally.missed + tally.repeated + tally.odd + tally.refused > 0 {
         figures.faults.push(format!(
             "{behind} clients have not had every broadcast exactly once and in order: {} missed, \
@@ -166,14 +107,14 @@ fn measure(target: &Target, options: &Run, log: &Path, figures: &mut Figures) ->
             tally.missed, tally.repeated, tally.odd, tally.refused
         ));
     }
-    Ok(())
+    Ok(stats::per(server.cpu()?.since(&Cpu::default()).0, 1_000_000_000))
 }
 
 struct Phases<'a> {
     options: &'a Run,
     server: Server,
     clients: VerifiedClients,
-    figures: &'a mut Figures,
+    figures: &'a mut Sample,
 }
 
 impl Phases<'_> {
@@ -198,7 +139,8 @@ impl Phases<'_> {
         if self.options.wants("memory") {
             let more = stats::per(self.clients.joined().saturating_sub(FIRST_CLIENTS), 1);
             let grown = stats::difference(self.server.resident()?, resident_first);
-            self.figures.user_bytes_after_traffic = (more > 0.0).then(|| grown / more);
+            let after = (more > 0.0).then(|| grown / more);
+            self.figures.put_some("user_bytes_after_traffic", after);
         }
         self.read_metrics();
         let lost = self.clients.tally().lost;
@@ -215,7 +157,7 @@ impl Phases<'_> {
         let (ran, vanished) = self.server.cpu()?.since(before);
         if vanished > 0 {
             let note = format!("{vanished} server threads ended in a phase: CPU understated");
-            self.figures.notes.push(note);
+            self.figures.note(note);
         }
         Ok(stats::per(ran, 1))
     }
@@ -234,7 +176,8 @@ impl Phases<'_> {
         self.rest(100)?;
         let more = all - first;
         if self.options.wants("connect") {
-            self.figures.connect_ns = Some(self.cpu_since(&cpu)? / stats::per(more, 1));
+            let connect_ns = self.cpu_since(&cpu)? / stats::per(more, 1);
+            self.figures.put("connect_ns", connect_ns);
         }
         self.rest(rest)?;
         if !self.options.wants("memory") {
@@ -252,21 +195,27 @@ impl Phases<'_> {
         }
         let grown = stats::difference(self.server.resident()?, resident_first);
         let out = &mut *self.figures;
-        out.user_bytes = Some(grown / stats::per(more, 1));
-        out.slab_caches = kernel.caches_since(&kernel_first);
+        let user_bytes = grown / stats::per(more, 1);
+        out.put("user_bytes", user_bytes);
+        let slab_caches = kernel.caches_since(&kernel_first);
         let rose = kernel.tcp_inuse.saturating_sub(kernel_first.tcp_inuse);
         if rose == sockets {
             let slab = stats::difference(kernel.slab(), kernel_first.slab());
-            let listing = sys::listing_bytes(&out.slab_caches);
+            let listing = sys::listing_bytes(&slab_caches);
             let sockets = stats::per(sockets, 1);
-            out.kernel_bytes = Some((slab - listing) / sockets);
-            out.listing_bytes = Some(listing / sockets);
-            let of_caches = sys::socket_bytes(&out.slab_caches);
-            out.socket_caches_bytes = of_caches.map(|bytes| bytes / sockets);
+            let kernel_bytes = (slab - listing) / sockets;
+            out.put("kernel_bytes", kernel_bytes);
+            out.put("total_bytes", user_bytes + kernel_bytes);
+            if listing / sockets > 20.0 {
+                let bytes = listing / sockets;
+                out.note(format!("something lists /proc/PID/fd: {bytes:.0} B each taken off"));
+            }
+            let of_caches = sys::socket_bytes(&slab_caches).map(|bytes| bytes / sockets);
+            out.put_some("socket_caches_bytes", of_caches);
         } else {
-            out.notes.push(format!("kernel memory not valid: {rose} sockets, not {sockets}"));
+            out.note(format!("kernel memory not valid: {rose} sockets, not {sockets}"));
         }
-        out.kernel = vec![kernel_first, kernel];
+        out.raw.push(json!({ "kernel": [kernel_first, kernel], "slab_caches": slab_caches }));
         Ok(resident_first)
     }
 
@@ -289,9 +238,9 @@ impl Phases<'_> {
         }
         self.rest(100)?;
         let ran = self.cpu_since(&first)? / f64::from(BROADCASTS);
-        self.figures.spaced_ns = Some(ran / joined);
-        self.figures.spaced_median_ns = stats::median(&each);
-        self.figures.spaced_last_ms = stats::median(&last);
+        self.figures.put("spaced_ns", ran / joined);
+        self.figures.put_some("spaced_median_ns", stats::median(&each));
+        self.figures.put_some("spaced_last_ms", stats::median(&last));
         Ok(Duration::from_secs_f64(ran / 1e9))
     }
 
@@ -300,8 +249,9 @@ impl Phases<'_> {
         let last = self.clients.broadcast(BROADCASTS, WAIT_MAX)?;
         self.rest(100)?;
         let deliveries = f64::from(BROADCASTS) * stats::per(self.clients.joined(), 1);
-        self.figures.burst_ns = Some(self.cpu_since(&cpu)? / deliveries);
-        self.figures.burst_last_ms = Some(last.as_secs_f64() * 1e3);
+        let burst_ns = self.cpu_since(&cpu)? / deliveries;
+        self.figures.put("burst_ns", burst_ns);
+        self.figures.put("burst_last_ms", last.as_secs_f64() * 1e3);
         Ok(())
     }
 
@@ -313,28 +263,29 @@ impl Phases<'_> {
         }
         self.rest(50)?;
         let ran = self.cpu_since(&cpu)?;
-        self.figures.heartbeat_alone_us = Some(ran / 1e3 / stats::per(HEARTBEATS_ALONE, 1));
-        self.figures.heartbeat_p50_us = stats::median(&trips);
+        self.figures.put("heartbeat_alone_us", ran / 1e3 / stats::per(HEARTBEATS_ALONE, 1));
+        self.figures.put_some("heartbeat_p50_us", stats::median(&trips));
         let cpu = self.server.cpu()?;
         self.clients.heartbeat_all()?;
         self.rest(100)?;
         let ran = self.cpu_since(&cpu)?;
         let joined = stats::per(self.clients.joined(), 1);
-        self.figures.heartbeat_batched_us = Some(ran / 1e3 / joined);
+        self.figures.put("heartbeat_batched_us", ran / 1e3 / joined);
         Ok(())
     }
 
     /// `fan_out`: CPU time of one broadcast. It cannot be over sooner, so joins sent within its
     /// first 80 % certainly come during it.
     fn joins_during_broadcasts(&mut self, fan_out: Duration) -> Result<()> {
-        let probe = Probe::start(self.server.address, self.clients.progress())?;
-        self.figures.probe_priority = Some(probe.priority);
+        let (mut strays, mut priority) = (0, "");
         let mut latencies: Vec<f64> = Vec::new();
         for round in 0..JOIN_BROADCASTS_MAX {
             if latencies.len() >= JOINS {
                 break;
             }
-            probe.prepare(JOINS_PER_BROADCAST)?;
+            let (server, progress) = (self.server.address, self.clients.progress());
+            let probe = Probe::start(server, JOINS_PER_BROADCAST, progress)?;
+            priority = probe.priority;
             self.rest(20)?;
             let clients = &mut self.clients;
             let target = clients.tally().delivered + u64::try_from(clients.joined())?;
@@ -345,20 +296,22 @@ impl Phases<'_> {
             self.rest(5)?;
             for sample in probe.finish()? {
                 latencies.push(sample.latency.as_secs_f64() * 1e3);
-                self.figures.join_strays += u64::from(sample.strays);
+                strays += sample.strays;
             }
             // Lets the server see the probe's connections close before the next broadcast.
             self.rest(20)?;
         }
         latencies.truncate(JOINS);
         let out = &mut *self.figures;
-        out.joins = latencies.len();
-        if latencies.len() < JOINS {
-            out.notes.push(format!("only {} joins met a broadcast", latencies.len()));
-        }
-        out.join_p99_ms = stats::quantile(&latencies, 0.99);
-        out.join_p50_ms = stats::median(&latencies);
-        out.join_max_ms = stats::quantile(&latencies, 1.0);
+        out.note(format!(
+            "{} of {JOINS} joins met a fan-out, timed by a thread at {}; {strays} of the \
+             broadcasts under way reached a newcomer",
+            latencies.len(),
+            priority
+        ));
+        out.put_some("join_p99_ms", stats::quantile(&latencies, 0.99));
+        out.put_some("join_p50_ms", stats::median(&latencies));
+        out.put_some("join_max_ms", stats::quantile(&latencies, 1.0));
         Ok(())
     }
 
@@ -368,14 +321,21 @@ impl Phases<'_> {
             Ok(lines) => {
                 let ms = |name| target::metric(&lines, name).map(|seconds| seconds * 1e3);
                 if self.options.wants("turn") {
-                    out.turn_max_ms = ms("simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}");
-                    out.turn_wall_max_ms = ms("simurgh_shard_turn_max_seconds{shard=\"0\"}");
+                    out.put_some(
+                        "turn_max_ms",
+                        ms("simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}"),
+                    );
+                    out.put_some(
+                        "turn_wall_max_ms",
+                        ms("simurgh_shard_turn_max_seconds{shard=\"0\"}"),
+                    );
                 }
                 let telling = ["turn", "heartbeat", "alloc", "slow"];
-                out.metrics = lines;
-                out.metrics.retain(|line| telling.iter().any(|word| line.contains(word)));
+                let is_telling = |line: &&String| telling.iter().any(|word| line.contains(word));
+                let lines: Vec<&String> = lines.iter().filter(is_telling).collect();
+                out.raw.push(json!({ "metrics": lines }));
             }
-            Err(error) => out.notes.push(format!("no /metrics: {error:#}")),
+            Err(error) => out.note(format!("no /metrics: {error:#}")),
         }
     }
 }

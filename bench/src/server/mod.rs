@@ -5,15 +5,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use serde_json::Value;
-
 use simurgh_bench_kit::rounds::{
     Sample, Suite, USUAL, check_machine, leave, program, scratch, table,
 };
+use simurgh_bench_kit::sys;
 use simurgh_bench_kit::target::{CLIENT_CORE, Target};
-use simurgh_bench_kit::{stats, sys};
 
-use measure::{Figures, measured};
+use measure::measured;
 pub(crate) use measure::{MEASURES, Run};
 
 mod measure;
@@ -27,7 +25,8 @@ pub(crate) const SUITE: Suite = Suite {
     ..USUAL
 };
 
-/// Baseline and Simurgh in turn; keeps the result. Wrong deliveries are an error, missed limits not.
+/// Baseline and Simurgh in turn; keeps the result. A wrong delivery is an error, a missed limit is
+/// not.
 pub(crate) fn run(options: &Run) -> Result<()> {
     check_machine(options.clients)?;
     sys::pin(CLIENT_CORE)?;
@@ -42,7 +41,7 @@ pub(crate) fn run(options: &Run) -> Result<()> {
     for round in 1..=options.rounds.runs.unwrap_or(SUITE.runs) {
         let run = shown(&simurgh, options, &log);
         let after = shown(&bare, options, &log);
-        samples.push(sample(round, &run, [&before, &after])?);
+        samples.push(sample(round, run, &before, &after));
         before = after;
     }
     table::publish(&SUITE, &options.rounds, &samples)?;
@@ -53,75 +52,40 @@ pub(crate) fn run(options: &Run) -> Result<()> {
 }
 
 /// Measures once, and shows what was found on the terminal.
-fn shown(target: &Target, options: &Run, log: &Path) -> Figures {
+fn shown(target: &Target, options: &Run, log: &Path) -> Sample {
     eprint!("{} …", target.name);
     let started = Instant::now();
     let figures = measured(target, options, log);
-    let text = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.0}"));
+    let text = |name: &str| {
+        let value = figures.figures.get(name);
+        value.map_or("–".to_owned(), |value| format!("{value:.0}"))
+    };
     eprintln!(
         " {:.0} s: user {} B, kernel {} B, connect {} ns, spaced {} ns, burst {} ns{}",
         started.elapsed().as_secs_f64(),
-        text(figures.user_bytes),
-        text(figures.kernel_bytes),
-        text(figures.connect_ns),
-        text(figures.spaced_ns),
-        text(figures.burst_ns),
+        text("user_bytes"),
+        text("kernel_bytes"),
+        text("connect_ns"),
+        text("spaced_ns"),
+        text("burst_ns"),
         if figures.faults.is_empty() { "" } else { " — FAULT" },
     );
     figures
 }
 
-/// The figures of a run, and as `bare …` the means of the two baselines around it, because the
-/// machine drifts.
-fn sample(round: usize, run: &Figures, bases: [&Figures; 2]) -> Result<Sample> {
-    let mut sample = Sample { round, ..Sample::default() };
-    for (name, value) in numbers(run)? {
-        sample.put(name, value);
+/// A run with, as `bare …`, the means of the two baselines around it, because the machine drifts.
+fn sample(round: usize, run: Sample, before: &Sample, after: &Sample) -> Sample {
+    let mut sample = Sample { round, load_average: f64::NAN, ..run };
+    for (name, first) in &before.figures {
+        let second = after.figures.get(name).unwrap_or(first);
+        sample.put(format!("bare {name}"), f64::midpoint(*first, *second));
     }
-    let [before, after] = bases.map(numbers);
-    let (before, after) = (before?, after?);
-    let names = before.iter().chain(&after).map(|(name, _)| name);
-    for name in names {
-        let both = before.iter().chain(&after).filter(|(other, _)| other == name);
-        let both: Vec<f64> = both.map(|(_, value)| *value).collect();
-        sample.put(format!("bare {name}"), both.iter().sum::<f64>() / stats::per(both.len(), 1));
+    for base in [before, after] {
+        let about = |text: &String| format!("baseline: {text}");
+        sample.notes.extend(base.notes.iter().map(about));
+        sample.faults.extend(base.faults.iter().map(about));
     }
-    let tally = &run.tally;
-    sample.note(format!(
-        "{} deliveries checked one by one: {} missed, {} repeated, {} of wrong form",
-        tally.delivered, tally.missed, tally.repeated, tally.odd
-    ));
-    if let Some(priority) = run.probe_priority {
-        let (joins, strays) = (run.joins, run.join_strays);
-        sample.note(format!(
-            "{joins} joins during fan-outs, timed by a thread at {priority}; {strays} of the \
-             broadcasts under way reached a newcomer"
-        ));
-    }
-    let noise = run.others_cpu_s + run.stolen_s;
-    sample.note(format!("other processes and the host used {noise:.1} CPU s"));
-    if let Some(bytes) = run.listing_bytes.filter(|bytes| *bytes > 20.0) {
-        sample.note(format!("{bytes:.0} B per socket are taken off: something lists /proc/PID/fd"));
-    }
-    for figures in [run, bases[0], bases[1]] {
-        let about = |text: &String| format!("{}: {text}", figures.target);
-        sample.notes.extend(figures.notes.iter().map(about));
-        sample.faults.extend(figures.faults.iter().map(about));
-        sample.raw.push(serde_json::to_value(figures)?);
-    }
-    Ok(sample)
-}
-
-/// The measured figures by name.
-fn numbers(figures: &Figures) -> Result<Vec<(String, f64)>> {
-    let value = serde_json::to_value(figures)?;
-    let fields = value.as_object().into_iter().flatten();
-    let mut all: Vec<(String, f64)> = fields
-        .filter_map(|(name, value): (&String, &Value)| Some((name.clone(), value.as_f64()?)))
-        .collect();
-    let total = figures.user_bytes.zip(figures.kernel_bytes);
-    all.extend(total.map(|(user, kernel)| ("total_bytes".to_owned(), user + kernel)));
-    Ok(all)
+    sample
 }
 
 #[cfg(test)]
@@ -130,8 +94,11 @@ mod tests {
 
     use super::*;
 
-    fn figures(spaced: f64, burst: f64) -> Figures {
-        Figures { spaced_ns: Some(spaced), burst_ns: Some(burst), ..Figures::default() }
+    fn figures(spaced: f64, burst: f64) -> Sample {
+        let mut sample = Sample::default();
+        sample.put("spaced_ns", spaced);
+        sample.put("burst_ns", burst);
+        sample
     }
 
     fn rows(samples: &[Sample]) -> Vec<table::Row> {
@@ -144,8 +111,8 @@ mod tests {
         // The second run is slower by half than the first; the ratio is not.
         let bases = [figures(90.0, 0.0), figures(110.0, 0.0), figures(190.0, 0.0)];
         let samples = [
-            sample(1, &figures(110.0, 20.0), [&bases[0], &bases[1]]).unwrap(),
-            sample(2, &figures(165.0, 15.0), [&bases[1], &bases[2]]).unwrap(),
+            sample(1, figures(110.0, 20.0), &bases[0], &bases[1]),
+            sample(2, figures(165.0, 15.0), &bases[1], &bases[2]),
         ];
         let rows = rows(&samples);
         assert_eq!((&rows[0].ratio[..], rows[0].reached), (&[1.1, 1.1][..], Some(true)));
@@ -161,7 +128,7 @@ mod tests {
     #[test]
     fn missed_limit_is_shown() {
         let base = figures(100.0, 1.0);
-        let rows = rows(&[sample(1, &figures(100.0, 30.0), [&base, &base]).unwrap()]);
+        let rows = rows(&[sample(1, figures(100.0, 30.0), &base, &base)]);
         let text = table::text(&SUITE, &rows);
         assert!(text.contains("| 0.300 (0.300–0.300) | ÷ ≤ 0.2 | **MISSED** |"), "{text}");
     }

@@ -30,6 +30,8 @@ pub struct Row {
     #[serde(skip)]
     limit: Option<Limit>,
     #[serde(skip)]
+    is_of_ratio: bool,
+    #[serde(skip)]
     digits: usize,
 }
 
@@ -158,8 +160,20 @@ fn row(suite: &Suite, recipe: Recipe, samples: &[Sample]) -> Row {
         Some(Limit::AtLeast(limit)) => (None, Some(limit)),
         None => (None, None),
     };
-    let limit = limit.filter(|_| !is_of_ratio || base.is_some());
-    Row { row, measure, unit, floor, simurgh, ratio, at_most, at_least, reached, limit, digits }
+    Row {
+        row,
+        measure,
+        unit,
+        floor,
+        simurgh,
+        ratio,
+        at_most,
+        at_least,
+        reached,
+        limit,
+        is_of_ratio,
+        digits,
+    }
 }
 
 /// The table in Markdown: medians, with the lowest and highest round behind them. Without baselines
@@ -179,9 +193,9 @@ pub fn text(suite: &Suite, rows: &[Row]) -> String {
         if has_floor {
             cells.push(report::cell(&row.ratio, 3, ""));
         }
-        cells.push(row.limit.map_or("–".to_owned(), |limit| match row.ratio.is_empty() {
-            true => limit.text(row.unit),
-            false => format!("÷ {}", limit.text("")),
+        cells.push(row.limit.map_or("–".to_owned(), |limit| match row.is_of_ratio {
+            true => format!("÷ {}", limit.text("")),
+            false => limit.text(row.unit),
         }));
         cells.push(report::verdict(row.reached, row.limit.is_some(), "**MISSED**").to_owned());
         cells.iter().map(|cell| cell.trim_end().to_owned()).collect()
@@ -198,10 +212,11 @@ pub fn text(suite: &Suite, rows: &[Row]) -> String {
 fn remarks(samples: &[Sample]) -> String {
     let mut text = String::new();
     let loads = samples.iter().map(|sample| sample.load_average).collect::<Vec<_>>();
-    if let Some(load) = stats::quantile(&loads, 1.0) {
+    if let Some(load) = stats::quantile(&loads, 1.0).filter(|load| load.is_finite()) {
         let _ = writeln!(text, "\nLoad average before a row: up to {load:.1}.\n");
     }
     for Sample { round, row, notes, faults, .. } in samples {
+        let row = if row.is_empty() { "all" } else { row };
         for note in notes {
             let _ = writeln!(text, "* {row}, round {round}: {note}");
         }
