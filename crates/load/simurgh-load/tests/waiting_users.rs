@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use outside::{Server, close, frame, of, steered};
+use outside::{Server, frame, of, steered};
 use serde_json::{Value, json};
 
 #[global_allocator]
@@ -30,30 +30,22 @@ const MORE_BYTES_MAX: usize = 200;
 fn talkative(told: &Arc<AtomicUsize>) -> Server {
     let told = Arc::clone(told);
     Server::new(move |mut peer| {
-        if !peer.upgrade() {
-            return;
-        }
-        while let Some(got) = peer.frame() {
-            match got.opcode {
-                8 => {
-                    peer.send(close(1000));
-                    return;
-                }
+        peer.messages(|peer, got| {
+            if got.opcode == 10 {
                 // The answer to a ping that was sent after all messages.
-                10 => drop(told.fetch_add(1, SeqCst)),
-                _ => {
-                    let message: Value = serde_json::from_slice(&got.payload).unwrap();
-                    let answer = json!({"status": "ok", "response": {}});
-                    let reply = json!([message[0], message[1], message[2], "phx_reply", answer]);
-                    peer.text(&reply.to_string());
-                    let news = json!([null, null, message[2], "news", {"body": "x".repeat(60)}]);
-                    for _ in 0..HEARD {
-                        peer.text(&news.to_string());
-                    }
-                    peer.send(frame(9, "heard?"));
-                }
+                told.fetch_add(1, SeqCst);
+                return true;
             }
-        }
+            let message: Value = serde_json::from_slice(&got.payload).unwrap();
+            let answer = json!({"status": "ok", "response": {}});
+            let reply = json!([message[0], message[1], message[2], "phx_reply", answer]);
+            peer.text(&reply.to_string());
+            let news = json!([null, null, message[2], "news", {"body": "x".repeat(60)}]);
+            for _ in 0..HEARD {
+                peer.text(&news.to_string());
+            }
+            peer.send(frame(9, "heard?"))
+        });
     })
 }
 

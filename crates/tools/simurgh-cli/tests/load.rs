@@ -41,7 +41,7 @@ fn the_example_is_right_and_explained() {
         "the run is ended after 15 s, users and all",
         "10 arrive a second",
         "session talker",
-        "joins rooms:{{random_number 1 3}}",
+        "{ join = \"rooms:{{random_number 1 3}}\"",
     ] {
         assert!(ran.stdout.contains(expected), "{expected:?} is not in\n{}", ran.stdout);
     }

@@ -44,8 +44,8 @@ impl CompiledFind {
     /// if it has no group, with the bytes as they came. A JSON path to a single array gives its
     /// elements. In all but regular expressions invalid UTF-8 becomes `U+FFFD`.
     ///
-    /// For any answer it takes a few tenths of a second at most: a regular expression or a JSON path
-    /// that takes longer finds nothing further.
+    /// For any answer it takes a few tenths of a second at most: a regular expression or a JSON
+    /// path that takes longer finds nothing further.
     #[must_use]
     pub fn find_bytes(&self, answer: &AnswerText<'_>) -> Vec<Vec<u8>> {
         let texts = match &self.0 {

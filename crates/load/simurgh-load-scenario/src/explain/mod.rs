@@ -8,7 +8,8 @@ use std::fmt::Write;
 use simurgh_text::format::{bytes, number, time};
 
 use self::plan::Plan;
-use self::steps::{Steps, count, dialect, of};
+use self::steps::{count, dialect, of};
+use crate::toml::{matcher, print_template, text};
 use crate::{
     AnswerRule, Arrivals, Cut, Heartbeat, Scenario, Session, Spread, Target, Transport, placement,
 };
@@ -82,7 +83,7 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
             let _ = writeln!(out, "  a lost connection comes back after {min} to {max}{rejoin}");
         }
         drops(&mut out, scenario, session);
-        Steps { scenario, out: &mut out }.write(&session.steps, 1);
+        steps::write(&mut out, scenario, &session.steps, 1);
     }
     if !scenario.pass.is_empty() {
         let conditions = scenario.pass.iter().map(|one| format!("{} {}", one.figure, one.text));
@@ -93,16 +94,16 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
 
 /// Messages that users send without a step: heartbeats and answers.
 fn by_themselves(out: &mut String, scenario: &Scenario, session: &Session) {
-    let words = Steps { scenario, out: &mut String::new() };
+    let shown = |template| text(&print_template(template, scenario));
     if let Some(Heartbeat { every, send }) = &session.heartbeat {
         let every = time(every.as_secs_f64());
         let _ = match send {
-            Some(send) => writeln!(out, "  sends {} every {every}", words.text(&send.data)),
+            Some(send) => writeln!(out, "  sends {} every {every}", shown(&send.data)),
             None => writeln!(out, "  a heartbeat every {every}"),
         };
     }
     for AnswerRule { when, send } in &session.rules {
-        let (when, send) = (words.matcher(when), words.text(&send.data));
+        let (when, send) = (matcher(when, scenario), shown(&send.data));
         let _ = writeln!(out, "  answers {when} with {send}");
     }
 }
@@ -384,8 +385,8 @@ mod tests {
             "addresses  2: 64,511 ports each, taken from 127.0.0.0/8",
             "workers    6, 20,064 descriptors each",
             "memory     about 32.8 MB, and 350 MB of the kernel's",
-            "line 10  joins rooms:lobby",
-            "line 11  1,000 times",
+            "line 10  { join = \"rooms:lobby\" }",
+            "line 11  { loop = 1000 }",
         ] {
             assert!(text.contains(expected), "{expected:?} is not in\n{text}");
         }

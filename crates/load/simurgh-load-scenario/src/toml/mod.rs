@@ -21,8 +21,9 @@ pub use tables::spread;
 pub use target::url as target_url;
 pub(crate) use template::print as print_template;
 pub use units::{address_range, rate};
-pub(crate) use write::word;
+pub(crate) use write::text;
 pub use write::write;
+pub(crate) use write_steps::{matcher, outline};
 
 #[cfg(test)]
 pub(crate) mod tests;

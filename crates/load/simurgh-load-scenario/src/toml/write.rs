@@ -82,11 +82,13 @@ pub(super) struct Keys<'s> {
     pub(super) scenario: &'s Scenario,
     /// How many lists of steps are around it.
     pub(super) depth: usize,
+    /// Inner steps and credentials are left out.
+    pub(super) is_outline: bool,
 }
 
 impl<'s> Keys<'s> {
     pub(super) fn new(scenario: &'s Scenario, depth: usize) -> Self {
-        Self { keys: Vec::new(), scenario, depth }
+        Self { keys: Vec::new(), scenario, depth, is_outline: false }
     }
 
     pub(super) fn table(&self) -> Self {
@@ -305,7 +307,7 @@ fn pass(out: &mut Keys<'_>, pass: &[Threshold]) {
     }
 }
 
-pub(crate) fn word<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str {
+pub(super) fn word<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str {
     words.iter().find(|(_, one)| *one == value).map_or("", |(word, _)| word)
 }
 
@@ -348,7 +350,7 @@ pub(super) fn bare(key: &str) -> String {
 }
 
 /// A text, in quotes without escapes if possible.
-pub(super) fn text(text: &str) -> String {
+pub(crate) fn text(text: &str) -> String {
     let needs_escapes = text.contains(['"', '\\']);
     if needs_escapes && !text.contains(|char: char| char == '\'' || char.is_control()) {
         return format!("'{text}'");

@@ -26,6 +26,19 @@ pub(super) fn steps(steps: &[Step], depth: usize, scenario: &Scenario) -> String
     out
 }
 
+/// A step on one line, without inner steps, headers, cookies and credentials.
+pub(crate) fn outline(act: &Act, scenario: &Scenario) -> String {
+    let mut keys = Keys::new(scenario, 0);
+    keys.is_outline = true;
+    keys.act(act);
+    keys.inline()
+}
+
+/// The frames that a matcher takes.
+pub(crate) fn matcher(matcher: &Matcher, scenario: &Scenario) -> String {
+    Keys::new(scenario, 0).matcher(matcher)
+}
+
 impl Keys<'_> {
     fn template(&self, template: &Template) -> String {
         text(&print(template, self.scenario))
@@ -36,7 +49,9 @@ impl Keys<'_> {
     }
 
     fn steps(&mut self, inner: &[Step]) {
-        self.key("steps", steps(inner, self.depth + 1, self.scenario));
+        if !self.is_outline {
+            self.key("steps", steps(inner, self.depth + 1, self.scenario));
+        }
     }
 
     fn act(&mut self, act: &Act) {
@@ -93,7 +108,7 @@ impl Keys<'_> {
     }
 
     fn templates(&mut self, key: &str, values: &[(String, Template)]) {
-        if !values.is_empty() {
+        if !values.is_empty() && !self.is_outline {
             let values: Vec<_> =
                 values.iter().map(|(name, value)| (name.as_str(), self.template(value))).collect();
             self.key(key, named(&values));
@@ -206,7 +221,8 @@ impl Keys<'_> {
         self.templates("headers", &http.headers);
         self.optional("body", http.body.as_ref().map(|body| self.template(body)));
         self.templates("cookies", &http.cookies);
-        self.optional("auth", http.auth.as_ref().map(|auth| self.auth(auth)));
+        let auth = http.auth.as_ref().filter(|_| !self.is_outline);
+        self.optional("auth", auth.map(|auth| self.auth(auth)));
         match http.status.as_slice() {
             [] => {}
             [one] => self.key("status", one.to_string()),

@@ -93,17 +93,11 @@ fn ping_is_not_the_reply_to_a_message() {
 #[test]
 fn heartbeat_with_a_text_comes_at_its_interval() {
     let server = Server::new(|mut peer| {
-        if !peer.upgrade() {
-            return;
-        }
         peer.stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        while let Some(got) = peer.frame() {
-            if got.opcode == 8 {
-                peer.send(close(1000));
-                return;
-            }
+        peer.messages(|_, got| {
             assert_eq!((got.opcode, got.payload.as_slice()), (2, &b"2x"[..]));
-        }
+            true
+        });
     });
     let keys = "heartbeat = { every = \"500ms\", send = \"2x\", binary = true }\n";
     let steps = "steps = [{ connect = \"/\" }, { receive = \"4s\" }, { close = true }]";

@@ -1,6 +1,6 @@
 //! Searches in answers must be fast whatever a server sends: a search that takes quadratic time in
-//! an answer of a megabyte would block a worker, and all its users, for minutes. Each of these takes
-//! seconds, even in an unoptimised build.
+//! an answer of a megabyte would block a worker, and all its users, for minutes. Each of these
+//! takes seconds, even in an unoptimised build.
 
 use std::time::{Duration, Instant};
 

@@ -65,7 +65,7 @@ fn the_finds_of_the_full_dialect_find() {
         (
             Find::FormField("f".into()),
             HEAD,
-            "<script>if (a < b) write('<p name=f value=0>')</script><input name=f value=\"&quot;1\">",
+            "<script>if (a < b) '<p name=f value=0>'</script><input name=f value=\"&quot;1\">",
             &["\"1"],
         ),
     ];

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::outside::{Peer, Server, close, lock, of, run, run_with};
-use serde_json::{Value, json};
+use crate::outside::{Peer, Server, lock, of, run, run_with};
+use serde_json::json;
 use simurgh_load::record::{Count, Ending, ErrorKind as E, Metric};
 
 /// The messages to a Channels server: one line for each, `connection topic event`.
@@ -26,24 +26,11 @@ impl Log {
 
 /// A V2 server that answers everything with `ok`; `look` may end the connection instead.
 fn channels(peer: &mut Peer, log: &Log, mut look: impl FnMut(&mut Peer, &str, &str) -> bool) {
-    if !peer.upgrade() {
-        return;
-    }
-    while let Some(got) = peer.frame() {
-        if got.opcode == 8 {
-            peer.send(close(1000));
-            return;
-        }
-        let message: Value = serde_json::from_slice(&got.payload).unwrap();
+    peer.channels(|peer, message| {
         let (topic, event) = (message[2].as_str().unwrap(), message[3].as_str().unwrap());
         log.note(format!("{} {topic} {event}", peer.number));
-        if !look(peer, topic, event) {
-            return;
-        }
-        let answer = json!({"status": "ok", "response": {}});
-        let reply = json!([message[0], message[1], topic, "phx_reply", answer]);
-        peer.text(&reply.to_string());
-    }
+        look(peer, topic, event)
+    });
 }
 
 fn channels_at(addr: SocketAddr, log: &Log) -> Server {

@@ -90,7 +90,10 @@ fn those_shipped_do_what_they_say() {
             &["about 10,010 users", "of phase cuts its connection is cut for 2 s", "1 min 50 s"],
         ),
         ("longpoll.toml", &["about 5,005 users", "sockets    10,010", "by long polling"]),
-        ("presence.toml", &["about 900 users", "waits for a presence_state with {{user_id}}"]),
+        (
+            "presence.toml",
+            &["about 900 users", "wait = { presence = \"state\", key = \"{{user_id}}\" }"],
+        ),
     ] {
         let text = explain(&by_name(name), &machine);
         for expected in expected {

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::outside::{Peer, Ran, Server, close, run_with};
-use serde_json::{Value, json};
+use crate::outside::{Peer, Ran, Server, run_with};
 use simurgh_load::fleet::Agent;
 use simurgh_load::record::{Count, ErrorKind as E, OfServer};
 
@@ -18,23 +17,11 @@ fn channels(peer: Peer) {
 
 /// The same, counting its answers.
 fn counting(mut peer: Peer, answered: &AtomicU64) {
-    if !peer.upgrade() {
-        return;
-    }
-    while let Some(got) = peer.frame() {
-        if got.opcode == 8 {
-            peer.send(close(1000));
-            return;
-        }
-        let message: Value = serde_json::from_slice(&got.payload).unwrap();
-        if message[3] == "hang_up" {
-            return;
-        }
-        let answer = json!({"status": "ok", "response": {}});
-        let reply = json!([message[0], message[1], message[2], "phx_reply", answer]);
-        peer.text(&reply.to_string());
-        answered.fetch_add(1, SeqCst);
-    }
+    peer.channels(|_, message| {
+        let goes_on = message[3] != "hang_up";
+        answered.fetch_add(u64::from(goes_on), SeqCst);
+        goes_on
+    });
 }
 
 fn three() -> [Server; 3] {

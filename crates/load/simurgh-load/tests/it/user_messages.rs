@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::outside::{Ran, Server, close, frame, lock, of, run, run_with, scenario};
+use crate::outside::{Ran, Server, frame, lock, of, run, run_with, scenario};
 use simurgh_load::record::{Count, ErrorKind as E, Metric};
 
 #[derive(Clone, Default)]
@@ -16,18 +16,11 @@ impl Received {
     fn server(&self) -> Server {
         let received = self.clone();
         Server::new(move |mut peer| {
-            if !peer.upgrade() {
-                return;
-            }
-            while let Some(got) = peer.frame() {
-                if got.opcode == 8 {
-                    peer.send(close(1000));
-                    return;
-                }
+            peer.messages(|peer, got| {
                 let text = String::from_utf8(got.payload.clone()).unwrap();
                 lock(&received.0).entry(peer.path.clone()).or_default().push(text);
-                peer.send(frame(got.opcode, got.payload));
-            }
+                peer.send(frame(got.opcode, got.payload))
+            });
         })
     }
 

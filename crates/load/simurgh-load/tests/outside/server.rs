@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
 /// A server whose connections are each served by a thread.
 pub struct Server {
     pub addr: SocketAddr,
@@ -196,6 +198,37 @@ impl Peer {
                 Err(_) => return,
             }
         }
+    }
+
+    /// Upgrades, and gives `each` the frames until it returns `false`; answers the client's close.
+    pub fn messages(&mut self, mut each: impl FnMut(&mut Self, Got) -> bool) {
+        if !self.upgrade() {
+            return;
+        }
+        while let Some(got) = self.frame() {
+            if got.opcode == 8 {
+                self.send(close(1000));
+                return;
+            }
+            if !each(self, got) {
+                return;
+            }
+        }
+    }
+
+    /// Serves Channels V2, and answers each message with `ok` unless `look` returns `false`, which
+    /// ends the connection.
+    pub fn channels(&mut self, mut look: impl FnMut(&mut Self, &Value) -> bool) {
+        self.messages(|peer, got| {
+            let message: Value = serde_json::from_slice(&got.payload).unwrap();
+            let goes_on = look(peer, &message);
+            if goes_on {
+                let answer = json!({"status": "ok", "response": {}});
+                let reply = json!([message[0], message[1], message[2], "phx_reply", answer]);
+                peer.text(&reply.to_string());
+            }
+            goes_on
+        });
     }
 
     /// Echoes text frames and closes until the client has closed.

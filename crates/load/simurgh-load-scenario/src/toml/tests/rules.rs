@@ -32,8 +32,11 @@ answer = [
     assert_eq!(ok(&write(&scenario)).without_lines(), scenario.clone().without_lines());
     let machine = Machine { workers: 1, descriptors: 99, memory_bytes: None };
     let explained = explain(&scenario, &machine);
-    for line in ["sends 2 every 25 s", "answers the frame 2 with 3", "answers any frame with {{n}}"]
-    {
+    for line in [
+        "sends \"2\" every 25 s",
+        "answers { is = \"2\" } with \"3\"",
+        "answers \"any\" with \"{{n}}\"",
+    ] {
         assert!(explained.contains(line), "{line:?} is not in {explained}");
     }
     // One rule needs no list.
