@@ -65,7 +65,7 @@ fn hibernating(endpoint: &Endpoint) -> u64 {
 
 #[test]
 fn it_hibernates_once_and_wakes() {
-    let (endpoint, hibernated) = start(Some(Duration::from_millis(100)));
+    let (endpoint, hibernated) = start(Some(Duration::from_millis(500)));
     let mut driver = Driver::start(&endpoint);
     let socket = driver.connect("/socket", json!({})).unwrap();
     driver.join(socket, "memory:1", json!({})).unwrap();
@@ -78,9 +78,9 @@ fn it_hibernates_once_and_wakes() {
     let began = Instant::now();
     await_that(|| hibernated.load(Relaxed) == 1);
     let took = began.elapsed();
-    assert!(took >= Duration::from_millis(95), "{took:?}");
+    assert!(took >= Duration::from_millis(495), "{took:?}");
     assert_eq!(hibernating(&endpoint), 1);
-    std::thread::sleep(Duration::from_millis(400));
+    std::thread::sleep(Duration::from_secs(1));
     assert_eq!(hibernated.load(Relaxed), 1, "it hibernates already");
     // Only what was released is gone.
     says(1);
@@ -93,12 +93,12 @@ fn it_hibernates_once_and_wakes() {
 
 #[test]
 fn who_speaks_stays_awake_and_who_listens_does_not() {
-    let (endpoint, hibernated) = start(Some(Duration::from_millis(100)));
+    let (endpoint, hibernated) = start(Some(Duration::from_secs(1)));
     let mut driver = Driver::start(&endpoint);
     let sockets = driver.connect_many(1000, "/socket", json!({})).unwrap();
     let sockets: Vec<_> = sockets.into_iter().map(Result::unwrap).collect();
     driver.join_many(&sockets, "memory:all", json!({})).unwrap();
-    for _ in 0..60 {
+    for _ in 0..150 {
         driver.push(sockets[0], "memory:all", "all", json!({})).unwrap();
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -253,7 +253,7 @@ fn a_crowd_that_wants_a_large_file_compressed_holds_nobody_up() {
     for _ in 0..20 {
         let began = Instant::now();
         assert_eq!(scene.get("/healthz").text(), "ok\n");
-        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     }
     for raw in &mut crowd {
         // No request waits for the copy that is being made.

@@ -11,7 +11,7 @@ use simurgh::{
     Payload, Reject, UserSocket,
 };
 
-const WINDOW: Duration = Duration::from_millis(500);
+const WINDOW: Duration = Duration::from_secs(2);
 /// Soon on a busy machine: much less than any timeout that is waited for.
 const SOON: Duration = Duration::from_secs(4);
 const NDJSON: &str = "application/x-ndjson";

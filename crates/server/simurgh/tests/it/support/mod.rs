@@ -14,7 +14,7 @@ pub mod nodes;
 pub mod raw;
 
 /// The longest wait of any test.
-pub const WAIT_MAX: Duration = Duration::from_secs(10);
+pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
 pub fn start(builder: Builder) -> Endpoint {
     builder.listen("127.0.0.1:0").start().unwrap()
