@@ -156,20 +156,31 @@ pub fn run(name: &str, case: Case, harness: &mut dyn Harness) -> Tried {
     result
 }
 
-/// Makes a `#[test]` of each case. The expression makes a new [`Harness`]: a fresh engine.
+/// Makes a `#[test]` of each case, with this attribute if there is one. The expression makes a new
+/// [`Harness`]: a fresh engine.
 #[macro_export]
 macro_rules! contract_tests {
+    (#[$attribute:meta] $harness:expr) => {
+        $crate::contract_cases!(contract_tests_of {
+            #[$attribute]
+            $harness
+        });
+    };
     ($harness:expr) => {
-        $crate::contract_cases!(contract_tests_of { $harness });
+        $crate::contract_tests!(
+            #[cfg(test)]
+            $harness
+        );
     };
 }
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! contract_tests_of {
-    ({ $harness:expr } $($room:ident { $($case:ident)+ })+) => {
+    ({ #[$attribute:meta] $harness:expr } $($room:ident { $($case:ident)+ })+) => {
         $($(
             #[test]
+            #[$attribute]
             fn $case() {
                 let case = $crate::$room::$case;
                 // `run` reports a skipped one.

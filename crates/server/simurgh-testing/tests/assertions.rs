@@ -309,7 +309,8 @@ fn asserts_wait_and_refutations_end_early_where_nothing_can_come() {
         refute_push!(room, "late");
     }
     let took = began.elapsed();
-    assert!(took < Duration::from_millis(100), "{took:?} for 20, with nothing under way");
+    // One that waits takes 100 ms.
+    assert!(took < Duration::from_secs(1), "{took:?} for 20, with nothing under way");
     // A task still runs: the refutation waits for it.
     room.push("later", json!({}));
     assert!(text(|| refute_push!(room, "late")).starts_with("a push \"late\" to socket 1"));
@@ -325,8 +326,8 @@ fn asserts_wait_and_refutations_end_early_where_nothing_can_come() {
     assert!(began.elapsed() >= Duration::from_millis(40));
     KEPT.lock().unwrap().clear();
     let began = Instant::now();
-    refute_push!(other, timeout_ms = 5000);
-    assert!(began.elapsed() < Duration::from_millis(1000));
+    refute_push!(other, timeout_ms = 60_000);
+    assert!(began.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
@@ -353,14 +354,16 @@ fn asserts_wait_as_long_as_they_are_told() {
         text(assertion);
         began.elapsed().as_millis()
     };
-    assert!((100..1000).contains(&took(&|| drop(assert_push!(room, "never")))));
-    assert!((30..100).contains(&took(&|| drop(assert_push!(room, "never", timeout_ms = 30)))));
+    assert!(took(&|| drop(assert_push!(room, "never"))) >= 100);
+    assert!(took(&|| drop(assert_push!(room, "never", timeout_ms = 300))) >= 300);
     server.set_assert_timeout(Duration::from_millis(200));
-    assert!((200..1000).contains(&took(&|| drop(assert_push!(room, "never")))));
+    assert!(took(&|| drop(assert_push!(room, "never"))) >= 200);
+    server.set_assert_timeout(Duration::from_secs(60));
+    assert!(took(&|| drop(assert_push!(room, "never", timeout_ms = 30))) < 30_000);
     // A closed socket receives nothing: no wait.
     room.socket().close();
     assert_closed!(room.socket());
-    assert!((0..100).contains(&took(&|| drop(assert_push!(room, "never")))));
+    assert!(took(&|| drop(assert_push!(room, "never"))) < 30_000);
 }
 
 #[test]
@@ -547,47 +550,4 @@ fn the_listener_of_the_test_is_no_member() {
     assert_eq!(room.topic(), "rooms:1");
     let joins: u64 = counted.metrics().iter().map(|shard| shard.joins.value()).sum();
     assert_eq!(joins, 2, "the member's and the listener's");
-}
-
-/// Prints how much CPU time a whole test takes, and its parts.
-#[test]
-#[ignore = "measures: run it with --release --ignored --nocapture"]
-fn a_hundred_whole_tests() {
-    const PARTS: [&str; 6] = ["start", "connect", "join", "push and reply", "refute", "drop"];
-    let mut took = [Duration::ZERO; PARTS.len()];
-    let user_socket = || UserSocket::new("/socket").channel("rooms:*", |_, _| Join::ok(Room));
-    let mut whole = || {
-        let mut began = Instant::now();
-        let mut part = |part: usize| {
-            took[part] += began.elapsed();
-            began = Instant::now();
-        };
-        let server = TestServer::start(user_socket());
-        part(0);
-        let socket = server.connect(());
-        part(1);
-        let room = socket.join("rooms:1", json!({}));
-        part(2);
-        assert_reply!(room.push("echo", json!({"n": 1})), "ok", {"n": 1});
-        part(3);
-        refute_push!(room);
-        part(4);
-        drop((server, socket, room));
-        part(5);
-    };
-    whole();
-    let (began, cpu) = (Instant::now(), cpu_ms());
-    (0..100).for_each(|_| whole());
-    let (wall, cpu) = (began.elapsed(), cpu_ms() - cpu);
-    println!("100 whole tests: {wall:?}, {cpu} ms of CPU time");
-    for (part, took) in PARTS.iter().zip(took) {
-        println!("  {part}: {:?} each", took / 101);
-    }
-    assert!(wall < Duration::from_millis(500), "{wall:?}");
-}
-
-fn cpu_ms() -> u64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-    (fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()) * 10
 }

@@ -270,9 +270,10 @@ fn an_address_is_free_again_after_the_stop() {
 }
 
 #[test]
+#[ignore = "needs IPv6"]
 fn ipv6_listens_beside_ipv4_on_the_same_port() {
     let mut set = ShardSet::<crate::support::Script>::prepare(1, 1024).unwrap();
-    let Ok(six) = set.bind(&["[::1]:0".parse().unwrap()]) else { return };
+    let six = set.bind(&["[::1]:0".parse().unwrap()]).unwrap();
     let four = std::net::SocketAddr::from(([127, 0, 0, 1], six[0].port()));
     // Another process may have the port on IPv4; then there is nothing to check.
     match set.bind(&[four]) {

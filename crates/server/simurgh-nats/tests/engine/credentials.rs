@@ -34,9 +34,10 @@ fn is_refused(engine: &Engine, credentials: Credentials, hidden: &str) {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn a_password_is_shown_and_a_wrong_one_is_named_as_the_reason() {
     let configuration = r#"authorization { users = [{ user: "kane", password: "rosebud" }] }"#;
-    let Some(engine) = Engine::start(configuration) else { return };
+    let engine = Engine::start(configuration);
     let password = |text| Credentials::Password { user: "kane".to_owned(), password: secret(text) };
     Node::start(1, config(&engine, password("rosebud"))).is_of_use();
     is_refused(&engine, password("sled-of-wood"), "sled-of-wood");
@@ -44,9 +45,10 @@ fn a_password_is_shown_and_a_wrong_one_is_named_as_the_reason() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn a_secret_of_a_file_is_read_again_for_each_link() {
     let configuration = r#"authorization { token: "rosebud" }"#;
-    let Some(engine) = Engine::start(configuration) else { return };
+    let engine = Engine::start(configuration);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("token");
     let mut node = Node::start(1, config(&engine, Credentials::Token(Secret::File(file.clone()))));
@@ -59,17 +61,19 @@ fn a_secret_of_a_file_is_read_again_for_each_link() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn a_token_is_shown() {
-    let Some(engine) = Engine::start(r#"authorization { token: "rosebud" }"#) else { return };
+    let engine = Engine::start(r#"authorization { token: "rosebud" }"#);
     Node::start(1, config(&engine, Credentials::Token(secret("rosebud")))).is_of_use();
     is_refused(&engine, Credentials::Token(secret("sled-of-wood")), "sled-of-wood");
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn an_nkey_signs_and_does_not_leave_the_node() {
     let user = Key::user(7);
     let configuration = format!("authorization {{ users = [{{ nkey: {} }}] }}", user.public());
-    let Some(engine) = Engine::start(&configuration) else { return };
+    let engine = Engine::start(&configuration);
     Node::start(1, config(&engine, Credentials::Nkey(secret(&user.seed())))).is_of_use();
     let other = Key::user(8).seed();
     is_refused(&engine, Credentials::Nkey(secret(&other)), &other);
@@ -80,6 +84,7 @@ fn an_nkey_signs_and_does_not_leave_the_node() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn a_file_of_credentials_is_shown() {
     let (operator, account, user) = (Key::operator(1), Key::account(2), Key::user(3));
     let of_operator = json!({ "type": "operator", "version": 2 });
@@ -95,7 +100,7 @@ fn a_file_of_credentials_is_shown() {
         account.public(),
         operator.token(&account, "account", of_account),
     );
-    let Some(engine) = Engine::start(&configuration) else { return };
+    let engine = Engine::start(&configuration);
     let creds = |token: &str, key: &Key| {
         format!(
             "-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n\

@@ -10,16 +10,16 @@ use simurgh_cluster::adapter::NotStored;
 use simurgh_cluster::{Adapter as _, Event};
 use simurgh_nats::{Config, Credentials, Permissions, Secret, StreamsConfig};
 
-use crate::support::{Engine, JETSTREAM, Node, can_keep, operator, prefix};
+use crate::support::{Engine, JETSTREAM, Node, operator, prefix};
 
-fn engine() -> Option<Engine> {
-    let engine = Engine::start(JETSTREAM)?;
-    can_keep().then_some(engine)
+fn engine() -> Engine {
+    Engine::start(JETSTREAM)
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn what_was_confirmed_is_there_after_the_engine_was_killed_under_load() {
-    let Some(mut engine) = engine() else { return };
+    let mut engine = engine();
     let keeping = StreamsConfig { count_max: 10_000, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);
     let epoch = node.keeps();
@@ -59,8 +59,9 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn a_store_that_is_set_back_to_an_old_copy_has_another_epoch_on_every_node() {
-    let Some(mut engine) = engine() else { return };
+    let mut engine = engine();
     let mut one = Node::keeping(1, &engine.address(), StreamsConfig::default());
     let epoch = one.keeps();
     one.stored("t", "old");
@@ -91,8 +92,9 @@ fn a_store_that_is_set_back_to_an_old_copy_has_another_epoch_on_every_node() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn a_stream_that_is_made_anew_while_the_link_stands_has_another_epoch() {
-    let Some(engine) = engine() else { return };
+    let engine = engine();
     let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     let epoch = node.keeps();
     node.stored("t", "lost");
@@ -111,14 +113,12 @@ fn a_stream_that_is_made_anew_while_the_link_stands_has_another_epoch() {
 }
 
 #[test]
+#[ignore = "needs nats-server and root"]
 fn what_a_full_disk_does_not_take_is_not_confirmed() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(mounted) = Mounted::new(directory.path()) else { return };
+    let mounted = Mounted::new(directory.path());
     let configuration = format!("jetstream {{ store_dir: {:?} }}", mounted.0);
-    let Some(engine) = Engine::start(&configuration) else { return };
-    if !can_keep() {
-        return;
-    }
+    let engine = Engine::start(&configuration);
     let keeping = StreamsConfig { count_max: 10_000, ..StreamsConfig::default() };
     let mut node = Node::keeping(1, &engine.address(), keeping);
     node.keeps();
@@ -149,18 +149,15 @@ fn what_a_full_disk_does_not_take_is_not_confirmed() {
 struct Mounted(std::path::PathBuf);
 
 impl Mounted {
-    fn new(directory: &Path) -> Option<Self> {
+    fn new(directory: &Path) -> Self {
         let path = directory.join("small");
         fs::create_dir(&path).unwrap();
         let mount = Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"])
             .arg(&path)
             .output();
-        if mount.is_ok_and(|it| it.status.success()) {
-            return Some(Self(path));
-        }
-        eprintln!("SKIPPED: no small file system can be mounted: only root can");
-        None
+        assert!(mount.is_ok_and(|it| it.status.success()), "only root can mount a file system");
+        Self(path)
     }
 }
 
@@ -170,12 +167,11 @@ impl Drop for Mounted {
     }
 }
 
-fn with_permissions(permissions: &Permissions) -> Option<Engine> {
+fn with_permissions(permissions: &Permissions) -> Engine {
     let user = format!("{{ user: \"a\", password: \"b\", {permissions} }}");
     let configuration =
         format!("{JETSTREAM}\naccounts {{ A {{ jetstream: enabled, users = [{user}] }} }}\n");
-    let engine = Engine::start(&configuration)?;
-    can_keep().then_some(engine)
+    Engine::start(&configuration)
 }
 
 fn node(engine: &Engine, keeping: StreamsConfig) -> Node {
@@ -192,8 +188,9 @@ fn permissions() -> Permissions {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn what_is_kept_needs_exactly_the_permissions_that_are_named() {
-    let Some(engine) = with_permissions(&permissions()) else { return };
+    let engine = with_permissions(&permissions());
     let few = StreamsConfig { count_max: 10, ..StreamsConfig::default() };
     node(&engine, few).keeps();
     // This one changes the stream.
@@ -210,6 +207,7 @@ fn what_is_kept_needs_exactly_the_permissions_that_are_named() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn a_missing_permission_of_histories_is_named_and_plain_topics_work() {
     for missing in [
         "$JS.API.STREAM.INFO.P_H0",
@@ -224,7 +222,7 @@ fn a_missing_permission_of_histories_is_named_and_plain_topics_work() {
         permissions.publish.retain(|it| it != missing);
         permissions.subscribe.retain(|it| it != missing);
         assert_eq!(permissions.publish.len() + permissions.subscribe.len(), all - 1);
-        let Some(engine) = with_permissions(&permissions) else { return };
+        let engine = with_permissions(&permissions);
         let mut node = node(&engine, StreamsConfig::default());
         let why = node.why_nothing_is_kept();
         let named = missing.trim_end_matches('>');
@@ -234,10 +232,11 @@ fn a_missing_permission_of_histories_is_named_and_plain_topics_work() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn a_change_that_is_not_allowed_is_named() {
     let mut permissions = permissions();
     permissions.publish.retain(|it| !it.contains("UPDATE"));
-    let Some(engine) = with_permissions(&permissions) else { return };
+    let engine = with_permissions(&permissions);
     node(&engine, StreamsConfig { count_max: 10, ..StreamsConfig::default() }).keeps();
     let mut node = node(&engine, StreamsConfig::default());
     let why = node.why_nothing_is_kept();
@@ -245,10 +244,11 @@ fn a_change_that_is_not_allowed_is_named() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn a_purge_without_permission_is_refused_and_all_else_works() {
     let mut permissions = permissions();
     permissions.publish.retain(|it| !it.contains("PURGE"));
-    let Some(engine) = with_permissions(&permissions) else { return };
+    let engine = with_permissions(&permissions);
     let mut node = node(&engine, StreamsConfig::default());
     node.keeps();
     let seq = node.stored("t", "id");
@@ -262,8 +262,9 @@ fn a_purge_without_permission_is_refused_and_all_else_works() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn an_answer_of_many_pages_is_one() {
-    let Some(engine) = engine() else { return };
+    let engine = engine();
     let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     node.keeps();
     let topics: Vec<String> = (0..100).map(|n| format!("t:{n}")).collect();
@@ -288,8 +289,9 @@ fn an_answer_of_many_pages_is_one() {
 
 /// By the clock of the engine, at the time of the request.
 #[test]
+#[ignore = "needs nats-server"]
 fn a_stream_gives_a_bound_of_age_unless_its_size_is_limited() {
-    let Some(engine) = engine() else { return };
+    let engine = engine();
     let young = |node: &mut Node, seconds| {
         let subject = prefix().topic(simurgh_cluster::Space::Store, "any");
         let age = Duration::from_secs(seconds);
@@ -316,8 +318,9 @@ fn a_stream_gives_a_bound_of_age_unless_its_size_is_limited() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn what_a_frozen_engine_does_not_confirm_is_sent_again_and_stored_once() {
-    let Some(engine) = engine() else { return };
+    let engine = engine();
     let mut node = Node::keeping(1, &engine.address(), StreamsConfig::default());
     let epoch = node.keeps();
     node.stored("t", "first");

@@ -1,5 +1,5 @@
-//! The adapter against a real nats-server from `cargo xtask engine`. Without one the tests print so
-//! and pass; in CI they fail.
+//! The adapter against a real nats-server from `cargo xtask engine`. `cargo test` ignores tests that
+//! need it; `-- --include-ignored` runs them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod contract;

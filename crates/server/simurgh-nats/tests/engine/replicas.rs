@@ -8,15 +8,12 @@ use simurgh_cluster::adapter::NotStored;
 use simurgh_cluster::{Adapter as _, Event};
 use simurgh_nats::{Config, Replicas, StreamsConfig};
 
-use crate::support::{Engine, Node, can_keep, operator, prefix};
+use crate::support::{Engine, Node, operator, prefix};
 
 struct Servers(Vec<Engine>);
 
 impl Servers {
-    fn start() -> Option<Self> {
-        if !can_keep() {
-            return None;
-        }
+    fn start() -> Self {
         // Each needs the ports of the others when it starts.
         let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = free.map(|it| it.local_addr().unwrap().port());
@@ -28,7 +25,7 @@ impl Servers {
                 ports[at]
             ))
         };
-        Some(Self((0..3).map(server).collect::<Option<_>>()?))
+        Self((0..3).map(server).collect())
     }
 
     fn node(&self, id: u64) -> Node {
@@ -58,8 +55,9 @@ impl Servers {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn a_stream_on_three_servers_keeps_what_it_confirmed_when_its_leader_is_killed() {
-    let Some(mut servers) = Servers::start() else { return };
+    let mut servers = Servers::start();
     let (mut one, mut other) = (servers.node(1), servers.node(2));
     let epoch = one.keeps();
     assert_eq!(other.keeps(), epoch);

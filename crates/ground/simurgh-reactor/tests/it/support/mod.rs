@@ -11,7 +11,7 @@ use simurgh_reactor::{
     ShardHandle, ShardSet, Slow,
 };
 
-pub const WAIT_MAX: Duration = Duration::from_secs(10);
+pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
 pub type Script = Box<dyn FnOnce(&mut Probe, &mut Io<Conn>) + Send>;
 

@@ -34,18 +34,18 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// With this configuration on a free port; `None` without a nats-server.
-    pub(crate) fn start(configuration: &str) -> Option<Self> {
+    /// With this configuration on a free port.
+    pub(crate) fn start(configuration: &str) -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), configuration)
     }
 
     /// As [`start`](Self::start), in a directory that may have streams already.
-    pub(crate) fn start_in(directory: TempDir, configuration: &str) -> Option<Self> {
-        let server = server()?;
+    pub(crate) fn start_in(directory: TempDir, configuration: &str) -> Self {
+        let server = server();
         fs::write(directory.path().join("server.conf"), configuration).unwrap();
         let mut engine = Self { directory, server, child: None, port: 0, route_port: None };
         assert!(engine.run(-1), "the engine does not start: {}", engine.log());
-        Some(engine)
+        engine
     }
 
     /// Returns false if its port is taken.
@@ -163,38 +163,10 @@ impl Drop for Engine {
     }
 }
 
-fn server() -> Option<PathBuf> {
-    const VARIABLE: &str = "SIMURGH_NATS_SERVER";
+/// The one that is named, or that `cargo xtask engine` has built.
+fn server() -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/engine/nats-server");
-    let named = env::var_os(VARIABLE).map(PathBuf::from);
-    let found = match named {
-        Some(path) => Some(path),
-        None => [built, "/usr/sbin/nats-server".into()].into_iter().find(|it| it.exists()),
-    };
-    if found.is_none() {
-        let is_ci = env::var("CI").is_ok_and(|it| !matches!(it.as_str(), "" | "0" | "false"));
-        assert!(!is_ci, "no nats-server: `cargo xtask engine` brings it, or {VARIABLE} names it");
-        eprintln!(
-            "SKIPPED: no nats-server: `cargo xtask engine` brings it, or {VARIABLE} names it"
-        );
-    }
-    found
-}
-
-/// Whether the engine has the needed streams; prints why not.
-pub(crate) fn can_keep() -> bool {
-    let can = is_at_least(11);
-    if !can {
-        eprintln!("SKIPPED: this nats-server is too old to keep topics: 2.11 or later can");
-    }
-    can
-}
-
-/// Whether the engine is of this minor version of 2 or a later one.
-pub(crate) fn is_at_least(minor: u32) -> bool {
-    let Some(server) = server() else { return false };
-    let said = Command::new(server).arg("--version").output().unwrap().stdout;
-    let said = String::from_utf8(said).unwrap();
-    let version = said.rsplit_once("v2.").unwrap().1;
-    version.split('.').next().unwrap().parse::<u32>().unwrap() >= minor
+    let path = env::var_os("SIMURGH_NATS_SERVER").map_or(built, PathBuf::from);
+    assert!(path.exists(), "no {}: `cargo xtask engine` builds it", path.display());
+    path
 }

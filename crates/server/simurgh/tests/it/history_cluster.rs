@@ -1,0 +1,192 @@
+//! Topics with a history on two nodes over the loopback, also while the engine is down.
+
+use std::time::{Duration, Instant};
+
+use crate::support::nodes::Engine;
+use crate::support::{Client, WAIT_MAX, metric, metrics, start};
+use serde_json::{Value, json};
+use simurgh::{
+    Channel, Cluster, Context, Endpoint, Error, History, HistoryError, Join, NotKept, Outcome,
+    Payload, UserSocket,
+};
+use simurgh_loopback::RestartData;
+
+struct Room;
+
+impl Channel for Room {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        match event {
+            "others" => ctx.broadcast_from("said", &payload),
+            _ => ctx.broadcast("said", &payload),
+        }
+        Outcome::ok(json!({}))
+    }
+}
+
+fn user_socket() -> UserSocket {
+    UserSocket::new("/socket").channel("room:*", |_, _| Join::ok(Room)).history(History::default())
+}
+
+fn builder() -> simurgh::Builder {
+    Endpoint::builder().socket(user_socket()).configure(|config| config.shards = 2)
+}
+
+fn nodes(engine: &Engine) -> [Endpoint; 2] {
+    ["one", "two"].map(|name| start(engine.node(builder(), name)))
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Joins with the opt-in; returns `simurgh:resumed`.
+fn resume(client: &mut Client, id: &str, since: Option<&str>) -> Value {
+    let (topic, params) = ("room:a", json!({"simurgh": {"id": id, "since": since}}));
+    client.send(json!(["1", "1", topic, "phx_join", params]));
+    assert_eq!(client.recv()[4]["status"], "ok");
+    let resumed = client.recv();
+    assert_eq!(resumed[3], "simurgh:resumed");
+    resumed[4].clone()
+}
+
+#[test]
+fn what_one_node_keeps_the_other_has_and_numbers_alike() {
+    let engine = Engine::start();
+    let [one, two] = nodes(&engine);
+    block_on(async {
+        let (here, there) = (one.pubsub(), two.pubsub());
+        let first = here.broadcast_kept("room:a", "said", json!(1)).await.unwrap();
+        let second = there.broadcast_once("room:a", "said", json!(2), "once").await.unwrap();
+        let again = here.broadcast_once("room:a", "said", json!(2), "once").await.unwrap();
+        assert_eq!((again.position, again.is_duplicate), (second.position, true));
+        // The id belongs to its topic.
+        assert!(
+            !here.broadcast_once("room:b", "said", json!(2), "once").await.unwrap().is_duplicate
+        );
+        for pubsub in [&here, &there] {
+            let page = pubsub.history("room:a").after(first).await.unwrap();
+            let positions: Vec<_> = page.messages.iter().map(|it| it.position).collect();
+            assert_eq!((page.gap, positions), (None, vec![second.position]));
+        }
+        there.forget("room:a").await.unwrap();
+        // The other node forgets when the engine's note has reached it.
+        let mut page = here.history("room:a").after(first).await.unwrap();
+        for _ in 0..100 {
+            if page.gap.is_some() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            page = here.history("room:a").after(first).await.unwrap();
+        }
+        assert_eq!(page.gap.map(|it| it.as_str()), Some("purged"));
+        assert!(page.messages.is_empty());
+    });
+}
+
+#[test]
+fn who_loses_a_node_goes_on_at_another_and_does_not_hear_itself() {
+    let engine = Engine::start();
+    let [one, two] = nodes(&engine);
+    let (mut ann, mut bob) = (Client::v2(&one), Client::v2(&two));
+    let told = resume(&mut ann, "ann-is-here", None);
+    assert_eq!(told["recovered"], true);
+    resume(&mut bob, "bob-is-here", None);
+    ann.push("2", "room:a", "all", json!("one"));
+    // The broadcast comes before the reply that confirms it.
+    let (said, reply) = (ann.recv(), ann.recv());
+    assert_eq!(
+        (&said[3], &said[4], &reply[4]["status"]),
+        (&json!("said"), &json!("one"), &json!("ok"))
+    );
+    let heard = bob.recv();
+    assert_eq!((&heard[1], &heard[4]), (&said[1], &json!("one")));
+    ann.push("3", "room:a", "others", json!("two"));
+    assert_eq!(bob.recv()[4], "two");
+    bob.push("3", "room:a", "all", json!("three"));
+    assert_eq!(bob.recv()[4], "three");
+    drop((ann, one));
+    let mut ann = Client::v2(&two);
+    let told = resume(&mut ann, "ann-is-here", said[1].as_str());
+    assert_eq!((&told["recovered"], &told["count"]), (&json!(true), &json!(1)));
+    let missed = ann.recv();
+    assert_eq!((&missed[3], &missed[4]), (&json!("said"), &json!("three")));
+}
+
+#[test]
+fn what_is_not_kept_is_heard_by_nobody_and_said_so() {
+    let engine = Engine::start();
+    let [one, two] = nodes(&engine);
+    let mut ann = Client::v2(&one);
+    resume(&mut ann, "ann-is-here", None);
+    engine.network.kill();
+    let began = Instant::now();
+    ann.push("2", "room:a", "all", json!("lost"));
+    block_on(async {
+        let pubsub = two.pubsub();
+        let (refused, forgotten, page) = tokio::join!(
+            pubsub.broadcast_kept("room:a", "said", json!(0)),
+            pubsub.forget("room:a"),
+            pubsub.history("room:a").into_future(),
+        );
+        assert_eq!(refused, Err(NotKept::NotStored));
+        assert_eq!(forgotten, Err(HistoryError::NotConfirmed));
+        assert_eq!(page.unwrap().gap.map(|it| it.as_str()), Some("unavailable"));
+    });
+    let reply = ann.recv();
+    assert_eq!(reply[4]["response"]["reason"], "not stored", "{reply}");
+    assert!(began.elapsed() < Duration::from_secs(10), "before phoenix.js gives up");
+    engine.network.restart(RestartData::Stays);
+    ann.push("3", "room:a", "all", json!("kept"));
+    let said = ann.recv();
+    assert_eq!((&said[3], &said[4]), (&json!("said"), &json!("kept")));
+    // The other node's link returns at the same time.
+    let until = Instant::now() + WAIT_MAX;
+    let page = loop {
+        let page = block_on(async { two.pubsub().history("room:a").await.unwrap() });
+        if page.gap.is_none() {
+            break page;
+        }
+        assert!(Instant::now() < until, "{page:?}");
+    };
+    assert_eq!(page.messages.len(), 1);
+    assert_eq!(metric(&one, "simurgh_errors_not_stored_total"), 1);
+}
+
+#[test]
+fn a_node_that_goes_on_alone_says_what_its_own_members_hear() {
+    let engine = Engine::start();
+    let one = start(engine.node_by(builder(), "one", Cluster::local_when_away));
+    let two = start(engine.node(builder(), "two"));
+    let (mut ann, mut bob) = (Client::v2(&one), Client::v2(&two));
+    resume(&mut ann, "ann-is-here", None);
+    resume(&mut bob, "bob-is-here", None);
+    engine.network.kill();
+    let until = Instant::now() + WAIT_MAX;
+    while !metrics(&one).contains("simurgh_cluster_state{state=\"away\"} 1") {
+        assert!(Instant::now() < until, "the link is not known to be away");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    ann.push("2", "room:a", "all", json!("here"));
+    let (said, reply) = (ann.recv(), ann.recv());
+    assert_eq!((&said[1], &said[4]), (&Value::Null, &json!("here")), "it has no position");
+    assert_eq!(reply[4]["status"], "ok");
+    let alone = block_on(async { one.pubsub().broadcast_kept("room:a", "said", json!(0)).await });
+    assert_eq!(alone, Err(NotKept::LocalOnly));
+    assert_eq!(ann.recv()[4], 0);
+    engine.network.restart(RestartData::Stays);
+    bob.push("2", "room:a", "all", json!("all again"));
+    for client in [&mut ann, &mut bob] {
+        let said = client.recv();
+        assert_eq!(said[4], "all again");
+        assert!(said[1].is_string());
+    }
+}
+
+#[test]
+fn the_engine_keeps_so_nothing_is_saved_to_a_file() {
+    let engine = Engine::start();
+    let file = std::env::temp_dir().join("simurgh-history-cluster");
+    let builder = builder().configure(|config| config.history_save = Some(file.clone()));
+    let refused = engine.node(builder, "one").start_local().unwrap_err();
+    assert!(matches!(refused, Error::HistorySaveInCluster(path) if path == file));
+}

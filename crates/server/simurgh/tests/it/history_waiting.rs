@@ -1,0 +1,165 @@
+//! A back end waits for confirmations from a blocked shard, or leaves.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Barrier};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use crate::support::raw::{Answer, Raw};
+use crate::support::{Client, start};
+use serde_json::{Value, json};
+use simurgh::{Channel, Context, Endpoint, History, Join, Outcome, Payload, UserSocket};
+
+const TOKEN: &str = "history-token";
+const SHORT: Duration = Duration::from_millis(300);
+const LONG: Duration = Duration::from_secs(60);
+
+/// Blocks its shard between two barriers, as no channel should.
+struct Holds(Arc<Barrier>);
+
+impl Channel for Holds {
+    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+        self.0.wait();
+        self.0.wait();
+        Outcome::NoReply
+    }
+}
+
+struct Release(Arc<Barrier>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.wait();
+    }
+}
+
+fn while_held<const N: usize>(
+    confirm_timeout: Duration,
+    then: impl FnOnce(&Endpoint, [Raw; N]),
+) -> Endpoint {
+    let meets = Arc::new(Barrier::new(2));
+    let of_channel = Arc::clone(&meets);
+    let user_socket = UserSocket::new("/socket")
+        .channel("holds", move |_, _| Join::ok(Holds(Arc::clone(&of_channel))))
+        .channel("kept:*", |_, _| Join::error(json!({})))
+        .history(History::default());
+    let server = start(Endpoint::builder().socket(user_socket).configure(|config| {
+        config.shards = 1;
+        config.api_token = Some(TOKEN.to_owned());
+        config.history.confirm_timeout = confirm_timeout;
+    }));
+    // Connections are accepted while the shard is idle.
+    let lines = std::array::from_fn(|_| {
+        let mut raw = Raw::connect(server.addresses()[0]);
+        assert_eq!(ask(&mut raw, "GET", "/api/history/topics", "").status, 200);
+        raw
+    });
+    let mut member = Client::v2(&server);
+    member.join("holds");
+    member.push("2", "holds", "hold", json!({}));
+    meets.wait();
+    let release = Release(meets);
+    then(&server, lines);
+    drop(release);
+    server
+}
+
+fn send(raw: &mut Raw, method: &str, target: &str, body: &str) {
+    raw.send(format!(
+        "{method} {target} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+}
+
+fn ask(raw: &mut Raw, method: &str, target: &str, body: &str) -> Answer {
+    send(raw, method, target, body);
+    raw.answer()
+}
+
+fn json_of(answer: &Answer) -> Value {
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+fn messages(count: usize) -> String {
+    let message = |n| {
+        let topic = format!("kept:{}", n % 7);
+        json!({"topic": topic, "event": "said", "payload": {"n": n}, "id": format!("id {n}")})
+    };
+    json!({"messages": (0..count).map(message).collect::<Vec<_>>()}).to_string()
+}
+
+fn get(server: &Endpoint, target: &str) -> Value {
+    json_of(&ask(&mut Raw::connect(server.addresses()[0]), "GET", target, ""))
+}
+
+fn metric(raw: &mut Raw, name: &str) -> usize {
+    let answer = ask(raw, "GET", "/metrics", "");
+    let line = answer.text().lines().find(|line| line.starts_with(name)).expect(name);
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+fn until(raw: &mut Raw, name: &str, is_so: impl Fn(usize) -> bool) {
+    let began = Instant::now();
+    while !is_so(metric(raw, name)) {
+        assert!(began.elapsed() < crate::support::WAIT_MAX, "{name} is {}", metric(raw, name));
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn many_messages_of_a_request_have_one_deadline_together() {
+    const MANY: usize = 40;
+    let body = messages(MANY);
+    let server = while_held(SHORT, |_, [mut raw]| {
+        let began = Instant::now();
+        let answer = ask(&mut raw, "POST", "/api/broadcast", &body);
+        let waited = began.elapsed();
+        assert_eq!(answer.status, 504, "{}", answer.text());
+        let error = "unconfirmed: not known to be kept after 300ms, repeat it with the same id";
+        assert_eq!(json_of(&answer), json!({"error": error, "taken": MANY}));
+        assert!(waited >= SHORT && waited < 10 * SHORT, "{waited:?}");
+        let unconfirmed = "simurgh_publish_unconfirmed_total";
+        assert_eq!(metric(&mut raw, unconfirmed), MANY);
+    });
+    // All of them had been sent to the shard.
+    let mut raw = Raw::connect(server.addresses()[0]);
+    let again = json_of(&ask(&mut raw, "POST", "/api/broadcast", &body));
+    assert_eq!((&again["accepted"], &again["duplicates"]), (&json!(MANY), &json!(MANY)));
+    assert_eq!(metric(&mut raw, "simurgh_publish_unconfirmed_total"), MANY, "each once");
+}
+
+#[test]
+fn what_a_client_has_sent_that_goes_away_is_kept_all_the_same() {
+    const MANY: usize = 10;
+    let server = while_held(LONG, |_, [mut gone, mut watch]| {
+        send(&mut gone, "POST", "/api/broadcast", &messages(MANY));
+        until(&mut watch, "simurgh_mailbox_mails", |mails| mails >= MANY);
+        assert_eq!(metric(&mut watch, "simurgh_http_connections"), 2);
+        gone.reset();
+        // Its request was dropped with it.
+        until(&mut watch, "simurgh_http_connections", |connections| connections == 1);
+    });
+    let topics = get(&server, "/api/history/topics");
+    let count = |it: &Value| it["messages"].as_u64().unwrap();
+    let kept: u64 = topics["topics"].as_array().unwrap().iter().map(count).sum();
+    assert_eq!(kept, MANY as u64, "{topics}");
+    let mut raw = Raw::connect(server.addresses()[0]);
+    let again = json_of(&ask(&mut raw, "POST", "/api/broadcast", &messages(MANY)));
+    assert_eq!(again["duplicates"], MANY, "{again}");
+    assert_eq!(metric(&mut raw, "simurgh_publish_unconfirmed_total"), 0);
+}
+
+#[test]
+fn a_program_that_waits_no_longer_has_its_broadcast_kept_all_the_same() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let server = while_held(LONG, |server, []| {
+        let pubsub = server.pubsub();
+        let mut kept = Box::pin(pubsub.broadcast_kept("kept:0", "said", json!({"n": 1})));
+        let polled = poll_fn(|context| Poll::Ready(kept.as_mut().poll(context)));
+        assert!(runtime.block_on(polled).is_pending());
+    });
+    let pubsub = server.pubsub();
+    let page = runtime.block_on(async { pubsub.history("kept:0").await.unwrap() });
+    assert_eq!(page.messages.len(), 1);
+}

@@ -1,0 +1,158 @@
+//! A drain ended with the last socket and aborted running HTTP requests. Now they are finished
+//! within its time and grace; kept-alive connections close with the next answer, and no new ones
+//! are accepted.
+
+use std::future::pending;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use crate::support::raw::Raw;
+use crate::support::{Client, WAIT_MAX, start};
+use simurgh::axum::Router;
+use simurgh::axum::body::Body;
+use simurgh::axum::routing::get;
+use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
+
+const SOON: Duration = Duration::from_secs(4);
+const LARGE: usize = 16 << 20;
+
+struct Room;
+
+impl Channel for Room {
+    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+        Outcome::NoReply
+    }
+}
+
+struct Server {
+    endpoint: Endpoint,
+    go: Arc<AtomicBool>,
+    has_come: Arc<AtomicBool>,
+}
+
+fn server(drain_time: Duration) -> Server {
+    let go = Arc::new(AtomicBool::new(false));
+    let held = {
+        let go = Arc::clone(&go);
+        move || async move {
+            while !go.load(SeqCst) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            "finished\n"
+        }
+    };
+    let has_come = Arc::new(AtomicBool::new(false));
+    let never = {
+        let has_come = Arc::clone(&has_come);
+        move || async move {
+            has_come.store(true, SeqCst);
+            pending::<&str>().await
+        }
+    };
+    let router = Router::new()
+        .route("/", get(|| async { "ok\n" }))
+        .route("/held", get(held))
+        .route("/large", get(|| async { Body::from(vec![b'x'; LARGE]) }))
+        .route("/never", get(never));
+    let user_socket = UserSocket::new("/socket").channel("room:*", |_, _| Join::ok(Room));
+    let builder = Endpoint::builder().socket(user_socket).http(router);
+    Server { endpoint: start(builder.configure(|it| it.drain_time = drain_time)), go, has_come }
+}
+
+impl Server {
+    fn raw(&self) -> Raw {
+        Raw::connect(self.endpoint.addresses()[0])
+    }
+}
+
+fn ask<'a>(raw: &'a mut Raw, path: &str) -> &'a mut Raw {
+    raw.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"))
+}
+
+fn ask_forever(raw: &mut Raw, server: &Server) {
+    ask(raw, "/never");
+    let until = Instant::now() + SOON;
+    while !server.has_come.load(SeqCst) {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Returns how long it took.
+fn drain(endpoint: Endpoint) -> std::thread::JoinHandle<Duration> {
+    std::thread::spawn(|| {
+        let began = Instant::now();
+        endpoint.drain().unwrap();
+        began.elapsed()
+    })
+}
+
+#[test]
+fn a_request_under_way_gets_its_answer() {
+    let server = server(Duration::ZERO);
+    let (mut held, mut large, mut idle) = (server.raw(), server.raw(), server.raw());
+    assert_eq!(ask(&mut idle, "/").answer().status, 200);
+    assert_eq!(ask(&mut held, "/").answer().status, 200);
+    ask(&mut held, "/held");
+    ask(&mut large, "/large");
+    while !large.has_answer() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let drained = drain(server.endpoint);
+    assert!(idle.is_closed_within(SOON), "nobody waits for a next request");
+    assert!(!drained.is_finished(), "two are under way");
+    server.go.store(true, SeqCst);
+    let answer = held.answer();
+    assert_eq!((answer.text(), answer.header("connection")), ("finished\n", Some("close")));
+    assert!(held.is_closed_within(SOON));
+    assert_eq!(large.answer().body.len(), LARGE);
+    drop((held, large, idle));
+    assert!(drained.join().unwrap() < SOON, "it ends with the last answer");
+}
+
+#[test]
+fn who_is_kept_alive_is_told_to_close_and_nobody_new_is_let_in() {
+    // The socket stays open until its turn in the drain.
+    let server = server(Duration::from_secs(2));
+    let (mut early, mut late) = (server.raw(), server.raw());
+    for raw in [&mut early, &mut late] {
+        assert_eq!(ask(raw, "/").answer().header("connection"), None);
+    }
+    let _sockets: Vec<Client> = (0..2).map(|_| Client::v2(&server.endpoint)).collect();
+    let address = server.endpoint.addresses()[0];
+    let drained = drain(server.endpoint);
+    let until = Instant::now() + SOON;
+    while TcpStream::connect(address).is_ok() {
+        assert!(Instant::now() < until, "it still listens");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let answer = ask(&mut early, "/").answer();
+    assert_eq!((answer.text(), answer.header("connection")), ("ok\n", Some("close")));
+    assert!(early.is_closed_within(SOON));
+    assert!(late.is_closed_within(WAIT_MAX), "once the sockets have gone");
+    drained.join().unwrap();
+}
+
+#[test]
+fn an_answer_that_never_comes_ends_with_the_grace() {
+    let server = server(Duration::ZERO);
+    let mut never = server.raw();
+    ask_forever(&mut never, &server);
+    let took = drain(server.endpoint).join().unwrap();
+    assert!(took > SOON && took < 3 * SOON, "the grace is 5 s, and took {took:?}");
+    assert!(never.is_closed_within(SOON));
+}
+
+#[test]
+fn a_server_that_is_stopped_waits_for_nobody() {
+    let server = server(Duration::from_secs(60));
+    let mut never = server.raw();
+    ask_forever(&mut never, &server);
+    let began = Instant::now();
+    server.endpoint.handle().drain();
+    server.endpoint.stop();
+    assert!(began.elapsed() < SOON);
+    assert!(never.is_closed_within(SOON));
+}

@@ -1,0 +1,213 @@
+//! A client may send its requests, shut its side (FIN), and then read: `printf … | nc -N`, health
+//! checks of load balancers, hurried back ends. Such a client was taken for one that had left, and
+//! got no answers. Everything requested before the FIN is answered, and the connection closes after
+//! the last answer; clients that have really left are still noticed.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use crate::support::raw::Raw;
+use crate::support::{Client, start};
+use serde_json::json;
+use simurgh::axum::Router;
+use simurgh::axum::body::{Body, Bytes};
+use simurgh::axum::extract::DefaultBodyLimit;
+use simurgh::axum::routing::{get, post};
+use simurgh::http::HttpConfig;
+use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
+
+const HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+/// The limit for what must happen at once.
+const SOON: Duration = Duration::from_secs(5);
+const SHORT: Duration = Duration::from_millis(300);
+const LARGE: usize = 8 << 20;
+
+struct Room;
+
+impl Channel for Room {
+    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+        Outcome::NoReply
+    }
+}
+
+struct Held(Arc<AtomicUsize>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+struct Server {
+    endpoint: Endpoint,
+    held: Arc<AtomicUsize>,
+}
+
+fn server(change: impl FnOnce(&mut HttpConfig)) -> Server {
+    let held = Arc::new(AtomicUsize::new(0));
+    let never = {
+        let held = Arc::clone(&held);
+        move || {
+            held.fetch_add(1, SeqCst);
+            let held = Held(Arc::clone(&held));
+            async move {
+                let _held = held;
+                pending::<&str>().await
+            }
+        }
+    };
+    let slow = |body: Bytes| async move {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        format!("{} bytes\n", body.len())
+    };
+    let router = Router::new()
+        .route("/slow", post(slow))
+        .route("/large", get(|| async { Body::from(vec![b'x'; LARGE]) }))
+        .route("/never", get(never))
+        .layer(DefaultBodyLimit::disable());
+    let user_socket = UserSocket::new("/socket").channel("room:*", |_, _| Join::ok(Room));
+    let builder = Endpoint::builder().socket(user_socket).http(router).configure(|config| {
+        config.api_token = Some("s3cret".into());
+        change(&mut config.http);
+    });
+    Server { endpoint: start(builder), held }
+}
+
+impl Server {
+    fn raw(&self) -> Raw {
+        Raw::connect(self.endpoint.addresses()[0])
+    }
+
+    /// Shuts the sending side, and reads until the server has closed.
+    fn ask(&self, requests: &str) -> Vec<(u16, String)> {
+        let mut raw = self.raw();
+        raw.send(requests).finish();
+        let answers = raw.until_the_end();
+        answers.iter().map(|it| (it.status, it.text().to_owned())).collect()
+    }
+
+    fn wait_until_held(&self, wanted: usize) {
+        let until = Instant::now() + SOON;
+        while self.held.load(SeqCst) != wanted {
+            assert!(Instant::now() < until, "{} are held", self.held.load(SeqCst));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+fn publish(n: usize) -> String {
+    let body = json!({"topic": "room:a", "event": "news", "payload": {"n": n}}).to_string();
+    format!(
+        "POST /api/broadcast HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer s3cret\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[test]
+fn a_request_followed_by_fin_is_answered_a_hundred_times_of_a_hundred() {
+    let server = server(|_| {});
+    for n in 0..100 {
+        assert_eq!(server.ask(HEALTH), [(200, "ok\n".to_owned())], "the {n}th");
+    }
+}
+
+#[test]
+fn who_publishes_and_shuts_hears_that_it_was_taken() {
+    let server = server(|_| {});
+    let mut member = Client::v2(&server.endpoint);
+    assert_eq!(member.join("room:a")[3], "phx_reply");
+    for n in 0..100 {
+        assert_eq!(server.ask(&publish(n)), [(202, "{\"taken\":1}".to_owned())], "the {n}th");
+        assert_eq!(member.recv()[4], json!({"n": n}));
+    }
+}
+
+#[test]
+fn all_that_was_asked_before_the_fin_is_answered_in_order() {
+    let server = server(|_| {});
+    let body = |n: usize| "x".repeat(n);
+    for _ in 0..20 {
+        let mut requests = String::new();
+        let mut wanted = Vec::new();
+        for n in [3, 1, 4, 1, 5] {
+            let length = format!("content-length: {n}");
+            requests += &format!("POST /slow HTTP/1.1\r\nhost: a\r\n{length}\r\n\r\n{}", body(n));
+            requests += HEALTH;
+            wanted.extend([(200, format!("{n} bytes\n")), (200, "ok\n".to_owned())]);
+        }
+        assert_eq!(server.ask(&requests), wanted);
+    }
+    // An unfinished further request is not served.
+    let half = format!("{HEALTH}{}", &HEALTH[..20]);
+    assert_eq!(server.ask(&half), [(200, "ok\n".to_owned())]);
+}
+
+#[test]
+fn bodies_of_both_kinds_may_be_the_last_thing_said() {
+    let server = server(|_| {});
+    let head = "POST /slow HTTP/1.1\r\nhost: a\r\n";
+    for _ in 0..20 {
+        let whole = format!("{head}content-length: 5\r\n\r\nhello");
+        assert_eq!(server.ask(&whole), [(200, "5 bytes\n".to_owned())]);
+        let chunks = format!("{head}transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
+        assert_eq!(server.ask(&chunks), [(200, "5 bytes\n".to_owned())]);
+    }
+    // A truncated body is refused or dropped at once.
+    for half in ["content-length: 5\r\n\r\nhel", "transfer-encoding: chunked\r\n\r\n5\r\nhel"] {
+        let began = Instant::now();
+        let answers = server.ask(&format!("{head}{half}"));
+        assert!(answers.iter().all(|(status, _)| *status == 400), "{half:?}: {answers:?}");
+        assert!(began.elapsed() < SOON, "{half:?} was waited for");
+    }
+}
+
+#[test]
+fn a_long_answer_reaches_who_has_shut() {
+    let server = server(|_| {});
+    let mut raw = server.raw();
+    raw.send("GET /large HTTP/1.1\r\nhost: a\r\n\r\n").finish();
+    std::thread::sleep(Duration::from_millis(100));
+    let answers = raw.until_the_end();
+    assert_eq!(answers.len(), 1);
+    assert_eq!((answers[0].status, answers[0].body.len()), (200, LARGE));
+}
+
+#[test]
+fn an_idle_connection_that_is_shut_ends_at_once() {
+    let server = server(|_| {});
+    let mut raw = server.raw();
+    assert_eq!(raw.send(HEALTH).answer().status, 200);
+    raw.finish();
+    assert!(raw.is_closed_within(SOON), "http_idle_timeout is 75 s");
+}
+
+#[test]
+fn who_resets_is_noticed_while_an_answer_is_made() {
+    let server = server(|_| {});
+    let mut raw = server.raw();
+    raw.send(HEALTH);
+    let until = Instant::now() + SOON;
+    while !raw.has_answer() {
+        assert!(Instant::now() < until);
+    }
+    raw.send("GET /never HTTP/1.1\r\nhost: a\r\n\r\n");
+    server.wait_until_held(1);
+    // Closing with an unread answer sends a reset.
+    drop(raw);
+    server.wait_until_held(0);
+}
+
+#[test]
+fn who_has_shut_waits_no_longer_than_an_idle_client() {
+    let server = server(|http| http.idle_timeout = SHORT);
+    let mut raw = server.raw();
+    let began = Instant::now();
+    raw.send("GET /never HTTP/1.1\r\nhost: a\r\n\r\n").finish();
+    server.wait_until_held(1);
+    assert!(raw.is_closed_within(SOON), "whether it is still there nobody can tell");
+    assert!(began.elapsed() >= SHORT);
+    server.wait_until_held(0);
+}

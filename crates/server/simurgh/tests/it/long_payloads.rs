@@ -1,0 +1,184 @@
+//! Long payloads, which are not copied into their frames, arrive like short ones.
+
+use crate::support::{Client, start};
+use serde_json::{Value, json};
+use simurgh::declared::{self, ChannelSpec, Defaults};
+use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
+use tungstenite::Message;
+
+/// Empty, the longest that are copied, longer, and much longer.
+const LENGTHS: [usize; 5] = [0, 65_534, 65_535, 65_536, 3_000_000];
+
+struct Room;
+
+impl Channel for Room {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        let payload = payload.into_owned();
+        match event {
+            "all" => ctx.broadcast("news", &payload),
+            "me" => ctx.push("news", &payload),
+            "text" | "binary" => ctx.push(event, &payload),
+            _ => return Outcome::ok(payload),
+        }
+        Outcome::NoReply
+    }
+}
+
+/// Receives each broadcast in `handle_out`.
+struct Interceptor;
+
+impl Channel for Interceptor {
+    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+        Outcome::NoReply
+    }
+
+    fn intercept(&self) -> &'static [&'static str] {
+        &["seen"]
+    }
+
+    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+        ctx.push(event, payload);
+        Outcome::NoReply
+    }
+}
+
+fn server() -> Endpoint {
+    let join = |ctx: &mut Context<'_>, payload: Payload<'_>| {
+        if payload.json() == Some(r#"{"intercept":true}"#) {
+            return Join::ok(Interceptor);
+        }
+        ctx.push("joined", &payload);
+        Join::ok(Room).reply(payload.into_owned())
+    };
+    let plain = UserSocket::plain("/plain", "echo", |_, _| Join::ok(Room));
+    start(
+        Endpoint::builder()
+            .socket(UserSocket::new("/socket").channel("rooms:*", join))
+            .socket(plain),
+    )
+}
+
+fn v1(endpoint: &Endpoint) -> Client {
+    Client::connect(endpoint.addresses()[0], "/socket/websocket")
+}
+
+fn v1_message(client: &mut Client, event: &str, payload: &Value) {
+    client.send(json!({
+        "topic": "rooms:a", "event": event, "payload": payload, "ref": "2", "join_ref": "1"
+    }));
+}
+
+#[test]
+fn long_payloads_arrive_as_short_ones_do_on_every_wire() {
+    let endpoint = server();
+    for bytes in LENGTHS {
+        // Not ASCII: must not be split within a character.
+        let body = json!({"body": "é".repeat(bytes / 2)});
+        let mut v2 = Client::v2(&endpoint);
+        v2.send(json!(["1", "1", "rooms:a", "phx_join", body]));
+        let joined = json!({"status": "ok", "response": body});
+        assert_eq!(v2.recv(), json!(["1", "1", "rooms:a", "phx_reply", joined]));
+        assert_eq!(v2.recv(), json!(["1", null, "rooms:a", "joined", body]));
+        let mut seer = Client::v2(&endpoint);
+        seer.send(json!(["1", "1", "rooms:a", "phx_join", {"intercept": true}]));
+        seer.recv();
+        let mut old = v1(&endpoint);
+        v1_message(&mut old, "phx_join", &body);
+        assert_eq!(old.recv()["payload"], joined);
+        assert_eq!(old.recv()["payload"], body);
+
+        v1_message(&mut old, "all", &body);
+        let news = json!({"topic": "rooms:a", "event": "news", "payload": body, "ref": null});
+        assert_eq!(old.recv(), news);
+        for client in [&mut v2, &mut seer] {
+            assert_eq!(client.recv(), json!([null, null, "rooms:a", "news", body]));
+        }
+        v2.push("7", "rooms:a", "echo", body.clone());
+        assert_eq!(v2.recv(), json!(["1", "7", "rooms:a", "phx_reply", joined]));
+        v2.push("8", "rooms:a", "me", body.clone());
+        assert_eq!(v2.recv(), json!(["1", null, "rooms:a", "news", body]));
+        for seen in ["seen", "other"] {
+            endpoint.broadcast("rooms:a", seen, body.clone()).unwrap();
+            let join_ref = if seen == "seen" { json!("1") } else { json!(null) };
+            assert_eq!(seer.recv(), json!([join_ref, null, "rooms:a", seen, body]));
+            assert_eq!(v2.recv(), json!([null, null, "rooms:a", seen, body]));
+            assert_eq!(old.recv()["payload"], body);
+        }
+        v2.heartbeat();
+        seer.heartbeat();
+    }
+}
+
+#[test]
+fn long_binary_payloads_arrive_where_there_is_binary() {
+    let endpoint = server();
+    for bytes in LENGTHS {
+        let data: Vec<u8> = (0..bytes).map(|n| n as u8).collect();
+        let mut v2 = Client::v2(&endpoint);
+        v2.join("rooms:a");
+        v2.recv();
+        let mut old = v1(&endpoint);
+        v1_message(&mut old, "phx_join", &json!({}));
+        old.recv();
+        old.recv();
+        let mut push = vec![0, 1, 1, 7, 4];
+        push.extend(b"11rooms:aecho");
+        push.extend(&data);
+        v2.0.send(Message::binary(push)).unwrap();
+        let mut reply = vec![1, 1, 1, 7, 2];
+        reply.extend(b"11rooms:aok");
+        reply.extend(&data);
+        assert_eq!(v2.0.read().unwrap(), Message::binary(reply));
+        endpoint.broadcast("rooms:a", "news", data.clone()).unwrap();
+        let mut broadcast = vec![2, 7, 4];
+        broadcast.extend(b"rooms:anews");
+        broadcast.extend(&data);
+        assert_eq!(v2.0.read().unwrap(), Message::binary(broadcast));
+        // It cannot be encoded there; the next message arrives.
+        endpoint.broadcast("rooms:a", "news", json!({"n": bytes})).unwrap();
+        assert_eq!(old.recv()["payload"], json!({"n": bytes}));
+    }
+}
+
+#[test]
+fn long_messages_of_plain_sockets_come_back_whole() {
+    let endpoint = server();
+    for bytes in LENGTHS {
+        let mut plain = Client::connect(endpoint.addresses()[0], "/plain");
+        let texts = [Message::text("\0é".repeat(bytes)), Message::binary(vec![0; bytes])];
+        for message in texts {
+            plain.0.send(message.clone()).unwrap();
+            assert_eq!(plain.0.read().unwrap(), message);
+        }
+    }
+}
+
+#[test]
+fn declared_channels_cut_fields_out_of_long_payloads() {
+    let spec = json!({
+        "topic": "rooms:*",
+        "message_bytes_max": 10_000_000,
+        "join_reply": {"you": "$user", "none": "$none"},
+        "event": [{
+            "name": "new:msg",
+            "broadcast": "all",
+            "payload": {"text": "$body", "by": "$user"},
+            "reply": {"msg": "$body"},
+        }],
+    });
+    let spec: ChannelSpec = serde_json::from_value(spec).unwrap();
+    let user_socket = declared::user_socket("/socket", &[spec], Defaults::default()).unwrap();
+    let endpoint = start(Endpoint::builder().socket(user_socket));
+    for bytes in LENGTHS {
+        let body = "\\\"[{".repeat(bytes / 4);
+        let mut client = Client::v2(&endpoint);
+        client.send(json!(["1", "1", "rooms:a", "phx_join", {"body": body, "user": [body, 1]}]));
+        let joined = json!({"status": "ok", "response": {"you": [body, 1], "none": null}});
+        assert_eq!(client.recv(), json!(["1", "1", "rooms:a", "phx_reply", joined]));
+        client.push("2", "rooms:a", "new:msg", json!({"x": [body], "body": body}));
+        let reply = json!({"status": "ok", "response": {"msg": body}});
+        let news = json!([null, null, "rooms:a", "new:msg", {"text": body, "by": null}]);
+        assert_eq!(client.recv(), news);
+        assert_eq!(client.recv(), json!(["1", "2", "rooms:a", "phx_reply", reply]));
+    }
+}

@@ -1,0 +1,42 @@
+//! Tests of the server as a library, over real sockets and over the driver.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
+
+mod async_handles;
+mod async_load;
+mod async_secrets;
+mod asynchronous;
+mod bad_resumes;
+mod bounds;
+mod driver;
+mod entrances;
+mod fairness;
+mod hibernation;
+mod history_api;
+mod history_cluster;
+mod history_waiting;
+mod http_drain;
+mod http_files;
+mod http_half_close;
+mod http_hosts;
+mod http_limits;
+mod http_places;
+mod http_smuggling;
+mod library;
+mod long_payloads;
+mod longpoll;
+mod metrics;
+mod observer;
+mod observer_cluster;
+mod off_shard;
+mod presence;
+mod pubsub;
+mod regressions;
+mod resuming;
+mod stress;
+mod supabase;
+#[cfg(feature = "token")]
+mod supabase_tokens;
+mod support;
+#[cfg(feature = "token")]
+mod tokens;

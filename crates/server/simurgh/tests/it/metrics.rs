@@ -1,0 +1,224 @@
+//! Compares docs/METRICS.md and the Grafana dashboard with a running server.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::support::nodes::Engine;
+use crate::support::{Client, start};
+use serde_json::{Value, json};
+use simurgh::{Endpoint, History, Join, UserSocket};
+
+const PAGE: &str = include_str!("../../../../../docs/METRICS.md");
+const DASHBOARD: &str = include_str!("../../../../../docs/grafana/simurgh.json");
+
+fn metrics() -> String {
+    struct Room;
+    impl simurgh::Channel for Room {
+        fn handle_in(
+            &mut self,
+            _: &mut simurgh::Context<'_>,
+            _: &str,
+            _: simurgh::Payload<'_>,
+        ) -> simurgh::Outcome {
+            simurgh::Outcome::NoReply
+        }
+    }
+    let user_socket = UserSocket::new("/socket").channel("*", |_, _| Join::ok(Room));
+    let engine = Engine::start();
+    let endpoint = start(engine.node(Endpoint::builder().socket(user_socket), "a"));
+    Client::v2(&endpoint).join("rooms:a");
+    let answer = crate::support::metrics(&endpoint);
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+fn value(text: &str, name: &str, labels: &str) -> f64 {
+    let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
+    let meant = lines.filter(|(of, _)| of.starts_with(['{', ' ']) || of.is_empty());
+    meant.filter(|(of, _)| of.contains(labels)).map(|(_, it)| it.parse::<f64>().unwrap()).sum()
+}
+
+fn families(text: &str) -> BTreeMap<String, (String, String)> {
+    let mut families = BTreeMap::new();
+    let mut help = BTreeMap::new();
+    for line in text.lines() {
+        if let Some((name, about)) = line.strip_prefix("# HELP ").and_then(|it| it.split_once(' '))
+        {
+            assert!(help.insert(name, about).is_none(), "{name} has two HELPs");
+        } else if let Some((name, kind)) =
+            line.strip_prefix("# TYPE ").and_then(|it| it.split_once(' '))
+        {
+            let about = help.get(name).unwrap_or_else(|| panic!("{name} has no HELP before TYPE"));
+            families.insert(name.to_owned(), (kind.to_owned(), (*about).to_owned()));
+        }
+    }
+    families
+}
+
+fn family<'a>(name: &'a str, families: &BTreeMap<String, (String, String)>) -> &'a str {
+    let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+    match base {
+        Some(base) if families.get(base).is_some_and(|(kind, _)| kind == "histogram") => base,
+        _ => name,
+    }
+}
+
+#[test]
+fn the_page_lists_every_metric_and_no_other() {
+    let families = families(&metrics());
+    assert!(families.len() > 50, "{families:#?}");
+    let listed: BTreeMap<String, (String, String)> = PAGE
+        .lines()
+        .filter_map(|line| {
+            let mut cells = line.strip_prefix("| `")?.split(" | ");
+            let name = cells.next()?.strip_suffix('`')?;
+            let kind = cells.next()?.to_owned();
+            Some((name.to_owned(), (kind, cells.next()?.trim_end_matches(" |").to_owned())))
+        })
+        .collect();
+    let only = |one: &BTreeMap<_, _>, other: &BTreeMap<_, _>| -> Vec<String> {
+        let differs = |(name, it): &(&String, &_)| other.get(*name) != Some(*it);
+        one.iter().filter(differs).map(|it| format!("{it:?}")).collect()
+    };
+    assert_eq!(only(&listed, &families), only(&families, &listed), "on the page, and served");
+}
+
+#[test]
+fn names_types_and_samples_keep_prometheus_conventions() {
+    let text = metrics();
+    let families = families(&text);
+    for (name, (kind, help)) in &families {
+        assert!(name.starts_with("simurgh_") || name.starts_with("process_"), "{name}");
+        assert!(
+            name.bytes()
+                .all(|byte| byte == b'_' || byte.is_ascii_lowercase() || byte.is_ascii_digit()),
+            "{name}"
+        );
+        assert_eq!(name.ends_with("_total"), kind == "counter", "{name} is a {kind}");
+        assert!(help.ends_with('.'), "{name}: {help}");
+        for (unit, plural) in [("bytes", "_bytes"), ("seconds", "_seconds")] {
+            let stem = name.trim_end_matches("_total");
+            assert_eq!(stem.contains(unit), stem.ends_with(plural), "{name}: its unit comes last");
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        assert!(seen.insert(name), "{name} is there twice");
+        assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
+        let name = name.split('{').next().unwrap();
+        assert!(families.contains_key(family(name, &families)), "{line}");
+    }
+    for name in families.keys().filter(|name| families[*name].0 == "histogram") {
+        for end in ["_bucket", "_sum", "_count"] {
+            let series = format!("{name}{end}");
+            let is_it = |it: &&str| it.split('{').next() == Some(&series);
+            assert!(seen.iter().any(is_it), "{series}");
+        }
+    }
+}
+
+struct Talk;
+
+impl simurgh::Channel for Talk {
+    fn handle_in(
+        &mut self,
+        ctx: &mut simurgh::Context<'_>,
+        _: &str,
+        payload: simurgh::Payload<'_>,
+    ) -> simurgh::Outcome {
+        ctx.broadcast("said", payload.into_owned());
+        simurgh::Outcome::ok(simurgh::Payload::EMPTY_OBJECT)
+    }
+}
+
+#[test]
+fn what_becomes_of_histories_and_who_comes_back_is_counted() {
+    let user_socket = UserSocket::new("/socket")
+        .channel("kept:*", |_, _| Join::ok(Talk))
+        .history(History { count: 2, ..History::default() });
+    let endpoint =
+        start(Endpoint::builder().socket(user_socket).configure(|config| config.shards = 3));
+    let join = |topic: &str, since: &Value| {
+        let mut client = Client::v2(&endpoint);
+        client.send(json!(["1", "1", topic, "phx_join", {"simurgh": {"since": since}}]));
+        client.recv();
+        let resumed = client.recv();
+        (client, resumed[1].clone(), resumed[4].clone())
+    };
+    let topics = 6;
+    for topic in (0..topics).map(|n| format!("kept:{n}")) {
+        let (mut speaker, first, _) = join(&topic, &Value::Null);
+        for n in 0..3 {
+            speaker.push(&n.to_string(), &topic, "say", json!({"n": n}));
+            // Its own broadcast and the answer come in either order.
+            let both = [speaker.recv(), speaker.recv()];
+            assert!(both.iter().any(|it| it[3] == "phx_reply"), "{both:?}");
+        }
+        let (_, _, gap) = join(&topic, &first);
+        assert_eq!(gap, json!({"recovered": false, "reason": "overwritten", "count": 2}));
+        assert_eq!(join(&topic, &json!("k7ku80.1")).2["reason"], "epoch");
+    }
+    let text = crate::support::metrics(&endpoint);
+    for (name, labels, expected) in [
+        ("simurgh_history_topics", "", topics),
+        ("simurgh_history_messages", "", 2 * topics),
+        ("simurgh_history_kept_total", "", 3 * topics),
+        ("simurgh_history_evicted_total", "", topics),
+        ("simurgh_history_evicted_total", "reason=\"count\"", topics),
+        ("simurgh_resume_total", "", 3 * topics),
+        ("simurgh_resume_total", "result=\"recovered\"", topics),
+        ("simurgh_resume_total", "result=\"gap\"", 2 * topics),
+        ("simurgh_resume_total", "reason=\"overwritten\"", topics),
+        ("simurgh_resume_total", "reason=\"epoch\"", topics),
+        ("simurgh_resume_messages_total", "", 4 * topics),
+        ("simurgh_resume_seconds_count", "", 3 * topics),
+        ("simurgh_resume_seconds_bucket", "le=\"+Inf\"", 3 * topics),
+        ("simurgh_publish_unconfirmed_total", "", 0),
+    ] {
+        assert_eq!(value(&text, name, labels), f64::from(expected), "{name} {labels}");
+    }
+    let seconds = value(&text, "simurgh_resume_seconds_sum", "");
+    assert!(seconds > 0.0 && seconds < 10.0, "{seconds}");
+    // All topics have a name of six bytes.
+    assert_eq!(value(&text, "simurgh_history_topic_bytes", ""), f64::from(246 * topics));
+}
+
+#[test]
+fn the_dashboard_asks_for_metrics_that_are_there() {
+    let families = families(&metrics());
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    let mut queries = Vec::new();
+    texts(&dashboard, &mut queries);
+    let mut asked = BTreeSet::new();
+    for query in queries {
+        for word in query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
+            if word.starts_with("simurgh_") || word.starts_with("process_") {
+                let name = family(word, &families);
+                assert!(families.contains_key(name), "{word} in {query}");
+                asked.insert(name.to_owned());
+            }
+        }
+    }
+    assert!(asked.len() > 30, "{asked:?}");
+    let panels = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len());
+    for panel in panels {
+        assert!(!panel["targets"].as_array().unwrap().is_empty(), "{}", panel["title"]);
+        assert_eq!(panel["datasource"]["uid"], "${datasource}");
+    }
+}
+
+fn texts<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(text) if name == "expr" || name == "query" => out.push(text),
+                    _ => texts(value, out),
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| texts(value, out)),
+        _ => {}
+    }
+}

@@ -1,0 +1,365 @@
+//! Bugs that were found by reading, each with the test that showed it.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::support::{Client, WAIT_MAX, metric, start};
+use serde_json::{Value, json};
+use simurgh::{
+    Builder, Channel, Connect, Context, Endpoint, HandleInfo, Join, Outcome, Payload, UserSocket,
+};
+use tungstenite::Message;
+
+struct Room;
+
+/// Its drop, which is application code, panics.
+struct Mine;
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        panic!("drop");
+    }
+}
+
+impl Channel for Room {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        match event {
+            "all" => ctx.broadcast("news", &payload),
+            "two" => {
+                ctx.broadcast("intercepted", &payload);
+                ctx.broadcast("second", &payload);
+            }
+            "count" => ctx.broadcast("count", &payload),
+            "tick" => ctx.broadcast("tick", &payload),
+            "late_info" => {
+                let handle = ctx.handle::<Self>();
+                ctx.spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    handle.send(Mine);
+                });
+            }
+            "disconnect" => ctx.disconnect("me"),
+            _ => return Outcome::ok(&payload),
+        }
+        Outcome::NoReply
+    }
+}
+
+impl HandleInfo<Mine> for Room {
+    fn handle_info(&mut self, _: &mut Context<'_>, message: Mine) -> Outcome {
+        std::mem::forget(message);
+        Outcome::NoReply
+    }
+}
+
+struct Interceptor;
+
+impl Channel for Interceptor {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        Room.handle_in(ctx, event, payload)
+    }
+
+    fn intercept(&self) -> &'static [&'static str] {
+        &["intercepted", "count", "tick"]
+    }
+
+    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+        let Payload::Json(text) = payload else { return Outcome::NoReply };
+        let n = serde_json::from_str::<Value>(text).unwrap()["n"].as_u64().unwrap_or(0);
+        if event == "intercepted" {
+            ctx.broadcast("third", payload);
+        } else if n > 0 {
+            ctx.broadcast(event, json!({"n": n - 1}));
+        }
+        match event {
+            "tick" => std::thread::sleep(Duration::from_micros(200)),
+            _ => ctx.push(event, payload),
+        }
+        Outcome::NoReply
+    }
+}
+
+struct Undecided;
+
+impl Channel for Undecided {
+    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+        Outcome::ok(&payload)
+    }
+
+    fn intercept(&self) -> &'static [&'static str] {
+        panic!("intercept")
+    }
+}
+
+struct Fragile(#[allow(dead_code, reason = "only its drop matters")] Mine);
+
+impl Channel for Fragile {
+    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+        Outcome::NoReply
+    }
+}
+
+fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
+    match ctx.subtopic() {
+        "intercepts" => Join::ok(Interceptor),
+        "undecided" => Join::ok(Undecided),
+        "later" => Join::later(async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            Join::ok(Fragile(Mine))
+        }),
+        "refused" => {
+            ctx.broadcast_to("rooms:a", "news", json!({"refused": true}));
+            Join::error(json!({"reason": "no"}))
+        }
+        _ => Join::ok(Room),
+    }
+}
+
+fn builder() -> Builder {
+    let user_socket = UserSocket::new("/socket")
+        .connect(|info| match info.param("slow") {
+            Some(_) => Connect::later(async {
+                tokio::time::sleep(WAIT_MAX).await;
+                Connect::ok()
+            }),
+            None => Connect::ok().maybe_id(info.param("id")),
+        })
+        .channel("rooms:*", join);
+    Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1)
+}
+
+/// The cached bytes of a fan-out were found by topic and numbers. A topic in the slot of a closed
+/// one began with the same numbers, and its members received the other's messages.
+#[test]
+fn a_topic_never_sends_what_another_in_its_slot_has_left() {
+    let endpoint = start(builder());
+    let mut busy = Client::v2(&endpoint);
+    busy.join("rooms:intercepts");
+    let mut client = Client::v2(&endpoint);
+    client.join("rooms:hub");
+    busy.push("2", "rooms:intercepts", "tick", json!({"n": 3000}));
+    for n in 0..20 {
+        let topic = format!("rooms:{n}");
+        client.join(&topic);
+        client.push("2", &topic, "all", json!({"secret of": n}));
+        let expected = json!([null, null, topic, "news", {"secret of": n}]);
+        assert_eq!(client.recv(), expected);
+        client.push("3", &topic, "phx_leave", json!({}));
+        assert_eq!(client.recv()[3], "phx_reply");
+        assert_eq!(client.recv()[3], "phx_close");
+    }
+}
+
+/// A push made in `handle_out` first sent its member what was broadcast *after* the broadcasts that
+/// were just being delivered: numbers went backwards.
+#[test]
+fn what_an_interceptor_broadcasts_follows_what_was_broadcast_before() {
+    let endpoint = start(builder());
+    let mut client = Client::v2(&endpoint);
+    client.join("rooms:intercepts");
+    client.push("2", "rooms:intercepts", "two", json!({}));
+    let events: Vec<Value> = (0..3).map(|_| client.recv()[3].take()).collect();
+    assert_eq!(events, ["intercepted", "second", "third"]);
+}
+
+/// Each push in `handle_out` called `handle_out` recursively for what had been broadcast meanwhile,
+/// until the shard's stack overflowed and the process ended.
+#[test]
+fn an_interceptor_that_broadcasts_and_pushes_does_not_nest() {
+    const ROUNDS: u64 = 20_000;
+    let endpoint = start(builder());
+    let mut client = Client::v2(&endpoint);
+    client.join("rooms:intercepts");
+    client.push("2", "rooms:intercepts", "count", json!({"n": ROUNDS}));
+    for n in (0..=ROUNDS).rev() {
+        assert_eq!(client.recv()[4]["n"], n);
+    }
+}
+
+/// The newest membership of a plain connection was taken for its channel. After a subscription that
+/// was the relay, and every message of the client was lost silently.
+#[test]
+fn a_plain_channel_that_subscribes_still_hears_its_client() {
+    struct Subscriber;
+    impl Channel for Subscriber {
+        fn after_join(&mut self, ctx: &mut Context<'_>) {
+            ctx.subscribe("rooms:a");
+        }
+        fn handle_in(&mut self, _: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+            Outcome::ok(&payload)
+        }
+    }
+    let user_socket = UserSocket::plain("/chat", "chat", |_, _| Join::ok(Subscriber));
+    let endpoint = start(Endpoint::builder().socket(user_socket));
+    let mut client = Client::connect(endpoint.addresses()[0], "/chat");
+    client.0.send(Message::text("hello")).unwrap();
+    assert_eq!(client.0.read().unwrap(), Message::text("hello"));
+}
+
+/// Without a join_ref the ref of a join is stored in its place, which had no bound: each channel of
+/// a socket could pin 10 MB.
+#[test]
+fn a_ref_that_stands_in_for_the_join_ref_is_bounded_too() {
+    let endpoint = start(builder());
+    let mut client = Client::v2(&endpoint);
+    client.send(json!([null, "x".repeat(2000), "rooms:a", "phx_join", {}]));
+    let answer = client.recv();
+    assert_eq!(answer[4]["status"], "error", "{answer}");
+    client.send(json!([null, "x".repeat(300), "rooms:a", "phx_join", {}]));
+    assert_eq!(client.recv()[4]["status"], "ok");
+}
+
+/// `intercept` is application code as well, but was the only one that ran without a guard: its
+/// panic ended the server.
+#[test]
+fn a_panic_in_intercept_ends_nothing_but_its_channel() {
+    let endpoint = start(builder());
+    let mut client = Client::v2(&endpoint);
+    let answer = client.join("rooms:undecided");
+    assert_eq!(answer[4], json!({"status": "error", "response": {"reason": "join crashed"}}));
+    client.heartbeat();
+}
+
+/// Results that come too late for their channel or socket are dropped on the shard: the drop is
+/// application code, and its panic ended the server.
+#[test]
+fn what_comes_too_late_is_dropped_under_guard() {
+    let endpoint = start(builder());
+    let mut witness = Client::v2(&endpoint);
+    witness.heartbeat();
+    let mut client = Client::v2(&endpoint);
+    client.join("rooms:a");
+    client.push("2", "rooms:a", "late_info", json!({}));
+    client.heartbeat();
+    drop(client);
+    let mut client = Client::connect(endpoint.addresses()[0], "/socket/websocket?vsn=2.0.0&id=me");
+    client.join("rooms:a");
+    client.send(json!(["1", "1", "rooms:later", "phx_join", {}]));
+    endpoint.disconnect("me").unwrap();
+    assert_eq!(client.recv_close(), 1001);
+    std::thread::sleep(Duration::from_millis(500));
+    witness.heartbeat();
+}
+
+/// A socket that was closed while its join was pending never released what it had been charged for
+/// the messages behind the join; once the budget was used up, no client could send a long message.
+#[test]
+fn a_socket_closed_while_its_join_is_pending_gives_its_bytes_back() {
+    let endpoint = start(builder());
+    let mut client = Client::connect(endpoint.addresses()[0], "/socket/websocket?vsn=2.0.0&id=me");
+    client.heartbeat();
+    let text = json!(["1", "1", "rooms:later", "phx_join", {}]).to_string();
+    client.0.write(Message::text(text)).unwrap();
+    let text = json!(["1", "2", "rooms:a", "e", {"x": "x".repeat(5000)}]).to_string();
+    client.0.write(Message::text(text)).unwrap();
+    client.0.flush().unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    endpoint.disconnect("me").unwrap();
+    assert_eq!(client.recv_close(), 1001);
+    drop(client);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(metric(&endpoint, "simurgh_inbound_bytes"), 0);
+}
+
+/// A drain sent a WebSocket close frame to a client before its upgrade was answered.
+#[test]
+fn a_drain_answers_a_pending_connect_in_http() {
+    let endpoint = start(builder());
+    let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
+    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
+    let request = "GET /socket/websocket?vsn=2.0.0&slow=1 HTTP/1.1\r\nhost: x\r\n\
+        upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n\
+        sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    endpoint.handle().drain();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer:?}");
+}
+
+/// Broadcasts of a join function were lost when it then refused, for example "this name was tried
+/// again" to the members.
+#[test]
+fn what_a_refused_join_broadcast_is_not_lost() {
+    let endpoint = start(builder());
+    let mut member = Client::v2(&endpoint);
+    member.join("rooms:a");
+    let mut client = Client::v2(&endpoint);
+    assert_eq!(client.join("rooms:refused")[4]["status"], "error");
+    assert_eq!(member.recv(), json!([null, null, "rooms:a", "news", {"refused": true}]));
+}
+
+/// The body of an API request was read before its token was checked: any client could make the
+/// server buffer 8 MB per connection for any time.
+#[test]
+fn an_api_request_without_the_token_is_refused_before_its_body() {
+    let endpoint = start(builder().configure(|config| config.api_token = Some("secret".into())));
+    let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    let head =
+        b"POST /api/broadcast HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n{";
+    stream.write_all(head).unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 401");
+}
+
+/// Broadcasts of channels whose sockets time out were delayed until another event.
+#[test]
+fn what_an_idle_sockets_channel_broadcasts_at_its_end_leaves_at_once() {
+    struct Leaver(mpsc::Sender<std::time::Instant>);
+    impl Channel for Leaver {
+        fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+            Outcome::NoReply
+        }
+        fn terminate(&mut self, ctx: &mut Context<'_>, _: &simurgh::Reason) {
+            ctx.broadcast_from("left", json!({}));
+            let _ = self.0.send(std::time::Instant::now());
+        }
+    }
+    let (sender, ended) = mpsc::channel();
+    let leaver = move |_: &mut Context<'_>, _: Payload<'_>| Join::ok(Leaver(sender.clone()));
+    let short = UserSocket::new("/short")
+        .idle_timeout(Some(Duration::from_secs(4)))
+        .channel("rooms:*", leaver);
+    let endpoint = start(builder().socket(short).configure(|config| {
+        config.handshake_timeout = Duration::from_secs(20);
+        config.close_timeout = Duration::from_secs(20);
+    }));
+    let mut member = Client::v2(&endpoint);
+    member.join("rooms:a");
+    let mut idle = Client::connect(endpoint.addresses()[0], "/short/websocket?vsn=2.0.0");
+    idle.join("rooms:a");
+    assert_eq!(member.recv()[3], "left");
+    let took = ended.recv().unwrap().elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+/// The end of a plain channel closed its socket first, which ended the channel as if its transport
+/// had gone: it never received its own reason.
+#[test]
+fn a_plain_channel_hears_why_it_ends() {
+    struct Ender(mpsc::Sender<simurgh::Reason>);
+    impl Channel for Ender {
+        fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+            Outcome::Stop(simurgh::Stop::Normal)
+        }
+        fn terminate(&mut self, _: &mut Context<'_>, reason: &simurgh::Reason) {
+            let _ = self.0.send(*reason);
+        }
+    }
+    let (sender, reasons) = mpsc::channel();
+    let user_socket =
+        UserSocket::plain("/chat", "chat", move |_, _| Join::ok(Ender(sender.clone())));
+    let endpoint = start(Endpoint::builder().socket(user_socket));
+    let mut client = Client::connect(endpoint.addresses()[0], "/chat");
+    client.0.send(Message::text("stop")).unwrap();
+    assert_eq!(client.recv_close(), 1000);
+    let reason = reasons.recv_timeout(WAIT_MAX).unwrap();
+    assert_eq!(reason, simurgh::Reason::Stopped(simurgh::Stop::Normal));
+    assert!(reasons.try_recv().is_err(), "it ends once");
+}

@@ -1,0 +1,25 @@
+//! The commands of `simurgh`, each as a process of its own.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
+
+mod cluster;
+mod cluster_faults;
+mod cluster_history;
+mod cluster_load;
+mod config;
+mod descriptors;
+mod drive;
+mod history_api;
+mod load;
+mod load_http;
+mod observe;
+mod own;
+mod presence;
+mod road;
+mod service;
+mod serving;
+mod support;
+mod token;
+mod tokens;
+mod tune;
+mod version;

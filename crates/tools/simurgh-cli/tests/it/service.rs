@@ -1,0 +1,138 @@
+//! The messages of `serve` to a service manager: a socket in place of systemd's.
+
+use std::net::TcpStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::{Duration, Instant};
+
+use crate::support::{Server, directory, own, simurgh};
+use serde_json::json;
+
+const WAIT: Duration = Duration::from_secs(20);
+
+/// The manager's socket.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn at(address: &SocketAddr) -> Self {
+        let socket = UnixDatagram::bind_addr(address).unwrap();
+        socket.set_read_timeout(Some(WAIT)).unwrap();
+        Self(socket)
+    }
+
+    #[track_caller]
+    fn next(&self) -> Vec<String> {
+        let mut buffer = [0; 4096];
+        let count = self.0.recv(&mut buffer).expect("a message");
+        String::from_utf8_lossy(&buffer[..count]).lines().map(str::to_owned).collect()
+    }
+
+    /// The next message with this line; skips those before it.
+    #[track_caller]
+    fn receives(&self, line: &str) -> Vec<String> {
+        let start = Instant::now();
+        while start.elapsed() < WAIT {
+            let message = self.next();
+            if message.iter().any(|it| it == line) {
+                return message;
+            }
+        }
+        panic!("no {line}")
+    }
+}
+
+const QUICK: [&str; 6] =
+    ["--listen", "127.0.0.1:0", "--drain-time", "200ms", "--close-timeout", "300ms"];
+
+#[test]
+fn ready_comes_when_it_listens_and_stopping_with_the_time_that_a_drain_takes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let manager = Manager::at(&SocketAddr::from_pathname(&path).unwrap());
+    let env = [("NOTIFY_SOCKET", path.to_str().unwrap())];
+    let args = [&QUICK[..], &["--shards", "3"]].concat();
+    let server = Server::start_with_env(&simurgh(), directory(&[]), &args, 1, &env);
+    let address = &server.addresses[0];
+    let ready = manager.next();
+    assert_eq!(ready, ["READY=1", &format!("STATUS=listening on http://{address}, 3 shards")]);
+    let mut client = server.client();
+    client.join("rooms:a", json!({}));
+    server.signal("TERM");
+    let stopping = manager.next();
+    // 200 ms, 300 ms and the margin of 10 s.
+    let expected = ["STOPPING=1", "EXTEND_TIMEOUT_USEC=10500000", "STATUS=draining within 500ms"];
+    assert_eq!(stopping, expected);
+    let (status, log) = server.ended();
+    assert_eq!(status.code(), Some(0));
+    assert!(!log.contains("NOTIFY_SOCKET"), "{log}");
+}
+
+#[test]
+fn when_it_is_ready_all_are_let_in() {
+    let name = format!("simurgh-test-{}", std::process::id());
+    let manager = Manager::at(&SocketAddr::from_abstract_name(&name).unwrap());
+    let env = [("NOTIFY_SOCKET", format!("@{name}"))];
+    let env = env.each_ref().map(|(name, value)| (*name, value.as_str()));
+    // Its standard output is not read before: the messages to the manager must be enough.
+    let child = std::process::Command::new(simurgh())
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .current_dir(std::env::temp_dir())
+        .envs(env)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn();
+    let mut child = child.unwrap();
+    let ready = manager.next();
+    let address = ready[1].strip_prefix("STATUS=listening on http://").unwrap();
+    let address = address.split(',').next().unwrap().to_owned();
+    let reached = TcpStream::connect(&address);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(ready[0], "READY=1");
+    assert!(reached.is_ok(), "{address}: {reached:?}");
+}
+
+#[test]
+fn a_watchdog_gets_no_message_while_a_shard_is_blocked() {
+    let name = format!("simurgh-watchdog-{}", std::process::id());
+    let manager = Manager::at(&SocketAddr::from_abstract_name(&name).unwrap());
+    let socket = format!("@{name}");
+    let env = [("NOTIFY_SOCKET", socket.as_str()), ("WATCHDOG_USEC", "400000")];
+    let args = [&QUICK[..], &["--shards", "2"]].concat();
+    let server = Server::start_with_env(&own(), directory(&[]), &args, 1, &env);
+    manager.receives("READY=1");
+    for _ in 0..3 {
+        assert_eq!(manager.next(), ["WATCHDOG=1"]);
+    }
+    let mut client = server.client();
+    client.join("echo:a", json!({}));
+    client.send("echo:a", "hold", json!(2000));
+    let held = Instant::now();
+    let mut longest = Duration::ZERO;
+    let mut last = Instant::now();
+    while held.elapsed() < Duration::from_secs(3) {
+        assert_eq!(manager.next(), ["WATCHDOG=1"]);
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+    }
+    // Polled every 200 ms: in two seconds at least one passes without a message.
+    assert!(longest > Duration::from_secs(1), "the longest silence was {longest:?}");
+    server.signal("TERM");
+    manager.receives("STOPPING=1");
+    let (status, log) = server.ended();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("gives no sign of life"), "{log}");
+}
+
+#[test]
+fn a_missing_manager_is_named_and_serving_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("nobody");
+    let env = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "soon")];
+    let server = Server::start_with_env(&simurgh(), directory(&[]), &QUICK, 1, &env);
+    assert_eq!(server.get("/healthz"), 200);
+    server.signal("TERM");
+    let (status, log) = server.ended();
+    assert_eq!(status.code(), Some(0));
+    assert!(log.contains("the service manager (NOTIFY_SOCKET) cannot be told"), "{log}");
+}

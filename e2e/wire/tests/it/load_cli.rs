@@ -1,0 +1,363 @@
+//! `simurgh load` from outside: the seeds' own files, what it says it sent against what the server
+//! says it got, thresholds, and the ways from one form of a scenario to another.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use wire_tests::{Load, LoadBuilder, Server, count, eventually};
+
+/// The longest of the files takes 7 s, and all run at the same time.
+const LONG: Duration = Duration::from_secs(60);
+
+/// One of the fixtures that the seeds and Tsung's manual gave us.
+fn fixture(name: &str) -> PathBuf {
+    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/load/simurgh-load/tests/tsung");
+    Path::new(tests).join(name).canonicalize().unwrap()
+}
+
+/// A server that lets quiet clients stay, as Tsung's are.
+fn patient() -> Server {
+    Server::serve().args("--idle-timeout off --check-origin off").start()
+}
+
+/// A run of a fixture on this host, whatever hosts it names.
+fn local(name: &str, server: SocketAddr) -> LoadBuilder {
+    let mut run = Load::of(&fixture(name)).args("--local");
+    for host in ["server_ip_address", "KEMAL_HOST_IP", "127.0.0.1", "localhost"] {
+        if fs::read_to_string(fixture(name)).unwrap().contains(&format!("host=\"{host}\"")) {
+            run = run.map(host, server);
+        }
+    }
+    run
+}
+
+/// A metric, summed over the shards.
+fn metric(server: &Server, name: &str) -> u64 {
+    server.metrics(|metric| metric == name) as u64
+}
+
+/// Users that started ended, one way or the other.
+#[track_caller]
+fn expect_all_users_ended(report: &Value, started: u64) {
+    let (finished, aborted) = (count(report, "users_finished"), count(report, "users_aborted"));
+    assert_eq!(count(report, "users_started"), started, "{report}");
+    assert_eq!(finished + aborted, started, "{report}");
+    assert_eq!((&report["users"], &report["connected"]), (&json!(0), &json!(0)));
+}
+
+fn frames_out(report: &Value) -> u64 {
+    count(report, "frames_out_text") + count(report, "frames_out_binary")
+}
+
+/// The seed's file, unchanged: what the report says was sent is what the server received, to the
+/// byte, and all that a run leaves behind is there.
+#[test]
+fn the_seeds_lobby_is_counted_alike_on_both_sides() {
+    let server = patient();
+    let mut looks = 0;
+    let mut bytes = || {
+        looks += 1;
+        (metric(&server, "simurgh_received_bytes_total"), looks)
+    };
+    // Each look at the metrics costs the same number of bytes, which are counted too.
+    let ((first, _), (second, _)) = (bytes(), bytes());
+    let look = second - first;
+    let run = local("phoenix.xml", server.addr()).args("--max-users 300 --duration 3s").run();
+    let report = run.report();
+    let sent = count(&report, "bytes_out");
+    eventually("the server to have read all that the report says was sent", || {
+        let (now, looks) = bytes();
+        now == first + sent + look * (looks - 1)
+    });
+    let run = run.expect_code(0);
+    expect_all_users_ended(&report, 300);
+    assert_eq!(report["errors_total"], json!(0), "{}", run.all());
+    assert_eq!(report["ending"], json!("duration"));
+    assert_eq!(metric(&server, "simurgh_messages_in_total"), frames_out(&report));
+    assert_eq!(metric(&server, "simurgh_upgrades_total"), count(&report, "upgrades"));
+    assert_eq!((metric(&server, "simurgh_joins_total"), frames_out(&report)), (300, 300));
+    eventually("no socket to be left", || metric(&server, "simurgh_sockets") == 0);
+    let message = report["metrics"].as_array().unwrap().iter().find(|m| m["name"] == "message");
+    assert_eq!(message.expect("joins were timed")["count"], json!(300));
+
+    for name in ["journal.jsonl", "match.log", "report.html", "report.json", "tsung.log"] {
+        assert!(run.files().contains(&name.to_owned()), "no {name}: {:?}", run.files());
+    }
+    assert!(run.stdout.contains("300"), "{}", run.stdout);
+    assert!(run.file("report.html").trim_end().ends_with("</html>"));
+    assert!(run.file("tsung.log").contains(&format!("stats: size_sent {sent} {sent}")));
+    assert!(run.file("journal.jsonl").lines().count() >= 4);
+    assert!(run.file("match.log").starts_with("# timestamp"));
+}
+
+/// The other seed's file, against the server it is for.
+#[test]
+fn the_seeds_plain_chat_is_counted_alike_on_both_sides() {
+    let server = Server::plain_chat().start();
+    let run = local("kemal.xml", server.addr()).args("--max-users 50 --duration 3s").run();
+    let report = run.expect_code(0).report();
+    expect_all_users_ended(&report, 50);
+    assert_eq!(frames_out(&report), 50);
+    assert_eq!(report["errors_total"], json!(0));
+    // Every message goes to everybody who is there by then, and the first of them is the answer.
+    assert!(count(&report, "frames_in_binary") >= 50 * 51 / 2, "{report}");
+}
+
+/// Every other file of Tsung's that we have runs to its end.
+#[test]
+fn all_of_tsungs_files_run_to_their_end() {
+    let server = patient();
+    let runs = [
+        ("type-websocket.xml", "--max-users 20", "finished"),
+        ("no-doctype.xml", "--duration 2s", "duration"),
+        ("sep.xml", "--duration 2s", "duration"),
+        ("bad-nounit.xml", "--duration 1s", "duration"),
+        ("bad-lead.xml", "--duration 1s", "duration"),
+        ("dialect.xml", "", "finished"),
+        ("dialect-full.xml", "", "finished"),
+    ];
+    let runs =
+        runs.map(|(name, args, end)| (name, end, local(name, server.addr()).args(args).start()));
+    for (name, end, run) in runs {
+        let run = run.end(LONG).expect_code(0);
+        let report = run.report();
+        assert_eq!(report["ending"], json!(end), "{name}: {}", run.all());
+        expect_all_users_ended(&report, count(&report, "users_started"));
+        assert!(count(&report, "users_started") >= 5, "{name}: {}", run.all());
+        assert!(frames_out(&report) > 0, "{name}: {}", run.all());
+        let dump = name == "dialect.xml";
+        assert_eq!(run.out.join("tsung.dump").exists(), dump, "{name}");
+        let every = name == "dialect-full.xml";
+        assert_eq!(run.out.join("tsung-fullstats.log").exists(), every, "{name}");
+    }
+    eventually("no connection to be left", || metric(&server, "simurgh_sockets") == 0);
+}
+
+/// A user that was closed for being quiet comes back, with a handshake, for its next message.
+#[test]
+fn a_user_of_tsung_comes_back_when_its_connection_was_lost() {
+    let server = Server::serve().args("--idle-timeout 1s").start();
+    let report = local("reconnect.xml", server.addr()).run().expect_code(0).report();
+    let users = count(&report, "users_started");
+    expect_all_users_ended(&report, users);
+    assert_eq!(count(&report, "reconnects"), users, "{report}");
+    assert_eq!(metric(&server, "simurgh_upgrades_total"), 2 * users);
+    assert_eq!(metric(&server, "simurgh_idle_timeouts_total"), users);
+    let closed = |kind: &str| {
+        let errors = report["errors"].as_array().unwrap();
+        errors.iter().find(|row| row["kind"] == kind).map(|row| row["count"].clone())
+    };
+    // The second time for saying "again", which is not a message of Channels.
+    assert_eq!(closed("closed_1002"), Some(json!(users)), "{report}");
+    assert_eq!(closed("closed_1011"), Some(json!(users)), "{report}");
+}
+
+/// `--strict` rejects what Tsung's DTD rejects: by line and element, before anything starts.
+#[test]
+fn strict_refuses_the_bad_files() {
+    let cases = [
+        ("bad-ack.xml", 29, "<websocket>"),
+        ("bad-attr.xml", 25, "<websocket>"),
+        ("bad-lead.xml", 16, "<lead>"),
+        ("bad-nounit.xml", 14, "<users>"),
+        ("reconnect.xml", 0, ""),
+    ];
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    for (name, line, element) in cases {
+        if line == 0 {
+            let checked = Load::command("load check --local --strict").arg(path(name)).run();
+            checked.expect_code(0);
+            continue;
+        }
+        let run = local(name, nobody).args("--strict").run().expect_code(2);
+        let place = format!("{}:{line}: ", path(name));
+        let said = run.stderr.lines().find(|said| said.starts_with(&place));
+        assert!(said.is_some_and(|said| said.contains(element)), "{name}: {}", run.all());
+        assert!(run.stderr.contains("nothing was started"), "{}", run.stderr);
+        assert!(run.files().is_empty() && !run.out.exists(), "{name} has made its directory");
+    }
+}
+
+fn path(name: &str) -> String {
+    fixture(name).display().to_string()
+}
+
+/// Where Debian and others put Tsung's scripts.
+fn tsung_script(name: &str) -> Option<PathBuf> {
+    let machine = std::env::consts::ARCH;
+    let dirs = [format!("/usr/lib/{machine}-linux-gnu/tsung/bin"), "/usr/lib/tsung/bin".to_owned()];
+    dirs.iter().map(|dir| Path::new(dir).join(name)).find(|path| path.exists())
+}
+
+/// Tsung's own script makes its report of our run, graphs and all, without a complaint.
+#[test]
+fn tsung_stats_accepts_a_real_run() {
+    let Some(script) = tsung_script("tsung_stats.pl") else {
+        assert!(std::env::var_os("CI").is_none(), "CI has Tsung");
+        eprintln!("SKIPPED: tsung is not installed (apt install tsung)");
+        return;
+    };
+    let server = patient();
+    // Tsung's dialect with everything in it: statuses, transactions, matches, errors.
+    let run = local("dialect-full.xml", server.addr()).args("--duration 4s").run();
+    let run = run.expect_code(0);
+    let report = run.report();
+    for flags in [&["--dygraph"][..], &["--noplot"], &[]] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::copy(run.out.join("tsung.log"), dir.path().join("tsung.log")).unwrap();
+        fs::copy(run.out.join("match.log"), dir.path().join("match.log")).unwrap();
+        let output = Command::new(&script).args(flags).current_dir(dir.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        // It says so of whatever Tsung has measured, too.
+        let faults = said.replace("No data for Bosh", "");
+        assert!(output.status.success() && faults.trim().is_empty(), "{flags:?}: {said}");
+        let html = fs::read_to_string(dir.path().join("report.html")).unwrap();
+        let has = |what: &str| assert!(html.contains(what), "{flags:?}: no {what} in its report");
+        has("tr_login");
+        has("tr_join");
+        has("error_closed_1011");
+        has(&count(&report, "connects").to_string());
+        if flags.is_empty() {
+            let graphs = fs::read_dir(dir.path().join("images")).unwrap().count();
+            assert!(graphs > 5, "{graphs} graphs");
+        }
+    }
+}
+
+/// A small scenario of Channels users, `users` of them in a second.
+fn lobby(server: SocketAddr, users: u32, pass: &str) -> String {
+    format!(
+        "name = \"lobby\"\n\
+         target = {{ url = \"ws://{server}\" }}\n\
+         phase = [{{ duration = \"1s\", rate = {users} }}]\n\
+         [[session]]\n\
+         protocol = \"phoenix\"\n\
+         steps = [{{ connect = \"/socket/websocket\" }}, {{ join = \"rooms:lobby\" }},\n\
+         {{ think = \"200ms\" }}, {{ close = true }}]\n\
+         [pass]\n{pass}"
+    )
+}
+
+/// The conditions decide the exit status, and are told one by one.
+#[test]
+fn conditions_decide_the_exit_status() {
+    let server = patient();
+    let pass = "errors = \"== 0\"\nusers_finished = \"== 20\"\njoin_p99 = \"< 5s\"\n";
+    let run = Load::of_text(&lobby(server.addr(), 20, pass)).run().expect_code(0);
+    assert!(run.stdout.trim_end().ends_with("PASSED"), "{}", run.stdout);
+    let report = run.report();
+    assert_eq!(report["passed"], json!(true));
+    assert_eq!(report["verdicts"].as_array().unwrap().len(), 3);
+
+    let pass = "errors = \"== 0\"\njoin_p99 = \"< 1us\"\n";
+    let run = Load::of_text(&lobby(server.addr(), 20, pass)).run().expect_code(3);
+    assert!(run.stdout.trim_end().ends_with("FAILED"), "{}", run.stdout);
+    let told = run.stdout.lines().find(|line| line.trim_start().starts_with("join_p99"));
+    assert!(told.is_some_and(|line| line.ends_with("FAILED")), "{}", run.stdout);
+    assert_eq!(run.report()["passed"], json!(false));
+
+    let run = Load::of_text(&lobby(server.addr(), 20, "join_p98x = \"< 1s\"\n")).run();
+    let run = run.expect_code(2);
+    assert!(run.stderr.contains("join_p98x") && run.stderr.contains("join_p99"), "{}", run.stderr);
+    assert!(!run.out.exists(), "nothing was started");
+}
+
+/// Without a server the run goes to its end, counts each failure, and says what to look at.
+#[test]
+fn a_server_that_is_not_there_is_told_with_what_to_do() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = port.local_addr().unwrap();
+    drop(port);
+    let run = Load::of_text(&lobby(nobody, 20, "errors = \"== 0\"\n")).run().expect_code(3);
+    let report = run.report();
+    expect_all_users_ended(&report, 20);
+    assert_eq!(report["errors"][0]["kind"], json!("connect_refused"));
+    assert_eq!(report["errors"][0]["count"], json!(20));
+    assert_eq!(report["warnings"][0]["code"], json!("server_refused"));
+    assert!(run.stdout.contains("see that it runs and listens there"), "{}", run.stdout);
+}
+
+/// The example is a scenario that passes against the server as it stands.
+#[test]
+fn the_example_checks_and_passes() {
+    let server = patient();
+    let init = Load::command("load init");
+    let file = init.home().join("example.toml");
+    let init = init.arg(file.display().to_string()).run().expect_code(0);
+    assert!(init.stderr.contains("simurgh load check"), "{}", init.stderr);
+    // Never over what is there.
+    let before = fs::read_to_string(&file).unwrap();
+    let again = Load::command("load init").arg(file.display().to_string()).run().expect_code(1);
+    assert!(again.stderr.contains("example.toml"), "{}", again.stderr);
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+
+    let check = Load::command("load check").arg(file.display().to_string()).run().expect_code(0);
+    assert!(check.stdout.contains("talker") && check.stderr.is_empty(), "{}", check.all());
+    let run = Load::of(&file).map("127.0.0.1", server.addr()).args("--duration 4s --rate 20").run();
+    let report = run.expect_code(0).report();
+    assert_eq!(report["passed"], json!(true), "{report}");
+    for counted in ["joins_ok", "broadcasts", "deliveries", "http_answers"] {
+        assert!(count(&report, counted) > 0, "{counted}: {report}");
+    }
+}
+
+/// What `convert` prints of a Tsung file is a scenario that does the same.
+#[test]
+fn a_converted_file_runs_alike() {
+    let server = patient();
+    let cases = [
+        ("phoenix.xml", "--max-users 50 --duration 2s"),
+        ("kemal.xml", "--max-users 50 --duration 2s"),
+        ("no-doctype.xml", "--max-users 10 --duration 3s"),
+        ("sep.xml", "--max-users 10 --duration 3s"),
+        ("reconnect.xml", "--max-users 10 --duration 3s"),
+        ("bad-nounit.xml", "--max-users 10 --duration 3s"),
+        ("type-websocket.xml", "--max-users 10"),
+        ("dialect.xml", ""),
+        ("dialect-full.xml", ""),
+    ];
+    let pairs = cases.map(|(name, args)| {
+        let mut convert = Load::command("load convert --local --seed 7").arg(path(name));
+        for host in ["server_ip_address", "KEMAL_HOST_IP", "127.0.0.1", "localhost"] {
+            if fs::read_to_string(fixture(name)).unwrap().contains(&format!("host=\"{host}\"")) {
+                convert = convert.map(host, server.addr());
+            }
+        }
+        let toml = convert.args(args).run().expect_code(0).stdout;
+        let native = Load::of_text(&toml);
+        fs::copy(fixture("users.csv"), native.home().join("users.csv")).unwrap();
+        let check = Load::command("load check");
+        let check = check.arg(native.home().join("scenario.toml").display().to_string()).run();
+        check.expect_code(0);
+        (name, local(name, server.addr()).args("--seed 7").args(args).start(), native.start())
+    });
+    for (name, tsung, native) in pairs {
+        // Kemal's file finds no WebSocket at its path: nothing works there.
+        let code = if name == "kemal.xml" { 1 } else { 0 };
+        let [tsung, native] = [tsung, native].map(|run| run.end(LONG).expect_code(code).report());
+        let told = |report: &Value| {
+            let names = ["users_started", "connects", "requests", "requests_no_ack", "upgrades"];
+            let counts = names.map(|name| count(report, name));
+            let kinds = report["errors"].as_array().unwrap().len();
+            (counts, frames_out(report), count(report, "bytes_out"), kinds)
+        };
+        assert!(count(&tsung, "users_started") > 0, "{name}");
+        assert_eq!(told(&tsung), told(&native), "{name}\n{tsung}\n{native}");
+    }
+}
+
+/// A hundred workers, each with a descriptor table of its own, share the users.
+#[test]
+fn a_hundred_workers_run() {
+    let server = patient();
+    let pass = "errors = \"== 0\"\nusers_finished = \"== 300\"\n";
+    let run = Load::of_text(&lobby(server.addr(), 300, pass)).args("--workers 100").run();
+    let report = run.expect_code(0).report();
+    assert_eq!(report["workers"].as_array().unwrap().len(), 100);
+    assert_eq!(metric(&server, "simurgh_joins_total"), 300);
+    expect_all_users_ended(&report, 300);
+}

@@ -1,0 +1,269 @@
+//! The load generator as a Channels client of the conformance application: what it counts is what
+//! the server did, in both serializers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ran::{Ran, of, run, run_with};
+use simurgh_load::record::{Count, Ending, ErrorKind as E, Metric};
+use wire_tests::{Server, Vsn, both, unique};
+
+const USERS: u64 = 12;
+
+fn protocol(vsn: Vsn) -> &'static str {
+    match vsn {
+        Vsn::V1 => "phoenix-v1",
+        Vsn::V2 => "phoenix",
+    }
+}
+
+fn server() -> Arc<Server> {
+    Server::shared_conformance()
+}
+
+#[track_caller]
+fn users_do(vsn: Vsn, head: &str, steps: &str) -> Ran {
+    let steps = format!("{head}\nsteps = [{{ connect = \"/socket/websocket\" }}, {steps}]");
+    run(&of(server().addr(), USERS as u32, protocol(vsn), "", &steps))
+}
+
+#[test]
+fn join_push_and_leave_are_answered() {
+    let _server = server();
+    both(|vsn| {
+        let topic = unique("test:load");
+        let steps = format!(
+            "{{ join = \"{topic}\" }}, {{ push = \"echo\", payload = {{ a = [1, \"é\\\"\"] }} }}, \
+             {{ push = \"noreply\", reply = false }}, {{ push = \"status_only\" }}, \
+             {{ leave = \"{topic}\" }}, {{ close = true }}"
+        );
+        let ran = users_do(vsn, "", &steps);
+        ran.errors_are(&[]);
+        ran.users_are(USERS, 0);
+        let counts = [Count::Joins, Count::JoinsOk, Count::Pushes, Count::Leaves];
+        assert_eq!(counts.map(|count| ran.count(count)), [USERS, USERS, 3 * USERS, USERS]);
+        let times = [Metric::Join, Metric::Push, Metric::Leave].map(|metric| ran.timed(metric));
+        assert_eq!(times, [USERS, 2 * USERS, USERS], "{}", ran.text());
+        assert_eq!(ran.count(Count::RepliesOk), 2 * USERS);
+        assert_eq!(ran.count(Count::RequestsNoAck), USERS);
+        assert_eq!(ran.count(Count::Requests), 5 * USERS);
+        assert_eq!(ran.count(Count::ClosesIn), USERS);
+    });
+}
+
+#[test]
+fn bytes_go_and_come_as_bytes() {
+    let _server = server();
+    let steps = "{ join = \"rooms:load-bytes\" }, \
+                 { push = \"bin\", payload = \"\\u0000{{bytes ff00}}x\", binary = true, \
+                 check = { pattern = \"x$\", when = \"missing\", do = \"abort\" } }, { close \
+                 = true }";
+    let ran = users_do(Vsn::V2, "", steps);
+    ran.errors_are(&[]);
+    ran.users_are(USERS, 0);
+    assert_eq!(ran.count(Count::FramesOutBinary), USERS);
+    assert_eq!(ran.count(Count::FramesInBinary), USERS);
+    assert_eq!(ran.count(Count::Matches), USERS);
+}
+
+#[test]
+fn a_refused_join_ends_the_user_and_says_why() {
+    let _server = server();
+    both(|vsn| {
+        let ran = users_do(vsn, "", "{ join = \"rooms:private1\" }, { push = \"echo\" }");
+        ran.errors_are(&[(E::JoinRefused, USERS)]);
+        ran.users_are(0, USERS);
+        assert_eq!(ran.count(Count::Pushes), 0);
+        assert_eq!(ran.timed(Metric::Join), USERS);
+        let details = ran.record.details(E::JoinRefused);
+        assert!(details[0].contains("unauthorized"), "{details:?}");
+    });
+}
+
+#[test]
+fn a_refused_join_that_is_expected_is_no_error() {
+    let _server = server();
+    let steps = "{ join = \"rooms:private1\", status = \"error\" }, { close = true }";
+    let ran = users_do(Vsn::V2, "", steps);
+    ran.errors_are(&[]);
+    ran.users_are(USERS, 0);
+    assert_eq!(ran.count(Count::JoinsOk), 0);
+}
+
+#[test]
+fn a_reply_with_another_status_is_an_error_and_the_user_goes_on() {
+    let _server = server();
+    both(|vsn| {
+        let topic = unique("test:load");
+        let steps = format!(
+            "{{ join = \"{topic}\" }}, {{ push = \"error_only\" }}, {{ push = \
+             \"custom_status\" }}, \
+             {{ push = \"error_only\", status = \"error\" }}, \
+             {{ push = \"custom_status\", status = \"any\" }}, {{ push = \"echo\" }}, \
+             {{ close = true }}"
+        );
+        let ran = users_do(vsn, "", &steps);
+        ran.errors_are(&[(E::ReplyError, 2 * USERS)]);
+        ran.users_are(USERS, 0);
+        assert_eq!(ran.count(Count::RepliesError), 4 * USERS);
+        assert_eq!(ran.count(Count::RepliesOk), USERS);
+    });
+}
+
+#[test]
+fn a_reply_that_does_not_come_is_waited_for_and_then_an_error() {
+    let _server = server();
+    let topic = unique("test:load");
+    let steps = format!("{{ join = \"{topic}\" }}, {{ push = \"noreply\", timeout = \"300ms\" }}");
+    let ran = users_do(Vsn::V2, "", &steps);
+    ran.errors_are(&[(E::ReplyTimeout, USERS)]);
+    ran.users_are(0, USERS);
+    assert_eq!(ran.count(Count::RequestsUnanswered), USERS);
+    assert!(ran.record.times(Metric::Push).unwrap().min() >= 300_000);
+    let slow = "{ join = \"test:slow\", timeout = \"300ms\" }";
+    let ran = users_do(Vsn::V2, "", slow);
+    ran.errors_are(&[(E::JoinTimeout, USERS)]);
+    ran.users_are(0, USERS);
+}
+
+#[test]
+fn a_channel_that_crashes_is_told_from_one_that_was_left() {
+    let _server = server();
+    both(|vsn| {
+        let topic = unique("test:load");
+        let steps = format!(
+            "{{ join = \"{topic}\" }}, {{ push = \"crash\", reply = false }}, \
+             {{ think = \"300ms\" }}, {{ close = true }}"
+        );
+        let ran = users_do(vsn, "", &steps);
+        ran.errors_are(&[(E::ChannelClosed, USERS)]);
+        ran.users_are(USERS, 0);
+    });
+}
+
+#[test]
+fn heartbeats_keep_a_short_idle_timeout_off() {
+    // The server closes what is silent for 400 ms.
+    let server = server();
+    for (heartbeat, lives) in [("heartbeat = \"100ms\"", true), ("", false)] {
+        let steps = format!(
+            "{heartbeat}\nsteps = [{{ connect = \"/short/websocket\" }}, {{ join = \"exact\" }}, \
+             {{ think = \"2s\" }}, {{ close = true }}]"
+        );
+        let ran = run(&of(server.addr(), USERS as u32, "phoenix", "", &steps));
+        if lives {
+            ran.errors_are(&[]);
+            ran.users_are(USERS, 0);
+            let heartbeats = ran.count(Count::Heartbeats);
+            assert!((5 * USERS..=30 * USERS).contains(&heartbeats), "{}", ran.text());
+        } else {
+            ran.users_are(0, USERS);
+            assert_eq!(ran.count(Count::ClosesIn), USERS, "{}", ran.text());
+        }
+    }
+}
+
+#[test]
+fn what_a_reply_said_goes_into_the_next_push() {
+    let _server = server();
+    both(|vsn| {
+        let topic = unique("test:load");
+        // The reply is what was sent; the second push carries it, and its check finds it.
+        let steps = format!(
+            "{{ join = \"{topic}\" }}, \
+             {{ push = \"echo\", payload = {{ id = \"u{{{{user_id}}}}\", n = [7, 8] }}, \
+                capture = {{ mine = \"id\", eight = \"n[1]\" }} }}, \
+             {{ push = \"echo\", payload = {{ got = \"<{{{{mine}}}}-{{{{eight}}}}>\" }}, \
+                check = {{ pattern = '<u{{{{user_id}}}}-8>', when = \"missing\", do = \
+                \"abort\" }} }}, \
+             {{ close = true }}"
+        );
+        let ran = users_do(vsn, "", &steps);
+        ran.errors_are(&[]);
+        ran.users_are(USERS, 0);
+        assert_eq!(ran.count(Count::Matches), USERS, "{}", ran.text());
+    });
+}
+
+#[test]
+fn a_broadcast_is_waited_for_whenever_it_comes() {
+    let _server = server();
+    both(|vsn| {
+        let topic = unique("test:load");
+        // Each user hears its own shout, which comes before or after the reply to its push; and
+        // the second wait finds what the first has passed over.
+        let steps = format!(
+            "{{ join = \"{topic}{{{{user_id}}}}\" }}, \
+             {{ push = \"bcast\", payload = {{ n = 1 }}, reply = false }}, \
+             {{ push = \"bcast\", payload = {{ n = 2 }}, reply = false }}, \
+             {{ push = \"echo\" }}, \
+             {{ wait = {{ json = \"payload.n\", is = \"2\" }}, timeout = \"4s\" }}, \
+             {{ wait = {{ event = \"news\" }}, timeout = \"4s\" }}, {{ close = true }}"
+        );
+        let ran = users_do(vsn, "", &steps);
+        ran.errors_are(&[]);
+        ran.users_are(USERS, 0);
+        assert_eq!(ran.count(Count::RequestsNoAck), 2 * USERS);
+    });
+}
+
+#[test]
+fn a_wait_in_vain_is_an_error() {
+    let _server = server();
+    let steps =
+        "{ join = \"test:load-vain\" }, { wait = { event = \"never\" }, timeout = \"300ms\" }";
+    let ran = users_do(Vsn::V2, "", steps);
+    ran.errors_are(&[(E::WaitTimeout, USERS)]);
+    ran.users_are(0, USERS);
+    assert_eq!(ran.count(Count::RequestsUnanswered), 0);
+}
+
+#[test]
+fn stamped_broadcasts_are_measured_at_every_receiver() {
+    let server = server();
+    const LISTENERS: u64 = 40;
+    const WORDS: u64 = 25;
+    let topic = unique("test:load");
+    // All are there before the speaker speaks; each listener stays for all there is to hear.
+    let text = format!(
+        "[target]\nurl = \"ws://{}\"\n\
+         [[phase]]\nduration = \"200ms\"\nrate = 200\nweights = {{ speaker = 0 }}\n\
+         [[appointment]]\nat = \"300ms\"\nsession = \"speaker\"\n\
+         [[session]]\nname = \"listener\"\nprotocol = \"phoenix\"\nsteps = [\
+           {{ connect = \"/socket/websocket\" }}, {{ join = \"{topic}\" }}, {{ gather = 41 }}, \
+           {{ receive = \"20s\", count = {WORDS}, match = {{ event = \"news\" }} }}, {{ close \
+           = true }}]\n\
+         [[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\nsteps = [\
+           {{ connect = \"/socket/websocket\" }}, {{ join = \"{topic}\" }}, {{ gather = 41 }}, \
+           {{ loop = {WORDS}, every = \"10ms\", steps = [\
+             {{ push = \"bcast_from\", payload = {{ at = \"{{{{stamp}}}}\" }} }}] }}, {{ \
+             close = true }}]\n",
+        server.addr()
+    );
+    let ran = run_with(&text, 3);
+    ran.errors_are(&[]);
+    ran.users_are(LISTENERS + 1, 0);
+    assert_eq!(ran.count(Count::Broadcasts), WORDS);
+    assert_eq!(ran.count(Count::Deliveries), LISTENERS * WORDS, "{}", ran.text());
+    assert_eq!(ran.timed(Metric::Delivery), LISTENERS * WORDS);
+    assert_eq!(ran.timed(Metric::LastReceiver), WORDS, "{}", ran.text());
+    assert_eq!(ran.count(Count::DeliveriesBeforeSent), 0);
+}
+
+#[test]
+fn a_server_that_is_told_to_end_closes_its_users_with_a_code() {
+    let server = Server::conformance().start();
+    let steps = "steps = [{ connect = \"/socket/websocket\" }, { join = \"exact\" }, \
+                 { receive = \"end\" }]";
+    let text = of(server.addr(), USERS as u32, "phoenix", "duration = \"20s\"", steps);
+    let ran = std::thread::scope(|scope| {
+        let run = scope.spawn(|| run(&text));
+        wire_tests::eventually("all joins", || server.counter("joins") >= USERS as f64);
+        server.terminate();
+        run.join().unwrap()
+    });
+    ran.users_are(0, USERS);
+    ran.errors_are(&[(E::Closed(1012), USERS)]);
+    assert_eq!(ran.ending, Ending::Finished);
+    assert!(ran.took < Duration::from_secs(15), "{}", ran.text());
+}

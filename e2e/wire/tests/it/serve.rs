@@ -1,0 +1,439 @@
+//! `simurgh serve`: the chat it serves without a configuration, the seeds' traffic, Origin check,
+//! the publish API, health and metrics, and the way it stops.
+
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use wire_tests::{Client, Head, Incoming, Raw, Response, Server, Vsn, WAIT, both, opcode};
+
+const LOBBY: &str = "rooms:lobby";
+
+/// The join Tsung sends, word for word, the newline included.
+const SEED_JOIN: &str = "{\"topic\":\"rooms:lobby\", \"event\":\"phx_join\", \"payload\":\n\
+                         {\"user\":\"1\"}, \"ref\":\"1\"}";
+
+/// The next message with this event; others are skipped.
+#[track_caller]
+fn next_of(client: &mut Client, event: &str) -> wire_tests::Msg {
+    loop {
+        let message = client.recv();
+        if message.event == event {
+            return message;
+        }
+    }
+}
+
+/// The status an upgrade with this Origin gets; Host is what was connected to.
+#[track_caller]
+fn origin(server: &Server, origin: &str) -> u16 {
+    let head = Head::upgrade("/socket/websocket?vsn=2.0.0")
+        .set("host", &server.addr().to_string())
+        .set("origin", origin);
+    Raw::connect(server.addr()).request(&head).status
+}
+
+/// Posts a body to the publish API, with this Authorization header if any.
+#[track_caller]
+fn publish(server: &Server, authorization: Option<&str>, body: &Value) -> Response {
+    let mut head = Head::new("POST", "/api/broadcast").set("content-type", "application/json");
+    if let Some(value) = authorization {
+        head = head.set("authorization", value);
+    }
+    server.http(&head.set("connection", "close"), &body.to_string())
+}
+
+/// The chat without a configuration: join, announce, message to all, reply.
+#[test]
+fn chat_without_a_configuration() {
+    let server = Server::serve().start();
+    let mut listener = Client::open(&server, Vsn::V1);
+    listener.join(LOBBY, json!({"user": "listener"}));
+    both(|vsn| {
+        let mut client = Client::open(&server, vsn);
+        client.join(LOBBY, json!({"user": "ann"}));
+        let entered = loop {
+            let entered = next_of(&mut listener, "user:entered");
+            if entered.payload["user"] == json!("ann") {
+                break entered;
+            }
+        };
+        entered.expect_broadcast(LOBBY, "user:entered", json!({"user": "ann"}));
+
+        let message = json!({"user": "ann", "body": "hello ü"});
+        let msg_ref = client.push(LOBBY, "new:msg", message.clone());
+        next_of(&mut client, "new:msg").expect_broadcast(LOBBY, "new:msg", message.clone());
+        let reply = client.recv();
+        assert_eq!(reply.msg_ref, json!(msg_ref));
+        assert_eq!(reply.replied().response, json!({"msg": "hello ü"}));
+        next_of(&mut listener, "new:msg").expect_broadcast(LOBBY, "new:msg", message);
+    });
+    let page = server.get("/");
+    assert_eq!(page.status, 200);
+    assert!(page.header("content-type").is_some_and(|t| t.starts_with("text/html")), "{page:?}");
+}
+
+/// Tsung's traffic: a join in a binary frame, no vsn, Host without port, Origin without scheme, no
+/// heartbeat. Without the time-out it stays, with it it is closed.
+#[test]
+fn tsung_traffic_is_served_and_kept() {
+    let forever = Server::serve().args("--idle-timeout off").start();
+    let limited = Server::serve().args("--idle-timeout 1s").start();
+    let headers = [("host", "server_ip_address"), ("origin", "127.0.0.1")];
+    let start = Instant::now();
+    let mut clients = [&forever, &limited].map(|server| {
+        let mut client = Client::connect_with(server, "/socket/websocket", &headers);
+        client.send_binary(SEED_JOIN.as_bytes());
+        client.recv().expect_reply((), "1", LOBBY, "ok", json!({}));
+        client
+    });
+    assert_eq!(clients[1].skip_to_close(), 1002);
+    assert!(start.elapsed() >= Duration::from_millis(900), "closed after {:?}", start.elapsed());
+    thread::sleep(Duration::from_secs(1));
+    clients[0].send((), "2", LOBBY, "new:msg", json!({"user": "1", "body": "still here"}));
+    next_of(&mut clients[0], "new:msg");
+    assert_eq!(clients[0].recv().replied().response, json!({"msg": "still here"}));
+
+    // Tsung does this after its socket was closed.
+    let mut raw = Raw::connect(limited.addr());
+    raw.send_frame(&wire_tests::frame(opcode::BINARY, SEED_JOIN));
+    assert_eq!(raw.response().status, 400);
+    raw.expect_end();
+}
+
+/// The same beyond the default time-out of 60 s.
+#[test]
+#[ignore = "takes 65 s"]
+fn tsung_traffic_outlives_the_default_timeout() {
+    let server = Server::serve().args("--idle-timeout off").start();
+    let mut client = Client::connect(&server, "/socket/websocket");
+    client.send_binary(SEED_JOIN.as_bytes());
+    client.recv().expect_reply((), "1", LOBBY, "ok", json!({}));
+    thread::sleep(Duration::from_secs(65));
+    client.send((), "2", LOBBY, "new:msg", json!({"user": "1", "body": "x"}));
+    next_of(&mut client, "new:msg");
+}
+
+/// user:entered is announced while the room has at most announce_joins_up_to = 100 members.
+#[test]
+fn joins_are_announced_in_small_rooms_only() {
+    let server = Server::serve().args("--shards 1").start();
+    let mut first = Client::open(&server, Vsn::V2);
+    first.join(LOBBY, json!({"user": 1}));
+    let mut members: Vec<_> = (2..=120)
+        .map(|n| {
+            let mut client = Client::open(&server, Vsn::V2);
+            client.join(LOBBY, json!({"user": n}));
+            client
+        })
+        .collect();
+    first.push(LOBBY, "new:msg", json!({"user": "first", "body": "end"}));
+    let mut entered = Vec::new();
+    loop {
+        let message = first.recv();
+        match &*message.event {
+            "user:entered" => entered.push(message.payload["user"].clone()),
+            "new:msg" => break,
+            _ => {}
+        }
+    }
+    let expected: Vec<_> = (1..=100).map(|n| json!(n)).collect();
+    assert_eq!(entered, expected, "who was announced, the first member included");
+    // Members that are not announced hear as much as the others.
+    next_of(members.last_mut().unwrap(), "new:msg");
+}
+
+/// Listening on loopback alone any Origin may connect; else only one that names the host connected
+/// to.
+#[test]
+fn origin_check_depends_on_the_address() {
+    let loopback = Server::serve().start();
+    let own_host = "http://127.0.0.1:1";
+    for own in ["http://localhost:3000", "https://[::1]", own_host, "127.0.0.1"] {
+        assert_eq!(origin(&loopback, own), 101, "Origin {own} on loopback");
+    }
+    for foreign in ["http://evil.com", "null", "http://127.0.0.1.evil.com"] {
+        assert_eq!(origin(&loopback, foreign), 403, "Origin {foreign} on loopback");
+    }
+    let public = Server::serve().listen(&["0.0.0.0:0"]).start();
+    let port = public.addr().port();
+    assert_eq!(origin(&public, &format!("http://127.0.0.1:{port}")), 101);
+    for foreign in [
+        "http://evil.com".to_owned(),
+        format!("http://evil.com:{port}"),
+        format!("http://127.0.0.1:{}", port ^ 1),
+        "http://127.0.0.1".to_owned(),
+        "null".to_owned(),
+    ] {
+        assert_eq!(origin(&public, &foreign), 403, "Origin {foreign} on a public address");
+    }
+    let head = Head::upgrade("/socket/websocket");
+    assert_eq!(Raw::connect(public.addr()).request(&head).status, 101, "no Origin at all");
+    // Metrics are for loopback, or for admin_listen.
+    assert_eq!(loopback.get("/metrics").status, 200);
+    assert_eq!(public.get("/metrics").status, 404);
+}
+
+/// `--check-origin` says it outright, whatever the address.
+#[test]
+fn origin_check_can_be_set() {
+    let conn = Server::serve().args("--check-origin conn").start();
+    assert_eq!(origin(&conn, &format!("http://{}", conn.addr())), 101);
+    assert_eq!(origin(&conn, "http://evil.com"), 403);
+    let off = Server::serve().listen(&["0.0.0.0:0"]).args("--check-origin off").start();
+    assert_eq!(origin(&off, "http://evil.com"), 101);
+    assert_eq!(origin(&off, "null"), 101);
+    let list = Server::serve().args("--check-origin //example.com").start();
+    assert_eq!(origin(&list, "https://example.com:99"), 101);
+    assert_eq!(origin(&list, "http://x-example.com"), 403);
+    assert_eq!(origin(&list, "http://127.0.0.1"), 403);
+}
+
+/// The publish API delivers one or many messages to members of both serializers, for bearers of the
+/// token.
+#[test]
+fn publish_api_delivers() {
+    let server = Server::serve().args("--api-token s3cret").start();
+    let bearer = Some("Bearer s3cret");
+    let mut members = [Vsn::V1, Vsn::V2].map(|vsn| {
+        let mut client = Client::open(&server, vsn);
+        client.join("rooms:a", json!({"user": "a"}));
+        client.join_among("rooms:b", json!({"user": "b"}));
+        client
+    });
+    let one = json!({"topic": "rooms:a", "event": "news", "payload": {"n": 1, "s": "ü"}});
+    let answer = publish(&server, bearer, &one);
+    assert!(matches!(answer.status, 200 | 202), "{answer:?}");
+    for client in &mut members {
+        let news = next_of(client, "news");
+        news.expect_broadcast("rooms:a", "news", json!({"n": 1, "s": "ü"}));
+        if client.vsn() == Vsn::V2 {
+            assert_eq!(news.raw, r#"[null,null,"rooms:a","news",{"n":1,"s":"ü"}]"#);
+        }
+    }
+    let message = |topic: &str, n| json!({"topic": topic, "event": "news", "payload": {"n": n}});
+    let many = [message("rooms:b", 2), message("rooms:a", 3), message("rooms:none", 4)];
+    let answer = publish(&server, bearer, &json!({"messages": many}));
+    assert!(matches!(answer.status, 200 | 202), "{answer:?}");
+    for client in &mut members {
+        let mut got = [next_of(client, "news"), next_of(client, "news")];
+        got.sort_by_key(|news| news.payload["n"].as_u64());
+        got[0].expect_broadcast("rooms:b", "news", json!({"n": 2}));
+        got[1].expect_broadcast("rooms:a", "news", json!({"n": 3}));
+        client.expect_quiet();
+    }
+}
+
+/// Without the right token, or with a body that is none, nothing is published.
+#[test]
+fn publish_api_refuses() {
+    let server = Server::serve().args("--api-token s3cret").start();
+    let mut member = Client::open(&server, Vsn::V2);
+    member.join(LOBBY, json!({"user": "a"}));
+    // The newcomer's own announcement, and a welcome if there is one.
+    while member.next(Duration::from_millis(200)).is_some() {}
+    let one = json!({"topic": LOBBY, "event": "news", "payload": {}});
+    for wrong in [
+        None,
+        Some("Bearer wrong"),
+        Some("Bearer s3cre"),
+        Some("Bearer s3cret2"),
+        Some("Bearer "),
+        Some("s3cret"),
+        Some("Basic s3cret"),
+    ] {
+        assert_eq!(publish(&server, wrong, &one).status, 401, "Authorization {wrong:?}");
+    }
+    let bearer = Some("Bearer s3cret");
+    for wrong in [
+        json!({}),
+        json!([]),
+        json!({"topic": LOBBY, "event": "news"}),
+        json!({"topic": 5, "event": "news", "payload": {}}),
+        // One bad message spoils the batch: it is checked whole before anything is sent.
+        json!({"messages": [one, {"topic": LOBBY}]}),
+        json!({"messages": 1}),
+        // What the room's members may not send either.
+        json!({"topic": LOBBY, "event": "new:msg", "payload": null}),
+        json!({"topic": LOBBY, "event": "new:msg", "payload": [1]}),
+        json!({"messages": [one, {"topic": LOBBY, "event": "new:msg", "payload": 7}]}),
+    ] {
+        let status = publish(&server, bearer, &wrong).status;
+        assert!(matches!(status, 400 | 422), "body {wrong}: {status}");
+    }
+    let get = Head::new("GET", "/api/broadcast").set("connection", "close");
+    let get = get.set("authorization", "Bearer s3cret");
+    assert_eq!(server.http(&get, "").status, 405);
+    member.expect_quiet();
+
+    let without = Server::serve().start();
+    assert_eq!(publish(&without, bearer, &one).status, 404, "no token is configured");
+    assert_eq!(publish(&without, Some("Bearer "), &one).status, 404, "no token is configured");
+}
+
+/// `/healthz` and `/metrics`; the counters rise with what happens.
+#[test]
+fn health_and_metrics() {
+    let server = Server::serve().start();
+    assert_eq!(server.get("/healthz").status, 200);
+    assert_eq!(server.get("/nothing/here").status, 404);
+    let metrics = server.get("/metrics");
+    let kind = metrics.header("content-type").unwrap_or_default().to_owned();
+    assert!(kind.starts_with("text/plain"), "content-type {kind}");
+    for line in metrics.text().lines().filter(|l| l.starts_with('#')) {
+        assert!(line.starts_with("# HELP ") || line.starts_with("# TYPE "), "{line}");
+    }
+    let words = ["joins", "messages_in", "messages_out", "broadcasts", "deliveries"];
+    let read = || words.map(|word| server.counter(word));
+    let before = read();
+
+    let mut clients = [Vsn::V1, Vsn::V2, Vsn::V2].map(|vsn| Client::open(&server, vsn));
+    for client in &mut clients {
+        client.join(LOBBY, json!({"user": "a"}));
+    }
+    for n in 0..10 {
+        clients[0].push(LOBBY, "new:msg", json!({"user": "a", "body": n}));
+    }
+    for client in &mut clients {
+        for n in 0..10 {
+            assert_eq!(next_of(client, "new:msg").payload["body"], json!(n));
+        }
+    }
+    // 3 joins and 10 messages in; each of the 10 goes to 3 members. Announcements come on top.
+    let least = [3.0, 13.0, 43.0, 10.0, 30.0];
+    wire_tests::eventually("the counters to rise", || {
+        let after = read();
+        (0..words.len()).all(|i| after[i] - before[i] >= least[i])
+    });
+    let after = read();
+    assert_eq!(after[0] - before[0], 3.0, "joins");
+    assert_eq!(after[1] - before[1], 13.0, "messages in");
+}
+
+/// An upgrade may be a later request on a connection that was kept alive, as proxies do.
+#[test]
+fn upgrade_on_a_kept_alive_connection() {
+    let server = Server::serve().start();
+    let mut raw = Raw::connect(server.addr());
+    for _ in 0..2 {
+        let response = raw.request(&Head::new("GET", "/healthz"));
+        assert_eq!(response.status, 200);
+    }
+    let response = raw.request(&Head::upgrade(&Vsn::V2.path()));
+    assert_eq!(response.status, 101, "{response:?}");
+    let heartbeat = r#"[null,"1","phoenix","heartbeat",{}]"#;
+    raw.send_frame(&wire_tests::frame(opcode::TEXT, heartbeat));
+    let answer = raw.frame();
+    let answer = wire_tests::Msg::parse(Vsn::V2, std::str::from_utf8(&answer.payload).unwrap());
+    answer.expect_reply((), "1", "phoenix", "ok", json!({}));
+}
+
+/// Several addresses, IPv4 and IPv6, one line of output each, one room for all.
+#[test]
+fn several_addresses() {
+    let mut addresses = vec!["127.0.0.1:0", "127.0.0.2:0"];
+    if std::net::TcpListener::bind("[::1]:0").is_ok() {
+        addresses.push("[::1]:0");
+    }
+    let server = Server::serve().listen(&addresses).start();
+    let mut clients: Vec<_> = server
+        .addrs()
+        .iter()
+        .map(|addr| {
+            let mut client = Client::connect_to(*addr, &Vsn::V2.path(), &[]);
+            client.join(LOBBY, json!({"user": "a"}));
+            client
+        })
+        .collect();
+    assert_eq!(clients.len(), addresses.len());
+    clients[0].push(LOBBY, "new:msg", json!({"user": "a", "body": "b"}));
+    for client in &mut clients {
+        next_of(client, "new:msg");
+    }
+}
+
+/// A second server on the same address refuses to start and names it.
+#[test]
+fn a_used_address_is_an_error() {
+    let server = Server::serve().start();
+    let addr = server.addr().to_string();
+    let (status, stderr) = Server::serve().listen(&[&addr]).refuses();
+    assert!(!status.success(), "{status}");
+    assert!(stderr.contains(&addr), "does not name {addr}: {stderr}");
+    Client::open(&server, Vsn::V2).heartbeat();
+}
+
+/// SIGTERM: no new connections, all clients closed 1012 spread over the drain time, exit status 0.
+#[test]
+fn sigterm_drains() {
+    let server = Server::serve().args("--drain-time 1s").start();
+    let clients: Vec<_> = (0..20)
+        .map(|n| {
+            let mut client = Client::open(&server, if n % 2 == 0 { Vsn::V1 } else { Vsn::V2 });
+            client.join(LOBBY, json!({"user": n}));
+            client
+        })
+        .collect();
+    let start = Instant::now();
+    server.terminate();
+    let waiting: Vec<_> = clients
+        .into_iter()
+        .map(|mut client| thread::spawn(move || (client.skip_to_close(), start.elapsed())))
+        .collect();
+    thread::sleep(Duration::from_millis(200));
+    assert!(server.is_running(), "it waits for its clients");
+    assert!(!upgrades(&server), "a new client was accepted while draining");
+    let closed: Vec<_> = waiting.into_iter().map(|w| w.join().expect("a client")).collect();
+    assert!(closed.iter().all(|(code, _)| *code == 1012), "{closed:?}");
+    let times = || closed.iter().map(|(_, time)| *time);
+    let (first, last) = (times().min().unwrap(), times().max().unwrap());
+    assert!(last - first >= Duration::from_millis(400), "all at once: {first:?} to {last:?}");
+    assert!(last < Duration::from_secs(3), "the last after {last:?}");
+    let status = server.wait_exit(Duration::from_secs(3));
+    assert_eq!(status.code(), Some(0), "{status}");
+}
+
+/// A second SIGTERM exits at once.
+#[test]
+fn second_sigterm_exits_at_once() {
+    let server = Server::serve().args("--drain-time 60s").start();
+    let mut clients: Vec<_> = (0..8).map(|_| Client::open(&server, Vsn::V2)).collect();
+    for client in &mut clients {
+        client.heartbeat();
+    }
+    server.terminate();
+    thread::sleep(Duration::from_millis(500));
+    assert!(server.is_running(), "it drains for a minute");
+    server.terminate();
+    server.wait_exit(Duration::from_secs(1));
+    for client in &mut clients {
+        loop {
+            match client.next(WAIT) {
+                Some(Incoming::Lost(_)) => break,
+                Some(_) => {}
+                None => panic!("a connection outlived the server"),
+            }
+        }
+    }
+}
+
+/// Without clients there is nothing to drain.
+#[test]
+fn sigterm_without_clients_exits() {
+    let server = Server::serve().args("--drain-time 60s").start();
+    assert_eq!(server.get("/healthz").status, 200);
+    server.terminate();
+    assert_eq!(server.wait_exit(Duration::from_secs(3)).code(), Some(0));
+}
+
+/// Whether a new client gets in.
+fn upgrades(server: &Server) -> bool {
+    use std::io::{Read, Write};
+    let Ok(mut stream) = TcpStream::connect_timeout(&server.addr(), WAIT) else { return false };
+    stream.set_read_timeout(Some(WAIT)).expect("a read time limit");
+    let head = Head::upgrade(&Vsn::V2.path()).text();
+    let mut answer = [0; 12];
+    let got = stream.write_all(head.as_bytes()).and_then(|()| stream.read_exact(&mut answer));
+    got.is_ok() && answer == *b"HTTP/1.1 101"
+}
