@@ -1,5 +1,5 @@
-//! Tests of the simulator: equal seeds are equal runs, everything that it checks occurs, and a fault
-//! that is planted for each rule is found.
+//! Tests of the simulator: equal seeds are equal runs, everything that it checks occurs, and each
+//! planted fault is found.
 
 use crate::cluster::{ClusterPlan, ClusterSimulation};
 use crate::history::{self, HistorySimulation};

@@ -8,7 +8,8 @@
 //!           Cluster ⇄ watched Loopback ⇄ Network ⇄ … other nodes
 //! ```
 //!
-//! Shards and the cluster reach each other as they do in the server, by `simurgh_cluster::NodeThread`.
+//! Shards and the cluster reach each other as they do in the server, by
+//! [`NodeThread`](simurgh_cluster::NodeThread).
 
 mod app;
 mod client;

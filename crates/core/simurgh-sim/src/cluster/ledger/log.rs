@@ -1,8 +1,8 @@
 //! What the engine has stored of topics that are kept: the reference for all other checks.
 //!
 //! What the handlers of each client that opts in receive, over all its connections and on any node
-//! ([`TopicView`](crate::cluster::client::TopicView)), must be the stored order without holes and without
-//! repeats, or a gap must precede anything newer. A reply `ok` means that what its channel
+//! ([`TopicView`](crate::cluster::client::TopicView)), must be the stored order without holes and
+//! without repeats, or a gap must precede anything newer. A reply `ok` means that what its channel
 //! broadcast is in the log, and no broadcast is there twice.
 
 use std::collections::{BTreeMap, HashSet};
