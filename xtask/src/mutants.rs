@@ -20,8 +20,7 @@ use crate::provide::{self, Tool};
 const TOOL: Tool = Tool { name: "cargo-mutants", version: "27.1.0", debug: false };
 const RUN_MINUTES: u64 = 600;
 /// The crates whose tests are run.
-const JUDGES: [&str; 5] =
-    ["simurgh-channel", "simurgh-core", "simurgh-history", "simurgh-sim", "simurgh-sim-cluster"];
+const JUDGES: [&str; 4] = ["simurgh-channel", "simurgh-core", "simurgh-history", "simurgh-sim"];
 /// The crates that are changed.
 const JUDGED: [&str; 3] = ["simurgh-channel", "simurgh-core", "simurgh-history"];
 /// The rooms that are judged, and their files below the crates.

@@ -30,9 +30,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-reactor",
         ],
     ),
-    ("simurgh-sim-kit", &["simurgh-core", "simurgh-proto", "simurgh-reactor"]),
     (
-        "simurgh-sim-cluster",
+        "simurgh-sim",
         &[
             "simurgh-cluster",
             "simurgh-core",
@@ -41,17 +40,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",
-            "simurgh-sim-kit",
-        ],
-    ),
-    (
-        "simurgh-sim",
-        &[
-            "simurgh-core",
-            "simurgh-proto",
-            "simurgh-reactor",
-            "simurgh-sim-cluster",
-            "simurgh-sim-kit",
         ],
     ),
     // Tokens only by a feature.

@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::kit::run::run_seeds;
 use clap::Parser;
-use simurgh_sim_kit::run::run_seeds;
 
+use crate::cluster::{self, found};
 use crate::history::{self, HistorySimulation};
 use crate::run::Plan;
 use crate::simulation::NodeSimulation;
@@ -27,6 +28,9 @@ struct Options {
     /// Several nodes, with or without a history; a step is an operation
     #[arg(long)]
     cluster: bool,
+    /// Seeds of several nodes that once failed, each with its own steps
+    #[arg(long, requires = "cluster", conflicts_with_all = ["seed", "seeds", "minutes"])]
+    found: bool,
     /// Steps of each seed
     #[arg(long, default_value_t = 2000)]
     steps: usize,
@@ -80,9 +84,13 @@ fn run_kind(options: &Options, seeds: Seeds, is_cluster: bool, has_history: bool
             let seeds = seeds.map(|seed| (seed, steps, history::Plan::of(seed)));
             run_seeds::<HistorySimulation>(jobs, seeds)
         }
+        (true, true) if options.found => {
+            cluster::run_seeds(jobs, found::WITH_HISTORY.into_iter(), true)
+        }
+        (true, false) if options.found => cluster::run_seeds(jobs, found::PLAIN.into_iter(), false),
         (true, has_history) => {
             let seeds = seeds.map(|seed| (seed, steps));
-            simurgh_sim_cluster::run_seeds(jobs, seeds, has_history)
+            cluster::run_seeds(jobs, seeds, has_history)
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Operations from the bytes of a fuzzer.
 
-use simurgh_sim_kit::run::run;
+use crate::kit::run::run;
 
 use crate::op::{Kind, Op};
 use crate::run::Plan;

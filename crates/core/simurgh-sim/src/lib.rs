@@ -13,9 +13,11 @@
 
 mod app;
 mod cli;
+mod cluster;
 mod features;
 mod fuzz;
 mod history;
+mod kit;
 mod limits;
 mod model;
 mod node;

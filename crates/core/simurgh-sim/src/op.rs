@@ -69,4 +69,4 @@ kinds! {
     Burst 20,
 }
 
-pub(crate) type Op = simurgh_sim_kit::operation::Op<Kind>;
+pub(crate) type Op = crate::kit::operation::Op<Kind>;

@@ -1,7 +1,7 @@
 //! What a seed decides, and the operations that it makes.
 
+use crate::kit::fault::Fault;
 use fastrand::Rng;
-use simurgh_sim_kit::fault::Fault;
 
 use crate::features::Features;
 use crate::op::{Kind, Op};

@@ -1,116 +1,257 @@
-//! Tests of the simulator: equal seeds are equal runs, and a fault is found for each rule.
+//! Tests of the simulator: equal seeds are equal runs, everything that it checks occurs, and each
+//! planted fault is found.
 
-use simurgh_sim_kit::fault::Fault;
-
-use simurgh_sim_kit::findings::{Counts, Findings};
-use simurgh_sim_kit::run;
-
+use crate::cluster::{ClusterPlan, ClusterSimulation};
+use crate::history::{self, HistorySimulation};
+use crate::kit::fault::Fault;
+use crate::kit::findings::{Counts, Findings};
+use crate::kit::run::{self, Simulation};
 use crate::run::Plan;
 use crate::simulation::NodeSimulation;
 
-fn run_plan(plan: &Plan) -> Findings {
-    run::run::<NodeSimulation>(plan, &plan.operations(plan.steps), false)
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Node,
+    History,
+    Cluster,
+    ClusterHistory,
 }
 
-fn run_seed(seed: u64, steps: usize) -> Findings {
-    run_plan(&Plan::of(seed, steps))
-}
+type Planted = Option<(Fault, u32)>;
 
-fn notices(fault: Fault, rules: &[&str]) {
-    notices_after(fault, 3, rules);
-}
-
-/// As `notices`, with a fault that starts after this many opportunities.
-fn notices_after(fault: Fault, times: u32, rules: &[&str]) {
-    let found = (0..400).find_map(|seed| {
-        let plan = Plan { fault: Some((fault, times)), ..Plan::of(seed, 400) };
-        run_plan(&plan).failure
-    });
-    let failure = found.expect("it is noticed");
-    assert!(rules.contains(&failure.rule), "{failure:?}");
-}
-
-#[test]
-fn the_same_seed_is_the_same_run() {
-    for seed in 0..20 {
-        let one = run_seed(seed, 500);
-        assert_eq!(one.failure, None, "seed {seed}");
-        assert_eq!(one, run_seed(seed, 500));
+/// Runs a seed, with a fault that happens after so many opportunities.
+fn run_seed(kind: Kind, seed: u64, steps: usize, fault: Planted) -> Findings {
+    match kind {
+        Kind::Node => findings::<NodeSimulation>(&Plan { fault, ..Plan::of(seed, steps) }, steps),
+        Kind::History => {
+            let mut plan = history::Plan::of(seed);
+            plan.fault = fault;
+            findings::<HistorySimulation>(&plan, steps)
+        }
+        Kind::Cluster => {
+            let mut plan = ClusterPlan::of(seed);
+            plan.fault = fault;
+            findings::<ClusterSimulation>(&plan, steps)
+        }
+        Kind::ClusterHistory => {
+            let mut plan = ClusterPlan::with_history(seed);
+            plan.fault = fault;
+            findings::<ClusterSimulation>(&plan, steps)
+        }
     }
 }
 
-/// What must occur in the first seeds; `cargo xtask test --only sim` runs many more.
-const MET: [&str; 18] = [
-    "answers to polls lost",
-    "broadcasts by handles",
-    "channels joined again after one",
-    "closes for that",
-    "handlers that waited",
-    "heard by listeners",
-    "heartbeats and leaves that pass although",
-    "holds",
-    "messages behind one that ended",
-    "of them overdue",
-    "over a limit",
-    "polls",
-    "restarts",
-    "sessions not polled",
-    "sockets whose time was over",
-    "times of sockets set",
-    "values kept with sockets",
-    "works linked",
-];
+fn findings<S: Simulation>(plan: &S::Plan, steps: usize) -> Findings {
+    run::run::<S>(plan, &S::operations(plan, steps), false)
+}
 
-#[test]
-fn seeds_pass_and_meet_every_feature() {
+/// Seeds without a fault pass, and all of this occurs in them; `cargo xtask test --only sim` runs
+/// many more.
+fn check_seeds(kind: Kind, seeds: u64, steps: usize, met: &[&str]) -> Counts {
     let mut all = Counts::default();
-    for seed in 0..80 {
-        let findings = run_seed(seed, 2000);
-        assert_eq!(findings.failure, None, "seed {seed}");
+    for seed in 0..seeds {
+        let findings = run_seed(kind, seed, steps, None);
+        assert_eq!(findings.failure, None, "{kind:?}, seed {seed}");
+        if seed < 8 {
+            assert_eq!(findings, run_seed(kind, seed, steps, None), "{kind:?}, seed {seed} again");
+        }
         all.add(&findings.counts);
     }
-    for what in MET {
-        assert!(all.of(what) > 0, "{what}: {all}");
+    for what in met {
+        assert!(all.of(what) > 0, "{kind:?}, {what}: {all}");
     }
+    all
+}
+
+#[test]
+fn seeds_of_one_node_pass_and_meet_everything() {
+    let met = [
+        "answers to polls lost",
+        "broadcasts by handles",
+        "channels joined again after one",
+        "closes for that",
+        "handlers that waited",
+        "heard by listeners",
+        "heartbeats and leaves that pass although",
+        "holds",
+        "messages behind one that ended",
+        "of them overdue",
+        "over a limit",
+        "polls",
+        "restarts",
+        "sessions not polled",
+        "sockets whose time was over",
+        "times of sockets set",
+        "values kept with sockets",
+        "works linked",
+    ];
+    let all = check_seeds(Kind::Node, 80, 2000, &met);
     assert!(all.of("of them overdue") < all.of("holds"), "most holds end otherwise");
     assert!(all.of("over a limit") < all.of("messages") / 4, "most are within: {all}");
     assert!(all.of("sockets whose time was over") < all.of("times of sockets set"), "{all}");
+    let hash = |seed| run_seed(Kind::Node, seed, 500, None).hash;
+    assert_ne!(hash(1), hash(2), "another seed is another run");
+}
+
+#[test]
+fn seeds_with_a_history_pass_and_meet_everything() {
+    let met = [
+        "gaps: epoch",
+        "gaps: evicted",
+        "gaps: expired",
+        "gaps: lost",
+        "gaps: overwritten",
+        "gaps: purged",
+        "gaps: too_many",
+        "over a limit",
+        "passed over",
+        "recovered",
+        "refused",
+        "replayed",
+        "restarts",
+        "said behind",
+        "unconfirmed",
+    ];
+    check_seeds(Kind::History, 120, 1500, &met);
+}
+
+#[test]
+fn seeds_of_several_nodes_pass_and_meet_everything() {
+    let met = [
+        "certain",
+        "diffs",
+        "drained",
+        "gone",
+        "heard",
+        "heard elsewhere",
+        "killed",
+        "lost and told",
+        "missing",
+        "noticed in time",
+        "outcomes",
+        "rests",
+        "states",
+        "views",
+        "waited until heard",
+    ];
+    check_seeds(Kind::Cluster, 50, 700, &met);
+}
+
+#[test]
+fn seeds_of_several_nodes_with_a_history_pass_and_meet_everything() {
+    let met = [
+        "complete",
+        "gaps of epochs",
+        "gaps of limits",
+        "gaps of purges",
+        "gaps of what is lost",
+        "gaps without an engine",
+        "heard",
+        "heard here only",
+        "heard without a place",
+        "known by their ids",
+        "pages",
+        "recovered",
+        "replies",
+        "stored",
+        "unconfirmed",
+    ];
+    check_seeds(Kind::ClusterHistory, 60, 400, &met);
+}
+
+/// A fault, the opportunities before it, and the rules by which it may be found.
+type Row = (Fault, u32, &'static [&'static str]);
+
+fn check_planted(kind: Kind, seeds: u64, steps: usize, rows: &[Row]) {
+    for (fault, after, rules) in rows {
+        let planted = Some((*fault, *after));
+        let found = (0..seeds).find_map(|seed| run_seed(kind, seed, steps, planted).failure);
+        let rule = found.map(|it| it.rule);
+        assert!(rule.is_some_and(|it| rules.contains(&it)), "{kind:?}, {fault:?}: {rule:?}");
+    }
 }
 
 /// Rules that find a limit which was not enforced.
-const UNMET: [&str; 5] = ["callback", "metrics", "unexpected", "order", "presence"];
+const UNMET: &[&str] = &["callback", "metrics", "unexpected", "order", "presence"];
 
 #[test]
-fn a_bucket_that_holds_one_more_is_noticed() {
-    notices_after(Fault::Overfill, 0, &UNMET);
+fn planted_faults_of_one_node_are_noticed() {
+    let rows: &[Row] = &[
+        (Fault::Absent, 3, &["presence"]),
+        (Fault::Deafen, 3, &["listener"]),
+        (Fault::Double, 3, &["unexpected", "said after close"]),
+        (Fault::DoubleMail, 3, &["bytes"]),
+        (Fault::Forget, 3, &["rest", "left"]),
+        (Fault::Free, 3, &["bytes"]),
+        (Fault::Freeze, 40, &["slice"]),
+        (Fault::Garble, 3, &["payload"]),
+        (Fault::Hasten, 3, &["held"]),
+        (Fault::Lie, 3, &["unexpected", "order"]),
+        (Fault::Lose, 3, &["lost", "order", "close", "unexpected"]),
+        (Fault::LoseMail, 3, &["rest", "left"]),
+        (Fault::LosePermit, 0, &["permits"]),
+        (Fault::Miscount, 3, &["census"]),
+        (Fault::Outstay, 3, &["expiry"]),
+        (Fault::Overfill, 0, UNMET),
+        (Fault::Repeat, 3, &["callback", "reason", "unexpected", "order", "metrics"]),
+        (Fault::Seat, 3, &["seats"]),
+        (Fault::Silence, 0, &["lost", "order", "unexpected"]),
+        (Fault::Swap, 3, &["order", "lost", "said after close"]),
+        (Fault::Uncharged, 3, &["bytes"]),
+        (Fault::Unlimit, 0, UNMET),
+        (Fault::Unlink, 3, &["linked"]),
+        (Fault::Untold, 3, &["rest", "presence"]),
+    ];
+    check_planted(Kind::Node, 400, 400, rows);
 }
 
 #[test]
-fn a_limit_that_drops_what_it_is_to_answer_is_noticed() {
-    notices_after(Fault::Silence, 0, &["lost", "order", "unexpected"]);
+fn planted_faults_of_histories_are_noticed() {
+    let rows: &[Row] = &[
+        (Fault::Amnesia, 0, &["resumed", "stored"]),
+        (Fault::Believe, 0, &["resumed"]),
+        (Fault::Double, 5, &["twice", "live", "resumed"]),
+        (Fault::DoubleMail, 5, &["stored", "twice", "bytes"]),
+        (Fault::Lose, 5, &["lost", "live", "rest", "resumed", "own"]),
+        (Fault::LoseMail, 5, &["stored", "kept", "rest", "lost", "live", "resumed"]),
+        (Fault::Unlimit, 0, &["limit"]),
+    ];
+    check_planted(Kind::History, 200, 800, rows);
 }
 
 #[test]
-fn a_limit_that_is_not_kept_is_noticed() {
-    notices_after(Fault::Unlimit, 0, &UNMET);
+fn planted_faults_of_several_nodes_are_noticed() {
+    let own = &["own", "lost", "present", "left", "disconnect", "rest", "interests"];
+    let rows: &[Row] = &[
+        (Fault::DoubleMail, 3, &["order", "bytes", "diff", "presence"]),
+        (Fault::Lose, 3, &["heard", "rest", "present", "diff"]),
+        (Fault::LoseEnvelope, 3, &["lost"]),
+        (Fault::LoseMail, 3, own),
+        (Fault::SwapEnvelopes, 3, &["order", "lost"]),
+    ];
+    check_planted(Kind::Cluster, 60, 400, rows);
 }
 
 #[test]
-fn a_socket_that_outstays_its_time_is_noticed() {
-    notices(Fault::Outstay, &["expiry"]);
+fn planted_faults_of_several_nodes_with_a_history_are_noticed() {
+    let rows: &[Row] = &[
+        (Fault::Double, 3, &["twice", "resumed", "present", "diff", "reply"]),
+        (Fault::HideGap, 3, &["lost", "page", "rest", "resumed", "read"]),
+        (Fault::Lose, 3, &["lost", "rest", "resumed", "present", "diff"]),
+        (Fault::LoseKept, 3, &["lost", "page", "rest", "resumed", "read"]),
+        (Fault::LoseMail, 3, &["lost", "rest", "resumed", "page", "left", "reply", "present"]),
+        (Fault::Promise, 3, &["reply", "answer", "log"]),
+    ];
+    check_planted(Kind::ClusterHistory, 200, 400, rows);
 }
 
 #[test]
-fn another_seed_is_another_run() {
-    assert_ne!(run_seed(1, 500).hash, run_seed(2, 500).hash);
-}
-
-#[test]
-fn what_was_planted_shrinks_to_a_few_operations() {
+fn planted_fault_shrinks_to_a_few_operations() {
     let mut plans =
         (0..100).map(|seed| Plan { fault: Some((Fault::Lose, 2)), ..Plan::of(seed, 400) });
     let found = plans.find_map(|plan| {
-        let failure = run_plan(&plan).failure?;
+        let ops = plan.operations(400);
+        let failure = run::run::<NodeSimulation>(&plan, &ops, false).failure?;
         Some((plan, failure))
     });
     let (plan, failure) = found.expect("one of them loses something");
@@ -122,94 +263,4 @@ fn what_was_planted_shrinks_to_a_few_operations() {
     assert_eq!(findings.failure.map(|it| it.rule), Some(failure.rule));
     let story = findings.log.unwrap_or_default();
     assert!(story.iter().any(|line| line.contains("connects")), "{story:?}");
-}
-
-#[test]
-fn what_is_lost_is_noticed() {
-    notices(Fault::Lose, &["lost", "order", "close", "unexpected"]);
-}
-
-#[test]
-fn what_comes_twice_is_noticed() {
-    notices(Fault::Double, &["unexpected", "said after close"]);
-}
-
-#[test]
-fn what_changes_places_is_noticed() {
-    notices(Fault::Swap, &["order", "lost", "said after close"]);
-}
-
-#[test]
-fn other_bytes_are_noticed() {
-    notices(Fault::Garble, &["payload"]);
-}
-
-#[test]
-fn a_mail_that_is_lost_is_noticed() {
-    notices(Fault::LoseMail, &["rest", "left"]);
-}
-
-#[test]
-fn a_permit_that_is_lost_is_noticed() {
-    notices_after(Fault::LosePermit, 0, &["permits"]);
-}
-
-#[test]
-fn a_broadcast_taken_twice_is_noticed() {
-    notices(Fault::DoubleMail, &["bytes"]);
-}
-
-#[test]
-fn bytes_that_are_not_given_back_are_noticed() {
-    notices(Fault::Forget, &["rest", "left"]);
-}
-
-#[test]
-fn a_mail_that_nobody_charges_is_noticed() {
-    notices(Fault::Free, &["bytes"]);
-}
-
-#[test]
-fn a_call_of_presence_that_its_topic_does_not_count_is_noticed() {
-    notices(Fault::Uncharged, &["bytes"]);
-}
-
-#[test]
-fn a_fan_out_that_goes_on_after_its_time_is_noticed() {
-    notices_after(Fault::Freeze, 40, &["slice"]);
-}
-
-#[test]
-fn a_census_that_misses_one_is_noticed() {
-    notices(Fault::Miscount, &["census"]);
-}
-
-#[test]
-fn a_seat_that_stays_taken_is_noticed() {
-    notices(Fault::Seat, &["seats"]);
-}
-
-#[test]
-fn an_application_that_does_more_than_it_says_is_noticed() {
-    notices(Fault::Lie, &["unexpected", "order"]);
-}
-
-#[test]
-fn a_listener_that_misses_one_is_noticed() {
-    notices(Fault::Deafen, &["listener"]);
-}
-
-#[test]
-fn a_message_that_is_read_while_its_socket_waits_is_noticed() {
-    notices(Fault::Hasten, &["held"]);
-}
-
-#[test]
-fn linked_work_that_is_not_told_its_end_is_noticed() {
-    notices(Fault::Unlink, &["linked"]);
-}
-
-#[test]
-fn a_message_handled_twice_is_noticed() {
-    notices(Fault::Repeat, &["callback", "reason", "unexpected", "order", "metrics"]);
 }

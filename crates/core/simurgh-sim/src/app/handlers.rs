@@ -6,13 +6,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::kit::setup::locked;
+use crate::kit::{EVENTS, NONE};
 use simurgh_core::{
     Assigns, BroadcastError, ChannelHandle, Context, Effect, LinkedWork, Outcome, Reply, ReplyRef,
     Stop,
 };
 use simurgh_proto::message::Payload;
-use simurgh_sim_kit::setup::locked;
-use simurgh_sim_kit::{EVENTS, NONE};
 
 use super::{DEPTH_MAX, Draw, Member, give_up, mixed};
 use crate::app::shared::Shared;

@@ -8,18 +8,18 @@ pub(crate) mod shared;
 use std::cell::Cell;
 use std::sync::Arc;
 
+use crate::kit::fault::Fault;
+use crate::kit::operation::pick;
+use crate::kit::presence::letter_of;
+use crate::kit::setup::locked;
+use crate::kit::topics::IDS;
+use crate::kit::{EVENTS, NONE, payload};
 use fastrand::Rng;
 use simurgh_core::{
     Broadcast, Channel, Context, HandleInfo, Join, JoinFn, Outcome, Reason, Reply, Stop,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
-use simurgh_sim_kit::fault::Fault;
-use simurgh_sim_kit::operation::pick;
-use simurgh_sim_kit::presence::letter_of;
-use simurgh_sim_kit::setup::locked;
-use simurgh_sim_kit::topics::IDS;
-use simurgh_sim_kit::{EVENTS, NONE, payload};
 
 use self::handlers::Busy;
 use self::ready::Ready;

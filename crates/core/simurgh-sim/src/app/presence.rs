@@ -1,9 +1,9 @@
 //! What channels do with their presences.
 
+use crate::kit::NONE;
+use crate::kit::presence::KEYS;
 use simurgh_core::{Context, PresenceConfig, PresenceError};
 use simurgh_proto::message::Payload;
-use simurgh_sim_kit::NONE;
-use simurgh_sim_kit::presence::KEYS;
 
 use super::{DEPTH_MAX, Draw, Member};
 use crate::model::Action;

@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::kit::fault::{Fault, Faults};
+use crate::kit::setup::{Setup, locked};
+use crate::kit::topics::Topics;
 use simurgh_core::{ChannelHandle, Config, LimitPolicy, TICK};
-use simurgh_sim_kit::fault::{Fault, Faults};
-use simurgh_sim_kit::setup::{Setup, locked};
-use simurgh_sim_kit::topics::Topics;
 
 use super::Member;
 use crate::limits::Limits;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::kit::handle;
+use crate::kit::{EVENTS, NONE, payload};
 use fastrand::Rng;
 use simurgh_core::{Channel, Context, Join, JoinFn, Outcome, Reason, Reply, Stop};
 use simurgh_proto::message::Payload;
-use simurgh_sim_kit::handle;
-use simurgh_sim_kit::{EVENTS, NONE, payload};
 
 use super::ledger::{BroadcastInfo, Ledger, SWALLOWED};
 use super::plan;

@@ -2,11 +2,11 @@
 //! last message that their handlers received, send it when they join again, and must receive
 //! everything once, in the order in which it was stored.
 
+use crate::kit::client::{self, Connection, number_of};
+use crate::kit::{EVENTS, NONE, payload};
 use simurgh_core::{GapReason, Position, Wire};
 use simurgh_proto::message::{Payload, Ref, events};
 use simurgh_proto::serializer::ServerMessage;
-use simurgh_sim_kit::client::{self, Connection, number_of};
-use simurgh_sim_kit::{EVENTS, NONE, payload};
 
 use super::app::PUSH;
 use super::ledger::{JoinRequest, Ledger, SWALLOWED, Stored};

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
+use crate::kit::findings::Findings;
+use crate::kit::handle::Handle;
+use crate::kit::{NONE, payload};
 use simurgh_core::Position;
-use simurgh_sim_kit::findings::Findings;
-use simurgh_sim_kit::handle::Handle;
-use simurgh_sim_kit::{NONE, payload};
 
 use super::plan::Plan;
 use crate::limits::Quota;
@@ -20,7 +20,7 @@ pub(crate) const SWALLOWED: u32 = 3;
 #[derive(Debug, Clone)]
 pub(crate) struct BroadcastInfo {
     pub(crate) topic: u8,
-    /// Which of [`EVENTS`](simurgh_sim_kit::EVENTS) it is broadcast as.
+    /// Which of [`EVENTS`](crate::kit::EVENTS) it is broadcast as.
     pub(crate) event: u8,
     pub(crate) is_binary: bool,
     /// The channel that is left out, and the id of its client.

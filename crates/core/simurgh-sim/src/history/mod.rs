@@ -13,8 +13,6 @@ mod rest;
 mod restart;
 mod resume;
 mod simulation;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use self::plan::Plan;
 pub(crate) use self::simulation::HistorySimulation;

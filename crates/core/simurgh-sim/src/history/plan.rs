@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use crate::kit::NONE;
+use crate::kit::fault::{Fault, Faults};
+use crate::kit::setup::{Setup, patient_config};
+use crate::kit::topics::Topics;
 use fastrand::Rng;
 use simurgh_core::{Config, HistoryConfig, HistoryRule, ReplayLimits};
-use simurgh_sim_kit::NONE;
-use simurgh_sim_kit::fault::{Fault, Faults};
-use simurgh_sim_kit::setup::{Setup, patient_config};
-use simurgh_sim_kit::topics::Topics;
 
 use crate::limits::{self, Limits, Quota};
 

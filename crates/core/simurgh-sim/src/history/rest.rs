@@ -1,8 +1,8 @@
 //! Once everything is delivered, no client has missed anything; when all left, nothing is kept.
 
-use simurgh_sim_kit::NONE;
-use simurgh_sim_kit::peer::Peer;
-use simurgh_sim_kit::shard::Turns;
+use crate::kit::NONE;
+use crate::kit::peer::Peer;
+use crate::kit::shard::Turns;
 
 use super::ledger::BroadcastInfo;
 use super::simulation::{HistorySimulation, Shard};

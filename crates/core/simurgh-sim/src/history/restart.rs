@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::kit::fault::Fault;
+use crate::kit::shard::Turns;
 use simurgh_core::{HistoryMail, HistoryRequest, Mail, Node, SavedHistory};
-use simurgh_sim_kit::fault::Fault;
-use simurgh_sim_kit::shard::Turns;
 
 use super::plan;
 use super::simulation::{HistorySimulation, Shard};

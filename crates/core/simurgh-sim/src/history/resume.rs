@@ -1,7 +1,7 @@
 //! The resume that a client sends with its join.
 
+use crate::kit::NONE;
 use simurgh_core::Position;
-use simurgh_sim_kit::NONE;
 
 use super::plan::Plan;
 

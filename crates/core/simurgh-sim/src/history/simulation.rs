@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
+use crate::kit::client::Connection;
+use crate::kit::fault::Fault;
+use crate::kit::findings::Findings;
+use crate::kit::node::SimNode;
+use crate::kit::operation::{self, Op};
+use crate::kit::run::Simulation;
+use crate::kit::shard::{self, Turns};
+use crate::kit::{EVENTS, payload, setup};
 use simurgh_core::{Broadcast, HistoryRequest, Listener, Mail, Node, SocketState, Wire};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::Decoder;
 use simurgh_reactor::{Key, Next};
-use simurgh_sim_kit::client::Connection;
-use simurgh_sim_kit::fault::Fault;
-use simurgh_sim_kit::findings::Findings;
-use simurgh_sim_kit::node::SimNode;
-use simurgh_sim_kit::operation::{self, Op};
-use simurgh_sim_kit::run::Simulation;
-use simurgh_sim_kit::shard::{self, Turns};
-use simurgh_sim_kit::{EVENTS, payload, setup};
 
 use super::app;
 use super::client::Client;
@@ -238,7 +238,7 @@ impl HistorySimulation {
     pub(super) fn vanish(&mut self, client: usize) {
         let it = &mut self.clients[client];
         let Some(line) = it.connection.take() else { return };
-        simurgh_sim_kit::client::Client::disconnected(it);
+        crate::kit::client::Client::disconnected(it);
         self.gone.push((line.shard, line.key));
         self.shared.note(|| format!("client {client} is gone"));
     }

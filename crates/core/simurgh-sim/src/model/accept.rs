@@ -1,7 +1,7 @@
 //! Broadcasts that shards accept.
 
-use simurgh_sim_kit::delivery::Delivery;
-use simurgh_sim_kit::{EVENTS, NONE};
+use crate::kit::delivery::Delivery;
+use crate::kit::{EVENTS, NONE};
 
 use super::presence::does_intercept;
 use super::{Model, code_bit};

@@ -1,8 +1,8 @@
 //! Callbacks: which may run when, and the consequences of their effects.
 
+use crate::kit::delivery::{Delivery, DeliveryKind};
+use crate::kit::{NONE, payload};
 use simurgh_core::{Reason, Stop, Wire};
-use simurgh_sim_kit::delivery::{Delivery, DeliveryKind};
-use simurgh_sim_kit::{NONE, payload};
 
 use super::accept::event_letter;
 use super::presence::PresenceAction;

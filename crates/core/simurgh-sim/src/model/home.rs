@@ -1,7 +1,7 @@
 //! The presences of one topic in its home's order, and which events the home may send.
 
+use crate::kit::presence::{KEYS, Meta, PhxRef, PresenceEvent};
 use simurgh_core::PresenceConfig;
-use simurgh_sim_kit::presence::{KEYS, Meta, PhxRef, PresenceEvent};
 
 #[derive(Debug, Default)]
 pub(crate) struct Rules {

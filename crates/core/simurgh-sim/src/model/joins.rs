@@ -1,9 +1,9 @@
 //! Joins, their answers and their consequences.
 
+use crate::kit::NONE;
+use crate::kit::delivery::{Delivery, DeliveryKind};
+use crate::kit::payload::{EMPTY, JOIN_CRASHED, JOIN_TIMED_OUT};
 use simurgh_core::Wire;
-use simurgh_sim_kit::NONE;
-use simurgh_sim_kit::delivery::{Delivery, DeliveryKind};
-use simurgh_sim_kit::payload::{EMPTY, JOIN_CRASHED, JOIN_TIMED_OUT};
 
 use super::{Action, Answer, Awaiting, Call, CallbackEnd, CallbackRecord, Life, Model, SPEAKER};
 

@@ -1,9 +1,9 @@
 //! Limits of what clients send (PROTOCOL §6.7): buckets, each with its content and the time of
 //! that, and the consequences of requests over a limit.
 
+use crate::kit::delivery::{Delivery, Request, RequestKind};
+use crate::kit::payload;
 use simurgh_core::{LimitPolicy, Wire};
-use simurgh_sim_kit::delivery::{Delivery, Request, RequestKind};
-use simurgh_sim_kit::payload;
 
 use super::{Action, Call, CallbackEnd, CallbackRecord, Model};
 use crate::limits::{KINDS, Limited, Limits, Quota, RATES};

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::kit::delivery::Delivery;
+use crate::kit::presence::{EVENTS, KEYS, Meta, PhxRef, PresenceEvent, letter_of};
+use crate::kit::{NONE, payload};
 use simurgh_core::{ChannelId, Reason, SharedPush};
-use simurgh_sim_kit::delivery::Delivery;
-use simurgh_sim_kit::presence::{EVENTS, KEYS, Meta, PhxRef, PresenceEvent, letter_of};
-use simurgh_sim_kit::{NONE, payload};
 
 use super::home::{Room, Rules};
 use super::{Action, Call, Life, Model};

@@ -1,6 +1,6 @@
 //! Compares what clients see with what they were to be sent.
 
-use simurgh_sim_kit::delivery::Delivery;
+use crate::kit::delivery::Delivery;
 
 use super::{Conn, Expected, Model, Queue, code_bit};
 

@@ -1,9 +1,9 @@
 //! Steps: the inputs of a core, and the results that are due when it returns.
 
+use crate::kit::delivery::{Delivery, Request, RequestKind};
+use crate::kit::payload::{EMPTY, TOO_LONG, TOO_MANY, UNMATCHED};
+use crate::kit::{NONE, refs};
 use simurgh_core::{Reason, Stop};
-use simurgh_sim_kit::delivery::{Delivery, Request, RequestKind};
-use simurgh_sim_kit::payload::{EMPTY, TOO_LONG, TOO_MANY, UNMATCHED};
-use simurgh_sim_kit::{NONE, refs};
 
 use super::limits::Size;
 use super::{Action, Call, CallbackEnd, CallbackRecord, Joining, Model, Now, code_bit};

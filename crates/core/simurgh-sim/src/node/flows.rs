@@ -3,8 +3,8 @@
 //! Only the core knows that exactly, so two sums bound it: the bytes certainly in transit (in
 //! mailboxes, or accepted since the shard last fanned out), and the most that there can be.
 
-use simurgh_sim_kit::NONE;
-use simurgh_sim_kit::peer::Flow;
+use crate::kit::NONE;
+use crate::kit::peer::Flow;
 
 use super::{SimNode, State};
 use crate::model::{Input, Model, Published};

@@ -7,6 +7,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::kit::fault::Fault;
+use crate::kit::peer::Flow;
+use crate::kit::setup::locked;
+use crate::kit::topics::TOPIC_BYTES_MAX;
+use crate::kit::{NONE, payload};
 use simurgh_core::{
     Audience, Broadcast, BroadcastError, Callback, ChannelId, Config, FanoutPermits, JoinDecision,
     Kind, LinkedWork, Mail, Node, NodeHandle, PresenceCallback, PresenceConfig, Route, ToChannel,
@@ -15,11 +20,6 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 use simurgh_reactor::Key;
-use simurgh_sim_kit::fault::Fault;
-use simurgh_sim_kit::peer::Flow;
-use simurgh_sim_kit::setup::locked;
-use simurgh_sim_kit::topics::TOPIC_BYTES_MAX;
-use simurgh_sim_kit::{NONE, payload};
 
 use self::flows::Flows;
 use crate::app::shared::Shared;

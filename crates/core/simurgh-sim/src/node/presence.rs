@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::kit::fault::Fault;
+use crate::kit::{NONE, payload};
 use simurgh_core::{Broadcast, Mail, PresenceCall, PresenceMail};
-use simurgh_sim_kit::fault::Fault;
-use simurgh_sim_kit::{NONE, payload};
 
 use super::{MailTag, SimNode, TaggedMail};
 use crate::app::DEPTH_MAX;

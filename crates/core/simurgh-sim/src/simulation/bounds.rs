@@ -1,8 +1,8 @@
 //! Checks after every step the bounds that a configuration promises.
 
+use crate::kit::peer::{Flow, Peer};
 use simurgh_core::{Mail, Node, Phase, PresenceMail};
 use simurgh_reactor::Key;
-use simurgh_sim_kit::peer::{Flow, Peer};
 
 use super::checks::check_waits;
 use super::{NodeSimulation, Server};

@@ -1,8 +1,8 @@
 //! Invariants between steps.
 
+use crate::kit::peer::Peer;
 use simurgh_core::{NETWORK, Node, Phase};
 use simurgh_reactor::Key;
-use simurgh_sim_kit::peer::Peer;
 
 use super::{NodeSimulation, Server};
 use crate::model::{Model, Shard};

@@ -1,16 +1,16 @@
 //! Clients: what they send, and how they read what they are sent.
 
+use crate::kit::client::{self, Read};
+use crate::kit::delivery::{Delivery, Request, RequestKind};
+use crate::kit::fault::Fault;
+use crate::kit::peer::{ClientMessage, Content, Value};
+use crate::kit::{NONE, payload, refs};
 use simurgh_core::{Phase, Received, Wire};
 use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::serializer::{Frame, Kind, Serializer};
 use simurgh_proto::session::client::{Client, Topic};
 use simurgh_proto::ws::{CloseCode, Decoder};
 use simurgh_reactor::Key;
-use simurgh_sim_kit::client::{self, Read};
-use simurgh_sim_kit::delivery::{Delivery, Request, RequestKind};
-use simurgh_sim_kit::fault::Fault;
-use simurgh_sim_kit::peer::{ClientMessage, Content, Value};
-use simurgh_sim_kit::{NONE, payload, refs};
 
 use crate::model::limits::Size;
 use crate::model::{Input, PayloadInfo, code_bit};

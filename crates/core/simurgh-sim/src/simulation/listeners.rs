@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::kit::fault::Fault;
 use simurgh_core::{Broadcast, Listener, Mail};
-use simurgh_sim_kit::fault::Fault;
 
 use super::NodeSimulation;
 use crate::app::shared::Shared;

@@ -12,13 +12,13 @@ mod readings;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::kit::findings::Findings;
+use crate::kit::peer::Peer;
+use crate::kit::run::Simulation;
+use crate::kit::transport::Transport;
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, Mail, Node, Phase};
 use simurgh_reactor::{Key, Next};
-use simurgh_sim_kit::findings::Findings;
-use simurgh_sim_kit::peer::Peer;
-use simurgh_sim_kit::run::Simulation;
-use simurgh_sim_kit::transport::Transport;
 
 use self::bounds::Pace;
 use self::client::Link;

@@ -5,6 +5,12 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::kit::delivery::RequestKind;
+use crate::kit::fault::Fault;
+use crate::kit::setup::locked;
+use crate::kit::topics::IDS;
+use crate::kit::transport::POLLED;
+use crate::kit::{EVENTS, payload};
 use simurgh_core::{
     Broadcast, Lifetime, Mail, NETWORK, Node, Phase, Reply, SocketState, Stop, Wire, guarded,
     nanoseconds,
@@ -12,12 +18,6 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::{CloseCode, Decoder};
-use simurgh_sim_kit::delivery::RequestKind;
-use simurgh_sim_kit::fault::Fault;
-use simurgh_sim_kit::setup::locked;
-use simurgh_sim_kit::topics::IDS;
-use simurgh_sim_kit::transport::POLLED;
-use simurgh_sim_kit::{EVENTS, payload};
 
 use super::NodeSimulation;
 use super::client::Link;

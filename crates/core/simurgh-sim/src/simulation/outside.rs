@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use crate::kit::delivery::RequestKind;
+use crate::kit::setup::locked;
 use simurgh_core::{NETWORK, Node, Phase, PresenceList};
 use simurgh_proto::ws::CloseCode;
-use simurgh_sim_kit::delivery::RequestKind;
-use simurgh_sim_kit::setup::locked;
 
 use super::client::Link;
 use super::{NodeSimulation, Server};

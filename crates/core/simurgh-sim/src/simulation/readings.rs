@@ -1,12 +1,12 @@
 //! Long messages in transit to be read away from their shard, and back.
 
+use crate::kit::delivery::Request;
+use crate::kit::peer::{ClientMessage, Content};
 use simurgh_core::{Kind, Node, Phase, Received, guarded};
 use simurgh_proto::message::Message;
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
-use simurgh_sim_kit::delivery::Request;
-use simurgh_sim_kit::peer::{ClientMessage, Content};
 
 use super::NodeSimulation;
 use super::client::{join_ref, size};

@@ -1,0 +1,239 @@
+//! Clients: what they have joined, and what they receive compared with what their shard accepted.
+
+mod view;
+
+use crate::kit::client::{self, Connection, number_of};
+use crate::kit::{EVENTS, payload};
+use simurgh_history::Position;
+use simurgh_proto::message::{Payload, Ref, events};
+use simurgh_proto::serializer::ServerMessage;
+
+pub(crate) use self::view::TopicView;
+use crate::cluster::ledger::{Ledger, View};
+use crate::cluster::plan::ClusterPlan;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Joined {
+    pub(crate) join_ref: u32,
+    pub(crate) chan: u32,
+    pub(crate) is_joined: bool,
+    at: usize,
+    pub(crate) view: View,
+}
+
+impl Joined {
+    pub(crate) fn new(join_ref: u32, chan: u32) -> Self {
+        Self { join_ref, chan, is_joined: false, at: 0, view: View::default() }
+    }
+}
+
+pub(crate) struct Client {
+    number: u32,
+    pub(crate) id: Option<usize>,
+    pub(crate) connection: Option<Connection>,
+    pub(crate) refs: u32,
+    pub(crate) channels: Vec<Option<Joined>>,
+    pub(crate) views: Vec<TopicView>,
+    pub(crate) opts_in: bool,
+    has_id: bool,
+}
+
+impl client::Client for Client {
+    fn connection(&mut self) -> &mut Option<Connection> {
+        &mut self.connection
+    }
+
+    fn disconnected(&mut self) {
+        self.connection = None;
+        self.channels.iter_mut().for_each(|it| *it = None);
+        self.views.iter_mut().for_each(TopicView::disconnected);
+        if !self.opts_in {
+            // Without a position it may receive again what another node receives late.
+            self.views.iter_mut().for_each(|it| it.at = None);
+        }
+    }
+}
+
+impl Client {
+    pub(crate) fn new(plan: &ClusterPlan, number: u32) -> Self {
+        let channels = plan.topics.iter().map(|_| None).collect();
+        let kept = plan.history.as_ref();
+        let (opts_in, has_id) = kept.map_or((false, false), |it| it.client(plan.seed, number));
+        let topics = 0..kept.map_or(0, |_| plan.topics.len());
+        let views = topics.map(|topic| TopicView::new(number, has_id, topic)).collect();
+        let (id, connection, refs) = (plan.id_of(number), None, 0);
+        Self { number, id, connection, refs, channels, views, opts_in, has_id }
+    }
+
+    /// The member of its join's payload with which it resumes.
+    pub(crate) fn resume_member(&mut self, topic: usize) -> String {
+        let Some(view) = self.views.get_mut(topic).filter(|_| self.opts_in) else {
+            return String::new();
+        };
+        view.is_resumed = false;
+        let since = view.at.map_or_else(|| "null".to_owned(), |at| format!("\"{at}\""));
+        let id = match self.has_id {
+            true => format!(r#""id":"client-{:04}","#, self.number),
+            false => String::new(),
+        };
+        format!(r#","simurgh":{{{id}"since":{since}}}"#)
+    }
+
+    pub(crate) fn receive(
+        &mut self,
+        plan: &ClusterPlan,
+        ledger: &mut Ledger,
+        it: &ServerMessage<'_>,
+    ) {
+        match it {
+            ServerMessage::Reply { msg_ref, topic, status, response, .. } => {
+                let Some(topic) = plan.topic_of(topic) else { return };
+                let number = number_of(msg_ref);
+                let Some(channel) = self.channels.get_mut(topic) else { return };
+                let Some(current) = channel.as_mut().filter(|it| it.join_ref == number) else {
+                    if plan.history.is_some() {
+                        check_reply(ledger, status, response);
+                    }
+                    return;
+                };
+                let asked = ledger.joins.get(current.chan as usize);
+                match asked.and_then(|it| it.from).filter(|_| &**status == "ok") {
+                    Some(from) => (current.is_joined, current.at) = (true, from),
+                    None => *channel = None,
+                }
+            }
+            ServerMessage::Event(it) => {
+                let Some(topic) = plan.topic_of(&it.topic) else { return };
+                let refs = (&it.join_ref, &it.msg_ref);
+                self.receive_event(ledger, topic, refs, (&it.event, &it.payload));
+            }
+        }
+    }
+
+    fn receive_event(
+        &mut self,
+        ledger: &mut Ledger,
+        topic: usize,
+        (join_ref, msg_ref): (&Ref<'_>, &Ref<'_>),
+        (event, payload): (&str, &Payload<'_>),
+    ) {
+        let Some(channel) = self.channels.get_mut(topic) else { return };
+        let is_here_only =
+            EVENTS.contains(&event) && ledger.is_here_only(payload::parse(payload).0);
+        let Some(current) = channel.as_mut() else {
+            let at = Position::parse(msg_ref.raw().trim_matches('"'));
+            if at.is_some() || (payload.binary().is_some() && self.opts_in && !is_here_only) {
+                self.receive_stored(ledger, topic, (event, payload, at), true);
+            }
+            return;
+        };
+        let is_stale = !join_ref.is_null() && number_of(join_ref) != current.join_ref;
+        if matches!(event, events::CLOSE | events::ERROR) {
+            let of = if join_ref.is_null() { msg_ref } else { join_ref };
+            if number_of(of) == current.join_ref {
+                *channel = None;
+            }
+            return;
+        }
+        let is_stored = !self.views.is_empty() && !event.starts_with("presence_") && !is_here_only;
+        if is_stored {
+            let at = Position::parse(msg_ref.raw().trim_matches('"'));
+            return self.receive_stored(ledger, topic, (event, payload, at), is_stale);
+        }
+        if is_stale || !current.is_joined {
+            return;
+        }
+        let Some(start) = self.connection.as_ref().map(|it| it.start) else { return };
+        let who = self.number;
+        if event.starts_with("presence_") {
+            let json = payload.json().unwrap_or_default();
+            ledger.note(|| format!("client {who} hears {event} on {topic}: {json}"));
+            return ledger.receive_presence((start, topic), &mut current.view, event, json);
+        }
+        let id = payload::parse(payload).0;
+        ledger.note(|| format!("client {who} hears #{id} on {topic}"));
+        match ledger.next_for(current.chan, current.at) {
+            Some((at, next)) if next == id => {
+                current.at = at + 1;
+                ledger.counts.count("heard", 1);
+            }
+            next => {
+                let text = format!("client {who} hears #{id} on {topic}, where {next:?} is next");
+                ledger.fail("heard", text);
+            }
+        }
+    }
+
+    fn receive_stored(
+        &mut self,
+        ledger: &mut Ledger,
+        topic: usize,
+        (event, payload, at): (&str, &Payload<'_>, Option<Position>),
+        is_dropped: bool,
+    ) {
+        let who = self.number;
+        ledger.note(|| {
+            let text = String::from_utf8_lossy(payload.data());
+            let heard = if is_dropped { "drops" } else { "hears" };
+            format!("client {who} {heard} {event} at {at:?} on {topic}: {text:.80}")
+        });
+        let Some(view) = self.views.get_mut(topic) else { return };
+        if self.opts_in {
+            return view.receive(ledger, (event, payload, at), is_dropped);
+        }
+        let id = payload::parse(payload).0;
+        let stored = ledger.log.find(id, topic);
+        if at.is_some() || event.starts_with("simurgh:") || stored.is_none() {
+            let text = format!("client {who} hears {event} #{id} at {at:?}: {stored:?}");
+            return ledger.fail("opted", text);
+        }
+        let before = std::mem::replace(&mut view.at, stored);
+        let is_again = before.zip(stored).is_some_and(|(before, stored)| {
+            before.epoch == stored.epoch && before.place >= stored.place
+        });
+        ledger.counts.count("heard without a place", 1);
+        if is_again && !is_dropped {
+            let text = format!("client {who} hears #{id} at {stored:?} behind {before:?}");
+            ledger.fail("twice", text);
+        }
+    }
+
+    pub(crate) fn check_rest(&self, ledger: &mut Ledger) {
+        for (topic, it) in self.channels.iter().enumerate() {
+            let Some(current) = it else { continue };
+            let who = self.number;
+            if !current.is_joined {
+                ledger.fail("rest", format!("client {who} is not told of its join: {current:?}"));
+            }
+            if let Some(view) = self.views.get(topic).filter(|_| self.opts_in) {
+                view.check_rest(ledger);
+            }
+            if let Some(next) = ledger.next_for(current.chan, current.at) {
+                ledger.fail("rest", format!("client {who} has not heard {next:?} on {topic}"));
+            }
+            let there = ledger.presences.of(topic);
+            let known = current.view.sorted();
+            if current.view.has_state && known != there {
+                let text = format!("client {who} knows {known:?} on {topic}, of {there:?}");
+                ledger.fail("present", text);
+            }
+            ledger.counts.count("views", u64::from(current.view.has_state));
+        }
+    }
+}
+
+/// A reply after broadcasts comes once they are stored.
+fn check_reply(ledger: &mut Ledger, status: &str, response: &Payload<'_>) {
+    let text = String::from_utf8_lossy(response.data()).into_owned();
+    if status == "ok" {
+        let missing = ledger.missing(payload::parse(response).0);
+        ledger.counts.count("replies", 1);
+        if let Some(id) = missing {
+            ledger.fail("barrier", format!("{text} is said before #{id} is stored"));
+        }
+    } else if text.contains("unconfirmed") {
+        ledger.counts.count("unconfirmed", 1);
+    } else if text.contains("not stored") {
+        ledger.counts.count("not stored", 1);
+    }
+}

@@ -1,0 +1,203 @@
+//! How time advances: which shards and threads run, what is read and received, and in which order.
+
+use std::sync::Arc;
+
+use crate::kit::payload;
+use crate::kit::shard::Turns;
+use simurgh_core::Mail;
+use simurgh_proto::serializer::ServerMessage;
+use simurgh_reactor::Next;
+
+use super::ClusterSimulation;
+use crate::cluster::client::Client;
+use crate::cluster::ledger::Ledger;
+use crate::cluster::plan::ClusterPlan;
+use crate::cluster::running::RunningNode;
+use crate::cluster::thread::Command;
+use crate::cluster::{Shard, Shared, SimNode};
+
+impl Turns for ClusterSimulation {
+    type Ledger = Ledger;
+    type Plan = ClusterPlan;
+    type Client = Client;
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn node(&self, slot: usize) -> Option<&Arc<SimNode>> {
+        self.nodes[slot].as_ref().map(|it| &it.node)
+    }
+
+    fn shard(&mut self, slot: usize, shard: usize) -> Option<&mut Shard> {
+        self.nodes[slot].as_mut()?.shards.get_mut(shard)
+    }
+
+    fn local_ns(&self, slot: usize) -> u64 {
+        self.nodes[slot].as_ref().map_or(0, |it| it.local_ns(self.clock_ns))
+    }
+
+    fn is_frozen(&self, slot: usize) -> bool {
+        self.nodes[slot].as_ref().is_some_and(|it| it.is_frozen)
+    }
+
+    fn clients(&mut self) -> &mut Vec<Client> {
+        &mut self.clients
+    }
+
+    fn begin_step(&mut self, slot: usize, shard: usize, now_ns: u64) -> u64 {
+        let start = self.nodes[slot].as_ref().map(|it| it.start);
+        self.shared.ledger().running = start.map(|start| (start, shard));
+        now_ns ^ self.clock_ns
+    }
+
+    fn end_step(&mut self) {
+        self.shared.ledger().running = None;
+    }
+
+    fn notice_mail(&mut self, slot: usize, shard: usize, mail: &Mail) {
+        let (Mail::Broadcast(posted), Some(node)) = (mail, &self.nodes[slot]) else { return };
+        let it = posted.broadcast();
+        let is_plain = !it.event().starts_with("presence_") && it.position().is_none();
+        let topic = self.shared.plan.topic_of(it.topic());
+        if let Some(topic) = topic.filter(|_| is_plain) {
+            let id = payload::parse(it.payload()).0;
+            self.shared.ledger().accept(node.start, shard, topic, id);
+        }
+    }
+
+    fn end_turn(&mut self, slot: usize, shard: usize, nexts: [Next; 3]) {
+        let now_ns = self.local_ns(slot);
+        let Some(it) = self.shard(slot, shard) else { return };
+        let at_ns = |next| match next {
+            Next::Now => now_ns,
+            Next::After(span) => now_ns.saturating_add(span.as_nanos() as u64),
+            Next::At(at_ns) => at_ns,
+            Next::Idle => u64::MAX,
+        };
+        it.next_ns = nexts.map(at_ns).into_iter().min().unwrap_or(u64::MAX);
+    }
+
+    fn hear(&mut self, client: usize, message: &ServerMessage<'_>) {
+        self.clients[client].receive(&self.shared.plan, &mut self.shared.ledger(), message);
+    }
+
+    fn hear_close(&mut self, client: usize) {
+        // As a browser does.
+        self.vanish(client);
+    }
+}
+
+impl ClusterSimulation {
+    pub(crate) fn complete_turn(&mut self, slot: usize, shard: usize) {
+        if !self.is_frozen(slot) {
+            self.finish_turn(slot, shard);
+            self.end_shard(slot, shard);
+        }
+    }
+
+    /// Ends a shard that has drained; with its last shard a node says bye.
+    fn end_shard(&mut self, slot: usize, shard: usize) {
+        let Some(running) = self.running(slot) else { return };
+        let start = running.start;
+        let Some(server) = running.shards.get_mut(shard) else { return };
+        if !server.net.stops || server.has_ended {
+            return;
+        }
+        server.has_ended = true;
+        server.core.retire();
+        running.node.end(shard);
+        if running.shards.iter().all(|it| it.has_ended) {
+            running.mailbox.post(Command::Bye);
+            self.shared.ledger().starts[start].says_bye = true;
+        }
+    }
+
+    pub(crate) fn run_thread(&mut self, slot: usize) {
+        let clock_ns = self.clock_ns;
+        let Some(running) = self.running(slot).filter(|it| !it.is_frozen) else { return };
+        let sockets = running.shards.iter().map(|it| it.metrics.sockets.value()).sum();
+        let time = running.time(clock_ns);
+        let has_ended = running.thread.turn(time, sockets);
+        let published = running.thread.take_published();
+        let gone = std::mem::take(&mut running.thread.gone);
+        self.expect_deliveries(slot, published);
+        gone.into_iter().for_each(|(node, why)| self.check_gone(slot, node, why));
+        self.check_bounds(slot);
+        if has_ended {
+            self.end_node(slot);
+        }
+    }
+
+    fn expect_deliveries(&mut self, slot: usize, published: Vec<(u32, u64)>) {
+        for (id, dropped) in published {
+            let topic = self.shared.ledger().broadcasts[id as usize].topic;
+            let name = &self.shared.plan.topics[topic];
+            let others = self.running_nodes().filter(|it| it.slot != slot);
+            for running in others.filter(|it| it.thread.is_heard(name)) {
+                let mut ledger = self.shared.ledger();
+                let mut shards = running.thread.shards(name);
+                // A channel that is a member before another node publishes gets it, too.
+                shards.extend(ledger.members(running.start, topic));
+                shards
+                    .iter()
+                    .for_each(|it| ledger.expect_delivery(id, dropped, running.start, *it));
+            }
+        }
+    }
+
+    /// Runs everything that is due once, in an order of the seed.
+    fn run_all(&mut self) {
+        let count = self.nodes.len();
+        let first = self.rng.usize(..count);
+        for slot in (0..count).map(|it| (first + it) % count) {
+            let clock_ns = self.clock_ns;
+            let Some(running) = self.running(slot).filter(|it| !it.is_frozen) else { continue };
+            let (local_ns, shards) = (running.local_ns(clock_ns), running.shards.len());
+            let is_machine_first = clock_ns.is_multiple_of(2);
+            if is_machine_first && running.thread.is_due(local_ns) {
+                self.run_thread(slot);
+            }
+            if let Some(running) = self.running(slot) {
+                let waiting = running.node.state().deciding.len();
+                (0..waiting).for_each(|_| _ = running.node.decide_next());
+            }
+            for shard in 0..shards {
+                let mut has_run = false;
+                while self.take_mail(slot, shard) {
+                    has_run = true;
+                }
+                let is_due = |it: &Shard| it.next_ns <= local_ns;
+                let server = self.running(slot).and_then(|it| it.shards.get(shard));
+                if has_run || server.is_some_and(is_due) {
+                    self.complete_turn(slot, shard);
+                }
+            }
+            if self.running(slot).is_some_and(|it| it.thread.is_due(local_ns)) {
+                self.run_thread(slot);
+            }
+        }
+        for client in 0..self.clients.len() {
+            self.read(client, usize::MAX);
+            self.receive(client, usize::MAX);
+        }
+    }
+
+    pub(crate) fn pass(&mut self, span_ns: u64) {
+        let end_ns = self.clock_ns + span_ns;
+        loop {
+            self.run_all();
+            self.check_links();
+            if self.clock_ns >= end_ns || self.shared.has_failed() {
+                return;
+            }
+            let next_ns = self.running_nodes().filter_map(RunningNode::next_ns).min();
+            let next_ns = next_ns.into_iter().chain(self.network.next_at_ns()).min();
+            let soon_ns = self.clock_ns + self.quantum_ns;
+            self.clock_ns = next_ns.unwrap_or(end_ns).max(soon_ns).min(end_ns);
+            self.shared.ledger().clock_ns = self.clock_ns;
+            self.network.advance(self.clock_ns);
+            self.read_log();
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Clients' ends of connections: what they read and write.
+
+use simurgh_core::Wire;
+use simurgh_proto::message::{Payload, Ref};
+use simurgh_proto::serializer::{Frame, ServerMessage};
+use simurgh_proto::ws::{CloseFrame, Decoder, Event, Limits, Role};
+use simurgh_reactor::Key;
+
+use crate::kit::NONE;
+
+/// A client's end of a connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) slot: usize,
+    /// The number of its node's start, among all starts.
+    pub(crate) start: usize,
+    pub(crate) shard: usize,
+    pub(crate) key: Key,
+    /// Its number among all connections.
+    pub(crate) number: u32,
+    pub(crate) decoder: Decoder,
+}
+
+pub(crate) trait Client {
+    fn connection(&mut self) -> &mut Option<Connection>;
+
+    fn wire(&self) -> Wire {
+        Wire::V2
+    }
+
+    fn disconnected(&mut self);
+}
+
+/// What a client reads.
+#[derive(Debug)]
+pub(crate) enum Read<'a> {
+    Message(ServerMessage<'a>),
+    /// A message without a serializer.
+    Plain(Payload<'a>),
+    Close(Option<CloseFrame<'a>>),
+    Wrong(String),
+}
+
+/// Reads all messages in bytes of a server.
+pub(crate) fn read(
+    decoder: &mut Decoder,
+    wire: Wire,
+    mut bytes: &mut [u8],
+    mut with: impl FnMut(Read<'_>),
+) {
+    loop {
+        let event = match decoder.next(Role::Client, &Limits::default(), &mut bytes) {
+            Ok(Some(event)) => event,
+            Ok(None) => return,
+            Err(error) => return with(Read::Wrong(format!("{error:?}"))),
+        };
+        let frame = match &event {
+            Event::Text(text) => Frame::Text(text),
+            Event::Binary(data) => Frame::Binary(data),
+            Event::Close(_) => {
+                let Event::Close(frame) = event else { return };
+                with(Read::Close(frame));
+                continue;
+            }
+            _ => continue,
+        };
+        with(match (wire.serializer(), frame) {
+            (None, Frame::Text(text)) => Read::Plain(Payload::Json(text.into())),
+            (None, Frame::Binary(data)) => Read::Plain(Payload::Binary(data.into())),
+            (Some(serializer), frame) => match serializer.decode_server(frame) {
+                Ok(message) => Read::Message(message),
+                Err(error) => Read::Wrong(format!("{error:?}")),
+            },
+        });
+    }
+}
+
+/// The text of a client's message; `payload` is JSON.
+pub(crate) fn text(wire: Wire, refs: [u32; 2], topic: &str, event: &str, payload: &str) -> String {
+    let [join_ref, msg_ref] = refs;
+    match wire {
+        Wire::V1 => {
+            let refs = format!(r#""ref":"{msg_ref}","join_ref":"{join_ref}""#);
+            format!(r#"{{"topic":"{topic}","event":"{event}","payload":{payload},{refs}}}"#)
+        }
+        _ => format!(r#"["{join_ref}","{msg_ref}","{topic}","{event}",{payload}]"#),
+    }
+}
+
+/// The number of a ref in such a text; [`NONE`] if it is null.
+pub(crate) fn number_of(it: &Ref<'_>) -> u32 {
+    it.raw().trim_matches('"').parse().unwrap_or(NONE)
+}

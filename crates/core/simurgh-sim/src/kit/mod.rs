@@ -1,0 +1,32 @@
+//! The common base of the simulations of whole servers: real cores in one thread, with a transport,
+//! mailboxes and clocks that a seed controls.
+//!
+//! ```text
+//!   seed ─► plan ─► operations ─► simulation ─► findings: what is wrong, what was met
+//!                                    │
+//!       clients ⇄ transport ⇄ cores ⇄ mailboxes ⇄ … other shards
+//! ```
+//!
+//! A run is a list of operations, each complete by itself, so leaving some out shrinks it.
+
+pub(crate) mod client;
+pub(crate) mod delivery;
+pub(crate) mod fault;
+pub(crate) mod findings;
+pub(crate) mod handle;
+pub(crate) mod node;
+pub(crate) mod operation;
+pub(crate) mod payload;
+pub(crate) mod peer;
+pub(crate) mod presence;
+pub(crate) mod refs;
+pub(crate) mod run;
+pub(crate) mod setup;
+pub(crate) mod shard;
+pub(crate) mod topics;
+pub(crate) mod transport;
+
+/// No payload, channel or connection.
+pub(crate) const NONE: u32 = u32::MAX;
+/// Events of broadcasts; interceptors take the first, or the first two.
+pub(crate) const EVENTS: [&str; 3] = ["a", "b", "c"];

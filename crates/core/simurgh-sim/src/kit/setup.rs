@@ -1,0 +1,64 @@
+//! What the parts of a simulation share.
+
+use std::ops::DerefMut;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use simurgh_core::Config;
+
+use crate::kit::fault::Faults;
+use crate::kit::findings::Findings;
+use crate::kit::topics::Topics;
+
+/// The configuration of the shards of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Setup {
+    pub(crate) config: Config,
+    /// Most nanoseconds between two readings of the clock.
+    pub(crate) jump_ns: u32,
+    /// Topics, for sockets that take values instead of bytes.
+    pub(crate) topics: Topics,
+    pub(crate) faults: Faults,
+}
+
+/// What the nodes, applications and clients of a run share: the plan, and a ledger of what has
+/// happened, by which the outcome is checked.
+pub(crate) struct Shared<L, P> {
+    ledger: Mutex<L>,
+    pub(crate) plan: P,
+    pub(crate) setup: Arc<Setup>,
+}
+
+pub(crate) trait Ledger: DerefMut<Target = Findings> + Send + 'static {}
+
+impl<L: DerefMut<Target = Findings> + Send + 'static> Ledger for L {}
+
+impl<L: Ledger, P> Shared<L, P> {
+    pub(crate) fn new(ledger: L, plan: P, setup: Setup) -> Self {
+        Self { ledger: Mutex::new(ledger), plan, setup: Arc::new(setup) }
+    }
+
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, L> {
+        locked(&self.ledger)
+    }
+
+    /// Adds a line to the log, if there is one.
+    pub(crate) fn note(&self, text: impl FnOnce() -> String) {
+        self.ledger().note(text);
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.ledger().failure.is_some()
+    }
+}
+
+/// A configuration in which no socket is closed because it is idle or slow.
+pub(crate) fn patient_config() -> Config {
+    let slow_after = Duration::from_secs(1_000);
+    Config { idle_timeout: None, hibernate_after: None, slow_after, ..Config::default() }
+}
+
+/// Locks, also after a panic: applications panic on purpose.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

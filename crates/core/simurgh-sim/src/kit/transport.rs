@@ -1,0 +1,501 @@
+//! The simulated transport of one shard: sockets with a pipe to their peers, which take as much as
+//! they like.
+//!
+//! As in the reactor, what a turn sends is gathered (`span`). At the end of the turn it moves to
+//! the peer as far as there is room (`pipe`); the rest waits (`queue`).
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use simurgh_core::{AbandonReason, Broadcast, NETWORK, Socket, Sockets, Wire};
+use simurgh_proto::serializer::ServerMessage;
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::{Key, Now, Run, Shared};
+
+use crate::kit::delivery::{Delivery, letter};
+use crate::kit::fault::Fault;
+use crate::kit::payload::{self, hashed};
+use crate::kit::peer::{Peer, Value};
+use crate::kit::setup::Setup;
+
+/// The number of the transport of long-poll sessions, as sockets have it.
+pub(crate) const POLLED: u8 = 1;
+/// The longest slice of a step's work.
+const SLICE_NS: u64 = 400_000;
+
+#[derive(Debug, Default)]
+struct Place {
+    generation: u32,
+    peer: Option<Box<Peer>>,
+}
+
+/// The simulated transport of one shard.
+#[derive(Default)]
+pub(crate) struct Transport {
+    setup: Arc<Setup>,
+    /// When the current turn began.
+    pub(crate) now: Now,
+    /// The last reading of its clock, in nanoseconds.
+    pub(crate) clock: Cell<u64>,
+    jumps: Cell<u64>,
+    /// The first reading of the clock in this step.
+    slice_ns: Cell<u64>,
+    /// Whether the clock stands still in this step.
+    is_frozen: Cell<bool>,
+    /// What was sent in this step when its slice was over.
+    pub(crate) sent_late: Cell<u32>,
+    places: Vec<Place>,
+    free: Vec<u32>,
+    count: usize,
+    /// The number of frames that are not dropped.
+    pub(crate) frames: Rc<Cell<i64>>,
+    pub(crate) hash: u64,
+    dirty: Vec<Key>,
+    pub(crate) removals: Vec<Key>,
+    /// Sockets that are read again.
+    pub(crate) released: Vec<Key>,
+    /// Sockets whose session may be over.
+    pub(crate) touched: Vec<Key>,
+    closing: Vec<Key>,
+    /// Sockets whose output has caught up.
+    pub(crate) drained: Vec<Key>,
+    /// Sockets that were held in the current step.
+    pub(crate) holds: Vec<Key>,
+    /// Connections that were cut because they read too slowly.
+    pub(crate) cut: Vec<u32>,
+    pub(crate) stops: bool,
+    pub(crate) is_deaf: bool,
+}
+
+/// A frame that is counted until it is dropped.
+struct Counted<B>(B, Rc<Cell<i64>>);
+
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Counted<B> {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_ref()
+    }
+}
+
+impl<B> Drop for Counted<B> {
+    fn drop(&mut self) {
+        self.1.set(self.1.get() - 1);
+    }
+}
+
+impl Transport {
+    pub(crate) fn new(setup: Arc<Setup>) -> Self {
+        Self { setup, jumps: Cell::new(1), ..Self::default() }
+    }
+
+    /// The same for another core. Its keys continue, so that old keys find nothing.
+    pub(crate) fn again(self) -> Self {
+        let Self { setup, now, clock, jumps, places, free, frames, hash, .. } = self;
+        Self { setup, now, clock, jumps, places, free, frames, hash, ..Self::default() }
+    }
+
+    /// A turn begins or continues at this time; `jumps` seeds the steps of the clock.
+    pub(crate) fn at(&mut self, now_ns: u64, jumps: u64) {
+        self.now = Now::from_ns(now_ns);
+        self.clock.set(self.clock.get().max(now_ns));
+        self.jumps.set(jumps | 1);
+        self.slice_ns.set(u64::MAX);
+        self.is_frozen.set(false);
+        self.sent_late.set(0);
+    }
+
+    fn count_sent(&self) {
+        if self.clock.get() > self.slice_ns.get().saturating_add(SLICE_NS) {
+            self.sent_late.set(self.sent_late.get() + 1);
+        }
+    }
+
+    /// Opens a socket, whose client takes this many bytes at once.
+    pub(crate) fn open(&mut self, conn: u32, wire: Wire, user_socket: u8, window: usize) -> Key {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            self.places.len() as u32 - 1
+        });
+        let transport = if wire == Wire::Values { 0 } else { NETWORK };
+        let mut socket = Socket::new(simurgh_core::Phase::Head, self.now.tick, transport);
+        socket.lead_to(user_socket, wire);
+        let generation = self.places.get(slot as usize).map_or(0, |it| it.generation);
+        let key = Key { slot, generation };
+        let peer = Peer {
+            key,
+            socket,
+            conn,
+            span: Vec::new(),
+            queue: Vec::new(),
+            pipe: Vec::new(),
+            window,
+            inbound: Default::default(),
+            stash: Default::default(),
+            heard: Vec::new(),
+            is_held: false,
+            held_for: None,
+            reading: 0,
+            is_closing: false,
+            is_mute: false,
+            is_listed: false,
+            has_shut: false,
+            heard_tick: self.now.tick,
+            stands_since_ns: 0,
+            ends_ns: None,
+            held_back: Vec::new(),
+        };
+        self.places[slot as usize].peer = Some(Box::new(peer));
+        self.count += 1;
+        key
+    }
+
+    pub(crate) fn peer(&self, key: Key) -> Option<&Peer> {
+        let place = self.places.get(key.slot as usize)?;
+        place.peer.as_deref().filter(|_| place.generation == key.generation)
+    }
+
+    pub(crate) fn peer_mut(&mut self, key: Key) -> Option<&mut Peer> {
+        let place = self.places.get_mut(key.slot as usize)?;
+        place.peer.as_deref_mut().filter(|_| place.generation == key.generation)
+    }
+
+    pub(crate) fn peers(&self) -> impl Iterator<Item = &Peer> {
+        self.places.iter().filter_map(|it| it.peer.as_deref())
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Box<Peer>> {
+        self.peer(key)?;
+        let place = self.places.get_mut(key.slot as usize)?;
+        place.generation += 1;
+        self.free.push(key.slot);
+        self.count -= 1;
+        place.peer.take()
+    }
+
+    /// Writes what this turn has sent, cuts slow peers, and removes those that are to end.
+    pub(crate) fn flush(&mut self) {
+        let now_ns = self.now.ns;
+        let max = self.setup.config.outbound_bytes_max;
+        for at in 0..self.dirty.len() {
+            let Some(key) = self.dirty.get(at).copied() else { break };
+            let Some(peer) = self.peer_mut(key) else { continue };
+            peer.is_listed = false;
+            if peer.flush(now_ns) > max {
+                self.slow(key);
+            }
+        }
+        self.dirty.clear();
+        let mut closing = std::mem::take(&mut self.closing);
+        closing.retain(|&key| {
+            let Some(peer) = self.peer_mut(key) else { return false };
+            let is_over = peer.queue.is_empty() || peer.ends_ns.is_some_and(|it| it <= now_ns);
+            peer.ends_ns.get_or_insert(now_ns + 2_000_000_000);
+            if is_over {
+                self.removals.push(key);
+            }
+            !is_over
+        });
+        self.closing = closing;
+    }
+
+    /// Finds peers whose output does not move.
+    pub(crate) fn judge(&mut self) {
+        let after_ns = self.setup.config.slow_after.as_nanos() as u64;
+        let now_ns = self.now.ns;
+        let stands = |it: &Peer| !it.queue.is_empty() && it.stands_since_ns + after_ns < now_ns;
+        let all = self.places.iter().filter_map(|it| it.peer.as_deref());
+        let slow: Vec<Key> = all.filter(|it| stands(it) && !it.is_mute).map(|it| it.key).collect();
+        slow.into_iter().for_each(|key| self.slow(key));
+    }
+
+    /// A peer reads too slowly: its queue is dropped, and it has some time to take a farewell.
+    fn slow(&mut self, key: Key) {
+        let ends_ns = self.now.ns + 2_000_000_000;
+        let Some(peer) = self.peer_mut(key).filter(|it| !it.is_mute) else { return };
+        (peer.is_mute, peer.is_closing, peer.ends_ns) = (true, true, Some(ends_ns));
+        // It never takes the farewell: the rest of a frame that has begun blocks it.
+        let conn = peer.conn;
+        self.cut.push(conn);
+        self.closing.push(key);
+    }
+
+    /// Moves what there is room for to the peer.
+    pub(crate) fn write_more(&mut self, key: Key) -> bool {
+        let now_ns = self.now.ns;
+        let Some(peer) = self.peer_mut(key).filter(|it| !it.queue.is_empty()) else { return false };
+        if peer.is_mute {
+            return false;
+        }
+        let room = peer.window.saturating_sub(peer.pipe.len()).min(peer.queue.len());
+        if room == 0 {
+            return false;
+        }
+        peer.pipe.extend(peer.queue.drain(..room));
+        peer.stands_since_ns = now_ns;
+        if peer.queue.is_empty() {
+            self.drained.push(key);
+        }
+        true
+    }
+
+    fn put(&mut self, key: Key, bytes: &[u8]) {
+        self.hash = hashed(self.hash, bytes);
+        self.count_sent();
+        let setup = Arc::clone(&self.setup);
+        let Some(peer) = self.peer_mut(key) else { return };
+        if setup.faults.happens(Fault::Lose) {
+            return;
+        }
+        if setup.faults.happens(Fault::Swap) && peer.held_back.is_empty() {
+            peer.held_back = bytes.to_vec();
+            return;
+        }
+        peer.span.extend_from_slice(bytes);
+        if setup.faults.happens(Fault::Garble) {
+            garble(&mut peer.span);
+        }
+        if setup.faults.happens(Fault::Double) {
+            peer.span.extend_from_slice(bytes);
+        }
+        if !peer.held_back.is_empty() {
+            let late = std::mem::take(&mut peer.held_back);
+            peer.span.extend_from_slice(&late);
+        }
+        if !peer.is_listed {
+            peer.is_listed = true;
+            self.dirty.push(key);
+        }
+    }
+
+    /// Sends now, if nothing is before it; returns whether something waits.
+    fn put_now(&mut self, key: Key, bytes: &[u8]) -> bool {
+        let (now_ns, max) = (self.now.ns, self.setup.config.outbound_bytes_max);
+        let Some(peer) = self.peer(key) else { return false };
+        if peer.is_over() {
+            return !peer.queue.is_empty();
+        }
+        let is_behind = !peer.span.is_empty() || !peer.queue.is_empty();
+        self.put(key, bytes);
+        let Some(peer) = self.peer_mut(key) else { return false };
+        let waits = if is_behind { peer.queue.len() } else { peer.flush(now_ns) };
+        if waits > max && !is_behind {
+            self.slow(key);
+        }
+        waits > 0
+    }
+
+    fn hear_line(&mut self, key: Key, topic: Option<u8>, line: Delivery, sum: u32) {
+        let word = [line.word, line.kind as u8, topic.unwrap_or(255)];
+        let refs = u64::from(line.id) << 32 | u64::from(line.msg_ref ^ line.join_ref << 16);
+        self.hash = hashed(hashed(self.hash, &word), &refs.to_le_bytes());
+        let setup = Arc::clone(&self.setup);
+        if setup.faults.happens(Fault::Lose) {
+            return;
+        }
+        if let Some(peer) = self.peer_mut(key) {
+            peer.heard.push(Value::Delivery(topic, line, sum));
+            if setup.faults.happens(Fault::Double) {
+                peer.heard.push(Value::Delivery(topic, line, sum));
+            }
+        }
+    }
+}
+
+fn bytes_of(run: &Run) -> Vec<u8> {
+    run.frames().flat_map(|it| it.as_bytes().iter().copied()).collect()
+}
+
+impl Sockets for Transport {
+    fn now(&self) -> Now {
+        self.now
+    }
+
+    fn clock_ns(&self) -> u64 {
+        // xorshift: no two readings are equal, and the seed decides where slices are cut.
+        let mut bits = self.jumps.get();
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;
+        self.jumps.set(bits);
+        let most = u64::from(self.setup.jump_ns).max(1);
+        let clock = self.clock.get() + 1 + bits % most;
+        self.clock.set(clock);
+        self.slice_ns.set(self.slice_ns.get().min(clock));
+        if self.setup.faults.happens(Fault::Freeze) {
+            self.is_frozen.set(true);
+        }
+        if self.is_frozen.get() { self.slice_ns.get() } else { clock }
+    }
+
+    fn socket(&self, key: Key) -> Option<&Socket> {
+        self.peer(key).map(|it| &it.socket)
+    }
+
+    fn socket_mut(&mut self, key: Key) -> Option<&mut Socket> {
+        self.peer_mut(key).map(|it| &mut it.socket)
+    }
+
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn sweep(
+        &mut self,
+        cursor: &mut u32,
+        records: usize,
+        mut visit: impl FnMut(Key, &mut Socket) -> bool,
+        found: &mut Vec<Key>,
+    ) {
+        let first = *cursor as usize;
+        let end = first.saturating_add(records).min(self.places.len());
+        for place in self.places.get_mut(first..end).unwrap_or_default() {
+            if let Some(peer) = place.peer.as_deref_mut()
+                && visit(peer.key, &mut peer.socket)
+            {
+                found.push(peer.key);
+            }
+        }
+        *cursor = if end >= self.places.len() { 0 } else { end as u32 };
+    }
+
+    fn queued(&self, key: Key) -> usize {
+        self.peer(key).map_or(0, |it| it.queue.len())
+    }
+
+    fn has_input(&self, key: Key) -> bool {
+        self.peer(key).is_some_and(|it| !it.inbound.is_empty())
+    }
+
+    fn peer_has_shut(&self, key: Key) -> bool {
+        self.peer(key).is_some_and(|it| it.has_shut)
+    }
+
+    fn share(&self, bytes: impl AsRef<[u8]> + 'static) -> Shared {
+        self.frames.set(self.frames.get() + 1);
+        Shared::new(Counted(bytes, Rc::clone(&self.frames)))
+    }
+
+    fn send_with(&mut self, key: Key, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        if self.peer(key).is_none_or(Peer::is_over) {
+            return false;
+        }
+        let mut bytes = Vec::with_capacity(128);
+        write(&mut bytes);
+        self.put(key, &bytes);
+        true
+    }
+
+    fn send_later(&mut self, key: Key, run: Run) {
+        self.send_with(key, |out| out.extend(bytes_of(&run)));
+    }
+
+    fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool {
+        match whole {
+            [] => self.put_now(key, &bytes_of(run)),
+            whole => self.put_now(key, whole),
+        }
+    }
+
+    fn send_chosen<'r, R: FnOnce() -> Run>(
+        &mut self,
+        key: Key,
+        choose: impl FnOnce(&Socket) -> Option<(&'r [u8], R)>,
+    ) -> Option<bool> {
+        let (bytes, run) = choose(&self.peer(key)?.socket)?;
+        if cfg!(debug_assertions) {
+            let run = run();
+            debug_assert_eq!(run.len(), bytes.len(), "the bytes are those of the run");
+        }
+        Some(self.put_now(key, bytes))
+    }
+
+    fn deliver(&mut self, key: Key, message: &ServerMessage<'_>) {
+        self.count_sent();
+        let (topic, line, sum) = Delivery::of(&self.setup.topics, message);
+        self.hear_line(key, topic, line, sum);
+    }
+
+    fn deliver_broadcasts<'a>(
+        &mut self,
+        key: Key,
+        _transport: u8,
+        broadcasts: impl Iterator<Item = &'a Arc<Broadcast>>,
+    ) -> u64 {
+        let mut heard = 0;
+        for broadcast in broadcasts {
+            let id = payload::parse(broadcast.payload()).0;
+            let line = Delivery::event(letter(broadcast.event()), 0, id);
+            let topic = self.setup.topics.number(broadcast.topic());
+            self.hear_line(key, topic, line, payload::sum(broadcast.payload()));
+            heard += 1;
+        }
+        heard
+    }
+
+    fn deliver_close(&mut self, key: Key, code: Option<CloseCode>) {
+        if let Some(peer) = self.peer_mut(key) {
+            peer.heard.push(Value::Close(code.map(|it| it.0)));
+        }
+    }
+
+    fn hold(&mut self, key: Key) {
+        let Some(peer) = self.peer_mut(key) else { return };
+        if std::mem::replace(&mut peer.is_held, true) {
+            // It may be held for another reason as well; the two are not distinguished.
+            peer.held_for = None;
+        } else {
+            self.holds.push(key);
+        }
+    }
+
+    fn release(&mut self, key: Key) {
+        if let Some(peer) = self.peer_mut(key) {
+            peer.is_held = false;
+            self.released.push(key);
+            self.touched.push(key);
+        }
+    }
+
+    fn close(&mut self, key: Key) {
+        if let Some(peer) = self.peer_mut(key)
+            && !peer.is_closing
+        {
+            peer.is_closing = true;
+            self.closing.push(key);
+        }
+        self.touched.push(key);
+    }
+
+    fn shutdown_write(&mut self, key: Key) {
+        self.touched.push(key);
+    }
+
+    fn abort(&mut self, key: Key) {
+        if let Some(peer) = self.peer_mut(key) {
+            peer.is_mute = true;
+            let conn = peer.conn;
+            self.cut.push(conn);
+            self.removals.push(key);
+        }
+        self.touched.push(key);
+    }
+
+    fn abandon(&mut self, key: Key, _why: AbandonReason) {
+        self.removals.push(key);
+    }
+
+    fn stop_listening(&mut self) {
+        self.is_deaf = true;
+    }
+
+    fn stop(&mut self) {
+        self.stops = true;
+    }
+}
+
+fn garble(bytes: &mut [u8]) {
+    let at = bytes.windows(4).rposition(|it| it == b"\"s\":");
+    if let Some(digit) = at.and_then(|at| bytes.get_mut(at + 4)) {
+        *digit ^= 1;
+    }
+}
