@@ -62,12 +62,15 @@ struct Arguments {
 enum Program {
     /// The server: answers after known delays, and logs when each request came
     Recorder,
+    /// Logs when the load generator's core stands still
+    Watch,
 }
 
 fn main() -> ExitCode {
     let Arguments { recorder, options } = Arguments::parse();
     let done = match recorder {
         Some(Program::Recorder) => recorder::serve(),
+        Some(Program::Watch) => recorder::watch(),
         None => {
             let options = options.for_suite(&SUITE).map_err(|why| anyhow!(why));
             options.and_then(|options| rounds::run(&SUITE, &options))
@@ -91,17 +94,37 @@ struct Recorder {
 impl Recorder {
     fn start() -> Result<Self> {
         let own = std::env::current_exe().context("own path")?;
-        let mut process = Process::with_output(first(&own).arg("recorder"))?;
+        let mut process = Process::with_output(first(&own, "5").arg("recorder"))?;
         let address = process.line("listening on", Duration::from_secs(5))?.parse()?;
         Ok(Self { address, _process: process })
     }
 }
 
-/// The program, before all others on its core (SCHED_FIFO, which needs root): what they take is
-/// neither side's fault.
-fn first(program: &Path) -> Command {
+/// The recorder's other half, on the load generator's core.
+struct Watch(Process);
+
+impl Watch {
+    fn start() -> Result<Self> {
+        let own = std::env::current_exe().context("own path")?;
+        Ok(Self(Process::with_output(first(&own, "6").arg("watch"))?))
+    }
+
+    /// Stalls of the core since the last call: begin and end of each.
+    fn stalls(&mut self) -> Vec<(u64, u64)> {
+        let mut stalls = Vec::new();
+        while let Ok(line) = self.0.line("stall", Duration::from_millis(1)) {
+            let mut times = line.split_ascii_whitespace().map_while(|word| word.parse().ok());
+            stalls.extend(times.next().zip(times.next()));
+        }
+        stalls
+    }
+}
+
+/// The program, before those of lower priority on its core (SCHED_FIFO, which needs root): what
+/// others take is neither side's fault.
+fn first(program: &Path, priority: &str) -> Command {
     let mut command = Command::new("chrt");
-    command.args(["--fifo", "5"]).arg(program);
+    command.args(["--fifo", priority]).arg(program);
     command
 }
 
@@ -116,7 +139,7 @@ struct Ran {
 fn load(bench: &Bench<'_>, text: &str, kind: &str, flags: &[&str]) -> Result<Ran> {
     let (file, out) = (bench.scratch.join("job").with_extension(kind), bench.scratch.join("out"));
     fs::write(&file, text)?;
-    let mut command = first(&bench.program);
+    let mut command = first(&bench.program, "5");
     command.arg("load").arg(&file).args(flags).arg("--out").arg(&out);
     command.args(["--overwrite", "--quiet", "--dashboard", "off", "--workers", "1"]);
     let output = command.arg(format!("--cores={CLIENT_CORE}")).output()?;
@@ -132,9 +155,11 @@ fn load(bench: &Bench<'_>, text: &str, kind: &str, flags: &[&str]) -> Result<Ran
 const SEED: u64 = 2026;
 const OFF_MAX_NS: u64 = 1_000_000;
 const HALF_NS: u64 = 500_000;
+/// A stall may be in the times of what follows for so long: a think time and an answer.
+const STALL_SPAN_NS: u64 = 60_000_000;
 
 fn scenarios(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let recorder = Recorder::start()?;
+    let (recorder, mut watch) = (Recorder::start()?, Watch::start()?);
     let all: Vec<Scenario> = (0..)
         .map(|number| Scenario::random(number, SEED))
         .filter(|scenario| takes_us(scenario) < 1_500_000)
@@ -143,8 +168,11 @@ fn scenarios(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let (mut failed, mut failed_again, mut wrong) = (0, 0, 0);
     let mut off_us: Vec<f64> = Vec::new();
     let mut seen_us: Vec<f64> = Vec::new();
+    let mut stalled = 0;
     for scenario in &all {
+        watch.stalls();
         let log = logged(bench, recorder.address, scenario)?;
+        let stalls = watch.stalls();
         seen_us.extend(log.iter().map(|record| us(record.at_ns - record.from_ns)));
         let off_ns = match follow(scenario, &log) {
             Ok(off_ns) => off_ns,
@@ -155,12 +183,14 @@ fn scenarios(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             }
         };
         off_us.extend(off_ns.iter().map(|(off, _)| us(off.unsigned_abs())));
-        let (worst_ns, path) = worst(&off_ns);
+        stalled += usize::from(worst(&off_ns, &[]).0.unsigned_abs() > OFF_MAX_NS);
+        let (worst_ns, path) = worst(&off_ns, &stalls);
         if worst_ns.unsigned_abs() > OFF_MAX_NS {
+            stalled -= 1;
             failed += 1;
             // A fault of the load generator is there each time, a stall of the machine is not.
             let log = logged(bench, recorder.address, scenario)?;
-            let (again_ns, path_again) = worst(&follow(scenario, &log)?);
+            let (again_ns, path_again) = worst(&follow(scenario, &log)?, &watch.stalls());
             failed_again += usize::from(again_ns.unsigned_abs() > OFF_MAX_NS);
             let (first, again) = (worst_ns / 1_000, again_ns / 1_000);
             sample.note(format!(
@@ -171,6 +201,7 @@ fn scenarios(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     sample.put_count("scenarios", all.len());
     sample.put_count("scenarios_failed", failed);
     sample.put_count("scenarios_failed_again", failed_again);
+    sample.put_count("scenarios_stalled", stalled);
     sample.put_count("scenarios_wrong", wrong);
     sample.put_count("requests", off_us.len());
     sample.put_count("requests_failed", off_us.iter().filter(|off| **off > 1_000.0).count());
@@ -193,9 +224,16 @@ fn logged(bench: &Bench<'_>, server: SocketAddrV4, scenario: &Scenario) -> Resul
     recorder::log(server)
 }
 
-/// The one that is off most.
-fn worst<'a>(off_ns: &[(i64, &'a str)]) -> (i64, &'a str) {
-    off_ns.iter().copied().max_by_key(|(off, _)| off.unsigned_abs()).unwrap_or_default()
+/// The one that is off most, less the longest stall of its core shortly before.
+fn worst<'a>(off_ns: &[(i64, &'a Record)], stalls: &[(u64, u64)]) -> (i64, &'a str) {
+    let unexplained = |&(off, record): &(i64, &'a Record)| {
+        let since_ns = record.at_ns.saturating_sub(STALL_SPAN_NS);
+        let near = stalls.iter().filter(|(from, to)| *to > since_ns && *from < record.at_ns);
+        let stall_ns = near.map(|(from, to)| to - from).max().unwrap_or(0);
+        let stall_ns = i64::try_from(stall_ns).unwrap_or(i64::MAX);
+        (if off > 0 { (off - stall_ns).max(0) } else { off }, record.path.as_str())
+    };
+    off_ns.iter().map(unexplained).max_by_key(|(off, _)| off.unsigned_abs()).unwrap_or_default()
 }
 
 fn us(ns: u64) -> f64 {
@@ -212,7 +250,7 @@ fn takes_us(scenario: &Scenario) -> u64 {
 }
 
 /// How late each request of all users was, in ns, and which one it was.
-fn follow<'a>(scenario: &Scenario, log: &'a [Record]) -> Result<Vec<(i64, &'a str)>> {
+fn follow<'a>(scenario: &Scenario, log: &'a [Record]) -> Result<Vec<(i64, &'a Record)>> {
     let mut of_user: BTreeMap<u32, VecDeque<&Record>> = BTreeMap::new();
     for record in log {
         of_user.entry(record.user()).or_default().push_back(record);
@@ -314,6 +352,15 @@ mod tests {
             assert_eq!(off.len(), 2);
             assert_eq!(off[1].0.unsigned_abs().div_ceil(1_000), off_us, "{off:?}");
             assert!(follow(&scenario, &log[..1]).is_err(), "a request is missing");
+            for (stall, expected_us) in [
+                ((0, 0), off_us),
+                ((10_000_000, 12_000_000), off_us.saturating_sub(2_000)),
+                // It came later.
+                ((30_000_000, 33_000_000), off_us),
+            ] {
+                let (worst_ns, _) = worst(&off, &[stall]);
+                assert_eq!(worst_ns.unsigned_abs().div_ceil(1_000), expected_us, "{stall:?}");
+            }
         }
     }
 

@@ -20,7 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use simurgh_bench_kit::net::{self, Listener, head_length};
-use simurgh_bench_kit::target::SERVER_CORE;
+use simurgh_bench_kit::target::{CLIENT_CORE, SERVER_CORE};
 use simurgh_bench_kit::{frames, sys};
 
 /// A request, with nanoseconds of CLOCK_MONOTONIC.
@@ -63,6 +63,27 @@ pub(super) fn serve() -> Result<()> {
     let listener = Listener::open(SocketAddrV4::new([127, 77, 0, 1].into(), 0), false)?;
     println!("listening on {}", listener.address()?);
     Recorder { listener, sockets: HashMap::new(), log: Vec::new(), due: Vec::new(), drawn: 0 }.run()
+}
+
+/// Longer pauses of a core are stalls of the machine.
+const STALL_NS: u64 = 250_000;
+/// Between two looks at the clock.
+const WATCH_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
+
+/// Prints when the load generator's core stood still, until its parent ends. It runs before the
+/// load generator there, so nothing but the machine can hold it up.
+pub(super) fn watch() -> Result<()> {
+    sys::die_with_parent()?;
+    sys::pin(CLIENT_CORE)?;
+    let mut before_ns = now_ns();
+    loop {
+        poll(&mut [], Some(&WATCH_INTERVAL))?;
+        let ns = now_ns();
+        if ns - before_ns > STALL_NS {
+            println!("stall {before_ns} {ns}");
+        }
+        before_ns = now_ns();
+    }
 }
 
 struct Recorder {

@@ -223,7 +223,7 @@ pub(super) struct Follower<'a> {
     pub(super) records: VecDeque<&'a Record>,
     pushes: VecDeque<Between>,
     /// How late each request was, and which one it was.
-    pub(super) off_ns: Vec<(i64, &'a str)>,
+    pub(super) off_ns: Vec<(i64, &'a Record)>,
 }
 
 impl<'a> Follower<'a> {
@@ -273,7 +273,7 @@ impl<'a> Follower<'a> {
         let record = record.filter(|record| record.part(2) == name);
         let Some(record) = record else { anyhow::bail!("request {name} did not come") };
         let off_ns = self.due.off(Between(record.from_ns, record.at_ns));
-        self.off_ns.push((off_ns, &record.path));
+        self.off_ns.push((off_ns, record));
         let [before, after] = record.answered_ns;
         ensure!(before > 0, "request {name} was not answered");
         self.due = Between(before, after);
