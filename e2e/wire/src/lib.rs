@@ -33,7 +33,7 @@ pub use process::{Server, ServerBuilder};
 pub use raw::{Frame, Head, Raw, Response, frame, opcode};
 
 /// The longest any single answer may take.
-pub const WAIT: Duration = Duration::from_secs(5);
+pub const WAIT: Duration = Duration::from_secs(30);
 
 /// How long, in milliseconds, a connection is watched before it counts as silent. Short, because
 /// silence is proven by a heartbeat behind the message in question; the time only covers what

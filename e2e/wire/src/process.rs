@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Head, Raw, Response, WAIT};
+use crate::{Head, Raw, Response};
 
 /// How long a binary may take from its start to its `listening on` line.
 const START: Duration = Duration::from_secs(20);
@@ -112,31 +112,6 @@ impl ServerBuilder {
             }
         }
         server
-    }
-
-    /// Starts a server that is expected to refuse to start: its exit status and standard error.
-    ///
-    /// # Panics
-    /// When it goes on running; it is killed then.
-    #[track_caller]
-    pub fn refuses(self) -> (ExitStatus, String) {
-        let mut child = self.command().spawn().expect("start the binary");
-        let start = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait().expect("wait for the binary") {
-                break status;
-            }
-            if start.elapsed() > WAIT {
-                let _ = child.kill();
-                let _ = child.wait();
-                panic!("{:?} goes on running, it should have refused to start", self.args);
-            }
-            thread::sleep(Duration::from_millis(10));
-        };
-        let mut text = String::new();
-        let mut stderr = child.stderr.take().expect("stderr is piped");
-        stderr.read_to_string(&mut text).expect("standard error is text");
-        (status, text)
     }
 }
 

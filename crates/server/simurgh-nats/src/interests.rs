@@ -11,7 +11,7 @@
 //!
 //! ```text
 //! SUB new, PING k ─► PONG k: in force ─► 250 ms later: UNSUB old, PING m ─► PONG m: only the new
-//! are purpose, and after another 250 ms the numbers are forgotten
+//! are left ─► 250 ms later: PING n ─► PONG n: the numbers are forgotten
 //! ```
 
 use std::hash::BuildHasher as _;
@@ -97,6 +97,8 @@ enum Phase {
     Ending(PingNumber),
     /// They are gone. Until this time a server may deliver a message again to the new ones.
     Over { until_ms: u64 },
+    /// All that was delivered until then has been read when this PING is answered.
+    Forgetting(PingNumber),
 }
 
 impl Interests {
@@ -274,21 +276,27 @@ impl Interests {
 
     pub(crate) fn pong(&mut self, ping: PingNumber, now_ms: u64) {
         let until_ms = now_ms + OVERLAP_MS;
-        for key in &self.overlapping {
-            let Some(group) = self.groups.get_mut(key) else { continue };
-            let Some(overlap) = &mut group.overlap else { continue };
+        let Self { groups, by_sid, next_tick_ms, .. } = self;
+        self.overlapping.retain(|key| {
+            let Some(group) = groups.get_mut(key) else { return false };
+            let Some(overlap) = &mut group.overlap else { return false };
             match overlap.phase {
                 Phase::New(of) if of <= ping => overlap.phase = Phase::Both { until_ms },
                 Phase::Ending(of) if of <= ping => {
                     for sid in overlap.old.drain(..) {
-                        self.by_sid.remove(&sid);
+                        by_sid.remove(&sid);
                     }
                     overlap.phase = Phase::Over { until_ms };
                 }
-                _ => continue,
+                Phase::Forgetting(of) if of <= ping => {
+                    group.overlap = None;
+                    return false;
+                }
+                _ => return true,
             }
-            self.next_tick_ms = Some(self.next_tick_ms.unwrap_or(until_ms).min(until_ms));
-        }
+            *next_tick_ms = Some(next_tick_ms.unwrap_or(until_ms).min(until_ms));
+            true
+        });
     }
 
     /// Ends overlaps whose time is over. Returns whether PING number `ping` must be sent.
@@ -307,13 +315,13 @@ impl Interests {
                     needs_ping = true;
                 }
                 Phase::Over { until_ms } if until_ms <= now_ms => {
-                    group.overlap = None;
-                    return false;
+                    overlap.phase = Phase::Forgetting(ping);
+                    needs_ping = true;
                 }
                 Phase::Both { until_ms } | Phase::Over { until_ms } => {
                     next = Some(next.unwrap_or(until_ms).min(until_ms));
                 }
-                Phase::New(_) | Phase::Ending(_) => {}
+                Phase::New(_) | Phase::Ending(_) | Phase::Forgetting(_) => {}
             }
             true
         });

@@ -153,7 +153,8 @@ fn row_74_silence_is_closed_and_heartbeats_keep() {
     });
     assert_eq!(silent.expect_close(), 1002);
     let after = start.elapsed();
-    let allowed = Duration::from_millis(390)..Duration::from_millis(1500);
+    // The default is 60 s.
+    let allowed = Duration::from_millis(390)..Duration::from_secs(30);
     assert!(allowed.contains(&after), "closed after {after:?}");
     lively.join().expect("heartbeats and pings keep a socket open");
 }
@@ -175,8 +176,11 @@ fn row_76_v2_wants_at_least_five_elements() {
     let server = Server::shared_conformance();
     let object = r#"{"topic":"phoenix","event":"heartbeat","payload":{},"ref":"1"}"#;
     assert_eq!(code_after(&server, Vsn::V2, object), 1011);
-    let four = r#"[null,"1","phoenix","heartbeat"]"#;
-    assert_eq!(code_after(&server, Vsn::V2, four), 1011);
+    let fields = ["null", "\"1\"", "\"phoenix\"", "\"heartbeat\"", "{}"];
+    for count in 0..fields.len() {
+        let text = format!("[{}]", fields[..count].join(","));
+        assert_eq!(code_after(&server, Vsn::V2, &text), 1011, "{text}");
+    }
 
     let mut client = v2(&server);
     client.send_text(r#"[null,"1","phoenix","heartbeat",{},{"six":[6]},"seven"]"#);

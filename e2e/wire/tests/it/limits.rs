@@ -166,13 +166,15 @@ fn row_119_a_burst_passes_and_comes_back_at_the_rate() {
     let wait = limited(&answers[39], &sent[39], "echo:a", "messages");
     assert!(wait <= Duration::from_millis(250), "{wait:?}");
     sleep(wait + Duration::from_millis(20));
+    let since = Instant::now();
     client.echo("echo:a");
-    // A user that leaves and comes again has what was left.
+    // A user that leaves and comes again has what was left, not another burst.
     client.ask("echo:a", "phx_leave", json!({}), "ok", json!({}));
     assert_eq!(client.recv().event, "phx_close");
     client.join("echo:a", json!({}));
-    let msg_ref = client.push("echo:a", "echo", json!({}));
-    limited(&client.recv(), &msg_ref, "echo:a", "messages");
+    (0..12).for_each(|_| _ = client.push("echo:a", "echo", json!({})));
+    let count = client.recv_many(12).iter().filter(passed).count() as u64;
+    assert!(count <= 1 + since.elapsed().as_millis() as u64 * 4 / 1_000, "{count} of 12");
 }
 
 /// Row 120. A flood that is dropped costs its neighbours nothing.
@@ -183,24 +185,20 @@ fn row_120_a_neighbour_notices_nothing_of_a_flood() {
     neighbour.join("echo:room", json!({}));
     let mut flood = Client::open(&server, Vsn::V2);
     flood.join("echo:room", json!({}));
-    let (mut longest, start) = (Duration::ZERO, Instant::now());
+    let start = Instant::now();
     let mut told = 0;
     for round in 0..20 {
         for _ in 0..500 {
             flood.push("echo:room", "tell", json!({"flood": true}));
         }
-        let asked = Instant::now();
-        let msg_ref = neighbour.push("echo:room", "echo", json!(round));
-        let _ = msg_ref;
+        neighbour.push("echo:room", "echo", json!(round));
         while neighbour.recv().event != "phx_reply" {
             told += 1;
         }
-        longest = longest.max(asked.elapsed());
         sleep(Duration::from_millis(25));
     }
     let most = 50 + start.elapsed().as_millis() as u64 * 50 / 1_000 + 1;
     assert!(told <= most, "told {told} times, at most {most}");
-    assert!(longest < Duration::from_millis(500), "{longest:?}");
     eventually("10,000 were counted", || metric(&server, "messages") >= 10_000 - most);
     flood.heartbeat_except("tell");
 }

@@ -115,6 +115,13 @@ fn row_41_a_push_to_an_unjoined_topic_is_unmatched() {
         client.recv().expect_unmatched("8", &topic);
         client.send((), "9", &topic, "echo", json!({}));
         client.recv().expect_unmatched("9", &topic);
+        for event in ["crash", "phx_reply", "phx_close", "phx_error"] {
+            client.send("1", "10", &topic, event, json!({}));
+            client.recv().expect_unmatched("10", &topic);
+        }
+        // Nothing is left of them for the join that follows.
+        client.join(&topic, json!({}));
+        client.echo(&topic);
     });
 }
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use wire_tests::{Client, Head, Incoming, Raw, Response, Server, Vsn, WAIT, both, opcode};
+use wire_tests::{Client, Head, Raw, Response, Server, Vsn, WAIT, opcode};
 
 const LOBBY: &str = "rooms:lobby";
 
@@ -42,36 +42,6 @@ fn publish(server: &Server, authorization: Option<&str>, body: &Value) -> Respon
         head = head.set("authorization", value);
     }
     server.http(&head.set("connection", "close"), &body.to_string())
-}
-
-/// The chat without a configuration: join, announce, message to all, reply.
-#[test]
-fn chat_without_a_configuration() {
-    let server = Server::serve().start();
-    let mut listener = Client::open(&server, Vsn::V1);
-    listener.join(LOBBY, json!({"user": "listener"}));
-    both(|vsn| {
-        let mut client = Client::open(&server, vsn);
-        client.join(LOBBY, json!({"user": "ann"}));
-        let entered = loop {
-            let entered = next_of(&mut listener, "user:entered");
-            if entered.payload["user"] == json!("ann") {
-                break entered;
-            }
-        };
-        entered.expect_broadcast(LOBBY, "user:entered", json!({"user": "ann"}));
-
-        let message = json!({"user": "ann", "body": "hello ü"});
-        let msg_ref = client.push(LOBBY, "new:msg", message.clone());
-        next_of(&mut client, "new:msg").expect_broadcast(LOBBY, "new:msg", message.clone());
-        let reply = client.recv();
-        assert_eq!(reply.msg_ref, json!(msg_ref));
-        assert_eq!(reply.replied().response, json!({"msg": "hello ü"}));
-        next_of(&mut listener, "new:msg").expect_broadcast(LOBBY, "new:msg", message);
-    });
-    let page = server.get("/");
-    assert_eq!(page.status, 200);
-    assert!(page.header("content-type").is_some_and(|t| t.starts_with("text/html")), "{page:?}");
 }
 
 /// Tsung's traffic: a join in a binary frame, no vsn, Host without port, Origin without scheme, no
@@ -311,24 +281,6 @@ fn health_and_metrics() {
     assert_eq!(after[1] - before[1], 13.0, "messages in");
 }
 
-/// An upgrade may be a later request on a connection that was kept alive, as proxies do.
-#[test]
-fn upgrade_on_a_kept_alive_connection() {
-    let server = Server::serve().start();
-    let mut raw = Raw::connect(server.addr());
-    for _ in 0..2 {
-        let response = raw.request(&Head::new("GET", "/healthz"));
-        assert_eq!(response.status, 200);
-    }
-    let response = raw.request(&Head::upgrade(&Vsn::V2.path()));
-    assert_eq!(response.status, 101, "{response:?}");
-    let heartbeat = r#"[null,"1","phoenix","heartbeat",{}]"#;
-    raw.send_frame(&wire_tests::frame(opcode::TEXT, heartbeat));
-    let answer = raw.frame();
-    let answer = wire_tests::Msg::parse(Vsn::V2, std::str::from_utf8(&answer.payload).unwrap());
-    answer.expect_reply((), "1", "phoenix", "ok", json!({}));
-}
-
 /// Several addresses, IPv4 and IPv6, one line of output each, one room for all.
 #[test]
 fn several_addresses() {
@@ -351,17 +303,6 @@ fn several_addresses() {
     for client in &mut clients {
         next_of(client, "new:msg");
     }
-}
-
-/// A second server on the same address refuses to start and names it.
-#[test]
-fn a_used_address_is_an_error() {
-    let server = Server::serve().start();
-    let addr = server.addr().to_string();
-    let (status, stderr) = Server::serve().listen(&[&addr]).refuses();
-    assert!(!status.success(), "{status}");
-    assert!(stderr.contains(&addr), "does not name {addr}: {stderr}");
-    Client::open(&server, Vsn::V2).heartbeat();
 }
 
 /// SIGTERM: no new connections, all clients closed 1012 spread over the drain time, exit status 0.
@@ -392,30 +333,6 @@ fn sigterm_drains() {
     assert!(last < Duration::from_secs(3), "the last after {last:?}");
     let status = server.wait_exit(Duration::from_secs(3));
     assert_eq!(status.code(), Some(0), "{status}");
-}
-
-/// A second SIGTERM exits at once.
-#[test]
-fn second_sigterm_exits_at_once() {
-    let server = Server::serve().args("--drain-time 60s").start();
-    let mut clients: Vec<_> = (0..8).map(|_| Client::open(&server, Vsn::V2)).collect();
-    for client in &mut clients {
-        client.heartbeat();
-    }
-    server.terminate();
-    thread::sleep(Duration::from_millis(500));
-    assert!(server.is_running(), "it drains for a minute");
-    server.terminate();
-    server.wait_exit(Duration::from_secs(1));
-    for client in &mut clients {
-        loop {
-            match client.next(WAIT) {
-                Some(Incoming::Lost(_)) => break,
-                Some(_) => {}
-                None => panic!("a connection outlived the server"),
-            }
-        }
-    }
 }
 
 /// Without clients there is nothing to drain.

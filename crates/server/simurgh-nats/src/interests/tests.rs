@@ -217,7 +217,6 @@ proptest! {
 
     /// A topic that is wanted before and after each change is received without a gap, once, in
     /// order.
-    /// order.
     #[test]
     fn a_topic_is_heard_once_however_its_interest_changes(
         steps in prop::collection::vec((0..10_u8, any::<bool>(), any::<bool>()), 1..150),
@@ -266,6 +265,27 @@ fn a_message_that_is_half_delivered_when_the_old_link_ends_is_delivered_once() {
     assert_eq!(sim.subscriptions.len(), 1);
     sim.deliver(0, 1);
     sim.round_trip();
+    assert_eq!(sim.received, sim.published);
+}
+
+/// It was read after the numbers had been forgotten, since the node was late.
+#[test]
+fn a_message_that_is_read_late_is_delivered_once() {
+    let mut sim = Simulation::new();
+    sim.want(false, false);
+    sim.settle();
+    sim.want(false, true);
+    sim.want(false, false);
+    sim.round_trip();
+    (0..3).for_each(|_| sim.pass_time());
+    sim.publish(1, 0, false);
+    sim.pass_time();
+    sim.deliver(1, 1);
+    sim.pass_time();
+    sim.round_trip();
+    // The engine delivers it again soon. The node reads it when the overlap is over.
+    (0..5).for_each(|_| sim.pass_time());
+    sim.settle();
     assert_eq!(sim.received, sim.published);
 }
 

@@ -201,28 +201,6 @@ fn an_address_in_use_is_an_error_of_status_1() {
 }
 
 #[test]
-fn of_two_that_are_started_at_once_on_one_port_one_serves() {
-    for _ in 0..10 {
-        // No other program on this machine connects from this address: its ports stay free.
-        let probe = std::net::TcpListener::bind("127.41.59.26:0").unwrap();
-        let address = probe.local_addr().unwrap().to_string();
-        drop(probe);
-        let start = || Server::try_start(&["--listen", &address, "--shards", "2"]);
-        let (one, other) = std::thread::scope(|scope| {
-            let one = scope.spawn(start);
-            (start(), one.join().unwrap())
-        });
-        let (served, refused) = match (one, other) {
-            (Ok(server), Err(ran)) | (Err(ran), Ok(server)) => (server, ran),
-            both => panic!("both or none of them serve: {both:?}"),
-        };
-        assert_eq!(served.get("/healthz"), 200);
-        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-        assert!(refused.stderr.contains(&address), "{}", refused.stderr);
-    }
-}
-
-#[test]
 fn a_signal_drains_and_logs_it() {
     for (signal, format) in [("TERM", "text"), ("INT", "json")] {
         let args = ["--drain-time", "0s", "--log-format", format];

@@ -124,8 +124,9 @@ fn no_envelopes(captured: &[(String, Vec<u8>)]) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn envelopes_of_a_stranger_are_counted_without_effect() {
-    let Some(engine) = Engine::start("") else { return };
+    let engine = Engine::start("");
     let nodes = Node::three(&engine.address());
     let room = Room::of(&nodes, 2);
     let mut stranger = Stranger::connects(&engine);

@@ -14,10 +14,11 @@ use crate::support::node::{DOWN, Node, Plan, SETTLES, know_each_other};
 const SLACK: Duration = Duration::from_secs(3);
 
 #[test]
+#[ignore = "needs nats-server"]
 fn the_presences_of_a_node_that_was_killed_leave_spread_and_once() {
     const TOPICS: usize = 20;
     const MEMBERS: usize = 5;
-    let Some(engine) = Engine::start("") else { return };
+    let engine = Engine::start("");
     let mut nodes = Node::three(&engine.address());
     let topics: Vec<String> = (0..TOPICS).map(|n| format!("room:{n}")).collect();
     let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
@@ -68,8 +69,9 @@ fn the_presences_of_a_node_that_was_killed_leave_spread_and_once() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn a_node_that_was_frozen_for_a_short_time_has_missed_nothing() {
-    let Some(engine) = Engine::start("") else { return };
+    let engine = Engine::start("");
     let nodes = Node::three(&engine.address());
     let room = Room::of(&nodes, 2);
     sleep(SETTLES);
@@ -92,8 +94,9 @@ fn a_node_that_was_frozen_for_a_short_time_has_missed_nothing() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn a_node_that_was_frozen_for_long_expires_and_returns_with_the_same_presences() {
-    let Some(engine) = Engine::start("") else { return };
+    let engine = Engine::start("");
     let nodes = Node::three(&engine.address());
     let room = Room::of(&nodes, 2);
     let refs = |member: &Client| member.of(ROOM, |it| it.present.clone());
@@ -118,9 +121,10 @@ fn a_node_that_was_frozen_for_long_expires_and_returns_with_the_same_presences()
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn three_nodes_are_restarted_in_turn_and_their_clients_move() {
     const CLIENTS: usize = 9;
-    let Some(engine) = Engine::start("") else { return };
+    let engine = Engine::start("");
     let address = engine.address();
     // Longer than a client takes to reach another node.
     let plan =

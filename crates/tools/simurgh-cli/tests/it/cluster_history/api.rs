@@ -16,9 +16,10 @@ use crate::support::engine::{until, within};
 use crate::support::node::{Node, Plan};
 
 #[test]
+#[ignore = "needs nats-server"]
 fn the_same_id_on_two_nodes_at_once_is_stored_and_delivered_once() {
     const TIMES: usize = 30;
-    let Some(engine) = Engine::start(STORE) else { return };
+    let engine = Engine::start(STORE);
     let nodes = nodes(&engine.address(), ["one", "two"]);
     let members = [("at-one", &nodes[0]), ("at-two", &nodes[1])]
         .map(|(name, node)| Member::joins(name, node, TOPIC));
@@ -54,8 +55,8 @@ fn the_same_id_on_two_nodes_at_once_is_stored_and_delivered_once() {
 }
 
 /// Nodes with this history, and a member that left before the last five of six broadcasts.
-fn what_is_left(history: &str) -> Option<(Engine, [Node; 2], Member)> {
-    let engine = Engine::start(STORE)?;
+fn what_is_left(history: &str) -> (Engine, [Node; 2], Member) {
+    let engine = Engine::start(STORE);
     let start = |name| {
         let plan = plan(name, &engine.address());
         Plan { channels: channels(history), ..plan }.start()
@@ -69,13 +70,14 @@ fn what_is_left(history: &str) -> Option<(Engine, [Node; 2], Member)> {
     for n in 0..5 {
         publish(&nodes[n % 2], &format!("{n}"));
     }
-    Some((engine, nodes, gone))
+    (engine, nodes, gone)
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn of_too_many_the_oldest_are_overwritten_on_every_node() {
     let few = "count = 3, age = \"5m\", bytes = \"1MiB\"";
-    let Some((engine, nodes, gone)) = what_is_left(few) else { return };
+    let (engine, nodes, gone) = what_is_left(few);
     assert_eq!(texts(&histories(&nodes)), ["2", "3", "4"]);
     let notice = gone.resumes_at(&nodes[1]);
     let expected = json!({"recovered": false, "reason": "overwritten", "count": 3});
@@ -89,9 +91,10 @@ fn of_too_many_the_oldest_are_overwritten_on_every_node() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn what_is_too_old_is_expired_on_every_node() {
     let short = "count = 100, age = \"3s\", bytes = \"1MiB\"";
-    let Some((engine, nodes, gone)) = what_is_left(short) else { return };
+    let (engine, nodes, gone) = what_is_left(short);
     for node in &nodes {
         let is_empty = || messages_of(&page(node, TOPIC, "")).is_empty().then_some(());
         within(Duration::from_secs(15), "all is too old", is_empty);
@@ -108,8 +111,9 @@ fn what_is_too_old_is_expired_on_every_node() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn a_purge_on_one_node_applies_to_all() {
-    let Some(engine) = Engine::start(STORE) else { return };
+    let engine = Engine::start(STORE);
     let nodes = nodes(&engine.address(), ["one", "two"]);
     let stays = Member::joins("stays", &nodes[1], TOPIC);
     let gone = Member::joins("gone", &nodes[0], TOPIC);
@@ -142,9 +146,10 @@ fn a_purge_on_one_node_applies_to_all() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn many_requests_to_a_node_without_members_cost_the_engine_one_request() {
     const MANY: usize = 40;
-    let Some(engine) = Engine::start(STORE) else { return };
+    let engine = Engine::start(STORE);
     let [one, two] = nodes(&engine.address(), ["one", "two"]);
     for n in 0..10 {
         publish(&one, &format!("{n}"));
@@ -167,8 +172,9 @@ fn many_requests_to_a_node_without_members_cost_the_engine_one_request() {
 }
 
 #[test]
+#[ignore = "needs nats-server"]
 fn a_back_end_learns_which_broadcasts_are_unconfirmed_or_not_stored() {
-    let Some(engine) = Engine::start(STORE) else { return };
+    let engine = Engine::start(STORE);
     let [node] = nodes(&engine.address(), ["one"]);
     let member = Member::joins("pushes", &node, TOPIC);
     engine.freeze();

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::engine::until;
+use crate::support::engine::{HOST, until};
 
 /// The stream of the tests' cluster, with the prefix `faults`.
 pub(crate) const STREAM: &str = "FAULTS_H0";
 
 fn connect(port: u16, subject: &str) -> Option<BufReader<TcpStream>> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    let mut stream = TcpStream::connect((HOST, port)).ok()?;
     let hello = "CONNECT {\"headers\":true,\"no_responders\":true}\r\n";
     stream.write_all(format!("{hello}SUB {subject} 1\r\n").as_bytes()).ok()?;
     Some(BufReader::new(stream))
