@@ -267,12 +267,12 @@ fn a_server_that_never_answers_is_timed_out() {
     });
     let mut plan = plan(&server);
     plan.timeout = Duration::from_millis(100);
-    plan.duration = Duration::from_millis(450);
+    plan.duration = Duration::from_millis(950);
     let run = run(plan);
-    // Three or four on each of four connections.
-    assert!((8..=16).contains(&run.socket_errors.timeout), "{run:#?}");
+    // Nine on each of four connections; fewer on a busy machine.
+    assert!((8..=36).contains(&run.socket_errors.timeout), "{run:#?}");
     assert_eq!((run.requests, run.socket_errors.sum()), (0, run.socket_errors.timeout));
-    assert!((99_000..200_000).contains(&run.latency_us.min), "{run:#?}");
+    assert!((99_000..500_000).contains(&run.latency_us.min), "{run:#?}");
 }
 
 #[test]
