@@ -38,6 +38,11 @@ pub(crate) fn installed() -> Result<PathBuf> {
     Ok(DEBIAN.into())
 }
 
+/// Whether it is not Debian's.
+pub(crate) fn is_built(path: &Path) -> bool {
+    path != Path::new(DEBIAN)
+}
+
 fn is_this_version(path: &Path) -> bool {
     let version = program(&path.display().to_string(), &["--version"]);
     version.is_ok_and(|it| it.trim().ends_with(&format!("v{VERSION}")))

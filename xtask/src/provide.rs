@@ -37,6 +37,8 @@ const NEEDS: &[Need] = &[
     Need { program: "/var/lib/dpkg/info/python3-venv.list", packages: &["python3-venv"] },
     // libFuzzer is built from source.
     Need { program: "/usr/bin/c++", packages: &["g++"] },
+    // Sends the requests of docs/HTTP-API.md.
+    Need { program: "/usr/bin/curl", packages: &["curl"] },
     // Types at the prompt of `simurgh drive`.
     Need { program: "/usr/bin/tmux", packages: &["tmux"] },
     Need { program: VALGRIND, packages: &["valgrind"] },

@@ -19,6 +19,12 @@ const COMPILE_MINUTES_MAX: u64 = 30;
 const MINUTES_MAX: u64 = 15;
 /// Programs that run at once, beyond one for each core.
 const MORE_THAN_CORES: usize = 1;
+/// Tests that run at once in one program.
+const THREADS: &str = "6";
+/// Property tests have the same inputs each time.
+const SEED: &str = "1";
+/// Runs, too, the tests that need a program or a right that a machine may lack.
+pub(crate) const ALL: &str = "--include-ignored";
 
 /// A compiled test program.
 #[derive(Debug, PartialEq)]
@@ -76,9 +82,10 @@ fn programs(output: &str) -> Result<Vec<Program>> {
 }
 
 /// Runs the programs, then the tests in documentation. What a program prints is shown at its end.
-/// Adds the time of each to `times`.
+/// `flags` and `variables` are for each. Adds the time of each to `times`.
 pub(crate) fn run(
     programs: &[Program],
+    flags: &[&str],
     variables: &[(&str, PathBuf)],
     times: &mut Vec<Timed>,
 ) -> Outcome {
@@ -88,7 +95,7 @@ pub(crate) fn run(
         loop {
             let Some(program) = lock(&queue).pop_front() else { break };
             let start = Instant::now();
-            let done = started(program, variables).run();
+            let done = started(program, flags, variables).run();
             let took = start.elapsed();
             println!(
                 "\n==> {} ({:.1} s)\n{}",
@@ -119,10 +126,11 @@ pub(crate) fn run(
     sum
 }
 
-fn started(program: &Program, variables: &[(&str, PathBuf)]) -> Task {
+fn started(program: &Program, flags: &[&str], variables: &[(&str, PathBuf)]) -> Task {
     let path = program.path.display().to_string();
-    let mut task = Task::new::<&str>(&path, &[], MINUTES_MAX).directory(&program.directory).quiet();
+    let mut task = Task::new(&path, flags, MINUTES_MAX).directory(&program.directory).quiet();
     task = task.env("CARGO_MANIFEST_DIR", &program.directory);
+    task = task.env("RUST_TEST_THREADS", THREADS).env("PROPTEST_RNG_SEED", SEED);
     for (name, value) in variables {
         task = task.env(name, value);
     }
