@@ -259,7 +259,7 @@ pub trait Node: NodeHandle + Sized + 'static {
             }
             what => what,
         };
-        let bytes = what.weight() + topic.len();
+        let bytes = engine::weight(&what) + topic.len();
         let mail = Mail::History(HistoryMail::Engine(topic.into(), what));
         self.post_weighed(shard, bytes, mail);
     }

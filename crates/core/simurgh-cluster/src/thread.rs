@@ -24,9 +24,9 @@ pub const TURN_INTERVAL_NS: u64 = 1_000_000_000;
 /// How long a node that says good-bye waits for the engine to take its last messages.
 pub const FLUSH_NS: u64 = 5_000_000_000;
 
-/// Receives the outcome of a disconnect, with the nodes that are known then. It is dropped if too
-/// many disconnects are open.
-pub type DisconnectReply = Box<dyn FnOnce(&Peers, DisconnectOutcome) + Send>;
+/// Receives the outcome of a disconnect, with the nodes that are known then; `None` if too many
+/// disconnects are open.
+pub type DisconnectReply = Box<dyn FnOnce(&Peers, Option<DisconnectOutcome>) + Send>;
 
 /// The parts of a broadcast of this node.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +108,7 @@ impl<A: Adapter + ?Sized, N: ThreadNode> NodeThread<A, N> {
         let poll = self.rounds(context);
         while let Some((number, outcome)) = self.cluster.poll_outcome() {
             if let Some(reply) = self.waiting.remove(&number) {
-                reply(self.cluster.peers(), outcome);
+                reply(self.cluster.peers(), Some(outcome));
             }
         }
         while let Some(number) = self.cluster.poll_awaited() {
@@ -208,9 +208,15 @@ impl<A: Adapter + ?Sized, N: ThreadNode> NodeThread<A, N> {
         reply: Option<DisconnectReply>,
         time: Time,
     ) -> Result<(), TooManyDisconnects> {
-        let number = self.cluster.disconnect(socket_id, time)?;
-        if let Some(reply) = reply {
-            self.waiting.insert(number, reply);
+        match (self.cluster.disconnect(socket_id, time), reply) {
+            (Ok(number), Some(reply)) => drop(self.waiting.insert(number, reply)),
+            (Ok(_), None) => {}
+            (Err(error), reply) => {
+                if let Some(reply) = reply {
+                    reply(self.cluster.peers(), None);
+                }
+                return Err(error);
+            }
         }
         Ok(())
     }

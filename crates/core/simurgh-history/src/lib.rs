@@ -71,7 +71,7 @@ mod ring;
 mod save;
 mod topic;
 
-pub use engine::{NotKept, Retention, StoredAt};
+pub use engine::{EngineEvent, NotKept, Retention, StoredAt};
 pub use ids::Ids;
 pub use position::{Epoch, Place, Position};
 pub use reason::GapReason;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 pub use simurgh_history::NotKept;
-use simurgh_history::Place;
+use simurgh_history::{EngineEvent, Place};
 
 use crate::broadcast::Broadcast;
 
@@ -27,45 +27,8 @@ pub struct StoreRequest {
     pub age: Option<Duration>,
 }
 
-/// Events of a topic from the engine, for its home: [`Begun`](Self::Begun) is first.
-#[derive(Debug)]
-pub enum FromEngine {
-    /// The topic is followed from here on.
-    Begun {
-        /// The epoch of the engine's numbers: another one makes all positions before invalid.
-        epoch: u64,
-        /// Broadcasts up to this number may be missing here.
-        floor: u64,
-        /// Broadcasts up to this number were purged on request; 0: none is known.
-        purged: u64,
-        /// Up to this number the topic has only `messages`.
-        head: u64,
-        /// The engine's messages, oldest first.
-        messages: Vec<KeptItem>,
-    },
-    /// The next one, in order.
-    Next(KeptItem),
-    /// Messages up to this number are missing and cannot be fetched any more.
-    Gap {
-        /// The last number that may be missing.
-        through: u64,
-    },
-    /// Everything older than this was purged on request. The request itself has this place.
-    Purged {
-        /// Its number.
-        seq: u64,
-        /// Its index among those with this number.
-        index: u16,
-    },
-    /// The engine's state is unknown now. `Known` or `Begun` follows.
-    Unknown,
-    /// The engine stores nothing: there is nothing to wait for.
-    Unavailable,
-    /// It is known again, and nothing was missed.
-    Known,
-    /// The topic is no longer followed: no member or listener needs it.
-    Ended,
-}
+/// An event of a topic from the engine, for the topic's home.
+pub type FromEngine = EngineEvent<KeptItem>;
 
 /// A broadcast that the engine has kept.
 #[derive(Debug)]
@@ -84,14 +47,12 @@ pub struct KeptItem {
     pub broadcast: Broadcast,
 }
 
-impl FromEngine {
-    /// The bytes that it is charged on its way to the home.
-    pub fn weight(&self) -> usize {
-        match self {
-            Self::Begun { messages, .. } => messages.iter().map(KeptItem::weight).sum(),
-            Self::Next(item) => item.weight(),
-            _ => 0,
-        }
+/// The bytes that an event is charged on its way to the home.
+pub fn weight(event: &FromEngine) -> usize {
+    match event {
+        FromEngine::Begun { messages, .. } => messages.iter().map(KeptItem::weight).sum(),
+        FromEngine::Next(item) => item.weight(),
+        _ => 0,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::events::{HistoryEvent, HistoryItem, HistoryPosition};
+use super::events::{HistoryEvent, HistoryItem};
 use super::own_envelopes::OwnEnvelopes;
 use super::topic::{Stage, Topic, Waiting, stream_of};
 use super::topics::{Context, Topics};
@@ -158,9 +158,7 @@ impl Topics {
         self.advance(at, (seq, at_ms), context.time);
         let Some(follow) = self.table.get(at) else { return };
         if envelope.header.kind == Kind::Forget {
-            context
-                .sink
-                .history(&follow.name, HistoryEvent::Purged(HistoryPosition { seq, index: 0 }));
+            context.sink.history(&follow.name, HistoryEvent::Purged { seq, index: 0 });
         }
         for item in items(envelope, (seq, at_ms), (context.me, &*context.sent, context.time)) {
             context.sink.history(&follow.name, HistoryEvent::Next(item));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use simurgh_history::{NotKept, StoredAt};
+use simurgh_history::{EngineEvent, NotKept, StoredAt};
 
 use crate::envelope::Item;
 
@@ -52,43 +52,8 @@ impl HistoryItem<'_> {
     }
 }
 
-/// An event of a followed topic. The first is `Begun`, `Unknown` or `Unavailable`, the last
-/// `Ended`. Positions grow from one event to the next, except for a `Begun`, which restarts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HistoryEvent<'a> {
-    /// The topic begins.
-    Begun {
-        /// The epoch of all numbers until the next `Begun`.
-        epoch: u64,
-        /// Messages up to this number may be missing.
-        floor: u64,
-        /// Messages up to this number were purged; 0, if none is known.
-        purged: u64,
-        /// Everything between `floor` and this number is among the messages.
-        head: u64,
-        /// The messages, oldest first.
-        messages: &'a [HistoryItem<'a>],
-    },
-    /// The next message.
-    Next(HistoryItem<'a>),
-    /// Some messages behind the last one are lost, or may be.
-    Gap {
-        /// The highest number that may be lost, which is below that of the next message.
-        through: u64,
-    },
-    /// Everything before this position was purged. The purge has this position itself.
-    Purged(HistoryPosition),
-    /// The engine's messages are unknown now: there is no link, or no answer. Clients that ask what
-    /// they missed cannot be answered. `Known`, `Begun` or `Ended` follows; messages in order may
-    /// be received before that.
-    Unknown,
-    /// As `Unknown`, but there is a link, to an engine that stores nothing: waiting does not help.
-    Unavailable,
-    /// They are known again: nothing is behind the last message.
-    Known,
-    /// The topic is not followed any more.
-    Ended,
-}
+/// An event of a followed topic.
+pub type HistoryEvent<'a> = EngineEvent<HistoryItem<'a>>;
 
 pub(crate) trait HistorySink {
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>);

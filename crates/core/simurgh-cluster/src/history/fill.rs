@@ -101,7 +101,6 @@ impl Topics {
         });
         let messages: Vec<HistoryItem<'_>> = messages.collect();
         context.counts.fills += 1;
-        let messages = &messages;
         context
             .sink
             .history(&follow.name, HistoryEvent::Begun { epoch, floor, purged, head, messages });

@@ -7,6 +7,7 @@ mod kept;
 mod late;
 #[path = "../../src/history/tests/log.rs"]
 mod log;
+mod thread;
 
 use std::collections::BTreeMap;
 use std::task::{Context, Waker};

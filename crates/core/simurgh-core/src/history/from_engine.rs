@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use simurgh_channel::engine::{behind, nothing_up_to, place};
+use simurgh_channel::engine::{behind, nothing_up_to, place, weight};
 use simurgh_channel::{
     Broadcast, Charge, FromEngine, HistoryMail, KeptAt, KeptFor, KeptItem, Mail, Node, Posted,
 };
@@ -27,7 +27,7 @@ struct Begun {
 impl<N: Node> Core<N> {
     /// A message of the engine about a topic; its weight was charged to this shard.
     pub(super) fn engine_message(&mut self, out: &impl Sockets, topic: &str, what: FromEngine) {
-        self.node.discharge(usize::from(self.shard), what.weight() + topic.len());
+        self.node.discharge(usize::from(self.shard), weight(&what) + topic.len());
         let Some(history) = &mut self.history else { return };
         let is_kept = history.kept.rule(topic).is_some();
         let Some(followed_topics) = history.followed_topics.as_mut().filter(|_| is_kept) else {

@@ -11,11 +11,11 @@ use crate::kit::payload;
 use crate::kit::setup::locked;
 use simurgh_cluster::{
     Adapter, Answer, BroadcastParts, CallNumber, Cluster, DisconnectReply, ENVELOPE_BYTES_MAX,
-    Except, GoneReason, HistoryEvent, HistoryItem, HistoryPosition, Item, LinkState, LocalNode,
-    NodeId, NodeThread, NotKept, Notice, PeerEvent, Shards, Space, StoredAt, ThreadNode, Time,
+    Except, GoneReason, HistoryEvent, HistoryItem, Item, LinkState, LocalNode, NodeId, NodeThread,
+    NotKept, Notice, PeerEvent, Shards, Space, StoredAt, ThreadNode, Time,
 };
 use simurgh_core::{
-    Broadcast, ChannelId, FromEngine, Mail, Node, Posted, PresenceMail, StoreRequest, ToCluster,
+    Broadcast, ChannelId, Mail, Node, Posted, PresenceMail, StoreRequest, ToCluster,
 };
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
@@ -89,7 +89,7 @@ type Thread<A> = NodeThread<A, LocalShards>;
 
 impl ThreadNode for LocalShards {
     type Mail = Command;
-    type Broadcast = Arc<Broadcast>;
+    type Broadcast = Broadcast;
     type Awaiting = Arc<AtomicBool>;
 
     fn time(&self) -> Time {
@@ -112,7 +112,7 @@ impl ThreadNode for LocalShards {
         }
     }
 
-    fn parts(broadcast: &Arc<Broadcast>) -> BroadcastParts<'_> {
+    fn parts(broadcast: &Broadcast) -> BroadcastParts<'_> {
         let (topic, event, payload) = (broadcast.topic(), broadcast.event(), broadcast.payload());
         let except = broadcast.except().map(|it| {
             let ChannelId { shard, membership, generation } = it;
@@ -126,13 +126,13 @@ impl ThreadNode for LocalShards {
         told.store(true, Relaxed);
     }
 
-    fn broadcast_here(&mut self, broadcast: Arc<Broadcast>) {
+    fn broadcast_here(&mut self, broadcast: Broadcast) {
         let id = payload::parse(broadcast.payload()).0;
         let mut ledger = self.node.shared.ledger();
         ledger.counts.count("heard here only", 1);
         ledger.note_published(self.start, id);
         drop(ledger);
-        self.node.broadcast_here(broadcast);
+        self.node.broadcast_here(Arc::new(broadcast));
     }
 }
 
@@ -159,7 +159,7 @@ fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, 
         }
         ToCluster::Store(store) => {
             let StoreRequest { number, broadcast, sender, id, age } = *store;
-            thread.store(Arc::new(broadcast), number, sender, id.as_deref(), age, time);
+            thread.store(broadcast, number, sender, id.as_deref(), age, time);
         }
         ToCluster::Follow(topic, wanted) => cluster.follow(&topic, wanted, time, local),
         ToCluster::CheckTopic(topic) => cluster.check_topic(&topic),
@@ -167,7 +167,7 @@ fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, 
     }
 }
 
-fn publish<A: Adapter + ?Sized>(thread: &mut Thread<A>, broadcast: &Arc<Broadcast>, time: Time) {
+fn publish<A: Adapter + ?Sized>(thread: &mut Thread<A>, broadcast: &Broadcast, time: Time) {
     let id = payload::parse(broadcast.payload()).0;
     let before = dropped(&thread.cluster);
     if thread.publish(broadcast, None, time).is_ok() {
@@ -193,7 +193,9 @@ fn check_outcome(shared: &Arc<Shared>, number: usize) -> DisconnectReply {
     Box::new(move |_, outcome| {
         let mut ledger = shared.ledger();
         ledger.note(|| format!("disconnect {number}: {outcome:?}"));
-        ledger.check_outcome(number, &outcome);
+        if let Some(outcome) = outcome {
+            ledger.check_outcome(number, &outcome);
+        }
     })
 }
 
@@ -250,7 +252,7 @@ impl LocalNode for LocalShards {
         if is_lost {
             return;
         }
-        self.node.post_kept(topic, from_engine(topic, what));
+        self.node.post_kept(topic, what.map(|it| kept_item(topic, &it)));
     }
 
     fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
@@ -263,22 +265,6 @@ impl LocalNode for LocalShards {
             false => outcome,
         };
         self.node.post_stored(number, outcome);
-    }
-}
-
-fn from_engine(topic: &str, what: HistoryEvent<'_>) -> FromEngine {
-    match what {
-        HistoryEvent::Begun { epoch, floor, purged, head, messages } => {
-            let messages = messages.iter().map(|it| kept_item(topic, it)).collect();
-            FromEngine::Begun { epoch, floor, purged, head, messages }
-        }
-        HistoryEvent::Next(item) => FromEngine::Next(kept_item(topic, &item)),
-        HistoryEvent::Gap { through } => FromEngine::Gap { through },
-        HistoryEvent::Purged(HistoryPosition { seq, index }) => FromEngine::Purged { seq, index },
-        HistoryEvent::Unknown => FromEngine::Unknown,
-        HistoryEvent::Unavailable => FromEngine::Unavailable,
-        HistoryEvent::Known => FromEngine::Known,
-        HistoryEvent::Ended => FromEngine::Ended,
     }
 }
 

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use simurgh_cluster::{
     Adapter, Answer, BroadcastParts, CallNumber, DisconnectOutcome, Except, HistoryEvent,
-    HistoryItem, HistoryPosition, Item, LocalNode, NodeId, NodeThread, Peers, Shards, StoredAt,
-    ThreadNode, Time,
+    HistoryItem, Item, LocalNode, NodeId, NodeThread, Peers, Shards, StoredAt, ThreadNode, Time,
 };
 use simurgh_core::{
-    Broadcast, ChannelId, FromEngine, Node, NotKept, Posted, PresenceMail, StoreRequest, ToCluster,
+    Broadcast, ChannelId, Node, NotKept, Posted, PresenceMail, StoreRequest, ToCluster,
 };
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
@@ -44,7 +43,7 @@ pub(super) fn now(server: &Server) -> Time {
 
 impl ThreadNode for LocalShards {
     type Mail = Mail;
-    type Broadcast = Arc<Broadcast>;
+    type Broadcast = Broadcast;
     type Awaiting = oneshot::Sender<()>;
 
     fn time(&self) -> Time {
@@ -80,7 +79,7 @@ impl ThreadNode for LocalShards {
         }
     }
 
-    fn parts(broadcast: &Arc<Broadcast>) -> BroadcastParts<'_> {
+    fn parts(broadcast: &Broadcast) -> BroadcastParts<'_> {
         let (topic, event, payload) = (broadcast.topic(), broadcast.event(), broadcast.payload());
         let except = broadcast.except().map(|it| {
             let ChannelId { shard, membership, generation } = it;
@@ -93,9 +92,9 @@ impl ThreadNode for LocalShards {
         let _ = awaiting.send(());
     }
 
-    fn broadcast_here(&mut self, broadcast: Arc<Broadcast>) {
+    fn broadcast_here(&mut self, broadcast: Broadcast) {
         self.local_only += 1;
-        self.server.broadcast_here(broadcast);
+        self.server.broadcast_here(Arc::new(broadcast));
     }
 }
 
@@ -113,7 +112,7 @@ fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, 
         ToCluster::Presence(topic, what) => cluster.presence(&topic, what, time, local),
         ToCluster::Store(store) => {
             let StoreRequest { number, broadcast, sender, id, age } = *store;
-            thread.store(Arc::new(broadcast), number, sender, id.as_deref(), age, time);
+            thread.store(broadcast, number, sender, id.as_deref(), age, time);
         }
         ToCluster::Follow(topic, wanted) => cluster.follow(&topic, wanted, time, local),
         ToCluster::CheckTopic(topic) => cluster.check_topic(&topic),
@@ -123,7 +122,7 @@ fn take_from_core<A: Adapter + ?Sized>(thread: &mut Thread<A>, what: ToCluster, 
 
 fn publish<A: Adapter + ?Sized>(
     thread: &mut Thread<A>,
-    broadcast: &Arc<Broadcast>,
+    broadcast: &Broadcast,
     node: Option<NodeId>,
     time: Time,
 ) {
@@ -151,9 +150,11 @@ fn disconnect<A: Adapter + ?Sized>(
 /// A reply of the thread that sends on the names of nodes. The receiver may have stopped waiting.
 fn report_to(reply: DisconnectReply) -> simurgh_cluster::DisconnectReply {
     Box::new(move |peers, outcome| {
-        let DisconnectOutcome { confirmed, missing } = outcome;
-        let (confirmed, missing) = (named(peers, &confirmed), named(peers, &missing));
-        let _ = reply.send(Some(Disconnected { confirmed, missing }));
+        let told = outcome.map(|DisconnectOutcome { confirmed, missing }| Disconnected {
+            confirmed: named(peers, &confirmed),
+            missing: named(peers, &missing),
+        });
+        let _ = reply.send(told);
     })
 }
 
@@ -223,27 +224,11 @@ impl LocalNode for LocalShards {
     }
 
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
-        self.server.post_kept(topic, from_engine(topic, what));
+        self.server.post_kept(topic, what.map(|it| kept_item(topic, &it)));
     }
 
     fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
         self.server.post_stored(number, outcome);
-    }
-}
-
-fn from_engine(topic: &str, what: HistoryEvent<'_>) -> FromEngine {
-    match what {
-        HistoryEvent::Begun { epoch, floor, purged, head, messages } => {
-            let messages = messages.iter().map(|it| kept_item(topic, it)).collect();
-            FromEngine::Begun { epoch, floor, purged, head, messages }
-        }
-        HistoryEvent::Next(item) => FromEngine::Next(kept_item(topic, &item)),
-        HistoryEvent::Gap { through } => FromEngine::Gap { through },
-        HistoryEvent::Purged(HistoryPosition { seq, index }) => FromEngine::Purged { seq, index },
-        HistoryEvent::Unknown => FromEngine::Unknown,
-        HistoryEvent::Unavailable => FromEngine::Unavailable,
-        HistoryEvent::Known => FromEngine::Known,
-        HistoryEvent::Ended => FromEngine::Ended,
     }
 }
 

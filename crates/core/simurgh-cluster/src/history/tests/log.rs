@@ -36,7 +36,9 @@ impl SeenEvent {
             }
             HistoryEvent::Next(item) => Self::Next(message(item)),
             HistoryEvent::Gap { through } => Self::Gap(*through),
-            HistoryEvent::Purged(at) => Self::Purged(*at),
+            HistoryEvent::Purged { seq, index } => {
+                Self::Purged(HistoryPosition { seq: *seq, index: *index })
+            }
             HistoryEvent::Unknown => Self::Unknown,
             HistoryEvent::Unavailable => Self::Unavailable,
             HistoryEvent::Known => Self::Known,

@@ -1,0 +1,64 @@
+//! The cluster thread of a node, without a link.
+
+use std::sync::{Arc, Mutex};
+
+use simurgh_cluster::{BroadcastParts, DisconnectReply, DisconnectsConfig, NodeThread, ThreadNode};
+use simurgh_proto::message::Payload;
+
+use super::*;
+
+impl ThreadNode for NodeRecord {
+    type Mail = ();
+    type Broadcast = Payload<'static>;
+    type Awaiting = ();
+
+    fn time(&self) -> Time {
+        Time::default()
+    }
+
+    fn take_mail(&mut self, empty: Vec<()>) -> Vec<()> {
+        empty
+    }
+
+    fn handle<A: Adapter + ?Sized>(_: &mut NodeThread<A, Self>, (): (), _: Time) {}
+
+    fn parts<'a>(payload: &'a Payload<'static>) -> BroadcastParts<'a> {
+        BroadcastParts { topic: "t", event: "e", payload, except: None }
+    }
+
+    fn subscribed(&mut self, (): ()) {}
+
+    fn broadcast_here(&mut self, _: Payload<'static>) {
+        self.broadcasts.push(("t".into(), String::new(), Vec::new()));
+    }
+}
+
+fn thread(is_local_when_away: bool) -> NodeThread<Loopback, NodeRecord> {
+    let prefix = Prefix::new("a").unwrap();
+    let adapter = Network::new(1, NetworkConfig::default()).adapter(&prefix);
+    let mut config = ClusterConfig::new(prefix, "node");
+    config.history = Some(HistoryConfig::default());
+    config.disconnects = DisconnectsConfig { queue_max: 0, ..DisconnectsConfig::default() };
+    let cluster = Cluster::new(config, Box::new(adapter), NodeId(1), 1, Time::default());
+    NodeThread::new(cluster, NodeRecord::default(), is_local_when_away)
+}
+
+#[test]
+fn disconnect_beyond_the_maximum_is_reported_as_none() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
+    let reply: DisconnectReply = Box::new(move |_, outcome| heard.lock().unwrap().push(outcome));
+    assert!(thread(false).disconnect("user:1", Some(reply), Time::default()).is_err());
+    assert_eq!(*told.lock().unwrap(), [None]);
+}
+
+#[test]
+fn broadcast_to_be_kept_reaches_local_members_only_if_configured() {
+    for is_local in [false, true] {
+        let mut thread = thread(is_local);
+        thread.store(Payload::from_json("1".to_owned()), 7, 0, None, None, Time::default());
+        assert_eq!(thread.local.broadcasts.len(), usize::from(is_local));
+        let outcome = thread.local.stored.get(&7);
+        assert_eq!(outcome.is_some_and(|it| *it == Err(NotKept::LocalOnly)), is_local);
+    }
+}
