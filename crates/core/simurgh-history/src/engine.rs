@@ -29,9 +29,9 @@ pub struct StoredAt {
     pub is_duplicate: bool,
 }
 
-/// An event of a topic whose broadcasts an engine keeps, with a node's form of such a broadcast.
-/// The first is `Begun`, `Unknown` or `Unavailable`, the last `Ended`. Numbers grow from one event
-/// to the next, except for a `Begun`, which restarts.
+/// An event of a topic whose broadcasts an engine keeps; `M` is a node's form of a broadcast. The
+/// first is `Begun`, `Unknown` or `Unavailable`, the last `Ended`. Numbers grow from one event to
+/// the next, except for a `Begun`, which restarts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineEvent<M> {
     /// The topic is followed from here on.
