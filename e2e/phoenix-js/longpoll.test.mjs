@@ -92,7 +92,7 @@ describe("phoenix 1.8 over LongPoll", () => {
     const channel = await join(socket, "test:quiet");
     let closes = 0;
     socket.onClose(() => { closes += 1; });
-    await new Promise((resolve) => setTimeout(resolve, 2_000));
+    await new Promise((resolve) => setTimeout(resolve, 5_000));
     assert.deepEqual(await answer(channel.push("echo", { n: 1 })), { n: 1 });
     assert.equal(closes, 0);
   });

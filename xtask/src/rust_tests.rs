@@ -37,8 +37,11 @@ pub(crate) struct Program {
     is_integration: bool,
 }
 
-/// Compiles all that `cargo test` would. An error if something does not compile.
+/// Compiles all that `cargo test` would, and all binaries and examples. An error if something does
+/// not compile.
 pub(crate) fn compile() -> Result<Vec<Program>> {
+    let words = ["build", "--workspace", "--bins", "--examples"];
+    Task::new("cargo", &words, COMPILE_MINUTES_MAX).run().or_fail("the binaries do not compile")?;
     let words = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
     let output = Task::new("cargo", &words, COMPILE_MINUTES_MAX).only_errors().run();
     let mut programs = programs(&output.or_fail("the tests do not compile")?)?;

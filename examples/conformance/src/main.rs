@@ -64,8 +64,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .socket(socket("/socket", &origins))
         .socket(
             socket("/short", &origins)
-                .idle_timeout(Some(Duration::from_millis(400)))
-                .longpoll(LongPoll::new().window(Duration::from_millis(300))),
+                .idle_timeout(Some(Duration::from_secs(2)))
+                .longpoll(LongPoll::new().window(Duration::from_secs(1))),
         )
         .socket(echo::user_socket())
         .socket(realtime())

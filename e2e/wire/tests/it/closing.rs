@@ -131,7 +131,7 @@ fn row_73_the_phoenix_topic_knows_only_heartbeats() {
     }
 }
 
-/// Row 74. Timeout 400 ms; silence / heartbeats: closed / kept.
+/// Row 74. Timeout 2 s; silence / heartbeats: closed / kept.
 #[test]
 fn row_74_silence_is_closed_and_heartbeats_keep() {
     let server = Server::shared_conformance();
@@ -142,7 +142,7 @@ fn row_74_silence_is_closed_and_heartbeats_keep() {
     let lively = thread::spawn(move || {
         // Any inbound frame counts: a ping does as well.
         for turn in 0..13 {
-            thread::sleep(Duration::from_millis(120));
+            thread::sleep(Duration::from_millis(300));
             if turn % 2 == 0 {
                 lively.heartbeat();
             } else {
@@ -154,7 +154,7 @@ fn row_74_silence_is_closed_and_heartbeats_keep() {
     assert_eq!(silent.expect_close(), 1002);
     let after = start.elapsed();
     // The default is 60 s.
-    let allowed = Duration::from_millis(390)..Duration::from_secs(30);
+    let allowed = Duration::from_millis(1_990)..Duration::from_secs(30);
     assert!(allowed.contains(&after), "closed after {after:?}");
     lively.join().expect("heartbeats and pings keep a socket open");
 }

@@ -102,10 +102,10 @@ fn stamped_broadcasts_are_measured_at_every_poller() {
 #[test]
 fn silent_users_poll_on() {
     let server = Server::shared_conformance();
-    // The window of this user socket is 300 ms, and 450 ms without a poll end a session.
+    // The window of this user socket is 1 s, and 1.5 s without a poll end a session.
     let topic = unique("test:polled");
     let steps = format!(
-        "{{ join = \"{topic}\" }}, {{ think = \"2s\" }}, {{ push = \"echo\" }}, {{ close = true }}"
+        "{{ join = \"{topic}\" }}, {{ think = \"5s\" }}, {{ push = \"echo\" }}, {{ close = true }}"
     );
     let head = "heartbeat = \"500ms\"";
     let ran = users_do(&server, Vsn::V2, head, "/short/longpoll", &steps);
