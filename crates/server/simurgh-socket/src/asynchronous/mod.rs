@@ -53,7 +53,6 @@
 //! assigned to a socket are dropped on the shard. [`hibernate`](AsyncChannel::hibernate) and
 //! [`terminate`](AsyncChannel::terminate) run on the shard, and must neither block nor use a
 //! connection.
-//! shard, and must neither block nor use a connection.
 //!
 //! # Bounds
 //! [`BEHIND_MAX`] messages of the client, or [`BEHIND_BYTES_MAX`] bytes of them, are queued behind

@@ -175,9 +175,8 @@ settings! {
     trusted_hosts: Vec<String> = comma_list("NAMES", values::host) => trusted_hosts {
         takes: "a list of names without ports such as [\"chat.example.com\"] (commas in a flag)",
         default: "[]",
-        about: "While listen is loopback alone, /metrics, the observer, POST /api/broadcast and \
-                GET /api/presence answer requests whose Host is a name of loopback or one of \
-                these; others get 421. Sockets let in pages of such a host alone: others get 403. \
+        about: "While listen is loopback alone, /metrics, the observer and all paths below /api/ \
+                answer requests whose Host is a name of loopback or one of these; others get 421. Sockets let in pages of such a host alone: others get 403. \
                 For a proxy on this machine that passes them on",
     }
     trusted_proxies: Vec<IpNet> = comma_list("NETWORKS", values::network) => trusted_proxies {
@@ -196,8 +195,8 @@ settings! {
                 file or the environment (SIMURGH_API_TOKEN)",
         default: "none",
         example: "\"a-long-random-text\"",
-        about: "Bearer token of POST /api/broadcast and GET /api/presence, whose paths do not \
-                exist without, and of the observer at /observer/",
+        about: "Bearer token of all paths below /api/, which do not exist without it, and of the \
+                observer at /observer/",
     }
     observer: bool = switch("BOOL", ()) => observer {
         takes: "true or false; true needs api_token",
@@ -223,9 +222,8 @@ settings! {
     http_connections_reserved: usize = one("N", whole(1, 1_000_000)) => http.connections_reserved {
         takes: "a whole number from 1 to 1000000",
         default: "100",
-        about: "Places beyond http_connections_max for /healthz, /metrics, POST /api/broadcast, \
-                GET /api/presence and the observer alone, one request each; and as many on \
-                admin_listen",
+        about: "Places beyond http_connections_max for /healthz, /metrics, the paths of the API \
+                and the observer alone, one request each; and as many on admin_listen",
         cost: "as http_connections_max, while they are taken",
     }
     http_head_bytes_max: usize = one("SIZE", values::head_bytes) => http.head_bytes_max {
