@@ -17,10 +17,8 @@ use crate::process::{Finished, Task, lock};
 const COMPILE_MINUTES_MAX: u64 = 30;
 /// A single program.
 const MINUTES_MAX: u64 = 15;
-/// Programs that run at once, beyond one for each core.
-const MORE_THAN_CORES: usize = 1;
-/// Tests that run at once in one program.
-const THREADS: &str = "6";
+/// Tests that run at once in one program, of which one for each core runs.
+const THREADS: &str = "5";
 /// Property tests have the same inputs each time.
 const SEED: &str = "1";
 /// Runs, too, the tests that need a program or a right that a machine may lack.
@@ -110,7 +108,7 @@ pub(crate) fn run(
             lock(&ended).push(((program.name.clone(), took), outcome));
         }
     };
-    let jobs = thread::available_parallelism().map_or(1, usize::from) + MORE_THAN_CORES;
+    let jobs = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(work);
@@ -134,6 +132,8 @@ fn started(program: &Program, flags: &[&str], variables: &[(&str, PathBuf)]) -> 
     let mut task = Task::new(&path, flags, MINUTES_MAX).directory(&program.directory).quiet();
     task = task.env("CARGO_MANIFEST_DIR", &program.directory);
     task = task.env("RUST_TEST_THREADS", THREADS).env("PROPTEST_RNG_SEED", SEED);
+    // Others run them, and would find them replaced.
+    task = task.env("WIRE_TESTS_PREBUILT", "1");
     for (name, value) in variables {
         task = task.env(name, value);
     }

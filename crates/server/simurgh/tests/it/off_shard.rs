@@ -171,7 +171,7 @@ impl Stage {
         let ledger = Ledger::new();
         let endpoint = Endpoint::builder().socket(user_socket(&ledger)).configure(|config| {
             config.shards = 1;
-            config.decision_timeout = Duration::from_millis(500);
+            config.decision_timeout = Duration::from_secs(2);
         });
         let endpoint = endpoint.start_local().unwrap();
         let driver = Driver::start(&endpoint);
@@ -203,7 +203,7 @@ impl Stage {
     }
 
     fn hears(&mut self, is_it: impl Fn(&What) -> bool) {
-        while !is_it(&self.driver.recv_timeout(Duration::from_secs(5)).expect("it comes").what) {}
+        while !is_it(&self.driver.recv_timeout(Duration::from_secs(20)).expect("it comes").what) {}
     }
 
     /// None was dropped on a shard's thread.

@@ -34,7 +34,7 @@ fn node(name: &str, engine: &Engine) -> Server {
     let channels = "[[channel]]\ntopic = \"room:*\"\n[[channel.event]]\nname = \"say\"\n\
                     broadcast = \"all\"\n[[channel]]\ntopic = \"sure:*\"\n\
                     wait_for_interest = true\n";
-    node_with(name, engine, "longpoll = \"2s\"\n", channels)
+    node_with(name, engine, "longpoll = \"6s\"\n", channels)
 }
 
 struct Client(WebSocket<MaybeTlsStream<TcpStream>>);
