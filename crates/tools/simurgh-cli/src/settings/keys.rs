@@ -176,8 +176,9 @@ settings! {
         takes: "a list of names without ports such as [\"chat.example.com\"] (commas in a flag)",
         default: "[]",
         about: "While listen is loopback alone, /metrics, the observer and all paths below /api/ \
-                answer requests whose Host is a name of loopback or one of these; others get 421. Sockets let in pages of such a host alone: others get 403. \
-                For a proxy on this machine that passes them on",
+                answer requests whose Host is a name of loopback or one of these; others get 421. \
+                Sockets let in pages of such a host alone: others get 403. For a proxy on this \
+                machine that passes them on",
     }
     trusted_proxies: Vec<IpNet> = comma_list("NETWORKS", values::network) => trusted_proxies {
         takes: "a list of networks such as [\"10.0.0.0/8\", \"::1\"] (commas in a flag)",
