@@ -65,6 +65,11 @@ impl Access {
         }
     }
 
+    /// Whether tokens decide anything here.
+    pub(super) fn has_policy(&self) -> bool {
+        self.policy.get().is_some()
+    }
+
     pub(super) fn renew(&self, ctx: &mut Context<'_>, token: Option<&str>) -> Renewed {
         let (Some(policy), Some(token)) = (self.policy.get(), users(token)) else {
             return Renewed::Unchanged;

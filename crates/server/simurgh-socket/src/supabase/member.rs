@@ -190,6 +190,9 @@ impl Member {
             #[serde(borrow)]
             access_token: Option<Cow<'a, str>>,
         }
+        if !self.realtime.access.has_policy() {
+            return Outcome::NoReply;
+        }
         let short = Some(payload).filter(|payload| payload.len() <= PARSED_BYTES_MAX);
         let Some(Ok(fresh)) = short.map(|payload| payload.parse::<AccessToken<'_>>()) else {
             ctx.count_wrong_payload();
