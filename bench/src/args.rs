@@ -36,8 +36,8 @@ pub(crate) enum Command {
     /// Runs hostile clients against `simurgh serve`, and measures its memory, its longest turn, the
     /// delay of other clients and the time to its end. bench/README.md lists the rows
     Attacks(rounds::Options),
-    /// What presence costs `simurgh serve`, beside the bare server. Rows: crowd, leave, summary,
-    /// memory
+    /// The cost of presence in `simurgh serve`, beside the bare server. Rows: crowd, leave,
+    /// summary, memory
     Presence(rounds::Options),
     /// What it costs that broadcasts are kept and clients resume, beside a server without history.
     /// Rows: kept, members, broadcast, hop, storm, topics, and, only if they are named, drops,

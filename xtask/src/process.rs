@@ -203,6 +203,19 @@ impl Task {
     }
 }
 
+/// Runs `work` on so many threads at once, until each has returned.
+pub(crate) fn at_once(threads: usize, work: impl Fn() + Sync) {
+    thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(&work);
+        }
+    });
+}
+
+pub(crate) fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

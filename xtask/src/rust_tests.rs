@@ -4,14 +4,14 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
+use crate::engine;
 use crate::outcome::{self, Outcome, Timed};
-use crate::process::{Finished, Task, lock};
+use crate::process::{self, Finished, Task, lock};
 
 /// From nothing, on two slow cores with other work beside it.
 const COMPILE_MINUTES_MAX: u64 = 30;
@@ -83,11 +83,11 @@ fn programs(output: &str) -> Result<Vec<Program>> {
 }
 
 /// Runs the programs, then the tests in documentation. What a program prints is shown at its end.
-/// `flags` and `variables` are for each. Adds the time of each to `times`.
+/// Each has the `flags` and learns of the broker, `engine`. Adds the time of each to `times`.
 pub(crate) fn run(
     programs: &[Program],
     flags: &[&str],
-    variables: &[(&str, PathBuf)],
+    engine: Option<&Path>,
     times: &mut Vec<Timed>,
 ) -> Outcome {
     let queue: Mutex<VecDeque<&Program>> = Mutex::new(programs.iter().collect());
@@ -96,7 +96,7 @@ pub(crate) fn run(
         loop {
             let Some(program) = lock(&queue).pop_front() else { break };
             let start = Instant::now();
-            let done = started(program, flags, variables).run();
+            let done = started(program, flags, engine).run();
             let took = start.elapsed();
             println!(
                 "\n==> {} ({:.1} s)\n{}",
@@ -108,12 +108,7 @@ pub(crate) fn run(
             lock(&ended).push(((program.name.clone(), took), outcome));
         }
     };
-    let jobs = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(work);
-        }
-    });
+    process::at_once(process::cores(), work);
     let mut sum = Outcome::default();
     for (timed, outcome) in ended.into_inner().unwrap_or_default() {
         times.push(timed);
@@ -127,17 +122,17 @@ pub(crate) fn run(
     sum
 }
 
-fn started(program: &Program, flags: &[&str], variables: &[(&str, PathBuf)]) -> Task {
+fn started(program: &Program, flags: &[&str], engine: Option<&Path>) -> Task {
     let path = program.path.display().to_string();
     let mut task = Task::new(&path, flags, MINUTES_MAX).directory(&program.directory).quiet();
     task = task.env("CARGO_MANIFEST_DIR", &program.directory);
     task = task.env("RUST_TEST_THREADS", THREADS).env("PROPTEST_RNG_SEED", SEED);
     // Others run them, and would find them replaced.
     task = task.env("WIRE_TESTS_PREBUILT", "1");
-    for (name, value) in variables {
-        task = task.env(name, value);
+    match engine {
+        Some(path) => task.env(engine::VARIABLE, path),
+        None => task,
     }
-    task
 }
 
 /// A program may have no test.

@@ -125,11 +125,6 @@ struct Ready {
 }
 
 impl Ready {
-    /// What tests learn of this machine.
-    fn variables(&self) -> Vec<(&'static str, PathBuf)> {
-        self.engine.iter().map(|path| (engine::VARIABLE, path.clone())).collect()
-    }
-
     /// CI runs all tests, and those fail that lack something.
     fn flags(&self) -> &'static [&'static str] {
         let has_engine = self.engine.as_ref().is_ok_and(|path| engine::is_built(path));
@@ -287,7 +282,10 @@ fn deny() -> Outcome {
 fn cargo_test(ready: &Ready) -> Outcome {
     let mut times = lock(&ready.times);
     match &ready.tests {
-        Ok(programs) => rust_tests::run(programs, ready.flags(), &ready.variables(), &mut times),
+        Ok(programs) => {
+            let engine = ready.engine.as_deref().ok();
+            rust_tests::run(programs, ready.flags(), engine, &mut times)
+        }
         Err(why) => Outcome::failed(why),
     }
 }

@@ -24,7 +24,7 @@ const ENVELOPE: f64 = 98.0;
 /// A change of presence is sent again after 1, 5 and 25 s.
 const REPEATS: f64 = 4.0;
 
-/// What clients do, and the machines for it. `bench/scale/loads.toml` describes each field.
+/// The load of all clients, and the machines for it. `bench/scale/loads.toml` describes each field.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Load {

@@ -373,7 +373,7 @@ impl Bare {
         sent
     }
 
-    /// Stops, if this is the request or message at which it was told to.
+    /// Stops at the request or message that its flags name.
     fn stall(&self) {
         let options = &self.shared.options;
         self.counts(|counts| {

@@ -1,4 +1,4 @@
-//! What the bare server answers.
+//! The answers of the bare server.
 
 use std::time::Instant;
 

@@ -103,7 +103,7 @@ pub(crate) enum Request<'a> {
     Other,
 }
 
-/// What a client wants sent: a frame of this size, head included, to `count` clients after the
+/// A client's order to send a frame of this size, head included, to `count` clients after the
 /// `first` ones.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Order {

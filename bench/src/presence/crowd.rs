@@ -20,7 +20,7 @@ const LEAVES: usize = 60;
 /// Pairs that only warm up.
 const WARM_UP: usize = 5;
 
-/// What is sent in an interval.
+/// The frames of one interval.
 #[derive(Clone, Debug, Default)]
 struct Interval {
     /// Milliseconds since the first interval.

@@ -1,4 +1,4 @@
-//! What presence costs: a crowd that joins one topic, one member that leaves it, a crowd whose
+//! The cost of presence: a crowd that joins one topic, one member that leaves it, a crowd whose
 //! members only get the number, memory. README.md says how each figure comes about.
 
 use simurgh_bench_kit::rounds::{Job, Suite, USUAL, table};

@@ -12,7 +12,6 @@ mod round;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -20,7 +19,7 @@ use clap::Args;
 use simurgh_text::format::grouped;
 
 use crate::outcome::Outcome;
-use crate::process::{self, lock};
+use crate::process::{self, cores, lock};
 use build::Unbuilt;
 use ledger::Line;
 
@@ -158,16 +157,8 @@ fn run_targets(
             lock(&queue).push_back((line, left));
         }
     };
-    thread::scope(|scope| {
-        for _ in 0..jobs.max(1) {
-            scope.spawn(work);
-        }
-    });
+    process::at_once(jobs, work);
     ended.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn cores() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The requested targets; all of them if none was named.

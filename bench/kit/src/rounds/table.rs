@@ -145,7 +145,7 @@ fn row(suite: &Suite, recipe: Recipe, samples: &[Sample]) -> Row {
         let by = base.as_ref().and_then(|base| sample.figures.get(base)).copied();
         simurgh.extend(value);
         floor.extend(by);
-        // Where the figure itself has a limit, its ratio would not tell whether it is kept.
+        // If the figure itself has a limit, its ratio does not show whether it meets that limit.
         let pair = value.zip(by).filter(|(_, by)| *by > 0.0 && (is_of_ratio || limit.is_none()));
         ratio.extend(pair.map(|(value, by)| value / by));
     }

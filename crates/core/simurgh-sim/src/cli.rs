@@ -34,7 +34,7 @@ struct Options {
     /// Steps of each seed
     #[arg(long, default_value_t = 2000)]
     steps: usize,
-    /// Fresh seeds, drawn from the time, for so long; without `history` and `cluster`
+    /// Run fresh seeds, drawn from the time, for this many minutes; without `history` and `cluster`
     /// of each kind
     #[arg(long, value_name = "T")]
     minutes: Option<f64>,

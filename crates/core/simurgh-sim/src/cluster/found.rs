@@ -4,7 +4,7 @@
 pub(crate) const PLAIN: [(u64, usize); 6] = [
     // A change in a parted engine is lost, over links that are new.
     (12_315, 1000),
-    // Presences of a node of which no beat was heard are never taken out.
+    // The server never removed the presences of a node that sent no heartbeat.
     (2873, 1000),
     // A process that did not run does not ask for what it missed.
     (2987, 1000),
@@ -18,7 +18,7 @@ pub(crate) const PLAIN: [(u64, usize); 6] = [
 
 /// The same for topics with a history.
 pub(crate) const WITH_HISTORY: [(u64, usize); 9] = [
-    // What is lost behind a message that waits is not told.
+    // A message that waits hid a loss behind it.
     (9766, 400),
     // A node that stood still passes on a message before it knows that.
     (62_137, 400),
@@ -26,7 +26,7 @@ pub(crate) const WITH_HISTORY: [(u64, usize); 9] = [
     (14_400, 400),
     // A purge of a lost engine's numbers is asked of the next.
     (10_007, 400),
-    // What comes before a link is up is taken for the former epoch's.
+    // The node assigned events before a link is up to the former epoch.
     (10_750, 400),
     // Messages expire without a gap while a parted engine does not answer.
     (1_795_755_566_456_916, 400),

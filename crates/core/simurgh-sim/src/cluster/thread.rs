@@ -220,7 +220,7 @@ impl LocalNode for LocalShards {
 
     fn presence(&mut self, topic: &str, what: FromPeers) {
         let (start, mut ledger) = (self.start, self.node.shared.ledger());
-        ledger.note(|| format!("start {start} hears of presences of {topic}: {what:?}"));
+        ledger.note(|| format!("start {start} receives presences of {topic}: {what:?}"));
         drop(ledger);
         self.node.post_home(topic, PresenceMail::Peers(what), None);
     }
@@ -241,7 +241,7 @@ impl LocalNode for LocalShards {
 
     fn history(&mut self, topic: &str, what: HistoryEvent<'_>) {
         let (start, mut ledger) = (self.start, self.node.shared.ledger());
-        ledger.note(|| format!("start {start} is told of {topic}: {what:?}"));
+        ledger.note(|| format!("start {start} receives, of {topic}: {what:?}"));
         drop(ledger);
         let setup = &self.node.shared.setup;
         let is_lost = match what {
@@ -257,7 +257,7 @@ impl LocalNode for LocalShards {
 
     fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
         let (start, mut ledger) = (self.start, self.node.shared.ledger());
-        ledger.note(|| format!("start {start} is told of {topic}, {number}: {outcome:?}"));
+        ledger.note(|| format!("start {start} receives, of {topic}, {number}: {outcome:?}"));
         drop(ledger);
         let is_promised = outcome.is_err() && self.node.shared.setup.faults.happens(Fault::Promise);
         let outcome = match is_promised {
