@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_table_of_the_bench_is_read_whole() {
-        let measures = bench_table(&json(&kept("issue2.json")).unwrap(), "18,000").unwrap();
+        let measures = bench_table(&json(&kept("server.json")).unwrap(), "18,000").unwrap();
         let named =
             |start: &str| measures.iter().find(|measure| measure.name.starts_with(start)).unwrap();
         let memory = named("user-space bytes");
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_road_is_read_by_paths() {
-        let road = json(&kept("issue4-road-18k-1.json")).unwrap();
+        let road = json(&kept("road-18k-1.json")).unwrap();
         let number = |path| number(&road, path);
         assert_eq!(number("milestones/-1/members").unwrap(), 18_000.0);
         assert!(number("milestones/-1/broadcast/server_us").unwrap() > 1.0);
@@ -181,7 +181,7 @@ mod tests {
     /// Compared with the real output of the command, from the kept run.
     #[test]
     fn what_drive_prints_is_read() {
-        let text = fs::read_to_string(kept("issue5-drive.md")).unwrap();
+        let text = fs::read_to_string(kept("drive.md")).unwrap();
         let (_, first) = text.split_once("drive --sockets 500000`, run 1\n").unwrap();
         let found = drive(first, 500_000).unwrap();
         let rounded = [found.created_ns, found.pushed_ns, found.broadcast_ns, found.bytes]

@@ -173,7 +173,7 @@ pub(crate) mod tests {
         let kept = fs::read_to_string(scratch.0.join("road-1.json")).unwrap();
         assert_eq!(kept, "{\"server\": \"simurgh-bench bare-server\"}");
         fs::create_dir(scratch.0.join("page")).unwrap();
-        fs::write(scratch.0.join("page/issue6-page.json"), "{}").unwrap();
+        fs::write(scratch.0.join("page/run-page.json"), "{}").unwrap();
         let taken = session.take_text("page", "json").unwrap();
         assert_eq!(taken, Some(scratch.0.join("page.json")));
         assert_eq!(session.take_text("page", "json").unwrap(), None);
