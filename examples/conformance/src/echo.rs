@@ -1,6 +1,6 @@
 //! `/echo`: a plain WebSocket without channels, for tests of the WebSocket itself.
 
-use simurgh::{Channel, Context, Join, Limits, Outcome, Payload, UserSocket};
+use simurgh::{ShardChannel, ShardContext, Join, Limits, Outcome, Payload, UserSocket};
 
 /// Autobahn's largest messages have 16 MiB.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -15,9 +15,9 @@ pub(crate) fn user_socket() -> UserSocket {
 
 struct Echo;
 
-impl Channel for Echo {
+impl ShardChannel for Echo {
     /// `event` is `text` or `binary`, and is sent back unchanged.
-    fn handle_in(&mut self, _: &mut Context<'_>, _event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(&mut self, _: &mut ShardContext<'_>, _event: &str, payload: Payload<'_>) -> Outcome {
         Outcome::ok(payload.into_owned())
     }
 }

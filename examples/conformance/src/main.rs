@@ -18,7 +18,7 @@ use std::time::Duration;
 use clap::Parser;
 use simurgh::cluster::{ClusterConfig, Prefix};
 use simurgh::supabase::{HOSTED_PATH, Settings};
-use simurgh::{CheckOrigin, Cluster, Endpoint, LongPoll, UserSocket};
+use simurgh::{CheckOrigin, Cluster, Endpoint, LongPoll, ChannelRoute, UserSocket};
 use simurgh_nats::{NatsAdapter, StreamsConfig};
 
 /// The application that the rows of docs/PROTOCOL.md are tested against.
@@ -119,12 +119,12 @@ fn socket(path: &str, origins: &CheckOrigin) -> UserSocket {
         .longpoll(LongPoll::new())
         .check_origin(origins.clone())
         .connect(visitor::connect)
-        .channel("rooms:*", rooms::join)
-        .wait_for_interest()
-        .channel("presence:*", presence::join)
-        .wait_for_interest()
-        .channel("test:*", test_channel::join)
-        .wait_for_interest()
-        .channel("exact", test_channel::join)
-        .wait_for_interest()
+        .channel(ChannelRoute::on_shard("rooms:*", rooms::join)
+        .wait_for_interest())
+        .channel(ChannelRoute::on_shard("presence:*", presence::join)
+        .wait_for_interest())
+        .channel(ChannelRoute::on_shard("test:*", test_channel::join)
+        .wait_for_interest())
+        .channel(ChannelRoute::on_shard("exact", test_channel::join)
+        .wait_for_interest())
 }

@@ -16,7 +16,7 @@ mod refused;
 use std::sync::Arc;
 
 use simurgh_channel::{
-    Broadcast, Callback, Channel, Context, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Reason,
+    Broadcast, Callback, ShardChannel, ShardContext, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Reason,
     Reply, at_position,
 };
 use simurgh_history::Position;
@@ -50,7 +50,7 @@ impl<N: Node> Core<N> {
         membership: u32,
         callback: Callback,
         current: CurrentMessage<'_>,
-        f: impl FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome,
+        f: impl FnOnce(&mut dyn ShardChannel, &mut ShardContext<'_>) -> Outcome,
     ) {
         let Some(speaker) = self.speaker(out, membership) else { return };
         if self.ends_behind(speaker.id) {

@@ -90,9 +90,9 @@ pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;
 pub use simurgh_channel::{
-    Assigns, Audience, Broadcast, BroadcastError, Bucket, Callback, Channel, ChannelHandle,
-    ChannelId, ChannelLimits, Cluster, Config, Context, Effect, Effects, FanoutPermits, FromEngine,
-    HandleInfo, HistoryConfig, HistoryMail, HistoryPage, HistoryRequest, HistoryRule, HistoryTopic,
+    Assigns, Audience, Broadcast, BroadcastError, Bucket, Callback, ShardChannel, ChannelHandle,
+    ChannelId, ChannelLimits, Cluster, Config, ShardContext, Effect, Effects, FanoutPermits, FromEngine,
+    ShardHandleInfo, HistoryConfig, HistoryMail, HistoryPage, HistoryRequest, HistoryRule, HistoryTopic,
     HistoryTopics, Join, JoinDecision, JoinFn, KeepRequest, KeptAt, KeptCallback, KeptItem,
     KeptMessage, Kind, Lifetime, Limit, LimitPolicy, LinkedWork, Listener, Mail, Node, NodeHandle,
     NotKept, OnBroadcast, Outcome, PageCallback, Posted, PrepareFn, Prepared, PresenceCall,

@@ -45,7 +45,7 @@ pub struct Config {
     /// (PROTOCOL §7). There is no timer per connection: a sweep over the records checks it.
     pub idle_timeout: Option<Duration>,
     /// A channel without activity for so long, and for twice as long at most, is asked to release
-    /// what it can ([`Channel::hibernate`](simurgh_core::Channel::hibernate)); `None`: never.
+    /// what it can ([`ShardChannel::hibernate`](simurgh_core::ShardChannel::hibernate)); `None`: never.
     /// Default 15 s, as in Phoenix. Costs a check of each channel in that time while any is awake.
     pub hibernate_after: Option<Duration>,
     /// Time from accept to the end of the upgrade request. Default 10 s.
@@ -81,9 +81,9 @@ pub struct Config {
     /// Bytes of undelivered broadcasts in a shard, its mailbox included; above, publishers are held
     /// back (their sockets are not read; other threads get an error). Default 16 MiB.
     pub mailbox_bytes_max: usize,
-    /// How presence is sent, and its limits ([`Context::presence`]).
+    /// How presence is sent, and its limits ([`ShardContext::presence`]).
     ///
-    /// [`Context::presence`]: simurgh_core::Context::presence
+    /// [`ShardContext::presence`]: simurgh_core::ShardContext::presence
     pub presence: PresenceConfig,
     /// How much of all topics' broadcasts is kept, for channels that declare a history
     /// ([`UserSocket::history`](simurgh_socket::UserSocket::history)).

@@ -62,7 +62,7 @@ use serde_json::Value;
 use simurgh_proto::ws::Limits;
 
 pub use crate::shape::PayloadShape;
-use crate::socket::UserSocket;
+use crate::socket::{ChannelRoute, UserSocket};
 pub use check::Mistake;
 pub use limits::SocketLimitsSpec;
 #[cfg(feature = "token")]
@@ -382,10 +382,10 @@ fn user_socket_of(
         };
         let [shapes, prepares] = [&declared, &declared].map(Arc::clone);
         let user_socket = user_socket
-            .channel(&spec.topic, move |ctx, payload| Declared::join(&declared, ctx, &payload))
+            .channel(ChannelRoute::on_shard(&spec.topic, move |ctx, payload| Declared::join(&declared, ctx, &payload))
             .shapes(move |event| shapes.shape(event))
             .prepares(move |message| Box::new(prepares.prepare(message)))
-            .channel_limits(check::limits(spec, message_bytes_max));
+            .limits(check::limits(spec, message_bytes_max)));
         let user_socket =
             waiting(user_socket.alike(format!("{:?} {:?}", spec.presence, spec.members_max)));
         match spec.history {

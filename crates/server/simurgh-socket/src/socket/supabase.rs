@@ -18,7 +18,7 @@ impl UserSocket {
     pub fn supabase(self, pattern: &str, settings: Settings) -> Self {
         let realtime = Arc::new(Realtime::new(settings));
         let joined = Arc::clone(&realtime);
-        self.channel(pattern, move |ctx, payload| joined.join(ctx, &payload))
+        self.channel(ChannelRoute::on_shard(pattern, move |ctx, payload| joined.join(ctx, &payload)))
             .last(|_, own| own.supabase = Some(realtime))
     }
 

@@ -37,7 +37,7 @@ use crate::ids::Ids;
 use access::Access;
 use config::JoinConfig;
 use member::Member;
-use simurgh_channel::{Context, Join, PARSED_BYTES_MAX, Rate};
+use simurgh_channel::{ShardContext, Join, PARSED_BYTES_MAX, Rate};
 
 /// The path of Supabase's user socket, below a project's address.
 pub const HOSTED_PATH: &str = "/realtime/v1";
@@ -101,7 +101,7 @@ impl Realtime {
         self.access.judge_by(policy);
     }
 
-    pub(crate) fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
+    pub(crate) fn join(self: &Arc<Self>, ctx: &mut ShardContext<'_>, payload: &Payload<'_>) -> Join {
         match self.admit(ctx, payload) {
             Ok((member, reply)) => Join::ok(member).reply(reply),
             Err(Refusal(code, why)) => {
@@ -113,7 +113,7 @@ impl Realtime {
 
     fn admit(
         self: &Arc<Self>,
-        ctx: &mut Context<'_>,
+        ctx: &mut ShardContext<'_>,
         payload: &Payload<'_>,
     ) -> Result<(Member, Payload<'static>), Refusal> {
         if ctx.topic() == TOPIC_PREFIX {
@@ -142,7 +142,7 @@ impl Realtime {
 }
 
 /// Refused by a policy, or because there is none.
-fn not_permitted(ctx: &Context<'_>) -> Refusal {
+fn not_permitted(ctx: &ShardContext<'_>) -> Refusal {
     ctx.count_unauthorized();
     let topic = ctx.subtopic();
     let why = format!("You do not have permissions to read from this Channel topic: {topic}");

@@ -6,18 +6,18 @@
 //! sockets receive arrives at the one receiver of their [`Driver`], as values that name the socket.
 //!
 //! ```
-//! use simurgh::{Channel, Context, Endpoint, Join, UserSocket, Outcome, Payload, driver::Driver,
+//! use simurgh::{ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload, driver::Driver,
 //! json};
 //!
 //! struct Echo;
 //!
-//! impl Channel for Echo {
-//!     fn handle_in(&mut self, _: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+//! impl ShardChannel for Echo {
+//!     fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, payload: Payload<'_>) -> Outcome {
 //!         Outcome::ok(payload.into_owned())
 //!     }
 //! }
 //!
-//! let user_socket = UserSocket::new("/socket").channel("echo:*", |_, _| Join::ok(Echo));
+//! let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("echo:*", |_, _| Join::ok(Echo)));
 //! let endpoint = Endpoint::builder().socket(user_socket).start_local()?;
 //! let mut driver = Driver::start(&endpoint);
 //! let socket = driver.connect("/socket", json!({"token": "secret"}))?;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use simurgh::driver::{Driver, Error, SocketId, What};
 use simurgh::{
-    AsyncChannel, AsyncContext, AsyncHandleInfo, Builder, Connect, ConnectRequest, Endpoint,
-    JoinContext, Outcome, Payload, Reject, Stop, UserSocket, json,
+    Channel, Context, HandleInfo, Builder, Connect, ConnectRequest, Endpoint,
+    JoinContext, Outcome, Payload, Reject, Stop, ChannelRoute, UserSocket, json,
 };
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
@@ -79,10 +79,10 @@ struct Room {
     handled: usize,
 }
 
-impl AsyncChannel for Room {
+impl Channel for Room {
     const INTERCEPT: &'static [&'static str] = &["whispered"];
 
-    async fn after_join(&mut self, ctx: &mut AsyncContext) -> Result<(), Reject> {
+    async fn after_join(&mut self, ctx: &mut Context) -> Result<(), Reject> {
         if ctx.subtopic() == "greets" {
             sleep(Duration::from_millis(5)).await;
             ctx.push("hello", json!({"from": ctx.topic()}));
@@ -92,7 +92,7 @@ impl AsyncChannel for Room {
 
     async fn handle_in(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         event: &str,
         payload: Payload<'static>,
     ) -> Result<Outcome, Reject> {
@@ -160,7 +160,7 @@ impl AsyncChannel for Room {
 
     async fn handle_out(
         &mut self,
-        ctx: &mut AsyncContext,
+        ctx: &mut Context,
         _: &str,
         payload: Payload<'static>,
     ) -> Result<Outcome, Reject> {
@@ -170,8 +170,8 @@ impl AsyncChannel for Room {
     }
 }
 
-impl AsyncHandleInfo<u32> for Room {
-    async fn handle_info(&mut self, ctx: &mut AsyncContext, n: u32) -> Result<Outcome, Reject> {
+impl HandleInfo<u32> for Room {
+    async fn handle_info(&mut self, ctx: &mut Context, n: u32) -> Result<Outcome, Reject> {
         sleep(Duration::from_millis(1)).await;
         ctx.push("told", json!({"n": n}));
         Ok(Outcome::NoReply)
@@ -224,7 +224,7 @@ impl Stage {
             }
         };
         let user_socket =
-            UserSocket::new("/socket").async_connect(connect).async_channel("room:*", join);
+            UserSocket::new("/socket").connect(connect).channel(ChannelRoute::new("room:*", join));
         let builder = Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1);
         let endpoint = configure(builder).start_local().unwrap();
         let driver = Driver::start(&endpoint);

@@ -7,8 +7,8 @@ use crate::support::{Client, WAIT_MAX};
 use serde_json::Value;
 use simurgh::driver::{Driver, Error, Event, Options, SocketId, What};
 use simurgh::{
-    Builder, Channel, CloseCode, Connect, Context, Endpoint, Join, Outcome, Payload, Reason,
-    Serializer, Stop, UserSocket, json,
+    Builder, ShardChannel, CloseCode, Connect, ShardContext, Endpoint, Join, Outcome, Payload, Reason,
+    Serializer, Stop, ChannelRoute, UserSocket, json,
 };
 
 struct Room {
@@ -16,7 +16,7 @@ struct Room {
 }
 
 impl Room {
-    fn join(ctx: &mut Context<'_>, payload: Payload<'_>) -> Join {
+    fn join(ctx: &mut ShardContext<'_>, payload: Payload<'_>) -> Join {
         match ctx.subtopic() {
             "private" => Join::error(json!({"reason": "unauthorized"})),
             "crash" => panic!("as asked"),
@@ -32,8 +32,8 @@ impl Room {
     }
 }
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
         match event {
             "echo" => return Outcome::ok(payload.into_owned()),
             "ping" => {
@@ -56,12 +56,12 @@ impl Channel for Room {
         &["intercepted"]
     }
 
-    fn handle_out(&mut self, ctx: &mut Context<'_>, _: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(&mut self, ctx: &mut ShardContext<'_>, _: &str, payload: &Payload<'_>) -> Outcome {
         ctx.push("rewritten", payload);
         Outcome::NoReply
     }
 
-    fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
+    fn terminate(&mut self, ctx: &mut ShardContext<'_>, reason: &Reason) {
         ctx.broadcast("gone", json!(format!("{reason:?}")));
     }
 }
@@ -69,8 +69,8 @@ impl Channel for Room {
 /// A channel without application code between its members and a broadcast.
 struct Listener;
 
-impl Channel for Listener {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Listener {
+    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
         match event {
             "shout" => ctx.broadcast("shouted", payload.into_owned()),
             "tell" => ctx.broadcast_from("told", payload.into_owned()),
@@ -82,7 +82,7 @@ impl Channel for Listener {
 
 fn server() -> Builder {
     let user_socket = UserSocket::new("/socket")
-        .connect(|info| match info.param("token").as_deref() {
+        .connect_on_shard(|info| match info.param("token").as_deref() {
             Some("no") => Connect::refuse_with(403, "not you\n"),
             Some("later") => Connect::later(async {
                 tokio::time::sleep(Duration::from_millis(30)).await;
@@ -93,8 +93,8 @@ fn server() -> Builder {
             Some(name) => Connect::ok().id(format!("users:{name}")),
             None => Connect::ok(),
         })
-        .channel("rooms:*", Room::join)
-        .channel("quiet:*", |_, _| Join::ok(Listener))
+        .channel(ChannelRoute::on_shard("rooms:*", Room::join))
+        .channel(ChannelRoute::on_shard("quiet:*", |_, _| Join::ok(Listener)))
         .channels_max(3);
     Endpoint::builder()
         .socket(user_socket)

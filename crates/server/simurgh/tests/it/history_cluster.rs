@@ -5,16 +5,13 @@ use std::time::{Duration, Instant};
 use crate::support::nodes::Engine;
 use crate::support::{Client, WAIT_MAX, metric, metrics, start};
 use serde_json::{Value, json};
-use simurgh::{
-    Channel, Cluster, Context, Endpoint, Error, History, HistoryError, Join, NotKept, Outcome,
-    Payload, UserSocket,
-};
+use simurgh::{ShardChannel, Cluster, ShardContext, Endpoint, Error, Join, Outcome, Payload, ChannelRoute, UserSocket, history::{History, HistoryError, NotKept}};
 use simurgh_loopback::RestartData;
 
 struct Room;
 
-impl Channel for Room {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+impl ShardChannel for Room {
+    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
         match event {
             "others" => ctx.broadcast_from("said", &payload),
             _ => ctx.broadcast("said", &payload),
@@ -24,7 +21,7 @@ impl Channel for Room {
 }
 
 fn user_socket() -> UserSocket {
-    UserSocket::new("/socket").channel("room:*", |_, _| Join::ok(Room)).history(History::default())
+    UserSocket::new("/socket").channel(ChannelRoute::on_shard("room:*", |_, _| Join::ok(Room)).history(History::default()))
 }
 
 fn builder() -> simurgh::Builder {
