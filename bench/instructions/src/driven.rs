@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use simurgh::driver::{Counts, Driver, Options, SocketId};
 use simurgh::supabase::Settings;
 use simurgh::{
-    ShardChannel, ShardContext, Endpoint, Join, Outcome, Payload, UserBroadcast, ChannelRoute, UserSocket, json,
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserBroadcast,
+    UserSocket, json,
 };
 use simurgh_proto::serializer::Serializer;
 
@@ -66,7 +67,12 @@ impl ShardChannel for Room {
 struct PassesOn;
 
 impl ShardChannel for PassesOn {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         ctx.broadcast_from(event, payload.into_owned());
         Outcome::NoReply
     }
@@ -83,7 +89,7 @@ impl Server {
         let user_socket = UserSocket::new("/socket")
             .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)))
             .channel(ChannelRoute::on_shard("channels:*", |_, _| Join::ok(PassesOn)))
-            .supabase("realtime:*", Settings::default());
+            .channel(ChannelRoute::supabase("realtime:*", Settings::default()));
         let server = Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1);
         let endpoint = server.start_local().unwrap_or_else(|error| give_up(&error));
         let mut options = Options::default();

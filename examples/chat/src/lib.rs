@@ -5,7 +5,10 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use simurgh::{ShardChannel, ShardContext, Join, LongPoll, Outcome, Payload, ChannelRoute, UserSocket, json, history::History};
+use simurgh::{
+    ChannelRoute, Join, LongPoll, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+    history::History, json,
+};
 
 mod page;
 
@@ -21,9 +24,7 @@ pub fn user_socket() -> UserSocket {
         .longpoll(LongPoll::new())
         // So that a room knows when it has become too large for announcements.
         .count_members(true)
-        .channel(ChannelRoute::on_shard("rooms:*", RoomChannel::join))
-        // So that a user who was away for a moment has missed nothing.
-        .history(History::default())
+        .channel(ChannelRoute::on_shard("rooms:*", RoomChannel::join).history(History::default()))
 }
 
 /// One member of one room. Its user socket must [count
@@ -71,7 +72,12 @@ impl ShardChannel for RoomChannel {
         }
     }
 
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "new:msg" => {
                 let Ok(message) = payload.parse::<Message>() else {

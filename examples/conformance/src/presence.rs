@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use simurgh::{ShardChannel, ShardContext, Join, Outcome, Payload, json};
+use simurgh::{Join, Outcome, Payload, ShardChannel, ShardContext, json};
 
 /// One member, present under its user's name.
 struct Present {
@@ -32,7 +32,12 @@ impl ShardChannel for Present {
         ctx.presence().push_state();
     }
 
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         if event != "status" {
             return Outcome::unknown_event();
         }

@@ -1,7 +1,7 @@
 //! `rooms:*`: a chat, with a few ways to end a channel.
 
 use serde_json::Value;
-use simurgh::{ShardChannel, ShardContext, Join, Outcome, Payload, Stop, json};
+use simurgh::{Join, Outcome, Payload, ShardChannel, ShardContext, Stop, json};
 
 struct Room {
     user: Value,
@@ -22,7 +22,12 @@ impl ShardChannel for Room {
         ctx.push("join", json!({"status": "connected"}));
     }
 
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "new:msg" => {
                 let message: Value = payload.parse().unwrap_or_default();

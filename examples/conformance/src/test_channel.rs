@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use simurgh::{
-    Broadcast, ShardChannel, CloseCode, ShardContext, Join, Outcome, Payload, Reason, Reply, Stop, json,
+    Broadcast, CloseCode, Join, Outcome, Payload, Reason, Reply, ShardChannel, ShardContext, Stop,
+    json,
 };
 use tokio::time::sleep;
 
@@ -36,7 +37,12 @@ pub(crate) fn join(ctx: &mut ShardContext<'_>, params: Payload<'_>) -> Join {
 }
 
 impl ShardChannel for Test {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             // Answers. A payload is sent back unchanged: JSON as JSON, bytes as bytes.
             "echo" | "bin" => Outcome::ok(payload.into_owned()),
@@ -91,7 +97,12 @@ impl ShardChannel for Test {
     }
 
     /// Each member is addressed by name; a secret is dropped by pushing nothing.
-    fn handle_out(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         if event == "shout" {
             let mut shout: Map<String, Value> = payload.parse().unwrap_or_default();
             shout.insert("to".to_owned(), self.name.clone());

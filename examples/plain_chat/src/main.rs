@@ -11,7 +11,7 @@ use std::sync::Arc;
 use clap::{Parser, ValueEnum};
 use simurgh::axum::response::Html;
 use simurgh::axum::{Router, routing::get};
-use simurgh::{ShardContext, Endpoint, Join, Payload, Signals, UserSocket};
+use simurgh::{Endpoint, Join, Payload, ShardContext, Signals, UserSocket};
 
 use modes::{Counts, Echo, Everybody, History, Silent};
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use simurgh::{ShardChannel, CloseCode, ShardContext, Outcome, Payload};
+use simurgh::{CloseCode, Outcome, Payload, ShardChannel, ShardContext};
 
 use crate::history::Keeper;
 
@@ -14,7 +14,12 @@ use crate::history::Keeper;
 pub(crate) struct Everybody;
 
 impl ShardChannel for Everybody {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         ctx.broadcast(event, payload.into_owned());
         Outcome::NoReply
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use simurgh::{
-    Channel, Context, JoinContext, Outcome, Payload, Reject, ChannelRoute, UserSocket, json,
+    Channel, ChannelRoute, Context, JoinContext, Outcome, Payload, Reject, UserSocket, json,
 };
 
 mod db;

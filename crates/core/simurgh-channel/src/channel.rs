@@ -32,7 +32,12 @@ pub trait ShardChannel: Any + Send {
 
     /// A message of the client: any event except `phx_join` and `phx_leave`. Phoenix has no default
     /// for an unknown event, so neither has this: return [`Outcome::unknown_event`] for it.
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome;
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome;
 
     /// The events whose broadcasts all pass through [`handle_out`](Self::handle_out) before they
     /// are sent. Called once, right after the join.
@@ -45,7 +50,12 @@ pub trait ShardChannel: Any + Send {
 
     /// A broadcast of an intercepted event: push it, unchanged or rewritten, or drop it by doing
     /// nothing.
-    fn handle_out(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         ctx.push(event, payload);
         Outcome::NoReply
     }

@@ -16,8 +16,8 @@ mod refused;
 use std::sync::Arc;
 
 use simurgh_channel::{
-    Broadcast, Callback, ShardChannel, ShardContext, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Reason,
-    Reply, at_position,
+    Broadcast, Callback, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Reason, Reply,
+    ShardChannel, ShardContext, at_position,
 };
 use simurgh_history::Position;
 use simurgh_proto::message::{Payload, Ref, events};

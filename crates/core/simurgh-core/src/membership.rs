@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use simurgh_channel::{
-    Assigns, Audience, Broadcast, ShardChannel, ChannelId, Effect, Lifetime, Node, PresenceCall, Reason,
+    Assigns, Audience, Broadcast, ChannelId, Effect, Lifetime, Node, PresenceCall, Reason,
+    ShardChannel,
 };
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;

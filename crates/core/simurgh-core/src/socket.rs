@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use simurgh_channel::{ShardChannel, ChannelId, Effect, SocketState};
+use simurgh_channel::{ChannelId, Effect, ShardChannel, SocketState};
 use simurgh_history::Resume;
 use simurgh_proto::message::{OwnedRef, Payload};
 use simurgh_reactor::Key;

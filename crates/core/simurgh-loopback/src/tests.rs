@@ -31,7 +31,7 @@ fn pass(network: &Network, ns: u64) {
 }
 
 fn events(node: &mut Loopback) -> Vec<Event> {
-    let mut context = ShardContext::from_waker(Waker::noop());
+    let mut context = Context::from_waker(Waker::noop());
     let next = || match node.poll_event(&mut context) {
         Poll::Ready(event) => Some(event),
         Poll::Pending => None,

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use simurgh::driver::Options;
 use simurgh::{
-    ShardChannel, ChannelHandle, CloseCode, Connect, ShardContext, Endpoint, Join, Outcome, Payload,
-    Serializer, ChannelRoute, UserSocket, json,
+    ChannelHandle, ChannelRoute, CloseCode, Connect, Endpoint, Join, Outcome, Payload, Serializer,
+    ShardChannel, ShardContext, UserSocket, json,
 };
 use simurgh_testing::*;
 
@@ -19,7 +19,12 @@ struct Room;
 static KEPT: Mutex<Vec<ChannelHandle<Room>>> = Mutex::new(Vec::new());
 
 impl ShardChannel for Room {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         let payload = payload.into_owned();
         match event {
             "echo" => return Outcome::ok(payload),
@@ -202,12 +207,12 @@ fn joins_are_waited_for_or_refused() {
 fn connections_are_let_in_or_refused() {
     let app = Endpoint::builder()
         .socket(user_socket())
-        .socket(UserSocket::new("/of/:tenant").connect_on_shard(
-            |info| match info.param("tenant").as_deref() {
+        .socket(UserSocket::new("/of/:tenant").connect_on_shard(|info| {
+            match info.param("tenant").as_deref() {
                 Some("acme") => Connect::ok(),
                 _ => Connect::refuse(404),
-            },
-        ))
+            }
+        }))
         .configure(|config| config.shards = 2)
         .listen("127.0.0.1:1");
     let server = TestServer::start(app);

@@ -74,32 +74,28 @@ pub use error::Error;
 #[doc(hidden)]
 pub use handle::Activity;
 pub use handle::{Handle, Pulse};
-pub use history::{
-    HistoryCursor, HistoryError, HistoryQuery, HistoryTopics, HistoryTopicsQuery, NotKept,
-};
 pub use presence::{Presence, PresenceListError};
 pub use pubsub::{PubSub, Subscription};
 pub use signals::Signals;
 pub use simurgh_core::{
-    Broadcast, BroadcastError, ShardChannel, ChannelHandle, ChannelLimits, ShardContext, GapReason,
-    ShardHandleInfo, HistoryConfig, HistoryPage, HistoryRule as History, HistoryTopic, Join, JoinFn,
-    KeptAt, KeptMessage, Limit, LimitPolicy, Outcome, Position, PresenceConfig, PresenceError,
-    Presences, Rate, RateError, RateLimit, Reason, Reply, ReplyRef, Resume, Since, SizeLimit,
-    SocketLimits, Stop,
+    Broadcast, BroadcastError, ChannelHandle, ChannelLimits, Join, JoinFn, Limit, LimitPolicy,
+    Outcome, PresenceConfig, PresenceError, Presences, Rate, RateError, RateLimit, Reason, Reply,
+    ReplyRef, ShardChannel, ShardContext, ShardHandleInfo, SizeLimit, SocketLimits, Stop,
 };
 pub use simurgh_proto::message::{Payload, PayloadError, UserBroadcast};
 pub use simurgh_proto::origin::CheckOrigin;
 pub use simurgh_proto::serializer::Serializer;
-pub use simurgh_proto::ws::{CloseCode, Limits};
+pub use simurgh_proto::ws::{CloseCode, FrameLimits};
 pub use simurgh_shard::config::Config;
 pub use simurgh_socket::asynchronous::{
-    Async, Channel, Context, HandleInfo, ConnectRequest, IntoJoin, JoinContext,
-    Reject,
+    Async, Channel, ConnectRequest, Context, HandleInfo, IntoJoin, JoinContext, Reject,
 };
 #[cfg(feature = "token")]
 #[doc(inline)]
 pub use simurgh_socket::token;
-pub use simurgh_socket::{Connect, ConnectFn, ConnectInfo, LongPoll, Transport, ChannelRoute, UserSocket};
+pub use simurgh_socket::{
+    ChannelRoute, Connect, ConnectFn, ConnectInfo, LongPoll, Transport, UserSocket,
+};
 #[doc(inline)]
 pub use simurgh_socket::{asynchronous, declared, supabase};
 

@@ -15,7 +15,7 @@ use tracing::callsite::Identifier;
 use tracing::{Event, Level, Subscriber};
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::layer::{ShardContext, Layer, SubscriberExt};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use crate::settings::values::LogFormat;
 
@@ -98,7 +98,7 @@ impl Lines {
 }
 
 impl<S: Subscriber> Layer<S> for Repeated {
-    fn event_enabled(&self, event: &Event<'_>, _: ShardContext<'_, S>) -> bool {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let place = event.metadata();
         if *place.level() > Level::INFO {
             return true;

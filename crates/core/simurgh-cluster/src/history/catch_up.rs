@@ -138,7 +138,12 @@ impl Topics {
     }
 
     /// Delivers the waiting messages when everything before them was received or is lost.
-    pub(super) fn continue_job(&mut self, at: u32, after: &FetchAfter, context: &mut ShardContext<'_>) {
+    pub(super) fn continue_job(
+        &mut self,
+        at: u32,
+        after: &FetchAfter,
+        context: &mut ShardContext<'_>,
+    ) {
         let round = self.round;
         if let Some(follow) = self.table.get_mut(at)
             && (after.round, after.lost) == (round, follow.lost)

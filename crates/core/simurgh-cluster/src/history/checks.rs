@@ -6,7 +6,7 @@
 
 use super::request::FetchLast;
 use super::topic::{Phase, Stage, TopicId};
-use super::topics::{ShardContext, LATE_NS, Topics};
+use super::topics::{LATE_NS, ShardContext, Topics};
 use crate::adapter::{Fetched, Received};
 use crate::envelope::Envelope;
 use crate::time::SECOND;

@@ -65,7 +65,12 @@ impl Topics {
     /// Reports the messages of a topic, all up to `head`; `is_all`: the engine has no more. What
     /// arrived by itself since the topic is followed is reported as the next messages, even if it
     /// was fetched as well: members who were here before receive it.
-    fn report_begun(&mut self, at: u32, (head, is_all): (u64, bool), context: &mut ShardContext<'_>) {
+    fn report_begun(
+        &mut self,
+        at: u32,
+        (head, is_all): (u64, bool),
+        context: &mut ShardContext<'_>,
+    ) {
         let epoch = self.known_epoch;
         let Some(follow) = self.table.get(at) else { return };
         let count = self.wants(follow).count as usize;

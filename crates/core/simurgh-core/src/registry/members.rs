@@ -1,6 +1,6 @@
 //! Memberships: the server's side of joined channels, in one slab for all connections of a shard.
 
-use simurgh_channel::{ShardChannel, NO_MEMBERSHIP};
+use simurgh_channel::{NO_MEMBERSHIP, ShardChannel};
 use simurgh_proto::message::OwnedRef;
 use simurgh_reactor::{Key, PAGE_SLOTS, Page, SlotAllocator};
 

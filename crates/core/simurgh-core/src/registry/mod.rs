@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use simurgh_channel::metrics::ShardMetrics;
-use simurgh_channel::{ShardChannel, NO_MEMBERSHIP};
+use simurgh_channel::{NO_MEMBERSHIP, ShardChannel};
 use simurgh_reactor::Key;
 
 pub(crate) use list::List;

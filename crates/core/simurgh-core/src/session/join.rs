@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use simurgh_channel::{
-    Callback, ShardChannel, Effect, HistoryMail, Join, JoinFn, JoinKind, Kind, Mail, MissedRequest,
-    Node, Outcome, PARSED_BYTES_MAX, Prepared, Requester, TOPIC_BYTES_MAX, UserSocket, home_shard,
+    Callback, Effect, HistoryMail, Join, JoinFn, JoinKind, Kind, Mail, MissedRequest, Node,
+    Outcome, PARSED_BYTES_MAX, Prepared, Requester, ShardChannel, TOPIC_BYTES_MAX, UserSocket,
+    home_shard,
 };
 use simurgh_history::{Resume, Since};
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};

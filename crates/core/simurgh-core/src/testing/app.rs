@@ -73,7 +73,12 @@ impl ShardChannel for Scripted {
         let _ = (self.script)(ctx, ChannelCall::Joined);
     }
 
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         (self.script)(ctx, ChannelCall::In(event, payload))
     }
 
@@ -81,7 +86,12 @@ impl ShardChannel for Scripted {
         self.intercepts
     }
 
-    fn handle_out(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         (self.script)(ctx, ChannelCall::Out(event, payload))
     }
 

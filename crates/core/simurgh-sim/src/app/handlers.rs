@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use crate::kit::setup::locked;
 use crate::kit::{EVENTS, NONE};
 use simurgh_core::{
-    Assigns, BroadcastError, ChannelHandle, ShardContext, Effect, LinkedWork, Outcome, Reply, ReplyRef,
-    Stop,
+    Assigns, BroadcastError, ChannelHandle, Effect, LinkedWork, Outcome, Reply, ReplyRef,
+    ShardContext, Stop,
 };
 use simurgh_proto::message::Payload;
 

@@ -16,7 +16,8 @@ use crate::kit::topics::IDS;
 use crate::kit::{EVENTS, NONE, payload};
 use fastrand::Rng;
 use simurgh_core::{
-    Broadcast, ShardChannel, ShardContext, ShardHandleInfo, Join, JoinFn, Outcome, Reason, Reply, Stop,
+    Broadcast, Join, JoinFn, Outcome, Reason, Reply, ShardChannel, ShardContext, ShardHandleInfo,
+    Stop,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
@@ -361,7 +362,12 @@ impl ShardChannel for Member {
         let _ = self.act(ctx, Call::AfterJoin, 1, Given::default());
     }
 
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, _event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        _event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         let ready = ready::taken(&self.shared, ctx, Some(&payload));
         let (id, word) = match &ready {
             Some(it) => (it.id, it.word),
@@ -381,7 +387,12 @@ impl ShardChannel for Member {
         INTERCEPTS.get(usize::from(self.intercepts)).copied().unwrap_or_default()
     }
 
-    fn handle_out(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         let (id, word) = self.shared.model().given(payload);
         let given = Given { passed: Some((event, payload)), ready: None };
         self.act(ctx, Call::HandleOut(id), word, given)

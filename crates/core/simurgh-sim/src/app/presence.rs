@@ -2,7 +2,7 @@
 
 use crate::kit::NONE;
 use crate::kit::presence::KEYS;
-use simurgh_core::{ShardContext, PresenceConfig, PresenceError};
+use simurgh_core::{PresenceConfig, PresenceError, ShardContext};
 use simurgh_proto::message::Payload;
 
 use super::{DEPTH_MAX, Draw, Member};

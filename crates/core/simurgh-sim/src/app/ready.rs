@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use simurgh_core::{ShardContext, PrepareFn, Prepared};
+use simurgh_core::{PrepareFn, Prepared, ShardContext};
 use simurgh_proto::message::{Message, Payload, events};
 
 use super::give_up;

@@ -9,7 +9,7 @@ use crate::kit::handle;
 use crate::kit::presence::KEYS;
 use crate::kit::{NONE, payload};
 use fastrand::Rng;
-use simurgh_core::{ShardChannel, ShardContext, Join, JoinFn, Outcome, Reason, Reply, Stop};
+use simurgh_core::{Join, JoinFn, Outcome, Reason, Reply, ShardChannel, ShardContext, Stop};
 use simurgh_proto::message::Payload;
 
 use crate::cluster::Shared;
@@ -85,7 +85,13 @@ impl Member {
         made
     }
 
-    fn change_presence(&self, ctx: &mut ShardContext<'_>, ledger: &mut Ledger, rng: &mut Rng, what: u8) {
+    fn change_presence(
+        &self,
+        ctx: &mut ShardContext<'_>,
+        ledger: &mut Ledger,
+        rng: &mut Rng,
+        what: u8,
+    ) {
         let place = rng.u8(..3);
         let key = KEYS.get(usize::from(place)).copied().unwrap_or_default();
         let is_update = match what {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::kit::handle;
 use crate::kit::{EVENTS, NONE, payload};
 use fastrand::Rng;
-use simurgh_core::{ShardChannel, ShardContext, Join, JoinFn, Outcome, Reason, Reply, Stop};
+use simurgh_core::{Join, JoinFn, Outcome, Reason, Reply, ShardChannel, ShardContext, Stop};
 use simurgh_proto::message::Payload;
 
 use super::ledger::{BroadcastInfo, Ledger, SWALLOWED};
@@ -150,7 +150,12 @@ impl ShardChannel for Member {
         if self.intercepts { &["a"] } else { &[] }
     }
 
-    fn handle_out(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         if !payload::parse(payload).0.is_multiple_of(SWALLOWED) {
             ctx.push(event, payload.clone().into_owned());
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use simurgh_core::{ShardChannel, ChannelHandle};
+use simurgh_core::{ChannelHandle, ShardChannel};
 
 use crate::kit::payload;
 

@@ -120,7 +120,9 @@ impl Model {
                 self.take_due(Due::Done { chan, task });
                 self.is_done(chan, task);
             }
-            Call::ShardHandleInfo(id) => return (self.take_due(Due::ShardHandleInfo { chan, id }), 0),
+            Call::ShardHandleInfo(id) => {
+                return (self.take_due(Due::ShardHandleInfo { chan, id }), 0);
+            }
             Call::HandleOut(id) => return (0, self.intercepted(chan, id)),
             Call::HandleBroadcast(id, topic) => self.relayed(chan, topic, id),
             Call::Terminate(reason) => self.terminated(chan, reason),

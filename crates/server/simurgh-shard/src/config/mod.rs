@@ -8,7 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use simurgh_core::{HistoryConfig, PresenceConfig};
 use simurgh_proto::origin::CheckOrigin;
-use simurgh_proto::ws::Limits;
+use simurgh_proto::ws::FrameLimits;
 
 mod http;
 
@@ -56,7 +56,7 @@ pub struct Config {
     pub drain_time: Duration,
     /// Largest frame and message a peer may send, bytes; above: 1009. Default 10,000,000 each.
     /// Memory is allocated as data arrives, and only while a message is incomplete.
-    pub limits: Limits,
+    pub limits: FrameLimits,
     /// Bytes of all half-received messages and heads of a shard; above, the connections that hold
     /// most for longest are closed with 1013. Default 256 MiB.
     pub inbound_budget_bytes: usize,
@@ -143,7 +143,7 @@ impl Default for Config {
             handshake_timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(3),
             drain_time: Duration::from_secs(10),
-            limits: Limits::default(),
+            limits: FrameLimits::default(),
             inbound_budget_bytes: 256 << 20,
             message_timeout: Duration::from_secs(30),
             decision_timeout: Duration::from_secs(30),

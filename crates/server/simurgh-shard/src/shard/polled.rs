@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use simurgh_core::{Phase, Received, nanoseconds};
 use simurgh_proto::ws::handshake::{HeadLimits, Request};
-use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
+use simurgh_proto::ws::{CloseCode, Decoder, Event, FrameLimits, Role};
 use simurgh_reactor::{Key, Next, Slice};
 use simurgh_socket::{Connect, ConnectKind, Transport};
 use tokio::sync::oneshot;
@@ -136,7 +136,7 @@ impl Shard {
             return opener.refuse(400);
         };
         let auth_token = auth_token.as_deref();
-        let has_state = user_socket.connect.is_some();
+        let has_state = user_socket.parts().connect.is_some();
         let sent = request.query().len() + auth_token.map_or(0, str::len);
         let kept = SESSION_BYTES + if has_state { sent * STATE_FACTOR } else { 0 };
         let source = half(&server.client_hasher, address_key(peer.ip()));
@@ -208,7 +208,7 @@ impl Shard {
 
     fn begin_polled(&mut self, io: &mut Io, key: Key, opener: Opener) {
         let Some(user_socket) = self.user_socket(io, key) else { return };
-        let window_ns = nanoseconds(user_socket.longpoll.unwrap_or_default().window_time());
+        let window_ns = nanoseconds(user_socket.parts().longpoll.unwrap_or_default().window_time());
         let Some(polled) = self.polled.as_deref_mut() else { return };
         let Some(session) = polled.sessions.get_mut(&key) else { return };
         (session.window_ns, session.polled_ns) = (window_ns, io.now().ns);
@@ -351,7 +351,7 @@ impl Shard {
 
     /// Collects what this turn has sent to a session.
     pub(crate) fn collect_polled(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
-        let limits = Limits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
+        let limits = FrameLimits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
         self.count_if_positions(io, key);
         // Each call has whole frames, so no state is kept for the next.
         let mut decoder = Decoder::new();

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use simurgh_channel::{
-    Broadcast, ShardChannel, ChannelHandle, ShardContext, Effect, ShardHandleInfo, LinkedWork, Outcome, Reason,
-    ReplyRef,
+    Broadcast, ChannelHandle, Effect, LinkedWork, Outcome, Reason, ReplyRef, ShardChannel,
+    ShardContext, ShardHandleInfo,
 };
 use simurgh_proto::message::Payload;
 
-use super::context::Outbox;
+use super::context::{OffShardScope, Outbox};
 use super::reject::Refusal;
 use super::{Channel, Context, HandleInfo, Reject};
 use crate::off_shard::OffShard;
@@ -91,11 +91,11 @@ impl<C: Channel> Async<C> {
     ) {
         let Some(channel) = channel.take() else { return };
         let Job { start, at, message, .. } = job;
-        let context = Context::of::<C>(ctx, message.clone());
-        let (outbox, topic) = (context.outbox.clone(), Arc::clone(&context.known.topic));
+        let scope = OffShardScope::of::<C>(ctx, message.clone());
+        let (outbox, topic) = (scope.outbox.clone(), Arc::clone(&scope.known.topic));
         let handle = ctx.handle::<Self>();
         let reach = Arc::clone(handle.node());
-        let running = start(channel, context);
+        let running = start(channel, Context::new(scope));
         let waiting = Waiting { running, outbox, handle, topic, at, message };
         let handler = reach.spawn_linked(Box::pin(waiting));
         self.0 = State::Busy(Box::new(Busy { _handler: handler, behind }));
@@ -260,7 +260,12 @@ impl<C: Channel> ShardChannel for Async<C> {
         }
     }
 
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         let (bytes, event, payload) =
             (payload.len(), Box::<str>::from(event), payload.into_owned());
         let job = Job::new("handle_in", |mut channel: C, mut ctx| async move {
@@ -276,7 +281,12 @@ impl<C: Channel> ShardChannel for Async<C> {
         C::INTERCEPT
     }
 
-    fn handle_out(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         let (event, payload) = (Box::<str>::from(event), payload.clone().into_owned());
         let job = Job::new("handle_out", |mut channel: C, mut ctx| async move {
             let handled = channel.handle_out(&mut ctx, &event, payload).await;

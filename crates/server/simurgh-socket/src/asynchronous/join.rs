@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::Value;
-use simurgh_channel::{Assigns, ShardContext, Join};
+use simurgh_channel::{Assigns, Join, ShardContext};
 use simurgh_history::Resume;
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::subtopic;

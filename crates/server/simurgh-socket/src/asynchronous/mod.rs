@@ -74,11 +74,11 @@ use std::future::Future;
 
 #[allow(unused_imports, reason = "for the documentation")]
 use simurgh_channel::ShardChannel;
-use simurgh_channel::{Broadcast, ShardContext, Outcome, Reason};
+use simurgh_channel::{Broadcast, Outcome, Reason, ShardContext};
 use simurgh_proto::message::Payload;
 
 pub use adapter::{Async, BEHIND_BYTES_MAX, BEHIND_MAX};
-pub use context::Context;
+pub use context::{Context, OffShardScope};
 pub use join::{ConnectRequest, IntoJoin, JoinContext};
 pub(crate) use join::{connect, join};
 pub use reject::Reject;
@@ -94,10 +94,7 @@ pub trait Channel: Send + Sized + 'static {
     const INTERCEPT: &'static [&'static str] = &[];
 
     /// The member is subscribed and its reply has been made; as [`ShardChannel::after_join`].
-    fn after_join(
-        &mut self,
-        ctx: &mut Context,
-    ) -> impl Future<Output = Result<(), Reject>> + Send {
+    fn after_join(&mut self, ctx: &mut Context) -> impl Future<Output = Result<(), Reject>> + Send {
         let _ = ctx;
         adapter::Nothing
     }

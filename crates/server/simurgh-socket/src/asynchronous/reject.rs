@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 
 use serde_json::json;
-use simurgh_channel::{ShardContext, Outcome, Stop};
+use simurgh_channel::{Outcome, ShardContext, Stop};
 use simurgh_proto::message::{Payload, PayloadError};
 
 /// An answer with status `error`: handlers, joins and connects return it for what they refuse.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use simurgh_channel::{ShardChannel, ShardContext, Join, Outcome, Reply};
+use simurgh_channel::{Join, Outcome, Reply, ShardChannel, ShardContext};
 use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::topic::Pattern;
 
@@ -127,7 +127,11 @@ pub(super) struct Answer {
 }
 
 impl Declared {
-    pub(super) fn join(self: &Arc<Self>, ctx: &mut ShardContext<'_>, payload: &Payload<'_>) -> Join {
+    pub(super) fn join(
+        self: &Arc<Self>,
+        ctx: &mut ShardContext<'_>,
+        payload: &Payload<'_>,
+    ) -> Join {
         #[cfg(feature = "token")]
         return self.rules.join(ctx, payload, |ctx, own| self.join_allowed(ctx, payload, own));
         #[cfg(not(feature = "token"))]
@@ -320,7 +324,12 @@ pub(super) struct Member {
 const _: () = assert!(size_of::<Member>() <= 8);
 
 impl ShardChannel for Member {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         self.declared.handle(ctx, event, payload, None)
     }
 }
@@ -332,7 +341,12 @@ struct OwnMember {
 }
 
 impl ShardChannel for OwnMember {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         self.declared.handle(ctx, event, payload, Some(&self.claims))
     }
 }

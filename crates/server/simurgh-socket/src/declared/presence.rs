@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use simurgh_channel::{ShardContext, PresenceError};
+use simurgh_channel::{PresenceError, ShardContext};
 use simurgh_proto::message::Payload;
 
 use super::template::{Source, Template};

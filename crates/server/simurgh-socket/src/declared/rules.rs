@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
-use simurgh_channel::{ShardContext, Join, PARSED_BYTES_MAX};
+use simurgh_channel::{Join, PARSED_BYTES_MAX, ShardContext};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 

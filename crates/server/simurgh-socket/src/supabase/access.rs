@@ -38,7 +38,11 @@ impl Access {
     }
 
     /// Decides a join by its own token, else by its socket's.
-    pub(super) fn join(&self, ctx: &mut ShardContext<'_>, config: &JoinConfig) -> Result<Pass, Refusal> {
+    pub(super) fn join(
+        &self,
+        ctx: &mut ShardContext<'_>,
+        config: &JoinConfig,
+    ) -> Result<Pass, Refusal> {
         let own = match (self.policy.get(), users(config.token.as_deref())) {
             (Some(policy), Some(token)) => {
                 let claims = policy.verify_on_shard(ctx, Some(token));

@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use serde_json::value::RawValue;
 use simurgh_channel::{
-    Bucket, ShardChannel, ShardContext, ShardHandleInfo, Outcome, PARSED_BYTES_MAX, PresenceError, Stop,
-    nanoseconds,
+    Bucket, Outcome, PARSED_BYTES_MAX, PresenceError, ShardChannel, ShardContext, ShardHandleInfo,
+    Stop, nanoseconds,
 };
 use simurgh_proto::message::{Payload, events};
 use tokio::sync::watch;
@@ -287,7 +287,12 @@ impl ShardChannel for Member {
         }
     }
 
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         if !self.take_turn() {
             return shut_down(ctx, "Too many messages per second");
         }

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use serde_json::json;
-use simurgh_channel::{ShardChannel, ShardContext, Join, Outcome, Stop};
+use simurgh_channel::{Join, Outcome, ShardChannel, ShardContext, Stop};
 use simurgh_proto::message::Payload;
 use simurgh_token::Claims;
 
@@ -91,7 +91,12 @@ impl ShardChannel for Ending {
         self.within.after_join(ctx);
     }
 
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         self.within.handle_in(ctx, event, payload)
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::json;
-use simurgh_channel::{ShardChannel, ShardContext, JoinFn, Outcome, PARSED_BYTES_MAX};
+use simurgh_channel::{JoinFn, Outcome, PARSED_BYTES_MAX, ShardChannel, ShardContext};
 use simurgh_proto::message::Payload;
 use simurgh_token::Claims;
 
@@ -63,7 +63,12 @@ impl ShardChannel for Renewing {
         self.within.after_join(ctx);
     }
 
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         if event != ACCESS_TOKEN {
             return self.within.handle_in(ctx, event, payload);
         }

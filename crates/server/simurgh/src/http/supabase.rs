@@ -17,7 +17,7 @@ use simurgh_proto::message::{Payload, UserBroadcast, events};
 use simurgh_proto::serializer::json::compact;
 use simurgh_shard::server::Server;
 use simurgh_socket::supabase::TOPIC_PREFIX;
-use simurgh_socket::{PayloadShape, ChannelRoute, UserSocket};
+use simurgh_socket::{PayloadShape, UserSocket};
 
 use super::api::{Authorized, Published, body_limit, failed, publish, wrong};
 use crate::{Broadcast, BroadcastError};
@@ -159,12 +159,15 @@ async fn one(
 mod tests {
     use serde_json::json;
 
+    use simurgh_socket::ChannelRoute;
+
     use super::*;
     use simurgh_socket::supabase::Settings;
 
     fn user_sockets() -> Vec<UserSocket> {
         let other = |_: &mut crate::ShardContext<'_>, _: Payload<'_>| crate::Join::error(json!({}));
-        let supabase = UserSocket::new("/socket").supabase("realtime:*", Settings::default());
+        let supabase = UserSocket::new("/socket")
+            .channel(ChannelRoute::supabase("realtime:*", Settings::default()));
         vec![supabase.channel(ChannelRoute::on_shard("rooms:*", other))]
     }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use simurgh::driver::{Driver, Event, SocketId, What};
 use simurgh::{
-    Async, Channel, Context, HandleInfo, ChannelHandle, CloseCode, Connect,
-    Endpoint, JoinContext, Outcome, Payload, Reject, Reply, ReplyRef, Stop, ChannelRoute, UserSocket, json,
+    Async, Channel, ChannelHandle, ChannelRoute, CloseCode, Connect, Context, Endpoint, HandleInfo,
+    JoinContext, Outcome, Payload, Reject, Reply, ReplyRef, Stop, UserSocket, json,
 };
 
 const TOPIC: &str = "room:1";

@@ -11,8 +11,8 @@ use rustix::net::sockopt::set_socket_linger;
 use simurgh::asynchronous::BEHIND_MAX;
 use simurgh::metrics::ShardMetrics;
 use simurgh::{
-    Channel, Context, Endpoint, Handle, JoinContext, Outcome, Payload, Reject,
-    ChannelRoute, UserSocket, json,
+    Channel, ChannelRoute, Context, Endpoint, Handle, JoinContext, Outcome, Payload, Reject,
+    UserSocket, json,
 };
 use tokio::sync::Semaphore;
 use tungstenite::protocol::Role;

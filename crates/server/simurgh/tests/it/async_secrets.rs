@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::support::{WAIT_MAX, log, start};
 use serde_json::Value;
 use simurgh::{
-    Channel, Context, HandleInfo, Connect, ConnectRequest, Endpoint, JoinContext,
-    Outcome, Payload, Reject, ChannelRoute, UserSocket, json,
+    Channel, ChannelRoute, Connect, ConnectRequest, Context, Endpoint, HandleInfo, JoinContext,
+    Outcome, Payload, Reject, UserSocket, json,
 };
 use tokio::time::sleep;
 use tungstenite::{Message, WebSocket};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use simurgh::driver::{Driver, Error, SocketId, What};
 use simurgh::{
-    Channel, Context, HandleInfo, Builder, Connect, ConnectRequest, Endpoint,
-    JoinContext, Outcome, Payload, Reject, Stop, ChannelRoute, UserSocket, json,
+    Builder, Channel, ChannelRoute, Connect, ConnectRequest, Context, Endpoint, HandleInfo,
+    JoinContext, Outcome, Payload, Reject, Stop, UserSocket, json,
 };
 use tokio::sync::Semaphore;
 use tokio::time::sleep;

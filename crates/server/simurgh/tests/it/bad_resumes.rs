@@ -11,13 +11,22 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Client, WAIT_MAX, metric, start};
 use serde_json::{Value, json};
-use simurgh::{Builder, ShardChannel, ShardContext, Endpoint, Join, Outcome, Payload, ChannelRoute, UserSocket, history::{GapReason, History}};
+use simurgh::{
+    Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext,
+    UserSocket,
+    history::{GapReason, History},
+};
 use tungstenite::{Message, WebSocket};
 
 struct Room;
 
 impl ShardChannel for Room {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "say" => ctx.broadcast("said", payload.into_owned()),
             "tell" => ctx.broadcast_from("told", payload.into_owned()),
@@ -28,8 +37,8 @@ impl ShardChannel for Room {
 }
 
 fn builder(rule: History) -> Builder {
-    let user_socket =
-        UserSocket::new("/socket").channel(ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Room)).history(rule));
+    let user_socket = UserSocket::new("/socket")
+        .channel(ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Room)).history(rule));
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 3)
 }
 

@@ -7,8 +7,8 @@ use crate::support::{Client, WAIT_MAX};
 use serde_json::Value;
 use simurgh::driver::{Driver, Error, Event, Options, SocketId, What};
 use simurgh::{
-    Builder, ShardChannel, CloseCode, Connect, ShardContext, Endpoint, Join, Outcome, Payload, Reason,
-    Serializer, Stop, ChannelRoute, UserSocket, json,
+    Builder, ChannelRoute, CloseCode, Connect, Endpoint, Join, Outcome, Payload, Reason,
+    Serializer, ShardChannel, ShardContext, Stop, UserSocket, json,
 };
 
 struct Room {
@@ -33,7 +33,12 @@ impl Room {
 }
 
 impl ShardChannel for Room {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "echo" => return Outcome::ok(payload.into_owned()),
             "ping" => {
@@ -56,7 +61,12 @@ impl ShardChannel for Room {
         &["intercepted"]
     }
 
-    fn handle_out(&mut self, ctx: &mut ShardContext<'_>, _: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        _: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         ctx.push("rewritten", payload);
         Outcome::NoReply
     }
@@ -70,7 +80,12 @@ impl ShardChannel for Room {
 struct Listener;
 
 impl ShardChannel for Listener {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "shout" => ctx.broadcast("shouted", payload.into_owned()),
             "tell" => ctx.broadcast_from("told", payload.into_owned()),

@@ -5,13 +5,21 @@ use crate::support::raw::{Answer, Raw};
 use crate::support::{Client, metric, start};
 use serde_json::{Value, json};
 use simurgh::supabase::Settings;
-use simurgh::{BroadcastError, ShardChannel, ShardContext, Endpoint, Join, Outcome, Payload, ChannelRoute, UserSocket, history::History};
+use simurgh::{
+    BroadcastError, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext,
+    UserSocket, history::History,
+};
 
 /// Broadcasts all that it receives, as a careless application does.
 struct Echo;
 
 impl ShardChannel for Echo {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         ctx.broadcast(event, payload.into_owned());
         Outcome::ok(json!({}))
     }
@@ -19,9 +27,10 @@ impl ShardChannel for Echo {
 
 fn server() -> Endpoint {
     let user_socket = UserSocket::new("/socket")
-        .supabase("realtime:*", Settings::default())
-        .channel(ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Echo))
-        .history(History::default()))
+        .channel(ChannelRoute::supabase("realtime:*", Settings::default()))
+        .channel(
+            ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Echo)).history(History::default()),
+        )
         .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Echo)));
     let plain = UserSocket::plain("/plain", "plain", |_, _| Join::ok(Echo));
     let builder = Endpoint::builder().socket(user_socket).socket(plain);

@@ -8,13 +8,20 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Client, WAIT_MAX, metric, start};
 use serde_json::json;
-use simurgh::{ShardChannel, ShardContext, Endpoint, Join, Outcome, Payload, ChannelRoute, UserSocket};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+};
 use tungstenite::Message;
 
 struct Room;
 
 impl ShardChannel for Room {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "all" => ctx.broadcast("news", &payload),
             "echo" => return Outcome::ok(payload.into_owned()),
@@ -26,7 +33,8 @@ impl ShardChannel for Room {
 }
 
 fn server(configure: impl FnOnce(&mut simurgh::Config)) -> Endpoint {
-    let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
+    let user_socket = UserSocket::new("/socket")
+        .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Room)));
     start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 1;
         configure(config);

@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 use crate::support::raw::{Answer, Raw};
 use crate::support::{Client, start};
 use serde_json::{Value, json};
-use simurgh::{ShardChannel, ShardContext, Endpoint, Join, Outcome, Payload, ChannelRoute, UserSocket, history::History};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+    history::History,
+};
 
 const TOKEN: &str = "history-token";
 const SHORT: Duration = Duration::from_millis(300);
@@ -40,9 +43,13 @@ fn while_held<const N: usize>(
     let meets = Arc::new(Barrier::new(2));
     let of_channel = Arc::clone(&meets);
     let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("holds", move |_, _| Join::ok(Holds(Arc::clone(&of_channel)))))
-        .channel(ChannelRoute::on_shard("kept:*", |_, _| Join::error(json!({})))
-        .history(History::default()));
+        .channel(ChannelRoute::on_shard("holds", move |_, _| {
+            Join::ok(Holds(Arc::clone(&of_channel)))
+        }))
+        .channel(
+            ChannelRoute::on_shard("kept:*", |_, _| Join::error(json!({})))
+                .history(History::default()),
+        );
     let server = start(Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 1;
         config.api_token = Some(TOKEN.to_owned());

@@ -7,7 +7,7 @@ use crate::support::start;
 use serde_json::Value;
 use simurgh::axum::Router;
 use simurgh::axum::routing::get;
-use simurgh::{Builder, CheckOrigin, Config, Endpoint, LongPoll, ChannelRoute, UserSocket};
+use simurgh::{Builder, ChannelRoute, CheckOrigin, Config, Endpoint, LongPoll, UserSocket};
 
 const BROADCAST: &str = "{\"topic\":\"a\",\"event\":\"b\",\"payload\":{}}";
 const OWN: [(&str, u16); 3] = [("/metrics", 200), ("/observer/", 200), ("/api/broadcast", 202)];

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::support::{Client, metric, start};
 use serde_json::json;
 use simurgh::{
-    ShardChannel, Connect, ShardContext, Endpoint, ShardHandleInfo, Join, Outcome, Payload, Reason, Reply, Stop,
-    ChannelRoute, UserSocket,
+    ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, Reason, Reply, ShardChannel,
+    ShardContext, ShardHandleInfo, Stop, UserSocket,
 };
 
 struct Room {
@@ -29,7 +29,12 @@ fn join(ctx: &mut ShardContext<'_>, _: Payload<'_>) -> Join {
 }
 
 impl ShardChannel for Room {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "echo" => Outcome::ok(&payload),
             "crash" => {
@@ -366,7 +371,8 @@ fn a_second_server_on_the_same_port_is_refused() {
 #[test]
 fn a_drain_closes_everybody_with_1012_and_ends() {
     let endpoint = {
-        let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*", join));
+        let user_socket =
+            UserSocket::new("/socket").channel(ChannelRoute::on_shard("rooms:*", join));
         start(Endpoint::builder().socket(user_socket).configure(|config| {
             config.shards = 2;
             config.drain_time = Duration::from_millis(300);

@@ -3,7 +3,9 @@
 use crate::support::{Client, start};
 use serde_json::{Value, json};
 use simurgh::declared::{self, ChannelSpec, Defaults};
-use simurgh::{ShardChannel, ShardContext, Endpoint, Join, Outcome, Payload, ChannelRoute, UserSocket};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+};
 use tungstenite::Message;
 
 /// Empty, the longest that are copied, longer, and much longer.
@@ -12,7 +14,12 @@ const LENGTHS: [usize; 5] = [0, 65_534, 65_535, 65_536, 3_000_000];
 struct Room;
 
 impl ShardChannel for Room {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         let payload = payload.into_owned();
         match event {
             "all" => ctx.broadcast("news", &payload),
@@ -36,7 +43,12 @@ impl ShardChannel for Interceptor {
         &["seen"]
     }
 
-    fn handle_out(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         ctx.push(event, payload);
         Outcome::NoReply
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::support::nodes::Engine;
 use crate::support::{Client, start};
 use serde_json::{Value, json};
-use simurgh::{Endpoint, Join, ChannelRoute, UserSocket, history::History};
+use simurgh::{ChannelRoute, Endpoint, Join, UserSocket, history::History};
 
 const PAGE: &str = include_str!("../../../../../docs/METRICS.md");
 const DASHBOARD: &str = include_str!("../../../../../docs/grafana/simurgh.json");
@@ -22,7 +22,8 @@ fn metrics() -> String {
             simurgh::Outcome::NoReply
         }
     }
-    let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Room)));
+    let user_socket =
+        UserSocket::new("/socket").channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Room)));
     let engine = Engine::start();
     let endpoint = start(engine.node(Endpoint::builder().socket(user_socket), "a"));
     Client::v2(&endpoint).join("rooms:a");
@@ -132,9 +133,10 @@ impl simurgh::ShardChannel for Talk {
 
 #[test]
 fn what_becomes_of_histories_and_who_comes_back_is_counted() {
-    let user_socket = UserSocket::new("/socket")
-        .channel(ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Talk))
-        .history(History { count: 2, ..History::default() }));
+    let user_socket = UserSocket::new("/socket").channel(
+        ChannelRoute::on_shard("kept:*", |_, _| Join::ok(Talk))
+            .history(History { count: 2, ..History::default() }),
+    );
     let endpoint =
         start(Endpoint::builder().socket(user_socket).configure(|config| config.shards = 3));
     let join = |topic: &str, since: &Value| {

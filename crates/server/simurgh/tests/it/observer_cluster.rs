@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use crate::support::nodes::Engine;
 use crate::support::{Client, WAIT_MAX, metric, metrics, start};
 use serde_json::{Value, json};
-use simurgh::{Builder, ShardChannel, ShardContext, Endpoint, Join, Outcome, Payload, ChannelRoute, UserSocket};
+use simurgh::{
+    Builder, ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket,
+};
 use simurgh_cluster::{
     Answer, CallNumber, ClusterConfig, Item, LocalNode, NodeId, NotKept, Shards, StoredAt, Time,
 };
@@ -20,7 +22,12 @@ use simurgh_presence::FromPeers;
 struct Room;
 
 impl ShardChannel for Room {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         if event == "all" {
             ctx.broadcast("news", &payload);
         }

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use crate::support::raw::Raw;
 use simurgh::driver::{Driver, SocketId, What};
 use simurgh::{
-    Async, Channel, Context, HandleInfo, ShardChannel, ChannelHandle, Connect,
-    ConnectRequest, ShardContext, Endpoint, Join, JoinContext, Outcome, Payload, Reason, Reject,
-    ChannelRoute, UserSocket, json,
+    Async, Channel, ChannelHandle, ChannelRoute, Connect, ConnectRequest, Context, Endpoint,
+    HandleInfo, Join, JoinContext, Outcome, Payload, Reason, Reject, ShardChannel, ShardContext,
+    UserSocket, json,
 };
 use tokio::sync::Semaphore;
 
@@ -160,10 +160,9 @@ fn user_socket(ledger: &Arc<Ledger>) -> UserSocket {
             Ok(Connect::ok())
         }
     };
-    UserSocket::new("/socket")
-        .connect(connect)
-        .channel(ChannelRoute::new("room:*", join))
-        .channel(ChannelRoute::on_shard("blocks", move |_, _| Join::ok(Blocks(Arc::clone(&others)))))
+    UserSocket::new("/socket").connect(connect).channel(ChannelRoute::new("room:*", join)).channel(
+        ChannelRoute::on_shard("blocks", move |_, _| Join::ok(Blocks(Arc::clone(&others)))),
+    )
 }
 
 impl Stage {

@@ -10,8 +10,8 @@ use crate::support::{Client, WAIT_MAX, metric, start};
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::{Map, Value, json};
 use simurgh::{
-    Channel, Context, Builder, ShardChannel, ShardContext, Endpoint, Join, Outcome, Payload,
-    Presence, PresenceListError, Reject, ChannelRoute, UserSocket,
+    Builder, Channel, ChannelRoute, Context, Endpoint, Join, Outcome, Payload, Presence,
+    PresenceListError, Reject, ShardChannel, ShardContext, UserSocket,
 };
 
 const SHARDS: usize = 4;
@@ -30,7 +30,12 @@ impl ShardChannel for Room {
         }
     }
 
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         let asked: Value = payload.parse().unwrap_or_default();
         let key = asked["key"].as_str().unwrap_or("binary");
         let meta = || match payload.json() {

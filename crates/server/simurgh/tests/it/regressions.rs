@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::support::{Client, WAIT_MAX, metric, start};
 use serde_json::{Value, json};
 use simurgh::{
-    Builder, ShardChannel, Connect, ShardContext, Endpoint, ShardHandleInfo, Join, Outcome, Payload, ChannelRoute, UserSocket,
+    Builder, ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext,
+    ShardHandleInfo, UserSocket,
 };
 use tungstenite::Message;
 
@@ -24,7 +25,12 @@ impl Drop for Mine {
 }
 
 impl ShardChannel for Room {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "all" => ctx.broadcast("news", &payload),
             "two" => {
@@ -57,7 +63,12 @@ impl ShardHandleInfo<Mine> for Room {
 struct Interceptor;
 
 impl ShardChannel for Interceptor {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         Room.handle_in(ctx, event, payload)
     }
 
@@ -65,7 +76,12 @@ impl ShardChannel for Interceptor {
         &["intercepted", "count", "tick"]
     }
 
-    fn handle_out(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+    fn handle_out(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Outcome {
         let Payload::Json(text) = payload else { return Outcome::NoReply };
         let n = serde_json::from_str::<Value>(text).unwrap()["n"].as_u64().unwrap_or(0);
         if event == "intercepted" {
@@ -187,7 +203,12 @@ fn a_plain_channel_that_subscribes_still_hears_its_client() {
         fn after_join(&mut self, ctx: &mut ShardContext<'_>) {
             ctx.subscribe("rooms:a");
         }
-        fn handle_in(&mut self, _: &mut ShardContext<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+        fn handle_in(
+            &mut self,
+            _: &mut ShardContext<'_>,
+            _: &str,
+            payload: Payload<'_>,
+        ) -> Outcome {
             Outcome::ok(&payload)
         }
     }

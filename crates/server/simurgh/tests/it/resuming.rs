@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::support::{Client, start};
 use serde_json::{Value, json};
-use simurgh::{Channel, Context, Builder, ShardChannel, ShardContext, Endpoint, Join, JoinContext, Outcome, Payload, Reject, ChannelRoute, UserSocket, history::{History, HistoryCursor, HistoryError, Resume, Since}};
+use simurgh::{
+    Builder, Channel, ChannelRoute, Context, Endpoint, Join, JoinContext, Outcome, Payload, Reject,
+    ShardChannel, ShardContext, UserSocket,
+    history::{History, HistoryCursor, HistoryError, Resume, Since},
+};
 
 struct Room;
 
@@ -54,10 +58,8 @@ fn builder() -> Builder {
     };
     let user_socket = UserSocket::new("/socket")
         .channel(ChannelRoute::on_shard("plain:*", see))
-        .channel(ChannelRoute::on_shard("kept:*", see)
-        .history(History::default()))
-        .channel(ChannelRoute::new("async:*", join)
-        .history(History::default()));
+        .channel(ChannelRoute::on_shard("kept:*", see).history(History::default()))
+        .channel(ChannelRoute::new("async:*", join).history(History::default()));
     Endpoint::builder().socket(user_socket).configure(|config| config.shards = 3)
 }
 
@@ -157,7 +159,8 @@ async fn topics_are_listed_page_by_page_as_over_http() {
 
 #[tokio::test]
 async fn a_server_without_history_has_no_topics() {
-    let user_socket = UserSocket::new("/socket").channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Room)));
+    let user_socket =
+        UserSocket::new("/socket").channel(ChannelRoute::on_shard("*", |_, _| Join::ok(Room)));
     let server = start(Endpoint::builder().socket(user_socket));
     let page = server.pubsub().history_topics().await.unwrap();
     assert_eq!((page.topics.len(), page.next), (0, None));

@@ -3,14 +3,22 @@
 use serde_json::json;
 use simurgh::driver::Options;
 use simurgh::supabase::Settings;
-use simurgh::{ShardChannel, ShardContext, Join, Outcome, Payload, Serializer, UserBroadcast, ChannelRoute, UserSocket};
+use simurgh::{
+    ChannelRoute, Join, Outcome, Payload, Serializer, ShardChannel, ShardContext, UserBroadcast,
+    UserSocket,
+};
 use simurgh_testing::{TestServer, assert_closed, assert_push, assert_reply};
 
 /// A Phoenix channel that broadcasts everything it receives.
 struct Echo;
 
 impl ShardChannel for Echo {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         ctx.broadcast(event, payload.into_owned());
         Outcome::NoReply
     }
@@ -18,7 +26,7 @@ impl ShardChannel for Echo {
 
 fn user_socket() -> UserSocket {
     UserSocket::new("/socket")
-        .supabase("realtime:*", Settings::default())
+        .channel(ChannelRoute::supabase("realtime:*", Settings::default()))
         .channel(ChannelRoute::on_shard("rooms:*", |_, _| Join::ok(Echo)))
 }
 

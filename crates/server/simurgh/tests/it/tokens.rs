@@ -15,8 +15,8 @@ use simurgh::token::{
     phoenix,
 };
 use simurgh::{
-    Channel, Context, ShardChannel, ShardContext, Endpoint, ShardHandleInfo, Join, JoinContext, Outcome,
-    Payload, Reject, ChannelRoute, UserSocket,
+    Channel, ChannelRoute, Context, Endpoint, Join, JoinContext, Outcome, Payload, Reject,
+    ShardChannel, ShardContext, ShardHandleInfo, UserSocket,
 };
 
 const SECRET: &[u8] = b"a secret of thirty-two bytes or more";

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::{alone, heap};
 use simurgh::driver::{Driver, SocketId};
 use simurgh::{
-    Channel, Context, ShardChannel, ShardContext, Endpoint, Join, Outcome, Payload, Reject,
-    ChannelRoute, UserSocket, json,
+    Channel, ChannelRoute, Context, Endpoint, Join, Outcome, Payload, Reject, ShardChannel,
+    ShardContext, UserSocket, json,
 };
 use tokio::sync::Semaphore;
 

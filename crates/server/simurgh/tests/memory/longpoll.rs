@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use crate::support::{WAIT_MAX, metrics_at, start};
 use crate::{alone, heap};
 use serde_json::{Value, json};
-use simurgh::{ShardChannel, ShardContext, Endpoint, Join, LongPoll, Outcome, Payload, ChannelRoute, UserSocket};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, LongPoll, Outcome, Payload, ShardChannel, ShardContext,
+    UserSocket,
+};
 
 const POLLERS: usize = 5_000;
 /// Of its session, its connection and everything for the wait.

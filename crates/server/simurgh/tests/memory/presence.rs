@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::{alone, heap};
 use simurgh::driver::{Driver, Options, SocketId};
-use simurgh::{ShardChannel, ShardContext, Endpoint, Join, Outcome, Payload, ChannelRoute, UserSocket, json};
+use simurgh::{
+    ChannelRoute, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext, UserSocket, json,
+};
 
 const MEMBERS: usize = 2_000;
 /// What may remain of a crowd: queues and tables that have grown, not 9 bytes a member.
@@ -81,7 +83,9 @@ fn two_thousand_members_who_came_and_went_leave_nothing() {
     let next = AtomicUsize::new(0);
     let user_socket = UserSocket::new("/socket")
         .channel(ChannelRoute::on_shard("plain:*", |_, _| Join::ok(Room(None))))
-        .channel(ChannelRoute::on_shard("room:*", move |_, _| Join::ok(Room(Some(next.fetch_add(1, Relaxed))))));
+        .channel(ChannelRoute::on_shard("room:*", move |_, _| {
+            Join::ok(Room(Some(next.fetch_add(1, Relaxed))))
+        }));
     let builder = Endpoint::builder().socket(user_socket).configure(|config| {
         config.shards = 2;
         config.presence.interval = Duration::from_millis(20);

@@ -1,7 +1,7 @@
 //! The seeds' example channel: a join is answered with hello, the event `ping` with the event
 //! `pong`.
 
-use simurgh::{ShardChannel, ShardContext, Join, Outcome, Payload, json};
+use simurgh::{Join, Outcome, Payload, ShardChannel, ShardContext, json};
 
 pub(super) const TOPICS: &str = "ping_topic*";
 
@@ -12,7 +12,12 @@ pub(super) fn join(_: &mut ShardContext<'_>, _: Payload<'_>) -> Join {
 }
 
 impl ShardChannel for Ping {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "ping" => {
                 ctx.push("pong", payload.into_owned());

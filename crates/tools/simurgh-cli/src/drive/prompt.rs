@@ -9,7 +9,7 @@ use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
-use rustyline::{CompletionType, Config, ShardContext, Editor, Helper};
+use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use simurgh_text::output::{complain, print};
 
 use super::command::{self, ALL, Command, Mistake};
@@ -207,7 +207,7 @@ impl Completer for Completions {
         &self,
         line: &str,
         pos: usize,
-        _: &ShardContext<'_>,
+        _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let (start, candidates) = self.candidates(line.get(..pos).unwrap_or(line));
         let pair = |word: String| Pair { display: word.clone(), replacement: word + " " };

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use simurgh_channel::{ShardContext, Outcome};
+use simurgh_channel::{Outcome, ShardContext};
 use simurgh_proto::message::{OwnedRef, Payload};
 
 use super::*;

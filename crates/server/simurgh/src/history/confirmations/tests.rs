@@ -38,7 +38,7 @@ impl Waits {
 
     fn polls(&self) -> bool {
         let waker = Waker::from(Arc::clone(&self.woken));
-        self.pending.poll_settled(&ShardContext::from_waker(&waker)).is_ready()
+        self.pending.poll_settled(&Context::from_waker(&waker)).is_ready()
     }
 
     fn resolve(&mut self, at: usize, kept: Result<KeptAt, simurgh_core::NotKept>) {

@@ -19,7 +19,10 @@ use std::time::{Duration, Instant};
 use crate::support::{Client, WAIT_MAX, metrics, start};
 use client::{Expected, Peer, Stream};
 use serde_json::{Value, json};
-use simurgh::{Broadcast, ShardChannel, Connect, ShardContext, Endpoint, Join, Outcome, Payload, ChannelRoute, UserSocket};
+use simurgh::{
+    Broadcast, ChannelRoute, Connect, Endpoint, Join, Outcome, Payload, ShardChannel, ShardContext,
+    UserSocket,
+};
 use tungstenite::Message;
 
 const CLIENTS: usize = 60;
@@ -46,7 +49,12 @@ fn join(ctx: &mut ShardContext<'_>, _: Payload<'_>) -> Join {
 }
 
 impl ShardChannel for Room {
-    fn handle_in(&mut self, ctx: &mut ShardContext<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    fn handle_in(
+        &mut self,
+        ctx: &mut ShardContext<'_>,
+        event: &str,
+        payload: Payload<'_>,
+    ) -> Outcome {
         match event {
             "echo" => return Outcome::ok(&payload),
             "all" => ctx.broadcast("cast", &payload),
@@ -205,8 +213,8 @@ impl Participant {
 
 impl Stress {
     fn new(seed: u64) -> Self {
-        let mut user_socket =
-            UserSocket::new("/socket").connect_on_shard(|info| Connect::ok().maybe_id(info.param("id")));
+        let mut user_socket = UserSocket::new("/socket")
+            .connect_on_shard(|info| Connect::ok().maybe_id(info.param("id")));
         for pattern in ["rooms:*", "icept:*", "later:*", "relay:*"] {
             user_socket = user_socket.channel(ChannelRoute::on_shard(pattern, join));
         }
