@@ -121,8 +121,8 @@ mod socket;
 mod state;
 
 pub use server::{App, Refused, TestServer};
-pub use simurgh::driver::{Reply, What};
-pub use socket::{Push, Subscription, TestChannel, TestSocket};
+pub use simurgh::driver::{ReceivedReply, What};
+pub use socket::{Push, TestChannel, TestSocket, TestSubscription};
 
 /// Fails the test, and reports the line that called the assertion.
 #[track_caller]

@@ -1,7 +1,7 @@
 //! The test's own socket, which receives broadcasts.
 
 use serde_json::Value;
-use simurgh::driver::Error as DriverError;
+use simurgh::driver::DriverError;
 use simurgh::{
     BroadcastError, ChannelRoute, Join, Outcome, ShardChannel, ShardContext, UserSocket,
 };

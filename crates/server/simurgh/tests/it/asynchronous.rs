@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use simurgh::driver::{Driver, Error, SocketId, What};
+use simurgh::driver::{Driver, DriverError, SocketId, What};
 use simurgh::{
     Builder, Channel, ChannelRoute, Connect, ConnectRequest, Context, Endpoint, HandleInfo,
     JoinContext, Outcome, Payload, Reject, Stop, UserSocket, json,
@@ -315,7 +315,7 @@ fn joins_and_connects_are_decided_by_async_functions() {
     let mut it = Stage::with(|builder| {
         builder.configure(|config| config.decision_timeout = Duration::from_millis(300))
     });
-    let refused = |status, body: &str| Err(Error::Refused { status, body: body.into() });
+    let refused = |status, body: &str| Err(DriverError::Refused { status, body: body.into() });
     assert_eq!(it.driver.connect("/socket", json!({})), refused(403, "no token"));
     let failed = it.driver.connect("/socket", json!({"token": "fail"}));
     assert_eq!(failed, refused(500, "internal error"));
@@ -376,7 +376,7 @@ fn a_connect_that_is_never_decided_is_refused_in_time_and_one_that_panics_at_onc
         builder.configure(|config| config.decision_timeout = Duration::from_millis(300))
     });
     let mut refused = |token: &str| match it.driver.connect("/socket", json!({"token": token})) {
-        Err(Error::Refused { status, body }) => (status, body),
+        Err(DriverError::Refused { status, body }) => (status, body),
         other => panic!("{other:?}"),
     };
     assert_eq!(refused("panic"), (500, "".into()));

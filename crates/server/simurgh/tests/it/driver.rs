@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Client, WAIT_MAX};
 use serde_json::Value;
-use simurgh::driver::{Driver, Error, Event, Options, SocketId, What};
+use simurgh::driver::{Driver, DriverError, Event, Options, SocketId, What};
 use simurgh::{
     Builder, ChannelRoute, CloseCode, Connect, Endpoint, Join, Outcome, Payload, Reason,
     Serializer, ShardChannel, ShardContext, Stop, UserSocket, json,
@@ -241,7 +241,7 @@ fn who_may_connect_is_asked_as_of_a_client() {
     let endpoint = start();
     let mut driver = Driver::start(&endpoint);
     let mut refusal = |path: &str, params: Value| match driver.connect(path, params) {
-        Err(Error::Refused { status, body }) => (status, body),
+        Err(DriverError::Refused { status, body }) => (status, body),
         other => panic!("{other:?}"),
     };
     assert_eq!(refusal("/socket", json!({"token": "no"})), (403, "not you\n".to_owned()));
@@ -392,7 +392,7 @@ fn limits_are_those_of_the_server() {
     let mut driver = Driver::start(&endpoint);
     let opened = driver.connect_many(8, "/socket", Value::Null).unwrap();
     let open: Vec<SocketId> = opened.iter().filter_map(|it| it.clone().ok()).collect();
-    let full = Err(Error::Refused { status: 503, body: String::new() });
+    let full = Err(DriverError::Refused { status: 503, body: String::new() });
     assert_eq!((open.len(), opened.iter().filter(|it| **it == full).count()), (5, 3));
     let one = open[0];
     for n in 1..=4 {
@@ -433,8 +433,8 @@ fn the_end_of_the_server_is_heard() {
     assert_eq!(closed.len(), 2);
     assert!(closed.iter().all(|event| event.what == what));
     assert!(closed.iter().any(|it| it.socket == one) && closed.iter().any(|it| it.socket == two));
-    assert_eq!(driver.connect("/socket", Value::Null), Err(Error::Ended));
-    assert_eq!(driver.join(one, "rooms:1", json!({})), Err(Error::Ended));
+    assert_eq!(driver.connect("/socket", Value::Null), Err(DriverError::Ended));
+    assert_eq!(driver.join(one, "rooms:1", json!({})), Err(DriverError::Ended));
 }
 
 #[test]
@@ -459,7 +459,7 @@ fn too_much_at_once_is_refused_and_passes_later() {
             Err(error) => break error,
         }
     };
-    assert_eq!(refused, Error::Congested);
+    assert_eq!(refused, DriverError::Congested);
     assert!((50..100).contains(&pushed), "{pushed}");
     await_that(|| driver.counts().ok == pushed + 1);
     assert!(driver.push(one, "rooms:later", "echo", json!({})).is_ok());
