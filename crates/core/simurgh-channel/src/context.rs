@@ -28,7 +28,7 @@ pub type Assigns = Arc<dyn Any + Send + Sync>;
 pub struct SocketState {
     /// The topic on which a `disconnect` closes the socket.
     pub id: Option<Box<str>>,
-    /// Read by channels with [`ShardContext::assigns`].
+    /// Read by channels with [`OnShard::assigns`].
     pub assigns: Option<Assigns>,
     /// How long it may stay open; `None`: forever.
     pub lifetime: Option<Lifetime>,
@@ -240,7 +240,7 @@ impl<S: Scope> Context<S> {
     }
 
     /// Runs work on tokio, away from the shard, to its end, even if the channel ends first; use
-    /// [`handle`](Self::handle) to bring its result back.
+    /// [`handle`](OnShard::handle) to bring its result back.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.0.node().spawn(Box::pin(work));
     }

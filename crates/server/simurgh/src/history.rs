@@ -79,7 +79,7 @@ const NOT_STORED: &str = "the engine of the cluster has not done it, try again l
 const ENDED: &str = "the server has ended, or is about to";
 
 /// Confirmed broadcasts, and stored histories. A topic has a history if its channel declares one
-/// ([`UserSocket::history`](crate::UserSocket::history)).
+/// ([`ChannelRoute::history`](crate::ChannelRoute::history)).
 ///
 /// ```
 /// use simurgh::{ShardChannel, ShardContext, Endpoint, History, Join, ChannelRoute, UserSocket, Outcome, Payload, json};

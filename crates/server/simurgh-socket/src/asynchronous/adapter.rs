@@ -26,7 +26,7 @@ pub const BEHIND_MAX: usize = 32;
 /// Most bytes of such messages.
 pub const BEHIND_BYTES_MAX: usize = 64 << 10;
 
-/// An [`Channel`] as a [`ShardChannel`], for [`Join::ok`](simurgh_channel::Join::ok).
+/// A [`Channel`] as a [`ShardChannel`], for [`Join::ok`](simurgh_channel::Join::ok).
 pub struct Async<C: Channel>(State<C>);
 
 enum State<C: Channel> {
