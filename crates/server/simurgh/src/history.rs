@@ -82,7 +82,7 @@ const ENDED: &str = "the server has ended, or is about to";
 /// ([`ChannelRoute::history`](crate::ChannelRoute::history)).
 ///
 /// ```
-/// use simurgh::{ShardChannel, ShardContext, Endpoint, History, Join, ChannelRoute, UserSocket, Outcome, Payload, json};
+/// use simurgh::{ShardChannel, ShardContext, Endpoint, Join, ChannelRoute, UserSocket, Outcome, Payload, history::History, json};
 ///
 /// # struct Room;
 /// # impl ShardChannel for Room {
@@ -153,7 +153,7 @@ impl PubSub {
     /// page to the last is listed exactly once.
     ///
     /// ```
-    /// # async fn all(pubsub: simurgh::PubSub) -> Result<(), simurgh::HistoryError> {
+    /// # async fn all(pubsub: simurgh::PubSub) -> Result<(), simurgh::history::HistoryError> {
     /// let mut query = pubsub.history_topics().limit(100);
     /// loop {
     ///     let page = query.clone().await?;

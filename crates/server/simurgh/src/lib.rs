@@ -59,13 +59,14 @@
 //!
 //! ```no_run
 //! # use simurgh::{Endpoint, UserSocket};
+//! # async fn until_the_end() {}
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let user_socket = UserSocket::new("/socket");
 //!     let endpoint = Endpoint::builder().socket(user_socket).listen("127.0.0.1:4000").start()?;
 //!     let pubsub = endpoint.pubsub(); // a clone for each task that broadcasts
 //! #   drop(pubsub);
-//!     tokio::signal::ctrl_c().await?;
+//!     until_the_end().await;
 //!     tokio::task::spawn_blocking(move || endpoint.drain()).await??;
 //!     Ok(())
 //! }
