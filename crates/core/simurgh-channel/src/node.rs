@@ -42,7 +42,7 @@ pub enum Callback {
     /// [`ShardChannel::handle_in`](crate::ShardChannel::handle_in).
     HandleIn,
     /// [`ShardHandleInfo::handle_info`](crate::ShardHandleInfo::handle_info).
-    ShardHandleInfo,
+    HandleInfo,
     /// [`ShardChannel::handle_out`](crate::ShardChannel::handle_out).
     HandleOut,
     /// [`ShardChannel::handle_broadcast`](crate::ShardChannel::handle_broadcast).

@@ -75,7 +75,7 @@ impl<N: Node> Core<N> {
         mut effects: Vec<Effect>,
     ) -> (Option<Outcome>, Vec<Effect>) {
         // Joins have their own limit; their effects are not counted twice.
-        let is_counted = matches!(callback, Callback::HandleIn | Callback::ShardHandleInfo);
+        let is_counted = matches!(callback, Callback::HandleIn | Callback::HandleInfo);
         if !is_counted || !effects.iter().any(is_limited) {
             return (outcome, effects);
         }

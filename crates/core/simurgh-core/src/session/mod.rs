@@ -176,7 +176,7 @@ impl<N: Node> Core<N> {
             ToChannel::Message(message) => {
                 let Ok(message) = message.downcast::<ChannelMessage>() else { return };
                 let current = CurrentMessage::default();
-                self.call(out, membership, Callback::ShardHandleInfo, current, |channel, ctx| {
+                self.call(out, membership, Callback::HandleInfo, current, |channel, ctx| {
                     message.deliver(channel, ctx)
                 });
                 None
